@@ -7,13 +7,14 @@ runs are predicted to fit, and what the errors were if a source had set no const
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from msgspec.structs import fields
 from sizes import arguments, sized
 
+from stepsim.base.structs import replace
 from stepsim.files.model_steps import PublishedStep, read_published_steps
 from stepsim.validation.published import (
     PublishedComparison,
@@ -94,7 +95,7 @@ def without_fits(steps: Sequence[PublishedStep]) -> Iterator[str]:
 
 def _fitted(framework: Framework, source: str) -> list[str]:
     """Fields of a framework that were fitted on a source, by what it says of them."""
-    named = {each.name for each in fields(Framework)}
+    named = Framework.__struct_fields__
     found = [name for name, text in framework.sources.items() if f"fitted on {source}" in text]
     return [name if name in named else f"{name}_bytes" for name in found]
 

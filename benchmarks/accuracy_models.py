@@ -6,12 +6,12 @@ python benchmarks/accuracy_models.py steps.csv             the same tables of ot
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from accuracy_memory import lines as memory_lines
 from accuracy_order import bias, lines, most_npus, ordered_pairs
 
+from stepsim.base.structs import replace
 from stepsim.files.accelerators import (
     framework_names,
     read_device,

@@ -6,7 +6,6 @@ Errors are relative distances, |ours / measured - 1|.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,6 +15,7 @@ from sizes import arguments, sized
 from stepsim import collective_time
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import CalibrationError
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.collectives.nccl_fit import write_topology

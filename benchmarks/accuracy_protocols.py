@@ -10,13 +10,14 @@ more. Shipped topologies were fitted to everything there is of their machine.
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from sizes import arguments, sized
 
 from stepsim.base.arrays import Floats
+from stepsim.base.structs import replace
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.load import load_topology
 from stepsim.measured.calibration.accuracy import errors_of

@@ -4,12 +4,12 @@ Usage: python benchmarks/interleaving.py
 Prints the tables of docs/interleaving.md.
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 from sizes import sized
 
 import stepsim
+from stepsim.base.structs import replace
 from stepsim.base.units import parse_bandwidth
 from stepsim.face import Result
 from stepsim.network.topology import NestedTopology

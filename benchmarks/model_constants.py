@@ -16,7 +16,7 @@ import csv
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from math import log
 from operator import itemgetter
@@ -30,6 +30,7 @@ from accuracy_order import most_npus
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import StepsimError
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.files.accelerators import RATES_HEADER, device_names, framework_names, read_device
 from stepsim.files.model_steps import PublishedStep, read_published_steps

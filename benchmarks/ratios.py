@@ -3,8 +3,8 @@
 Usage: python benchmarks/ratios.py [--fill]
 
 A ratio says more than seconds of a machine that others use too: both sides are measured in turn,
-and the median of the pairs is told. Where numba is installed, passes are compared with the same
-passes as machine code. Large commands follow, with their seconds and peak memory.
+and the median of the pairs is told. Where numba is installed, ends are compared with the same
+longest paths as machine code. Large commands follow, with their seconds and peak memory.
 
 Beside each figure stands the one of docs/performance.md; `--fill` puts the new ones there.
 """
@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -27,7 +26,8 @@ import numpy as np
 from sizes import sized
 
 from stepsim.base import garbage
-from stepsim.engine import compiled, nodes
+from stepsim.base.structs import replace
+from stepsim.engine import nodes
 from stepsim.engine.contention import find_contention
 from stepsim.engine.fold import fold
 from stepsim.engine.lay_out import lay_out
@@ -43,6 +43,7 @@ from stepsim.network.topology.numbers import with_values
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.step.simulate import prepare, run_graph, simulate_step, step_totals
+from stepsim.tables.ends import ends
 from stepsim.workload.rows import CollectiveKind, Workload
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -175,18 +176,27 @@ def machine_code(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def level_pass() -> tuple[Timed, Timed]:
-    """The columns' pass over a large graph, and the same pass as machine code."""
+    """The ends of a large graph in columns, and the same longest paths as machine code."""
     workload, topology = load_workload(WORKLOAD), load_topology("hgx-h100")
     ready = prepare(workload, topology, LARGE)
     actors = fold(ready.graph, ready.prices)
     programs = lay_out(ready.graph, actors, ready.prices).programs
     graph = nodes.make_nodes(programs, actors, ready.graph.plan)
-    duration_ps, after = graph.duration_ps(programs), graph.after
-    longest = machine_code(compiled._longest_ends)
+    duration_ps, after = graph.duration_ps(programs), graph.waits.after
+    longest = machine_code(_longest_ends)
     return (
-        call(lambda: nodes._by_levels(graph, duration_ps.copy())),
+        call(lambda: ends(graph.waits, duration_ps)),
         call(lambda: longest(after.starts, after.values, duration_ps.copy()), 5),
     )
+
+
+def _longest_ends(starts: Any, values: Any, time: Any) -> None:
+    """Make how long every node takes its end, in ps: after the last that it waits for."""
+    for node in range(len(time)):
+        begin = 0
+        for at in range(starts[node], starts[node + 1]):
+            begin = max(begin, time[values[at]])
+        time[node] += begin
 
 
 def _ends_of_scenarios(starts: Any, values: Any, number: Any, lengths: Any) -> Any:
@@ -208,8 +218,7 @@ def batched(scenarios: int) -> tuple[Timed, Timed]:
     batch = make_batch(load_workload(WORKLOAD), load_topology("hgx-h100"))
     columns = {"fabric.bandwidth": np.linspace(1e10, 1e11, scenarios)}
     program = batch.passes.program
-    starts = np.cumsum([0, *map(len, program.after)])
-    values = np.array([each for after in program.after for each in after])
+    starts, values = program.waits.after.starts, program.waits.after.values
     number = np.array(program.length)
     lengths = np.random.default_rng(0).integers(0, 10**9, (scenarios, number.max() + 1))
     bound = machine_code(_ends_of_scenarios)

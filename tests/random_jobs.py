@@ -1,6 +1,6 @@
 """Small random jobs and networks, as Hypothesis strategies: transfers that meet on links."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -8,6 +8,7 @@ from helpers import row
 from hypothesis import strategies as st
 from networks import cabled
 
+from stepsim.base.structs import replace
 from stepsim.network.topology import (
     Dimension,
     DimensionKind,

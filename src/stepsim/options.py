@@ -6,14 +6,14 @@ Python read them from here. This module imports nothing heavy, so that help is q
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Option, Panel, asked
 from stepsim.base.quantities import Quantity
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.parallel.modes import Engine, EpLayout, JobPlacement, RankOrder, Sharing, StageRows
 from stepsim.workload.model.choices import (
     AttentionKernel,
@@ -158,6 +158,7 @@ def _only_overlapped(options: "StepOptions", schedule: "Schedule", p2p: "P2PMode
     return f"only interleaved schedules with p2p overlap read it, not {schedule.label} with {p2p}"
 
 
+# no struct: what there is to know of an option is metadata of its field
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOptions:
     """Everything that can be asked of a step beside its workload and its network.

@@ -4,7 +4,6 @@ import json
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 import stepsim
 from browser.conftest import Open
+from stepsim.base.structs import replace
 from stepsim.engine.timeline import TaskSpan
 from stepsim.face import Result, compare
 from stepsim.show.page.write import write_comparison, write_step

@@ -1,6 +1,5 @@
 """Closed forms of the algorithms on their natural networks, to the ps, and who gets what."""
 
-from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from math import ceil, log2
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
 from stepsim.network.collectives import (
     Algorithm,
     AlgorithmChoice,

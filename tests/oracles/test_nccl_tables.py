@@ -1,13 +1,13 @@
 """Fits and tables against measured NCCL collectives: the acceptance lines, and what misses them."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from stepsim.base.arrays import Floats
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.load import load_topology

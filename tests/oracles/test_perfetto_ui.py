@@ -1,7 +1,6 @@
 """Traces opened by Perfetto itself: it finds what was written, and has nothing to complain of."""
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from helpers import row, uniform_workload
 from trace_files import ReadProcess, read_trace
 
 import stepsim
+from stepsim.base.structs import replace
 
 pytestmark = [
     pytest.mark.slow,

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers import line_of_npus
 
+from stepsim.base.structs import replace
 from stepsim.engine.prices import Prices
 from stepsim.graph.build import build_taskgraph
 from stepsim.options import StepOptions

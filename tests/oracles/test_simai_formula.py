@@ -13,13 +13,14 @@ SimAI reads as many rows as line 2 declares: of seed 000 the first 96 of 98, so 
 """
 
 import math
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 
 from stepsim.base.errors import PlanError, WorkloadError
+from stepsim.base.structs import replace
 from stepsim.files.simai.formula import (
     SMALL_MESSAGE_US,
     GroupSpan,

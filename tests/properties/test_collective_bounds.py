@@ -1,6 +1,5 @@
 """What holds for every collective, algorithm and shipped topology."""
 
-from dataclasses import replace
 from functools import cache
 from math import ceil, floor, inf, log2
 from typing import Any
@@ -13,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepsim.base.arrays import Ints
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.files.load import load_topology
 from stepsim.files.shipped import topology_names

@@ -3,7 +3,7 @@
 import pickle
 import subprocess
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from fractions import Fraction
 from pathlib import Path
@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepsim.base.digest import content_hash
+from stepsim.base.structs import replace
 
 
 class Colour(StrEnum):

@@ -1,7 +1,6 @@
 """Every option means the same to everything that evaluates a step, or is refused by name."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from pairs import pairwise
 
 import stepsim
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
 from stepsim.explore.noise.draws import NoiseModel
 from stepsim.results.report import Report
 from stepsim.workload.rows import Workload

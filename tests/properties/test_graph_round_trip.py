@@ -1,6 +1,5 @@
 """A topology as a networkx graph, loaded again: the same network."""
 
-from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
@@ -13,6 +12,7 @@ from random_jobs import listed
 
 import stepsim
 from stepsim.base.errors import TopologyError
+from stepsim.base.structs import replace
 from stepsim.files.shipped import topology_names
 from stepsim.network.collectives import Algorithm, able_algorithms, collective_shape
 from stepsim.network.collectives import collective_time_ps as price_ps

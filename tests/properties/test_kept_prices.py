@@ -1,6 +1,5 @@
 """What is kept of steps that have run changes no number of those that follow."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 from jobs import asked
 from random_jobs import Job, circumstances, jobs, networks
 
+from stepsim.base.structs import replace
 from stepsim.engine.prices import Prices
 from stepsim.files.load import load_topology, load_workload
 from stepsim.network.topology import Topology

@@ -1,6 +1,5 @@
 """A sweep along a number of a link gives what `simulate` gives on the file that says it."""
 
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from pairs import in_turn
 
 import stepsim
+from stepsim.base.structs import replace
 from stepsim.explore.sweep import Grid, Study, open_for_reading, parse_axis, run_sweep
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.files.asked import read_options

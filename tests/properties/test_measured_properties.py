@@ -1,7 +1,6 @@
 """Runs made by the simulator are understood: schedule, clocks, host and message times, replay."""
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traces import MadeRun, ps
 
+from stepsim.base.structs import replace
 from stepsim.files.traces.calibration_toml import read_calibration, write_calibration
 from stepsim.files.traces.megatron_trace import read_megatron_trace
 from stepsim.measured.calibration.calibration import Fitted, LeafOverhead, message_topology

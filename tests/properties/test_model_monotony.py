@@ -1,6 +1,5 @@
 """Models under random plans: a better machine, or less work, is never slower; floors hold."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ from hypothesis import strategies as st
 
 import stepsim
 from stepsim.base.errors import StepsimError
+from stepsim.base.structs import replace
 from stepsim.engine.prices import make_prices
 from stepsim.engine.timeline import Timeline
 from stepsim.files.accelerators import read_framework

@@ -1,6 +1,6 @@
 """Every schedule in every mode it defines: it runs, runs what it says, and `eager` is a bound."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 
 import pytest
@@ -11,6 +11,7 @@ from invariants import check_timeline
 from shapes import dualpipe, freely, shapes
 
 from stepsim.base.errors import ScheduleError
+from stepsim.base.structs import replace
 from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Timeline
 from stepsim.graph.actions import TaskKind

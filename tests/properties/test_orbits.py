@@ -1,7 +1,6 @@
 """Ranks and links that no number tells apart: one of each orbit says what all would say."""
 
 import json
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 from helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import asdict
 from random_jobs import Job, jobs
 
 import stepsim
@@ -22,7 +22,7 @@ from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.rows import Group
 
 
-class Rigid(NestedTopology):
+class Rigid(NestedTopology, frozen=True):
     """A network of which nobody knows that it turns."""
 
     def turns(self, turn: Turn) -> bool:
@@ -32,7 +32,7 @@ class Rigid(NestedTopology):
 
 def rigid(network: NestedTopology) -> NestedTopology:
     """The same network, looked at rank by rank and link by link."""
-    return Rigid(**{each.name: getattr(network, each.name) for each in fields(network)})
+    return Rigid(**asdict(network))
 
 
 def dimension(kind: str, size: int, name: str, **options: Any) -> Dimension:

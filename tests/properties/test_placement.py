@@ -1,6 +1,5 @@
 """Where jobs lie: groups that fit in a rack or node are whole, and nothing that is idle counts."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from stepsim import collective_time
+from stepsim.base.structs import replace
 from stepsim.files.load import load_topology
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.parallel.modes import JobPlacement, RankOrder

@@ -1,6 +1,5 @@
 """What holds in every run, whatever the job."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 from invariants import check_timeline
 
 import stepsim
+from stepsim.base.structs import replace
 from stepsim.face import Result
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.workload.axes import ParallelAxis, Part

@@ -19,6 +19,7 @@ ROOMS = (
     ("network",),
     ("parallel",),
     ("options",),
+    ("tables",),
     ("graph", "measured"),
     ("engine",),
     ("results",),
@@ -37,7 +38,6 @@ HEAVY = {
     "matplotlib": ("show", "cli", "face"),
     "pandas": ("show/frames.py",),
     "rich": ("show", "cli"),
-    "numba": ("engine/compiled.py",),
     "torch": ("measured/device/torch_timer.py",),
     "tornado": ("serve/server.py",),
 }

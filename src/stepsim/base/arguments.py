@@ -12,6 +12,8 @@ from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from msgspec.structs import force_setattr
+
 from stepsim.base.errors import PlanError, bad_value
 
 _Inputs = ParamSpec("_Inputs")
@@ -41,7 +43,7 @@ def checked(function: Callable[_Inputs, _Output]) -> Callable[_Inputs, _Output]:
 
 
 def check_fields(record: Any) -> None:
-    """Raise PlanError naming the field of a dataclass whose value is not what its hint says.
+    """Raise PlanError naming the field of a struct whose value is not what its hint says.
 
     Names of enums become members.
     """
@@ -49,7 +51,7 @@ def check_fields(record: Any) -> None:
     for name, hint, exact in _fields(kind):
         value = getattr(record, name)
         if type(value) not in exact:
-            object.__setattr__(record, name, _argument(kind.__name__, name, value, hint))
+            force_setattr(record, name, _argument(kind.__name__, name, value, hint))
 
 
 def _argument(place: str, name: str, value: object, hint: Any) -> Any:

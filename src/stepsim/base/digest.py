@@ -10,6 +10,8 @@ from types import NoneType
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 
 _DIGEST_BYTES = 8
 _WRITTEN: tuple[tuple[str, type, Callable[[Any], str]], ...] = (
@@ -27,7 +29,7 @@ _Known = dict[int, tuple[object, bytes]]
 def content_hash(document: object) -> str:
     """16 hexadecimal digits that are equal for equal content, and practically never otherwise.
 
-    A document is a number, text, bytes, None, path, enum, numpy array, or a frozen dataclass,
+    A document is a number, text, bytes, None, path, enum, numpy array, or a struct, dataclass,
     sequence, set or mapping of documents; the order of sets and mappings does not count, and
     neither does a field that comparisons leave out. 1, 1.0 and True differ, and so do classes with
     the same fields. Raises TypeError for anything else, whose content cannot be told.
@@ -63,7 +65,7 @@ def _plain(value: object) -> tuple[str, bytes] | None:
 
 def _kind(value: object) -> str:
     """What kind of thing a value with parts is."""
-    if is_dataclass(value) and not isinstance(value, type):
+    if isinstance(value, Struct) or (is_dataclass(value) and not isinstance(value, type)):
         return _name(value)
     for kind, types in (("mapping", Mapping), ("set", Set), ("sequence", list | tuple)):
         if isinstance(value, types):
@@ -78,6 +80,8 @@ def _joined(value: object, known: _Known) -> bytes:
         parts = value.items()
     elif isinstance(value, Set | list | tuple):
         parts = value
+    elif isinstance(value, Struct):
+        parts = asdict(value).items()
     elif is_dataclass(value):
         parts = [(each.name, getattr(value, each.name)) for each in fields(value) if each.compare]
     digests = [_digest(part, known) for part in parts]

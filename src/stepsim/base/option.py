@@ -5,9 +5,10 @@ from dataclasses import field
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
+from msgspec import Struct
+
 from stepsim.base.errors import PlanError, StepsimError, UnitError
 from stepsim.base.quantities import Quantity, Value
-from stepsim.base.records import dataclass
 
 _Kind = TypeVar("_Kind")
 
@@ -23,8 +24,7 @@ class Panel(StrEnum):
     RUN = "Options"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class Option(Struct, frozen=True, kw_only=True):
     """What there is to know of an option beside its type.
 
     `flags` replace `--name`; none: it is for Python only. `absent` is what its absence means.

@@ -1,12 +1,12 @@
 """`stepsim plan` and `stepsim check`: which plan is best, and whether one is within a budget."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stepsim.base.errors import PlanError, printable
-from stepsim.base.records import dataclass
 from stepsim.cli.common.options import ON_COMMAND_LINE, OneStepOptions, takes
 from stepsim.cli.common.terminal import (
     CsvOption,

@@ -1,12 +1,12 @@
 """The commands `stepsim sensitivity` and `stepsim noise`."""
 
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepsim.base.records import dataclass
 from stepsim.cli.common.figures import StyleOption
 from stepsim.cli.common.options import RunOptions, SetOption, takes
 from stepsim.cli.common.terminal import (

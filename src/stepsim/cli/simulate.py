@@ -1,6 +1,6 @@
 """`stepsim simulate`: one step of a workload, or a measured run replayed."""
 
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +9,7 @@ import typer
 
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Panel
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.cli.common.figures import (
     MessagesOption,

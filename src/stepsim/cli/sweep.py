@@ -1,7 +1,7 @@
 """`stepsim sweep` and `stepsim sweep-report`: many scenarios, and what was found."""
 
 from contextlib import ExitStack
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from stepsim.base.errors import OutputError, StepsimError, SweepError, printable
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.cli.common import completion
 from stepsim.cli.common.figures import ReportOption, StyleOption
 from stepsim.cli.common.options import NO_MEMORY, RunOptions, SetOption, takes

@@ -6,13 +6,12 @@ quotient of ranks, sites and links is kept for runs that take the same ones.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import field
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct, field
 
 from stepsim.base.arrays import Floats, Ints, distinct, row_numbers
-from stepsim.base.records import dataclass
 from stepsim.engine.fold import Actors, every_rank, fold
 from stepsim.engine.prices import Prices
 from stepsim.engine.shared_links import (
@@ -38,8 +37,7 @@ _Streams = tuple[tuple[int, Stream], ...]
 """Communications and the streams on which each runs."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Quotient:
+class Quotient(Struct, frozen=True, kw_only=True, dict=True):
     """Classes of ranks, sites and links: those of links that are not `free` matter.
 
     `streams` are those of every communication. `apart` counts runs in which no transfer met another
@@ -159,8 +157,7 @@ def _streams(graph: TaskGraph) -> Iterator[tuple[int, Stream]]:
             yield program.message, Stream(stream)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Contention:
+class Contention(Struct, frozen=True, kw_only=True, dict=True):
     """A quotient at prices: its links have speeds, and its transfers phases that take time."""
 
     graph: TaskGraph

@@ -10,13 +10,13 @@ sites by the links they load (see `stepsim.engine.shared_links`).
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats, row_numbers
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.engine.orbits import Orbits, lowered, turns_of_ranks
 from stepsim.engine.prices import Prices
 from stepsim.engine.shared_links import (
@@ -30,8 +30,7 @@ from stepsim.parallel.ranks import Ranks
 from stepsim.workload.rows import Group
 
 
-@dataclass(frozen=True, kw_only=True)
-class Actors:
+class Actors(Struct, frozen=True, kw_only=True, dict=True):
     """The simulated ranks.
 
     `ranks[a]` is the rank that actor a is, `counts` how many ranks it stands for, `stages` its
@@ -99,8 +98,7 @@ def fold(
     return prices.folds[key]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Folding:
+class _Folding(Struct, frozen=True, kw_only=True, dict=True):
     """Refines classes of the orbits of ranks, each seen by its lowest rank."""
 
     graph: TaskGraph

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import SimulationError
-from stepsim.base.kept import kept
-from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
 from stepsim.engine.fold import Actors
 from stepsim.engine.layouts import LaidOut, Met, TaskListTimes, layout_of
@@ -20,13 +19,12 @@ from stepsim.graph.actions import Task, TaskKind, TaskList
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import Program, Use
 from stepsim.parallel.ranks import ParallelPlan
+from stepsim.tables.ends import ends
+from stepsim.tables.waits import listed_waits
 
 if TYPE_CHECKING:
     from stepsim.engine.contention import Contention
     from stepsim.network.flights import Transfer
-
-_KEPT = 256
-"""Task lists at some prices whose times are kept."""
 
 _TOO_LONG = "the step exceeds 2**63 - 1 ps (106 days): it cannot be simulated"
 
@@ -36,17 +34,12 @@ def task_list_times(task_list: TaskList, task_ps: Callable[[Task], int]) -> Task
 
     Raises SimulationError when the times do not fit 64 bits.
     """
-    start: list[int] = []
-    end: list[int] = []
-    for task in task_list.tasks:
-        begin = max((end[i] for i in task.after), default=0)
-        start.append(begin)
-        end.append(begin + task_ps(task))
-    if max(end) > MAX_INT64:
-        raise SimulationError(_TOO_LONG)
-    return TaskListTimes(
-        start=np.array(start, np.int64), end=np.array(end, np.int64), duration_ps=max(end)
-    )
+    try:
+        duration_ps = np.array([task_ps(task) for task in task_list.tasks], dtype=np.int64)
+        end = ends(listed_waits(task.after for task in task_list.tasks), duration_ps)
+    except OverflowError:
+        raise SimulationError(_TOO_LONG) from None
+    return TaskListTimes(start=end - duration_ps, end=end, duration_ps=int(end.max()))
 
 
 def far_actor(actor: int, stage: int, actors: Actors, plan: ParallelPlan) -> int:
@@ -55,8 +48,7 @@ def far_actor(actor: int, stage: int, actors: Actors, plan: ParallelPlan) -> int
     return actors.of(int(actors.ranks[actor]) + shift)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runnable:
+class Runnable(Struct, frozen=True, kw_only=True):
     """What the engine runs: the program of each actor, and its transfers on shared links."""
 
     programs: list[LaidOut]
@@ -155,7 +147,6 @@ def _own_ps(task: Task, factor: float) -> int:
     return round(task.duration_ps * factor) if slows else task.duration_ps
 
 
-@kept(_KEPT)
 def _times_at(task_list: TaskList, factor: float, paid: tuple[int, ...]) -> TaskListTimes:
     """Times of a task list at such a factor, whose communications take what is `paid`."""
     prices = dict(zip(task_list.comms, paid, strict=True))

@@ -5,16 +5,15 @@ A task list that nothing outside its rank's class can delay is one task whose in
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Ints, Lists, Small, bounds, distinct, narrowed, spans
 from stepsim.base.kept import keep
-from stepsim.base.records import dataclass
 from stepsim.graph.programs import Look, Program, SegmentKind, Use
 from stepsim.workload.rows import Group
 
@@ -31,8 +30,7 @@ _VARIANTS = 4
 """Layouts of a program that are kept."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TaskListTimes:
+class TaskListTimes(Struct, frozen=True, kw_only=True, eq=False):
     """A task list run without interruption: start and end of its tasks from its start, in ps."""
 
     start: Times
@@ -40,8 +38,7 @@ class TaskListTimes:
     duration_ps: int
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class LaidOut:
+class LaidOut(Struct, frozen=True, kw_only=True, eq=False):
     """A program as the engine runs it: task i takes `duration_ps[i]` after all of `after[i]`.
 
     `segment[i]` is its segment and `inner[i]` its task within the segment's task list, -1 where the
@@ -96,8 +93,7 @@ class Met(NamedTuple):
     slowed: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ProgramLayout:
+class ProgramLayout(Struct, frozen=True, kw_only=True, eq=False):
     """A program laid out whatever its tasks take: `make` adds it, and the times of `rows`.
 
     It has so many `tasks`. `use_of_row[r]` is the place of the use among the program's that row r
@@ -157,14 +153,13 @@ def _layout(program: Program, met: tuple[Met, ...], coalesce: bool) -> ProgramLa
     return ProgramLayout(make=make, tasks=len(row), rows=rows, use_of_row=uses)
 
 
-@dataclass(slots=True, kw_only=True)
-class _Pieces:
+class _Pieces(Struct, kw_only=True):
     """Takes the segments of a program apart, whose uses are `met` so."""
 
     program: Program
     met: tuple[Met, ...]
     coalesce: bool
-    _uses: dict[tuple[int, int, bool], int] = field(init=False)
+    _uses: dict[tuple[int, int, bool], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._uses = {
@@ -220,8 +215,7 @@ def _column(values: NDArray[_Number], rows: NDArray[np.integer]) -> NDArray[_Num
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Piece:
+class _Piece(Struct, frozen=True, kw_only=True):
     """The tasks that a segment is laid out as; nothing in it waits for those at its `ends`."""
 
     inner: Sequence[int]

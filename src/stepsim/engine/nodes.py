@@ -1,82 +1,54 @@
-"""The graph of a run as one list of nodes, and its longest path level by level.
+"""The graph of a run as one list of nodes, for times without events.
 
-A node is a task, or a transfer of all its members. Where links are not shared in time a node ends
-its duration after the last node that it waits for, so all nodes of a level, which wait for earlier
-levels only, are one operation on columns.
+A node is a task, or a transfer of all its members.
 """
 
-from collections.abc import Iterator, Sequence
-from functools import cached_property
-from itertools import islice, pairwise
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from msgspec import Struct
 
-from stepsim.base.arrays import Lists, Small, bounds, lists_of, row_numbers, spans
+from stepsim.base.arrays import Ints, Lists, Small, bounds, row_numbers
 from stepsim.base.kept import keep
-from stepsim.base.records import dataclass
 from stepsim.base.units import LARGEST_SUM
-from stepsim.engine.compiled import compiled_passes
 from stepsim.engine.fold import Actors
 from stepsim.engine.lay_out import far_actor
 from stepsim.engine.layouts import GROUPS, LaidOut, Times
 from stepsim.graph.programs import SegmentKind, Shape
 from stepsim.parallel.ranks import ParallelPlan
+from stepsim.tables.ends import ends
+from stepsim.tables.waits import NodeWaits, ordered_waits
 
-_SMALL = 1 << 14
-"""Nodes of a graph up to which levels are found node by node, and kept one by one."""
 _VARIANTS = 8
 """Nodes that are kept of graphs whose segments are the same."""
 
 
-class _Level(NamedTuple):
-    """Nodes from `low` to below `high`: those that each waits for begin at `begins` in `waits`."""
-
-    low: int
-    high: int
-    waits: NDArray[np.intp]
-    begins: NDArray[np.intp]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class NodeGraph:
-    """Nodes in an order in which each follows those that it waits for, `after[i]`, ascending.
-
-    `node_of[a]` has the node of every task of actor a. Level l is the nodes from `levels[l]` to
-    `levels[l + 1]`; where programs wait for each other in a circle, nodes behind it are in none.
-    """
+class NodeGraph(Struct, frozen=True, kw_only=True, eq=False):
+    """The nodes of a run: what they wait for, and in `node_of[a]` that of every task of actor a."""
 
     node_of: tuple[Small, ...]
-    after: Lists
-    levels: Small
+    waits: NodeWaits
 
     def __len__(self) -> int:
-        return len(self.after)
+        return len(self.waits)
 
     @property
     def is_complete(self) -> bool:
-        """Whether every node can run."""
-        return int(self.levels[-1]) == len(self)
-
-    @cached_property
-    def passes(self) -> list[_Level]:
-        """The levels that wait for others, for a graph that is run again and again."""
-        return [
-            _Level(low, high, waits.astype(np.intp), begins.astype(np.intp))
-            for low, high, waits, begins in _passes(self)
-        ]
+        """Whether every node can run: no programs wait for each other in a circle."""
+        return self.waits.runnable == len(self)
 
     def duration_ps(self, programs: Sequence[LaidOut]) -> Times:
         """How long each node takes: as long as its first task."""
-        found = np.empty(len(self), dtype=np.int64)
+        durations = np.empty(len(self), dtype=np.int64)
         for nodes, laid in zip(self.node_of[::-1], programs[::-1], strict=True):
-            found[nodes] = laid.duration_ps
-        return found
+            durations[nodes] = laid.duration_ps
+        return durations
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NodeTimes:
+class NodeTimes(Struct, frozen=True, kw_only=True, eq=False):
     """The end in ps of every node of the laid-out programs of a run."""
 
     graph: NodeGraph
@@ -90,9 +62,9 @@ class NodeTimes:
 
     def of_tasks(self) -> tuple[list[Times], list[Times]]:
         """Start and end of every task of every actor, as the events give them."""
-        ends = [self.end.take(nodes) for nodes in self.graph.node_of]
-        starts = [end - laid.duration_ps for end, laid in zip(ends, self.programs, strict=True)]
-        return starts, ends
+        task_ends = [self.end.take(nodes) for nodes in self.graph.node_of]
+        columns = zip(task_ends, self.programs, strict=True)
+        return [end - laid.duration_ps for end, laid in columns], task_ends
 
 
 def run_levels(programs: Sequence[LaidOut], actors: Actors, plan: ParallelPlan) -> NodeTimes | None:
@@ -101,31 +73,11 @@ def run_levels(programs: Sequence[LaidOut], actors: Actors, plan: ParallelPlan) 
     None where not every task can start, or the times may not fit 64 bits: events tell why.
     """
     graph = make_nodes(programs, actors, plan)
-    time = graph.duration_ps(programs)
-    if not graph.is_complete or float(time.sum(dtype=np.float64)) > LARGEST_SUM:
+    duration_ps = graph.duration_ps(programs)
+    if not graph.is_complete or float(duration_ps.sum(dtype=np.float64)) > LARGEST_SUM:
         return None
-    compiled = compiled_passes(len(graph.after.values))
-    if compiled:
-        compiled.longest_path(graph.after.starts, graph.after.values, time)
-    else:
-        _by_levels(graph, time)
-    return NodeTimes(graph=graph, programs=programs, end=time)
-
-
-def _by_levels(graph: NodeGraph, time: Times) -> None:
-    """Make how long every node takes its end, in ps: all of a level at a time."""
-    latest = np.maximum.reduceat
-    for low, high, waits, begins in graph.passes if len(graph) <= _SMALL else _passes(graph):
-        here = time[low:high]
-        np.add(here, latest(time.take(waits), begins), here)
-
-
-def _passes(graph: NodeGraph) -> Iterator[tuple[int, int, Small, Small]]:
-    """The levels that wait for others, each as a `_Level` has it."""
-    levels, (starts, values) = graph.levels, (graph.after.starts, graph.after.values)
-    rows = zip(pairwise(levels.tolist()), pairwise(starts[levels].tolist()), strict=True)
-    for (low, high), (begin, end) in islice(rows, 1, None):
-        yield low, high, values[begin:end], starts[low:high] - begin
+    end = ends(graph.waits, duration_ps, out=duration_ps)
+    return NodeTimes(graph=graph, programs=programs, end=end)
 
 
 class _Tasks(NamedTuple):
@@ -214,78 +166,19 @@ def _numbered(first: Small, firsts: Small) -> list[Small]:
 
 def _ordered(nodes: Sequence[Small], after: Sequence[Lists]) -> NodeGraph:
     """The nodes level by level, from the node of every task and what each task waits for."""
-    place, levels = _places(nodes, after)
-    nodes = tuple(place.take(mine) for mine in nodes)
-    return NodeGraph(node_of=nodes, after=_waits(nodes, after, len(place)), levels=levels)
+    count = 1 + max(int(numbers.max(initial=-1)) for numbers in nodes)
+    place, waits = ordered_waits(partial(_pairs, nodes, after), count)
+    return NodeGraph(node_of=tuple(place.take(numbers) for numbers in nodes), waits=waits)
 
 
-def _places(nodes: Sequence[Small], after: Sequence[Lists]) -> tuple[Small, Small]:
-    """The place of every node in an order of levels, and where levels start."""
-    missing = np.zeros(1 + max(int(mine.max(initial=-1)) for mine in nodes), dtype=np.int32)
-    for mine, each in zip(nodes, after, strict=True):
-        np.add.at(missing, mine, each.counts)
-    order, levels = _levels(missing, _waits(nodes, after, len(missing), turned=True))
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order), dtype=np.int32)
-    return place, levels
-
-
-def _waits(
-    nodes: Sequence[Small], after: Sequence[Lists], most: int, *, turned: bool = False
-) -> Lists:
-    """What each node waits for; `turned`, what waits for it: ascending."""
-    code = np.empty(sum(len(each.values) for each in after), dtype=np.int64)
-    past = 0
-    for mine, each in zip(nodes, after, strict=True):
-        earlier, later = mine.take(each.values), mine.repeat(each.counts)
-        here = code[past : past + len(earlier)]
-        here[:] = earlier if turned else later
-        here <<= 32
-        here |= later if turned else earlier
-        past += len(here)
-    return lists_of(code, most)
-
-
-def _levels(missing: Small, followers: Lists) -> tuple[Small, Small]:
-    """Nodes level by level and where levels start; those that can never run come last.
-
-    `missing` says how many each node waits for: it counts down, and tells the last mention of what
-    several nodes have freed.
-    """
-    starts, counts, values = followers.starts, followers.counts, followers.values
-    compiled = compiled_passes(len(values))
-    if compiled:
-        return compiled.levels(missing, starts, values)
-    if len(missing) <= _SMALL:
-        return _few_levels(missing.tolist(), starts.tolist(), values.tolist())
-    level = np.flatnonzero(missing == 0)
-    order, sizes = [level.astype(np.int32)], [len(level)]
-    one = np.int32(1)  # a number of another kind takes ten times as long
-    while len(level):
-        freed = values.take(spans(starts.take(level), counts.take(level))).astype(np.intp)
-        np.subtract.at(missing, freed, one)
-        ready = freed.compress(missing.take(freed) == 0)
-        turn = np.arange(-len(ready), 0, dtype=np.int32)
-        missing[ready] = turn
-        level = ready.compress(missing.take(ready) == turn)
-        order.append(level.astype(np.int32))
-        sizes.append(len(level))
-    left = np.flatnonzero(missing > 0).astype(np.int32)
-    return np.concatenate((*order, left)), bounds(np.array(sizes[:-1]))
-
-
-def _few_levels(missing: list[int], starts: list[int], values: list[int]) -> tuple[Small, Small]:
-    """As `_levels`, node by node: that is faster where levels are narrow."""
-    order = [node for node, count in enumerate(missing) if not count]
-    levels, here = [0], 0
-    while here < len(order):
-        past = len(order)
-        levels.append(past)
-        for node in order[here:past]:
-            for follower in values[starts[node] : starts[node + 1]]:
-                missing[follower] -= 1
-                if not missing[follower]:
-                    order.append(follower)
-        here = past
-    order += [node for node, count in enumerate(missing) if count]
-    return np.array(order, dtype=np.int32), np.array(levels, dtype=np.int32)
+def _pairs(nodes: Sequence[Small], after: Sequence[Lists]) -> Ints:
+    """Pairs `before << 32 | after` of nodes, for every wait of every task."""
+    pairs = np.empty(sum(len(waits.values) for waits in after), dtype=np.int64)
+    begin = 0
+    for numbers, waits in zip(nodes, after, strict=True):
+        part = pairs[begin : begin + len(waits.values)]
+        part[:] = numbers.take(waits.values)
+        part <<= 32
+        part |= numbers.repeat(waits.counts)
+        begin += len(part)
+    return pairs

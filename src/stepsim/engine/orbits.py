@@ -10,17 +10,16 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Ints
-from stepsim.base.records import dataclass
 from stepsim.network.topology import Topology
 from stepsim.network.topology.placed import Turn
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.rows import Group
 
 
-@dataclass(frozen=True, kw_only=True)
-class Orbits:
+class Orbits(Struct, frozen=True, kw_only=True, dict=True):
     """Orbits of the numbers below `count` under shifts of the digits `turns`, which ascend."""
 
     count: int

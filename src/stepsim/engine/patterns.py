@@ -4,19 +4,16 @@ Siblings are the groups of one kind in a stage: ranks of a stage run one program
 run the same collectives at the same time. So are the pairs that carry a message between two stages.
 """
 
-from dataclasses import field
-
 import numpy as np
+from msgspec import Struct, field
 
 from stepsim.base.arrays import Ints, distinct, row_numbers
-from stepsim.base.records import dataclass
 from stepsim.network.collectives import Beside, Siblings
 from stepsim.network.topology import Topology
 from stepsim.parallel.ranks import Ranks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupPatterns:
+class GroupPatterns(Struct, frozen=True, kw_only=True):
     """The groups of one kind: their ranks `members[g]`, and which of the `distinct` looks each has.
 
     Where all stages lie alike they are those of the first one. `npus[g]` are the NPUs they sit on,
@@ -31,8 +28,8 @@ class GroupPatterns:
     distinct: Ranks
     group_of: Ranks
     beside: tuple[Beside | None, ...]
-    rows_of: dict[int, list[Ints]] = field(default_factory=dict, repr=False)
-    _keys: dict[int, bytes] = field(default_factory=dict, repr=False)
+    rows_of: dict[int, list[Ints]] = field(default_factory=dict)
+    _keys: dict[int, bytes] = field(default_factory=dict)
 
     def row(self, rank: int) -> int:
         """The group of a rank, or the like one."""

@@ -4,13 +4,13 @@ Groups that look alike on the topology cost the same, so each distinct pattern i
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
 from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct, field
 
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.engine.orbits import stages_turn
 from stepsim.engine.patterns import GroupPatterns, find_patterns
@@ -35,8 +35,7 @@ from stepsim.parallel.ranks import ParallelPlan, Ranks
 from stepsim.workload.rows import CollectiveKind, CommOp, Group
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PhasePrice:
+class PhasePrice(Struct, frozen=True, kw_only=True, eq=False):
     """A part of a communication: latency without traffic, then the flows of `step`.
 
     The flows take `alone_ps` when nothing else uses their links; the largest goes at `rate` bytes/s
@@ -60,8 +59,7 @@ _ShapeKey = tuple[CollectiveKind, tuple[float, ...], bytes]
 """Kind and loads of a communication, and the look of its group."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Prices:
+class Prices(Struct, kw_only=True):
     """Duration of communications by rank; shapes are traced when first asked for.
 
     `algorithms` are those asked for; other kinds take the fastest beside their siblings, also where
@@ -80,18 +78,19 @@ class Prices:
     sharing: Sharing = Sharing.NONE
     folds: "dict[tuple[object, ...], Actors]" = field(default_factory=dict)
     quotients: "dict[tuple[object, ...], Quotient]" = field(default_factory=dict)
-    _stages_alike: bool = field(init=False)
+    _stages_alike: bool = False
     _groups: dict[Group, GroupPatterns] = field(default_factory=dict)
     _pairs: dict[tuple[int, int], GroupPatterns] = field(default_factory=dict)
     _shapes: dict[_ShapeKey, CollectiveShape] = field(default_factory=dict)
     _steps: dict[tuple[object, ...], list[FlowStep]] = field(default_factory=dict)
     _costs: dict[tuple[CommOp, bytes], Cost] = field(default_factory=dict)
     _phases: dict[tuple[CommOp, bytes], tuple[PhasePrice, ...]] = field(default_factory=dict)
-    _durations: dict[tuple[int, bytes], int] = field(init=False, default_factory=dict)
+    _durations: dict[tuple[int, bytes], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         is_shared = self.sharing is Sharing.FAIR
         self._stages_alike = not is_shared and stages_turn(self.plan, self.topology)
+        self._durations = {}  # a copy has durations of its own: they go by numbers of `comms`
 
     def serve(self, plan: ParallelPlan) -> bool:
         """Whether prices of another job hold on their network: they know no microbatches."""

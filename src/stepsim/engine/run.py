@@ -7,16 +7,15 @@ which they were scheduled, so every run is the same.
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from typing import Any, Self
 
 import numpy as np
 import simpy
+from msgspec import Struct, field
 from simpy.events import EventPriority
 
 from stepsim.base.arrays import Small
 from stepsim.base.errors import SimulationError
-from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
 from stepsim.engine.fold import Actors
 from stepsim.engine.lay_out import Runnable, far_actor
@@ -78,8 +77,7 @@ class _Settling(simpy.Event):
         env.schedule(self, _AFTER_ALL_OTHERS)
 
 
-@dataclass(slots=True, kw_only=True)
-class _Flight:
+class _Flight(Struct, kw_only=True):
     """A transfer under way: its members, its phase, and the events that may end the phase.
 
     Only the event with the latest `forecast` counts: an earlier one is out of date.
@@ -91,8 +89,7 @@ class _Flight:
     forecast: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Listed:
+class _Listed(Struct, frozen=True, kw_only=True):
     """Columns of a laid-out program and its segments, to be looked up one by one."""
 
     duration_ps: list[int]
@@ -125,8 +122,7 @@ def _whole(column: Small) -> "array[int]":
     return array("q", column.astype(np.int64).tobytes())
 
 
-@dataclass(slots=True, kw_only=True)
-class _Run:
+class _Run(Struct, kw_only=True):
     programs: Sequence[LaidOut]
     transfers: Sequence[Mapping[Use, Transfer]]
     actors: Actors

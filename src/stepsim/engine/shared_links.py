@@ -8,13 +8,12 @@ their loads on a link are summed. Max-min rates are unique, so the rates of the 
 those of this quotient (an equitable partition of ranks, sites and links).
 """
 
-from dataclasses import field, replace
-
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats, Ints, distinct
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.engine.patterns import GroupPatterns
 from stepsim.engine.prices import PhasePrice, Prices
 from stepsim.graph.build import TaskGraph
@@ -31,8 +30,7 @@ _SiteKind = tuple[Group, int, int]
 _DIGITS = 12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Members:
+class _Members(Struct, frozen=True, kw_only=True):
     """Who is at which site: `rank[i]` has `role[i]` at `site[i]`; rows ascend by site."""
 
     site: Ints
@@ -40,8 +38,7 @@ class _Members:
     role: Ints
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Loads:
+class _Loads(Struct, frozen=True, kw_only=True):
     """What crosses which link.
 
     Row i: at `site[i]`, phase `phase[i]` of communication `comm[i]` puts `load[i]` flows on
@@ -55,8 +52,7 @@ class _Loads:
     load: Floats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TransferPlace:
+class _TransferPlace(Struct, frozen=True, kw_only=True):
     """Communication number `comm` in `groups` that look alike, which are at `sites`."""
 
     comm: int
@@ -69,8 +65,7 @@ class _TransferPlace:
         return prices.phases(self.comm, self.patterns, int(self.groups[0]))
 
 
-@dataclass(frozen=True, kw_only=True)
-class TransferSites:
+class TransferSites(Struct, frozen=True, kw_only=True):
     """All sites of a job.
 
     Links are renumbered; link l is of class `link_class[l]`. The first site of a kind is
@@ -107,8 +102,7 @@ def find_transfer_sites(graph: TaskGraph, prices: Prices) -> TransferSites:
     return tracer.sites()
 
 
-@dataclass(slots=True, kw_only=True)
-class _Tracer:
+class _Tracer(Struct, kw_only=True):
     """Collects the columns of `TransferSites`."""
 
     graph: TaskGraph
@@ -176,8 +170,7 @@ class _Tracer:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteColours:
+class SiteColours(Struct, frozen=True, kw_only=True):
     """Numbers that are equal for ranks, sites and links that behave alike."""
 
     rank: Ranks

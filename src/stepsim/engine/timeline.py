@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Ints, Small
 from stepsim.base.errors import PlanError, SimulationError
-from stepsim.base.records import dataclass
 from stepsim.engine.fold import Actors
 from stepsim.engine.layouts import LaidOut, Times
 from stepsim.graph.actions import TaskKind
@@ -21,8 +21,7 @@ from stepsim.workload.axes import Stream
 _MESSAGE_KINDS = {SegmentKind.SEND: TaskKind.SEND, SegmentKind.RECV: TaskKind.RECV}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskSpan:
+class TaskSpan(Struct, frozen=True, kw_only=True):
     """One task of one rank on one stream, in ps.
 
     `entry` is None outside the pipeline, `phase` empty for messages, `size_bytes` 0 for compute.
@@ -40,8 +39,7 @@ class TaskSpan:
     end_ps: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cohort:
+class Cohort(Struct, frozen=True, kw_only=True, dict=True):
     """Actors that run the same laid-out program: times of its tasks, of shape (tasks, actors)."""
 
     laid: LaidOut
@@ -76,8 +74,7 @@ class Cohort:
         return start, end
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TaskTimes:
+class _TaskTimes(Struct, frozen=True, kw_only=True):
     """Every task of one rank: segment, task of its task list (-1 for messages), start and end."""
 
     segment: Small
@@ -86,8 +83,7 @@ class _TaskTimes:
     end: Times
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timeline:
+class Timeline(Struct, frozen=True, kw_only=True, dict=True):
     """The result of a run, and what ran it. Ranks that behave alike share an actor's times.
 
     `siblings_slow` says that transfers which the durations hold for one have slowed each other.

@@ -18,7 +18,7 @@ from stepsim.workload.rows import Workload
 __all__ = ["ModelPlan", "TrainableModel", "model"]
 
 
-class TrainableModel(Model):
+class TrainableModel(Model, frozen=True):
     """A model and the ways to use it; everything that takes a workload takes it too."""
 
     @checked

@@ -1,7 +1,6 @@
 """Profiles from Python: where steps go, which workers are slow, and what would help."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from stepsim.base.arguments import checked
@@ -19,8 +18,7 @@ from stepsim.validation.improve import Improvements, ImprovementsDocument, impro
 __all__ = ["improve", "load_profile", "stragglers"]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ImprovementsResult(Viewed, Improvements):
+class ImprovementsResult(Viewed, Improvements, frozen=True, kw_only=True, eq=False):
     """Changes of a profile, and the ways to see them."""
 
     def _document(self) -> Document:
@@ -37,8 +35,7 @@ class ImprovementsResult(Viewed, Improvements):
         write_improvements(self, path, command="")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class StragglersResult(Viewed, Stragglers):
+class StragglersResult(Viewed, Stragglers, frozen=True, kw_only=True, eq=False):
     """What the slow workers of a profile cost, and the ways to see it."""
 
     def _document(self) -> Document:

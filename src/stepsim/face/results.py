@@ -1,7 +1,6 @@
 """Results of the Python interface: the nouns of the program, and the ways to look at them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
 _NO_INPUTS = "A replay has no sensitivities."
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Result(Viewed, SimulatedStep):
+class Result(Viewed, SimulatedStep, frozen=True, kw_only=True):
     """A simulated step, and the ways to see it; `inputs` are None for a replay."""
 
     inputs: StepInputs | None = None
@@ -119,8 +117,7 @@ class Result(Viewed, SimulatedStep):
         write_trace([traced(self, ranks, shown)], Path(path), command)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison(Viewed, ComparedSchedules):
+class Comparison(Viewed, ComparedSchedules, frozen=True, kw_only=True):
     """Candidates in the order asked for, and the ways to see them."""
 
     inputs: StepInputs
@@ -185,8 +182,7 @@ class SensitivityResult(Viewed, Sensitivity, frozen=True, kw_only=True):  # type
         write_sensitivity(taken_as(Sensitivity, self), path, command="")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NoiseDistribution(Viewed, NoiseResult):
+class NoiseDistribution(Viewed, NoiseResult, frozen=True, kw_only=True, eq=False):
     """Step times under noise, and the ways to see them."""
 
     def _document(self) -> Document:

@@ -5,7 +5,6 @@ once by `load_run`. `node_size` is in ranks; without it clocks tell, else it is 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,8 +53,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValidationResult(Viewed, Validation):
+class ValidationResult(Viewed, Validation, frozen=True, kw_only=True):
     """Measured beside simulated times, and the ways to see them."""
 
     def _document(self) -> Document:

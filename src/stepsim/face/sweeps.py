@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 from weakref import finalize
+
+from msgspec import Struct
 
 from stepsim.base.arguments import checked
 from stepsim.base.documents import Document
@@ -38,8 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["SweepResult", "load_sweep", "sweep"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class SweepResult(Viewed):
+class SweepResult(Viewed, Struct, frozen=True, kw_only=True, weakref=True):
     """What the database of a sweep holds, and the ways to see it.
 
     A database that nobody named is deleted with this.

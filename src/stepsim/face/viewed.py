@@ -1,11 +1,11 @@
 """What every result of the Python interface can do: be data, tables, files, and seen."""
 
 from collections.abc import Iterable
-from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import asdict
 
 from stepsim.base.arguments import checked
 from stepsim.base.documents import Document
@@ -84,5 +84,4 @@ class Viewed:
 
 def taken_as(kind: type[_Noun], noun: Any, **more: Any) -> _Noun:
     """A noun as one of a class with the same fields; `more` are those that it lacks."""
-    names = noun.__dataclass_fields__ if is_dataclass(noun) else noun.__struct_fields__
-    return kind(**{name: getattr(noun, name) for name in names}, **more)
+    return kind(**asdict(noun), **more)

@@ -1,7 +1,6 @@
 """Devices and training frameworks: TOML files, shipped ones by name."""
 
 from collections.abc import Iterator
-from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
 from os.path import isfile
@@ -42,7 +41,7 @@ _Tera = Annotated[Positive, Meta(description="TFLOP/s")]
 _Part = Annotated[Share, Meta(ge=0, le=1)]
 _Amount = Annotated[float, Meta(ge=0, le=1e9)]
 
-RATES_HEADER = ("frameworks", *(each.name for each in fields(PublishedRate)))
+RATES_HEADER = ("frameworks", *(each for each in PublishedRate.__struct_fields__))
 """Columns of `frameworks/rates.csv`, which `benchmarks/model_constants.py` writes."""
 
 

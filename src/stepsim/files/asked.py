@@ -1,16 +1,17 @@
 """Options as people type them: texts with units, names, numbers, files to read."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from math import inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec import Struct
+
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Option
 from stepsim.base.quantities import Value
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.files.load import load_comm_table, load_topology, load_work
 from stepsim.files.shipped import DEFAULT_FRAMEWORK, DEFAULT_TOPOLOGY
 from stepsim.files.topology.typed import infinite, with_numbers
@@ -77,8 +78,7 @@ def with_axis_values(options: StepOptions, values: Mapping[str, Value]) -> StepO
     return replace(options, **fields)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepInputs:
+class StepInputs(Struct, frozen=True, kw_only=True):
     """A workload, the network it runs on, what is asked, and what was assumed on the way."""
 
     workload: Workload | Model

@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from stepsim.base.arguments import checked
 from stepsim.base.errors import PlanError, WorkloadError
-from stepsim.base.records import dataclass
 from stepsim.files.models.load import is_model, read_model
 from stepsim.files.reading import first_bytes, read_json
 from stepsim.files.shipped import topology_file
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from stepsim.results.document import ResultDocument
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadFormat:
+class WorkloadFormat(Struct, frozen=True, kw_only=True):
     """A form of workload files: how they begin; what reads one, given its path and `strict`."""
 
     begins: Callable[[bytes], bool]

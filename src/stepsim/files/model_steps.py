@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
+from msgspec import Struct
+
 from stepsim.base.errors import StepsimError, TraceError, bad_value
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.files.accelerators import framework_of_year, read_device, read_framework
 from stepsim.files.models.fields import MOST_LAYERS
 from stepsim.files.models.load import read_model
@@ -75,8 +76,7 @@ _LEAST, _MOST = 1e-6, 1e9
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedStep:
+class PublishedStep(Struct, frozen=True, kw_only=True):
     """One published run: its model, plan, machine and framework by name, and what was measured.
 
     `name` is the run's in its table, `model` what its `source` calls the model.

@@ -16,10 +16,10 @@ from os.path import isfile
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from stepsim.base.errors import TraceError, bad_value
 from stepsim.base.quantities import Quantity, Value
-from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.files.models.public import beside
 from stepsim.files.reading import parse_toml, read_text
@@ -62,8 +62,7 @@ class StepTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     run: list[MeasuredStepRow]  # type: ignore[valid-type]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredStep:
+class MeasuredStep(Struct, frozen=True, kw_only=True):
     """One measured step. `where` is its place in the table."""
 
     where: str

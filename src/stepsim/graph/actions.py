@@ -6,13 +6,14 @@ Only the members of its collectives can delay it from inside.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
 from enum import IntEnum
 from functools import cached_property
 from itertools import accumulate
 from typing import Self
 
-from stepsim.base.records import dataclass
+from msgspec import Struct, field
+
+from stepsim.base.structs import replace
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Action, ActionKind
 from stepsim.workload.axes import ParallelAxis, Stream
@@ -40,8 +41,7 @@ class HostPart(IntEnum):
 _HOST_LABELS = {HostPart.OVERHEAD: "host", HostPart.GET_BATCH: "get_batch", HostPart.LOSS: "loss"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class Task(Struct, frozen=True, kw_only=True):
     """One task of a task list; `after` are earlier tasks of the task list that it waits for.
 
     `comm` is the number of a communication in the graph's table, -1 for compute. `host_part` says
@@ -58,8 +58,7 @@ class Task:
     host_part: HostPart | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class TaskList:
+class TaskList(Struct, frozen=True, kw_only=True, eq=False, dict=True, weakref=True):
     """Tasks in an order in which every task follows those it waits for."""
 
     tasks: tuple[Task, ...]
@@ -84,8 +83,7 @@ class TaskList:
         )
 
 
-@dataclass(slots=True, kw_only=True)
-class CommNumbers:
+class CommNumbers(Struct, kw_only=True):
     """The distinct communications of a graph, numbered as they are met.
 
     A collective of one rank does not exist, one of a group that is `alone`: `dropped` are the
@@ -108,8 +106,7 @@ class CommNumbers:
         return self._numbers[op]
 
 
-@dataclass(slots=True, kw_only=True)
-class _TaskListBuilder:
+class _TaskListBuilder(Struct, kw_only=True):
     """Appends tasks; a task also follows the last one of its stream.
 
     Unless `detached`, a task list begins on the compute stream, if need be with a task of no
@@ -217,8 +214,7 @@ class _TaskListBuilder:
         return (self._last[stream],)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostTimes:
+class HostTimes(Struct, frozen=True, kw_only=True):
     """Host time around an action in ps: before it, and what is its own at the ends.
 
     A weight gradient has none before it: the runtime of Zero Bubble takes it from a queue, with all
@@ -272,8 +268,7 @@ def forward_tasks(rows: Sequence[Row], comms: CommNumbers, host: HostTimes) -> T
     return builder.build("forward", Phase.FORWARD)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackwardParts:
+class BackwardParts(Struct, frozen=True, kw_only=True):
     """Which part of a backward a task list holds, and how it is issued.
 
     With `tp_overlap` a full backward computes the weight gradient beside the input gradient's

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.errors import ScheduleError
 from stepsim.base.kept import Same, keep, kept, kept_beside
-from stepsim.base.records import dataclass
 from stepsim.graph.actions import CommNumbers, TaskList
 from stepsim.graph.linking import NONE, Rows, waits_of
 from stepsim.graph.programs import Looks, Program, Shape, ShapeFamily, Use, looks_of
@@ -46,8 +46,7 @@ _VARIANTS = 8
 """Programs, and looks of segments, that are kept of one shape."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TaskGraph:
+class TaskGraph(Struct, frozen=True, kw_only=True):
     """Programs per stage, the task lists they use, and the communications of the task lists.
 
     Ranks of a stage are alike: they run `programs[stage]`. What sets them apart is only where

@@ -1,8 +1,8 @@
 """Host launches of a backward that runs row by row: each row has its share of them."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
+from stepsim.base.structs import replace
 from stepsim.workload.rows import Row
 
 

@@ -9,10 +9,10 @@ from enum import IntEnum
 from typing import Self
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Bools, Ints, Lists, Small, bounds, spans
-from stepsim.base.records import dataclass
 
 NONE = -1
 
@@ -25,8 +25,7 @@ class Joins(IntEnum):
     ALONE = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Rows:
+class Rows(Struct, frozen=True, kw_only=True, eq=False):
     """Rows of a program as columns.
 
     A row is a segment of a `kind` on a `stream`, or, where that is -1, a wait. `end` is the end of

@@ -2,16 +2,15 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from enum import IntEnum
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Lists, Small, narrowed, numbers_of
-from stepsim.base.records import dataclass
 from stepsim.graph.actions import TaskList
 from stepsim.parallel.schedules import OrderEntry
 from stepsim.workload.axes import Stream
@@ -74,15 +73,13 @@ class Look(NamedTuple):
     runs: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ShapeFamily:
+class ShapeFamily(Struct, frozen=True, eq=False):
     """What the shapes of all stages of a graph have in common: `known` depends on them alone."""
 
     known: dict[object, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Shape:
+class Shape(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """The segments of a stage but for what they compute, as columns, each named as in `Segment`.
 
     `numbers` are those of the segments, `programs` those of this shape, by what they compute, and
@@ -110,8 +107,7 @@ class Shape:
         return tuple(np.flatnonzero(np.bincount(stages)).tolist())
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Program:
+class Program(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """What each rank of a stage runs: the shape of its segments, and what each of them does.
 
     `entries` is the schedule's order, `message` the number of the communication of all messages,

@@ -1,12 +1,13 @@
 """The task lists of a graph, each made once, and gradients that are reduced piece by piece."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
 from typing import Self
 from weakref import WeakValueDictionary
 
+from msgspec import Struct, field
+
 from stepsim.base.kept import kept
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.graph.actions import (
     BackwardParts,
     CommNumbers,
@@ -34,8 +35,7 @@ _KEPT = 256
 _every: WeakValueDictionary[tuple[Task, ...], TaskList] = WeakValueDictionary()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskOptions:
+class TaskOptions(Struct, frozen=True, kw_only=True):
     """What of a step's options its task lists depend on, each as it is named there."""
 
     host: HostTimes
@@ -56,8 +56,7 @@ class TaskOptions:
         )
 
 
-@dataclass(slots=True, kw_only=True)
-class TaskLists:
+class TaskLists(Struct, kw_only=True):
     """Makes each distinct task list once: rows that say the same share one."""
 
     comms: CommNumbers
@@ -104,8 +103,7 @@ class TaskLists:
         return self.add(draft.known[numbers])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Draft:
+class _Draft(Struct, frozen=True, kw_only=True, eq=False):
     """A task list that numbers its communications itself; `known` are those with other numbers."""
 
     task_list: TaskList
@@ -155,8 +153,7 @@ def _one(task_list: TaskList) -> TaskList:
     return _every.setdefault(task_list.tasks, task_list)
 
 
-@dataclass(slots=True, kw_only=True)
-class Buckets:
+class Buckets(Struct, kw_only=True):
     """Gradients reduced piece by piece while the last backward goes on.
 
     As Megatron-LM's distributed data parallel does with `overlap_grad_reduce`: rows add their

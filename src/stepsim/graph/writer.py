@@ -1,19 +1,18 @@
 """The work of stages being written: the task list of every entry of the schedule's order."""
 
 from collections.abc import Sequence
-from dataclasses import field
 from functools import cached_property
 from itertools import pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Bools, Ints, Small, narrowed, numbers_of
 from stepsim.base.errors import ScheduleError
 from stepsim.base.kept import kept, kept_beside
-from stepsim.base.records import dataclass
 from stepsim.graph.launches import spread_launches
 from stepsim.graph.linking import NONE, Joins, Rows
 from stepsim.graph.programs import SegmentKind
@@ -28,8 +27,7 @@ _KEPT = 256
 _NOTHING = {"reads": False, "joins": Joins.NOT}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Written:
+class Written(Struct, frozen=True, kw_only=True, eq=False):
     """What a stage computes: an entry of look i the task list `numbers[i]`, the `tail` another.
 
     It is -1 where nothing follows the pipeline, and for entries that are written one by one: `rows`
@@ -88,7 +86,9 @@ class Written:
                 theirs = np.where(theirs >= 0, moved[theirs], NONE)
             return np.concatenate((theirs, mine))[order]
 
-        rows = Rows.of(**{name: column(name, getattr(steps, name)) for name in Rows.__slots__})
+        rows = Rows.of(
+            **{name: column(name, getattr(steps, name)) for name in Rows.__struct_fields__}
+        )
         self.merged_lists.append(column("task_list", own)[rows.kind >= 0].astype(np.int32))
         return rows
 
@@ -105,8 +105,7 @@ class Written:
         return found
 
 
-@dataclass(kw_only=True)
-class ProgramWriter:
+class ProgramWriter(Struct, kw_only=True, dict=True):
     """The work of a stage being written.
 
     Most entries are one segment, the same for all microbatches of a block: these are columns.

@@ -10,10 +10,10 @@ from enum import StrEnum
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import TraceError
-from stepsim.base.records import dataclass
 from stepsim.measured.run import PS_PER_MS, MeasuredRun, OpKind, RankTrace
 
 DEFAULT_NODE_SIZE = 8
@@ -34,8 +34,7 @@ class NodePlacement(StrEnum):
     INTER_NODE = "inter_node"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Clocks:
+class Clocks(Struct, frozen=True, kw_only=True, eq=False):
     """`offset_ps[i]` added to times of trace i puts them on the run's axis, which begins at 0.
 
     `node[i]` is the node of trace i; `node_size` ranks share one. `residual_ps` is the median
@@ -48,8 +47,7 @@ class Clocks:
     residual_ps: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Transfers:
+class Transfers(Struct, frozen=True, kw_only=True, eq=False):
     """Messages whose both ends were traced, one entry each.
 
     `duration_ps` is from when the later side posted to the end; `both_ways` tells the messages of
@@ -64,8 +62,7 @@ class Transfers:
     intra_node: Bools
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Matched:
+class _Matched(Struct, frozen=True, kw_only=True, eq=False):
     """Messages of a pair of traces: places of both ends."""
 
     sender: int

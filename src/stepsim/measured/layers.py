@@ -1,14 +1,13 @@
 """Stage times taken apart into equal layers and what the ends of the pipeline add."""
 
 import numpy as np
+from msgspec import Struct
 
-from stepsim.base.records import dataclass
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageCost:
+class StageCost(Struct, frozen=True, kw_only=True):
     """Forward and backward of one layer of a stage and of all its layers and ends, in ps."""
 
     layers: int

@@ -5,14 +5,13 @@ work is shared between stages, not how long a stage takes.
 """
 
 import hashlib
-from dataclasses import field
+
+from msgspec import Struct, field
 
 from stepsim.base.errors import TraceError
-from stepsim.base.records import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeafStage:
+class LeafStage(Struct, frozen=True, kw_only=True):
     """One stage: leaf-module times per microbatch in ps, leaf operations and layers it holds.
 
     `layers_ps` are the leaf modules of layers, `ends_ps` the embedding and the head, which are leaf
@@ -32,8 +31,7 @@ class LeafStage:
         return self.layers_ps + self.ends_ps
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeafRun:
+class LeafRun(Struct, frozen=True, kw_only=True):
     """A logged run; `step_ps` is the median of its steps, the first left out as warm-up.
 
     `step_spread_ps` is their median distance from it; `microbatch_size` is in samples.

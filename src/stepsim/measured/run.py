@@ -6,16 +6,16 @@ trace. Times are integer picoseconds from the rank's own `clock_ms`.
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import field, replace
 from enum import IntEnum, StrEnum
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import TraceError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 
 PS_PER_MS = 1_000_000_000
 
@@ -57,8 +57,7 @@ class InnerKind(StrEnum):
     BROADCAST = "broadcast"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Degrees:
+class Degrees(Struct, frozen=True, kw_only=True):
     """What is known of a run's shape; None where neither a name nor the trace tells it.
 
     `npus` ranks in `pp` stages; `message_bytes` is what neighbours exchange per microbatch.
@@ -90,8 +89,7 @@ class Degrees:
         return None if self.npus is None else self.npus // self.pp
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class InnerOps:
+class InnerOps(Struct, frozen=True, kw_only=True, eq=False):
     """Collectives inside operations: `parent` is the operation's place in its rank's trace.
 
     `kind` is the place in `InnerKind`, `rows` the first dimension of the tensor: the tokens of an
@@ -105,8 +103,7 @@ class InnerOps:
     rows: Ints
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RankTrace:
+class RankTrace(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """The operations of one rank, in order. `file` and `line` say where each was read."""
 
     rank: int
@@ -200,8 +197,7 @@ class RankTrace:
         return f"{self.file}:{self.line[place]}"
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class MeasuredRun:
+class MeasuredRun(Struct, frozen=True, kw_only=True, eq=False):
     """One training step of a job, as far as it was traced; `ranks` ascending."""
 
     source: str

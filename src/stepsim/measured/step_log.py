@@ -2,13 +2,13 @@
 
 from statistics import median
 
+from msgspec import Struct
+
 from stepsim.base.errors import TraceError
-from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64, PS_PER_S
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepLog:
+class StepLog(Struct, frozen=True, kw_only=True):
     """The step lines of a log, in its order.
 
     `numbers` are those of the steps. Frameworks print `seconds` of a step, or `tokens_per_s` of an

@@ -3,16 +3,15 @@
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from msgspec import Struct
 
-from stepsim.base.records import dataclass
 from stepsim.measured.run import Degrees, MeasuredRun, OpKind
 
 ALIKE = 0.01
 """Relative difference in bytes up to which two operations count as one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepOp:
+class StepOp(Struct, frozen=True, kw_only=True):
     """An operation after the pipeline, on the ranks of a stage; times in ps.
 
     A collective counts from the arrival of the last member of its group: `times_ps` has an entry
@@ -35,8 +34,7 @@ class StepOp:
         return _median_ps(self.times_ps)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Operation:
+class _Operation(Struct, frozen=True, kw_only=True):
     """One operation wherever a run does it: alike in kind, group's ranks and nodes, and bytes.
 
     Groups that do the same are repetitions of one measurement, so its time is their median.

@@ -1,12 +1,12 @@
 """What a measured run says: stage times, waits, host time, per-step operations, bubbles."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Ints
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.measured.clocks import Clocks, Transfers, align
 from stepsim.measured.recognise import recognise
 from stepsim.measured.run import (
@@ -22,8 +22,7 @@ from stepsim.measured.step_ops import StepOp, step_ops
 from stepsim.parallel.schedules import Schedule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class OperationTimes:
+class OperationTimes(Struct, frozen=True, kw_only=True, eq=False):
     """Durations of one operation of a stage, in ps, over its ranks and microbatches.
 
     `low` and `high` are the 10th and 90th percentile; `by_microbatch` are means over ranks.
@@ -37,8 +36,7 @@ class OperationTimes:
     by_microbatch: Ints
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StageTimes:
+class StageTimes(Struct, frozen=True, kw_only=True, eq=False):
     """Operations of a stage, absent ones missing; `inner_ps` are median collectives inside each.
 
     `wait_ps` is the mean time its ranks spend in messages.
@@ -51,8 +49,7 @@ class StageTimes:
     wait_ps: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankTimes:
+class RankTimes(Struct, frozen=True, kw_only=True):
     """Where a rank's pipeline time went, in ps: operations, host time between, messages.
 
     `actions` are the forwards and backwards whose host time was traced: all but a first one.
@@ -68,8 +65,7 @@ class RankTimes:
     actions: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Imbalance:
+class Imbalance(Struct, frozen=True, kw_only=True):
     """Tokens of the busiest expert rank over the mean, per all-to-all: mean, largest, samples."""
 
     mean: float
@@ -77,8 +73,7 @@ class Imbalance:
     samples: int
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RunSummary:
+class RunSummary(Struct, frozen=True, kw_only=True, eq=False):
     """A run, analysed. `schedule` is None where its order is that of no schedule known here."""
 
     run: MeasuredRun

@@ -5,14 +5,13 @@ bytes that go at full speed when alone and slower when its links are shared.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import field
 from functools import cached_property
 from math import ceil
 
 import numpy as np
+from msgspec import Struct, field
 
 from stepsim.base.arrays import Floats, Ints
-from stepsim.base.records import dataclass
 from stepsim.network.fair_rates import Crossings, fair_levels, rounded
 
 _SLACK_PS = 1e-6
@@ -20,8 +19,7 @@ _ROUNDING = 2e-12  # of levels, which have 40 bits
 _SLOWEST = 1e-12
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class TransferPhase:
+class TransferPhase(Struct, frozen=True, kw_only=True, eq=False):
     """A part of a transfer: `latency_ps` without traffic, then bytes that take `alone_ps` alone.
 
     `load[i]` flows cross each of `link[i]` while they go, counting those of all transfers that do
@@ -47,8 +45,7 @@ class TransferPhase:
         return self.latency_ps + time_left_ps(self.alone_ps, self.speed)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Transfer:
+class Transfer(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """A collective or a message as a sequence of phases."""
 
     phases: tuple[TransferPhase, ...]
@@ -78,8 +75,7 @@ def time_left_ps(remaining_ps: float, speed: float) -> int:
     return max(ceil(time), 0)
 
 
-@dataclass(slots=True, kw_only=True)
-class _Flight:
+class _Flight(Struct, kw_only=True):
     """The bytes of one phase on their way: `remaining_ps` of time alone were left at `since_ps`."""
 
     phase: TransferPhase
@@ -88,8 +84,7 @@ class _Flight:
     speed: float = 0.0
 
 
-@dataclass(kw_only=True)
-class Fabric:
+class Fabric(Struct, kw_only=True):
     """The links, of `capacity` bytes/s, and the flights; these are named by increasing numbers."""
 
     capacity: Floats

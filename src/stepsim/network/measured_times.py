@@ -7,13 +7,13 @@ depend on units.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import CalibrationError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64, format_size_bytes, format_time_ps
 from stepsim.workload.rows import CollectiveKind
 
@@ -38,8 +38,7 @@ def bus_factor(kind: CollectiveKind, ranks: int) -> float:
             return (ranks - 1) / ranks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MeasuredCurve:
+class MeasuredCurve(Struct, frozen=True, kw_only=True, eq=False):
     """Times in ps of a collective over `ranks` ranks in `nodes` nodes, at ascending sizes in bytes.
 
     `machine` is the hardware and `source` the run; both are free text. Sizes mean what they do in
@@ -129,8 +128,7 @@ class MeasuredCurve:
         return round(float(window.interpolate(np.array([size_bytes]))[0]))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outlier:
+class Outlier(Struct, frozen=True, kw_only=True):
     """A measurement that was rejected: `factor` times what the sizes beside it say."""
 
     curve: str
@@ -143,8 +141,7 @@ class Outlier:
         return f"{self.curve}: {size} in {time}, {self.factor:.1f} times what its neighbours say"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommTable:
+class CommTable(Struct, frozen=True, kw_only=True):
     """Measured curves; `source` names the files, `warnings` says what was assumed while reading."""
 
     source: str

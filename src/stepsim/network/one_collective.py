@@ -8,10 +8,10 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, distinct, first_largest
 from stepsim.base.errors import PlanError
-from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S, parse_size_bytes
 from stepsim.network.collectives import (
     Algorithm,
@@ -32,8 +32,7 @@ from stepsim.workload.rows import CollectiveKind
 _MOST_SIZES = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkTraffic:
+class LinkTraffic(Struct, frozen=True, kw_only=True):
     """What one class of links carries: `links` of them carry anything, one direction each.
 
     `utilisation` is how long the busiest works, over the time of the collective.
@@ -47,8 +46,7 @@ class LinkTraffic:
     utilisation: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeRow:
+class ProbeRow(Struct, frozen=True, kw_only=True):
     """One size: the time, how much of it is latency, bandwidths in bytes/s, and the links.
 
     Bandwidths are infinite where a collective takes no time.
@@ -67,8 +65,7 @@ class ProbeRow:
             raise ValueError(f"{self.latency_ps} of {self.time_ps} ps are latency")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
+class Probe(Struct, frozen=True, kw_only=True):
     """Rows of one collective with one algorithm (as asked for), sizes ascending."""
 
     topology: str

@@ -3,7 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from stepsim.base.records import dataclass
+from msgspec import Struct
+
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Placement
 from stepsim.parallel.stages import Stages, split_stages
@@ -11,8 +12,7 @@ from stepsim.workload.placeholders import placeholder_rows
 from stepsim.workload.rows import CollectiveKind, Group, Phase, Row, Work, Workload
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Traffic:
+class _Traffic(Struct, frozen=True, kw_only=True):
     """Collectives of one kind in one group: how many, and their sizes added up."""
 
     group: Group
@@ -21,8 +21,7 @@ class _Traffic:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inspection:
+class Inspection(Struct, frozen=True, kw_only=True):
     """A workload as it will be run. Compute is per phase in ps, of one stage.
 
     `compute_ps` and `traffic` are of the first microbatch of stage 0, `step_compute_ps` and

@@ -1,12 +1,12 @@
 """From a workload, a topology and the user's wishes to a parallel plan."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import lcm, prod
 from typing import Any
 
 from stepsim.base.errors import PlanError
 from stepsim.base.kept import kept
+from stepsim.base.structs import replace
 from stepsim.network.topology import Topology
 from stepsim.network.topology.network import MAX_NPUS
 from stepsim.parallel.modes import EpLayout

@@ -7,13 +7,14 @@ group crosses a block's edge that need not. Of 72 it takes 64 where groups are 8
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from math import lcm
 from types import MappingProxyType
 from typing import Any, TypeGuard
 
+from msgspec import Struct
+
 from stepsim.base.errors import PlanError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.network.topology import Dimension, DimensionKind, NestedTopology, Topology
 from stepsim.parallel.modes import JobPlacement, RankOrder
 from stepsim.parallel.ranks import ParallelPlan
@@ -88,8 +89,7 @@ def _crosses(plan: ParallelPlan, group: Group, size: int) -> bool:
     return bool((blocks.min(axis=1) < blocks.max(axis=1)).any())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Crossing:
+class Crossing(Struct, frozen=True, kw_only=True):
     """Groups of a job that lie in more than one block, and how a job is placed that avoids it.
 
     Where no placement does, the other one is the job's own.

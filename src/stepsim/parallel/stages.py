@@ -1,14 +1,15 @@
 """Which stage runs which rows: a workload's one stage becomes the stages of the run."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from fractions import Fraction
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from stepsim.base.errors import PlanError
 from stepsim.base.kept import kept
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.parallel.modes import StageRows
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Placement, PlacementKind
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
 _Rows = tuple[Row, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageWork:
+class StageWork(Struct, frozen=True, kw_only=True):
     """What one rank of a stage runs: `chunks[c][b]` are the rows of chunk c for block b.
 
     Microbatch j runs block `j % len(chunks[c])`. `per_step` follows the pipeline, in order.
@@ -46,8 +46,7 @@ def _reduces_gradients(item: StepItem) -> bool:
     return item.role is Role.GRADIENTS and all(op.axis is ParallelAxis.DP for op in item.work.comms)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stages:
+class Stages(Struct, frozen=True, kw_only=True):
     """All stages, the message between neighbours per microbatch, and what was assumed."""
 
     works: tuple[StageWork, ...]

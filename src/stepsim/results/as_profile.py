@@ -3,13 +3,12 @@
 So a simulated step goes where a recorded one does: to tools that read traces, and into the replay.
 """
 
-from dataclasses import field, replace
-
 import numpy as np
+from msgspec import Struct, field
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import PlanError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.engine.fold import every_rank
 from stepsim.engine.lay_out import lay_out
 from stepsim.engine.layouts import GROUPS, MESSAGES, LaidOut
@@ -41,8 +40,7 @@ _KINDS = {
 _MESSAGES = {SegmentKind.SEND: EventKind.SEND, SegmentKind.RECV: EventKind.RECV}
 
 
-@dataclass(slots=True, kw_only=True)
-class _StageTasks:
+class _StageTasks(Struct, kw_only=True):
     """What every rank of a stage runs: columns of events with a value per task.
 
     `group` is a place in `GROUPS`, `meets` numbers the meeting among those of the group, by the
@@ -146,8 +144,7 @@ def _meetings(
     return tuple(found), {"group": group, "meeting": met}
 
 
-@dataclass(slots=True, kw_only=True)
-class _Telling:
+class _Telling(Struct, kw_only=True):
     """Tells the tasks of stages; `names` are theirs, with the place of each."""
 
     graph: TaskGraph

@@ -9,10 +9,10 @@ to the step time by construction.
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Bools, Ints, Lists, Small, bounds, numbers_of, spans
-from stepsim.base.records import dataclass
 from stepsim.engine.layouts import LaidOut, TaskListTimes, Times
 from stepsim.engine.timeline import Cohort
 from stepsim.graph.actions import Task, TaskKind, TaskList
@@ -25,8 +25,7 @@ _PARTS = tuple(Part)
 _WORK = {TaskKind.COMPUTE: Part.COMPUTE, TaskKind.HOST: Part.HOST}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Alike:
+class _Alike(Struct, frozen=True, kw_only=True):
     """Gaps that are shared out together: `transfers[:, i]` are awaited in gap number `gaps[i]`.
 
     What is left of them is `idle`. `flight` is what all transfers are, None where they differ.
@@ -38,8 +37,7 @@ class _Alike:
     flight: Part | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gaps:
+class Gaps(Struct, frozen=True, kw_only=True):
     """Which transfers the compute stream of a program waits for, whatever the times are.
 
     `busy` are the tasks of the compute stream in order, and a gap lies before each of them and
@@ -78,8 +76,7 @@ _IS_BUSY = np.isin([*Part, _COALESCED], [*_WORK.values(), _COALESCED])
 """Whether a part is of the compute stream."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _TaskRows:
+class _TaskRows(Struct, frozen=True, kw_only=True, eq=False):
     """Tasks as columns for `find_gaps`: the part that each is, and earlier ones it waits for.
 
     Nobody waits for a `detached` transfer at its own end.
@@ -267,8 +264,7 @@ def _list_parts(task_list: TaskList, graph: TaskGraph, times: TaskListTimes) -> 
     return parts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramGaps:
+class ProgramGaps(Struct, frozen=True, kw_only=True):
     """The gaps of a laid-out program.
 
     Row i is task `source[i]`, or the end of a task list that was laid out: then `closing` names the

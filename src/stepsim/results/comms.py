@@ -2,15 +2,15 @@
 
 from collections import defaultdict
 
+from msgspec import Struct
+
 from stepsim.base.arrays import distinct
-from stepsim.base.records import dataclass
 from stepsim.engine.prices import Prices
 from stepsim.graph.build import TaskGraph
 from stepsim.workload.rows import CollectiveKind, CommOp, Group
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommUse:
+class CommUse(Struct, frozen=True, kw_only=True):
     """One kind of communication of one size; times are of its slowest group.
 
     `nodes` is the most that a group lies over. `algorithms` are those taken, which differ where

@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Container, Iterator
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, totals
-from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.engine.layouts import Times
 from stepsim.engine.prices import Prices
@@ -28,8 +28,7 @@ _HELD = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curves:
+class Curves(Struct, frozen=True, kw_only=True):
     """Values that change in steps: `values[i, c]` of curve c from `time_ps[i]` to the next time.
 
     Before the first time and from the last one on all are 0.

@@ -6,14 +6,13 @@ the path can be walked back from the last task of the step to its beginning with
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import field
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+from msgspec import Struct, field
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import SimulationError
-from stepsim.base.records import dataclass
 from stepsim.engine.lay_out import far_actor
 from stepsim.engine.layouts import GROUPS, TaskListTimes, Times
 from stepsim.engine.timeline import Cohort, Timeline
@@ -30,8 +29,7 @@ _Place = tuple[int, int]
 _Node = TypeVar("_Node")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PathStep:
+class _PathStep(Struct, frozen=True, kw_only=True):
     """A task on the path: the rank that runs it, its number there, start and end in ps."""
 
     rank: int
@@ -101,8 +99,7 @@ def path_tasks(timeline: Timeline, path: Sequence[_PathStep]) -> Iterator[PathTa
             yield PathTask(step.rank, segment, task_list, number, begin + start, begin + end)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PathRuns:
+class PathRuns(Struct, frozen=True, kw_only=True, eq=False):
     """What a rank runs on the path, and when: messages of a look, or tasks of a task list.
 
     Row i of `start_ps` and `end_ps` is the i-th time; column k is task `tasks[k]` of the look's
@@ -180,8 +177,7 @@ def _inside(task_list: TaskList, times: TaskListTimes) -> Iterator[tuple[int, in
         yield task, starts[task], ends[task]
 
 
-@dataclass(slots=True, kw_only=True)
-class Walk:
+class Walk(Struct, kw_only=True):
     """Looks up times and partners of tasks by actor, to find what each task waited for."""
 
     timeline: Timeline

@@ -9,7 +9,8 @@ for it (skew, idle). So stages are compared by what they do themselves.
 from collections.abc import Iterable, Mapping
 from statistics import fmean
 
-from stepsim.base.records import dataclass
+from msgspec import Struct
+
 from stepsim.base.units import PS_PER_S, format_bandwidth, format_size_bytes, format_time_ps
 from stepsim.measured.profile.document import ProfileDocument
 from stepsim.results.document import LinkEntry, ResultDocument
@@ -27,8 +28,7 @@ _ABSENT = "-"
 _DEFAULT = "default"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SettingDiff:
+class _SettingDiff(Struct, frozen=True, kw_only=True):
     """A setting that differs; `-` stands for a degree that a result does not have."""
 
     name: str
@@ -36,8 +36,7 @@ class _SettingDiff:
     b: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(Struct, frozen=True, kw_only=True):
     """A time in A and in B, in ps."""
 
     name: str
@@ -55,8 +54,7 @@ class Change:
         return part_label(self.name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StageDiff:
+class _StageDiff(Struct, frozen=True, kw_only=True):
     """A stage of both results, its components by size of difference."""
 
     stage: int
@@ -91,8 +89,7 @@ class _StageDiff:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LinkDiff:
+class _LinkDiff(Struct, frozen=True, kw_only=True):
     """A class of links; None in the result whose topology lacks it."""
 
     name: str
@@ -115,8 +112,7 @@ class _LinkDiff:
         return Change(name=self.name, a_ps=a_ps, b_ps=b_ps)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultDiff:
+class ResultDiff(Struct, frozen=True, kw_only=True):
     """The difference of B from A; everything sorted by size of difference.
 
     The differences of `components` sum to that of `step`. `stages` is empty when the results have

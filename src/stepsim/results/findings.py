@@ -1,6 +1,6 @@
 """What a step's input can hardly mean, and what it is worth in step time."""
 
-from stepsim.base.records import dataclass
+from msgspec import Struct
 
 WEIGHTY = 0.02
 """The least share of the step time that is said first."""
@@ -9,8 +9,7 @@ _NEGLIGIBLE = 0.001
 """A smaller share of the step time is said only to those who want to know everything."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Struct, frozen=True, kw_only=True):
     """Something about the input, and by which share the step is longer without it.
 
     `worth` is (other - this) / this of the step times; None where nobody can know.

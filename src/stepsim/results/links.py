@@ -3,9 +3,9 @@
 from collections import defaultdict
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Ints, Summand, add_up, first_largest
-from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.graph.build import TaskGraph
 from stepsim.network.topology import Topology
@@ -13,8 +13,7 @@ from stepsim.results.traffic import Traffic
 from stepsim.workload.rows import CollectiveKind, Group
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkUser:
+class LinkUser(Struct, frozen=True, kw_only=True):
     """Communications of one kind in one kind of group, and their bytes on a link."""
 
     group: Group
@@ -22,8 +21,7 @@ class LinkUser:
     size_bytes: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkUse:
+class LinkUse(Struct, frozen=True, kw_only=True):
     """Use of one class of links, of `bandwidth` bytes/s, in a step; one direction is one link.
 
     `used` of the `links` carry anything. `busiest` is the link with the most bytes, `busy_ps` how

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Ints
-from stepsim.base.records import dataclass
 from stepsim.engine.timeline import Timeline
 from stepsim.parallel.schedules import ActionKind, Schedule
 from stepsim.parallel.schedules.order import Order
@@ -32,8 +32,7 @@ _FREES = (ActionKind.BACKWARD, ActionKind.WEIGHT_GRAD)
 _WORKS = (ActionKind.BACKWARD, ActionKind.INPUT_GRAD)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class HeldBytes:
+class HeldBytes(Struct, frozen=True, kw_only=True, eq=False):
     """Bytes of a rank of every stage.
 
     `fixed` are held throughout, a number per stage. `activations` and `logits`, of shape
@@ -48,8 +47,7 @@ class HeldBytes:
     fixed: Mapping[MemoryPart, Ints]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagePeak:
+class StagePeak(Struct, frozen=True, kw_only=True):
     """A rank of a stage when it holds most: what bytes are for, and microbatches by chunk.
 
     That is first so when entry `entry` of the stage's order starts.
@@ -65,8 +63,7 @@ class StagePeak:
         return sum(self.parts.values())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StepMemory:
+class StepMemory(Struct, frozen=True, kw_only=True, eq=False):
     """What ranks hold, and the peak of every stage; `capacity_bytes` are the device's, if known."""
 
     held: HeldBytes

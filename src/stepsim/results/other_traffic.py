@@ -7,13 +7,12 @@ of first order: what starts later, then meets others, is not followed.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import field
 from math import ceil
 
 import numpy as np
+from msgspec import Struct, field
 
 from stepsim.base.arrays import Floats, Ints
-from stepsim.base.records import dataclass
 from stepsim.engine.layouts import Times
 from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Timeline
@@ -41,8 +40,7 @@ _Spans = dict[tuple[Use, int], tuple[Times, Times]]
 """Start and end of communications of the path, by use and rank."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Slowdown:
+class _Slowdown(Struct, frozen=True, kw_only=True):
     """A communication on the critical path for `path_ps` in all, which `others` would lengthen."""
 
     op: CommOp
@@ -191,8 +189,7 @@ def _distinct_links(traffic: Traffic) -> tuple[Ints, Floats]:
     return links[chosen], rates
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Flights:
+class _Flights(Struct, frozen=True, kw_only=True):
     """When communications of some uses are in flight, looked up once."""
 
     timeline: Timeline

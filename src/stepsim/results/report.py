@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 
 from stepsim.base.arrays import Floats
 from stepsim.base.fields import Picoseconds
-from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64, PS_PER_S, format_size_bytes
 from stepsim.engine.fold import Actors
 from stepsim.engine.prices import Prices
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from stepsim.workload.model.effort import Effort
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bubble:
+class Bubble(Struct, frozen=True, kw_only=True):
     """Time of a rank in the pipeline but in no action, in ps: before the first, between, after.
 
     Communication inside an action counts as busy; `busy` is the time inside actions.
@@ -53,8 +52,7 @@ class Bubble:
         return self.before + self.between + self.after
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageReport:
+class StageReport(Struct, frozen=True, kw_only=True):
     """One stage: durations of its actions, mean bubble and parts of its ranks, in ps.
 
     The steady state is from the first backward's start to the last forward's end; warm-up lies
@@ -76,8 +74,7 @@ class StageReport:
     memory_peak_ps: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(Struct, frozen=True, kw_only=True):
     """Result of a step.
 
     `breakdown[a]` and `bubbles[a]` belong to actor a of `actors`.
@@ -157,8 +154,7 @@ class Report:
         return mean_parts(self.breakdown, self.counts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTotals:
+class StepTotals(Struct, frozen=True, kw_only=True):
     """What sweeps and searches ask of a step; as in `Report`, the breakdown a mean over ranks."""
 
     workload: str

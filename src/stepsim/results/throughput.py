@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from stepsim.base.records import dataclass
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from stepsim.workload.model.effort import Effort
@@ -12,8 +12,7 @@ _SECONDS_PER_HOUR = 3600
 _WATT_SECONDS_PER_KWH = 3.6e6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Throughput:
+class Throughput(Struct, frozen=True, kw_only=True):
     """Rates of one NPU in a step of a model; None where price or power is not known.
 
     `mfu` is the model's floating-point operations over the peak of the precision.

@@ -7,13 +7,13 @@ told apart by what crosses the links there, and one value of each kind is kept.
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.engine.orbits import lies_in, lowered, stages_turn, turns_of_ranks
 from stepsim.engine.prices import Prices
@@ -26,8 +26,7 @@ from stepsim.parallel.ranks import Ranks
 from stepsim.workload.rows import CommOp, Group
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
+class Traffic(Struct, frozen=True, kw_only=True):
     """Row i: one run of `uses[user[i]]` puts `size[i]` bytes on `link[i]`; links may repeat.
 
     `rate[i]` are these bytes per second of the run. Use u runs `counts[u]` times in a step. Exactly
@@ -43,8 +42,7 @@ class Traffic:
     rate: Floats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rows:
+class _Rows(Struct, frozen=True, kw_only=True):
     """Rows of traffic whose groups lie along some digits of NPU numbers.
 
     `also` are other users that do the same, and how many stages further on.
@@ -68,8 +66,7 @@ def find_traffic(graph: TaskGraph, prices: Prices) -> Traffic:
     return _Tracer(graph=graph, prices=prices).traffic()
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Tracer:
+class _Tracer(Struct, frozen=True, kw_only=True, dict=True):
     graph: TaskGraph
     prices: Prices
 

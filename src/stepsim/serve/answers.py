@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from msgspec import Struct
+
 from stepsim.base.errors import PlanError, StepsimError, one_line
 from stepsim.base.option import Option
 from stepsim.base.quantities import Quantity
-from stepsim.base.records import dataclass
 from stepsim.files.accelerators import device_names, read_device
 from stepsim.files.models.public import EXAMPLE
 from stepsim.serve.explorer import Explorer, Progress
@@ -34,8 +35,7 @@ _CONTROLS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Options by the part of the page; those of a model are shown for models only."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
+class Answers(Struct, frozen=True, kw_only=True):
     """Answers questions, each an object with `kind`, `state` and what the kind needs."""
 
     explorer: Explorer

@@ -6,17 +6,17 @@ knows of a connection: a state comes in, plain data goes out.
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import field, replace
 from threading import Lock
 from typing import cast
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import ArrayLike
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError, UnitError
 from stepsim.base.quantities import Quantity
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.explore.batch import Batch, make_batch
 from stepsim.explore.batch.scenarios import PHASES, BatchBase
@@ -51,8 +51,7 @@ Progress = Callable[[int, int], None]
 """Called now and then while an answer is made; raises to give it up."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Explorer:
+class Explorer(Struct, kw_only=True):
     """Answers about the nouns of a library; keeps what the last few structures compiled to."""
 
     library: NamedNouns

@@ -7,11 +7,10 @@ does before the next instruction; what is held is let go as after any exception.
 
 import ctypes
 from collections.abc import Callable
-from dataclasses import field
 from threading import Lock, get_ident
 from typing import TypeVar
 
-from stepsim.base.records import dataclass
+from msgspec import Struct, field
 
 _Result = TypeVar("_Result")
 
@@ -23,8 +22,7 @@ class ObsoleteError(BaseException):
     """
 
 
-@dataclass(slots=True, kw_only=True)
-class Job:
+class Job(Struct, kw_only=True):
     """A piece of work, and the thread that does it while it does."""
 
     is_stopped: bool = False

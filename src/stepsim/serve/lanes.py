@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Ints
-from stepsim.base.records import dataclass
 from stepsim.engine.fold import Actors
 from stepsim.engine.layouts import Times
 from stepsim.engine.timeline import Cohort, Timeline
@@ -24,8 +24,7 @@ _Extents = Callable[[int], tuple[Times, Times]]
 """Start and end in ps of every segment of an actor's program, by the actor's number."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Lanes:
+class _Lanes(Struct, frozen=True, kw_only=True):
     """The spans of some rows; `row`, `lane`, `shade`, `start_ps`, ... have a value per span.
 
     A row has a lane for actions, one for gradient reductions and one for messages. `words` say

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -11,8 +10,10 @@ from threading import Lock
 from types import MappingProxyType
 from typing import Any
 
+from msgspec import Struct, field
+
 from stepsim.base.errors import PlanError, StepsimError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.files.load import load_result, load_topology, load_work
 from stepsim.files.measured import load_profile, load_run
 from stepsim.files.models.load import is_model, read_model
@@ -84,8 +85,7 @@ _UPLOADS: Mapping[str, tuple[Callable[[Path], object], Sequence[str]]] = Mapping
 """What reads an upload of a kind, and how its name may end."""
 
 
-@dataclass(slots=True, kw_only=True)
-class NamedNouns:
+class NamedNouns(Struct, kw_only=True):
     """Nouns by the name that a page calls them; a page never names a file.
 
     `files` says which file a name stands for, for commands that repeat an answer.

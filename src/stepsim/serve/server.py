@@ -10,18 +10,17 @@ import secrets
 import socket
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field
 from functools import partial
 from math import inf
 from typing import Any, cast
 
+from msgspec import Struct, field
 from tornado.http1connection import HTTP1Connection
 from tornado.httpserver import HTTPServer
 from tornado.iostream import IOStream
 from tornado.web import Application, HTTPError, RequestHandler, stream_request_body
 
 from stepsim.base.errors import StepsimError, one_line
-from stepsim.base.records import dataclass
 from stepsim.serve.answers import Answers
 from stepsim.serve.export import exported
 from stepsim.serve.jobs import Job, ObsoleteError
@@ -42,8 +41,7 @@ _MOST_TABS = 1000
 _LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
-@dataclass(slots=True, kw_only=True)
-class Service:
+class Service(Struct, kw_only=True):
     """What all requests share: the answers, the workers, and the newest question of each tab.
 
     `token` is asked for where other machines can connect, empty on the loopback. Questions that

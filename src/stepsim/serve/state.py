@@ -2,12 +2,13 @@
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Option
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.files.accelerators import device_names, framework_names
 from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
 from stepsim.options import OPTIONS
@@ -28,8 +29,7 @@ NOISE = "noise."
 _NOISES = (f"{NOISE}compute", f"{NOISE}links")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExplorerState:
+class ExplorerState(Struct, frozen=True, kw_only=True):
     """One question: which workload on which network, with which options and link numbers.
 
     `workload` and `topology` are names of a `Library`. `options` are options of a step that differ

@@ -1,8 +1,9 @@
 """The numbers of a device or a framework, each with what it rests on."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from typing import NamedTuple
+
+from msgspec.structs import fields
 
 from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
 from stepsim.show.tables.model import COUNT, LONG, SHARE, TEXT, Shown, table_of

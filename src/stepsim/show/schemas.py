@@ -6,10 +6,10 @@ from types import MappingProxyType
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from stepsim.base.documents import Document, json_text
 from stepsim.base.errors import StepsimError
-from stepsim.base.records import dataclass
 from stepsim.explore.noise.document import NoiseDocument, NoiseSweepDocument
 from stepsim.explore.plan.budget import BudgetDocument
 from stepsim.explore.plan.document import PlanDocument
@@ -37,8 +37,7 @@ from stepsim.validation.published_document import PublishedDocument
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Format:
+class _Format(Struct, frozen=True, kw_only=True):
     """A format: what it is, and the type of its root."""
 
     what: str

@@ -1,7 +1,6 @@
 """How long the actions of a job take, for schedules that are searched for."""
 
-from dataclasses import replace
-
+from stepsim.base.structs import replace
 from stepsim.engine.fold import fold
 from stepsim.engine.lay_out import lay_out
 from stepsim.engine.prices import make_prices

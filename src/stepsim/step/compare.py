@@ -1,11 +1,12 @@
 """One workload under several pipeline schedules."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
+from msgspec import Struct
+
 from stepsim.base.errors import PlanError, ScheduleError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.engine.run import OnProgress
 from stepsim.files.simai.formula import SimaiTotals, simai_formula
 from stepsim.files.simai.text import read_simai_document
@@ -20,8 +21,7 @@ from stepsim.workload.axes import Part
 _DEFAULTS = StepOptions()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Candidate:
+class _Candidate(Struct, frozen=True, kw_only=True):
     """A schedule as the user named it: its result, or why it cannot run this job."""
 
     name: str
@@ -29,8 +29,7 @@ class _Candidate:
     refusal: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedSchedules:
+class ComparedSchedules(Struct, frozen=True, kw_only=True):
     """Candidates in the order asked for; speed-ups are over the first that runs."""
 
     candidates: tuple[_Candidate, ...]

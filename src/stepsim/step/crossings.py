@@ -1,10 +1,10 @@
 """What it costs that groups lie in several nodes or racks: a step in which they do not."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from stepsim.base.errors import StepsimError
+from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
 from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS, StepOptions

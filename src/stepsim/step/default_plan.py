@@ -3,16 +3,16 @@
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import chain, product
 from math import inf
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError, TopologyError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import OPTIONS, StepOptions
@@ -49,8 +49,7 @@ _MOST_BATCH = 1.5
 _MOST_DOUBLINGS = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _PricedPlans:
+class _PricedPlans(Struct, frozen=True, kw_only=True, eq=False):
     """Plans with the share of the device's memory that each takes, and seconds per token.
 
     Plans that do not fit well, or have a larger batch than others need, are not priced: theirs are
@@ -67,8 +66,7 @@ class _PricedPlans:
         return self.plans[best] if self.plans and np.isfinite(self.seconds[best]) else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanChooser:
+class PlanChooser(Struct, frozen=True, kw_only=True):
     """Even plans of a model on a machine under what was asked, and which of them is taken.
 
     What `options` say is held, but for degrees when a `remedy` is sought. An even plan has degrees

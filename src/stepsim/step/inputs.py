@@ -1,10 +1,10 @@
 """What a step is made from, by its options: workload, plan, schedule, prices."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from stepsim.base.errors import ScheduleError
+from stepsim.base.structs import replace
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.job_size import check_held_degrees, plan_job

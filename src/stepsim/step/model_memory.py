@@ -1,13 +1,13 @@
 """What ranks hold: of a model all that is known, of a workload what its user said of its chunks."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64, format_size_bytes
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
@@ -39,8 +39,7 @@ def memory_of(
     return step_memory(held, schedule, made.built.device.memory_bytes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TooLarge:
+class TooLarge(Struct, frozen=True, kw_only=True):
     """A step of a model whose fullest rank holds more bytes than its device has.
 
     `options` are those that were asked for on a `topology`.

@@ -1,9 +1,9 @@
 """A model as a workload: its plan by the options asked for, and the rows that these make."""
 
-from dataclasses import replace
 from typing import Any
 
 from stepsim.base.errors import PlanError, TopologyError
+from stepsim.base.structs import replace
 from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import OPTIONS, StepOptions

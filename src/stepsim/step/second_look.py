@@ -8,8 +8,9 @@ measured steps, something is wrong with the question or with the answer, and tha
 from collections.abc import Iterator
 from math import log
 
+from msgspec import Struct
+
 from stepsim.base.option import Panel
-from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule
@@ -45,8 +46,7 @@ _WIDER = 1.5
 """A guess: the power of the range where a run is not of the same size, as beyond the largest."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SecondLook:
+class SecondLook(Struct, frozen=True, kw_only=True):
     """What else is known of a step of a model that was `built`, of an `effort`.
 
     `asked` are the options that it was asked with, `schedule` is what became of its schedule.

@@ -1,15 +1,15 @@
 """One training step, from a workload and a network to what is reported: read this first."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base import garbage
 from stepsim.base.arrays import Floats
 from stepsim.base.log import said
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.engine.fold import Actors, every_rank, fold
 from stepsim.engine.lay_out import Runnable, lay_out
 from stepsim.engine.layouts import Times
@@ -43,8 +43,7 @@ PRICES_KEPT = 8
 """Prices of as many steps are kept for those that follow."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedStep:
+class PreparedStep(Struct, frozen=True, kw_only=True):
     """A step that is ready to run: its graph, what its communications cost, and how it is run.
 
     `workload` has its compute as the graph has it; `slow` are factors on the ranks' compute times.
@@ -75,8 +74,7 @@ class PreparedStep:
         return (*first, *(doubt.text for doubt in self.doubts), *crossed, *self.assumed)
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class SimulatedStep:
+class SimulatedStep(Struct, frozen=True, kw_only=True):
     """A step that has run: what is reported, when every task ran, and at which prices."""
 
     report: Report
@@ -89,8 +87,7 @@ class SimulatedStep:
         return self.report.step_time_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunStep:
+class RunStep(Struct, frozen=True, kw_only=True):
     """A step that has run, and of which nothing is said yet."""
 
     ready: PreparedStep
@@ -336,8 +333,7 @@ def run_graph(
     return _timeline(graph, laid, progress=progress)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LaidOutStep:
+class _LaidOutStep(Struct, frozen=True, kw_only=True):
     """Who is simulated, what each of them runs, on which shared links, and by which engine."""
 
     actors: Actors

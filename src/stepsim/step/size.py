@@ -8,8 +8,9 @@ to three, which is enough to warn of a run that will not end.
 import os
 from collections.abc import Callable
 
+from msgspec import Struct
+
 from stepsim.base.errors import ScheduleError
-from stepsim.base.records import dataclass
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
@@ -30,8 +31,7 @@ _S_OF_SEARCH = 2e-3
 _BYTES_OF_MICROBATCH, _BYTES_OF_EVENT, _BYTES_IN_COLUMN = 8_000, 400, 150
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepSize:
+class StepSize(Struct, frozen=True, kw_only=True):
     """Tasks of a step that is to be simulated, and about what it takes: seconds, and bytes."""
 
     tasks: int

@@ -1,13 +1,14 @@
 """What a step is made of: a workload as it is, or a model that becomes one."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from stepsim.base.errors import CalibrationError, PlanError
 from stepsim.base.option import Panel
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.workload.model.model import Model
@@ -34,8 +35,7 @@ _USUAL: Mapping[str, bool | int] = MappingProxyType(
 _MODEL_ALONE = tuple(name for name, option in OPTIONS.items() if option.panel is Panel.MODEL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuiltModel:
+class BuiltModel(Struct, frozen=True, kw_only=True):
     """What a workload was made of: a model, its plan, what it runs on.
 
     `interconnect` is the network in two levels, None where it has no dimensions.
@@ -48,8 +48,7 @@ class BuiltModel:
     interconnect: "Interconnect | None"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MadeWork:
+class MadeWork(Struct, frozen=True, kw_only=True):
     """A workload and the options it is run with; `sized` say its size.
 
     `built` is what the workload of a model was made of, `notes` are what was assumed.

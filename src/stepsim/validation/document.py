@@ -1,18 +1,15 @@
 """A validation: its errors by kind of number, as JSON, and against a limit."""
 
-from dataclasses import field
 from typing import Annotated, Self
 
-from msgspec import Meta
+from msgspec import Meta, Struct, field
 
 from stepsim.base.documents import Document, Entry, Names, json_text
 from stepsim.base.fields import Seconds, Share
-from stepsim.base.records import dataclass
 from stepsim.validation.validate import Compared, Errors, RunValidation, Source, error_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Validation:
+class Validation(Struct, frozen=True, kw_only=True):
     """Measured runs, and `rows`: steps of logs and of a table of measurements.
 
     `warnings` say what was assumed while reading and simulating.

@@ -7,13 +7,12 @@ sums are known: that of a middle stage, taken as alike, and that of the last sta
 Forward and backward share a sum as on the traced rank.
 """
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.measured.calibration.calibration import LinkFit
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.run import MESSAGE_KINDS, OpKind, RankTrace
@@ -21,8 +20,7 @@ from stepsim.measured.summary import OperationTimes, RunSummary, StageTimes, gap
 from stepsim.parallel.schedules.one_f_one_b import one_f_one_b
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Inference:
+class _Inference(Struct, frozen=True, kw_only=True):
     """A run whose missing stages are `hidden` and filled in; times in ps.
 
     `hop` is the shortest message, taken for all; only the first `microbatches` were used.
@@ -85,8 +83,7 @@ def infer_hidden(summary: RunSummary, *, first_half: bool = True) -> _Inference:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Waits:
+class _Waits(Struct, frozen=True, kw_only=True):
     """What the traced rank shows, in ps: host time per action, shortest message, and two waits."""
 
     host_ps: int

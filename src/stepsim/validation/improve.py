@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from typing import Self
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Ints
 from stepsim.base.documents import Document, Entry, Names
 from stepsim.base.errors import PlanError
 from stepsim.base.fields import Seconds, Share
-from stepsim.base.records import dataclass
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.stragglers import (
@@ -33,8 +33,7 @@ _LEAST_GAIN = 5e-5
 """A smaller gain is none: it would be shown as 0.0 %."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Improvement:
+class _Improvement(Struct, frozen=True, kw_only=True):
     """What a change gains: the mean step with it, and shares of the mean replayed step.
 
     `low` and `high` are the least and the largest gain of a step. `ceiling` is the gain where what
@@ -51,8 +50,7 @@ class _Improvement:
     assumed: str
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Improvements:
+class Improvements(Struct, frozen=True, kw_only=True, eq=False):
     """Changes of a profile, the largest gain first. Steps are means in ps.
 
     `ceiling` is the gain where every worker, every microbatch and the host were ideal. Changes

@@ -7,8 +7,8 @@ from statistics import fmean
 from types import MappingProxyType
 
 import numpy as np
+from msgspec import Struct
 
-from stepsim.base.records import dataclass
 from stepsim.files.accelerators import read_device
 from stepsim.files.model_steps import PublishedStep
 
@@ -19,8 +19,7 @@ COVERED = 0.8
 """Share of the runs of other sources that a range holds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
+class LeftOut(Struct, frozen=True, kw_only=True):
     """A published run, and its seconds as predicted with constants set without its source."""
 
     step: PublishedStep

@@ -5,13 +5,13 @@ that it does not, and must halve what stays unexplained without one.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import CalibrationError, StepsimError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.files.model_steps import PublishedStep
 from stepsim.validation.published import model_of
@@ -33,8 +33,7 @@ _SLOWEST = 0.1, 10.0  # of compute, measured over predicted
 _Machine = tuple[str, str, Precision]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CalibratedStep:
+class CalibratedStep(Struct, frozen=True, kw_only=True):
     """A measured step, its prediction before and after, in seconds."""
 
     step: PublishedStep
@@ -48,8 +47,7 @@ class CalibratedStep:
         return self.calibrated_s / self.step.measured_s - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StepCalibration:
+class _StepCalibration(Struct, frozen=True, kw_only=True):
     """Factors of all machines, each step's residual, and what the steps do not tell."""
 
     factors: tuple[MachineFactor, ...]

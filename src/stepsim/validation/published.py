@@ -1,13 +1,13 @@
 """Measured steps of published models against their closed form, zero-shot and calibrated."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from statistics import fmean, median
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.errors import StepsimError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import load_topology
 from stepsim.files.model_steps import PublishedStep
@@ -33,8 +33,7 @@ _SAME = (
 _KINDS = {False: "dense", True: "with experts"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedMemory:
+class PublishedMemory(Struct, frozen=True, kw_only=True):
     """Memory of a run's fullest rank: GiB as its framework reports them, share of the capacity."""
 
     step: PublishedStep
@@ -47,8 +46,7 @@ class PublishedMemory:
         return self.share <= 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedComparison:
+class PublishedComparison(Struct, frozen=True, kw_only=True):
     """A published run and its prediction; `calibrated_s` after the factor of its machine."""
 
     step: PublishedStep
@@ -84,8 +82,7 @@ class PublishedComparison:
         return self.calibrated_s / self.measured_s - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceErrors:
+class SourceErrors(Struct, frozen=True, kw_only=True):
     """Errors of a source's runs as shares: zero-shot, and after one factor per machine.
 
     Memory has one factor for the source: the median of measured over predicted.
@@ -103,8 +100,7 @@ class SourceErrors:
     memory_calibrated: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedValidation:
+class PublishedValidation(Struct, frozen=True, kw_only=True):
     """All runs, those that `ran_out` of memory, and what could not be compared."""
 
     rows: tuple[PublishedComparison, ...]

@@ -5,11 +5,12 @@ and host time is paid before every action but weight gradients.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from enum import StrEnum
 
+from msgspec import Struct
+
 from stepsim.base.errors import PlanError, TraceError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.engine.prices import Prices
 from stepsim.graph.build import build_taskgraph
 from stepsim.measured.run import OpKind
@@ -44,8 +45,7 @@ def parse_durations(text: str | None) -> Durations | None:
         raise PlanError(f"times is {text!r}: expected one of {', '.join(Durations)}") from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayRuntime:
+class ReplayRuntime(Struct, frozen=True, kw_only=True):
     """What a replay takes from elsewhere: host time per action, and the network for messages."""
 
     host_overhead_ps: int
@@ -54,8 +54,7 @@ class ReplayRuntime:
     eager_transfers: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineWork:
+class PipelineWork(Struct, frozen=True, kw_only=True):
     """Stage work of a job, and the plan it is for; the input of `simulate_work`."""
 
     source: str

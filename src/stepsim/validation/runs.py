@@ -1,9 +1,9 @@
 """What is done with measured runs: calibrating on them, replaying, validating, changing them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
 from stepsim.files.step_table import MeasuredStep
 from stepsim.measured.calibration.calibration import Calibration, message_topology

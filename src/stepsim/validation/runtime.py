@@ -1,10 +1,11 @@
 """What a measured run is replayed with."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec import Struct
 
 from stepsim.base.errors import TraceError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.measured.calibration.calibration import Calibration, LinkFit, message_topology
 from stepsim.measured.calibration.runs import calibrate_traces
 from stepsim.measured.clocks import NodePlacement
@@ -13,8 +14,7 @@ from stepsim.validation.hidden import infer_hidden
 from stepsim.validation.replay import ReplayRuntime
 
 
-@dataclass(frozen=True, kw_only=True)
-class _MeasuredRuntime:
+class _MeasuredRuntime(Struct, frozen=True, kw_only=True):
     """A run with all its stages, what it is replayed with, and what was assumed."""
 
     summary: RunSummary

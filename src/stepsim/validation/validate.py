@@ -10,10 +10,10 @@ from enum import StrEnum
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.errors import CalibrationError
 from stepsim.base.fields import Share
-from stepsim.base.records import dataclass
 from stepsim.base.units import format_size_bytes
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.calibration.runs import calibrate_traces
@@ -45,8 +45,7 @@ class Source(StrEnum):
     EXPLAINED = "explained"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class Compared(Struct, frozen=True, kw_only=True):
     """One time, simulated and measured, in ps; `notes` say what the simulation assumed.
 
     `samples_ps` are the measurements that `measured_ps` is the median of, where it is one.
@@ -76,8 +75,7 @@ class Compared:
         return self.simulated_ps / self.measured_ps - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RankBubble:
+class _RankBubble(Struct, frozen=True, kw_only=True):
     """Share of the pipeline time that a rank is idle."""
 
     rank: int
@@ -91,8 +89,7 @@ class _RankBubble:
         return 100 * (self.simulated - self.measured)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunValidation:
+class RunValidation(Struct, frozen=True, kw_only=True):
     """One run. `calibrated_on_itself` says that its own host and message times went in.
 
     `inferred` are stages without a trace: then all but `finalize` comes from the run's own waits.
@@ -124,8 +121,7 @@ class RunValidation:
         return max((abs(each.points) for each in self.bubbles), default=0.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Errors:
+class Errors(Struct, frozen=True, kw_only=True):
     """Mean and largest absolute error of some comparisons."""
 
     mean: Share

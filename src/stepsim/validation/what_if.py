@@ -6,10 +6,11 @@ stage's layers; the first virtual stage has get_batch and embedding, the last on
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec import Struct
 
 from stepsim.base.errors import PlanError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.measured.layers import StageCost, stage_costs
 from stepsim.measured.summary import RunSummary
 from stepsim.network.topology import Topology
@@ -31,8 +32,7 @@ _WEIGHT_GRAD_SHARE = 0.4
 profiles of the Zero Bubble paper, arXiv:2401.10241, tables 3 and 5."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunChange:
+class RunChange(Struct, frozen=True, kw_only=True):
     """What to change; None leaves it as measured. `balance` are the layers of every stage.
 
     `layers` are those of the whole model, where the run's names do not tell them.
@@ -45,8 +45,7 @@ class RunChange:
     layers: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class WhatIf:
+class WhatIf(Struct, frozen=True, kw_only=True):
     """The run replayed, and replayed with the change; `notes` say what was assumed."""
 
     base: SimulatedStep

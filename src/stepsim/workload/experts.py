@@ -5,10 +5,10 @@ all members, so the busiest rank decides how long they take.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
 from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,

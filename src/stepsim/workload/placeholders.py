@@ -1,9 +1,9 @@
 """Compute times that nobody measured: writers without a profile put 1 or 1000 ns."""
 
-from dataclasses import replace
 from itertools import chain
 
 from stepsim.base.kept import kept
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_NS
 from stepsim.workload.rows import Doubt, Phase, Row, Workload
 

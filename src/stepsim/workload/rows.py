@@ -6,14 +6,16 @@ when the plan is known. Names of rows are labels: nothing is read out of them.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from stepsim.base.errors import WorkloadError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.workload.axes import ParallelAxis
 
 if TYPE_CHECKING:
@@ -67,8 +69,7 @@ class Group(StrEnum):
     OUTER = "outer"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommOp:
+class CommOp(Struct, frozen=True, kw_only=True):
     """One collective: `size_bytes` is the full (gathered) tensor.
 
     For all-to-all it is what each rank sends in total, its own share included; for send_recv it is
@@ -87,8 +88,7 @@ class CommOp:
     process_ps: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class Work(Struct, frozen=True, kw_only=True):
     """What one row does in one phase: compute, then its collectives in order.
 
     `host_ps` is how long the host takes to launch the kernels of this row and of those that follow
@@ -124,8 +124,7 @@ class Role(StrEnum):
     PARAMETERS = "parameters"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepItem:
+class StepItem(Struct, frozen=True, kw_only=True):
     """Work that a stage does once per step, after its pipeline.
 
     `name` and `phase` are what it is shown as. Where `per_layer`, its compute and its sizes are
@@ -154,8 +153,7 @@ def scaled_ps(compute_ps: int, factor: float) -> int:
     return max(round(compute_ps * factor), min(compute_ps, 1))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PerParameter:
+class PerParameter(Struct, frozen=True, kw_only=True):
     """Work that a stage does once per step for each parameter that its ranks hold.
 
     `compute_ps` and `size_bytes` are of one parameter; with `experts` those of routed experts
@@ -186,8 +184,7 @@ class PerParameter:
         return StepItem(name=self.name, phase=self.phase, work=work, role=self.role)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shards:
+class Shards(Struct, frozen=True, kw_only=True):
     """Parameters of a row, and of those after it up to the next with such, held in parts.
 
     `gather` brings them together before the forward, and before the backward `again`; with `once`
@@ -201,8 +198,7 @@ class Shards:
     once: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(Struct, frozen=True, kw_only=True):
     """Compute and collectives of a part of a layer, phase by phase; its name is a label.
 
     `checkpoint` marks a row whose input is kept; `recompute` marks a row before whose backward the
@@ -241,8 +237,7 @@ class Row:
         return replace(self, forward=forward, input_grad=input_grad, weight_grad=weight_grad)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Microbatch:
+class Microbatch(Struct, frozen=True, kw_only=True):
     """The rows of one stage for one microbatch, by what they are for.
 
     The first stage alone runs `embedding` rows, the last one alone `head` rows; `prediction` are
@@ -271,8 +266,7 @@ class Microbatch:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MadeFor:
+class MadeFor(Struct, frozen=True, kw_only=True):
     """Degrees for which the numbers of a workload hold; `npus` is None where nobody said.
 
     `expert_tp` ranks share an expert; None: as many as tp. `microbatches` are those of a pipeline;
@@ -293,8 +287,7 @@ class MadeFor:
         return {axis: getattr(self, axis) for axis in ParallelAxis if hasattr(self, axis)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doubt:
+class Doubt(Struct, frozen=True, kw_only=True):
     """What a source says and can hardly mean: `text`, e.g. of two numbers that contradict.
 
     `mended` is the workload with what `instead` names in its place, None where nobody can know;
@@ -307,6 +300,7 @@ class Doubt:
     remedy: str = ""
 
 
+# no struct: doubts are left out of comparisons and hashes
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """One pipeline stage of a training step, per microbatch, and what runs once per step.
@@ -324,7 +318,7 @@ class Workload:
 
     source: str
     microbatches: tuple[Microbatch, ...]
-    made_for: MadeFor = MadeFor()
+    made_for: MadeFor = field(default_factory=MadeFor)
     loss: tuple[Row, ...] = ()
     per_step: tuple[StepItem, ...] = ()
     pp_comm_bytes: int = 0

@@ -1,13 +1,13 @@
 """Compute times of a workload: scaling to another device, and rows that were never profiled."""
 
 import re
-from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import CommOp, Phase, Work, Workload, scaled_ps
@@ -16,8 +16,7 @@ _MAX_SCALE = 1e6
 _PHASES = ("forward", "input_grad", "weight_grad")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComputeScale:
+class ComputeScale(Struct, frozen=True, kw_only=True):
     """Factors on compute time per phase: 0.5 is a device twice as fast."""
 
     forward: float = 1.0
@@ -122,8 +121,7 @@ def _is_tokens(phase: Phase, op: CommOp) -> bool:
     return phase is not Phase.WEIGHT_GRAD and op.axis is not ParallelAxis.DP
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlowRanks:
+class SlowRanks(Struct, frozen=True, kw_only=True):
     """Ranges of ranks, (first, last, factor) each, and the factors on their compute times."""
 
     ranges: tuple[tuple[int, int, float], ...]

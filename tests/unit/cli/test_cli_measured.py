@@ -1,7 +1,6 @@
 """Commands on measured runs, and the files they read and write."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from typer.testing import CliRunner
 
 from stepsim import cli
 from stepsim.base.errors import CalibrationError, OutputError, PlanError, TraceError
+from stepsim.base.structs import replace
 from stepsim.cli import measured
 from stepsim.cli.calibrate import RunsByDefault, runs
 from stepsim.files.measured import load_run

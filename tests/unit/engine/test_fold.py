@@ -1,12 +1,12 @@
 """Which ranks behave alike, worked out by hand from who meets whom."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from helpers import collective, line_of_npus, row, two_levels
 
+from stepsim.base.structs import replace
 from stepsim.engine.fold import Actors, every_rank, fold
 from stepsim.engine.prices import Prices
 from stepsim.graph.build import TaskGraph, build_taskgraph

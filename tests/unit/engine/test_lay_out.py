@@ -1,12 +1,11 @@
 """Programs laid out for the engine: which tasks, how long, after what; worked out by hand."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from helpers import collective, line_of_npus, row
 
 from stepsim.base.errors import SimulationError
+from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64
 from stepsim.engine.fold import every_rank, fold
 from stepsim.engine.lay_out import Runnable, lay_out, task_list_times

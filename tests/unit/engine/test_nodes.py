@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import few, pipeline_graph, prices_of
+from msgspec.structs import force_setattr
 
 import stepsim
 from stepsim.base.errors import PlanError, SimulationError
@@ -63,7 +64,7 @@ def test_nodes_that_another_thread_forgets_at_once_are_those_of_the_run() -> Non
 
     schedule = build("1f1b", ranks=4, microbatches=4)
     graph = pipeline_graph(schedule, [3] * 4, [5] * 4, P2PMode.EAGER)
-    object.__setattr__(graph.programs[0].shape.family, "known", Forgetful())
+    force_setattr(graph.programs[0].shape.family, "known", Forgetful())
     timeline = run_graph(graph, prices_of(graph, 0), engine=Engine.LEVELS)
     assert timeline.pipeline_time_ps == (4 + 4 - 1) * (3 + 5)
 

@@ -4,12 +4,11 @@ Nodes of two NPUs at 4 GB/s and 100 ps, two nodes at 1 GB/s and 1,000 ps. An all
 is two steps of half its bytes.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from helpers import collective, line_of_npus, two_levels
 
+from stepsim.base.structs import replace
 from stepsim.engine.prices import Prices
 from stepsim.graph.programs import Use
 from stepsim.network.collectives import Algorithm, AlgorithmChoice

@@ -1,7 +1,6 @@
 """Steps whose transfers share links, each time computed by hand."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from networks import cabled
 
 import stepsim
 from stepsim.base.errors import PlanError, SimulationError
+from stepsim.base.structs import replace
 from stepsim.engine.timeline import TaskSpan
 from stepsim.face import Result
 from stepsim.graph.actions import TaskKind

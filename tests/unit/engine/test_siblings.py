@@ -4,13 +4,12 @@ Nodes of four NPUs share one NIC of 1 GB/s. Groups of two ranks on two nodes sen
 each way twice in an all-reduce: alone 1 byte per ns, with k groups on the NIC k times that.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from helpers import collective
 from networks import cabled
 
+from stepsim.base.structs import replace
 from stepsim.engine.prices import Prices
 from stepsim.network.collectives import Algorithm, AlgorithmChoice
 from stepsim.network.measured_times import CommTable, MeasuredCurve

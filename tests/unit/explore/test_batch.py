@@ -1,7 +1,6 @@
 """The batch evaluator: shipped jobs, columns, and what it refuses."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from random_jobs import SCHEDULES
 
 import stepsim
 from stepsim.base.errors import PlanError, ScheduleError, SimulationError
+from stepsim.base.structs import replace
 from stepsim.explore.batch import Batch
 from stepsim.explore.batch.lengths import FixedLength, MeasuredLength, block_starts
 from stepsim.face import simulate

@@ -1,6 +1,5 @@
 """Large jobs under noise: folded with a column per rank, equal to the unfolded job."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from jobs import asked, make_batch
 from stepsim import noise, simulate
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
 from stepsim.engine.layouts import Times
 from stepsim.explore.batch import Batch
 from stepsim.explore.noise.columns import NodeColumns

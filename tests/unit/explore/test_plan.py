@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from contextlib import closing, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 
 import stepsim
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.explore.plan import Objective, PlanSpace, search_plans
 from stepsim.explore.plan.asked import make_space, parse_fixed, parse_npu_counts

@@ -1,11 +1,11 @@
 """The plan by default and the search: neither knows of a faster even plan than the other."""
 
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from stepsim.base.structs import replace
 from stepsim.explore.plan.asked import make_space
 from stepsim.explore.plan.search import PricedPlans, price_plans, search_plans
 from stepsim.explore.plan.space import PlanSpace

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from random_jobs import Job, jobs, networks
 
 import stepsim
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
 from stepsim.explore.noise.draws import NoiseModel
 from stepsim.explore.sensitivity import Sensitivity
 from stepsim.face import noise, sensitivity, simulate

@@ -13,6 +13,7 @@ from sweeps import AXES, ROOT, SMALL, Deadly, Quick, Wrong, WrongLater, exported
 
 import stepsim
 from stepsim.base.errors import OutputError, StepsimError, SweepError
+from stepsim.base.structs import replace
 from stepsim.explore.sweep import SweepProgress, open_for_reading, run_sweep, swept
 from stepsim.explore.sweep.batched import Batched
 from stepsim.explore.sweep.evaluate import Simulation
@@ -265,8 +266,6 @@ def test_a_database_is_never_overwritten_and_belongs_to_one_sweep(tmp_path: Path
 
 
 def test_another_topology_or_workload_is_another_sweep(tmp_path: Path) -> None:
-    from dataclasses import replace
-
     database = tmp_path / "a.sqlite"
     run_sweep(study(), database, jobs=1, evaluators=(Quick(),))
     changed = replace(study(), topology=with_link(study().topology, "nvlink", latency_ps=1))

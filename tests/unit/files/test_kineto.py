@@ -4,7 +4,6 @@ import gzip
 import io
 import json
 import tarfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 from stepsim.base.errors import TraceError
+from stepsim.base.structs import replace
 from stepsim.files.traces.forms import is_profile, read_profile
 from stepsim.measured.profile.events import UNKNOWN, EventKind, Profile
 from stepsim.measured.profile.pipeline import pipeline_waits

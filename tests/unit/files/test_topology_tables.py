@@ -1,6 +1,5 @@
 """Options of `[[dimension]]` tables: what they build, and what is refused."""
 
-from dataclasses import fields
 from pathlib import Path
 
 import msgspec
@@ -172,7 +171,7 @@ def test_unknown_algorithms_are_named(file: Path) -> None:
 def test_files_and_classes_have_the_fields_of_links() -> None:
     """A field of links is declared once: its tables and classes have it, with its default."""
     table = {field.name: field for field in msgspec.structs.fields(LinkClassTable)}
-    link = {field.name: field for field in fields(LinkClass)}
+    link = {field.name: field for field in msgspec.structs.fields(LinkClass)}
     assert set(table) - {"name"} == {field.name for field in LINK_FIELDS}
     assert set(link) - {"name"} == {field.attribute for field in LINK_FIELDS}
     for field in LINK_FIELDS:

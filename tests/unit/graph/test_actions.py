@@ -4,11 +4,11 @@ Times are worked out by hand: computes take what their rows say, collectives wha
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from helpers import row
 
+from stepsim.base.structs import replace
 from stepsim.engine.lay_out import task_list_times
 from stepsim.graph.actions import (
     BackwardParts,

@@ -1,12 +1,12 @@
 """The host's launches: a stream beside the kernels, which no factor on compute touches."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from helpers import row
 
 import stepsim
+from stepsim.base.structs import replace
 from stepsim.graph.actions import (
     BackwardParts,
     CommNumbers,

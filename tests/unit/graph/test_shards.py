@@ -1,11 +1,10 @@
 """Parameters in shards: gathered one unit ahead, gradients reduced behind, beside compute."""
 
-from dataclasses import replace
-
 import pytest
 
 from stepsim import simulate
 from stepsim.base.errors import ScheduleError
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.face import collective_time
 from stepsim.workload.axes import ParallelAxis, Part

@@ -1,12 +1,12 @@
 """Protocols fitted to times that protocols made, and written into a topology file."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from stepsim.base.errors import CalibrationError
+from stepsim.base.structs import replace
 from stepsim.files.collectives.protocol_fit import write_fitted
 from stepsim.files.load import load_topology
 from stepsim.files.shipped import topology_file
@@ -46,7 +46,7 @@ TRUE = Library(
 
 
 def machine() -> Topology:
-    return replace(load_topology("hgx-h100"), algorithms=("ring",), library=TRUE)  # type: ignore[type-var]
+    return replace(load_topology("hgx-h100"), algorithms=("ring",), library=TRUE)
 
 
 def curve(ranks: int) -> MeasuredCurve:

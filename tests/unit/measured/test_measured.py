@@ -1,6 +1,5 @@
 """Clocks, schedules and calibrations of made runs, and what cannot be told from them."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +7,7 @@ import pytest
 from traces import MadeRun, ps
 
 from stepsim.base.errors import CalibrationError, PlanError, TraceError
+from stepsim.base.structs import replace
 from stepsim.engine.prices import Prices
 from stepsim.face import simulate
 from stepsim.face.runs import simulate_run

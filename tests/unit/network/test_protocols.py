@@ -1,11 +1,10 @@
 """Protocols: the fastest one sets a collective's time; without any, links alone do."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from stepsim.base.errors import TopologyError
+from stepsim.base.structs import replace
 from stepsim.network.collectives import Algorithm, Cost, collective_cost, collective_shape
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.network.topology.library import Library, Protocol

@@ -1,12 +1,12 @@
 """From a file's degrees, a topology and the user's wishes to the job that runs."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from helpers import uniform_workload
 
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.parallel.job_size import plan_job
 from stepsim.parallel.modes import EpLayout

@@ -1,6 +1,5 @@
 """Schedules that are given: complete, on their ranks, and after what they need."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from shapes import shapes
 
 from stepsim import compare, simulate
 from stepsim.base.errors import ScheduleError
+from stepsim.base.structs import replace
 from stepsim.parallel.schedules import Action, ActionKind, OrderEntry, Placement, Schedule, build
 from stepsim.parallel.schedules.check import check_schedule, stuck_words
 

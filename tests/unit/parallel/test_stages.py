@@ -1,11 +1,10 @@
 """Which stage runs which rows, in which order, and what stages send each other."""
 
-from dataclasses import replace
-
 import pytest
 from helpers import row
 
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
 from stepsim.parallel.modes import StageRows
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Placement

@@ -3,11 +3,10 @@
 An all-reduce of two ranks sends half its bytes twice, so all of them once each way.
 """
 
-from dataclasses import replace
-
 import pytest
 from helpers import collective, row, two_levels
 
+from stepsim.base.structs import replace
 from stepsim.engine.prices import Prices
 from stepsim.graph.build import TaskGraph, build_taskgraph
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology

@@ -200,7 +200,7 @@ def test_a_job_that_is_stopped_after_its_end_is_done() -> None:
     assert sum(range(100)) == 4950
 
 
-class Endless(Answers):
+class Endless(Answers, frozen=True):
     """Long questions never end; `began` and `ended` count them."""
 
     began, ended = list[Event](), list[Event]()

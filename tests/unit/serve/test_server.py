@@ -84,7 +84,7 @@ def test_work_ends_when_something_newer_is_asked(service: Service) -> None:
     service.begin("long", 1)
     seen = list[int]()
 
-    class Slow(Answers):
+    class Slow(Answers, frozen=True):
         def answer(self, question: object, progress: Any = None) -> dict[str, object]:
             for i in range(100):
                 seen.append(i)

@@ -1,13 +1,13 @@
 """`stepsim doctor`: a broken part is named, the others are still checked."""
 
 import json
-from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
 import pytest
 from helpers import Run
 
+from stepsim.base.structs import replace
 from stepsim.show import doctor
 from stepsim.show.doctor import Check, Status, diagnose
 

@@ -7,7 +7,6 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -20,6 +19,7 @@ from sweeps import SMALL, study
 
 import stepsim
 from stepsim.base.errors import SweepError
+from stepsim.base.structs import replace
 from stepsim.explore.noise.draws import NoiseModel
 from stepsim.explore.noise.sweeps import sweep_noise
 from stepsim.explore.sweep import SweepTable, open_for_reading, run_sweep

@@ -7,7 +7,6 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 from helpers import Run
 
 import stepsim
+from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
 from stepsim.face import Result, compare
 from stepsim.files.asked import read_inputs

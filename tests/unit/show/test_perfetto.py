@@ -4,7 +4,6 @@ import gzip
 import json
 import re
 import shutil
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from trace_files import ReadProcess, ReadSlice, check_schema, read_trace
 
 import stepsim
 from stepsim.base.errors import OutputError, PlanError
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.cli.common import figures
 from stepsim.face import compare

@@ -2,7 +2,6 @@
 
 import io
 import re
-from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +11,7 @@ import pytest
 from stepsim import simulate
 from stepsim.base.documents import Entry
 from stepsim.base.fields import Bytes, Picoseconds, Share, shown
+from stepsim.base.structs import replace
 from stepsim.results.document import ResultDocument
 from stepsim.show.page.page import Page, Section, render
 from stepsim.show.tables.model import (

@@ -1,7 +1,6 @@
 """A calibration of predictions slows a model's step down, and says what it rests on."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from helpers import Run
 
 import stepsim
 from stepsim.base.errors import CalibrationError
+from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import load_topology
 from stepsim.files.model_calibration import model_calibration_toml

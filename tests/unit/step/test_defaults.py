@@ -1,7 +1,6 @@
 """What a model's step has where nobody says it: framework defaults, batch, a plan that fits."""
 
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 
 from stepsim import load_topology, simulate
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
 from stepsim.explore.plan.space import PlanSpace
 from stepsim.explore.sweep import Grid, Study, parse_axis
 from stepsim.explore.sweep.evaluate import Simulation

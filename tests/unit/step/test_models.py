@@ -1,6 +1,5 @@
 """A model as a workload: against the closed form, against hand counts, and what is refused."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ import pytest
 
 from stepsim import simulate
 from stepsim.base.errors import PlanError, StepsimError
+from stepsim.base.structs import replace
 from stepsim.explore.sweep import Grid, Study, parse_axis
 from stepsim.explore.sweep.grid import ScenarioSpan
 from stepsim.explore.sweep.study import pack

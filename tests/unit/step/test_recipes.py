@@ -1,12 +1,12 @@
 """What public recipes of a model set where nobody asks: jobs that ran fit, and it is said."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
 from stepsim.explore.plan.runs import step_options_of
 from stepsim.explore.plan.space import PlanSpace
 from stepsim.files.accelerators import read_framework

@@ -1,11 +1,11 @@
 """A step of a model is held against its device's peak, its closed form and published runs."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from stepsim import plan, simulate
+from stepsim.base.structs import replace
 from stepsim.files.accelerators import device_names, framework_names, read_device, read_framework
 from stepsim.files.asked import read_inputs
 from stepsim.step.second_look import SecondLook

@@ -1,12 +1,12 @@
 """Errors of left-out sources: ranges hold four fifths of others, tables say what was compared."""
 
-from dataclasses import replace
 from math import exp
 from pathlib import Path
 
 import pytest
 from published_rows import table
 
+from stepsim.base.structs import replace
 from stepsim.files.model_steps import PublishedStep, read_published_steps
 from stepsim.validation.left_out import (
     LeftOut,

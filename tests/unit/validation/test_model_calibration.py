@@ -1,11 +1,11 @@
 """Calibrations recover what predictions were changed by, and say what steps do not tell."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from stepsim.base.errors import CalibrationError
+from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.model_calibration import (
     fit_gemm_rates,

@@ -1,7 +1,6 @@
 """Published steps: read, refused, and predicted as well as promised."""
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -12,6 +11,7 @@ from helpers import Run
 from published_rows import table
 
 from stepsim.base.errors import TraceError
+from stepsim.base.structs import replace
 from stepsim.files.accelerators import framework_names, read_device, read_framework
 from stepsim.files.model_steps import is_published_steps, read_published_steps
 from stepsim.show.tables.published import published_shown

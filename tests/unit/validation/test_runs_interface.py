@@ -1,6 +1,5 @@
 """Measured runs from Python, and what a run's operations and a calibration's messages are."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +8,7 @@ from traces import MadeRun
 
 import stepsim
 from stepsim.base.errors import CalibrationError, PlanError
+from stepsim.base.structs import replace
 from stepsim.measured.calibration.calibration import Calibration, LinkFit, message_curve
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.run import OpKind

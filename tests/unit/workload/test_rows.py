@@ -1,7 +1,6 @@
 """Names of rows are labels: what a workload means is told by its roles and its parts."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from fractions import Fraction
 from itertools import count
 from pathlib import Path
@@ -12,6 +11,7 @@ from msgspec import structs
 
 import stepsim
 from stepsim.base.errors import WorkloadError
+from stepsim.base.structs import replace
 from stepsim.files.simai.text import read_simai_text
 from stepsim.results.document import ResultDocument
 from stepsim.workload.axes import ParallelAxis

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import Struct
 
 from stepsim.base.errors import OutputError, PlanError
-from stepsim.base.records import dataclass
 from stepsim.base.units import format_size_bytes
 from stepsim.cli.common.terminal import command_line, warn
 from stepsim.show.figures.style import FigureStyle
@@ -62,8 +62,7 @@ def check_messages(messages: bool, plot: Path | None) -> None:
         raise OutputError("--messages draws arrows into a figure: name one with --plot")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceOutput:
+class TraceOutput(Struct, frozen=True, kw_only=True):
     """Where a trace goes, and what it shows: `ranks` is None for one of each class."""
 
     path: Path

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
@@ -12,7 +12,6 @@ import typer
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Option, Panel
 from stepsim.base.quantities import Quantity
-from stepsim.base.records import dataclass
 from stepsim.cli.common import completion
 from stepsim.cli.common.terminal import log_shown
 from stepsim.options import OPTIONS
@@ -55,6 +54,7 @@ ChunksOption = Annotated[
 ]
 
 
+# no struct: options of commands are metadata of their fields
 @dataclass(frozen=True, kw_only=True)
 class CommandOptions:
     """What commands about a step take beside its options, which `asked` holds as typed."""

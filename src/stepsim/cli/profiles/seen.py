@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from stepsim.base.errors import PlanError
-from stepsim.base.records import dataclass
 from stepsim.cli.common.figures import TraceOutput, write_profile_traces
 from stepsim.cli.common.terminal import check_outputs, command_line, show, warn
 from stepsim.show.figures.style import FigureStyle
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
     from stepsim.show.tables.model import Shown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileViews:
+class ProfileViews(Struct, frozen=True, kw_only=True):
     """Files to write of what a profile recorded; None for those that were not asked for."""
 
     plot: Path | None = None

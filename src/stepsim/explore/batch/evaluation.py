@@ -1,16 +1,16 @@
 """Step time, bubble and breakdown of thousands of scenarios of one job."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import ArrayLike
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError, SimulationError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.base.units import LARGEST_SUM
 from stepsim.engine.fold import Actors, every_rank, fold
 from stepsim.engine.lay_out import lay_out
@@ -40,8 +40,7 @@ _OF_TASKS = ("compute_scale", *HOST)
 _DEFAULTS = StepOptions()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class BatchResult:
+class BatchResult(Struct, frozen=True, kw_only=True, eq=False):
     """Results by scenario, as a `Report` has them.
 
     `parts_ps` (where asked for) are means over ranks, of shape (scenarios, parts): rows sum to the
@@ -60,8 +59,7 @@ class BatchResult:
             raise SimulationError("the columns of a batch result have different lengths")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Batch:
+class Batch(Struct, frozen=True, kw_only=True, dict=True):
     """A job compiled for evaluation: it depends on no duration.
 
     With `fixed`, why compute scale and host times are part of this graph, or with `networked`, why

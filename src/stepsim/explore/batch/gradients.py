@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from msgspec import Struct
 
-from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.engine.layouts import Times
 from stepsim.explore.batch.evaluation import Batch
@@ -27,6 +27,7 @@ from stepsim.network.collectives.cost import TracedAlgorithm, steps_of
 from stepsim.network.collectives.flows import StepShape
 from stepsim.network.topology.numbers import leaders
 from stepsim.results.critical_path import walk_back
+from stepsim.tables.ends import ends
 
 _Bounds = tuple[tuple[tuple[int, int], ...], int]
 """Of a step: the path that takes longest, or all where they are passed in turn, each with the class
@@ -34,8 +35,7 @@ that sets its endpoint latency (-1: none), and the class whose link is slowest (
 sent)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CriticalPath:
+class CriticalPath(Struct, frozen=True, kw_only=True):
     """The longest path of a scenario: how often it runs each elementary length, and their bounds.
 
     Two scenarios with equal paths differ by the slopes of these lengths alone.
@@ -85,12 +85,11 @@ def _elementary(
 
 def _through(block: BlockLength, values: Sequence[int]) -> Iterable[int]:
     """Lengths of the tasks on the longest path through a block, last first."""
-    starts, ends = list[int](), list[int]()
-    for number, after in zip(block.numbers, block.after, strict=True):
-        starts.append(max((ends[i] for i in after), default=0))
-        ends.append(starts[-1] + values[number])
-    last = ends.index(max(ends))
-    path = walk_back(last, block.after.__getitem__, starts.__getitem__, ends.__getitem__)
+    duration_ps = np.array([values[number] for number in block.numbers], dtype=np.int64)
+    end = ends(block.waits, duration_ps)
+    begins, finishes = (end - duration_ps).tolist(), end.tolist()
+    last = finishes.index(max(finishes))
+    path = walk_back(last, block.after.__getitem__, begins.__getitem__, finishes.__getitem__)
     return (block.numbers[task] for task in path)
 
 

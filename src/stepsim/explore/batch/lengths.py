@@ -4,16 +4,16 @@ A `Length` may be a sum or a longest path of earlier ones, so they are evaluated
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import SimulationError
-from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
 from stepsim.engine.layouts import Times
 from stepsim.engine.prices import Prices
@@ -28,6 +28,8 @@ from stepsim.network.collectives import (
     with_siblings_ps,
 )
 from stepsim.results.breakdown import Gaps, breakdown, find_gaps, part_of, task_rows
+from stepsim.tables.ends import ends
+from stepsim.tables.waits import NodeWaits, listed_waits
 from stepsim.workload.axes import Part, Stream
 from stepsim.workload.rows import CommOp, Phase
 
@@ -41,8 +43,7 @@ class Length(Protocol):
         """Picoseconds, one element per scenario, or one for all."""
 
 
-@dataclass(frozen=True, slots=True)
-class FixedLength:
+class FixedLength(Struct, frozen=True):
     """A duration that is the same in every scenario."""
 
     duration_ps: int
@@ -52,8 +53,7 @@ class FixedLength:
         return np.array([self.duration_ps], dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class ComputeLength:
+class ComputeLength(Struct, frozen=True):
     """Compute of a phase, scaled and then slowed: rounded after each, as `simulate` does."""
 
     duration_ps: int
@@ -67,8 +67,7 @@ class ComputeLength:
         return (scaled if self.slow == 1 else np.rint(scaled * self.slow)).astype(np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class HostLength:
+class HostLength(Struct, frozen=True):
     """Host time that an option says; its parts are the columns of `Scenarios.host_ps`."""
 
     which: HostPart
@@ -78,13 +77,19 @@ class HostLength:
         return scenarios.host_ps[:, self.which]
 
 
-@dataclass(frozen=True, slots=True)
-class CommLength:
+class CommLength(Struct, frozen=True):
     """A communication in groups of one `look` on the topology."""
 
     op: CommOp
     look: bytes
-    shape: CollectiveShape = field(compare=False, hash=False)
+    shape: CollectiveShape
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same communication: groups of one look have one shape."""
+        return isinstance(other, CommLength) and (other.op, other.look) == (self.op, self.look)
+
+    def __hash__(self) -> int:
+        return hash((self.op, self.look))
 
     def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
         """By the scenario's links and sizes."""
@@ -108,8 +113,7 @@ class CommLength:
         return size
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredLength:
+class MeasuredLength(Struct, frozen=True):
     """A communication whose time alone was measured; its siblings slow it."""
 
     comm: CommLength
@@ -143,30 +147,35 @@ def communication_ps(
     return times, chosen
 
 
-@dataclass(frozen=True, slots=True)
-class BlockLength:
+class BlockLength(Struct, frozen=True, dict=True):
     """Tasks that nothing interrupts: task i has length `numbers[i]` and waits for `after[i]`."""
 
     numbers: tuple[int, ...]
     after: tuple[tuple[int, ...], ...]
     parts: tuple[Part, ...]
 
+    @cached_property
+    def waits(self) -> NodeWaits:
+        """What the tasks wait for."""
+        return listed_waits(self.after)
+
+    @cached_property
+    def _to_last(self) -> NodeWaits:
+        """The same, of which the ends of tasks that nothing waits for are the results."""
+        awaited = {before for after in self.after for before in after}
+        return listed_waits(self.after, [i for i in range(len(self.after)) if i not in awaited])
+
     def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
         """The longest path through the tasks."""
-        longest: Times = np.maximum.reduce(np.broadcast_arrays(*self.times(earlier)[1]))
+        last = ends(self._to_last, (earlier[number] for number in self.numbers))
+        longest: Times = np.maximum.reduce(np.broadcast_arrays(*last))
         return longest
 
     def times(self, earlier: Sequence[Times]) -> tuple[list[Times], list[Times]]:
         """Start and end of each task in ps from the start of the block."""
-        starts: list[Times] = []
-        ends: list[Times] = []
-        for number, after in zip(self.numbers, self.after, strict=True):
-            begin = np.zeros(1, dtype=np.int64)
-            for before in after:
-                begin = np.maximum(begin, ends[before])
-            starts.append(begin)
-            ends.append(begin + earlier[number])
-        return starts, ends
+        durations = [earlier[number] for number in self.numbers]
+        end = ends(self.waits, durations)
+        return [last - taken for last, taken in zip(end, durations, strict=True)], end
 
     @property
     def gaps(self) -> Gaps:
@@ -181,8 +190,7 @@ class BlockLength:
         return breakdown(gaps, start, end, nothing)
 
 
-@dataclass(frozen=True, slots=True)
-class TaskListLength:
+class TaskListLength(Struct, frozen=True):
     """A task list that nothing interrupts: blocks, one after the other, and how often each runs."""
 
     blocks: tuple[tuple[int, int], ...]
@@ -195,8 +203,7 @@ class TaskListLength:
         return total
 
 
-@dataclass(frozen=True, slots=True)
-class PricedComms:
+class PricedComms(Struct, frozen=True):
     """Picoseconds of communications by number of their length: distinct ones, which each has."""
 
     times: Mapping[int, tuple[Times, Ints]]
@@ -209,8 +216,7 @@ class PricedComms:
         }
 
 
-@dataclass(slots=True, kw_only=True)
-class LengthTable:
+class LengthTable(Struct, kw_only=True):
     """The distinct lengths of a graph, each after those it is made of.
 
     With `fixed` host times are those of the graph in every scenario.

@@ -1,18 +1,20 @@
-"""One pass over a program: vectors of scenarios in place of numbers."""
+"""When the nodes of a program end, in many scenarios at once, and what that makes of the step."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.engine.layouts import Times
 from stepsim.explore.batch.program import BatchProgram
 from stepsim.results.critical_path import walk_back
+from stepsim.tables.ends import ends
+from stepsim.tables.waits import NodeWaits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
+class Totals(Struct, frozen=True, kw_only=True):
     """Of each scenario, in ps: step, pipeline, and the sum of `busy_nodes`."""
 
     step_time_ps: Times
@@ -20,90 +22,45 @@ class Totals:
     busy_ps: Times
 
 
-@dataclass(frozen=True, kw_only=True)
-class Passes:
-    """Ways to evaluate a program; `slots` are buffers, used again after a node's last use."""
+class Passes(Struct, frozen=True, kw_only=True, dict=True):
+    """A program in scenarios: the times of its nodes, and totals."""
 
     program: BatchProgram
 
     @cached_property
-    def slots(self) -> tuple[tuple[int, ...], int]:
-        """Buffer of each node, and how many buffers there are."""
+    def _counted(self) -> NodeWaits:
+        """The waits of the program, of which the ends that totals are made of are the results."""
         program = self.program
-        last_use = list(range(len(program)))
-        for node, after in enumerate(program.after):
-            for each in after:
-                last_use[each] = node
-        ends: list[list[int]] = [[] for _ in program.after]
-        for node, use in enumerate(last_use):
-            ends[use].append(node)
-        slot, free, count = [0] * len(program), list[int](), 0
-        for node in range(len(program)):
-            if free:
-                slot[node] = free.pop()
-            else:
-                slot[node], count = count, count + 1
-            free += [slot[each] for each in ends[node]]
-        return tuple(slot), count
+        wanted = {*program.last, *program.pipeline, *program.busy_nodes}
+        return replace(program.waits, results=tuple(sorted(wanted)))
 
-    @cached_property
-    def steps(self) -> list[tuple[int, tuple[int, ...], bool, bool, int]]:
-        """Per node: its buffer, what it waits for, and which totals it is part of."""
-        program, (slot, _) = self.program, self.slots
-        return [
-            (
-                slot[node],
-                tuple(slot[each] for each in after),
-                node in program.last,
-                node in program.pipeline,
-                program.busy_nodes.get(node, 0),
-            )
-            for node, after in enumerate(program.after)
-        ]
-
-    def totals(self, lengths: Iterable[Times], count: int) -> Totals:
+    def totals(self, lengths: list[Times] | Iterator[Times], count: int) -> Totals:
         """Totals of `count` scenarios; `lengths` are the times of the nodes, in order."""
-        buffers = list(np.empty((self.slots[1], count), dtype=np.int64))
-        step, pipeline, busy = np.zeros((3, count), dtype=np.int64)
-        for (slot, after, last, ends, times), length in zip(self.steps, lengths, strict=True):
-            out = buffers[slot]
-            if len(after) == 1:
-                np.add(buffers[after[0]], length, out=out)
-            elif after:
-                np.maximum(buffers[after[0]], buffers[after[1]], out=out)
-                for each in after[2:]:
-                    np.maximum(out, buffers[each], out=out)
-                np.add(out, length, out=out)
-            else:
-                out[:] = length
-            if last:
-                np.maximum(step, out, out=step)
-            if ends:
-                np.maximum(pipeline, out, out=pipeline)
-            if times:
-                busy += times * out
-        return Totals(step_time_ps=step, pipeline_time_ps=pipeline, busy_ps=busy)
+        waits = self._counted
+        known = zip(waits.results or (), ends(waits, lengths), strict=True)
+        return self._totals(dict(known), count)
 
     def totals_of(self, end: Times) -> Totals:
         """Totals of scenarios from the ends of all nodes, as `times` has them."""
-        busy = np.zeros(end.shape[1], dtype=np.int64)
+        return self._totals(dict(enumerate(end)), end.shape[1])
+
+    def _totals(self, end: dict[int, Times], count: int) -> Totals:
+        """Totals from the ends of nodes by their number."""
+        step, pipeline, busy = np.zeros((3, count), dtype=np.int64)
+        for node in self.program.last:
+            np.maximum(step, end[node], out=step)
+        for node in self.program.pipeline:
+            np.maximum(pipeline, end[node], out=pipeline)
         for node, times in self.program.busy_nodes.items():
             busy += times * end[node]
-        return Totals(
-            step_time_ps=end[sorted(self.program.last)].max(axis=0),
-            pipeline_time_ps=end[sorted(self.program.pipeline)].max(axis=0, initial=0),
-            busy_ps=busy,
-        )
+        return Totals(step_time_ps=step, pipeline_time_ps=pipeline, busy_ps=busy)
 
-    def times(self, lengths: Iterable[Times], count: int) -> tuple[Times, Times]:
+    def times(self, lengths: list[Times], count: int) -> tuple[Times, Times]:
         """Start and end of every node in ps, both of shape (nodes, scenarios)."""
         start, end = np.empty((2, len(self.program), count), dtype=np.int64)
-        for node, (after, length) in enumerate(zip(self.program.after, lengths, strict=True)):
-            begin = start[node]
-            begin[:] = end[after[0]] if after else 0
-            for each in after[1:]:
-                np.maximum(begin, end[each], out=begin)
-            np.add(begin, length, out=end[node])
+        for node, node_end in enumerate(ends(self.program.waits, lengths)):
+            end[node] = node_end
+            np.subtract(end[node], lengths[node], out=start[node])
         return start, end
 
     def path(self, start: Times, end: Times, column: int) -> Iterator[int]:
@@ -111,7 +68,7 @@ class Passes:
         final = sorted(self.program.last)
         return walk_back(
             final[int(np.argmax(end[final, column]))],
-            lambda node: self.program.after[node],
+            self.program.waits.lists.__getitem__,
             lambda node: int(start[node, column]),
             lambda node: int(end[node, column]),
         )

@@ -6,23 +6,22 @@ those it waits for.
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import field
 
 import numpy as np
+from msgspec import Struct, field
 
 from stepsim.base.arrays import Floats, Small
 from stepsim.base.errors import SimulationError
-from stepsim.base.records import dataclass
 from stepsim.engine.fold import Actors
 from stepsim.engine.layouts import LaidOut
 from stepsim.engine.nodes import NodeGraph, make_nodes
 from stepsim.explore.batch.lengths import FixedLength, LengthTable
 from stepsim.graph.programs import SegmentKind, Use
+from stepsim.tables.waits import NodeWaits, listed_waits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchProgram:
-    """Node i takes the length with number `length[i]` after all of `after[i]`.
+class BatchProgram(Struct, frozen=True, kw_only=True):
+    """Node i takes the length with number `length[i]` after what `waits` has for it.
 
     `nodes[a][t]` is the node of task t of actor a. The step ends with the last of `last`, the
     pipeline with the last of `pipeline`. Ranks are together inside actions for the sum of
@@ -30,7 +29,7 @@ class BatchProgram:
     where an action begins).
     """
 
-    after: tuple[tuple[int, ...], ...]
+    waits: NodeWaits
     length: tuple[int, ...]
     nodes: tuple[Small, ...]
     last: frozenset[int]
@@ -44,7 +43,7 @@ class BatchProgram:
         return Counter(self.length)
 
     def __len__(self) -> int:
-        return len(self.after)
+        return len(self.length)
 
 
 def compile_program(
@@ -58,7 +57,7 @@ def compile_program(
     graph = make_nodes(programs, actors, table.graph.plan)
     if not graph.is_complete:
         raise SimulationError(
-            f"{len(graph) - int(graph.levels[-1])} tasks wait for each other in a circle: "
+            f"{len(graph) - graph.waits.runnable} tasks wait for each other in a circle: "
             "simulate the job to see which"
         )
     writer = _NodeWriter(programs=programs, actors=actors, slow=slow, table=table, graph=graph)
@@ -69,22 +68,21 @@ def compile_program(
     return writer.finish()
 
 
-@dataclass(slots=True, kw_only=True)
-class _NodeWriter:
+class _NodeWriter(Struct, kw_only=True):
     programs: Sequence[LaidOut]
     actors: Actors
     slow: Floats | None
     table: LengthTable
     graph: NodeGraph
-    after: list[tuple[int, ...]] = field(init=False)
-    length: list[int] = field(init=False)
+    after: list[tuple[int, ...]] = field(default_factory=list)
+    length: list[int] = field(default_factory=list)
     pipeline: list[int] = field(default_factory=list)
     busy_lengths: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     busy_nodes: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     known: dict[int, list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.after = self.graph.after.tolist()
+        self.after = self.graph.waits.after.tolist()
         self.length = [-1] * len(self.graph)
 
     def add_lengths(self, actor: int) -> None:
@@ -156,7 +154,7 @@ class _NodeWriter:
             after.append(tuple(sorted(mine - needless)))
         waited = {i for each in after for i in each}
         return BatchProgram(
-            after=tuple(after),
+            waits=listed_waits(after),
             length=tuple(self.length),
             nodes=self.graph.node_of,
             last=frozenset(set(range(len(after))) - waited),

@@ -1,16 +1,16 @@
 """Scenarios: what may differ between runs of one task graph, as columns."""
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import ArrayLike
 
 from stepsim.base.arrays import Floats, Ints, distinct, row_numbers
 from stepsim.base.errors import PlanError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.graph.actions import HostTimes
 from stepsim.network.topology import Topology
 from stepsim.network.topology.links import LAUNCH_LATENCY, LINK_FIELDS
@@ -28,8 +28,7 @@ _WORTH = 2
 _MOST_EXACT = 2.0**53  # integers above have gaps in float64, in which costs are computed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenarios:
+class Scenarios(Struct, frozen=True, kw_only=True):
     """Values of `count` scenarios; a column that is the same for all may have one row.
 
     The numbers of link classes (see `LINK_FIELDS`; bytes/s, ps) have shape (rows, classes).
@@ -104,7 +103,7 @@ class Scenarios:
         return replace(self, count=count, **columns)
 
     def _columns(self) -> Iterator[tuple[str, Floats | Ints]]:
-        for name in self.__slots__[1:]:
+        for name in self.__struct_fields__[1:]:
             yield name, getattr(self, name)
 
 
@@ -114,8 +113,7 @@ def _check(name: str, column: Floats | Ints, good: ArrayLike, expected: str) -> 
         raise PlanError(f"{name} is {value} in a scenario: expected {expected}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class BatchBase:
+class BatchBase(Struct, frozen=True, kw_only=True, dict=True):
     """The values of a job that scenarios start from; which links lead which is found once."""
 
     topology: Topology

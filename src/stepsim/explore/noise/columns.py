@@ -6,15 +6,18 @@ last of the group's members is there, and they go on when it ends. Equal to the 
 """
 
 from collections.abc import Iterator
+from functools import cached_property, partial
 from typing import Protocol
 
 import numpy as np
+from msgspec import Struct
 
-from stepsim.base.arrays import Ints
-from stepsim.base.records import dataclass
+from stepsim.base.arrays import Ints, Lists
 from stepsim.engine.layouts import GROUPS, Times
 from stepsim.engine.orbits import lowered
 from stepsim.explore.batch.evaluation import Batch
+from stepsim.tables.ends import ends
+from stepsim.tables.waits import EndView, NodeWaits
 from stepsim.workload.rows import Group
 
 
@@ -28,8 +31,7 @@ class _Durations(Protocol):
         """Of length `number` in every group."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Places:
+class _Places(Struct, frozen=True, kw_only=True):
     """Columns of an actor's ranks in a transfer: rank i has column `of_rank[i]`.
 
     `order` sorts the ranks by column; those of column `columns[k]` begin at `starts[k]` there.
@@ -47,9 +49,14 @@ class _Places:
         columns, starts = np.unique(of_rank[order], return_index=True)
         return cls(of_rank=of_rank, order=order, columns=columns, starts=starts)
 
+    def seen_by_ranks(self, end: Times) -> Times:
+        """The end of a transfer as each rank has it, from that of every column."""
+        return end[self.of_rank]
+
     def latest(self, ready: Times, width: int) -> Times:
         """The last of the ranks of each of `width` columns; 0 where none of the actor's is."""
-        found: Times = np.maximum.reduceat(ready[self.order], self.starts, axis=0)
+        of_ranks = np.broadcast_to(ready, (len(self.order), ready.shape[1]))
+        found: Times = np.maximum.reduceat(of_ranks[self.order], self.starts, axis=0)
         if len(found) == width:
             return found
         spread: Times = np.zeros((width, found.shape[1]), dtype=np.int64)
@@ -57,106 +64,115 @@ class _Places:
         return spread
 
 
-_After = tuple[tuple[int, _Places | None], ...]
-"""Nodes that an actor's task waits for, and where its ranks are in them (None: in their order)."""
+class _Node(Struct, frozen=True, kw_only=True):
+    """What a node is: how long it takes, and how wide it is.
 
+    Without a `length` it takes no time: all of a task's ranks are ready. With `actor` it is a task
+    of that actor's ranks, without one a transfer of `width` groups.
+    """
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Node:
-    """A task, or a transfer of several members: actor, its places, what it waits for."""
-
-    length: int
-    members: tuple[tuple[int, _Places | None, _After], ...]
-    width: int
-    is_sent: bool
+    length: int | None = None
+    actor: int | None = None
+    width: int = 0
 
 
 class NodeColumns:
-    """The nodes of a job that was compiled without coalescing, in an order that can run."""
+    """The nodes of a job that was compiled without coalescing, in an order that can run.
+
+    Where a transfer has columns of its own, each member's ranks are ready in a node before it.
+    """
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
         self._ranks = [np.flatnonzero(batch.actors.actor_of == a) for a in range(len(batch.actors))]
         self._known: dict[tuple[Group, tuple[int, ...]], tuple[int, list[_Places]]] = {}
-        self._nodes = list(self._make_nodes())
-        self._done_with = self._last_uses()
+        self._nodes: list[_Node] = []
+        self._after: list[tuple[int, ...]] = []
+        self._views: list[tuple[EndView | None, ...]] = []
+        self._number: list[tuple[int, dict[int, _Places]]] = []
+        self._make_nodes()
+
+    @cached_property
+    def _waits(self) -> NodeWaits:
+        """What the nodes wait for; the ends that nothing waits for are the results."""
+        awaited = {before for after in self._after for before in after}
+        last = tuple(node for node in range(len(self._after)) if node not in awaited)
+        return NodeWaits(after=Lists.of(self._after), results=last, views=tuple(self._views))
 
     def step_time_ps(self, durations: _Durations, samples: int) -> Times:
         """End of the last task of every sample."""
         step: Times = np.zeros(samples, dtype=np.int64)
-        ends: dict[int, Times] = {}
-        for number, node in enumerate(self._nodes):
-            end = ends[number] = self._end(node, ends, durations, samples)
-            if number in self._done_with[number]:
-                np.maximum(step, end.max(axis=0, initial=0), out=step)
-            for before in self._done_with[number]:
-                del ends[before]
+        for end in ends(self._waits, self._durations(durations)):
+            np.maximum(step, end.max(axis=0, initial=0), out=step)
         return step
 
-    def _end(
-        self, node: _Node, ends: dict[int, Times], durations: _Durations, samples: int
-    ) -> Times:
-        if not node.members:
-            return np.zeros((1, samples), dtype=np.int64)
-        actor, _, after = node.members[0]
-        if not node.is_sent:
-            return self._ready(actor, after, ends, samples) + durations.computed(node.length, actor)
-        start: Times = np.zeros(1, dtype=np.int64)
-        for actor, places, after in node.members:
-            ready = self._ready(actor, after, ends, samples)
-            start = np.maximum(start, places.latest(ready, node.width) if places else ready)
-        return start + durations.sent(node.length, node.width)
+    def _durations(self, durations: _Durations) -> Iterator[Times]:
+        nothing = np.zeros((1, 1), dtype=np.int64)
+        for node in self._nodes:
+            if node.length is None:
+                yield nothing
+            elif node.actor is not None:
+                yield durations.computed(node.length, node.actor)
+            else:
+                yield durations.sent(node.length, node.width)
 
-    def _ready(self, actor: int, after: _After, ends: dict[int, Times], samples: int) -> Times:
-        """When each rank of an actor has all that a task waits for, of shape (ranks, samples)."""
-        views = [
-            ends[node] if there is None else ends[node][there.of_rank] for node, there in after
-        ]
-        if not views:
-            return np.zeros((len(self._ranks[actor]), samples), dtype=np.int64)
-        ready = views[0]
-        for view in views[1:]:
-            ready = np.maximum(ready, view)
-        return ready
-
-    def _make_nodes(self) -> Iterator[_Node]:
+    def _make_nodes(self) -> None:
         """Nodes of the compiled program, with what each actor's ranks do in them."""
         program = self._batch.passes.program
         tasks: list[list[tuple[int, int]]] = [[] for _ in program.length]
         for actor, nodes in enumerate(program.nodes):
             for task, node in enumerate(nodes.tolist()):
                 tasks[node].append((actor, task))
-        places: list[dict[int, _Places]] = []
-        for number, several in enumerate(tasks):
-            group, width, mine = self._places(several)
-            places.append(mine)
-            members = tuple(
-                (actor, mine.get(actor), self._after(actor, task, places))
-                for actor, task in several
-            )
-            yield _Node(
-                length=program.length[number],
-                members=members,
-                width=width,
-                is_sent=group is not None,
-            )
+        for length, members in zip(program.length, tasks, strict=True):
+            self._add_node(length, members)
 
-    def _after(self, actor: int, task: int, places: list[dict[int, _Places]]) -> _After:
+    def _add_node(self, length: int, members: list[tuple[int, int]]) -> None:
+        group, width, columns = self._places(members)
+        if not members:
+            self._add(_Node(), [])
+        elif group is None:
+            ((actor, task),) = members
+            self._add(_Node(length=length, actor=actor), self._awaited(actor, task))
+        else:
+            ready = [self._ready(*member, columns, width) for member in members]
+            self._add(_Node(length=length, width=width), ready)
+        self._number.append((len(self._nodes) - 1, columns))
+
+    def _add(self, node: _Node, awaited: list[tuple[int, EndView | None]]) -> None:
+        self._nodes.append(node)
+        self._after.append(tuple(number for number, _ in awaited))
+        self._views.append(tuple(view for _, view in awaited))
+
+    def _ready(
+        self, actor: int, task: int, columns: dict[int, _Places], width: int
+    ) -> tuple[int, EndView | None]:
+        """A node in which the ranks of a member are ready, and how the transfer sees it."""
+        self._add(_Node(), self._awaited(actor, task))
+        here = columns.get(actor)
+        view = None if here is None else partial(here.latest, width=width)
+        return len(self._nodes) - 1, view
+
+    def _awaited(self, actor: int, task: int) -> list[tuple[int, EndView | None]]:
+        """Nodes that an actor's task waits for, and where its ranks are in them."""
         nodes = self._batch.passes.program.nodes[actor]
         before = (int(nodes[i]) for i in self._batch.programs[actor].after[task])
-        return tuple((node, places[node].get(actor)) for node in before)
+        numbers = (self._number[node] for node in before)
+        return [
+            (number, columns[actor].seen_by_ranks if actor in columns else None)
+            for number, columns in numbers
+        ]
 
     def _places(
-        self, several: list[tuple[int, int]]
+        self, members: list[tuple[int, int]]
     ) -> tuple[Group | None, int, dict[int, _Places]]:
         """Group kind of a node, its columns, and where the ranks of each actor are in them.
 
         A message goes from the ranks of a stage to those of another in their order.
         """
-        if not several:
+        if not members:
             return None, 0, {}
-        actors = tuple(actor for actor, _ in several)
-        first, task = several[0]
+        actors = tuple(actor for actor, _ in members)
+        first, task = members[0]
         number = int(self._batch.programs[first].group[task])
         group = None if number < 0 else GROUPS[number]
         if group is None or group is Group.PP:
@@ -170,15 +186,3 @@ class NodeColumns:
             self._known[group, actors] = len(groups), found
         width, found = self._known[group, actors]
         return group, width, dict(zip(actors, found, strict=True))
-
-    def _last_uses(self) -> list[list[int]]:
-        """For each node those that nothing after it waits for; itself if nothing ever does."""
-        last = list(range(len(self._nodes)))
-        for number, node in enumerate(self._nodes):
-            for _, _, after in node.members:
-                for before, _ in after:
-                    last[before] = number
-        found: list[list[int]] = [[] for _ in self._nodes]
-        for number, use in enumerate(last):
-            found[use].append(number)
-        return found

@@ -5,15 +5,15 @@ v = ln(1 + c**2) and mean -v / 2 (closed form of its moments).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
 from math import log, sqrt
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arguments import check_fields
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.engine.layouts import Times
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.noise.columns import NodeColumns
@@ -37,8 +37,7 @@ _MOST_SAMPLES = 10_000_000
 _DEFAULTS = StepOptions()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoiseModel:
+class NoiseModel(Struct, frozen=True, kw_only=True):
     """How durations vary: lognormal factors of mean 1 with these coefficients of variation.
 
     `task` is drawn for every compute (and host) task, `communication` for every transfer, `rank`
@@ -81,15 +80,14 @@ class NoiseModel:
 
 def noise_model(numbers: Mapping[str, float]) -> NoiseModel:
     """The model of some of its numbers; raises PlanError naming those there are."""
-    known = [field.name for field in fields(NoiseModel)]
+    known = NoiseModel.__struct_fields__
     for name in numbers:
         if name not in known:
             raise PlanError(f"noise model: {name!r} is unknown: expected {', '.join(known)}")
     return NoiseModel(**numbers)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NoiseResult:
+class NoiseResult(Struct, frozen=True, kw_only=True, eq=False):
     """Step times of the samples in ps, in the order drawn, and the one without noise.
 
     Each rank has draws of its own, so that the slowest of many is slower than one. `job` says in a

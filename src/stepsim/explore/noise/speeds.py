@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from math import isinf
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
-from stepsim.base.records import dataclass
 from stepsim.engine.layouts import Times
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.explore.batch.scenarios import PHASES
@@ -19,8 +19,7 @@ from stepsim.explore.batch.scenarios import PHASES
 _MOST = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpeedNoise:
+class SpeedNoise(Struct, frozen=True, kw_only=True):
     """Coefficients of variation of the time of all compute, and of the time of a byte on links.
 
     Factors are lognormal with mean 1, drawn once per step.

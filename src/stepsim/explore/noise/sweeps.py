@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import Struct
+
 from stepsim.base.errors import StepsimError
-from stepsim.base.records import dataclass
 from stepsim.explore.noise.draws import NoiseModel, NoiseResult, simulate_noise
 from stepsim.explore.sweep.grid import Grid
 from stepsim.explore.sweep.study import Study
 from stepsim.network.topology.numbers import with_values
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoiseSweep:
+class NoiseSweep(Struct, frozen=True, kw_only=True):
     """Distributions of step times, or the reasons of failures, in the order of the scenarios."""
 
     grid: Grid

@@ -1,10 +1,11 @@
 """A search as people ask for it: sizes such as `256..1024`, and options with fixed values."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec import Struct
 
 from stepsim.base.errors import PlanError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.explore.plan.document import PlanDocument
 from stepsim.explore.plan.explain import explain_plan
 from stepsim.explore.plan.held import wider_values
@@ -23,8 +24,7 @@ from stepsim.workload.model.model import Model
 _NAMES = {short: name for name, short in SHORT_NAMES.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanQuestion:
+class PlanQuestion(Struct, frozen=True, kw_only=True):
     """What a search is asked, as people type it: `gpus` as 256..1024, `fix` as tp=8.
 
     `search` names groups of options that are varied too (`wider_values`). `memory_share` is how
@@ -51,8 +51,7 @@ class PlanQuestion:
             raise PlanError(f"objective is {self.objective!r}: expected one of {expected}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PlanAnswer:
+class _PlanAnswer(Struct, frozen=True, kw_only=True):
     """A search that was made: what was asked of which model and topology, and what was found."""
 
     question: PlanQuestion

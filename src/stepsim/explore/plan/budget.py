@@ -4,10 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from stepsim.base.documents import Document, Entry, Names
 from stepsim.base.errors import PlanError, UnitError
 from stepsim.base.fields import Bytes, Picoseconds, Share
-from stepsim.base.records import dataclass
 from stepsim.base.units import format_size_bytes, format_time_ps, parse_size_bytes, parse_time_ps
 from stepsim.files.asked import read_inputs
 from stepsim.files.plan_toml import read_plan
@@ -16,8 +17,7 @@ from stepsim.step.simulate import simulate_step
 from stepsim.workload.model.model import Model
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PlanBudget:
+class _PlanBudget(Struct, frozen=True, kw_only=True):
     """Most of a step (ps), of a rank's memory (bytes) and of the bubble; None is no limit."""
 
     step_ps: int | None = None

@@ -1,9 +1,9 @@
 """Why a plan is not the best: it does not fit, it cannot run, or its step has longer parts."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from stepsim.base.errors import PlanError, StepsimError
+from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
 from stepsim.explore.plan.document import why_slower
 from stepsim.explore.plan.search import PlanSearch, search_plans

@@ -1,13 +1,13 @@
 """Layouts that a search tries beside equal stages: the ends counted by what they cost."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.layout import LayerLayout, balanced_layout
 from stepsim.workload.model.plan import ModelPlan

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from math import prod
 
 from stepsim.base.errors import StepsimError
+from stepsim.base.structs import replace
 from stepsim.explore.plan.space import SHORT_NAMES, PlanSpace
 from stepsim.network.topology.network import MAX_NPUS
 

@@ -8,12 +8,12 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import ExitStack, contextmanager
-from dataclasses import field, replace
 from functools import lru_cache
 from math import inf
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct, field
 
 from stepsim import __version__
 from stepsim.base import garbage
@@ -21,7 +21,7 @@ from stepsim.base.digest import content_hash
 from stepsim.base.documents import Entry
 from stepsim.base.errors import PlanError, StepsimError, SweepError
 from stepsim.base.fields import Picoseconds, Share
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.engine.prices import Prices
 from stepsim.explore.plan.store import PlanStore, open_plans
 from stepsim.explore.sweep.executors import (
@@ -61,8 +61,7 @@ class PlanRun(Entry, frozen=True, kw_only=True):
         return {part: self.breakdown_ps[part.key] for part in Part}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanJob:
+class PlanJob(Struct, frozen=True, kw_only=True):
     """What all plans of a search share."""
 
     model: Model
@@ -82,8 +81,7 @@ class PlanJob:
         return shown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workers:
+class Workers(Struct, frozen=True, kw_only=True):
     """Who simulates: `jobs` processes, or a Dask `scheduler`; `store` is a file for results.
 
     With `resume` the results that the file holds are taken.
@@ -100,8 +98,7 @@ HERE = Workers()
 """This process alone."""
 
 
-@dataclass(kw_only=True)
-class PlanRuns:
+class PlanRuns(Struct, kw_only=True):
     """Results of plans, known, begun or still to begin."""
 
     packed: bytes
@@ -193,8 +190,7 @@ def open_runs(job: PlanJob, workers: Workers) -> Iterator[PlanRuns]:
             _simulator.cache_clear()
 
 
-@dataclass(kw_only=True)
-class _Simulator:
+class _Simulator(Struct, kw_only=True):
     """Simulates plans of a job, one after the other.
 
     The fastest step is kept for its report, prices for other plans on the network.

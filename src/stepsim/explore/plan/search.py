@@ -2,15 +2,15 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field, replace
 from enum import StrEnum
 from itertools import islice, takewhile
 
 import numpy as np
+from msgspec import Struct, field
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.explore.plan.layouts import balanced_plans
 from stepsim.explore.plan.nearest import what_would_do
@@ -64,8 +64,7 @@ _PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers
 _NO_NETWORK = Interconnect(domain=1 << 40, inner=np.inf, outer=np.inf)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchedPlan:
+class SearchedPlan(Struct, frozen=True, kw_only=True):
     """A plan that was simulated: its step, what it was priced at, and memory of its fullest rank.
 
     `memory_share` is of the device's capacity.
@@ -94,8 +93,7 @@ class SearchedPlan:
         return p.npus, p.tp, p.cp, p.pp, p.ep, p.expert_degree, p.zero
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanSearch:
+class PlanSearch(Struct, frozen=True, kw_only=True):
     """What a search found: simulated plans, the best first, and how many there were of others.
 
     An uneven layout comes before an even one only where it gains more than `KNOWN_APART`.
@@ -137,8 +135,7 @@ class PlanSearch:
         return one.step_ps * _cost(one.plan, self.objective)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PricedPlans:
+class PricedPlans(Struct, frozen=True, kw_only=True, eq=False):
     """Plans that fit, with price and bound in seconds, memory in bytes; arrays over plans.
 
     `unfit` are plans that do not fit, `unfit_price` and `unfit_memory` the same of them.
@@ -210,8 +207,7 @@ def search_plans(
     )
 
 
-@dataclass(kw_only=True)
-class _Race:
+class _Race(Struct, kw_only=True):
     """Simulations of priced plans in an order, which stop where no other can be best.
 
     `weight` is what a second of each plan counts, `bound` the least of it. Plans that break a rule

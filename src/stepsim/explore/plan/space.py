@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import field, replace
 from itertools import product
 from typing import Any
 
+from msgspec import Struct, field
+
 from stepsim.base.errors import PlanError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.files.models.launch import LaunchForm, launch_form
 from stepsim.options import StepOptions
 from stepsim.step.model_plan import exchange_of, planned_by_recipe
@@ -53,8 +54,7 @@ _MOST_UNEVEN = 1.125
 _EVEN_CHUNKS = (1, 2, 4, 8)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanSpace:
+class PlanSpace(Struct, frozen=True, kw_only=True):
     """Plans of a model on `npus` NPUs (each size is searched) with one global batch and sequence.
 
     `domain` is how many NPUs the fast network joins: tp stays inside. `asked` are the options that

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import BinaryIO
 from zlib import crc32
 
+from msgspec import Struct
+
 from stepsim.base.errors import SweepError
-from stepsim.base.records import dataclass
 from stepsim.explore.sweep.database import connect_alone, database_errors, disconnect, schema_of
 from stepsim.files.writing import check_writable
 
@@ -23,8 +24,7 @@ _TABLES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanStore:
+class PlanStore(Struct, frozen=True, kw_only=True):
     """An open file of results, which nobody else writes."""
 
     path: Path

@@ -6,19 +6,18 @@ path takes over, the derivatives to both sides are given instead.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from math import isinf
 from typing import Annotated
 
 import numpy as np
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from stepsim.base.arrays import Floats
 from stepsim.base.documents import Document, Entry, Names
 from stepsim.base.errors import SimulationError
 from stepsim.base.fields import Picoseconds
 from stepsim.base.quantities import Quantity
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.engine.layouts import Times
 from stepsim.engine.prices import Prices
 from stepsim.explore.batch.evaluation import Batch, make_batch
@@ -86,8 +85,7 @@ class Sensitivity(Document, frozen=True, kw_only=True):
             raise SimulationError(f"the step time is {self.step_time_ps} ps: it cannot be negative")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Parameter:
+class _Parameter(Struct, frozen=True, kw_only=True):
     """A parameter: the columns it moves, in proportion to their values at the job."""
 
     name: str

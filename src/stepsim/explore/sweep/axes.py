@@ -5,17 +5,17 @@ from os.path import isfile
 from pathlib import Path
 from types import MappingProxyType
 
+from msgspec import Struct
+
 from stepsim.base.errors import StepsimError, SweepError, UnitError
 from stepsim.base.option import Option
 from stepsim.base.quantities import Quantity, Value
 from stepsim.base.ranges import expand, split_list
-from stepsim.base.records import dataclass
 from stepsim.network.topology.links import LAUNCH_LATENCY, LINK_FIELDS
 from stepsim.options import OPTIONS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _AxisKind:
+class _AxisKind(Struct, frozen=True, kw_only=True):
     """A quantity and what it does to a run.
 
     `durations_only`: it changes how long tasks take and never which tasks there are, so scenarios
@@ -28,8 +28,7 @@ class _AxisKind:
     check: Callable[[str], object] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Axis:
+class Axis(Struct, frozen=True, kw_only=True):
     """A name, its kind, and its distinct values with the canonical text of each."""
 
     name: str

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.errors import StepsimError
 from stepsim.base.quantities import Value
-from stepsim.base.records import dataclass
 from stepsim.explore.batch import Batch, BatchResult, make_batch
 from stepsim.explore.sweep.evaluate import Outcomes, ScenarioGroup, SimulatedGroup
 from stepsim.explore.sweep.grid import AxisColumn
@@ -19,8 +19,7 @@ _PREPARED_S, _PARTS_PER_S, _TOTALS_PER_S = 0.5, 50_000, 500_000
 _FEWEST = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Batched:
+class Batched(Struct, frozen=True):
     """Groups of several scenarios, not shared fairly, whose order does not depend on prices."""
 
     @property
@@ -49,8 +48,7 @@ class Batched:
         return _BatchedGroup(batch=batch, alone=SimulatedGroup(group=group))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _BatchedGroup:
+class _BatchedGroup(Struct, frozen=True, kw_only=True):
     """A compiled graph; what it refuses is simulated `alone`, and fails there with its reason."""
 
     batch: Batch

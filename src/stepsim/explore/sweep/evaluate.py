@@ -5,15 +5,15 @@ faster for some groups stands before it in the list and says which groups it tak
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
 from typing import Any, Protocol
 
 import numpy as np
+from msgspec import Struct, field
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import StepsimError
 from stepsim.base.quantities import Value
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.engine.prices import Prices
 from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.study import Study
@@ -24,16 +24,14 @@ from stepsim.step.work import held_degrees
 from stepsim.workload.axes import Part
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScenarioGroup:
+class ScenarioGroup(Struct, frozen=True, kw_only=True):
     """Scenarios that share a task graph: a study, and the values of the axes that change graphs."""
 
     study: Study
     settings: Mapping[str, Value]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcomes:
+class Outcomes(Struct, frozen=True, kw_only=True):
     """Results of some scenarios, one element each.
 
     `parts_ps` has a row per scenario and a column per `Part`, means over ranks, where asked for.
@@ -81,11 +79,10 @@ class Evaluator(Protocol):
         """Do once what a group's scenarios share; raises StepsimError if none of them can run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Simulation:
+class Simulation(Struct, frozen=True, eq=False):
     """Runs a step for each scenario, for its totals alone; `known` are prices of those before."""
 
-    known: list[Prices] = field(default_factory=list, compare=False)
+    known: list[Prices] = field(default_factory=list)
 
     @property
     def chunk(self) -> int:
@@ -109,8 +106,7 @@ class Simulation:
         return SimulatedGroup(group=group, degrees=degrees, known=self.known)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedGroup:
+class SimulatedGroup(Struct, frozen=True, kw_only=True):
     """A group of which every scenario is simulated by itself, with the same `degrees` of a model.
 
     Those are options of a plan that fits, where none are given.

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from stepsim import __version__
 from stepsim.base.errors import SweepError
-from stepsim.base.records import dataclass
 from stepsim.explore.sweep.processes import LostWorkerError, Processes
 
 if TYPE_CHECKING:
@@ -30,8 +31,7 @@ class ExecutorKind(StrEnum):
     DASK = "dask"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pool:
+class Pool(Struct, frozen=True, kw_only=True):
     """Workers that take tasks; `losses` are the errors of a task whose worker is gone.
 
     `check` raises SweepError when no result can come any more.

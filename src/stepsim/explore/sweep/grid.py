@@ -10,11 +10,11 @@ from math import prod
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import SweepError
 from stepsim.base.quantities import Value
-from stepsim.base.records import dataclass
 from stepsim.explore.sweep.axes import Axis
 
 _MAX_SCENARIOS = 100_000_000
@@ -29,8 +29,7 @@ class ScenarioSpan(NamedTuple):
     stop: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Grid:
+class Grid(Struct, frozen=True, kw_only=True, dict=True):
     """All combinations of `axes`, which have the order in which the user named them."""
 
     axes: tuple[Axis, ...]

@@ -9,17 +9,16 @@ import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field
 from os.path import exists, isfile
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
 import numpy as np
+from msgspec import Struct, field
 
 from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.errors import SweepError
-from stepsim.base.records import dataclass
 from stepsim.explore.sweep.database import (
     connect,
     connect_alone,
@@ -53,8 +52,7 @@ _MISSING = """
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepProgress:
+class SweepProgress(Struct, frozen=True, kw_only=True):
     """Scenarios of a sweep: all, those with a result or an error, those with an error."""
 
     size: int
@@ -62,13 +60,12 @@ class SweepProgress:
     failed: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class SweepStore:
+class SweepStore(Struct, frozen=True, kw_only=True):
     """An open database; use it as a context manager."""
 
     path: Path
     connection: sqlite3.Connection
-    lock: BinaryIO | None = field(default=None, repr=False)
+    lock: BinaryIO | None = field(default=None)
 
     def __enter__(self) -> Self:
         return self

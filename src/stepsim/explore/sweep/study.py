@@ -3,18 +3,19 @@
 import pickle
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
+
+from msgspec import Struct
 
 from stepsim import __version__
 from stepsim.base.digest import content_hash
 from stepsim.base.errors import SweepError, TopologyError
 from stepsim.base.option import Option
 from stepsim.base.quantities import Value
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.explore.sweep.axes import Axis
 from stepsim.explore.sweep.grid import Grid
 from stepsim.files.asked import with_axis_values
@@ -30,8 +31,7 @@ from stepsim.workload.rows import Workload
 _DEFAULTS = StepOptions()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Study:
+class Study(Struct, frozen=True, kw_only=True):
     """A workload, a topology, the options that stay, and the grid.
 
     With `breakdown` the parts of the step time are kept of every scenario. Raises SweepError for

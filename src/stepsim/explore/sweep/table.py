@@ -6,11 +6,11 @@ from math import isinf, prod
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.errors import SweepError
 from stepsim.base.quantities import Quantity, Value
-from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.explore.sweep.database import database_errors
 from stepsim.explore.sweep.sound import PART_COLUMNS
@@ -26,8 +26,7 @@ _NUMBERS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredAxis:
+class StoredAxis(Struct, frozen=True, kw_only=True):
     """An axis as the database holds it."""
 
     name: str
@@ -76,8 +75,7 @@ class _ValueTotals(NamedTuple):
     failed: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AxisTotals:
+class AxisTotals(Struct, frozen=True, kw_only=True):
     """Step times by the values of an axis, in ps, added up piece by piece in any order.
 
     Their sums are exact: the upper and the lower 32 bits of each time are summed by themselves.
@@ -126,8 +124,7 @@ class AxisTotals:
         return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class SweepTable:
+class SweepTable(Struct, frozen=True, kw_only=True, dict=True):
     """What a database says of its sweep; every property and iterator reads from the file.
 
     The `totals` of the axes, by name, are not read where the process that wrote them knows them.

@@ -5,11 +5,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.errors import StepsimError, SweepError
 from stepsim.base.quantities import Value
-from stepsim.base.records import dataclass
 from stepsim.explore.sweep.batched import Batched
 from stepsim.explore.sweep.evaluate import (
     Evaluator,
@@ -33,8 +33,7 @@ _GROUPS_TRIED = 32
 _BANDWIDTH = next(field for field in LINK_FIELDS if field.name == "bandwidth")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepJob:
+class SweepJob(Struct, frozen=True, kw_only=True):
     """A study and the ways to get its results, the preferred one first."""
 
     study: Study
@@ -46,8 +45,7 @@ class SweepJob:
         return next(each for each in self.evaluators if each.accepts(self.study, settings))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpanResult:
+class SpanResult(Struct, frozen=True, kw_only=True):
     """Outcomes of a span; `total_bandwidth` is that of all links, in bytes/s, inf if one is free.
 
     It is inf as well where the job has no size, and then every outcome is an error.
@@ -126,8 +124,7 @@ def _outcomes(
         return failed(count, str(error), breakdown=breakdown)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ready:
+class _Ready(Struct, frozen=True, kw_only=True):
     """A prepared group or why it cannot be, and the links of each class."""
 
     group: PreparedGroup | str

@@ -13,11 +13,11 @@ named before the run, else by the file's name.
 
 import re
 from collections.abc import Iterator
-from dataclasses import field
 from pathlib import PurePath
 
+from msgspec import Struct, field
+
 from stepsim.base.errors import CalibrationError, UnitError, bad_value
-from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64, PS_PER_S, parse_time_ps
 from stepsim.files.collectives.samples import CurveSample, collective_kind, curves_of
 from stepsim.network.measured_times import CommTable, bus_factor
@@ -38,8 +38,7 @@ _TIMESTAMP = re.compile(r"\s\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$")
 _NAMED = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "sendrecv")
 
 
-@dataclass(slots=True, kw_only=True)
-class _Run:
+class _Run(Struct, kw_only=True):
     """A run while it is read: host and device of each rank, then its columns."""
 
     program: str = ""

@@ -5,11 +5,12 @@ read by `stepsim.files.models.huggingface`; a family says what it does not.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from enum import StrEnum
 from types import MappingProxyType
 
-from stepsim.base.records import dataclass
+from msgspec import Struct
+
+from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import NormKind, QkNorm
 
 
@@ -23,8 +24,7 @@ class WindowRule(StrEnum):
     UPPER = "from max_window_layers, where use_sliding_window"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class Family(Struct, frozen=True, kw_only=True):
     """What the code of an architecture fixes; keys named here may change it.
 
     `bias` is that of queries, keys and values, `output_bias` and `mlp_bias` are others; `bias_keys`

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
 from typing import Any
 
+from msgspec import Struct, field
+
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.base.records import dataclass
 
 _LARGEST = 1 << 40
 MOST_LAYERS = 100_000
@@ -39,8 +39,7 @@ _HARMLESS = (
 """Keys that say nothing of the work of a training step; patterns are compiled when one is asked."""
 
 
-@dataclass(kw_only=True)
-class Fields:
+class Fields(Struct, kw_only=True):
     """The keys of a configuration; `place` names it in errors, `read` are the keys asked for."""
 
     place: str

@@ -7,8 +7,9 @@ and that may change the work of a step.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from stepsim.base.errors import StepsimError, WorkloadError, bad_value
-from stepsim.base.records import dataclass
 from stepsim.files.models.families import FAMILIES, REFUSED, Family, WindowRule
 from stepsim.files.models.fields import MOST_LAYERS, Fields
 from stepsim.workload.model.architecture import (
@@ -88,8 +89,7 @@ def _family(values: Mapping[str, Any], place: str) -> Family:
     return FAMILIES[name]
 
 
-@dataclass(kw_only=True)
-class _Reader:
+class _Reader(Struct, kw_only=True):
     """A configuration being read, with what its family fixes."""
 
     fields: Fields

@@ -5,13 +5,14 @@ no form is known here: their plans are options of stepsim alone.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from stepsim.base.errors import WorkloadError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.files.models.bridge import bridge_arguments, bridge_plan, is_bridge
 from stepsim.files.models.megatron import asked_of
 from stepsim.files.models.megatron_plan import broken_by, megatron_lacks, megatron_plan
@@ -61,8 +62,7 @@ def launch_form(framework: str) -> LaunchForm:
     return next(fits, LaunchForm.NONE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class Launch(Struct, frozen=True, kw_only=True):
     """A plan in a framework's form: its `lines`, or why there are none, one sentence each."""
 
     form: LaunchForm

@@ -10,8 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from stepsim.base.errors import PlanError, WorkloadError, bad_value
-from stepsim.base.records import dataclass
 from stepsim.files.models.fields import MOST_LAYERS
 from stepsim.files.models.megatron_rules import FSDP_STAGES, broken_rules
 from stepsim.files.models.megatron_words import megatron_arguments
@@ -56,8 +57,7 @@ def read_megatron(path: Path, text: str) -> Model:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Arguments:
+class _Arguments(Struct, frozen=True, kw_only=True):
     """Arguments by name."""
 
     place: str

@@ -9,8 +9,9 @@ A rule is judged where all that it speaks of is a number: a variable that nobody
 import re
 from collections.abc import Callable, Iterator, Mapping
 
+from msgspec import Struct
+
 from stepsim.base.errors import PlanError
-from stepsim.base.records import dataclass
 from stepsim.workload.model.layout import StageSlice, parse_layout
 
 FSDP_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
@@ -34,8 +35,7 @@ class _UnknownError(Exception):
     """An argument that a rule speaks of has no number."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Line:
+class _Line(Struct, frozen=True, kw_only=True):
     """Arguments by name; counts that are not given have Megatron-LM's default, or are unknown.
 
     `layout` are the virtual stages of a layout that can be read.
@@ -114,8 +114,7 @@ class _Line:
         return self.number("global-batch-size") // samples
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(Struct, frozen=True, kw_only=True):
     """A rule in words, and whether a line of arguments keeps it.
 
     Of one that is `forgiven` Megatron-LM passes the argument over, with a warning of its own.

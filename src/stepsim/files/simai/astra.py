@@ -15,8 +15,8 @@ Source: ASTRA-sim 1.0, `Workload.cc` (`iterate_*`, one loop for each policy) and
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
+from stepsim.base.structs import replace
 from stepsim.files.simai.header import Header, Policy
 from stepsim.workload.rows import CollectiveKind, CommOp, Row, Work
 

@@ -7,9 +7,9 @@ backward collective of a column row has 0 bytes; `embedding_norm` is in every mi
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from fractions import Fraction
 
+from stepsim.base.structs import replace
 from stepsim.base.units import format_size_bytes, format_time_ps
 from stepsim.workload.placeholders import is_placeholder
 from stepsim.workload.rows import (

@@ -12,8 +12,9 @@ by 2**30); a collective takes whole nanoseconds, the fraction cut off.
 
 from collections.abc import Iterable
 
+from msgspec import Struct
+
 from stepsim.base.errors import PlanError, WorkloadError
-from stepsim.base.records import dataclass
 from stepsim.files.simai.header import Policy
 from stepsim.files.simai.text import SimaiDocument
 from stepsim.parallel.ranks import ParallelPlan
@@ -34,8 +35,7 @@ _RATIO_KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimaiTotals:
+class SimaiTotals(Struct, frozen=True, kw_only=True):
     """The line SimAI-Analytical prints, in microseconds.
 
     `note` says which columns differ from SimAI's because its ratio tables are not reproduced:
@@ -52,8 +52,7 @@ class SimaiTotals:
     note: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Servers:
+class Servers(Struct, frozen=True, kw_only=True):
     """SimAI's options `-nv`, `-nic` (GiB/s), `-n_p_s` and `-g_p_s`."""
 
     nvlink_gbps: float = 360.0
@@ -62,13 +61,12 @@ class Servers:
     npus_per_server: int = 8
 
     def __post_init__(self) -> None:
-        for name in self.__dataclass_fields__:
+        for name in self.__struct_fields__:
             if not getattr(self, name) > 0:
                 raise PlanError(f"{name} is {getattr(self, name)}: it must be positive")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSpan:
+class GroupSpan(Struct, frozen=True, kw_only=True):
     """Ranks of a group and where SimAI places them: on `nodes` of `per_node` NPUs each."""
 
     ranks: int
@@ -76,8 +74,7 @@ class GroupSpan:
     per_node: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RowTimes:
+class _RowTimes(Struct, frozen=True, kw_only=True):
     """One row: compute in ps; collectives in ns, with the column each is counted in."""
 
     name: str

@@ -2,8 +2,9 @@
 
 from enum import StrEnum
 
+from msgspec import Struct
+
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64, plain_number
 
 _KEYS = {
@@ -39,8 +40,7 @@ class Policy(StrEnum):
     DISTRIBUTED_INFERENCE = "DISTRIBUTED_INFERENCE"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
+class Header(Struct, frozen=True, kw_only=True):
     """What the first line says. A missing key is None where 1 would not mean the same.
 
     `checkpoints` and `checkpoint_initiates` count rows from 0. `is_simai`: it has keys that

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise
 
-from stepsim.base.records import dataclass
+from msgspec import Struct
+
+from stepsim.base.structs import replace
 from stepsim.files.simai.header import Header
 from stepsim.files.simai.shares import with_shares
 from stepsim.workload.axes import ParallelAxis
@@ -36,8 +37,7 @@ _OLD_ROLES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sections:
+class Sections(Struct, frozen=True, kw_only=True):
     """Rows by what they are for, see `Workload`."""
 
     microbatches: tuple[Microbatch, ...]

@@ -6,9 +6,9 @@ two.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from fractions import Fraction
 
+from stepsim.base.structs import replace
 from stepsim.workload.placeholders import is_placeholder
 from stepsim.workload.rows import Group, Microbatch, Role, Row, StepItem
 

@@ -9,11 +9,12 @@ HYBRID_CUSTOMIZED. Facts about the variants: SimAI `Workload.cc`, AICB's generat
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
+from msgspec import Struct
+
 from stepsim.base.errors import WorkloadError, bad_value, one_line
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64, PS_PER_NS, plain_number
 from stepsim.files.reading import read_text
 from stepsim.files.simai.astra import as_astra
@@ -82,8 +83,7 @@ _Line = tuple[int, str]
 """Line number and text."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileRow(Row):
+class FileRow(Row, frozen=True, kw_only=True):
     """A row, the line of the file that it is first in, and its process time.
 
     `ignored` are collectives that the policy has no group for. Lines of one text are one row.
@@ -94,8 +94,7 @@ class FileRow(Row):
     ignored: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimaiDocument:
+class SimaiDocument(Struct, frozen=True, kw_only=True):
     """A file as it is: its header, how many rows it declares (perhaps wrongly), and its rows."""
 
     source: str

@@ -5,11 +5,11 @@ SimAI itself reads whole ones. What the format has no word for is refused.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_NS
 from stepsim.files.writing import write_whole
 from stepsim.workload.rows import (

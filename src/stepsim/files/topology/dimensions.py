@@ -1,9 +1,9 @@
 """From a `[[dimension]]` table to a dimension: what is wrong is named by table and option."""
 
-from dataclasses import replace
 from math import prod
 
 from stepsim.base.errors import TopologyError, bad_value
+from stepsim.base.structs import replace
 from stepsim.base.units import parse_bandwidth, parse_time_ps
 from stepsim.files.topology.parts import link_class, quantity
 from stepsim.files.topology.tables import DimensionTable

@@ -4,14 +4,14 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from stepsim.base.records import dataclass
+from msgspec import Struct
+
 from stepsim.files.reading import first_bytes, reader_of
 from stepsim.files.shipped import shipped_once, topology_names
 from stepsim.network.topology import Topology
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Format:
+class _Format(Struct, frozen=True, kw_only=True):
     """A form of topology files: told by `suffixes`, or by how a file with none of them `begins`."""
 
     name: str

@@ -29,15 +29,14 @@ and rings follow cables between NPUs as far as a search finds them.
 
 import re
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
-from dataclasses import field
 from numbers import Integral, Real
 from typing import Any, TypeGuard, cast
 
 import networkx as nx
+from msgspec import Struct, field
 
 from stepsim.base.errors import TopologyError, bad_value, one_line
 from stepsim.base.quantities import Quantity
-from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
 from stepsim.files.topology.parts import algorithm_names, class_name, quantity
 from stepsim.network.topology.graph import listed_topology
@@ -134,8 +133,7 @@ def _in_order(npus: list[Hashable]) -> list[Hashable]:
     return sorted(npus, key=numbers.__getitem__)
 
 
-@dataclass(slots=True, kw_only=True)
-class _Classes:
+class _Classes(Struct, kw_only=True):
     """Classes of links found so far: each with the place of its first edge."""
 
     named: dict[str, tuple[dict[str, float], str]] = field(default_factory=dict)

@@ -8,8 +8,9 @@ paths, and the file knows no software latency.
 
 from pathlib import Path
 
+from msgspec import Struct
+
 from stepsim.base.errors import TopologyError, bad_value, one_line
-from stepsim.base.records import dataclass
 from stepsim.base.units import parse_bandwidth, parse_time_ps
 from stepsim.files.reading import read_text
 from stepsim.files.topology.parts import quantity
@@ -21,8 +22,7 @@ _Class = tuple[str, str, str]
 """What a cable joins, bandwidth and latency."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Header:
+class _Header(Struct, frozen=True, kw_only=True):
     nodes: int
     node_size: int
     nvswitches: int

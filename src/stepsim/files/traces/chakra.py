@@ -8,7 +8,6 @@ has its times in ps.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
 from enum import Enum, IntEnum
 from heapq import heappop, heappush
 from itertools import pairwise
@@ -18,10 +17,11 @@ from typing import cast
 
 import msgspec
 import numpy as np
+from msgspec import Struct, field
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.files.reading import read_bytes
 from stepsim.files.traces.forms import CHAKRA_ENDS, is_chakra
 from stepsim.files.traces.packed import packed_files
@@ -91,8 +91,7 @@ class AttributeField(IntEnum):
     STRING = 29
 
 
-@dataclass(slots=True, kw_only=True)
-class _Node:
+class _Node(Struct, kw_only=True):
     """One node; times in ps, `UNKNOWN` where not told."""
 
     number: int = 0

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.errors import TraceError
-from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
 from stepsim.files.traces.forms import TRACE_ENDS, is_execution_graph
 from stepsim.files.traces.packed import packed_files, rank_in_name
@@ -88,8 +88,7 @@ class _GroupEntry(msgspec.Struct):
     pg_size: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Call:
+class _Call(Struct, frozen=True, kw_only=True):
     """What a node says of its communication; `place` is a place in the group, `peer` a rank."""
 
     kind: EventKind

@@ -7,8 +7,9 @@ from os.path import isdir, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from stepsim.base.errors import TraceError
-from stepsim.base.records import dataclass
 from stepsim.files.reading import first_bytes, reader_of
 from stepsim.files.traces.protobuf import read_fields, read_varint
 
@@ -122,8 +123,7 @@ def _unpacked(start: bytes) -> bytes:
         return b""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RunFormat:
+class _RunFormat(Struct, frozen=True, kw_only=True):
     """A form of measured runs: how its files begin, and whether a folder of them is a run."""
 
     name: str
@@ -148,8 +148,7 @@ RUN_FORMATS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ProfileFormat:
+class _ProfileFormat(Struct, frozen=True, kw_only=True):
     """A form of profiles: how its files begin, which folders hold several, and who reads it.
 
     A form with folders is read with what hears of the progress, files done and all.

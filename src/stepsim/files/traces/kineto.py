@@ -8,18 +8,17 @@ name its collective and group, in older ones the n-th kernel of a name is the sa
 import re
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import field
 from math import inf
 from pathlib import Path
 from typing import Generic, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec import Struct, field
 
 from stepsim.base import garbage as collector
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
-from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
 from stepsim.files.traces.forms import TRACE_ENDS, is_kineto
 from stepsim.files.traces.packed import packed_files, rank_in_name
@@ -181,8 +180,7 @@ def _decoded(name: str, data: bytes) -> _Trace[_Event] | _Trace[_RawEvent]:
         raise TraceError(f"{name}: not a PyTorch trace: {error}") from None
 
 
-@dataclass(slots=True, kw_only=True)
-class _Sorted:
+class _Sorted(Struct, kw_only=True):
     """What matters of a file's events; times in microseconds, `base` the earliest, whole."""
 
     kernels: list[_Event] = field(default_factory=list)

@@ -3,16 +3,15 @@
 import math
 import re
 from array import array
-from dataclasses import field
 from io import TextIOWrapper
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError, bad_value
-from stepsim.base.records import dataclass
 from stepsim.files.reading import open_file
 from stepsim.measured.run import (
     PS_PER_MS,
@@ -77,8 +76,7 @@ _TIMES = "milliseconds from 0 to 1e14"
 _INNER_MARK = "'trace_src_func="
 
 
-@dataclass(slots=True, kw_only=True)
-class _Columns:
+class _Columns(Struct, kw_only=True):
     """The columns of a rank while its file is read; times in ms as written."""
 
     kind: "array[int]" = field(default_factory=lambda: array("b"))

@@ -6,15 +6,15 @@ microbatch: the n-th one of a worker belongs to the n-th compute that has one.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import OutputError, TraceError, bad_value
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.files.parquet import parquet_library
 from stepsim.files.reading import open_file
@@ -40,8 +40,7 @@ _MOST_ROWS = 50_000_000
 _MOST_BYTES = 4 << 30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Name:
+class _Name(Struct, frozen=True, kw_only=True):
     """What a name of an operation means."""
 
     kind: EventKind

@@ -11,13 +11,13 @@ is left out.
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import field
 from io import TextIOWrapper
 from pathlib import Path
 from statistics import median
 
+from msgspec import Struct, field
+
 from stepsim.base.errors import TraceError, bad_value
-from stepsim.base.records import dataclass
 from stepsim.files.reading import open_file
 from stepsim.measured.leaf_log import LeafRun, LeafStage
 from stepsim.measured.run import PS_PER_MS
@@ -34,8 +34,7 @@ _Layers = dict[str, tuple[float, int]]
 """Milliseconds and operations of layers by their names."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _Log:
+class _Log(Struct, kw_only=True):
     """What a log says: settings, ms of steps, and (stage, step) to its layers' (ms, operations)."""
 
     settings: dict[str, int] = field(default_factory=dict)

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
+from msgspec import Struct
+
 from stepsim.base.errors import TraceError, bad_value
-from stepsim.base.records import dataclass
 from stepsim.files.reading import read_text
 from stepsim.measured.step_log import StepLog
 
@@ -22,8 +23,7 @@ _TIMERS = re.compile(r"\(?(?:min, )?max\)? time across ranks \(ms\):")
 _TIMER = re.compile(rf"\s+([\w-]+) \.*: (?:\({_NUMBER}, {_NUMBER}\)|{_NUMBER})\s*$")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Form:
+class _Form(Struct, frozen=True, kw_only=True):
     """How a framework prints a step: its number and a value, of which a second has `scale`."""
 
     name: str

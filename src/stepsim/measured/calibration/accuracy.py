@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import PurePath
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
+from stepsim.base.structs import replace
 from stepsim.measured.calibration.protocols import fit_protocols, placed_shape, with_library
 from stepsim.network.collectives import collective_times_ps
 from stepsim.network.collectives.flows import link_parameters

@@ -1,7 +1,6 @@
 """What a calibration of measured runs sets among the options of a step."""
 
-from dataclasses import replace
-
+from stepsim.base.structs import replace
 from stepsim.base.units import format_size_bytes
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.options import StepOptions

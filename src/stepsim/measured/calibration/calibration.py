@@ -5,16 +5,15 @@ What could not be identified is absent, and `unidentified` says why.
 
 import math
 from collections.abc import Sequence
-from dataclasses import field, fields
 from typing import Annotated
 
 import numpy as np
-from msgspec import Meta, structs
+from msgspec import Meta, Struct, field, structs
+from msgspec.structs import asdict
 
 from stepsim.base.documents import TomlTable
 from stepsim.base.errors import CalibrationError
 from stepsim.base.fields import Count
-from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, NodePlacement
 from stepsim.network.measured_times import CommTable, MeasuredCurve
@@ -28,8 +27,7 @@ CLEAR = 2.0
 """Standard errors that a number must be above its bound to count as seen."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fitted:
+class Fitted(Struct, frozen=True, kw_only=True):
     """One number: its typical distance from the samples it came from, in its own unit."""
 
     value: float
@@ -54,8 +52,7 @@ def fitted(samples: Sequence[float]) -> Fitted:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkFit:
+class LinkFit(Struct, frozen=True, kw_only=True):
     """Point-to-point messages between two ranks: latency + size / bandwidth.
 
     `residual` is the median relative distance of a message's time from that, `sizes` the distinct
@@ -108,8 +105,7 @@ class ExpertImbalance(TomlTable, frozen=True, kw_only=True):
         return structs.replace(self, mean=round(self.mean, 4), largest=round(self.largest, 4))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerTimes:
+class LayerTimes(Struct, frozen=True, kw_only=True):
     """What a layer and the ends of the pipeline cost in one run, in ps.
 
     They hold for runs of the same hidden size, sequence, experts, tp and ep.
@@ -136,8 +132,7 @@ class LayerTimes:
         return self.hidden, self.sequence, self.experts, self.tp, self.ep
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeafOverhead:
+class LeafOverhead(Struct, frozen=True, kw_only=True):
     """What logs of leaf modules do not show, see `stepsim.validation.leaf`.
 
     `action` is host time in ps of a forward or a backward, `layer_factor` what a layer takes over
@@ -157,8 +152,7 @@ class LeafOverhead:
 _ABOUT = ("sources", "traces", "node_size", "unidentified")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
+class Calibration(Struct, frozen=True, kw_only=True):
     """Numbers of one machine and runtime.
 
     `sources` are the names of the runs, `traces` the fingerprints of their ranks' traces.
@@ -192,8 +186,7 @@ class Calibration:
     @property
     def empty(self) -> bool:
         """Whether nothing could be identified."""
-        told = (each.name for each in fields(self) if each.name not in _ABOUT)
-        return not any(getattr(self, name) for name in told)
+        return not any(value for name, value in asdict(self).items() if name not in _ABOUT)
 
     def link(self, placement: NodePlacement) -> LinkFit | None:
         """The point-to-point fit of a placement."""

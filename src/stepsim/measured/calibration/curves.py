@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
-from stepsim.base.records import dataclass
 from stepsim.measured.calibration.lines import FEWEST_SIZES, FittedLine, fit_line, fit_regimes
 from stepsim.network.measured_times import MeasuredCurve, bus_factor
 from stepsim.workload.rows import CollectiveKind
@@ -13,8 +13,7 @@ from stepsim.workload.rows import CollectiveKind
 _BULK_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FitRow:
+class FitRow(Struct, frozen=True, kw_only=True):
     """Measured and fitted time in ps of one size; `error` is fitted over measured, less 1."""
 
     machine: str
@@ -29,8 +28,7 @@ class FitRow:
     bus_bandwidth: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CurveFit:
+class CurveFit(Struct, frozen=True, kw_only=True):
     """A curve without outliers, its lines (none for fewer than four sizes), and its bulk line.
 
     The bulk line goes through all sizes from 1 MiB on; None for fewer than four.

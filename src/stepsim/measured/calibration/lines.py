@@ -7,10 +7,10 @@ another, and a few bad times move nothing. Nothing measured is negative, so no f
 from itertools import combinations, pairwise
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import CalibrationError
-from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 
 FEWEST_SIZES = 4
@@ -20,8 +20,7 @@ _SMALLEST = 1e-6
 _SETTLED = 1e-7
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FittedLine:
+class FittedLine(Struct, frozen=True, kw_only=True):
     """Times of the sizes from `first_bytes` to `last_bytes`: latency in ps, and ps per byte.
 
     `residual` is the median relative distance of the `samples` measured times.

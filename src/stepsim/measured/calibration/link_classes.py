@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats
-from stepsim.base.records import dataclass
 from stepsim.measured.calibration.calibration import Fitted
 from stepsim.measured.calibration.curves import CurveFit
 from stepsim.measured.calibration.lines import least_distance
@@ -48,8 +48,7 @@ class Pattern(StrEnum):
     TREE = "tree"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatencyFit:
+class LatencyFit(Struct, frozen=True, kw_only=True):
     """Latency of a regime's collectives in ps: once per collective, and per step.
 
     `together` is that of whole collectives, its residual how much groups differ. A part that the
@@ -64,8 +63,7 @@ class LatencyFit:
     fabric_step: Fitted | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capacity:
+class Capacity(Struct, frozen=True, kw_only=True):
     """What payload gets of a rank's link, bytes/s per direction, as one group's bulk line shows it.
 
     `residual` is the median relative distance of the values of all `samples` groups: how far one

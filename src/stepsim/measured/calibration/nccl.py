@@ -6,8 +6,9 @@ with size and with the group. From them come the numbers of links (`calibration.
 
 from collections.abc import Iterator, Sequence
 
+from msgspec import Struct
+
 from stepsim.base.errors import CalibrationError
-from stepsim.base.records import dataclass
 from stepsim.measured.calibration.curves import CurveFit, FitRow, fit_curve
 from stepsim.measured.calibration.link_classes import (
     Capacity,
@@ -22,8 +23,7 @@ from stepsim.measured.clocks import NodePlacement
 from stepsim.network.measured_times import CommTable, MeasuredCurve, Outlier, group_text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineFit:
+class MachineFit(Struct, frozen=True, kw_only=True):
     """Curves of one machine, of `node_size` ranks per node, and its links.
 
     `unidentified` are (name, reason) pairs.
@@ -50,8 +50,7 @@ class MachineFit:
             yield from fit.rows()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NcclFit:
+class NcclFit(Struct, frozen=True, kw_only=True):
     """Fits of all machines in some files, and the measurements that were rejected."""
 
     source: str

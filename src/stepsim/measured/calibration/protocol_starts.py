@@ -5,9 +5,9 @@ eight bytes of flags with eight of data, LL128 eight with 120. A tree is used ov
 only: inside a node NCCL's is a chain, which is no faster than a ring.
 """
 
-from dataclasses import replace
 from math import inf
 
+from stepsim.base.structs import replace
 from stepsim.network.topology import Topology
 from stepsim.network.topology.library import Library, Protocol
 from stepsim.workload.rows import CollectiveKind

@@ -9,15 +9,15 @@ is moved by the sizes near those where it is the fastest; it ends within 1 % of 
 """
 
 from collections.abc import Sequence
-from dataclasses import field, replace
 from math import inf, isfinite
 from typing import Any, cast
 
 import numpy as np
+from msgspec import Struct, field
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import CalibrationError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.measured.calibration.protocol_starts import fitted_links, start_of
 from stepsim.network.collectives import CollectiveShape, collective_shape, collective_times_ps
 from stepsim.network.collectives.carriers import carriers
@@ -163,8 +163,7 @@ def _factored(topology: Topology, library: Library, *, several: bool) -> Topolog
     return with_library(with_values(topology, values), replace(library, protocols=protocols))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Problem:
+class _Problem(Struct, frozen=True, kw_only=True):
     """Curves on a bare topology, and the protocols that are to meet them.
 
     A protocol's parameters are the logarithms of its launch, steps, rates and, if it copies, copy

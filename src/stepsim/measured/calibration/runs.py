@@ -5,13 +5,13 @@ which both sides have posted, on aligned clocks. Nothing is fitted to a pipeline
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.errors import CalibrationError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.measured.calibration.calibration import (
     Calibration,
@@ -33,8 +33,7 @@ from stepsim.workload.rows import CollectiveKind
 _FEW_SAMPLES = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LinkShape:
+class _LinkShape(Struct, frozen=True, kw_only=True):
     """Latency in ps and ps per byte of a micro-benchmark's messages: how time grows with size."""
 
     latency_ps: float

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import CalibrationError
-from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.device import AttentionRate, MatrixRate
 
@@ -16,8 +16,7 @@ _HALF_SEQUENCES = np.concatenate([[0.0], np.geomspace(50, 5e4, 31)])
 _HALF_WORKS = np.concatenate([[0.0], np.geomspace(500, 5e5, 31)])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FittedRate:
+class FittedRate(Struct, frozen=True, kw_only=True):
     """Rate and start of products, from so many shapes; `residual` is their mean, a share."""
 
     rate: MatrixRate
@@ -25,8 +24,7 @@ class FittedRate:
     residual: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FittedAttention:
+class FittedAttention(Struct, frozen=True, kw_only=True):
     """The rate of a family of kernels; `residual` is the mean of its shapes, a share."""
 
     rate: AttentionRate
@@ -60,8 +58,7 @@ def fit_rate(flops: Sequence[float], seconds: Sequence[float], peak: float | Non
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionSample:
+class AttentionSample(Struct, frozen=True, kw_only=True):
     """A timed pass of attention: `rows` are batch x heads."""
 
     sequence: int

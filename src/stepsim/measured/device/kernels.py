@@ -5,13 +5,13 @@ from pathlib import Path
 from statistics import median
 from typing import Protocol
 
-from stepsim.base.records import dataclass
+from msgspec import Struct
+
 from stepsim.workload.model.plan import Precision
 from stepsim.workload.rows import Phase
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelTimes:
+class KernelTimes(Struct, frozen=True, kw_only=True):
     """Times of a kernel that ran several times alone, in seconds."""
 
     seconds: tuple[float, ...]
@@ -29,8 +29,7 @@ class KernelTimes:
         return (ordered[-1 - tenth] - ordered[tenth]) / 2 / self.median
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProductCall:
+class ProductCall(Struct, frozen=True, kw_only=True):
     """One of a layer's three products: `tokens` rows, weights of `inner` x `outer`.
 
     The forward multiplies (t, k) with the transposed weights, the input gradient (t, n) with the
@@ -66,8 +65,7 @@ class ProductCall:
         return 2.0 * self.tokens * self.inner * self.outer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionCall:
+class AttentionCall(Struct, frozen=True, kw_only=True):
     """Causal fused attention of `batch` samples: keys are as wide as values."""
 
     batch: int
@@ -113,8 +111,7 @@ class MovingKind(StrEnum):
     GATE = "gated activation", 6.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MovingCall:
+class MovingCall(Struct, frozen=True, kw_only=True):
     """A kernel of `rows` x `width` elements of two bytes."""
 
     kind: MovingKind
@@ -132,8 +129,7 @@ class MovingCall:
         return self.kind.bytes_moved * self.rows * self.width
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerCall:
+class LayerCall(Struct, frozen=True, kw_only=True):
     """One dense layer in plain torch, forward and backward of `batch` samples."""
 
     batch: int
@@ -146,8 +142,7 @@ class LayerCall:
     gated: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerPasses:
+class LayerPasses(Struct, frozen=True, kw_only=True):
     """A layer's passes; `host` is what launching both takes, `kept_bytes` what the backward needs.
 
     `peak_bytes` is the most that was allocated beside weights. A CPU launches nothing and does not
@@ -161,8 +156,7 @@ class LayerPasses:
     peak_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceFacts:
+class DeviceFacts(Struct, frozen=True, kw_only=True):
     """What a device says of itself; `reserved_bytes` are taken beside what torch allocates."""
 
     name: str

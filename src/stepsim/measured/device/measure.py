@@ -1,13 +1,14 @@
 """A device measured: kernels timed one by one, then the constants that their times mean."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
 from typing import TypeVar
 
-from stepsim.base.records import dataclass
+from msgspec import Struct
+
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.measured.device.fit import (
     AttentionSample,
@@ -37,8 +38,7 @@ _LEAST_SIDE = 1024
 _VECTOR_RATE = 10e12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
+class Measurement(Struct, frozen=True, kw_only=True):
     """What is measured: kernels of `shapes`, products in each of `precisions`.
 
     The largest product runs without a pause for `sustained_s` seconds; 0 leaves that out. A
@@ -56,8 +56,7 @@ Timed = tuple[ProductCall | AttentionCall | MovingCall, KernelTimes]
 """A kernel and its times."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredDevice:
+class MeasuredDevice(Struct, frozen=True, kw_only=True):
     """A device as measured: its kernels, what they say of it, and what they do not say.
 
     `sustained` is the share of the short rate that a long run of products kept, None where none
@@ -113,8 +112,7 @@ def measure_device(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Findings:
+class _Findings(Struct, frozen=True, kw_only=True):
     rates: dict[Precision, FittedRate]
     attention: FittedAttention
     bandwidth: float

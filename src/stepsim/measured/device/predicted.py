@@ -1,11 +1,11 @@
 """What a device's constants say of kernels, to hold against their measured times."""
 
-from dataclasses import replace
 from typing import assert_never
 
 import numpy as np
+from msgspec import Struct
 
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.measured.device.kernels import AttentionCall, MovingCall, ProductCall
 from stepsim.measured.device.shapes import Shapes
@@ -21,8 +21,7 @@ from stepsim.workload.rows import Phase
 _ONE = np.ones(1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictedLayer:
+class PredictedLayer(Struct, frozen=True, kw_only=True):
     """Seconds of a layer's passes, and the bytes that its backward needs."""
 
     forward_s: float

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from itertools import chain, product
 
-from stepsim.base.records import dataclass
+from msgspec import Struct
+
 from stepsim.measured.device.kernels import (
     AttentionCall,
     LayerCall,
@@ -28,8 +29,7 @@ _NARROW = 64
 _WIDE = 128
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shapes:
+class Shapes(Struct, frozen=True, kw_only=True):
     """A model's kernels at some splits: `tp` are its degrees, `batch` samples of a microbatch."""
 
     architecture: Architecture

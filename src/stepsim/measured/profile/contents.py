@@ -3,15 +3,14 @@
 from typing import Self
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.documents import Document, Entry, Names
 from stepsim.base.fields import Bytes, Count
-from stepsim.base.records import dataclass
 from stepsim.measured.profile.events import COMMUNICATIONS, UNKNOWN, Profile, same
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _OperationCount:
+class _OperationCount(Struct, frozen=True, kw_only=True):
     """Operations of one name, and of one process group where they communicate.
 
     `calls` and `size_bytes` are of all ranks together; None where no size is told. `on_ranks` are

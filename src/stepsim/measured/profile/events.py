@@ -4,15 +4,16 @@ Readers make it, everything else works on it. What a format does not say is `UNK
 tuple, and is never guessed. Times are integer picoseconds; those of one clock can be compared.
 """
 
-from dataclasses import field, fields, replace
 from enum import IntEnum
 from typing import Self
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import TraceError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 
 UNKNOWN = -1
 """What a format does not say, in every column of numbers."""
@@ -41,8 +42,7 @@ class EventPhase(IntEnum):
     UPDATE = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankPlace:
+class RankPlace(Struct, frozen=True, kw_only=True):
     """A traced rank: its stage, its data-parallel replica and its node, None where not known.
 
     Ranks of the same `clock` have comparable times. `file` is where it was read.
@@ -56,16 +56,14 @@ class RankPlace:
     file: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessGroup:
+class ProcessGroup(Struct, frozen=True, kw_only=True):
     """Ranks that communicate: none listed where the format names the group only."""
 
     name: str
     ranks: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Events:
+class Events(Struct, frozen=True, kw_only=True, eq=False):
     """Operations in columns of one length, `UNKNOWN` where not told.
 
     `rank` and `peer` are places in the profile's ranks, `step`, `name` and `group` in its steps,
@@ -97,10 +95,10 @@ class Events:
     def of(cls, count: int, **columns: Ints) -> Self:
         """Operations of the columns given; the others are not known."""
         unknown = np.full(count, UNKNOWN, dtype=np.int64)
-        return cls(**{each.name: columns.get(each.name, unknown) for each in fields(cls)})
+        return cls(**{name: columns.get(name, unknown) for name in cls.__struct_fields__})
 
     def __post_init__(self) -> None:
-        lengths = {each.name: len(getattr(self, each.name)) for each in fields(self)}
+        lengths = {name: len(column) for name, column in asdict(self).items()}
         if len(set(lengths.values())) != 1:
             raise TraceError(f"columns of a profile have different lengths: {lengths}")
 
@@ -114,7 +112,7 @@ class Events:
 
     def taken(self, places: Ints) -> "Events":
         """The operations at some places, in their order."""
-        return Events(**{each.name: getattr(self, each.name)[places] for each in fields(self)})
+        return Events(**{name: column[places] for name, column in asdict(self).items()})
 
     def of_kind(self, *kinds: EventKind) -> Bools:
         """Which operations are of these kinds."""
@@ -125,8 +123,7 @@ Following = tuple[Ints, Ints]
 """Pairs of operations: what comes before, and what after."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Profile:
+class Profile(Struct, frozen=True, kw_only=True, eq=False):
     """Steps of a job as a tool recorded them; `ranks` and `steps` ascending.
 
     `format` names the form it was read from, `steps` are the numbers the job gave them. `follows`

@@ -1,14 +1,14 @@
 """Operations of several ranks, read one by one, joined in one profile by their collectives."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.measured.profile.events import (
     UNKNOWN,
@@ -30,8 +30,7 @@ _CLOCK_STEP_PS = PS_PER_S // 20
 """What ranks meet in ends at the same time, give or take this."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RankOperations:
+class RankOperations(Struct, frozen=True, kw_only=True, eq=False):
     """One rank's operations: columns of `Events` but for name and group, which are texts.
 
     Times are from `base_ps`, on the rank's clock. A column `peer` holds ranks, one of `tag` tells

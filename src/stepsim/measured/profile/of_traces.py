@@ -1,11 +1,10 @@
 """A traced Megatron step as a profile: all ranks on one axis of time, messages matched."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
+from stepsim.base.structs import replace
 from stepsim.measured.checks import missing_ranks
 from stepsim.measured.profile.events import (
     UNKNOWN,

@@ -5,10 +5,10 @@ from enum import IntEnum
 from typing import Self
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
-from stepsim.base.records import dataclass
 from stepsim.measured.profile.events import (
     UNKNOWN,
     EventKind,
@@ -47,8 +47,7 @@ Orders = Mapping[int, Sequence[Action]]
 """What every stage runs, in order."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Pipelined:
+class Pipelined(Struct, frozen=True, kw_only=True, eq=False):
     """A profile's forwards, backwards and messages, as tables of what they take.
 
     `own_ps` and `delay_ps` have axes slot, step, rank, chunk of the stage and microbatch, without
@@ -160,8 +159,7 @@ def _orders(profile: Profile, slot: Ints, numbers: Ints, stages: int) -> Orders:
     return found
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Posted:
+class _Posted(Struct, frozen=True, kw_only=True, eq=False):
     """Messages, the place of each one's compute among `computes`, and these rank by rank.
 
     Of several computes of a microbatch a message is received before the first, sent after the last.

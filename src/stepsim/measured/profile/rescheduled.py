@@ -7,12 +7,12 @@ as they were, and block where they did.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
 
 import numpy as np
+from msgspec import Struct, field
 
 from stepsim.base.arrays import Floats, Ints
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.measured.profile.events import (
     UNKNOWN,
     EventKind,
@@ -77,8 +77,7 @@ def rescheduled(
     return Waits(profile=profile, before=before, after=after), own_ps, delay_ps
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Part:
+class _Part(Struct, frozen=True, kw_only=True, eq=False):
     """Operations of a stage, or those that no schedule orders, and their pairs that wait."""
 
     columns: dict[str, Ints]
@@ -129,8 +128,7 @@ def _filled(table: Floats) -> Floats:
     return np.nan_to_num(found)
 
 
-@dataclass(slots=True, kw_only=True)
-class _Program:
+class _Program(Struct, kw_only=True):
     """Operations of a stage in columns, and pairs of them that wait for each other.
 
     `end` is the chunk at the other end of a message, `share` what is taken of the table's times.

@@ -1,15 +1,14 @@
 """Where the steps of a profile go on every rank: computing, communicating, neither."""
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints
-from stepsim.base.records import dataclass
 from stepsim.measured.profile.events import COMMUNICATIONS, EventKind, Profile, same
 from stepsim.measured.profile.waits import Waits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankShares:
+class RankShares(Struct, frozen=True, kw_only=True):
     """A rank's mean step, in ps.
 
     While it computes; while it communicates; `exposed_ps` of that while it does not compute;
@@ -28,8 +27,7 @@ class RankShares:
     waiting_ps: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _DeviceShares:
+class _DeviceShares(Struct, frozen=True, kw_only=True):
     """A rank from its first operation to its last, over all steps, in ps.
 
     `other_ps` are communications and copies while nothing computes: the terms of Holistic Trace

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from math import ceil
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Floats, Ints
-from stepsim.base.records import dataclass
 from stepsim.measured.profile.events import COMMUNICATIONS, EventKind, Profile, same
 from stepsim.measured.profile.waits import Waits
 
@@ -21,8 +21,7 @@ _SLOW_SHARE = 0.03
 _MOST_NAMES = 32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _WorkerSlowdown:
+class _WorkerSlowdown(Struct, frozen=True, kw_only=True):
     """A worker, and the mean step over the ideal one where it alone keeps its own durations."""
 
     rank: int
@@ -31,8 +30,7 @@ class _WorkerSlowdown:
     slowdown: float
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Stragglers:
+class Stragglers(Struct, frozen=True, kw_only=True, eq=False):
     """What-if numbers of a profile. Steps are in ps, in the order of the profile's steps.
 
     `measured` as recorded, `replayed` with the host's delays, `prompt` without them, `ideal` with

@@ -2,38 +2,35 @@
 
 An operation is ready when the last operation it follows has ended, and its own delay is over.
 Operations of one meeting start together, when the last of them is ready; each then takes its own
-time. So the times of a profile are longest paths, of many sets of durations at once.
+time. As nodes, whose ends `tables.ends` finds for many sets of durations at once.
 """
 
-from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Bools, Ints, Small
 from stepsim.base.errors import TraceError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.measured.profile.events import Following, Profile
+from stepsim.tables.ends import ends
+from stepsim.tables.waits import NodeWaits, ordered_waits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Level:
-    """Operations that can start once earlier levels have ended, those of a meeting side by side.
+class _Nodes(Struct, frozen=True, kw_only=True, eq=False):
+    """The operations of a profile as nodes: `arrives` of each its arrival, `runs` its own time.
 
-    `before` are what they follow, operation by operation from `first_before`; `first_of_meeting`
-    are places in `events` where a meeting begins, `meeting_of` the meeting of each.
+    An operation that meets nobody is one node. Others arrive, meet and run: a meeting waits for all
+    its members' arrivals and takes no time, and each member runs after it.
     """
 
-    events: Ints
-    before: Ints
-    first_before: Ints
-    first_of_meeting: Ints
-    meeting_of: Ints
+    waits: NodeWaits
+    arrives: Small
+    runs: Small
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Waits:
+class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """A profile with the pairs `before[i]`, `after[i]` of operations that follow each other."""
 
     profile: Profile
@@ -49,82 +46,29 @@ class Waits:
         return np.asarray(np.unique(own, return_inverse=True)[1], dtype=np.int64)
 
     @cached_property
-    def levels(self) -> tuple[_Level, ...]:
-        """Operations by the longest chain of meetings before them; raises TraceError for a circle.
-
-        The operation numbered as their count is the begin of the step: it ends at 0.
-        """
-        level = self._level_of_meetings()[self.meetings]
-        order = np.lexsort((self.meetings, level))
-        bounds = np.searchsorted(level[order], np.arange(int(level.max()) + 2))
-        before, first = self._before(order)
-        changes = np.diff(self.meetings[order], prepend=-1) != 0
-        meeting, begins = np.cumsum(changes) - 1, np.flatnonzero(changes)
-        in_before = np.append(first, len(before))[bounds]
-        in_meetings = np.append(meeting, len(begins))[bounds]
-        sizes, counts = np.diff(bounds), np.diff(in_meetings)
-        first = first - np.repeat(in_before[:-1], sizes)
-        meeting = meeting - np.repeat(in_meetings[:-1], sizes)
-        begins = begins - np.repeat(bounds[:-1], counts)
-        parts = zip(
-            pairwise(bounds.tolist()),
-            pairwise(in_before.tolist()),
-            pairwise(in_meetings.tolist()),
-            strict=True,
-        )
-        return tuple(
-            _Level(
-                events=order[low:high],
-                before=before[left:right],
-                first_before=first[low:high],
-                first_of_meeting=begins[begin:end],
-                meeting_of=meeting[low:high],
-            )
-            for (low, high), (left, right), (begin, end) in parts
-        )
-
-    def _before(self, events: Ints) -> tuple[Ints, Ints]:
-        """What operations follow, one after the other, and where that of each begins.
-
-        The begin of the step where an operation follows nothing.
-        """
-        by_after = np.argsort(self.after, kind="stable")
-        before, after = self.before[by_after], self.after[by_after]
-        start = np.searchsorted(after, events, side="left")
-        count = np.searchsorted(after, events, side="right") - start
-        begin = np.where(count == 0, 1, count)
-        first = np.cumsum(begin) - begin
-        places = np.full(int(begin.sum()), len(self.meetings), dtype=np.int64)
-        filled = np.repeat(count > 0, begin)
-        within = np.arange(len(places)) - np.repeat(first, begin)
-        places[filled] = before[(np.repeat(start, begin) + within)[filled]]
-        return places, np.asarray(first, dtype=np.int64)
-
-    def _level_of_meetings(self) -> Ints:
+    def _nodes(self) -> _Nodes:
+        """What the nodes of all operations wait for; raises TraceError for a circle."""
         meetings = self.meetings
-        count = int(meetings.max()) + 1
-        pairs = np.unique(
-            np.stack([meetings[self.before], meetings[self.after]], axis=1), axis=0
-        ).astype(np.int64)
-        source, target = pairs[:, 0], pairs[:, 1]
-        first = np.searchsorted(source, np.arange(count + 1))
-        left = np.bincount(target, minlength=count)
-        level = np.zeros(count, dtype=np.int64)
-        ready, depth, done = np.flatnonzero(left == 0), 0, 0
-        while len(ready):
-            level[ready] = depth
-            done += len(ready)
-            reached = target[_ranges(first[ready], first[ready + 1])]
-            np.subtract.at(left, reached, 1)
-            ready = np.unique(reached[left[reached] == 0])
-            depth += 1
-        if done < count:
-            stuck = int(np.flatnonzero(left[meetings] > 0)[0])
+        count, members = len(meetings), np.bincount(meetings)
+        meets = np.flatnonzero(members[meetings] > 1)
+        number_of_meeting = np.cumsum(members > 1) - 1
+        arrives = np.arange(count)
+        arrives[meets] = count + np.arange(len(meets))
+        joint = count + len(meets) + number_of_meeting[meetings[meets]]
+        before = np.concatenate([self.before, arrives[meets], joint])
+        after = np.concatenate([arrives[self.after], joint, meets])
+        nodes = count + len(meets) + int((members > 1).sum())
+        place, waits = ordered_waits(lambda: before.astype(np.int64) << 32 | after, nodes)
+        self._check_order(place[:count] >= waits.runnable)
+        return _Nodes(waits=waits, arrives=place[arrives], runs=place[:count])
+
+    def _check_order(self, is_stuck: Bools) -> None:
+        if is_stuck.any():
+            stuck = int(np.flatnonzero(is_stuck)[0])
             raise TraceError(
                 f"{self.profile.source}: {self.profile.describe(stuck)} waits for itself: its "
                 "operations cannot have run in the order that was recorded"
             )
-        return level
 
     @cached_property
     def ready_ps(self) -> Ints:
@@ -164,19 +108,17 @@ class Waits:
         `own_ps` replaces what each takes, `delay_ps` what passes before it is ready; no delay
         without it. Times count from the begin of the step.
         """
-        cases = own_ps.reshape(len(own_ps), -1)
-        ends = np.zeros((len(cases) + 1, cases.shape[1]), dtype=np.int64)
-        for level in self.levels:
-            ready = np.maximum.reduceat(ends[level.before], level.first_before, axis=0)
-            if delay_ps is not None:
-                ready += delay_ps[level.events, None]
-            start = np.maximum.reduceat(ready, level.first_of_meeting, axis=0)
-            ends[level.events] = start[level.meeting_of] + cases[level.events]
-        return np.asarray(ends[:-1].reshape(own_ps.shape), dtype=np.int64)
+        nodes = self._nodes
+        duration_ps = np.zeros((len(nodes.waits), *own_ps.shape[1:]), dtype=np.int64)
+        duration_ps[nodes.runs] = own_ps
+        if delay_ps is not None:
+            shape = (-1, *(1 for _ in own_ps.shape[1:]))
+            duration_ps[nodes.arrives] += delay_ps.reshape(shape)
+        return np.asarray(ends(nodes.waits, duration_ps)[nodes.runs], dtype=np.int64)
 
     def check_order(self) -> None:
         """Raise TraceError where operations wait for each other in a circle."""
-        _ = self.levels
+        _ = self._nodes
 
     def retimed(self, start_ps: Ints, end_ps: Ints) -> Profile:
         """The profile with other times, from the begin of each step."""
@@ -189,13 +131,6 @@ class Waits:
         found = np.zeros((len(self.profile.steps), *ends.shape[1:]), dtype=np.int64)
         np.maximum.at(found, self.profile.events.step, ends)
         return found
-
-
-def _ranges(first: Ints, last: Ints) -> Ints:
-    """The places of several ranges, one after the other."""
-    count = last - first
-    skipped = np.repeat(first - np.concatenate([[0], np.cumsum(count)[:-1]]), count)
-    return np.asarray(skipped + np.arange(int(count.sum())), dtype=np.int64)
 
 
 def chained(*columns: Ints, order: Ints) -> Following:

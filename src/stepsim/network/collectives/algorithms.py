@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
+from msgspec import Struct
+
 from stepsim.base.errors import PlanError
-from stepsim.base.records import dataclass
 from stepsim.network.collectives.direct import DIRECT
 from stepsim.network.collectives.double_binary_tree import DOUBLE_BINARY_TREE
 from stepsim.network.collectives.halving_doubling import HALVING_DOUBLING
@@ -56,8 +57,7 @@ UNEVEN = Algorithm.DIRECT
 """What carries out an all-to-all with uneven loads."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlgorithmChoice:
+class AlgorithmChoice(Struct, frozen=True, kw_only=True):
     """An algorithm; `levels` are those of a hierarchical one, innermost first, empty: the fastest.
 
     With several `chunks` the data is cut, and while one level works on a chunk the others work on

@@ -6,9 +6,9 @@ What protocols are, and which one NCCL takes, is in its `tuning.cc`: the one tha
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, distinct
-from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.network.collectives.algorithms import FLAT, Algorithm
 from stepsim.network.topology import Topology
@@ -19,8 +19,7 @@ Links = tuple[Floats, Floats, Floats]
 """Capacity (bytes/s), latency and endpoint latency (ps), each of shape (scenarios, classes)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Carrier:
+class Carrier(Struct, frozen=True, kw_only=True, eq=False):
     """A protocol in a group: `rates` (bytes/s) and `steps_ps` by link class, and what comes once.
 
     `shared_rates` (bytes/s) hold for it and its siblings together. `copy_ps_per_byte` is for each

@@ -1,10 +1,10 @@
 """Which algorithms can carry out a collective, which of them `auto` prices, and their steps."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import product
 
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
 from stepsim.network.collectives.algorithms import (
     FLAT,
     LEVEL_ALGORITHMS,

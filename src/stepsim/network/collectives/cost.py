@@ -7,13 +7,13 @@ faster never make it slower.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, distinct
 from stepsim.base.errors import SimulationError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64
 from stepsim.network.collectives.algorithms import UNEVEN, Algorithm, AlgorithmChoice
 from stepsim.network.collectives.carriers import Carrier, Links, carriers
@@ -37,8 +37,7 @@ MEASURED = "measured"
 _LONGEST_PS = MAX_INT64 * (1 - 1e-9)  # a sum of floats below it is below 2**63 in integers too
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedAlgorithm:
+class TracedAlgorithm(Struct, frozen=True, kw_only=True):
     """A way to carry out a collective: `order[i]` is the number of its i-th traced step.
 
     Without a `carrier` links alone set its time.
@@ -77,8 +76,7 @@ class TracedAlgorithm:
         return step_latencies_ps(step, *self.links(links)[1:], along=self.passes(step))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveShape:
+class CollectiveShape(Struct, frozen=True, kw_only=True):
     """What a collective's cost depends on, for one group on one topology.
 
     `steps` are the distinct steps of all candidates; there is at least one candidate.
@@ -126,8 +124,7 @@ class CollectiveShape:
         return uses
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepCost:
+class StepCost(Struct, frozen=True, kw_only=True):
     """Picoseconds of one of `repeat` equal steps, and how many of them are path latency."""
 
     time_ps: int
@@ -135,8 +132,7 @@ class StepCost:
     repeat: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class Cost(Struct, frozen=True, kw_only=True):
     """What a collective takes with its fastest algorithm.
 
     `steps[i]` is the cost of `flow_steps(kind, layout, algorithm)[i]`; `launch_ps` and they add up

@@ -6,12 +6,12 @@ pattern and priced for any size, bandwidth and latency by one function, `step_ti
 """
 
 from collections.abc import Iterator
-from dataclasses import field, replace
 
 import numpy as np
+from msgspec import Struct, field
 
 from stepsim.base.arrays import Floats, Ints, add_up, mark_of
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.network.topology import LinkClass, Load, Topology
 from stepsim.network.topology.links import sum_loads
@@ -22,8 +22,7 @@ _MANY = 64
 """Members of a group from which on an exchange is worth more than listing its pairs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlowStep:
+class FlowStep(Struct, frozen=True, kw_only=True):
     """`repeat` equal steps, one after the other, of simultaneous flows between members of a group.
 
     Flow i takes `fraction` (or `fraction[i]`) of the collective's size from member `sources[i]` to
@@ -69,8 +68,7 @@ class FlowStep:
         return mark_of([np.array([self.chained, self.everyone]), *parts])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepShape:
+class StepShape(Struct, frozen=True, kw_only=True):
     """What the cost of a step depends on, per link class.
 
     `loads[c]`: the largest number of collective sizes that crosses one link of class c; `shared[c]`

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from stepsim.base.records import dataclass
+from msgspec import Struct
+
 from stepsim.network.collectives.flows import FlowStep
 from stepsim.network.collectives.levels import Levels
 from stepsim.network.topology import DimensionKind, Layout
@@ -23,8 +24,7 @@ _MOST_CROSSINGS = 1 << 20
 """Links or dimensions that the flows of a step may cross: what is soon traced."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlatAlgorithm:
+class FlatAlgorithm(Struct, frozen=True, kw_only=True):
     """An algorithm over a group as a whole: what it carries out, and its steps.
 
     For the kinds in `basic` it is the one that works on any network; a `level` of a hierarchical
@@ -47,8 +47,7 @@ class FlatAlgorithm:
     copies_own: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LevelledAlgorithm:
+class LevelledAlgorithm(Struct, frozen=True, kw_only=True):
     """An algorithm made of a flat one at each level of a group, innermost first.
 
     `part(kind, level, count)` is what one of `count` levels carries out. `worth_pricing` is false

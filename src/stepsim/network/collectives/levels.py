@@ -3,15 +3,14 @@
 from math import prod
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Ints, distinct
-from stepsim.base.records import dataclass
 from stepsim.network.collectives.flows import FlowStep
 from stepsim.network.topology import DimensionKind, Layout
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Levels:
+class Levels(Struct, frozen=True, kw_only=True):
     """Positions of a group's members as a grid, one axis per level.
 
     `grid` has the outermost level first; `kinds` and `sizes` are given innermost first. The

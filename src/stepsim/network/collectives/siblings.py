@@ -9,13 +9,13 @@ time is at most too long.
 """
 
 from collections.abc import Sequence
-from dataclasses import field, replace
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct, field
 
 from stepsim.base.arrays import Ints, mark_of
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.network.collectives.flows import FlowStep, StepShape, step_load
 from stepsim.network.topology import Layout, Topology
 from stepsim.network.topology.links import Load, sum_loads
@@ -23,8 +23,7 @@ from stepsim.network.topology.links import Load, sum_loads
 _SAME = 1 + 1e-9  # sums of loads in another order differ by less
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Siblings:
+class Siblings(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """Groups of NPUs that act together: `groups[i]` (a row per group) look like `looks[i]`.
 
     What they put on links is traced when first asked for.
@@ -68,8 +67,7 @@ class Siblings:
         return replace(total, links=total.links[crossed], loads=total.loads[crossed])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Beside:
+class Beside(Struct, frozen=True, kw_only=True, eq=False):
     """The place of a group among its siblings: its look."""
 
     siblings: Siblings

@@ -1,12 +1,13 @@
 """One dimension of a nested topology: its kind, its size, and what its kind needs to know."""
 
-from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from math import gcd, inf, prod
 
+from msgspec import Struct
+
 from stepsim.base.errors import TopologyError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.network.topology.links import FollowingLinks, LinkClass
 from stepsim.network.topology.wiring import DimensionKind, Wiring
 from stepsim.network.topology.wirings import (
@@ -35,8 +36,7 @@ _OWN = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Dimension:
+class Dimension(Struct, frozen=True, kw_only=True, dict=True):
     """`size` NPUs (or blocks of the dimensions inside) wired by links of class `link`.
 
     Torus and mesh have the sides `shape`, innermost first (default: one side), and grow from

@@ -2,23 +2,22 @@
 
 from typing import Self
 
+from msgspec import Struct
+
 from stepsim.base.documents import Document, Entry, Names
 from stepsim.base.fields import Bytes, BytesPerSecond, Picoseconds, Share, finite
-from stepsim.base.records import dataclass
 from stepsim.network.topology import LinkClass, Topology
 from stepsim.network.topology.library import Library, Protocol
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LinkRow:
+class _LinkRow(Struct, frozen=True, kw_only=True):
     """Links of one class: how many, each direction counted, and what each is like."""
 
     link: LinkClass
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopologyInspection:
+class TopologyInspection(Struct, frozen=True, kw_only=True):
     """A topology in numbers; bandwidths are bytes/s one way, of links as rated.
 
     `injection_bandwidth` is what an NPU can send over all its links at once. The diameter is the

@@ -1,12 +1,12 @@
 """How a group of NPUs lies on a network: all that a collective algorithm may know of it."""
 
+from msgspec import Struct
+
 from stepsim.base.arrays import Ints
-from stepsim.base.records import dataclass
 from stepsim.network.topology.wiring import DimensionKind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Layout(Struct, frozen=True, kw_only=True):
     """Where the ranks of a group sit, in the group's own numbering (positions 0 to n-1).
 
     `coordinates[i, k]` is the coordinate of member i along axis k, innermost first, and `kinds[k]`

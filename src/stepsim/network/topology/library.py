@@ -8,8 +8,9 @@ well the fit meets it, is stated with it.
 from collections.abc import Sequence
 from math import inf
 
+from msgspec import Struct
+
 from stepsim.base.errors import TopologyError
-from stepsim.base.records import dataclass
 from stepsim.base.units import MAX_INT64
 
 SIZE_BANDS = ((0, 10**7), (10**7, 10**8), (10**8, MAX_INT64))
@@ -23,8 +24,7 @@ def size_band(size_bytes: int) -> int:
     return next(i for i, (_, end) in enumerate(SIZE_BANDS) if size_bytes < end)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Protocol:
+class Protocol(Struct, frozen=True, kw_only=True):
     """A way to send what some `algorithms` send in some `kinds` of collectives; empty: all.
 
     Groups over fewer nodes than `least_nodes` or more than `most_nodes` (0: any) do not use it.
@@ -66,8 +66,7 @@ class Protocol:
         return {link for link, _ in (*self.steps_ps, *self.rates)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accuracy:
+class Accuracy(Struct, frozen=True, kw_only=True):
     """How well collectives of `kind` were met where they were measured.
 
     Errors are |ours / measured - 1|. Over groups of up to `most_ranks` ranks in `nodes` nodes, the
@@ -91,8 +90,7 @@ class Accuracy:
         return self.mean <= GOOD[size_band(self.first_bytes)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Library:
+class Library(Struct, frozen=True, kw_only=True):
     """The protocols of a machine, and how well they meet measurements.
 
     Without protocols links alone set the times. Of a class in `reach`, the ranks of a node use at

@@ -1,18 +1,18 @@
 """Links, the numbers they have, and what a set of flows puts on them."""
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, count_rows
 from stepsim.base.errors import TopologyError
 from stepsim.base.quantities import Quantity
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkField:
+class LinkField(Struct, frozen=True, kw_only=True):
     """A number of a network: its `name` in files, axes and columns, its `attribute` in the program.
 
     Files may leave out what has a `default`.
@@ -49,8 +49,7 @@ def split_link(name: str) -> tuple[str, LinkField | None]:
     return link, next((each for each in LINK_FIELDS if link and each.name == field), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkClass:
+class LinkClass(Struct, frozen=True, kw_only=True):
     """Links that are alike: bandwidth in bytes/s per direction, latency in ps of one hop.
 
     `endpoint_latency_ps` (software and NIC) is paid once per message that crosses the class;
@@ -77,8 +76,7 @@ class LinkClass:
         return self.bandwidth * self.efficiency
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FollowingLinks:
+class FollowingLinks(Struct, frozen=True, kw_only=True):
     """Links that have the numbers of others, whatever these are, but for some of their own.
 
     Bandwidth in bytes/s, latencies in ps, as of `LinkClass`.
@@ -92,12 +90,11 @@ class FollowingLinks:
 
     def behind(self, link: LinkClass) -> LinkClass:
         """The class of these links where those that they follow are `link`."""
-        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        own = asdict(self)
         return replace(link, **{name: value for name, value in own.items() if value is not None})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class Load(Struct, frozen=True, kw_only=True):
     """What a set of simultaneous flows puts on the links.
 
     `links` are the distinct links crossed, ascending, and `loads` the flow weights (or shares of

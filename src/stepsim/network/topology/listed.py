@@ -5,9 +5,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
-from stepsim.base.records import dataclass
 from stepsim.network.topology.layout import Layout
 from stepsim.network.topology.library import PLAIN, Library
 from stepsim.network.topology.links import LinkClass, Load, sum_loads
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 _SOURCES_MEASURED = 64
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ListedTopology:
+class ListedTopology(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """A network of listed links: a networkx graph as arrays, made by `graph.listed_topology`.
 
     A flow takes the paths of least latency, then fewest hops, in equal shares (parallel links share

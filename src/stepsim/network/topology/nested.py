@@ -6,17 +6,17 @@ of the dimensions inside it (`switch`, `fat_tree`, `dragonfly`) replaces the mov
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cached_property
 from math import inf, prod
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct
 from stepsim.base.errors import TopologyError
 from stepsim.base.kept import kept
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.network.topology import alike
 from stepsim.network.topology.dimension import Dimension
 from stepsim.network.topology.exchange import exchange
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
 
-@dataclass(frozen=True, kw_only=True)
-class NestedTopology:
+class NestedTopology(Struct, frozen=True, kw_only=True, dict=True):
     """A network of nested dimensions, innermost first.
 
     `launch_latency_ps` is paid once per collective; `algorithms` are those that may be chosen

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from msgspec import Struct
+
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import TopologyError
-from stepsim.base.records import dataclass
 from stepsim.network.topology.layout import Layout
 from stepsim.network.topology.library import Library
 from stepsim.network.topology.links import LinkClass, Load
@@ -26,8 +27,7 @@ MAX_TOPOLOGY_NPUS = 1 << 24
 """NPUs of the largest network."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bisection:
+class Bisection(Struct, frozen=True, kw_only=True):
     """Bytes/s, one way, between two halves of the NPUs, and how the halves were found."""
 
     bandwidth: float

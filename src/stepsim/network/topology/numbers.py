@@ -1,11 +1,14 @@
 """Topologies with other numbers on their links: the only place that changes a topology."""
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
 from typing import Any, cast
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from stepsim.base.errors import TopologyError
 from stepsim.base.kept import kept
+from stepsim.base.structs import replace
 from stepsim.network.topology.links import (
     LAUNCH_LATENCY,
     FollowingLinks,
@@ -127,9 +130,9 @@ def _edited(value: Any, changes: Mapping[str, Mapping[str, float]]) -> Any:
     if isinstance(value, tuple):
         items = tuple(_edited(item, changes) for item in value)
         return items if any(a is not b for a, b in zip(items, value, strict=True)) else value
-    if not is_dataclass(value) or isinstance(value, type):
+    if not isinstance(value, Struct):
         return value
-    old = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+    old = asdict(value)
     new = {name: _edited(item, changes) for name, item in old.items()}
     different = {name: item for name, item in new.items() if item is not old[name]}
-    return replace(cast(Any, value), **different) if different else value
+    return replace(value, **different) if different else value

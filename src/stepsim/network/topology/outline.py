@@ -1,8 +1,8 @@
 """A smaller network of the same build, for drawing what is too large to draw."""
 
-from dataclasses import replace
 from math import prod
 
+from stepsim.base.structs import replace
 from stepsim.network.topology.dimension import Dimension
 from stepsim.network.topology.nested import NestedTopology
 from stepsim.network.topology.wiring import DimensionKind

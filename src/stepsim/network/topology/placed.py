@@ -1,9 +1,9 @@
 """A wiring in its place in a nested topology: from NPU numbers to positions and link numbers."""
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, Summand
-from stepsim.base.records import dataclass
 from stepsim.network.topology.wiring import Flows, Node, Wiring
 from stepsim.network.topology.wirings.ports import ONE_NIC
 
@@ -11,8 +11,7 @@ Turn = tuple[int, int]
 """Digit of an NPU number from a stride up to (not including) another: `npu % end // stride`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedWiring:
+class PlacedWiring(Struct, frozen=True, kw_only=True):
     """A wiring that runs through the NPUs in copies: an NPU's position is `npu // stride % size`.
 
     One that joins everything inside has stride 1. Its links are `offset` onward, of the topology's

@@ -7,8 +7,9 @@ side: copy c of a wiring with L links has the links `c * L` to `c * L + L - 1`.
 from enum import StrEnum
 from typing import Protocol
 
+from msgspec import Struct
+
 from stepsim.base.arrays import Floats, Ints, Summand
-from stepsim.base.records import dataclass
 
 Node = int | str
 """A position, or the label of a switch; a wiring's only switch has the empty label."""
@@ -42,8 +43,7 @@ _SWITCHED = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flows:
+class Flows(Struct, frozen=True, kw_only=True):
     """Flows within copies of a wiring: arrays with one element per flow, `start` != `end`."""
 
     copy: Ints
@@ -61,8 +61,7 @@ class Flows:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Digit:
+class Digit(Struct, frozen=True, kw_only=True):
     """Part of a position: `position // stride % size`, stride being the sizes before it.
 
     A digit that `turns` may be shifted (modulo its size) for all positions at once without changing

@@ -7,7 +7,8 @@ for the receiver.
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from stepsim.base.records import dataclass
+from msgspec import Struct
+
 from stepsim.parallel.schedules import ActionKind, Schedule
 
 if TYPE_CHECKING:
@@ -52,8 +53,7 @@ class StepKind(IntEnum):
     WAIT = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class P2PProgram:
+class P2PProgram(Struct, frozen=True, kw_only=True, eq=False):
     """Steps of a rank, in order, as columns.
 
     `what` is the place of the entry that is computed, or an end of a message. A rank goes on when
@@ -66,8 +66,7 @@ class P2PProgram:
     alone: "Bools"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class P2POptions:
+class P2POptions(Struct, frozen=True, kw_only=True):
     """What a runtime is configured to do.
 
     `warmup_flush`: Megatron's `overlap_p2p_comm_warmup_flush`, the steady form in warm-up and

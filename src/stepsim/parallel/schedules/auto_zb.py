@@ -15,8 +15,9 @@ from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import product
 
+from msgspec import Struct
+
 from stepsim.base.errors import ScheduleError, bad_value
-from stepsim.base.records import dataclass
 from stepsim.parallel.schedules.base import Action, ActionKind, Placement, Schedule, check_shape
 
 _NAME = "auto-zb"
@@ -124,8 +125,7 @@ def _actions(rank: int, kinds: Sequence[int]) -> Iterator[Action]:
         count[kind] += 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Job:
+class _Job(Struct, frozen=True, kw_only=True):
     """What is to be ordered; `durations[rank][kind]` and `hop` in ps, memory in activations."""
 
     ranks: int
@@ -206,8 +206,7 @@ class _Draft:
         return next((n for n in range(pending) if not self.full(rank, n)), pending)
 
 
-@dataclass(frozen=True, slots=True)
-class _Rules:
+class _Rules(Struct, frozen=True):
     """The three choices the paper leaves open and tries both ways."""
 
     delay_first_grad: bool

@@ -5,8 +5,9 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
+from msgspec import Struct
+
 from stepsim.base.errors import ScheduleError
-from stepsim.base.records import dataclass
 
 if TYPE_CHECKING:
     from stepsim.base.arrays import Ints
@@ -24,8 +25,7 @@ class ActionKind(StrEnum):
     WEIGHT_GRAD = "W"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
+class Action(Struct, frozen=True, kw_only=True):
     """One action: its virtual stage, the chunk of the rank that holds it, and the microbatch."""
 
     kind: ActionKind
@@ -43,8 +43,7 @@ class Action:
         return (self,)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FusedPair:
+class FusedPair(Struct, frozen=True, kw_only=True):
     """A forward and a backward of different microbatches that run as one."""
 
     forward: Action
@@ -76,8 +75,7 @@ class PlacementKind(StrEnum):
     BIDIRECTIONAL = "bidirectional"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class Placement(Struct, frozen=True, kw_only=True):
     """Which rank holds which virtual stage; `microbatches` matter where they enter at both ends."""
 
     ranks: int
@@ -120,8 +118,7 @@ class Runtime(StrEnum):
     TORCH = "torch"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Schedule:
+class Schedule(Struct, frozen=True, kw_only=True, dict=True, weakref=True):
     """`orders[r]` is what pipeline rank r runs, in order.
 
     `warm_up[r]` forwards of it come before its steady state; empty where a schedule has none.

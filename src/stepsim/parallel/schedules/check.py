@@ -10,8 +10,9 @@ arXiv:2401.10241.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from msgspec import Struct
+
 from stepsim.base.errors import ScheduleError
-from stepsim.base.records import dataclass
 from stepsim.parallel.schedules.base import Action, ActionKind, Schedule
 
 _WHOLE = {ActionKind.FORWARD, ActionKind.BACKWARD}
@@ -23,8 +24,7 @@ _Result = tuple[ActionKind, int, int]
 """Output (F) or input gradient (I) of a stage and microbatch."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Misplaced:
+class _Misplaced(Struct, frozen=True, kw_only=True):
     """An entry of a rank's order that stands before one whose result it needs."""
 
     rank: int

@@ -1,19 +1,20 @@
 """What a rank runs, as columns; alternating orders are those of 1F1B (arXiv:2104.04473)."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stepsim.base.arrays import Bools, Small
-from stepsim.base.records import dataclass
 from stepsim.parallel.schedules.base import Action, ActionKind, FusedPair, OrderEntry
 
 ACTION_KINDS = tuple(ActionKind)
 """Kinds by the numbers that columns have for them."""
 
 
+# no struct: the metaclass of sequences is another
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Order(Sequence[OrderEntry]):
     """What a rank runs, in order, as columns; entries are made when they are looked at.

@@ -10,10 +10,10 @@ unequal F, I and W still fit. Weight gradients take what is free.
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import field
+
+from msgspec import Struct, field
 
 from stepsim.base.errors import ScheduleError, bad_value
-from stepsim.base.records import dataclass
 from stepsim.parallel.schedules.base import (
     Action,
     ActionKind,
@@ -108,8 +108,7 @@ _Done = dict[tuple[ActionKind, int, int], int]
 """When an action of a stage and a microbatch ended."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _Rank:
+class _Rank(Struct, kw_only=True):
     """A rank on its way through its order: what is left, and the weight gradients it could run.
 
     `stages` are those of its two chunks, of `last_stage` + 1.

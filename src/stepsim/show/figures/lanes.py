@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from msgspec import Struct, field
 
 from stepsim.base.arrays import Ints
-from stepsim.base.records import dataclass
 from stepsim.base.units import time_unit
 from stepsim.show.figures.drawing import head, legend
 from stepsim.show.figures.style import FigureStyle
@@ -44,8 +43,7 @@ class Box(NamedTuple):
     below: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class Lane:
+class Lane(Struct, kw_only=True):
     """One row: boxes, transfers along its lower edge, the critical path along its upper edge.
 
     `arrows` are the messages it sends: start and end in ps, and the row they go to. `hidden` boxes
@@ -61,8 +59,7 @@ class Lane:
     hidden: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimelinePanel:
+class TimelinePanel(Struct, frozen=True, kw_only=True):
     """The rows of one run; `named` are colours of its own by what they mean."""
 
     title: tuple[str, ...]
@@ -71,8 +68,7 @@ class TimelinePanel:
     named: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class Scene(Struct, frozen=True, kw_only=True):
     """What all panels share: the style, and the time they span."""
 
     style: FigureStyle

@@ -6,8 +6,9 @@ from textwrap import fill
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from stepsim.base.errors import OutputError
-from stepsim.base.records import dataclass
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,8 +17,7 @@ GRID = "#e2e2e2"
 CHARACTER_EM = 0.56  # mean width of a character of DejaVu Sans
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Measures:
+class _Measures(Struct, frozen=True, kw_only=True):
     """Width in inches, type and lines in points, and dots per inch where there are dots."""
 
     width_in: float

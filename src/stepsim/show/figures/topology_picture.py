@@ -10,7 +10,8 @@ from collections import defaultdict
 from itertools import pairwise
 from math import cos, pi, sin
 
-from stepsim.base.records import dataclass
+from msgspec import Struct
+
 from stepsim.network.topology import DimensionKind, NestedTopology, Topology
 from stepsim.network.topology.outline import is_rack, outline
 
@@ -28,8 +29,7 @@ _ARC = 0.25
 _APART = 1.5  # switches that are nearer are spread over the width
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edge:
+class Edge(Struct, frozen=True, kw_only=True):
     """Cables between two nodes: of which link class, how many, and whether to draw an arc."""
 
     ends: tuple[str, str]
@@ -49,8 +49,7 @@ class Edge:
         return _ARC if self.arc else 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
+class Picture(Struct, frozen=True, kw_only=True):
     """Nodes with their places, cables between them, and what was left out."""
 
     places: dict[str, Point]

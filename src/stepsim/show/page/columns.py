@@ -5,12 +5,11 @@ stage; only times differ. Every text is kept once and named by its number.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field
 
 import numpy as np
+from msgspec import Struct, field
 
 from stepsim.base.arrays import Ints
-from stepsim.base.records import dataclass
 from stepsim.engine.timeline import Timeline
 from stepsim.graph.actions import TaskKind, TaskList
 from stepsim.graph.programs import Program, Segment, SegmentKind
@@ -24,8 +23,7 @@ from stepsim.workload.axes import ParallelAxis, Stream
 MOST_SPANS = 250_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RankBand:
+class _RankBand(Struct, frozen=True, kw_only=True):
     """A band of the picture: the rank that is shown, whom it stands for, the streams it uses."""
 
     rank: int
@@ -34,8 +32,7 @@ class _RankBand:
     streams: tuple[Stream, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ActionColumns:
+class _ActionColumns(Struct, frozen=True, kw_only=True):
     """Actions of the shown ranks: row, place in `entries`, times in ps, and a short text.
 
     A fused pair is two: `part` 0 and 1 of `parts` 2. `chunk` is the rank's, of `chunks`.
@@ -53,8 +50,7 @@ class _ActionColumns:
     text: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpanColumns:
+class SpanColumns(Struct, frozen=True, kw_only=True):
     """Spans of some ranks; every column has one value per span unless it says otherwise.
 
     `row` is a place in `rows`; times are in ps. `name`, `entry` and `comm` are places in `names`,
@@ -119,8 +115,7 @@ def _task_count(program: Program, task_lists: Sequence[TaskList]) -> int:
     )
 
 
-@dataclass(slots=True)
-class _Texts:
+class _Texts(Struct):
     """Texts by number, each once."""
 
     numbers: dict[str, int] = field(default_factory=dict)
@@ -129,8 +124,7 @@ class _Texts:
         return self.numbers.setdefault(text, len(self.numbers))
 
 
-@dataclass(slots=True, kw_only=True)
-class _Shape:
+class _Shape(Struct, kw_only=True):
     """What the spans of a stage are: a value per span, and places within the rank's spans.
 
     `first[s]` is the first span of segment s; `before[i]` what span i waits for; `far[i]` the
@@ -147,8 +141,7 @@ class _Shape:
     far: list[tuple[int, int, int]] = field(default_factory=list)
 
 
-@dataclass(slots=True, kw_only=True)
-class _Collector:
+class _Collector(Struct, kw_only=True):
     """Adds up the columns rank by rank."""
 
     timeline: Timeline

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats
-from stepsim.base.records import dataclass
 from stepsim.base.units import time_unit
 from stepsim.show.figures.style import GRID
 from stepsim.show.page.columns import SpanColumns
@@ -29,8 +29,7 @@ _MOST_LABELS = 48
 _LEFT_PX = 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plot:
+class Plot(Struct, frozen=True, kw_only=True):
     """A figure of a page: its place's id, what it shows in words, its height.
 
     `data` is what the page's script needs to say what is under the pointer.
@@ -86,8 +85,7 @@ def timeline_plot(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Lanes:
+class _Lanes(Struct, frozen=True, kw_only=True):
     """Where every stream of every row lies, downwards: `low` and `high` of shape (rows, streams).
 
     `action_low`, `action_high` and `middle` have a value per row.

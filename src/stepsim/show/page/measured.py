@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from stepsim.base.records import dataclass
+from msgspec import Struct
+
 from stepsim.base.units import time_unit
 from stepsim.measured.run import PS_PER_MS
 from stepsim.measured.summary import RunSummary
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
 _ROW_PX, _FRAME_PX = 26, 70
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunBesideReplay:
+class RunBesideReplay(Struct, frozen=True, kw_only=True):
     """A run beside its replay: errors, and bars of each stage (none where it was not traced)."""
 
     errors: Table

@@ -12,8 +12,9 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from stepsim import __version__
-from stepsim.base.records import dataclass
 from stepsim.show.page.digest import content_digest
 from stepsim.show.page.figures import Plot, roots
 from stepsim.show.palette import ON_DARK
@@ -28,8 +29,7 @@ _ESCAPES = str.maketrans(
 )  # what could end a script element
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
+class Chart(Struct, frozen=True, kw_only=True):
     """A figure with its legend (name, colour), and what can be done with it."""
 
     plot: Plot
@@ -38,8 +38,7 @@ class Chart:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class Section(Struct, frozen=True, kw_only=True):
     """A part of a page under a heading; what is empty is not shown."""
 
     name: str
@@ -51,8 +50,7 @@ class Section:
     missing: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class Page(Struct, frozen=True, kw_only=True):
     """What a report shows. `facts` are the few large numbers, `settings` the job in words.
 
     `notices` are warnings that change the answer.

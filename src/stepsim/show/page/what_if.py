@@ -1,8 +1,7 @@
 """Sensitivities on a page, or why there are none."""
 
-from dataclasses import replace
-
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
 from stepsim.explore.sensitivity import Sensitivity, find_sensitivity
 from stepsim.files.asked import StepInputs
 from stepsim.step.compare import ComparedSchedules

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from stepsim.base.records import dataclass
+from msgspec import Struct
+
 from stepsim.base.units import PS_PER_S, format_bandwidth, format_size_bytes, format_time_ps
 from stepsim.measured.device.kernels import KernelTimes, LayerPasses, MovingCall
 from stepsim.measured.device.measure import MeasuredDevice, Timed
@@ -16,8 +17,7 @@ _TERA = as_number(".3g")
 _PRODUCT_COLUMNS = ("phase", "precision", "m", "n", "k", "tflops", "seconds", "spread")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _KernelLine:
+class _KernelLine(Struct, frozen=True, kw_only=True):
     """A kernel with its time; `before` and `after` are predicted over measured, minus 1."""
 
     label: str

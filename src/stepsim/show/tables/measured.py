@@ -1,8 +1,8 @@
 """Measured runs and logs: what they say, how far replays are off, what if they ran otherwise."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.measured.calibration.calibration import LeafOverhead
 from stepsim.measured.leaf_log import LeafRun

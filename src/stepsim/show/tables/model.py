@@ -5,15 +5,15 @@ A printer turns it into text: `stepsim.show.terminal.printer` for a terminal, th
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from enum import Enum
 from operator import attrgetter
 from typing import Any, NamedTuple, get_args
 
 import msgspec
+from msgspec import Struct
 
 from stepsim.base.fields import Bytes, BytesPerSecond, Count, Picoseconds, Share
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
 
 
@@ -45,8 +45,7 @@ Cell = str | float | Ordered | tuple[Piece, ...] | None
 """A cell: a number in the unit of its column, a text that stands for itself, None for nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class Column(Struct, frozen=True, kw_only=True):
     """What a column holds of an item, and how it is written. Numbers stand right, texts left.
 
     `folds` are texts that a terminal breaks into lines where they do not fit; a `bar` is drawn.
@@ -100,8 +99,7 @@ SHARE = as_number(".1%")
 ERROR = as_number("+.2%")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class Table(Struct, frozen=True, kw_only=True):
     """Rows of values under named columns.
 
     A terminal shows at most `most` rows, unless that is 0: the first, or where `both_ends` the

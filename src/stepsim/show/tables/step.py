@@ -1,9 +1,9 @@
 """A simulated step: the job, where its time goes, what its network carries."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from math import inf
 
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.parallel.modes import Sharing
 from stepsim.results.document import (

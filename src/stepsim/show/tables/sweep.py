@@ -1,8 +1,8 @@
 """What a sweep has found: extremes, every axis by its values, the Pareto front, scenarios."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
+from stepsim.base.structs import replace
 from stepsim.explore.sweep.table import Extreme, ParetoPoint, StoredAxis, SweepTable
 from stepsim.show.tables.model import (
     BANDWIDTH,

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from stepsim.base.records import dataclass
+from msgspec import Struct
+
 from stepsim.results.counters import Curves
 
 Fact = str | int | float | Sequence[str]
@@ -26,8 +27,7 @@ class Category(StrEnum):
     STEP = "step"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Label:
+class Label(Struct, frozen=True, kw_only=True, eq=False):
     """What slices that are alike say: name, category and facts."""
 
     name: str
@@ -51,8 +51,7 @@ class Slice(NamedTuple):
     message: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Thread:
+class Thread(Struct, frozen=True, kw_only=True):
     """A stream: its slices by time, none of which overlap."""
 
     number: int
@@ -60,8 +59,7 @@ class Thread:
     slices: Sequence[Slice]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
+class Process(Struct, frozen=True, kw_only=True):
     """A rank or a class of ranks, or the step as a whole; `counters` are curves by name."""
 
     number: int

@@ -1,8 +1,7 @@
 """What the slices of a run are called, and the facts about them."""
 
-from dataclasses import field
+from msgspec import Struct, field
 
-from stepsim.base.records import dataclass
 from stepsim.engine.prices import Prices
 from stepsim.graph.actions import Task, TaskKind
 from stepsim.graph.build import TaskGraph
@@ -56,8 +55,7 @@ def _action_name(action: Action, *, numbered: bool) -> str:
     return f"{action.kind}{action.microbatch}" + (f" chunk {action.chunk}" if numbered else "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Labels:
+class Labels(Struct, frozen=True, kw_only=True):
     """Labels of tasks and messages, each made once."""
 
     graph: TaskGraph

@@ -12,14 +12,14 @@ import gzip
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
+from msgspec import Struct, field
+
 from stepsim import __version__
 from stepsim.base.errors import OutputError
-from stepsim.base.records import dataclass
 from stepsim.files.writing import whole_file
 from stepsim.results.counters import Curves
 from stepsim.show.trace.document import Category, Label, Process, Slice
@@ -111,8 +111,7 @@ def process_lines(processes: Iterable[Process], command: str = "") -> Iterator[s
     yield "\n]}\n"
 
 
-@dataclass(slots=True, kw_only=True)
-class _Texts:
+class _Texts(Struct, kw_only=True):
     """Texts of what slices share, each made once."""
 
     heads: dict[Label, str] = field(default_factory=dict)

@@ -1,13 +1,13 @@
 """Runs told as processes: the step as a whole, then every rank or class of ranks."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import count
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.errors import PlanError
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
 from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Timeline
@@ -28,8 +28,7 @@ _GB = 1e9
 _GIB = 2**30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedRun:
+class TracedRun(Struct, frozen=True, kw_only=True):
     """A run to be told: all its simulated ranks, or those that stand for `ranks`.
 
     What reaches into the `window` is told, whole. `name` tells the runs of one trace apart. Raises

@@ -1,14 +1,13 @@
 """Recorded steps told as processes: a process for every rank, a thread for every stream."""
 
 from collections.abc import Iterator
-from dataclasses import field
 from itertools import count
 
 import numpy as np
+from msgspec import Struct, field
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import PlanError
-from stepsim.base.records import dataclass
 from stepsim.base.units import format_time_ps
 from stepsim.measured.profile.events import UNKNOWN, EventKind, EventPhase, Profile
 from stepsim.show.trace.document import Category, Fact, Label, Process, Slice, Thread
@@ -30,8 +29,7 @@ _COMPUTE = {
 _FACTS = ("size_bytes", "microbatch", "chunk")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedProfile:
+class TracedProfile(Struct, frozen=True, kw_only=True):
     """A profile to be told: all its ranks, or `ranks`; what reaches into the `window`.
 
     Raises PlanError for ranks that were not recorded, and for a window behind the last operation.

@@ -2,10 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field
+from functools import cached_property
 from itertools import accumulate
 
-from stepsim.base.records import dataclass
+from msgspec import Struct, field
+
 from stepsim.graph.programs import Program, Segment, SegmentKind, Use
 from stepsim.parallel.p2p import Message
 from stepsim.results.critical_path import Walk
@@ -17,8 +18,7 @@ from stepsim.workload.axes import Stream
 _MESSAGES = (SegmentKind.SEND, SegmentKind.RECV)
 
 
-@dataclass(kw_only=True)
-class Slicer:
+class Slicer(Struct, kw_only=True):
     """Makes slices of the `shown` actors that reach into a window.
 
     `last_message` is the highest number of a message.
@@ -101,8 +101,7 @@ class Slicer:
         return self._numbers[peer] + segment.peer
 
 
-@dataclass(kw_only=True)
-class _Teller:
+class _Teller(Struct, kw_only=True, dict=True):
     """Tells one actor's program, segment by segment.
 
     `done` and `called` are the end of every segment so far, and the name of what ended then.
@@ -113,15 +112,22 @@ class _Teller:
     found: dict[Stream, list[Slice]] = field(default_factory=lambda: defaultdict(list))
     done: list[int] = field(default_factory=list)
     called: list[str] = field(default_factory=list)
-    program: Program = field(init=False)
-    ways: Ways = field(init=False)
-    actions: list[Label] = field(init=False)
 
-    def __post_init__(self) -> None:
-        walk = self.slicer.walk
-        self.program = walk.columns[self.actor][0].laid.program
-        self.ways = self.slicer.labels.ways(int(walk.timeline.actors.ranks[self.actor]))
-        self.actions = self.slicer.actions(self.program)
+    @cached_property
+    def program(self) -> Program:
+        """What the actor runs."""
+        return self.slicer.walk.columns[self.actor][0].laid.program
+
+    @cached_property
+    def ways(self) -> Ways:
+        """The ways between its rank and others."""
+        rank = self.slicer.walk.timeline.actors.ranks[self.actor]
+        return self.slicer.labels.ways(int(rank))
+
+    @cached_property
+    def actions(self) -> list[Label]:
+        """The labels of its actions."""
+        return self.slicer.actions(self.program)
 
     def tasks_in(self, segment: Segment) -> int:
         return len(self.slicer.walk.timeline.graph.task_lists[segment.task_list].tasks)

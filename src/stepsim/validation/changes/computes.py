@@ -3,9 +3,9 @@
 import re
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints
-from stepsim.base.records import dataclass
 from stepsim.measured.profile.events import (
     UNKNOWN,
     EventKind,
@@ -31,8 +31,7 @@ _EXCHANGE = re.compile(r"all_?to_?all|sendrecv|a2a", re.IGNORECASE)
 _NOT_TOLD = "the run does not tell stages: Kineto and Nsight name no pipeline"
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Seen:
+class _Seen(Struct, frozen=True, kw_only=True, eq=False):
     """Columns that the changes of computes share."""
 
     waits: Waits

@@ -3,15 +3,14 @@
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints
-from stepsim.base.records import dataclass
 from stepsim.measured.profile.events import UNKNOWN, Events, Profile, same
 from stepsim.measured.profile.waits import Waits
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ProfileChange:
+class ProfileChange(Struct, frozen=True, kw_only=True, eq=False):
     """A change of a profile: its waits, what operations take and the host's delays, in ps.
 
     `best_ps` are the steps where what it changes is as good as can be, None where the change is
@@ -32,8 +31,7 @@ class ProfileChange:
         return self.waits.steps_ps(self.own_ps, self.delay_ps)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UntoldChange:
+class UntoldChange(Struct, frozen=True, kw_only=True):
     """A change that cannot be told from a run, and why."""
 
     name: str

@@ -3,9 +3,9 @@
 import re
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Floats, Ints
-from stepsim.base.records import dataclass
 from stepsim.measured.profile.events import (
     COMMUNICATIONS,
     UNKNOWN,
@@ -81,8 +81,7 @@ def _links(waits: Waits) -> Changes:
             yield UntoldChange(name=name, why=none if told else why)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Reductions:
+class _Reductions(Struct, frozen=True, kw_only=True, eq=False):
     """Gradient reductions of several buckets, in the order of each rank, step and group.
 
     `earlier[i]` and `later[i]` follow each other there. `time_ps` of bytes is what they take.

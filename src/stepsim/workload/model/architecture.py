@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
 
+from msgspec import Struct
+
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.base.records import dataclass
 
 
 class Activation(StrEnum):
@@ -69,8 +70,7 @@ def _need_counts(part: object, **least: int) -> None:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupedAttention:
+class GroupedAttention(Struct, frozen=True, kw_only=True):
     """Multi-head, multi-query or grouped-query attention.
 
     `kv_heads` heads have keys and values; a `window` limits how many tokens back each token sees.
@@ -124,8 +124,7 @@ class GroupedAttention:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatentAttention:
+class LatentAttention(Struct, frozen=True, kw_only=True):
     """Multi-head latent attention (DeepSeek): queries, keys and values through low ranks.
 
     Without `query_rank` the queries are projected directly. A key is `nope_dim` wide beside a
@@ -164,8 +163,7 @@ class LatentAttention:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinearBlock:
+class LinearBlock(Struct, frozen=True, kw_only=True):
     """One product of hidden to hidden in place of attention or MLP, as pruned models have it."""
 
     bias: bool = False
@@ -175,8 +173,7 @@ class LinearBlock:
         return hidden * hidden + (hidden if self.bias else 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DenseMlp:
+class DenseMlp(Struct, frozen=True, kw_only=True):
     """Two products with an activation between, or three where it is gated."""
 
     width: int
@@ -193,8 +190,7 @@ class DenseMlp:
         return weights + (inputs * self.width + hidden if self.bias else 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpertMlp:
+class ExpertMlp(Struct, frozen=True, kw_only=True):
     """Mixture of experts: each token goes to `top_k` of `experts`, and through the shared one.
 
     `shared_width` is that of all shared experts together. `router_bias` counts as parameters,
@@ -256,8 +252,7 @@ Attention = GroupedAttention | LatentAttention | LinearBlock
 Mlp = DenseMlp | ExpertMlp | LinearBlock
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
+class Layer(Struct, frozen=True, kw_only=True):
     """One transformer layer; None where it has no attention or no MLP.
 
     `norms` are those of the hidden width, e.g. 2, or 4 where outputs are normed as well.
@@ -285,8 +280,7 @@ class Layer:
         return attention + mlp + self.norms * norm.weights * hidden
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Architecture:
+class Architecture(Struct, frozen=True, kw_only=True):
     """A decoder: embedding, layers, final norm and head.
 
     `tied` heads share the embedding's weight. `positions` are learned position embeddings.

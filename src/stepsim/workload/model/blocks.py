@@ -6,10 +6,10 @@ reduce-scatter; without it products alone end with an all-reduce.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
+from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import (
     Architecture,
     ExpertMlp,

@@ -3,17 +3,17 @@
 A factor multiplies a prediction's compute; it belongs to a device, a framework and a precision.
 """
 
-from dataclasses import replace
 from types import MappingProxyType
 
-from stepsim.base.records import dataclass
+from msgspec import Struct
+
+from stepsim.base.structs import replace
 from stepsim.workload.model.device import Device, MatrixRate
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.plan import Precision
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineFactor:
+class MachineFactor(Struct, frozen=True, kw_only=True):
     """Measured over predicted of `runs` steps; `spread` is the largest residual, a share.
 
     `host_layer_ps` is the host time per layer, None where the steps do not tell it.
@@ -28,8 +28,7 @@ class MachineFactor:
     host_layer_ps: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredRate:
+class MeasuredRate(Struct, frozen=True, kw_only=True):
     """Rate and start of matrix products on a device; `spread` is the mean residual, a share."""
 
     device: str
@@ -39,8 +38,7 @@ class MeasuredRate:
     spread: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelCalibration:
+class ModelCalibration(Struct, frozen=True, kw_only=True):
     """Everything that measurements said; `notes` are what they could not say, `path` its file."""
 
     factors: tuple[MachineFactor, ...] = ()

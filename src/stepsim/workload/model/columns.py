@@ -1,12 +1,12 @@
 """Plans as columns: one array per field, so that thousands are priced together."""
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from stepsim.base.arrays import Floats
-from stepsim.base.records import dataclass
 from stepsim.workload.model.plan import (
     AttentionKernel,
     ContextParallelKind,
@@ -16,8 +16,7 @@ from stepsim.workload.model.plan import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanColumns:
+class PlanColumns(Struct, frozen=True, kw_only=True):
     """Fields of plans as arrays of shape (plans,), and the sizes that operators are made of.
 
     `tokens` (t) are those of a rank in products, `shard_tokens` (s) those outside of them, fewer
@@ -66,9 +65,7 @@ class PlanColumns:
 
     def take(self, chosen: Sequence[int]) -> "PlanColumns":
         """The columns of some of the plans."""
-        return replace(
-            self, **{each.name: getattr(self, each.name)[chosen] for each in fields(self)}
-        )
+        return PlanColumns(**{name: column[chosen] for name, column in asdict(self).items()})
 
     @property
     def stage_ranks(self) -> Floats:

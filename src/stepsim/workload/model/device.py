@@ -1,20 +1,19 @@
 """What a rank computes on: rates of matrix products and of memory, from a device file."""
 
 from collections.abc import Mapping
-from dataclasses import field
 from types import MappingProxyType
+
+from msgspec import Struct, field
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
-from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.plan import Precision
 
 _NARROW = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatrixRate:
+class MatrixRate(Struct, frozen=True, kw_only=True):
     """Matrix products in one precision: `flops / rate + start_ps`; rates in FLOP per second."""
 
     rate: float
@@ -26,8 +25,7 @@ class MatrixRate:
         return flops / (self.rate * sustained) + self.start_ps / PS_PER_S * launches
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionRate:
+class AttentionRate(Struct, frozen=True, kw_only=True):
     """Flash attention of one kernel family at head width 128: causal work counted, in FLOP/s.
 
     The rate is `rate` times seq / (seq + `half_sequence`) times w / (w + `half_work`), where w is
@@ -52,8 +50,7 @@ class AttentionRate:
         return longest * filled * work / (work + half * self.half_work)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class Device(Struct, frozen=True, kw_only=True):
     """An accelerator: `sustained` is the share of short benchmarks' rates kept in training.
 
     Devices of one `generation` share what was not measured for each of them. `memory_share` is what

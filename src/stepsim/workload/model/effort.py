@@ -1,15 +1,14 @@
 """What a step of a model is: tokens and floating-point operations, and what they run on."""
 
-from dataclasses import replace
+from msgspec import Struct
 
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import ErrorBand, Framework
 from stepsim.workload.model.plan import ModelPlan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
+class Effort(Struct, frozen=True, kw_only=True):
     """A step of a model on all its ranks.
 
     `model_flops` are those that the model needs: twice the forward's in the backward, attention as

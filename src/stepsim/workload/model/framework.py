@@ -1,17 +1,17 @@
 """What a training framework adds to the operators: slower kernels, host time, exposed transfers."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Any, cast
 
-from stepsim.base.records import dataclass
+from msgspec import Struct, field
+
+from stepsim.base.structs import replace
 from stepsim.workload.model.choices import ExpertDispatch, Precision, RecomputeModule
 from stepsim.workload.model.context.parallel import ContextParallel
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobDefaults:
+class JobDefaults(Struct, frozen=True, kw_only=True):
     """How jobs of a framework run where nobody says it, by the names of options; None: not known.
 
     They hold for models with experts if `experts` is true, for others if it is false, for both if
@@ -40,8 +40,7 @@ JOB_DEFAULTS = ("zero", "dp_overlap", "tp_comm_overlap", "cuda_graph", "reshard"
 """Options that a framework's jobs have a value of."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorBand:
+class ErrorBand(Struct, frozen=True, kw_only=True):
     """How far off predictions on a device were, with constants set without the source predicted.
 
     `error` is the mean as a share, `median` and `ninety` the quantiles, over so many runs of
@@ -66,8 +65,7 @@ class ErrorBand:
     most_cp: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedRate:
+class PublishedRate(Struct, frozen=True, kw_only=True):
     """What a published run of a model achieved: `mfu`, a share of its device's peak.
 
     `experts` says that the model has some, `generation` whose device it is; `sequence` are tokens
@@ -89,8 +87,7 @@ class PublishedRate:
     mfu: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecipeShape:
+class RecipeShape(Struct, frozen=True, kw_only=True):
     """What of a plan a recipe asks about: tp, ranks and chunks of a pipeline, ZeRO's stage."""
 
     tp: int
@@ -99,8 +96,7 @@ class RecipeShape:
     zero: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class Recipe(Struct, frozen=True, kw_only=True):
     """What public recipes of a model, or the report of its training, set beside a plan's degrees.
 
     It holds for plans of a model on a device in one number format (None: any of them), `sharded`
@@ -158,8 +154,7 @@ _SHARDED = 3
 _ADAM_BYTES = 12.0  # fp32 master weight and two moments
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Framework:
+class Framework(Struct, frozen=True, kw_only=True):
     """A training framework; times in ps, factors without unit.
 
     `memory_factor` multiplies memory-bound kernels. A layer's forward and backward take the host at

@@ -6,14 +6,14 @@ from functools import lru_cache
 from itertools import groupby, product
 from math import ceil
 
+from msgspec import Struct
+
 from stepsim.base.errors import PlanError, bad_value
-from stepsim.base.records import dataclass
 
 _LAYOUT = "E, t, m and L with *n, ( ) and |, e.g. 'Et*3|(tt|)*29m|L'"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageSlice:
+class StageSlice(Struct, frozen=True, kw_only=True):
     """What one virtual stage runs: `layers` layers, and which ends of the model."""
 
     layers: int
@@ -22,8 +22,7 @@ class StageSlice:
     head: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerLayout:
+class LayerLayout(Struct, frozen=True, kw_only=True):
     """How layers are shared out: evenly, with ends counted as layers, or as `slices` say.
 
     `embedding_counts` and `head_counts` are Megatron-LM's `account_for_embedding_in_pipeline_split`

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats
-from stepsim.base.records import dataclass
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.device import Device
@@ -39,8 +39,7 @@ _Kept = tuple[tuple[int, ...], ...]
 """Microbatches kept by each rank, of each of its chunks."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankMemory:
+class RankMemory(Struct, frozen=True, kw_only=True):
     """Bytes of the fullest rank of each plan, arrays over plans.
 
     `buffers` are gathered parameters and a layer's weight gradients before they are added up,
@@ -142,8 +141,7 @@ def rank_memory(
     return RankMemory(reserved=reserved, **dict(zip(names, parts, strict=True)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _RankParts:
+class _RankParts(Struct, frozen=True, kw_only=True, eq=False):
     """Bytes of every rank of plans that share a layout.
 
     `weights`, `gradients`, `optimizer` and `buffers` are of shape (plans, pp) and held throughout;

@@ -1,18 +1,16 @@
 """A model to be trained: what a workload is made of once its plan and device are known."""
 
 from collections.abc import Mapping
-from dataclasses import field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from stepsim.base.records import dataclass
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from stepsim.workload.model.architecture import Architecture
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class Model(Struct, frozen=True, kw_only=True):
     """An architecture, what its description asks of a step, and what was assumed while reading it.
 
     `asked` are options of a step by name, as people type them, e.g. those of a launch script.

@@ -7,13 +7,13 @@ Recomputation") for what each tensor is, 2 bytes an element, read and written on
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from enum import Enum, auto
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import (
     Activation,
     Architecture,
@@ -44,8 +44,7 @@ class OperatorKind(Enum):
     MEMORY = auto()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Amounts:
+class Amounts(Struct, frozen=True, kw_only=True):
     """Floating-point operations and bytes of an operator in one phase, arrays over plans."""
 
     flops: Floats
@@ -61,8 +60,7 @@ class Amounts:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operator:
+class Operator(Struct, frozen=True, kw_only=True):
     """One operator, phase by phase; `weight_grad` is empty for those without weights.
 
     `sides` are tokens, inner and outer width of a product. `rows` are batch x heads of attention,

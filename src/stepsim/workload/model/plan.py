@@ -4,11 +4,10 @@ Names are those of `stepsim.parallel.ranks.ParallelPlan` and `stepsim.options.St
 these say the same; what only a model's description can use is added.
 """
 
-from dataclasses import field
+from msgspec import Struct, field
 
 from stepsim.base.arguments import check_fields
 from stepsim.base.errors import PlanError
-from stepsim.base.records import dataclass
 from stepsim.workload.model.architecture import (
     Architecture,
     DenseMlp,
@@ -42,8 +41,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelPlan:
+class ModelPlan(Struct, frozen=True, kw_only=True):
     """How a model is split over `tp * cp * dp * pp` ranks, and what a step is.
 
     `chunks` are the virtual stages of a rank (Megatron's vpp), `order` is their schedule.

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats
-from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.device import AttentionRate, Device
@@ -17,8 +17,7 @@ WEIGHT_GRADIENT_FACTOR = 1.05  # fp32 accumulation costs 5 %: SimuMax's NT produ
 _ALIGNED = 8  # elements: tensor cores take rows of 16 bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PhaseSeconds:
+class _PhaseSeconds(Struct, frozen=True, kw_only=True):
     """Time of operators by phase, arrays over plans; `core` is core attention's forward.
 
     `launches` are the kernels of forward and backward.
@@ -35,8 +34,7 @@ class _PhaseSeconds:
         return self.input_grad + self.weight_grad
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pricer:
+class Pricer(Struct, frozen=True, kw_only=True):
     """Prices operators of some plans, all of one precision."""
 
     device: Device

@@ -7,9 +7,9 @@ what the other ranks take for one microbatch of one of their v chunks (Narayanan
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats
-from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.architecture import Architecture, ExpertMlp, Layer
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
@@ -30,8 +30,7 @@ from stepsim.workload.model.pricing import Pricer
 from stepsim.workload.rows import CollectiveKind, Group
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PartSeconds:
+class _PartSeconds(Struct, frozen=True, kw_only=True):
     """One layer (or end) of one microbatch: compute and exposed exchanges of both passes."""
 
     forward: Floats
@@ -54,8 +53,7 @@ class _PartSeconds:
         return np.maximum(self.forward + self.backward, self.host)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StepSeconds:
+class _StepSeconds(Struct, frozen=True, kw_only=True):
     """A predicted step and its parts, arrays over plans."""
 
     pipeline: Floats
@@ -70,8 +68,7 @@ class _StepSeconds:
         return self.pipeline + self.bubble + self.data_parallel + self.optimizer + self.host
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepModel:
+class StepModel(Struct, frozen=True, kw_only=True):
     """Prices plans of one model on one device under one framework."""
 
     architecture: Architecture

@@ -1,10 +1,10 @@
 """What a prediction's error rests on: runs on this very device, else nothing but a range."""
 
-from dataclasses import replace
 from math import log
 
 import pytest
 
+from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.workload.model.effort import error_band
 from stepsim.workload.model.framework import ErrorBand

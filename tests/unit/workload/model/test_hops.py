@@ -1,11 +1,11 @@
 """Attention of ranks that share a sequence: counts by hand, what hides, and the graph beside it."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import load_topology
 from stepsim.files.models.load import read_model

@@ -1,11 +1,10 @@
 """Memory of a rank against a count by hand and against real schedules."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.parallel.memory import peak_live
 from stepsim.parallel.schedules import build

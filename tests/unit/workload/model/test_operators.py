@@ -1,10 +1,9 @@
 """Operators' flops and bytes, and blocks' exchanges, against counts by hand."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
+from stepsim.base.structs import replace
 from stepsim.files.models.load import read_model
 from stepsim.workload.model.architecture import (
     Activation,

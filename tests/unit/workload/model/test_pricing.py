@@ -1,12 +1,12 @@
 """Times of operators and collectives from rates and bandwidths, by hand."""
 
-from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 import pytest
 
 from stepsim.base.arrays import Floats
+from stepsim.base.structs import replace
 from stepsim.workload.model.columns import plan_columns
 from stepsim.workload.model.device import AttentionRate, Device, MatrixRate
 from stepsim.workload.model.framework import Framework

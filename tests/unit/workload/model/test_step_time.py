@@ -1,11 +1,10 @@
 """The closed form of a step: what it adds up, and how fast plans are priced."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import load_topology
 from stepsim.network.two_levels import interconnect_of

@@ -1,18 +1,17 @@
 """Listed links as a graph to route on: parallel links are one bundle."""
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import TopologyError
-from stepsim.base.records import dataclass
 from stepsim.network.topology.routes.cabling import Cabling
 
 FAR = 1 << 62
 """Cost of a way that does not exist."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bundles:
+class Bundles(Struct, frozen=True, kw_only=True):
     """The fastest parallel links between each two nodes, as one: arrays with an entry per bundle.
 
     `cost` orders routes by latency, then hops. `links[first[b]:first[b] + count[b]]` are the links

@@ -13,18 +13,17 @@ from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct_rows
 from stepsim.base.errors import TopologyError
-from stepsim.base.records import dataclass
 from stepsim.network.topology.routes.bundles import FAR, Bundles
 from stepsim.network.topology.routes.trees import At, Forest
 
 _CELLS = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Flows:
+class _Flows(Struct, frozen=True, kw_only=True):
     """Flows from NPU to another NPU: arrays with an element per flow."""
 
     owner: Ints
@@ -33,8 +32,7 @@ class _Flows:
     weight: Floats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ways:
+class _Ways(Struct, frozen=True, kw_only=True):
     """Shortest ways of a batch of pairs.
 
     `paths[f, a, b]` counts those over the a-th link up and the b-th link down, which lead to the
@@ -46,8 +44,7 @@ class _Ways:
     direct: Ints
 
 
-@dataclass(frozen=True, kw_only=True)
-class Router:
+class Router(Struct, frozen=True, kw_only=True, dict=True):
     """Routes between NPUs 0 to `npus` - 1; inner nodes have numbers from `inner` on.
 
     `inner` is `npus`, or 0 where NPUs forward. `endpoint_ps` are the link classes' latencies.

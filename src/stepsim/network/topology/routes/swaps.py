@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Ints
-from stepsim.base.records import dataclass
 from stepsim.network.topology.routes.cabling import Cabling
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Swap:
+class Swap(Struct, frozen=True, kw_only=True):
     """Blocks of `size` NPUs: `kind[b]` is that of block b, `like[k]` the blocks of kind k."""
 
     size: int

@@ -1,21 +1,19 @@
 """Shortest paths from all nodes to one: trees in tables, a row per root, grown when asked for."""
 
 from collections.abc import Iterator
-from dataclasses import field
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, totals
-from stepsim.base.records import dataclass
 from stepsim.network.topology.routes.bundles import FAR, Bundles, ranges
 
 _CELLS = 1 << 23
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class At:
+class At(Struct, frozen=True, kw_only=True):
     """Where things are: each at a node, on its way to the root of a row, for an owner."""
 
     owner: Ints
@@ -23,8 +21,7 @@ class At:
     node: Ints
 
 
-@dataclass(slots=True, kw_only=True)
-class _Tables:
+class _Tables(Struct, kw_only=True):
     """A row per root: cost to it, number of shortest paths and hops per class, of every node.
 
     Of paths that cost the same, hops are those of one with the largest endpoint latency. Row 0 has
@@ -76,15 +73,14 @@ class _Tables:
             setattr(self, name, np.concatenate((table, room)))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Forest:
+class Forest(Struct, frozen=True, kw_only=True, dict=True):
     """Shortest paths among `nodes` nodes over bundles whose ends are numbered from `base` on."""
 
     nodes: int
     base: int
     bundles: Bundles
     endpoint_ps: Ints
-    _row_of: dict[int, int] = field(default_factory=dict, repr=False)
+    _row_of: dict[int, int] = field(default_factory=dict)
 
     @cached_property
     def tables(self) -> _Tables:

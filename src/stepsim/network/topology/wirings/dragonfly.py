@@ -7,18 +7,17 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, Summand
 from stepsim.base.errors import TopologyError
-from stepsim.base.records import dataclass
 from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node
 from stepsim.network.topology.wirings.fully_connected import FullyConnected, pair_number
 from stepsim.network.topology.wirings.ports import ONE_NIC, Ports
 from stepsim.network.topology.wirings.star import Star
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DragonflyShape:
+class DragonflyShape(Struct, frozen=True, kw_only=True):
     """`routers` per group, `npus` per router and `global_links` of each router."""
 
     routers: int
@@ -40,8 +39,7 @@ class DragonflyShape:
         return self.group * (self.routers * self.global_links + 1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Dragonfly:
+class Dragonfly(Struct, frozen=True, kw_only=True, dict=True):
     """Links of `size` positions as in `Ports`, then local ones group by group, then global ones.
 
     Global port j of a group leads j % (groups - 1) + 1 groups on, and sits on router
@@ -233,8 +231,7 @@ class Dragonfly:
         return bool((positions // self.shape.npus == positions[0] // self.shape.npus).all())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ways:
+class _Ways(Struct, frozen=True, kw_only=True):
     """Parts of flows: the group left, the global port (-1: none), and pairs of routers."""
 
     copy: Ints

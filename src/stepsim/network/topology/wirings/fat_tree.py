@@ -10,10 +10,10 @@ from math import prod
 from typing import ClassVar
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, carried
 from stepsim.base.errors import TopologyError
-from stepsim.base.records import dataclass
 from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node
 from stepsim.network.topology.wirings.ports import ONE_NIC, Ports
 from stepsim.network.topology.wirings.star import Star
@@ -21,8 +21,7 @@ from stepsim.network.topology.wirings.star import Star
 _LAYERS = ("leaf", "spine", "core")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TreeShape:
+class TreeShape(Struct, frozen=True, kw_only=True):
     """`down[l]`: what a switch of layer l has below it; `up[l]`: switches above it, one link each.
 
     Layer 0 are the leaves, and `down[0]` their NPUs. The top layer has as many below as there are:
@@ -57,8 +56,7 @@ class TreeShape:
         return prod(self.down)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FatTree:
+class FatTree(Struct, frozen=True, kw_only=True):
     """Links of `size` positions as in `Ports`, then those between switches.
 
     They are numbered layer by layer, upward before downward. Going up, a flow spreads evenly over

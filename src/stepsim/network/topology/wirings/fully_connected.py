@@ -3,14 +3,13 @@
 from typing import ClassVar
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Ints, Summand
-from stepsim.base.records import dataclass
 from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node, Switchless
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FullyConnected(Switchless):
+class FullyConnected(Switchless, Struct, frozen=True, kw_only=True):
     """Links p * (size - 1) onward lead from position p to the others in their order."""
 
     kind: ClassVar[DimensionKind] = DimensionKind.FULLY_CONNECTED

@@ -3,15 +3,14 @@
 from typing import ClassVar
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Ints, Summand
-from stepsim.base.records import dataclass
 from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node, Switchless
 from stepsim.network.topology.wirings.walks import steps_crossed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line(Switchless):
+class Line(Switchless, Struct, frozen=True, kw_only=True):
     """Link p leads from position p to p + 1, link size - 1 + p back again."""
 
     kind: ClassVar[DimensionKind] = DimensionKind.LINE

@@ -3,18 +3,17 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up
 from stepsim.base.errors import TopologyError
-from stepsim.base.records import dataclass
 from stepsim.network.topology.wiring import Flows, Node
 
 _MAX_SHARED = 1024
 """Most NICs of an NPU, and most NPUs of a NIC."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ports:
+class Ports(Struct, frozen=True, kw_only=True):
     """`nics` equal links per NPU, used evenly, or one NIC for `npus_per_nic` neighbours.
 
     Class 0 are the links between NICs and switches: all upward ones first. Where NPUs share a NIC,

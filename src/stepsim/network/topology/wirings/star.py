@@ -3,15 +3,14 @@
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, Summand, carried
-from stepsim.base.records import dataclass
 from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node
 from stepsim.network.topology.wirings.ports import ONE_NIC, Ports
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Star:
+class Star(Struct, frozen=True, kw_only=True):
     """Links as in `Ports`, of `size` positions."""
 
     size: int

@@ -4,10 +4,10 @@ import ast
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import ScheduleError
-from stepsim.base.records import dataclass
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.parallel.schedules import build, parse_name
 from stepsim.show.figures.sweep.views import View
@@ -15,8 +15,7 @@ from stepsim.show.figures.sweep.views import View
 _POINTS = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ClosedForm:
+class _ClosedForm(Struct, frozen=True, kw_only=True):
     """A curve of bubble fractions over microbatches, of one schedule and number of stages."""
 
     microbatches: Floats

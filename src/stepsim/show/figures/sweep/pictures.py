@@ -4,9 +4,9 @@
 """
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats
-from stepsim.base.records import dataclass
 from stepsim.base.units import PS_PER_S
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.show.figures.sweep.scales import Scale, scale_of, time_unit_of
@@ -15,8 +15,7 @@ from stepsim.show.palette import series_colours
 from stepsim.show.words import axis_words
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
+class Measure(Struct, frozen=True, kw_only=True):
     """Values over the axes of a view, in the unit that the label names; NaN without a result.
 
     `unit` is that unit in seconds, or as a fraction of the pipeline.
@@ -27,8 +26,7 @@ class Measure:
     unit: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Series:
+class _Series(Struct, frozen=True, kw_only=True):
     """A line: its name, its colour, and a value for every place along the axis."""
 
     name: str
@@ -36,8 +34,7 @@ class _Series:
     values: Floats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinePicture:
+class LinePicture(Struct, frozen=True, kw_only=True):
     """Lines over one axis; `key` says what tells them apart, empty for a single one."""
 
     view: View
@@ -47,8 +44,7 @@ class LinePicture:
     key: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MapPanel:
+class MapPanel(Struct, frozen=True, kw_only=True):
     """A map: its title, and values of shape (x, y) in ascending order of both axes."""
 
     title: str
@@ -63,8 +59,7 @@ class MapPanel:
         return int(x), int(y)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MapPicture:
+class MapPicture(Struct, frozen=True, kw_only=True):
     """Maps over two axes with one scale of colours between `limits`."""
 
     view: View

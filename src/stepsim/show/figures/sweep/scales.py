@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.quantities import Quantity
-from stepsim.base.records import dataclass
 from stepsim.explore.sweep.table import StoredAxis
 from stepsim.show.words import axis_words
 
@@ -22,8 +22,7 @@ _MOST_DIGITS = 4
 _RATES = ((1e15, "PB/s"), (1e12, "TB/s"), (1e9, "GB/s"), (1.0, "B/s"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
+class Scale(Struct, frozen=True, kw_only=True):
     """An axis of a figure: where its values lie, its label, and whether it is logarithmic.
 
     Values that are no numbers lie at 0, 1, 2, ...

@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from stepsim.base.errors import SweepError
-from stepsim.base.records import dataclass
 from stepsim.explore.sweep.table import StoredAxis, SweepTable
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.words import axis_words
@@ -19,8 +20,7 @@ _MOST_LINES = 24
 _OPTION, _LONGEST_TEXT = "option ", 24
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class View(Struct, frozen=True, kw_only=True):
     """Axes of a figure: along it, up it (a map), and one line or panel per value of `by`."""
 
     x: StoredAxis
@@ -41,8 +41,7 @@ class PlotLayout(Enum):
     MAP = "map"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FigureKind:
+class FigureKind(Struct, frozen=True, kw_only=True):
     """What a figure shows over the axes of a sweep, and what draws it.
 
     `of_parts` says that it needs the parts of each step (`--breakdown`).

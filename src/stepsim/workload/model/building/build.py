@@ -5,14 +5,14 @@ the network. What hides behind what is left to the engine wherever a row can say
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import field, replace
 from functools import cached_property
 from math import log2
 
 import numpy as np
+from msgspec import Struct, field
 
 from stepsim.base.arrays import Floats
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.model.architecture import ExpertMlp, Layer
@@ -76,8 +76,7 @@ def build_workload(
     return builder.workload()
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Builder:
+class _Builder(Struct, frozen=True, kw_only=True, dict=True):
     """Makes rows of blocks; of layers that are `networked` the network decides the compute."""
 
     model: Model
@@ -87,19 +86,21 @@ class _Builder:
     interconnect: Interconnect | None
     notes: list[str] = field(default_factory=list)
     networked: list[Layer] = field(default_factory=list)
-    columns: PlanColumns = field(init=False)
-    pricer: Pricer = field(init=False)
 
-    def __post_init__(self) -> None:
-        columns = plan_columns([self.plan])
-        pricer = Pricer(
+    @cached_property
+    def columns(self) -> PlanColumns:
+        """The plan as columns of one row."""
+        return plan_columns([self.plan])
+
+    @cached_property
+    def pricer(self) -> Pricer:
+        """What prices operators under the plan."""
+        return Pricer(
             device=self.device,
             framework=self.framework,
-            columns=columns,
+            columns=self.columns,
             precision=self.plan.precision,
         )
-        object.__setattr__(self, "columns", columns)
-        object.__setattr__(self, "pricer", pricer)
 
     @cached_property
     def sharding(self) -> Sharding:

@@ -6,8 +6,8 @@ between blocks, which the forward passes one block early, and the backward one b
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
+from stepsim.base.structs import replace
 from stepsim.workload.rows import CollectiveKind, CommOp, Group, Row, Work
 
 

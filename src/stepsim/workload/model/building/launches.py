@@ -1,8 +1,8 @@
 """What the host takes to launch a layer's kernels, on the rows with which it begins."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
+from stepsim.base.structs import replace
 from stepsim.workload.rows import Row
 
 _PASSES = 3

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from stepsim.base.records import dataclass
+from msgspec import Struct
+
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.model.device import Device
@@ -16,8 +17,7 @@ _OWNED, _OWNED_WHOLE, _EVERY = 30.0, 26.0, 8.0
 """Bytes that an optimizer moves per owned parameter in shards, or whole, and per parameter."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sharding:
+class Sharding(Struct, frozen=True, kw_only=True):
     """What ZeRO's stage means for the collectives of parameters and gradients.
 
     From stage 2 on parameters are gathered layer by layer, in a pipeline at stage 2 once a step,

@@ -6,12 +6,12 @@ beside n - 2 messages take as long as all of the kernels or all of the messages.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats
-from stepsim.base.records import dataclass
+from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import (
     GroupedAttention,
     LatentAttention,
@@ -29,8 +29,7 @@ _TURNED_BYTES = 8.0
 """Bytes per element of an all-to-all of heads: read and written before it, and again after it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shares:
+class _Shares(Struct, frozen=True, kw_only=True):
     """Parts of some work that the first hop does, those between and the last; by plan."""
 
     first: Floats
@@ -181,8 +180,7 @@ def _kernel(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sent:
+class _Sent(Struct, frozen=True, kw_only=True):
     """Bytes that ranks of a sequence exchange in a layer, arrays over plans.
 
     `first` are keys and values that are on their way during the first hop, `rest` those of a ring

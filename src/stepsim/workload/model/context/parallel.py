@@ -1,11 +1,11 @@
 """How a framework computes and exchanges attention of a sequence that ranks share."""
 
-from stepsim.base.records import dataclass
+from msgspec import Struct
+
 from stepsim.workload.model.choices import ContextParallelKind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContextParallel:
+class ContextParallel(Struct, frozen=True, kw_only=True):
     """Context parallelism of a framework; by default that of Transformer Engine.
 
     `exchange` is the one of its jobs where nobody says it. In a `balanced` sequence a rank has a

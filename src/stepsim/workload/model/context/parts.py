@@ -1,17 +1,16 @@
 """Nouns of a layer's parts: an exchange of ranks, and a block of operators that it follows."""
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats
-from stepsim.base.records import dataclass
 from stepsim.workload.model.architecture import ExpertMlp
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.operators import Operator
 from stepsim.workload.rows import CollectiveKind, Group
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class Exchange(Struct, frozen=True, kw_only=True):
     """One collective of a block; `size_bytes` as in CommOp, an array over plans, 0 where none.
 
     One that carries tokens to or from their experts names these in `experts`. One with `beside` 1
@@ -48,8 +47,7 @@ def sent_share(mlp: ExpertMlp, columns: PlanColumns, domain: int) -> Floats:
     return np.where((columns.sends_once > 0) & (columns.ep > 1), once, 1.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class Block(Struct, frozen=True, kw_only=True):
     """Operators in order, and the exchanges that follow them in each pass."""
 
     name: str

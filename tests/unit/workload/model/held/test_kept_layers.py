@@ -1,11 +1,11 @@
 """What a layer keeps of a microbatch, in bytes counted by hand."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_framework
 from stepsim.workload.model.architecture import (
     Architecture,

@@ -1,0 +1,160 @@
+"""Only `tables.ends` and the SimPy engine know when a task starts: whoever computes asks them."""
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import Run
+from jobs import asked
+
+import stepsim
+from stepsim.engine.fold import every_rank
+from stepsim.engine.lay_out import lay_out
+from stepsim.engine.run import run as run_events
+from stepsim.explore.batch import make_batch
+from stepsim.files.load import load_topology, load_workload
+from stepsim.serve.explorer import Explorer
+from stepsim.serve.library import NamedNouns
+from stepsim.serve.state import ExplorerState
+from stepsim.step.simulate import prepare, step_totals
+from stepsim.tables.ends import ends
+
+PACKAGE = Path(stepsim.__file__).parent
+JOB = ("-t", "hgx-h100", "--npus", "16", "--pp", "4", "-m", "4", "-q")
+Replace = Callable[[Any], None]
+Command = tuple[str, ...]
+
+
+class AskedError(Exception):
+    """Somebody has asked when something ends."""
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise AskedError
+
+
+def longer_by(time_ps: int) -> Callable[..., Any]:
+    """As `ends`, where every node takes so much more."""
+
+    def slowed(waits: Any, duration_ps: Any, **options: Any) -> Any:
+        if isinstance(duration_ps, np.ndarray):
+            return ends(waits, duration_ps + time_ps, **options)
+        return ends(waits, (duration + time_ps for duration in duration_ps), **options)
+
+    return slowed
+
+
+@pytest.fixture
+def replace_ends(monkeypatch: pytest.MonkeyPatch) -> Replace:
+    """Puts another function in the place of `ends`, wherever it is imported."""
+    users = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if "import ends\n" in path.read_text():
+            name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+            users.append(importlib.import_module(name))
+    assert len(users) > 4
+
+    def replaced(other: Any) -> None:
+        for module in users:
+            monkeypatch.setattr(module, "ends", other)
+
+    return replaced
+
+
+@pytest.fixture
+def commands(workloads: Path, tmp_path: Path, run: Run) -> dict[str, Command]:
+    """Commands that compute when something ends, by name; a profile is made for some."""
+    text, profile = str(workloads / "gpt_tp4.txt"), str(tmp_path / "profile")
+    assert run("simulate", text, *JOB, "--kineto", profile)[0] == 0
+    sweep = ("--set", "nvlink.bandwidth=100..200 GB/s:3", "--db", str(tmp_path / "sweep.db"))
+    plan = ("--npus", "8", "--global-batch", "16", "--top", "1", "-q")
+    return {
+        "simulate": ("simulate", text, *JOB, "--engine", "levels"),
+        "sweep": ("sweep", text, *JOB, *sweep, "--force"),
+        "noise": ("noise", text, *JOB, "--samples", "4", "--task", "0.1"),
+        "sensitivity": ("sensitivity", text, *JOB),
+        "plan": ("plan", "llama-3.2-1b", "-t", "hgx-h100", *plan),
+        "improve": ("improve", profile, "-q"),
+        "stragglers": ("simulate", profile, "-q"),
+        "what-if": ("what-if", str(workloads / "measured" / "megatron_moe_rank0.txt"), "-q"),
+    }
+
+
+def explored(workloads: Path) -> dict[str, object]:
+    library = NamedNouns()
+    library.open(workloads / "gpt_tp4.txt")
+    asked_for = {"workload": "gpt_tp4.txt", "topology": "hgx-h100", "fabric.latency": "3 us"}
+    return Explorer(library=library).live(ExplorerState.of(asked_for))
+
+
+def test_whoever_computes_asks(
+    commands: dict[str, Command], workloads: Path, replace_ends: Replace, run: Run
+) -> None:
+    replace_ends(refuse)
+    for name, words in commands.items():
+        with pytest.raises(AskedError):
+            pytest.fail(f"{name} said {run(*words)} and did not ask")
+    with pytest.raises(AskedError):
+        explored(workloads)
+
+
+def test_events_ask_nobody_where_nothing_is_contracted(
+    workloads: Path, replace_ends: Replace
+) -> None:
+    ready = prepare(
+        load_workload(workloads / "gpt_tp4.txt"),
+        load_topology("hgx-h100"),
+        asked(npus=16, pp=4, microbatches=4),
+    )
+    actors = every_rank(ready.graph, ready.prices)
+    replace_ends(refuse)
+    runnable = lay_out(ready.graph, actors, ready.prices, coalesce=False)
+    _, finishes = run_events(runnable, actors, ready.graph.plan)
+    assert max(max(times) for times in finishes) > 0
+    with pytest.raises(AskedError):
+        lay_out(ready.graph, actors, ready.prices)
+
+
+def test_every_answer_follows(
+    commands: dict[str, Command], workloads: Path, replace_ends: Replace, run: Run
+) -> None:
+    """A millisecond more for every node changes what each command prints.
+
+    `simulate` refuses such times: tasks that take longer than they say leave gaps in its path.
+    """
+    before = {name: run(*words) for name, words in commands.items()}
+    first = explored(workloads)
+    replace_ends(longer_by(10**9))
+    for name, words in commands.items():
+        code, printed, said = run(*words)
+        assert before[name][0] == 0, before[name]
+        assert printed != before[name][1], name
+        assert code == 0 or "critical path: nothing ends" in said, said
+    assert explored(workloads) != first
+
+
+def test_all_change_alike(workloads: Path, replace_ends: Replace) -> None:
+    """A picosecond more for every node: by as much for columns, batches, plans and explorer."""
+    options = asked(npus=16, pp=4, microbatches=4, engine="levels")
+    job = load_workload(workloads / "gpt_tp4.txt"), load_topology("hgx-h100"), options
+
+    def steps_ps() -> set[int]:
+        library = NamedNouns()
+        library.open(workloads / "gpt_tp4.txt")
+        texts = {"npus": "16", "pp": "4", "microbatches": "4"}
+        state = ExplorerState.of({"workload": "gpt_tp4.txt", "topology": "hgx-h100", **texts})
+        batch = make_batch(*job)
+        shown: Any = Explorer(library=library).live(state)
+        return {
+            step_totals(*job, breakdown=False, known=[]).step_time_ps,
+            int(batch.evaluate({}).step_time_ps[0]),
+            shown["step_ps"],
+        }
+
+    (before,) = steps_ps()
+    replace_ends(longer_by(1))
+    (after,) = steps_ps()
+    assert 0 < after - before < 10**6
