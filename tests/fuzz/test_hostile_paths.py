@@ -9,6 +9,7 @@ import pytest
 from helpers import Run
 
 from stepsim.base.errors import OutputError, StepsimError
+from stepsim.explain.diff import diff_results
 from stepsim.explore.sweep import open_for_reading
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.expert_load import read_expert_load
@@ -24,7 +25,6 @@ from stepsim.files.traces.calibration_toml import read_calibration
 from stepsim.files.traces.forms import is_measured
 from stepsim.files.traces.optimus_log import read_optimus_log
 from stepsim.files.writing import check_separate, check_writable, write_whole
-from stepsim.results.diff import diff_results
 
 READERS: Mapping[str, tuple[Callable[[Path], object], str]] = {
     "workload": (read_simai_text, ".txt"),

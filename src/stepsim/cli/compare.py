@@ -109,9 +109,8 @@ def diff_command(
     csv: CsvOption = None,
 ) -> None:
     """Explain the difference of two step times: settings, components, stages, links."""
-    from stepsim.files.load import load_recorded
-    from stepsim.measured.profile.document import ProfileDocument
-    from stepsim.results.diff import diff_profiles, diff_results
+    from stepsim.explain.diff import diff_profiles, diff_results, load_recorded
+    from stepsim.explain.profile_document import ProfileDocument
     from stepsim.show.tables.difference import diff_shown
 
     check_outputs([a, b], files=[csv])

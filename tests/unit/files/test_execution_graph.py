@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 import stepsim
 from stepsim import cli
 from stepsim.base.errors import TraceError
+from stepsim.explain.contents import counted_operations
 from stepsim.files.traces.forms import is_profile, read_profile
-from stepsim.measured.profile.contents import counted_operations
 from stepsim.tables.spans import UNKNOWN, TaskKind
 
 Raw = dict[str, Any]

@@ -12,12 +12,12 @@ import pytest
 
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
+from stepsim.explain.improve import improve_profile
+from stepsim.explain.shares import device_shares
 from stepsim.files.traces.forms import is_profile, read_profile
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.measured.profile.shares import device_shares
 from stepsim.tables.spans import UNKNOWN, TaskKind
-from stepsim.validation.improve import improve_profile
 
 Raw = dict[str, Any]
 

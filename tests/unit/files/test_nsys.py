@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from stepsim.base.errors import TraceError
+from stepsim.explain.shares import device_shares
 from stepsim.files.traces.forms import is_profile, read_profile
 from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.measured.profile.shares import device_shares
 from stepsim.tables.spans import UNKNOWN, TaskKind
 
 NAMES = ("gemm", "ncclDevKernel_AllReduce")

@@ -15,7 +15,7 @@ from stepsim.graph.actions import (
     backward_tasks,
     forward_tasks,
 )
-from stepsim.graph.launches import spread_launches
+from stepsim.graph.writer import spread_launches
 from stepsim.tables.spans import TaskKind
 from stepsim.workload.axes import Part, Stream
 from stepsim.workload.model.building.launches import with_launches

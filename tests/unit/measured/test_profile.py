@@ -12,10 +12,10 @@ from profiles import HOP, Rows, made_rows, write_rows
 
 from stepsim.base.errors import TraceError
 from stepsim.base.units import PS_PER_S
+from stepsim.explain.stragglers import Stragglers, find_stragglers
 from stepsim.files.traces.ndtimeline import read_ndtimeline
 from stepsim.measured.profile.events import Events, Profile, RankPlace, counted, same
 from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.measured.profile.stragglers import Stragglers, find_stragglers
 from stepsim.measured.profile.waits import Waits, chained
 from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
 

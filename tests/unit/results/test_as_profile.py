@@ -8,8 +8,8 @@ from random_jobs import Job, circumstances, jobs, networks
 
 import stepsim
 from stepsim.base.errors import PlanError
+from stepsim.explain.shares import device_shares
 from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.measured.profile.shares import device_shares
 from stepsim.network.topology import Topology
 from stepsim.results import as_profile
 from stepsim.results.as_profile import profile_of_step
