@@ -75,21 +75,21 @@ class TaskTable(Struct, frozen=True, kw_only=True, eq=False):
 
         Where it is -1 the task is the segment as a whole.
         """
-        columns = (program.kind, program.task_lists, program.peer_stage, program.entry)
-        kind, task_list, peer, entry = (column[segment].astype(np.int64) for column in columns)
+        known = (program.kind, program.task_lists, program.peer_stage, program.entry)
+        kind, task_list, peer, entry = (column[segment].astype(np.int64) for column in known)
         row = np.where(inner < 0, self.wholes + kind, self.first[task_list] + inner)
         row = np.where(kind == SegmentKind.SEND, self.sends + peer, row)
         row = np.where(kind == SegmentKind.RECV, self.receipts + peer, row)
-        found = {name: values[row] for name, values in self.columns.items()}
-        found["stream"] = np.where(inner < 0, program.stream[segment], found["stream"])
-        actions = [each.parts()[0] for each in program.entries]
+        columns = {name: values[row] for name, values in self.columns.items()}
+        columns["stream"] = np.where(inner < 0, program.stream[segment], columns["stream"])
+        actions = [done.parts()[0] for done in program.entries]
         for name in ("chunk", "microbatch"):
-            of_entries = np.array([getattr(each, name) for each in actions] + [UNKNOWN])
-            found[name] = of_entries[entry]
-        of_entries = np.array([_OF_ACTIONS[each.kind] for each in actions] + [UNKNOWN])
-        told = (inner < 0) & (kind == SegmentKind.ACTION)
-        found["phase"] = np.where(told, of_entries[entry], found["phase"])
-        return found | {"segment": segment.astype(np.int64), "entry": entry}
+            of_entries = np.array([getattr(action, name) for action in actions] + [UNKNOWN])
+            columns[name] = of_entries[entry]
+        of_entries = np.array([_OF_ACTIONS[action.kind] for action in actions] + [UNKNOWN])
+        whole = (inner < 0) & (kind == SegmentKind.ACTION)
+        columns["phase"] = np.where(whole, of_entries[entry], columns["phase"])
+        return columns | {"segment": segment.astype(np.int64), "entry": entry}
 
 
 def _rows(graph: TaskGraph) -> Iterator[tuple[int, int, int, str, int, int]]:

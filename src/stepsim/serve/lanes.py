@@ -55,8 +55,8 @@ class _Lanes(Struct, frozen=True, kw_only=True):
 
 def lanes_of_timeline(timeline: Timeline) -> _Lanes:
     """Spans of a run, with its critical path."""
-    steps = path_tasks(timeline, critical_path(timeline))
-    return _lanes(timeline, {(timeline.actors.of(each.rank), each.segment) for each in steps})
+    tasks = path_tasks(timeline, critical_path(timeline))
+    return _lanes(timeline, {(timeline.actors.of(task.rank), task.segment) for task in tasks})
 
 
 def lanes_of_batch(batch: Batch, start: Times, end: Times) -> _Lanes:

@@ -13,12 +13,15 @@ from profiles import made_rows, write_rows
 from random_jobs import Job, circumstances, jobs, networks
 
 import stepsim
+from stepsim.base.structs import replace
 from stepsim.engine.timeline import Timeline
 from stepsim.files.measured import load_profile
 from stepsim.files.spans_csv import span_lines
 from stepsim.measured.profile.events import Profile
 from stepsim.network.topology import Topology
 from stepsim.results.as_profile import profile_of_step
+from stepsim.show.trace.perfetto import trace_lines
+from stepsim.show.trace.processes import TracedProfile
 from stepsim.tables.spans import COMMUNICATIONS, SPAN_NUMBERS, UNKNOWN, Spans, TaskKind
 
 Sums = Counter[tuple[int, int]]
@@ -110,3 +113,12 @@ def test_csv_has_the_columns_that_the_source_tells(workloads: Path, profile: Pro
     assert len(operations) == len(profile.events)
     assert {*simulated} - {*recorded} == {"stage", "action"}
     assert {*recorded} - {*simulated} == {"step"}
+
+
+def test_a_trace_of_operations_without_groups_is_told(profile: Profile) -> None:
+    bare = replace(
+        profile,
+        groups=(),
+        events=replace(profile.events, group=np.full_like(profile.events.group, UNKNOWN)),
+    )
+    assert '"group"' not in "".join(trace_lines([TracedProfile(profile=bare)]))

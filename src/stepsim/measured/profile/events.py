@@ -145,7 +145,7 @@ class Profile(Struct, frozen=True, kw_only=True, eq=False):
     def spans(self) -> Spans:
         """The operations as a table of what ran, in the order in which they were recorded."""
         events = self.events
-        ranks = np.array([each.rank for each in self.ranks] + [UNKNOWN])
+        ranks = np.array([ran.rank for ran in self.ranks] + [UNKNOWN])
         steps = np.array([*self.steps, UNKNOWN])
         columns = {name: getattr(events, name) for name in _ALIKE} | {
             "rank": ranks[events.rank],

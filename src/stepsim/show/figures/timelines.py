@@ -64,13 +64,13 @@ def drawn_step(timeline: Timeline, report: Report) -> DrawnRun:
         (spans,) = timeline.spans([0])
         return DrawnRun(title=title, axis="", rows=_streams(spans), width_ps=report.step_time_ps)
     tables = timeline.spans(range(0, plan.npus, plan.stage_ranks), whole=True)
-    steps = critical_path(timeline)
+    parts = critical_path(timeline)
     return DrawnRun(
         title=title,
         axis="stage",
         rows=tuple((str(stage), spans) for stage, spans in enumerate(tables)),
         width_ps=report.step_time_ps,
-        path=tuple((plan.stage_of(each.rank), each.start_ps, each.end_ps) for each in steps),
+        path=tuple((plan.stage_of(part.rank), part.start_ps, part.end_ps) for part in parts),
     )
 
 
@@ -81,14 +81,14 @@ def drawn_profile(profile: Profile) -> DrawnRun:
     stream.
     """
     times = profile.step_times_ps()
-    place = int(np.argsort(times, kind="stable")[(len(times) - 1) // 2])
-    step, width_ps, ranks = profile.steps[place], int(times[place]), len(profile.ranks)
+    middle = int(np.argsort(times, kind="stable")[(len(times) - 1) // 2])
+    step, width_ps, ranks = profile.steps[middle], int(times[middle]), len(profile.ranks)
     spans = profile.of_steps(step).spans()
     begin = spans.start_ps.min()
     spans = replace(spans, start_ps=spans.start_ps - begin, end_ps=spans.end_ps - begin)
     rows = _streams(spans)
     if ranks > 1:
-        chosen = [each.rank for each in profile.ranks[:: -(-ranks // _MOST_RANKS)]]
+        chosen = [ran.rank for ran in profile.ranks[:: -(-ranks // _MOST_RANKS)]]
         rows = tuple((str(rank), spans.taken(spans.rank == rank)) for rank in chosen)
     shown = f", {len(rows)} of {ranks} ranks" if 1 < ranks != len(rows) else ""
     title = (
@@ -157,8 +157,8 @@ def _lanes(run: DrawnRun, scene: Scene, *, messages: bool) -> Iterator[Lane]:
             sends = spans.taken(spans.kind == TaskKind.SEND)
             ends = np.stack([sends.start_ps, sends.end_ps, sends.peer], axis=1).tolist()
             lane.arrows = [(start, end, row_of[peer]) for start, end, peer in ends]
-        mine = np.array([part for part in run.path if part[0] == row], dtype=np.int64)
-        _, start, end = mine.reshape(-1, 3).T
+        path = np.array([part for part in run.path if part[0] == row], dtype=np.int64)
+        _, start, end = path.reshape(-1, 3).T
         lane.path = [Box(start=a, end=b, colour=PATH) for _, a, b in visible(start, end, scene)]
         yield lane
 
@@ -188,11 +188,11 @@ def _add_boxes(lane: Lane, spans: Spans, scene: Scene) -> None:
         lane.hidden += len(spans) - len(shown)
 
 
-def _colour(spans: Spans, place: int) -> str:
+def _colour(spans: Spans, number: int) -> str:
     """Of a schedule's actions by their phase, of anything else by what it is."""
-    kind, phase = TaskKind(spans.kind[place]), TaskPhase(spans.phase[place])
+    kind, phase = TaskKind(spans.kind[number]), TaskPhase(spans.phase[number])
     if spans.entries is not None:
-        return PER_STEP if spans.entry[place] == UNKNOWN else _COLOURS[phase]
+        return PER_STEP if spans.entry[number] == UNKNOWN else _COLOURS[phase]
     if kind in COMMUNICATIONS:
         return TRANSFER
     if kind is TaskKind.HOST:

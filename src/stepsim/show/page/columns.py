@@ -207,7 +207,7 @@ class _Collector(Struct, kw_only=True):
         plan, comms = self.timeline.graph.plan, self.timeline.graph.comms
         columns = (spans.kind, spans.name, spans.group, spans.peer)
         numbers = []
-        for kind, name, group, peer in zip(*(each.tolist() for each in columns), strict=True):
+        for kind, name, group, peer in zip(*(column.tolist() for column in columns), strict=True):
             words = spans.names[name]
             if peer != UNKNOWN:
                 words = message_words(kind, plan.stage_of(peer))
@@ -229,11 +229,11 @@ class _Collector(Struct, kw_only=True):
         peers = np.full(int(base[-1]), -1, dtype=np.int64)
         for row, spans in enumerate(tables):
             program = graph.programs[int(spans.stage[0])]
-            for place in np.flatnonzero(spans.peer != UNKNOWN).tolist():
-                other = shown.get(actors.of(int(spans.peer[place])))
-                far = int(program.peer[spans.segment[place]])
+            for end in np.flatnonzero(spans.peer != UNKNOWN).tolist():
+                other = shown.get(actors.of(int(spans.peer[end])))
+                far = int(program.peer[spans.segment[end]])
                 if other is not None and far >= 0:
-                    peers[base[row] + place] = base[other] + waits[other].first[far]
+                    peers[base[row] + end] = base[other] + waits[other].first[far]
         return peers
 
     def _critical(self, tables: Sequence[Spans], waits: Sequence[_Waits], base: Ints) -> Ints:

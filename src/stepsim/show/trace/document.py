@@ -51,7 +51,7 @@ class Slice(NamedTuple):
     message: int = 0
 
 
-class Told(NamedTuple):
+class SliceColumns(NamedTuple):
     """What slices say, of every span of a table: a value per span, named as in `Slice`."""
 
     labels: Sequence[Label]

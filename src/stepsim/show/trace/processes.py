@@ -17,25 +17,13 @@ from stepsim.results.counters import Curves, link_rates, live_activations
 from stepsim.results.critical_path import Walk
 from stepsim.results.memory import memory_curves
 from stepsim.results.report import Report
-from stepsim.show.trace.document import Category, Fact, Label, Process, Slice, Thread, Told
-from stepsim.show.trace.labels import Labels
+from stepsim.show.trace.document import Category, Fact, Label, Process, Slice, SliceColumns, Thread
+from stepsim.show.trace.labels import Labels, recorded
 from stepsim.show.trace.slices import Slicer
 from stepsim.show.trace.window import WHOLE, Window
 from stepsim.step.simulate import SimulatedStep
-from stepsim.tables.spans import UNKNOWN, Spans, TaskKind, TaskPhase
+from stepsim.tables.spans import UNKNOWN, Spans
 
-_CATEGORIES = {
-    TaskKind.COLLECTIVE: Category.COLLECTIVE,
-    TaskKind.SEND: Category.SEND,
-    TaskKind.RECV: Category.RECV,
-    TaskKind.HOST: Category.HOST,
-}
-_OF_PHASES = {
-    TaskPhase.UNKNOWN: Category.FUSED,
-    TaskPhase.FORWARD: Category.FORWARD,
-    TaskPhase.BACKWARD: Category.BACKWARD,
-    TaskPhase.UPDATE: Category.PER_STEP,
-}
 _RANGES_SHOWN = 4
 _GB = 1e9
 _GIB = 2**30
@@ -97,8 +85,8 @@ class TracedRun(Struct, frozen=True, kw_only=True):
     @property
     def messages(self) -> int:
         """How many numbers its messages take at most."""
-        columns = [self.timeline.place(int(ranks[0])) for ranks in self.shown().values()]
-        return sum(len(cohort.laid.program) for cohort, _ in columns)
+        stages = self.timeline.actors.stages[list(self.shown())].tolist()
+        return sum(len(self.timeline.graph.programs[stage]) for stage in stages)
 
     @property
     def slices(self) -> int:
@@ -166,7 +154,7 @@ class TracedProfile(Struct, frozen=True, kw_only=True):
     window: Window = WHOLE
 
     def __post_init__(self) -> None:
-        known = {each.rank for each in self.profile.ranks}
+        known = {ran.rank for ran in self.profile.ranks}
         for rank in self.ranks or ():
             if rank not in known:
                 raise PlanError(
@@ -194,11 +182,11 @@ class TracedProfile(Struct, frozen=True, kw_only=True):
         spans, labels = self._shown(), dict[tuple[int, ...], Label]()
         for rank in np.unique(spans.rank).tolist():
             table = spans.taken(spans.rank == rank)
-            stage, told = int(table.stage[0]), _recorded(table, labels, first_message)
+            stage, columns = int(table.stage[0]), recorded(table, labels, first_message)
             yield Process(
                 number=next(numbers),
                 name=f"rank {rank}" + (f", stage {stage}" if stage != UNKNOWN else ""),
-                threads=list(stream_threads(table, told, numbers)),
+                threads=list(stream_threads(table, columns, numbers)),
                 counters={},
             )
 
@@ -290,12 +278,12 @@ def _threads(slicer: Slicer, actor: int, spans: Spans, numbers: Iterator[int]) -
     if slices:
         yield Thread(number=next(numbers), name="schedule", slices=slices)
     shown = spans.taken(slicer.window.holds(spans.start_ps, spans.end_ps))
-    yield from stream_threads(shown, slicer.told(actor, spans), numbers)
+    yield from stream_threads(shown, slicer.columns(actor, spans), numbers)
 
 
-def stream_threads(spans: Spans, told: Told, numbers: Iterator[int]) -> Iterator[Thread]:
+def stream_threads(spans: Spans, said: SliceColumns, numbers: Iterator[int]) -> Iterator[Thread]:
     """The streams of a rank by start; spans that overlap on one, such as messages, have lanes."""
-    columns = (told.labels, spans.start_ps.tolist(), spans.end_ps.tolist(), *told[1:])
+    columns = (said.labels, spans.start_ps.tolist(), spans.end_ps.tolist(), *said[1:])
     for stream in np.unique(spans.stream).tolist():
         places = np.flatnonzero(spans.stream == stream)
         places = places[np.argsort(spans.start_ps[places], kind="stable")]
@@ -322,36 +310,3 @@ def lanes_of(slices: Iterable[Slice]) -> list[list[Slice]]:
         else:
             free.append(each)
     return lanes
-
-
-def _recorded(spans: Spans, labels: dict[tuple[int, ...], Label], first_message: int) -> Told:
-    """What is told of the operations of a rank; `labels` are those made before, by what they say.
-
-    The ends of a message have the number of their meeting.
-    """
-    facts = (spans.step, spans.group, spans.peer, spans.size_bytes, spans.microbatch, spans.chunk)
-    found = []
-    for key in np.stack([spans.name, spans.kind, spans.phase, *facts], axis=1).tolist():
-        label = labels.get(tuple(key))
-        if label is None:
-            label = labels[tuple(key)] = _label(spans, *key)
-        found.append(label)
-    met = spans.of_kind(TaskKind.SEND, TaskKind.RECV) & (spans.meeting != UNKNOWN)
-    messages = np.where(met, spans.meeting + first_message, 0).tolist()
-    return Told(found, [None] * len(found), [""] * len(found), messages)
-
-
-def _label(spans: Spans, name: int, kind: int, phase: int, *facts: int) -> Label:
-    """What an operation is: its name, category, and the facts that are known."""
-    step, group, peer, *sizes = facts
-    told: dict[str, int | str] = {
-        "step": step,
-        "group": spans.groups[group],
-        "peer": peer,
-        **dict(zip(("size_bytes", "microbatch", "chunk"), sizes, strict=True)),
-    }
-    return Label(
-        name=spans.names[name],
-        category=_CATEGORIES.get(TaskKind(kind)) or _OF_PHASES[TaskPhase(phase)],
-        facts={key: told[key] for key, value in zip(told, facts, strict=True) if value != UNKNOWN},
-    )

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from stepsim.graph.programs import Program, Segment, SegmentKind, Use
 from stepsim.parallel.p2p import Message
 from stepsim.results.critical_path import Walk
-from stepsim.show.trace.document import Category, Label, Slice, Told
+from stepsim.show.trace.document import Category, Label, Slice, SliceColumns
 from stepsim.show.trace.labels import Labels, Ways, actions_of
 from stepsim.show.trace.window import Window
 from stepsim.tables.spans import Spans
@@ -53,7 +53,7 @@ class Slicer(Struct, kw_only=True):
             slices.append(Slice(after, int(tasks.start_ps.min()), int(tasks.end_ps.max())))
         return [each for each in slices if self.window.holds(each.start_ps, each.end_ps)]
 
-    def told(self, actor: int, spans: Spans) -> Told:
+    def columns(self, actor: int, spans: Spans) -> SliceColumns:
         """What is told of the spans of a rank that reach into the window."""
         teller = _Teller(slicer=self, actor=actor, starts=spans.start_ps.tolist())
         held = self.window.holds(spans.start_ps, spans.end_ps).tolist()
@@ -66,7 +66,7 @@ class Slicer(Struct, kw_only=True):
                 past = first + teller.tasks_in(segment)
                 teller.task_list(number, segment, first, ends[first:past], held[first:past])
                 first = past
-        return teller.found
+        return teller.said
 
     def actions(self, program: Program) -> list[Label]:
         """Labels of a program's entries."""
@@ -121,9 +121,9 @@ class _Teller(Struct, kw_only=True, dict=True):
         return self.slicer.actions(self.program)
 
     @property
-    def found(self) -> Told:
+    def said(self) -> SliceColumns:
         """What is told of the spans so far."""
-        return Told(self.labels, self.actions, self.waited_for, self.messages)
+        return SliceColumns(self.labels, self.actions, self.waited_for, self.messages)
 
     def tasks_in(self, segment: Segment) -> int:
         return len(self.slicer.walk.timeline.graph.task_lists[segment.task_list].tasks)
