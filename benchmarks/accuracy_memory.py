@@ -16,7 +16,7 @@ from sizes import arguments, sized
 
 from stepsim.base.structs import replace
 from stepsim.files.model_steps import PublishedStep, read_published_steps
-from stepsim.validation.published import (
+from stepsim.published.compare import (
     PublishedComparison,
     PublishedValidation,
     model_of,

@@ -18,7 +18,7 @@ from stepsim.files.accelerators import (
     read_framework,
 )
 from stepsim.files.model_steps import read_published_steps
-from stepsim.validation.published import (
+from stepsim.published.compare import (
     PublishedValidation,
     SourceErrors,
     validate_published,

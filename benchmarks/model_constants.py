@@ -27,6 +27,14 @@ from types import MappingProxyType
 import numpy as np
 import tomli_w
 from accuracy_order import most_npus
+from left_out import (
+    ALSO_OF,
+    COVERED,
+    LeftOut,
+    coverage,
+    covering_range,
+    error_tables,
+)
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import StepsimError
@@ -35,15 +43,7 @@ from stepsim.base.units import PS_PER_S
 from stepsim.files.accelerators import RATES_HEADER, device_names, framework_names, read_device
 from stepsim.files.model_steps import PublishedStep, read_published_steps
 from stepsim.files.shipped import shipped_folder
-from stepsim.validation.left_out import (
-    ALSO_OF,
-    COVERED,
-    LeftOut,
-    coverage,
-    covering_range,
-    error_tables,
-)
-from stepsim.validation.published import model_of, simulated
+from stepsim.published.compare import model_of, simulated
 from stepsim.workload.model.plan import Precision
 from stepsim.workload.model.step_time import StepModel
 

@@ -14,7 +14,7 @@ from sizes import arguments
 
 import stepsim
 from stepsim.base.units import PS_PER_S
-from stepsim.measured.profile.stragglers import Stragglers
+from stepsim.explain.stragglers import Stragglers
 
 
 def differences(found: Stragglers, told: dict[str, dict[str, Any]]) -> Iterator[tuple[str, ...]]:

@@ -26,8 +26,8 @@ from pathlib import Path
 from IPython.display import Image, Markdown
 
 import stepsim
+from stepsim.explain.runs.leaf import explained_share
 from stepsim.show.figures.validations import plot_measured
-from stepsim.validation.leaf import explained_share
 
 ROOT = next(p for p in (Path.cwd(), *Path.cwd().parents) if (p / "workloads").is_dir())
 OUT = Path(tempfile.mkdtemp())

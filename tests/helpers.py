@@ -1,12 +1,13 @@
 """What several tests need: small workloads, stages and networks made by hand."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from stepsim.engine.prices import Prices
+from stepsim.engine.timeline import Timeline
 from stepsim.graph.build import TaskGraph, build_taskgraph
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.options import StepOptions
@@ -14,7 +15,8 @@ from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.stages import Stages, StageWork
-from stepsim.workload.axes import ParallelAxis
+from stepsim.tables.spans import Span
+from stepsim.workload.axes import ParallelAxis, Stream
 from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,
@@ -30,15 +32,35 @@ Run = Callable[..., tuple[int, str, str]]
 """Runs a command of the command line: exit code, stdout, stderr."""
 
 
-def examples(most: int) -> settings:
-    """How many inputs hypothesis tries: `most` by its thorough profile, at least 10."""
+def rows_of(timeline: Timeline, ranks: Iterable[int] | None = None) -> Iterator[Span]:
+    """The spans of ranks one by one, by default of one rank of every class."""
+    for spans in timeline.spans(ranks):
+        yield from spans.rows()
+
+
+def stream_words(span: Span) -> str:
+    """What a page calls the stream of a simulated span."""
+    return Stream(span.stream).name.lower().replace("_", " ")
+
+
+def examples(most: int, least: int = 6) -> settings:
+    """How many inputs hypothesis tries: `most` by its thorough profile, at least `least`."""
     allowed = (settings.default or settings()).max_examples
-    return settings(max_examples=max(min(10, most), most * allowed // 100))
+    return settings(max_examples=max(min(least, most), most * allowed // 100))
 
 
 def few(values: Iterable[Any], *quick: object) -> list[Any]:
-    """Values of a parametrized test, of which only the quick ones run by default."""
-    return [v if v in quick else pytest.param(v, marks=pytest.mark.slow) for v in values]
+    """Values of a parametrized test, of which only the quick ones run by default.
+
+    A tuple is a value of each of several parameters.
+    """
+    return [
+        pytest.param(
+            *(value if isinstance(value, tuple) else (value,)),
+            marks=() if value in quick else pytest.mark.slow,
+        )
+        for value in values
+    ]
 
 
 def row(forward: int, input_grad: int, weight_grad: int = 0, name: str = "attention") -> Row:

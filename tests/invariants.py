@@ -3,8 +3,8 @@
 from collections import defaultdict
 
 from stepsim.engine.timeline import Timeline
-from stepsim.graph.actions import TaskKind
 from stepsim.graph.programs import SegmentKind
+from stepsim.tables.spans import TaskKind
 
 Place = tuple[int, int, int]
 """Rank, segment, task of the task list (-1 for messages)."""

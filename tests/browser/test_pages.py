@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import rows_of, stream_words
 
 import stepsim
 from browser.conftest import Open
 from stepsim.base.structs import replace
-from stepsim.engine.timeline import TaskSpan
 from stepsim.face import Result, compare
 from stepsim.show.page.write import write_comparison, write_step
+from stepsim.tables.spans import Span
 
 WORKLOAD = Path(__file__).parents[2] / "workloads" / "moe_128.txt"
 EVIL = "</script><img src=x onerror=window.owned=1><script>window.owned=1</script>"
@@ -99,9 +100,9 @@ def point_at(driver: Any, number: int) -> None:
     pointer.perform()
 
 
-def some_of_each_kind(spans: Sequence[TaskSpan]) -> dict[int, TaskSpan]:
+def some_of_each_kind(spans: Sequence[Span]) -> dict[int, Span]:
     """A span of every kind on every stream, from the middle of the step."""
-    found: dict[tuple[int, int], tuple[int, TaskSpan]] = {}
+    found: dict[tuple[int, int], tuple[int, Span]] = {}
     middle = spans[-1].end_ps // 2
     for i, span in sorted(enumerate(spans), key=lambda each: abs(each[1].start_ps - middle)):
         if span.end_ps > span.start_ps:
@@ -113,7 +114,7 @@ def test_every_span_is_drawn_and_nothing_is_complained_of(
     browse: Open, page: Path, result: Result
 ) -> None:
     driver = browse(page)
-    spans = list(result.timeline.spans())
+    spans = list(rows_of(result.timeline))
     drawn = driver.execute_script(SPANS + "return view.views.find_one(glyph).glyph.data_size;")
     assert drawn == len(spans)
     assert driver.title == "moe_128.txt on hgx-h100"
@@ -123,13 +124,13 @@ def test_every_span_is_drawn_and_nothing_is_complained_of(
 
 def test_the_tooltip_says_what_the_timeline_holds(browse: Open, page: Path, result: Result) -> None:
     driver = browse(page)
-    chosen = some_of_each_kind(list(result.timeline.spans()))
+    chosen = some_of_each_kind(list(rows_of(result.timeline)))
     assert len(chosen) > 5
     for number, span in chosen.items():
         point_at(driver, number)
         wait_for(lambda: driver.find_element("id", "tip").is_displayed())
         heading, pairs = wait_for(partial(_tip_of, driver, span))
-        assert pairs["Stream"] == span.stream.name.lower().replace("_", " ")
+        assert pairs["Stream"] == stream_words(span)
         assert pairs["Rank"].startswith(str(span.rank))
         assert picoseconds(pairs["End"]) == pytest.approx(span.end_ps, rel=1e-6, abs=1)
         assert picoseconds(pairs["Duration"]) == pytest.approx(
@@ -144,7 +145,7 @@ def test_the_tooltip_says_what_the_timeline_holds(browse: Open, page: Path, resu
     assert complaints(driver) == []
 
 
-def _tip_of(driver: Any, span: TaskSpan) -> tuple[str, dict[str, str]] | None:
+def _tip_of(driver: Any, span: Span) -> tuple[str, dict[str, str]] | None:
     """The tooltip once it is that of a span."""
     heading, pairs = tip(driver)
     start = picoseconds(pairs["Start"]) if "Stream" in pairs else -1.0
@@ -207,7 +208,7 @@ def test_names_run_nothing(browse: Open, result: Result, tmp_path: Path) -> None
     evil = replace(result, report=report)
     write_step(evil, path, command=EVIL, what_if=EVIL)
     driver = browse(path)
-    spans = list(result.timeline.spans())
+    spans = list(rows_of(result.timeline))
     number = next(i for i, span in enumerate(spans) if span.size_bytes)
     point_at(driver, number)
     _, pairs = wait_for(lambda: _tip_of(driver, spans[number]))

@@ -207,9 +207,9 @@ def finite_json(text: bytes | str) -> None:
 
 
 def check_profile(path: Path) -> None:
+    from stepsim.explain.stragglers import find_stragglers
     from stepsim.files.traces.forms import read_profile
     from stepsim.measured.profile.pipeline import pipeline_waits
-    from stepsim.measured.profile.stragglers import find_stragglers
     from stepsim.show.tables.profiles import profile_replay_shown, profile_shown
 
     found = find_stragglers(pipeline_waits(read_profile(path)))
@@ -218,8 +218,8 @@ def check_profile(path: Path) -> None:
 
 
 def check_contents(path: Path) -> None:
+    from stepsim.explain.contents import ContentsDocument
     from stepsim.files.traces.forms import read_profile
-    from stepsim.measured.profile.contents import ContentsDocument
     from stepsim.show.tables.profiles import contents_shown
 
     profile = read_profile(path)
@@ -228,11 +228,11 @@ def check_contents(path: Path) -> None:
 
 
 def check_run(source: Path) -> None:
+    from stepsim.explain.runs.ready import with_runtime
+    from stepsim.explain.runs.replay import Durations, replay
     from stepsim.files.measured import load_trace
     from stepsim.files.traces.forms import is_measured
     from stepsim.show.tables.measured import replay_table, run_shown
-    from stepsim.validation.replay import Durations, replay
-    from stepsim.validation.runtime import with_runtime
 
     is_measured(source)
     path = source if source.is_file() else source / "rank0.txt"
@@ -254,10 +254,10 @@ def check_folder(path: Path) -> None:
 
 
 def check_log(path: Path) -> None:
+    from stepsim.explain.runs.leaf import simulate_leaves
     from stepsim.files.traces.forms import is_measured
     from stepsim.files.traces.optimus_log import read_optimus_log
     from stepsim.show.tables.measured import leaf_run_shown
-    from stepsim.validation.leaf import simulate_leaves
 
     is_measured(path)
     run = read_optimus_log(path)
@@ -269,8 +269,8 @@ def check_log(path: Path) -> None:
 
 
 def check_result(path: Path) -> None:
+    from stepsim.explain.diff import diff_results, explain
     from stepsim.files.load import load_result
-    from stepsim.results.diff import diff_results, explain
     from stepsim.show.tables.difference import diff_shown
 
     found = load_result(path)

@@ -230,8 +230,8 @@ def check_model_calibration(path: Path) -> None:
 
 def check_published(path: Path) -> None:
     from stepsim.files.model_steps import is_published_steps, read_published_steps
+    from stepsim.published.compare import validate_published
     from stepsim.show.tables.published import published_shown
-    from stepsim.validation.published import validate_published
 
     is_published_steps(path)
     steps, _ = read_published_steps(path)

@@ -15,9 +15,9 @@ from stepsim.files.accelerators import read_framework
 from stepsim.files.asked import read_inputs
 from stepsim.files.load import load_topology
 from stepsim.files.models.load import read_model
-from stepsim.graph.actions import TaskKind
 from stepsim.parallel.placement import place
 from stepsim.step.simulate import prepare, run_graph
+from stepsim.tables.spans import TaskKind
 
 MODELS = (
     *("llama-3.2-1b", "llama-3-8b", "qwen3-30b-a3b", "mixtral-8x7b", "gemma-7b", "bloom-560m"),

@@ -11,6 +11,7 @@ from stepsim.face import simulate
 from stepsim.network.topology import Topology
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("count", few([15, 1000], 15))
 def test_every_way_gives_the_same_picosecond(count: int) -> None:
     @settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck))

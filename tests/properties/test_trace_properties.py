@@ -5,19 +5,19 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from helpers import examples
+from helpers import examples, rows_of, stream_words
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from invariants import predecessors, task_times
 from random_jobs import Job, jobs, networks
 from trace_files import ReadProcess, ReadSlice, check_schema, read_trace
 
-from stepsim.engine.timeline import TaskSpan
 from stepsim.face import Result, simulate
 from stepsim.network.topology import Topology
 from stepsim.parallel.schedules import Action
 from stepsim.show.trace.perfetto import trace_lines
 from stepsim.show.trace.processes import traced as run_of
+from stepsim.tables.spans import Span
 
 few_examples = settings(examples(25), suppress_health_check=[HealthCheck.data_too_large])
 
@@ -41,8 +41,8 @@ def as_told(each: ReadSlice, stream: str) -> tuple[object, ...]:
     return kind, row, *where, size, each.start, each.end
 
 
-def as_is(span: TaskSpan) -> tuple[object, ...]:
-    stream = span.stream.name.lower().replace("_", " ")
+def as_is(span: Span) -> tuple[object, ...]:
+    stream = stream_words(span)
     action = span.entry.token if span.entry else ""
     where = span.stage, stream, span.phase, action
     return span.kind.name.lower(), span.label, *where, span.size_bytes, span.start_ps, span.end_ps
@@ -54,7 +54,7 @@ def check_spans(result: Result, processes: list[ReadProcess]) -> None:
     assert len(processes) == len(actors)
     for rank, process in zip(actors.ranks.tolist(), processes, strict=True):
         found = Counter(as_told(each, stream) for stream, each in process.tasks())
-        assert found == Counter(as_is(span) for span in result.timeline.spans([rank]))
+        assert found == Counter(as_is(span) for span in rows_of(result.timeline, [rank]))
 
 
 def check_messages(processes: list[ReadProcess]) -> None:
@@ -130,17 +130,14 @@ def check_waits(result: Result, processes: list[ReadProcess]) -> None:
     start, end = task_times(result.timeline)
     ready: dict[tuple[object, ...], set[bool]] = {}
     timeline = result.timeline
-    for (rank, segment, inner), before in predecessors(timeline).items():
-        begin = start[rank, segment, inner]
-        program = timeline.graph.programs[timeline.graph.plan.stage_of(rank)]
-        span = timeline._span(
-            rank,
-            program.segments[segment],
-            program.entries,
-            inner,
-            begin,
-            end[rank, segment, inner],
-        )
+    spans: dict[tuple[int, int, int], Span] = {}
+    for rank in range(timeline.graph.plan.npus):
+        times = timeline.tasks(rank)
+        places = zip(times.segment.tolist(), times.inner.tolist(), strict=True)
+        for place, span in zip(places, rows_of(timeline, [rank]), strict=True):
+            spans[rank, *place] = span
+    for key, before in predecessors(timeline).items():
+        rank, begin, span = key[0], start[key], spans[key]
         own = begin == max((end[place] for place in before), default=0)
         ready.setdefault((rank, *as_is(span)), set()).add(own)
     for rank, process in zip(timeline.actors.ranks.tolist(), processes, strict=True):
@@ -165,7 +162,7 @@ def test_a_trace_tells_the_timeline(
     check_messages(processes)
     check_actions(result, processes)
     check_live(result, processes)
-    spans = list(result.timeline.spans())
+    spans = list(rows_of(result.timeline))
     instant = any(s.size_bytes and s.start_ps == s.end_ps for s in spans)
     check_links(result, step, instant=instant)
     check_waits(result, processes)

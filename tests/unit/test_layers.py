@@ -25,7 +25,7 @@ ROOMS = (
     ("results",),
     ("files",),
     ("step",),
-    ("explore", "validation"),
+    ("explain", "explore", "published"),
     ("show",),
     ("face", "serve"),
     ("cli",),

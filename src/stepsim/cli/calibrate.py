@@ -60,10 +60,10 @@ def runs(
     quiet: QuietOption = False,
 ) -> None:
     """Find host, message and gradient costs of a machine in measured RUNs."""
+    from stepsim.explain.runs.measured import calibrate_measured, warnings_of
     from stepsim.files.measured import load_benchmarks, load_run
     from stepsim.files.traces.calibration_toml import write_calibration
     from stepsim.show.tables.calibration import calibration_shown
-    from stepsim.validation.runs import calibrate_measured, warnings_of
 
     check_outputs(paths, files=[output, csv])
     loaded = [load_run(path, node_size=node_size) for path in paths]
@@ -105,8 +105,8 @@ def calibrate_model(
     from stepsim.files.model_calibration import model_calibration_toml
     from stepsim.files.model_steps import read_published_steps
     from stepsim.files.writing import write_whole
+    from stepsim.published.calibrate import calibrate_steps
     from stepsim.show.tables.published import model_calibration_shown
-    from stepsim.validation.model_calibration import calibrate_steps
     from stepsim.workload.model.calibration import ModelCalibration
 
     paths = steps or []

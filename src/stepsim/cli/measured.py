@@ -93,12 +93,12 @@ def validate_command(
     quiet: QuietOption = False,
 ) -> None:
     """Compare measured RUNs, or a table of measured steps, with their simulation."""
+    from stepsim.explain.runs.measured import validate_measured
+    from stepsim.explain.runs.replay import parse_durations
     from stepsim.files.measured import load_benchmarks, load_measurements
     from stepsim.files.model_steps import is_published_steps
     from stepsim.files.traces.calibration_toml import read_calibration
     from stepsim.show.tables.validation import validation_shown
-    from stepsim.validation.replay import parse_durations
-    from stepsim.validation.runs import validate_measured
 
     check_outputs(runs, json=json, figures=[plot], files=[csv])
     limit, durations = _limit(max_error), parse_durations(times)
@@ -148,9 +148,8 @@ def _validate_published(
     """Compare published steps of models with their closed form."""
     from stepsim.files.model_calibration import read_model_calibration
     from stepsim.files.model_steps import read_published_steps
+    from stepsim.published.compare import PublishedDocument, validate_published
     from stepsim.show.tables.published import published_shown
-    from stepsim.validation.published import validate_published
-    from stepsim.validation.published_document import PublishedDocument
 
     read = [read_published_steps(table) for table in tables]
     steps = [step for found, _ in read for step in found]
@@ -203,10 +202,10 @@ def what_if_command(
     quiet: QuietOption = False,
 ) -> None:
     """Simulate a measured RUN with another schedule, balance or bandwidth."""
+    from stepsim.explain.runs.measured import change_measured, warnings_of
     from stepsim.files.measured import load_trace, message_bandwidths
     from stepsim.files.traces.calibration_toml import read_calibration
     from stepsim.show.tables.measured import what_if_shown
-    from stepsim.validation.runs import change_measured, warnings_of
 
     check_outputs([run], files=[csv])
     loaded = load_trace(run, node_size=node_size)
@@ -232,12 +231,12 @@ def inspect_measured(
     quiet: bool = False,
 ) -> None:
     """Print what stepsim understands of a measured run; called by `stepsim inspect`."""
+    from stepsim.explain.runs.leaf import explained_share
+    from stepsim.explain.runs.measured import warnings_of
     from stepsim.files.measured import load_run
     from stepsim.measured.leaf_log import LeafRun
     from stepsim.measured.run_document import run_document
     from stepsim.show.tables.measured import leaf_run_shown, run_shown
-    from stepsim.validation.leaf import explained_share
-    from stepsim.validation.runs import warnings_of
 
     check_outputs([path], json=json, files=[csv])
     run = load_run(path, node_size=node_size)
@@ -269,14 +268,14 @@ def simulate_measured(
     Logs that hold no stage times are simulated from their leaf modules, and the unexplained share
     is printed; their figure has no measured rows, as the log has none.
     """
+    from stepsim.explain.runs.measured import replay_measured
+    from stepsim.explain.runs.replay import parse_durations
     from stepsim.files.measured import load_run
     from stepsim.files.spans_csv import write_spans
     from stepsim.files.traces.calibration_toml import read_calibration
     from stepsim.measured.leaf_log import LeafRun
     from stepsim.show.tables.measured import leaf_simulated_shown, replay_table
     from stepsim.show.tables.step import step_shown
-    from stepsim.validation.replay import parse_durations
-    from stepsim.validation.runs import replay_measured
 
     durations = parse_durations(times)
     run = load_run(path, node_size=node_size)
@@ -288,7 +287,7 @@ def simulate_measured(
     if plot:
         _draw(run, result, plot, style)
     if csv:
-        write_spans(result.timeline, csv)
+        write_spans(result.timeline.spans(), csv)
     if chakra or kineto:
         write_traces(result, str(path), chakra, kineto)
     if report:
@@ -323,11 +322,11 @@ def _draw(
 ) -> None:
     """A run above its replay; a log has no measured operations."""
     from stepsim.measured.leaf_log import LeafRun
-    from stepsim.show.figures.timelines import plot_timelines
+    from stepsim.show.figures.timelines import drawn_step, plot_timelines
     from stepsim.show.figures.validations import plot_measured
 
     if isinstance(run, LeafRun):
-        plot_timelines([(result.timeline, result.report)], plot, style=style)
+        plot_timelines([drawn_step(result.timeline, result.report)], plot, style=style)
     else:
         plot_measured(run, result, plot, style=style)
 

@@ -190,9 +190,10 @@ def simulate_command(
     if chakra or kineto:
         write_traces(result, str(file), chakra, kineto)
     if plot:
-        from stepsim.show.figures.timelines import plot_timelines
+        from stepsim.show.figures.timelines import drawn_step, plot_timelines
 
-        plot_timelines([(result.timeline, result.report)], plot, messages=messages, style=style)
+        run = drawn_step(result.timeline, result.report)
+        plot_timelines([run], plot, messages=messages, style=style)
     if plot_memory:
         from stepsim.show.figures.memory import plot_memory as draw_memory
 
@@ -200,7 +201,7 @@ def simulate_command(
     if csv:
         from stepsim.files.spans_csv import write_spans
 
-        write_spans(result.timeline, csv)
+        write_spans(result.timeline.spans(), csv)
     if report:
         from stepsim.show.page.what_if import find_what_if
         from stepsim.show.page.write import write_step

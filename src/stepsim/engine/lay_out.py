@@ -15,11 +15,12 @@ from stepsim.base.units import MAX_INT64
 from stepsim.engine.fold import Actors
 from stepsim.engine.layouts import LaidOut, Met, TaskListTimes, layout_of
 from stepsim.engine.prices import Prices
-from stepsim.graph.actions import Task, TaskKind, TaskList
+from stepsim.graph.actions import Task, TaskList
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import Program, Use
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.tables.ends import ends
+from stepsim.tables.spans import TaskKind
 from stepsim.tables.waits import listed_waits
 
 if TYPE_CHECKING:

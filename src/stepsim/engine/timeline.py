@@ -11,32 +11,11 @@ from stepsim.base.arrays import Ints, Small
 from stepsim.base.errors import PlanError, SimulationError
 from stepsim.engine.fold import Actors
 from stepsim.engine.layouts import LaidOut, Times
-from stepsim.graph.actions import TaskKind
 from stepsim.graph.build import TaskGraph
-from stepsim.graph.programs import Segment, SegmentKind
+from stepsim.graph.task_table import STREAMS, TaskTable
 from stepsim.parallel.modes import Engine
-from stepsim.parallel.schedules import OrderEntry
+from stepsim.tables.spans import UNKNOWN, Spans
 from stepsim.workload.axes import Stream
-
-_MESSAGE_KINDS = {SegmentKind.SEND: TaskKind.SEND, SegmentKind.RECV: TaskKind.RECV}
-
-
-class TaskSpan(Struct, frozen=True, kw_only=True):
-    """One task of one rank on one stream, in ps.
-
-    `entry` is None outside the pipeline, `phase` empty for messages, `size_bytes` 0 for compute.
-    """
-
-    rank: int
-    stage: int
-    stream: Stream
-    kind: TaskKind
-    label: str
-    phase: str
-    entry: OrderEntry | None
-    size_bytes: int
-    start_ps: int
-    end_ps: int
 
 
 class Cohort(Struct, frozen=True, kw_only=True, dict=True):
@@ -140,29 +119,58 @@ class Timeline(Struct, frozen=True, kw_only=True, dict=True):
             end=ends[order],
         )
 
-    def spans(self, ranks: Iterable[int] | None = None) -> Iterator[TaskSpan]:
-        """Spans of these ranks, or of the representative of every class, task by task."""
+    def spans(self, ranks: Iterable[int] | None = None, *, whole: bool = False) -> Iterator[Spans]:
+        """A table for each of these ranks, or for the representative of every class.
+
+        A rank's rows are its tasks in the order of its program, coalesced task lists laid out; or
+        its `whole` segments. Tables are made when they are asked for, one at a time.
+        """
+        table, stage, columns = TaskTable.of(self.graph), UNKNOWN, dict[str, Ints]()
+        plan = self.graph.plan
         for rank in self.actors.ranks.tolist() if ranks is None else ranks:
-            program = self.graph.programs[self.graph.plan.stage_of(rank)]
-            times = self.tasks(rank)
-            columns = (times.segment, times.inner, times.start, times.end)
-            for segment, inner, start, end in zip(*(c.tolist() for c in columns), strict=True):
-                yield self._span(
-                    rank, program.segments[segment], program.entries, inner, start, end
-                )
+            times = self._segments(rank) if whole else self.tasks(rank)
+            program = self.graph.programs[plan.stage_of(rank)]
+            if program.stage != stage:
+                stage = program.stage
+                columns = table.of_program(program, times.segment, times.inner)
+                hops = np.where(times.inner < 0, program.peer_stage[times.segment], UNKNOWN)
+            own = {
+                "rank": np.full(len(times.start), rank, dtype=np.int64),
+                "stage": np.full(len(times.start), stage, dtype=np.int64),
+                "peer": np.where(hops < 0, UNKNOWN, rank + (hops - stage) * plan.stage_ranks),
+                "start_ps": times.start,
+                "end_ps": times.end,
+            }
+            groups = tuple(str(op.group) for op in self.graph.comms)
+            yield Spans.of(
+                columns | own, table.names, groups=groups, entries=program.entries, streams=STREAMS
+            )
+
+    def _segments(self, rank: int) -> _TaskTimes:
+        """Times of every segment of a rank as a whole."""
+        cohort, column = self.place(rank)
+        start, end = cohort.segment_times()
+        count = len(cohort.laid.program)
+        return _TaskTimes(
+            segment=np.arange(count, dtype=np.int32),
+            inner=np.full(count, -1, dtype=np.int32),
+            start=start[:, column],
+            end=end[:, column],
+        )
 
     def check_streams(self) -> None:
         """Raise SimulationError if two spans of a serial stream overlap on any simulated rank."""
-        for rank in self.actors.ranks.tolist():
-            last: dict[Stream, int] = {}
-            for span in sorted(self.spans([rank]), key=lambda s: (s.start_ps, s.end_ps)):
-                if span.stream is not Stream.EAGER:
-                    if span.start_ps < last.get(span.stream, 0):
-                        raise SimulationError(
-                            f"rank {rank}: {span.label} starts at {span.start_ps} ps, before "
-                            f"stream {span.stream.name} is free at {last[span.stream]} ps"
-                        )
-                    last[span.stream] = span.end_ps
+        for spans in self.spans():
+            for stream in np.unique(spans.stream[spans.stream != Stream.EAGER]).tolist():
+                queued = spans.taken(spans.stream == stream)
+                queued = queued.taken(np.lexsort((queued.end_ps, queued.start_ps)))
+                early = np.flatnonzero(queued.start_ps[1:] < queued.end_ps[:-1])
+                if len(early):
+                    before, span = [*queued.taken(early[0] + np.arange(2)).rows()]
+                    raise SimulationError(
+                        f"rank {span.rank}: {span.label} starts at {span.start_ps} ps, before "
+                        f"stream {Stream(stream).name} is free at {before.end_ps} ps"
+                    )
 
     def place(self, rank: int) -> tuple[Cohort, int]:
         """Cohort and column with a rank's times; raises PlanError for a rank beyond the job."""
@@ -178,41 +186,6 @@ class Timeline(Struct, frozen=True, kw_only=True, dict=True):
             for cohort in self.cohorts
             for column, actor in enumerate(cohort.actors.tolist())
         }
-
-    def _span(
-        self,
-        rank: int,
-        segment: Segment,
-        entries: Sequence[OrderEntry],
-        inner: int,
-        start_ps: int,
-        end_ps: int,
-    ) -> TaskSpan:
-        entry = entries[segment.entry] if segment.entry >= 0 else None
-        if segment.task_list < 0:
-            kind, stream, phase, comm = (
-                _MESSAGE_KINDS[segment.kind],
-                segment.stream,
-                "",
-                segment.comm,
-            )
-            label = f"{kind.name.lower()} stage {segment.peer_stage}"
-        else:
-            task = self.graph.task_lists[segment.task_list].tasks[inner]
-            kind, stream, phase, comm = task.kind, task.stream, str(task.phase), task.comm
-            label = task.label
-        return TaskSpan(
-            rank=rank,
-            stage=self.graph.plan.stage_of(rank),
-            stream=stream,
-            kind=kind,
-            label=label,
-            phase=phase,
-            entry=entry,
-            size_bytes=self.graph.comms[comm].size_bytes if comm >= 0 else 0,
-            start_ps=start_ps,
-            end_ps=end_ps,
-        )
 
 
 def make_timeline(

@@ -5,15 +5,15 @@ from pathlib import Path
 
 from stepsim.base.arguments import checked
 from stepsim.base.documents import Document
+from stepsim.explain.improve import Improvements, ImprovementsDocument, improve_profile
+from stepsim.explain.profile_document import ProfileDocument
+from stepsim.explain.stragglers import Stragglers, find_stragglers
 from stepsim.face.viewed import Viewed, taken_as
 from stepsim.files.measured import load_profile
-from stepsim.measured.profile.document import ProfileDocument
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.measured.profile.stragglers import Stragglers, find_stragglers
 from stepsim.show.tables.model import Shown
 from stepsim.show.tables.profiles import improvements_shown, profile_replay_shown
-from stepsim.validation.improve import Improvements, ImprovementsDocument, improve_profile
 
 __all__ = ["improve", "load_profile", "stragglers"]
 

@@ -12,7 +12,7 @@ from stepsim.explore.noise.draws import NoiseResult
 from stepsim.explore.sensitivity import Sensitivity
 from stepsim.face.viewed import Viewed, taken_as
 from stepsim.files.asked import StepInputs
-from stepsim.files.spans_csv import SPAN_COLUMNS, span_rows
+from stepsim.files.spans_csv import span_lines
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.frames import Columns, Tables, columns_of_rows, tables_of
 from stepsim.show.tables.comparison import comparison_shown
@@ -53,7 +53,8 @@ class Result(Viewed, SimulatedStep, frozen=True, kw_only=True):
         return {"spans": self._spans, **tables_of(self._document())}
 
     def _spans(self) -> Columns:
-        return columns_of_rows(SPAN_COLUMNS, span_rows(self.timeline))
+        header, *rows = span_lines(self.timeline.spans())
+        return columns_of_rows([str(name) for name in header], rows)
 
     @checked
     def plot(
@@ -68,9 +69,9 @@ class Result(Viewed, SimulatedStep, frozen=True, kw_only=True):
         `style` is `screen`, or a paper's `column` or `page`. Raises OutputError when the file
         cannot be written.
         """
-        from stepsim.show.figures.timelines import plot_timelines
+        from stepsim.show.figures.timelines import drawn_step, plot_timelines
 
-        runs = [(self.timeline, self.report)]
+        runs = [drawn_step(self.timeline, self.report)]
         return plot_timelines(runs, path, messages=messages, style=style)
 
     @checked
@@ -136,9 +137,9 @@ class Comparison(Viewed, ComparedSchedules, frozen=True, kw_only=True):
         style: FigureStyle | str = FigureStyle.SCREEN,
     ) -> "Figure":
         """All timelines on one time axis, as `Result.plot` draws one."""
-        from stepsim.show.figures.timelines import plot_timelines
+        from stepsim.show.figures.timelines import drawn_step, plot_timelines
 
-        runs = [(step.timeline, step.report) for _, step in self.valid]
+        runs = [drawn_step(step.timeline, step.report) for _, step in self.valid]
         return plot_timelines(runs, path, messages=messages, style=style)
 
     @checked

@@ -10,6 +10,15 @@ from typing import TYPE_CHECKING
 
 from stepsim.base.arguments import checked
 from stepsim.base.documents import Document
+from stepsim.explain.runs.document import Validation, ValidationDocument
+from stepsim.explain.runs.measured import (
+    calibrate_measured,
+    change_measured,
+    replay_measured,
+    validate_measured,
+)
+from stepsim.explain.runs.replay import Durations, parse_durations
+from stepsim.explain.runs.what_if import WhatIf
 from stepsim.face.results import Result
 from stepsim.face.viewed import Viewed, taken_as
 from stepsim.files.measured import (
@@ -28,15 +37,6 @@ from stepsim.network.measured_times import CommTable
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.tables.model import Shown
 from stepsim.show.tables.validation import validation_shown
-from stepsim.validation.document import Validation, ValidationDocument
-from stepsim.validation.replay import Durations, parse_durations
-from stepsim.validation.runs import (
-    calibrate_measured,
-    change_measured,
-    replay_measured,
-    validate_measured,
-)
-from stepsim.validation.what_if import WhatIf
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

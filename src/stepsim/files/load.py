@@ -20,7 +20,6 @@ from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 
 if TYPE_CHECKING:
-    from stepsim.measured.profile.document import ProfileDocument
     from stepsim.network.measured_times import CommTable
     from stepsim.network.topology.network import TopologyLike
     from stepsim.results.report import ResultDocument
@@ -103,16 +102,6 @@ def load_result(path: str | Path) -> "ResultDocument":
 
     raw = read_json(Path(path), "a result of 'stepsim simulate --json'")
     return ResultDocument.from_plain(raw, str(path))
-
-
-def load_recorded(path: str | Path) -> "ResultDocument | ProfileDocument":
-    """The result or the profile in a JSON file; raises as `load_result` does."""
-    from stepsim.measured.profile.document import ProfileDocument
-    from stepsim.results.report import ResultDocument
-
-    raw = read_json(Path(path), "a step or a profile of 'stepsim simulate --json'")
-    document = ProfileDocument if "slowdown_by_replica" in raw else ResultDocument
-    return document.from_plain(raw, str(path))
 
 
 def load_comm_table(

@@ -16,7 +16,6 @@ from stepsim.files.traces.forms import MEGATRON, is_measured, is_profile, read_p
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.profile.events import Profile
-from stepsim.measured.profile.of_traces import profile_of_traces
 from stepsim.measured.summary import RunSummary, summarise
 from stepsim.network.measured_times import CommTable
 from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
@@ -60,7 +59,7 @@ def load_profile(
         raise TraceError(f"{path}: no such file or folder")
     if is_profile(path) or not is_measured(path):
         return read_profile(path, progress)
-    return profile_of_traces(load_trace(path))
+    return load_trace(path).run.whole_profile()
 
 
 def load_trace(path: str | Path, *, node_size: int | None = None) -> RunSummary:

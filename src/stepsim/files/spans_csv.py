@@ -1,90 +1,54 @@
-"""What ran as CSV: one line per task of every simulated rank, or per recorded operation."""
+"""What ran as CSV: one line per span, of simulated ranks and of recorded operations alike."""
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from stepsim.base.arrays import Ints
 from stepsim.base.csv_cells import write_csv_rows
-from stepsim.engine.timeline import Timeline
 from stepsim.files.writing import write_whole
-from stepsim.measured.profile.events import UNKNOWN, EventKind, EventPhase, Profile
+from stepsim.tables.spans import UNKNOWN, Spans, TaskKind, TaskPhase
 
-SPAN_COLUMNS = (
-    "rank",
-    "stage",
-    "stream",
-    "kind",
-    "name",
-    "phase",
-    "action",
-    "microbatch",
-    "bytes",
-    "start_ps",
-    "end_ps",
-)
+_Cell = int | str
 
 
-OPERATION_COLUMNS = (
-    *("rank", "step", "stream", "kind", "name", "phase", "microbatch", "bytes"),
-    *("start_ps", "end_ps"),
-)
-"""What is said of a recorded operation; empty where it is not known."""
-
-
-def write_spans(timeline: Timeline, path: Path) -> None:
-    """Write the spans of one rank per class of ranks that behave alike; raises OutputError."""
-    _write(path, SPAN_COLUMNS, span_rows(timeline))
-
-
-def write_operations(profile: Profile, path: Path) -> None:
-    """Write all operations of a profile; raises OutputError."""
-    _write(path, OPERATION_COLUMNS, operation_rows(profile))
-
-
-def _write(path: Path, header: Sequence[str], rows: Iterable[tuple[int | str, ...]]) -> None:
+def write_spans(tables: Iterable[Spans], path: Path) -> None:
+    """Write tables of spans, one below the other; raises OutputError."""
     text = io.StringIO()
-    write_csv_rows(text, chain([header], rows))
+    write_csv_rows(text, span_lines(tables))
     write_whole(path, text.getvalue().encode())
 
 
-def operation_rows(profile: Profile) -> Iterator[tuple[int | str, ...]]:
-    """The values of `OPERATION_COLUMNS` of every operation."""
-    events = profile.events
-    columns = (
-        *(events.rank, events.step, events.stream, events.kind, events.name, events.phase),
-        *(events.microbatch, events.size_bytes, events.start_ps, events.end_ps),
-    )
-    for row in zip(*(column.tolist() for column in columns), strict=True):
-        rank, step, stream, kind, name, phase, microbatch, size, start, end = row
-        yield (
-            profile.ranks[rank].rank,
-            "" if step == UNKNOWN else profile.steps[step],
-            "" if stream == UNKNOWN else stream,
-            EventKind(kind).name.lower(),
-            profile.names[name],
-            "" if phase == UNKNOWN else EventPhase(phase).name.lower(),
-            "" if microbatch == UNKNOWN else microbatch,
-            "" if size == UNKNOWN else size,
-            start,
-            end,
-        )
+def span_lines(tables: Iterable[Spans]) -> Iterator[tuple[_Cell, ...]]:
+    """The names of the columns, then the cells of every span; empty where it is not known."""
+    for number, spans in enumerate(tables):
+        cells = _cells(spans)
+        if not number:
+            yield tuple(cells)
+        yield from zip(*cells.values(), strict=True)
 
 
-def span_rows(timeline: Timeline) -> Iterator[tuple[int | str, ...]]:
-    """The values of `SPAN_COLUMNS` of every span."""
-    for span in timeline.spans():
-        entry = span.entry
-        yield (
-            span.rank,
-            span.stage,
-            span.stream.name.lower(),
-            span.kind.name.lower(),
-            span.label,
-            span.phase,
-            entry.token if entry else "",
-            entry.parts()[0].microbatch if entry else "",
-            span.size_bytes,
-            span.start_ps,
-            span.end_ps,
-        )
+def _cells(spans: Spans) -> dict[str, Sequence[_Cell]]:
+    """Columns of cells by name: stages and actions of a schedule, steps of a recording."""
+    actions = {number: entry.token for number, entry in enumerate(spans.entries or ())}
+    scheduled = spans.entries is not None
+    where = {"stage": _told(spans.stage)} if scheduled else {"step": _told(spans.step)}
+    return {
+        "rank": spans.rank.tolist(),
+        **where,
+        "stream": _told(spans.stream, spans.streams),
+        "kind": _told(spans.kind, {kind: kind.name.lower() for kind in TaskKind}),
+        "name": [spans.names[name] for name in spans.name.tolist()],
+        "phase": _told(spans.phase, {phase: phase.name.lower() for phase in TaskPhase}),
+        **({"action": _told(spans.entry, actions)} if scheduled else {}),
+        "microbatch": _told(spans.microbatch),
+        "bytes": _told(spans.size_bytes),
+        "start_ps": spans.start_ps.tolist(),
+        "end_ps": spans.end_ps.tolist(),
+    }
+
+
+def _told(column: Ints, names: Mapping[int, str] | None = None) -> list[_Cell]:
+    """Cells of a column: names where there are some, else numbers, empty where not known."""
+    known: Mapping[int, _Cell] = {**(names or {}), UNKNOWN: ""}
+    return [known.get(value, value) for value in column.tolist()]

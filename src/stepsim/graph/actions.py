@@ -16,18 +16,9 @@ from msgspec import Struct, field
 from stepsim.base.structs import replace
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Action, ActionKind
+from stepsim.tables.spans import TaskKind
 from stepsim.workload.axes import ParallelAxis, Stream
 from stepsim.workload.rows import CommOp, Group, Phase, Row, StepItem, Work
-
-
-class TaskKind(IntEnum):
-    """What a task is: work of one NPU, or its part of a transfer with others."""
-
-    COMPUTE = 0
-    HOST = 1
-    COLLECTIVE = 2
-    SEND = 3
-    RECV = 4
 
 
 class HostPart(IntEnum):

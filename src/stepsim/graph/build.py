@@ -14,9 +14,8 @@ from msgspec import Struct
 from stepsim.base.errors import ScheduleError
 from stepsim.base.kept import Same, keep, kept, kept_beside
 from stepsim.graph.actions import CommNumbers, TaskList
-from stepsim.graph.linking import NONE, Rows, waits_of
+from stepsim.graph.linking import NONE, Rows, step_rows, waits_of
 from stepsim.graph.programs import Looks, Program, Shape, ShapeFamily, Use, looks_of
-from stepsim.graph.steps import step_rows
 from stepsim.graph.task_lists import TaskLists, TaskOptions
 from stepsim.graph.writer import ProgramWriter, Written
 from stepsim.options import StepOptions

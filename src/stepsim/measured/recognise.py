@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 
 from stepsim.base.errors import ScheduleError
-from stepsim.measured.run import MeasuredRun, OpKind, RankTrace
+from stepsim.measured.profile.events import Events
+from stepsim.measured.run import OpKind
+from stepsim.measured.run_profile import RunProfile, of_kinds
 from stepsim.parallel.schedules import BUILDERS, ActionKind, Schedule, build
 
 _ACTIONS = {OpKind.FORWARD: ActionKind.FORWARD, OpKind.BACKWARD: ActionKind.BACKWARD}
@@ -12,34 +14,37 @@ _Steps = list[tuple[ActionKind, int]]
 """Forwards and backwards of a rank in order, with their microbatches."""
 
 
-def _order_of(trace: RankTrace) -> _Steps:
-    """Forwards and backwards as a trace has them."""
-    return [
-        (_ACTIONS[OpKind(int(trace.kind[place]))], int(trace.microbatch[place]))
-        for place in trace.of(*_ACTIONS)
-    ]
-
-
-def recognise(run: MeasuredRun) -> Schedule | None:
+def recognise(run: RunProfile) -> Schedule | None:
     """The first schedule whose order every traced rank followed, None if there is none."""
-    orders = {trace.rank: _order_of(trace) for trace in run.ranks}
-    for schedule in _candidates(run, orders[run.ranks[0].rank]):
+    degrees, orders = run.degrees, [_order_of(run.of_rank(i)) for i in range(len(run.ranks))]
+    forwards = sum(kind is ActionKind.FORWARD for kind, _ in orders[0])
+    chunks = forwards // degrees.microbatches
+    for schedule in whole_schedules(degrees.pp, degrees.microbatches, chunks):
         planned = [
             [(action.kind, action.microbatch) for action in schedule.actions(stage)]
-            for stage in range(run.degrees.pp)
+            for stage in range(degrees.pp)
         ]
-        if all(orders[trace.rank] == planned[trace.stage] for trace in run.ranks):
+        pairs = zip(run.ranks, orders, strict=True)
+        if all(order == planned[rank.stage or 0] for rank, order in pairs):
             return schedule
     return None
 
 
-def _candidates(run: MeasuredRun, order: _Steps) -> Iterator[Schedule]:
-    """Schedules with whole backwards that have as many forwards as the trace."""
-    ranks, count = run.degrees.pp, run.degrees.microbatches
-    chunks = sum(kind is ActionKind.FORWARD for kind, _ in order) // count
+def _order_of(events: Events) -> _Steps:
+    """Forwards and backwards of a rank as its trace has them."""
+    places = of_kinds(events, *_ACTIONS)
+    pairs = zip(events.name[places].tolist(), events.microbatch[places].tolist(), strict=True)
+    return [(_ACTIONS[OpKind(kind)], microbatch) for kind, microbatch in pairs]
+
+
+def whole_schedules(ranks: int, microbatches: int, chunks: int) -> Iterator[Schedule]:
+    """Every schedule of a shape that does not split backwards: those that a run may have followed.
+
+    Schedules that refuse the shape are left out.
+    """
     for name in BUILDERS:
         try:
-            schedule = build(name, ranks=ranks, microbatches=count, chunks=chunks)
+            schedule = build(name, ranks=ranks, microbatches=microbatches, chunks=chunks)
         except ScheduleError:
             continue
         if not schedule.splits_backward:

@@ -5,7 +5,6 @@ trace. Times are integer picoseconds from the rank's own `clock_ms`.
 """
 
 import hashlib
-from collections.abc import Iterator
 from enum import IntEnum, StrEnum
 from functools import cached_property
 
@@ -137,15 +136,7 @@ class RankTrace(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     @cached_property
     def joined(self) -> Bools:
         """Which messages are the second line of a fused exchange: the interval of the first."""
-        message = np.isin(self.kind, MESSAGE_KINDS)
-        same = np.zeros(len(self.kind), dtype=np.bool_)
-        same[1:] = (
-            message[1:]
-            & message[:-1]
-            & (self.start_ps[1:] == self.start_ps[:-1])
-            & (self.end_ps[1:] == self.end_ps[:-1])
-        )
-        return same
+        return fused_exchanges(self.kind, self.start_ps, self.end_ps)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -154,11 +145,6 @@ class RankTrace(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         for column in (self.kind, self.start_ps, self.end_ps):
             times.update(np.ascontiguousarray(column).tobytes())
         return times.hexdigest()
-
-    @property
-    def pipeline_ps(self) -> int:
-        """From the start of the first operation to the end of the last one of the pipeline."""
-        return int(self.end_ps[~self.finalize].max() - self.start_ps[0])
 
     @property
     def step_ps(self) -> int:
@@ -209,11 +195,33 @@ class MeasuredRun(Struct, frozen=True, kw_only=True, eq=False):
         if not self.ranks:
             raise TraceError(f"{self.source}: no rank was traced")
 
-    @property
-    def stages(self) -> tuple[int, ...]:
-        """Stages with at least one trace."""
-        return tuple(sorted({trace.stage for trace in self.ranks}))
 
-    def of_stage(self, stage: int) -> Iterator[RankTrace]:
-        """Traces of a stage's ranks."""
-        return (trace for trace in self.ranks if trace.stage == stage)
+def fused_exchanges(kind: Ints | NDArray[np.int8], start_ps: Ints, end_ps: Ints) -> Bools:
+    """Which of a rank's messages have the interval of the message before them.
+
+    In the steady state one exchange is written as two lines: a send and a receive of equal times.
+    """
+    message = np.isin(kind, MESSAGE_KINDS)
+    second = np.zeros(len(kind), dtype=np.bool_)
+    second[1:] = (
+        message[1:] & message[:-1] & (start_ps[1:] == start_ps[:-1]) & (end_ps[1:] == end_ps[:-1])
+    )
+    return second
+
+
+def gradient_groups(degrees: Degrees, kind: OpKind, stage: int) -> list[tuple[int, ...]]:
+    """Groups of ranks of a gradient all-reduce on a stage; none where degrees do not tell them.
+
+    Megatron's order: a dp group is strided by tp, an expert's replicas by tp * ep.
+    """
+    if kind not in (OpKind.DP_ALLREDUCE, OpKind.EP_DP_ALLREDUCE) or not degrees.stage_ranks:
+        return []
+    width, tp = degrees.stage_ranks, degrees.tp or 1
+    if kind is OpKind.DP_ALLREDUCE:
+        stride = tp
+    elif degrees.ep and width % (tp * degrees.ep) == 0:
+        stride = tp * degrees.ep
+    else:
+        return []
+    first = stage * width
+    return [tuple(range(first + i, first + width, stride)) for i in range(stride)]

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from msgspec import Struct
 
-from stepsim.measured.run import Degrees, MeasuredRun, OpKind
+from stepsim.measured.run import OpKind, gradient_groups
+from stepsim.measured.run_profile import RunProfile, after_pipeline
 
 ALIKE = 0.01
 """Relative difference in bytes up to which two operations count as one."""
@@ -89,46 +90,32 @@ def gradient_bytes(ops: Sequence[StepOp], stage: int) -> int:
     return sum(op.size_bytes for op in ops if op.stage == stage)
 
 
-def step_ops(run: MeasuredRun, stage: int) -> Iterator[StepOp]:
-    """The n-th operation after the pipeline of a stage's ranks is the same one."""
-    traces = {trace.rank: trace for trace in run.of_stage(stage)}
-    first = next(iter(traces.values()))
-    places = {rank: np.flatnonzero(trace.finalize) for rank, trace in traces.items()}
-    for number, place in enumerate(places[first.rank].tolist()):
+def step_ops(run: RunProfile, stage: int, ranks: Sequence[int]) -> Iterator[StepOp]:
+    """Operations after the pipeline: the n-th of every rank of a stage is the same one.
+
+    `ranks` are places in the run's ranks.
+    """
+    events = run.profile.events
+    after = after_pipeline(events)
+    places = {index: np.flatnonzero(after & (events.rank == index)).tolist() for index in ranks}
+    for number, first in enumerate(places[ranks[0]]):
         durations = {
-            rank: int(trace.duration_ps[places[rank][number]])
-            for rank, trace in traces.items()
-            if number < len(places[rank])
+            run.ranks[index].rank: int(events.duration_ps[of_rank[number]])
+            for index, of_rank in places.items()
+            if number < len(of_rank)
         }
-        kind = OpKind(int(first.kind[place]))
-        groups = gradient_groups(run.degrees, kind, stage) or [(rank,) for rank in traces]
+        kind = OpKind(int(events.name[first]))
+        groups = gradient_groups(run.degrees, kind, stage)
+        groups = groups or [(run.ranks[index].rank,) for index in ranks]
         last = [min((durations[r] for r in g if r in durations), default=0) for g in groups]
-        times = tuple(each for each in last if each) or (0,)
+        times = tuple(time for time in last if time) or (0,)
         yield StepOp(
             stage=stage,
             kind=kind,
-            label=first.label[place],
-            size_bytes=int(first.size_bytes[place]),
+            label=run.label(first),
+            size_bytes=max(int(events.size_bytes[first]), 0),
             times_ps=times,
             wait_ps=max(_median_ps([*durations.values()]) - _median_ps(times), 0),
             samples=len(durations),
             group=groups[0],
         )
-
-
-def gradient_groups(degrees: Degrees, kind: OpKind, stage: int) -> list[tuple[int, ...]]:
-    """Groups of ranks of a gradient all-reduce on a stage; none where degrees do not tell them.
-
-    Megatron's order: a dp group is strided by tp, an expert's replicas by tp * ep.
-    """
-    if kind not in (OpKind.DP_ALLREDUCE, OpKind.EP_DP_ALLREDUCE) or not degrees.stage_ranks:
-        return []
-    width, tp = degrees.stage_ranks, degrees.tp or 1
-    if kind is OpKind.DP_ALLREDUCE:
-        stride = tp
-    elif degrees.ep and width % (tp * degrees.ep) == 0:
-        stride = tp * degrees.ep
-    else:
-        return []
-    first = stage * width
-    return [tuple(range(first + i, first + width, stride)) for i in range(stride)]

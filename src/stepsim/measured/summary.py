@@ -8,6 +8,7 @@ from msgspec import Struct
 from stepsim.base.arrays import Ints
 from stepsim.base.structs import replace
 from stepsim.measured.clocks import Clocks, Transfers, align
+from stepsim.measured.profile.events import Events
 from stepsim.measured.recognise import recognise
 from stepsim.measured.run import (
     MESSAGE_KINDS,
@@ -16,7 +17,14 @@ from stepsim.measured.run import (
     InnerKind,
     MeasuredRun,
     OpKind,
-    RankTrace,
+)
+from stepsim.measured.run_profile import (
+    RunProfile,
+    after_pipeline,
+    fused,
+    gaps,
+    of_kinds,
+    run_profile,
 )
 from stepsim.measured.step_ops import StepOp, step_ops
 from stepsim.parallel.schedules import Schedule
@@ -76,7 +84,7 @@ class Imbalance(Struct, frozen=True, kw_only=True):
 class RunSummary(Struct, frozen=True, kw_only=True, eq=False):
     """A run, analysed. `schedule` is None where its order is that of no schedule known here."""
 
-    run: MeasuredRun
+    run: RunProfile
     clocks: Clocks
     transfers: Transfers
     schedule: Schedule | None
@@ -100,90 +108,97 @@ class RunSummary(Struct, frozen=True, kw_only=True, eq=False):
         return 1 - (rank.work_ps + rank.host_ps) / self.pipeline_ps
 
 
-def summarise(run: MeasuredRun, *, node_size: int | None = None) -> RunSummary:
+def summarise(measured: MeasuredRun, *, node_size: int | None = None) -> RunSummary:
     """Analyse a run; `node_size` is the ranks per node where the clocks do not tell it.
 
     Raises TraceError where clocks cannot be compared.
     """
-    clocks, transfers = align(run, node_size)
-    return RunSummary(
+    clocks, transfers = align(measured, node_size)
+    run = run_profile(measured, clocks)
+    ranks = tuple(_rank_times(run, index) for index in range(len(run.ranks)))
+    whole = RunSummary(
         run=run,
         clocks=clocks,
         transfers=transfers,
         schedule=recognise(run),
-        stages=tuple(_stage_times(run, stage) for stage in run.stages),
-        ranks=tuple(_rank_times(trace) for trace in run.ranks),
-        step_ops=tuple(op for stage in run.stages for op in step_ops(run, stage)),
+        stages=(),
+        ranks=ranks,
+        step_ops=(),
         imbalance=_imbalance(run),
     )
+    return of_ranks(whole, range(len(ranks)))
 
 
-def of_ranks(summary: RunSummary, ranks: tuple[RankTrace, ...]) -> RunSummary:
-    """The part of a summary that some of its ranks are; clocks and messages are those of all."""
-    run = replace(summary.run, ranks=ranks)
-    kept = {trace.rank for trace in ranks}
+def of_ranks(summary: RunSummary, places: Sequence[int]) -> RunSummary:
+    """What some ranks of a whole run's summary say, by their places; all else stays as it is."""
+    run, inner_ps = summary.run, summary.run.inner_ps()
+    by_stage = {stage: [i for i in run.of_stage(stage) if i in places] for stage in run.stages}
+    traced = {stage: chosen for stage, chosen in by_stage.items() if chosen}
     return replace(
         summary,
-        run=run,
-        stages=tuple(_stage_times(run, stage) for stage in run.stages),
-        ranks=tuple(rank for rank in summary.ranks if rank.rank in kept),
-        step_ops=tuple(op for stage in run.stages for op in step_ops(run, stage)),
+        stages=tuple(
+            _stage_times(summary, stage, chosen, inner_ps) for stage, chosen in traced.items()
+        ),
+        ranks=tuple(summary.ranks[index] for index in places),
+        step_ops=tuple(
+            op for stage, chosen in traced.items() for op in step_ops(run, stage, chosen)
+        ),
     )
 
 
-def _rank_times(trace: RankTrace) -> RankTimes:
-    pipeline = ~trace.finalize
-    work = np.isin(trace.kind, WORK_KINDS)
-    waits = np.isin(trace.kind, MESSAGE_KINDS) & ~trace.joined
+def _rank_times(run: RunProfile, index: int) -> RankTimes:
+    """Where the time of the rank at a place went."""
+    events, rank = run.of_rank(index), run.ranks[index]
+    pipeline = ~after_pipeline(events)
+    work = of_kinds(events, *WORK_KINDS)
+    waits = np.isin(events.name, MESSAGE_KINDS) & ~fused(events)
+    start = int(events.start_ps[0])
     return RankTimes(
-        rank=trace.rank,
-        stage=trace.stage,
-        pipeline_ps=trace.pipeline_ps,
-        step_ps=trace.step_ps,
-        work_ps=int(trace.duration_ps[work].sum()),
-        host_ps=int(np.maximum(gaps(trace)[pipeline], 0).sum()),
-        wait_ps=int(trace.duration_ps[waits].sum()),
-        actions=max(traced_actions(trace), 1),
+        rank=rank.rank,
+        stage=rank.stage or 0,
+        pipeline_ps=int(events.end_ps[pipeline].max()) - start,
+        step_ps=int(events.end_ps.max()) - start,
+        work_ps=int(events.duration_ps[work].sum()),
+        host_ps=int(np.maximum(gaps(events)[pipeline], 0).sum()),
+        wait_ps=int(events.duration_ps[waits].sum()),
+        actions=max(traced_actions(events), 1),
     )
 
 
-def traced_actions(trace: RankTrace) -> int:
-    """Forwards and backwards before which host time can be seen: a trace begins with its first."""
-    begins = int(trace.kind[0] in WORK_KINDS)
-    return len(trace.of(OpKind.FORWARD, OpKind.BACKWARD)) - begins
+def traced_actions(events: Events) -> int:
+    """A rank's forwards and backwards before which host time can be seen.
+
+    Nothing can be seen before the first one where the trace begins with it.
+    """
+    begins = int(events.name[0] in WORK_KINDS)
+    return len(of_kinds(events, OpKind.FORWARD, OpKind.BACKWARD)) - begins
 
 
-def gaps(trace: RankTrace) -> Ints:
-    """Host time before every operation, in ps; 0 before the first and inside fused exchanges."""
-    before = np.zeros(len(trace.kind), dtype=np.int64)
-    before[1:] = trace.start_ps[1:] - trace.end_ps[:-1]
-    before[trace.joined] = 0
-    return before
-
-
-def _stage_times(run: MeasuredRun, stage: int) -> StageTimes:
-    traces = list(run.of_stage(stage))
+def _stage_times(
+    summary: RunSummary, stage: int, ranks: Sequence[int], inner_ps: Ints
+) -> StageTimes:
+    """Operations of a stage on the ranks at some places; `inner_ps` are collectives inside each."""
+    run, events = summary.run, summary.run.profile.events
+    on_ranks = np.isin(events.rank, ranks)
     work: dict[OpKind, OperationTimes] = {}
     inner: dict[OpKind, int] = {}
     for kind in WORK_KINDS:
-        if any(len(trace.of(kind)) for trace in traces):
-            work[kind] = _sample(traces, kind, run.degrees.microbatches)
-            inner[kind] = round(float(np.median(np.concatenate([_inner(t, kind) for t in traces]))))
-    waits = [_rank_times(trace).wait_ps for trace in traces]
+        places = np.flatnonzero(on_ranks & (events.name == kind))
+        if len(places):
+            work[kind] = _sample(events, places, run.degrees.microbatches)
+            inner[kind] = round(float(np.median(inner_ps[places])))
     return StageTimes(
         stage=stage,
-        ranks=tuple(trace.rank for trace in traces),
+        ranks=tuple(run.ranks[index].rank for index in ranks),
         work=work,
         inner_ps=inner,
-        wait_ps=round(float(np.mean(waits))),
+        wait_ps=round(float(np.mean([summary.ranks[index].wait_ps for index in ranks]))),
     )
 
 
-def _sample(traces: Sequence[RankTrace], kind: OpKind, microbatches: int) -> OperationTimes:
-    places = [trace.of(kind) for trace in traces]
-    durations = [t.duration_ps[p] for t, p in zip(traces, places, strict=True)]
-    every = np.concatenate(durations)
-    which = np.concatenate([t.microbatch[p] for t, p in zip(traces, places, strict=True)])
+def _sample(events: Events, places: Ints, microbatches: int) -> OperationTimes:
+    """Durations of the operations at some places, and their means by microbatch."""
+    every, which = events.duration_ps[places], events.microbatch[places]
     low, median, high = np.percentile(every, (10, 50, 90))
     by_microbatch = [
         round(float(np.mean(every[which == j] if (which == j).any() else every)))
@@ -197,13 +212,6 @@ def _sample(traces: Sequence[RankTrace], kind: OpKind, microbatches: int) -> Ope
         count=len(every),
         by_microbatch=np.array(by_microbatch, dtype=np.int64),
     )
-
-
-def _inner(trace: RankTrace, kind: OpKind) -> Ints:
-    """Time in collectives inside each operation of a kind."""
-    sums = np.zeros(len(trace.kind), dtype=np.int64)
-    np.add.at(sums, trace.inner.parent, trace.inner.duration_ps)
-    return np.asarray(sums[trace.of(kind)], dtype=np.int64)
 
 
 def expert_groups(degrees: Degrees, stage: int) -> list[tuple[int, ...]]:
@@ -222,14 +230,14 @@ def expert_groups(degrees: Degrees, stage: int) -> list[tuple[int, ...]]:
     ]
 
 
-def _imbalance(run: MeasuredRun) -> Imbalance | None:
+def _imbalance(run: RunProfile) -> Imbalance | None:
     """How unevenly all-to-alls send tokens: needs whole expert groups.
 
     The k-th all-to-all of a forward belongs together on all ranks of a group.
     """
     ratios: list[Ints] = []
     for stage in run.stages:
-        tokens = {trace.rank: _tokens(trace) for trace in run.of_stage(stage)}
+        tokens = {run.ranks[i].rank: _tokens(run, i) for i in run.of_stage(stage)}
         for ranks in expert_groups(run.degrees, stage):
             group = [tokens[rank] for rank in ranks if rank in tokens]
             whole = len(group) == len(ranks)
@@ -242,9 +250,10 @@ def _imbalance(run: MeasuredRun) -> Imbalance | None:
     return Imbalance(mean=float(every.mean()), largest=float(every.max()), samples=len(every))
 
 
-def _tokens(trace: RankTrace) -> Ints:
-    """Rows a rank sends in the all-to-alls of its forwards."""
-    inner = trace.inner
-    forward = trace.kind[inner.parent] == OpKind.FORWARD
+def _tokens(run: RunProfile, index: int) -> Ints:
+    """Rows that the rank at a place sends in the all-to-alls of its forwards."""
+    inner, events = run.inner, run.profile.events
+    own = events.rank[inner.parent] == index
+    forward = events.name[inner.parent] == OpKind.FORWARD
     exchanged = inner.kind == list(InnerKind).index(InnerKind.ALL_TO_ALL)
-    return np.asarray(inner.rows[forward & exchanged], dtype=np.int64)
+    return np.asarray(inner.rows[own & forward & exchanged], dtype=np.int64)

@@ -15,29 +15,15 @@ from stepsim.engine.layouts import GROUPS, MESSAGES, LaidOut
 from stepsim.engine.orbits import lowered
 from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Timeline
-from stepsim.graph.actions import TaskKind
 from stepsim.graph.build import TaskGraph
-from stepsim.graph.programs import Program, Segment, SegmentKind
-from stepsim.measured.profile.events import (
-    UNKNOWN,
-    EventKind,
-    EventPhase,
-    Events,
-    ProcessGroup,
-    Profile,
-    RankPlace,
-    same,
-)
+from stepsim.graph.programs import Program, SegmentKind
+from stepsim.graph.task_table import TaskTable
+from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace, same
 from stepsim.measured.profile.waits import Waits
 from stepsim.parallel.schedules import ActionKind
+from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
 
 MOST_TASKS = 20_000_000
-_KINDS = {
-    TaskKind.COMPUTE: EventKind.COMPUTE,
-    TaskKind.HOST: EventKind.HOST,
-    TaskKind.COLLECTIVE: EventKind.COLLECTIVE,
-}
-_MESSAGES = {SegmentKind.SEND: EventKind.SEND, SegmentKind.RECV: EventKind.RECV}
 
 
 class _StageTasks(Struct, kw_only=True):
@@ -71,7 +57,7 @@ def profile_of_step(timeline: Timeline, prices: Prices, *, source: str) -> Profi
             f"{source}: {total:,} tasks on {len(programs):,} ranks: expected {MOST_TASKS:,} at "
             "most: choose fewer microbatches or NPUs"
         )
-    telling, width = _Telling(graph=graph), graph.plan.stage_ranks
+    telling, width = _Telling(graph=graph, table=TaskTable.of(graph)), graph.plan.stage_ranks
     stages = [telling.stage(programs[stage * width]) for stage in range(graph.plan.pp)]
     ranks = [(rank, stages[rank // width]) for rank in range(len(programs))]
     lengths = [len(tasks.group) for _, tasks in ranks]
@@ -148,27 +134,31 @@ class _Telling(Struct, kw_only=True):
     """Tells the tasks of stages; `names` are theirs, with the place of each."""
 
     graph: TaskGraph
+    table: TaskTable
     names: dict[str, int] = field(default_factory=dict)
 
     def stage(self, laid: LaidOut) -> _StageTasks:
         """The tasks of a stage's program."""
-        program, rows = laid.program, []
-        for number, inner in zip(laid.segment.tolist(), laid.inner.tolist(), strict=True):
-            segment = program.segments[number]
-            told = self._message(segment) if segment.task_list < 0 else self._task(segment, inner)
-            part = self._part(program, number)
-            sends = segment.kind is not SegmentKind.RECV
-            meets = number if sends else segment.peer
-            rows.append((*told, *part, meets << 32 | max(inner, 0)))
-        columns = dict(zip(_COLUMNS, np.array(rows, dtype=np.int64).T.copy(), strict=True))
-        ends, meets = columns.pop("ends"), columns.pop("meets")
-        is_message = ends >= 0
-        to_peer = np.where(is_message, ends - program.stage, 0)
-        receives = columns["kind"] == EventKind.RECV
+        program, segment = laid.program, laid.segment
+        tasks = self.table.of_program(program, segment, laid.inner)
+        parts = np.array([self._part(program, number) for number in range(len(program))])
+        phase, chunk, microbatch = parts[segment].T
+        receives = tasks["kind"] == TaskKind.RECV
+        peer = program.peer_stage[segment].astype(np.int64)
+        to_peer = np.where(peer < 0, 0, peer - program.stage)
+        sender = np.where(receives, program.peer[segment], segment).astype(np.int64)
         return _StageTasks(
-            columns=columns,
+            columns={
+                "kind": tasks["kind"],
+                "name": self._named(tasks),
+                "stream": tasks["stream"],
+                "size_bytes": np.where(tasks["group"] < 0, UNKNOWN, tasks["size_bytes"]),
+                "phase": phase,
+                "chunk": chunk,
+                "microbatch": microbatch,
+            },
             group=laid.group.astype(np.int64),
-            meets=meets,
+            meets=sender << 32 | np.maximum(laid.inner, 0),
             stages_to_sender=np.where(receives, to_peer, 0),
             stages_to_peer=to_peer,
             before=laid.after.values.astype(np.int64),
@@ -184,31 +174,21 @@ class _Telling(Struct, kw_only=True):
         if segment.kind is SegmentKind.SEND:
             entry = max((program.segments[i].entry for i in segment.after), default=UNKNOWN)
         if entry < 0:
-            return EventPhase.UPDATE, UNKNOWN, UNKNOWN
+            return TaskPhase.UPDATE, UNKNOWN, UNKNOWN
         action = program.entries[entry].parts()[-1]
         ahead = action.kind is ActionKind.FORWARD
-        phase = EventPhase.FORWARD if ahead else EventPhase.BACKWARD
+        phase = TaskPhase.FORWARD if ahead else TaskPhase.BACKWARD
         return phase, action.stage, action.microbatch
 
-    def _message(self, segment: Segment) -> tuple[int, ...]:
-        kind, size = _MESSAGES[segment.kind], self.graph.comms[segment.comm].size_bytes
-        name = self._name(f"pp {kind.name.lower()}")
-        return kind, name, segment.stream, size, segment.peer_stage
-
-    def _task(self, segment: Segment, inner: int) -> tuple[int, ...]:
-        task = self.graph.task_lists[segment.task_list].tasks[inner]
-        if task.comm < 0:
-            return _KINDS[task.kind], self._name(task.label), task.stream, UNKNOWN, UNKNOWN
-        comm = self.graph.comms[task.comm]
-        name = self._name(f"{comm.group} {comm.kind}")
-        return _KINDS[task.kind], name, task.stream, comm.size_bytes, UNKNOWN
-
-    def _name(self, text: str) -> int:
-        return self.names.setdefault(text, len(self.names))
-
-
-_COLUMNS = (
-    *("kind", "name", "stream", "size_bytes", "ends"),
-    *("phase", "chunk", "microbatch", "meets"),
-)
-"""A row of a task; `ends` is the stage of the other end of a message, `UNKNOWN` elsewhere."""
+    def _named(self, tasks: dict[str, Ints]) -> Ints:
+        """The place in `names` of every task: of communication it is what it is, else the label."""
+        numbers = []
+        columns = (tasks["kind"].tolist(), tasks["name"].tolist(), tasks["group"].tolist())
+        for kind, name, group in zip(*columns, strict=True):
+            text = self.table.names[name]
+            if kind == TaskKind.COLLECTIVE:
+                text = f"{self.graph.comms[group].group} {self.graph.comms[group].kind}"
+            elif group != UNKNOWN:
+                text = f"pp {TaskKind(kind).name.lower()}"
+            numbers.append(self.names.setdefault(text, len(self.names)))
+        return np.array(numbers, dtype=np.int64)

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from stepsim.base.arrays import Bools, Ints, Lists, Small, bounds, numbers_of, spans
 from stepsim.engine.layouts import LaidOut, TaskListTimes, Times
 from stepsim.engine.timeline import Cohort
-from stepsim.graph.actions import Task, TaskKind, TaskList
+from stepsim.graph.actions import Task, TaskList
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import SegmentKind
+from stepsim.tables.spans import TaskKind
 from stepsim.workload.axes import Part, Stream
 
 _FEW = 6

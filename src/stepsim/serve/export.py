@@ -30,14 +30,14 @@ def _json(run: SimulatedStep, job: StepInputs, path: Path, command: str) -> None
 def _csv(run: SimulatedStep, job: StepInputs, path: Path, command: str) -> None:
     from stepsim.files.spans_csv import write_spans
 
-    write_spans(run.timeline, path)
+    write_spans(run.timeline.spans(), path)
 
 
 def _figure(run: SimulatedStep, job: StepInputs, path: Path, command: str) -> None:
     from stepsim.show.figures.style import FigureStyle
-    from stepsim.show.figures.timelines import plot_timelines
+    from stepsim.show.figures.timelines import drawn_step, plot_timelines
 
-    plot_timelines([(run.timeline, run.report)], path, style=FigureStyle.SCREEN)
+    plot_timelines([drawn_step(run.timeline, run.report)], path, style=FigureStyle.SCREEN)
 
 
 def _report(run: SimulatedStep, job: StepInputs, path: Path, command: str) -> None:

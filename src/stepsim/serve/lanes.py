@@ -1,6 +1,6 @@
 """A timeline as a page draws it: one row per class of ranks, one span per action or transfer."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -11,17 +11,13 @@ from stepsim.engine.layouts import Times
 from stepsim.engine.timeline import Cohort, Timeline
 from stepsim.explore.batch import Batch
 from stepsim.graph.build import TaskGraph
-from stepsim.graph.programs import Program, Segment, SegmentKind
 from stepsim.results.critical_path import critical_path, path_tasks
-from stepsim.show.palette import ACTION_SHADES, AXIS_SHADES, Shade
-from stepsim.show.words import name_ranks
-from stepsim.workload.axes import ParallelAxis
+from stepsim.show.palette import span_shades
+from stepsim.show.words import message_words, name_ranks
+from stepsim.tables.spans import UNKNOWN, Spans, TaskKind
 
 _MOST_SPANS = 40_000
 _ACTIONS, _GRADIENTS, _MESSAGES = range(3)
-
-_Extents = Callable[[int], tuple[Times, Times]]
-"""Start and end in ps of every segment of an actor's program, by the actor's number."""
 
 
 class _Lanes(Struct, frozen=True, kw_only=True):
@@ -59,30 +55,19 @@ class _Lanes(Struct, frozen=True, kw_only=True):
 
 def lanes_of_timeline(timeline: Timeline) -> _Lanes:
     """Spans of a run, with its critical path."""
-
-    def extents(actor: int) -> tuple[Times, Times]:
-        cohort, column = timeline.place(int(timeline.actors.ranks[actor]))
-        start, end = cohort.segment_times()
-        return start[:, column], end[:, column]
-
-    chosen, left_out = _chosen(timeline.graph, timeline.actors)
-    found = path_tasks(timeline, critical_path(timeline))
-    path = {(timeline.actors.of(each.rank), each.segment) for each in found}
-    return _lanes(timeline.graph, timeline.actors, chosen, extents, left_out, path)
+    tasks = path_tasks(timeline, critical_path(timeline))
+    return _lanes(timeline, {(timeline.actors.of(task.rank), task.segment) for task in tasks})
 
 
 def lanes_of_batch(batch: Batch, start: Times, end: Times) -> _Lanes:
     """Spans of one scenario of a batch; `start` and `end` are those of its nodes, in ps."""
-
-    def extents(actor: int) -> tuple[Times, Times]:
-        laid, nodes = batch.programs[actor], batch.passes.program.nodes[actor]
-        alone = np.array([actor])
-        cohort = Cohort(laid=laid, actors=alone, start=start[nodes, None], end=end[nodes, None])
-        first, last = cohort.segment_times()
-        return first[:, 0], last[:, 0]
-
-    chosen, left_out = _chosen(batch.job.graph, batch.actors)
-    return _lanes(batch.job.graph, batch.actors, chosen, extents, left_out, None)
+    cohorts = tuple(
+        Cohort(laid=laid, actors=np.array([i]), start=start[nodes, None], end=end[nodes, None])
+        for i, (laid, nodes) in enumerate(
+            zip(batch.programs, batch.passes.program.nodes, strict=True)
+        )
+    )
+    return _lanes(Timeline(graph=batch.job.graph, actors=batch.actors, cohorts=cohorts), None)
 
 
 def _chosen(graph: TaskGraph, actors: Actors) -> tuple[list[int], str]:
@@ -97,34 +82,25 @@ def _chosen(graph: TaskGraph, actors: Actors) -> tuple[list[int], str]:
     return firsts[::stride], f"first rank of {which} stage, of {len(actors):,} simulated"
 
 
-def _lanes(
-    graph: TaskGraph,
-    actors: Actors,
-    chosen: Sequence[int],
-    extents: _Extents,
-    left_out: str,
-    path: set[tuple[int, int]] | None,
-) -> _Lanes:
-    programs = [graph.programs[int(actors.stages[actor])] for actor in chosen]
-    times = [extents(actor) for actor in chosen]
-    kinds = [kind for program in programs for kind in _kinds(program)]
-    lane, shade, words = zip(*kinds, strict=True)
+def _lanes(timeline: Timeline, path: set[tuple[int, int]] | None) -> _Lanes:
+    """Rows of the chosen actors; `path` are actors and segments on the critical path, if known."""
+    graph, actors = timeline.graph, timeline.actors
+    chosen, left_out = _chosen(graph, actors)
+    tables = list(timeline.spans(actors.ranks[chosen].tolist(), whole=True))
+    sizes = [len(spans) for spans in tables]
+    axes = [op.axis for op in graph.comms]
     critical = None
     if path is not None:
-        marks = [
-            (actor, number) in path
-            for actor, program in zip(chosen, programs, strict=True)
-            for number in range(len(program.segments))
-        ]
+        marks = [(a, s) in path for a, n in zip(chosen, sizes, strict=True) for s in range(n)]
         critical = np.array(marks, dtype=np.int64)
     return _Lanes(
         rows=tuple(_row_names(graph, actors, chosen)),
-        row=np.repeat(np.arange(len(chosen)), [len(program.segments) for program in programs]),
-        lane=np.array(lane, dtype=np.int64),
-        shade=np.array(shade, dtype=np.int64),
-        start_ps=np.concatenate([start for start, _ in times]),
-        end_ps=np.concatenate([end for _, end in times]),
-        words=words,
+        row=np.repeat(np.arange(len(chosen)), sizes),
+        lane=np.concatenate([_lane_of(spans) for spans in tables]),
+        shade=np.concatenate([span_shades(spans, axes) for spans in tables]),
+        start_ps=np.concatenate([spans.start_ps for spans in tables]),
+        end_ps=np.concatenate([spans.end_ps for spans in tables]),
+        words=tuple(words for spans in tables for words in _words(spans, graph)),
         critical=critical,
         left_out=left_out,
     )
@@ -139,23 +115,20 @@ def _row_names(graph: TaskGraph, actors: Actors, chosen: Sequence[int]) -> Itera
         yield f"stage {stage}" if per_stage else f"stage {stage}, {name_ranks(alike)}"
 
 
-def _kinds(program: Program) -> Iterator[tuple[int, int, str]]:
-    """Lane, shade and words of every segment."""
-    for segment in program.segments:
-        yield _kind(program, segment)
+def _lane_of(spans: Spans) -> Ints:
+    """The lane of every span of a row."""
+    messages = np.where(spans.of_kind(TaskKind.SEND, TaskKind.RECV), _MESSAGES, _ACTIONS)
+    return np.where(spans.kind == TaskKind.COLLECTIVE, _GRADIENTS, messages)
 
 
-def _kind(program: Program, segment: Segment) -> tuple[int, int, str]:
-    match segment.kind:
-        case SegmentKind.SEND:
-            return _MESSAGES, AXIS_SHADES[ParallelAxis.PP], f"send to stage {segment.peer_stage}"
-        case SegmentKind.RECV:
-            words = f"receive from stage {segment.peer_stage}"
-            return _MESSAGES, AXIS_SHADES[ParallelAxis.PP], words
-        case SegmentKind.REDUCTION:
-            return _GRADIENTS, AXIS_SHADES[ParallelAxis.DP], "gradient reduction"
-        case _ if segment.entry >= 0:
-            entry = program.entries[segment.entry]
-            return _ACTIONS, ACTION_SHADES[entry.parts()[0].kind], entry.token
-        case _:
-            return _ACTIONS, Shade.PER_STEP, "after the pipeline"
+def _words(spans: Spans, graph: TaskGraph) -> Iterator[str]:
+    """What every span of a rank is called."""
+    tokens = [entry.token for entry in spans.entries or ()]
+    columns = (spans.kind, spans.name, spans.entry, spans.peer)
+    for kind, name, entry, peer in zip(*(column.tolist() for column in columns), strict=True):
+        if peer != UNKNOWN:
+            yield message_words(kind, graph.plan.stage_of(peer))
+        elif kind == TaskKind.COLLECTIVE:
+            yield spans.names[name]
+        else:
+            yield tokens[entry] if entry != UNKNOWN else "after the pipeline"

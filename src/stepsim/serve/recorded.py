@@ -38,8 +38,8 @@ def recorded_lines(ran: Ran, file: str) -> Plain:
 
 
 def _of_run(run: RunSummary | LeafRun) -> Plain:
+    from stepsim.explain.runs.measured import replay_measured
     from stepsim.show.tables.measured import leaf_simulated_shown, replay_table
-    from stepsim.validation.runs import replay_measured
 
     step = replay_measured(run)
     if isinstance(run, LeafRun):
@@ -54,8 +54,8 @@ def _of_run(run: RunSummary | LeafRun) -> Plain:
 
 
 def _of_profile(profile: Profile) -> Plain:
+    from stepsim.explain.stragglers import find_stragglers
     from stepsim.measured.profile.pipeline import pipeline_waits
-    from stepsim.measured.profile.stragglers import find_stragglers
     from stepsim.show.tables.profiles import profile_replay_shown, profile_shown
 
     found = find_stragglers(pipeline_waits(profile))

@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from types import MappingProxyType
 
+import numpy as np
+
+from stepsim.base.arrays import Ints
 from stepsim.parallel.schedules import BUILDERS, ActionKind
+from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind, TaskPhase
 from stepsim.workload.axes import ParallelAxis, Part
-from stepsim.workload.rows import Phase
 
 PALETTE = (
     "#4477aa",
@@ -120,13 +123,25 @@ SHADES: Mapping[int, tuple[str, str]] = MappingProxyType(
 )
 """Name and colour of every shade, in the order of their numbers."""
 
-PHASE_SHADES: Mapping[Phase, Shade] = MappingProxyType(
-    {
-        Phase.FORWARD: Shade.FORWARD,
-        Phase.INPUT_GRAD: Shade.INPUT_GRAD,
-        Phase.WEIGHT_GRAD: Shade.WEIGHT_GRAD,
-    }
-)
+_PHASE_SHADES = {
+    TaskPhase.FORWARD: Shade.FORWARD,
+    TaskPhase.BACKWARD: Shade.BACKWARD,
+    TaskPhase.INPUT_GRAD: Shade.INPUT_GRAD,
+    TaskPhase.WEIGHT_GRAD: Shade.WEIGHT_GRAD,
+}
+
+
+def span_shades(spans: Spans, axes: Sequence[ParallelAxis]) -> Ints:
+    """The shade of every span of a simulated step; `axes` are those of its communications.
+
+    A gradient reduction as a whole, of several communications, has the shade of its axis.
+    """
+    of_phase = np.array([_PHASE_SHADES.get(phase, Shade.PER_STEP) for phase in TaskPhase])
+    of_axis = np.array([AXIS_SHADES[axis] for axis in axes] + [AXIS_SHADES[ParallelAxis.DP]])
+    phase = np.searchsorted(list(TaskPhase), spans.phase)
+    shades = np.where(spans.entry == UNKNOWN, Shade.PER_STEP, of_phase[phase])
+    shades[spans.kind == TaskKind.HOST] = Shade.HOST
+    return np.where(spans.of_kind(*COMMUNICATIONS), of_axis[spans.group], shades)
 
 
 def series_colour(number: int) -> str:

@@ -10,6 +10,10 @@ from msgspec import Struct
 
 from stepsim.base.documents import Document, json_text
 from stepsim.base.errors import StepsimError
+from stepsim.explain.contents import ContentsDocument
+from stepsim.explain.improve import ImprovementsDocument
+from stepsim.explain.profile_document import ProfileDocument
+from stepsim.explain.runs.document import ValidationDocument
 from stepsim.explore.noise.document import NoiseDocument, NoiseSweepDocument
 from stepsim.explore.plan.budget import BudgetDocument
 from stepsim.explore.plan.document import PlanDocument
@@ -22,17 +26,13 @@ from stepsim.files.sweep_toml import SweepFile
 from stepsim.files.topology.tables import TopologyFile
 from stepsim.measured.calibration.nccl_document import CollectiveFitDocument
 from stepsim.measured.calibration.toml import CalibrationFile
-from stepsim.measured.profile.contents import ContentsDocument
-from stepsim.measured.profile.document import ProfileDocument
 from stepsim.measured.run_document import LogDocument, RunDocument
 from stepsim.network.collective_document import CollectiveDocument
 from stepsim.network.topology.inspection import TopologyNumbers
+from stepsim.published.compare import PublishedDocument
 from stepsim.results.report import ResultDocument
 from stepsim.show.doctor import Diagnosis
 from stepsim.step.document import ComparisonDocument
-from stepsim.validation.document import ValidationDocument
-from stepsim.validation.improve import ImprovementsDocument
-from stepsim.validation.published_document import PublishedDocument
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

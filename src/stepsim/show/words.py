@@ -9,6 +9,7 @@ from stepsim.parallel.modes import EpLayout, RankOrder, Sharing
 from stepsim.parallel.schedules import OrderEntry
 from stepsim.results.comms import CommUse
 from stepsim.show.palette import ACTION_NAMES
+from stepsim.tables.spans import TaskKind
 from stepsim.workload.rows import CommOp
 
 _MOST_RUNS = 4
@@ -69,6 +70,12 @@ def action_words(entry: OrderEntry) -> str:
         for action in entry.parts()
     ]
     return f"{' with '.join(parts)} ({entry.token})"
+
+
+def message_words(kind: int, stage: int) -> str:
+    """An end of a message, by its `TaskKind` and the stage at its other end."""
+    way = "send to" if kind == TaskKind.SEND else "receive from"
+    return f"{way} stage {stage}"
 
 
 class CommWords(NamedTuple):

@@ -379,7 +379,7 @@ class _LaidOutStep(Struct, frozen=True, kw_only=True):
         tried = contention.quotient.apart
         if tried[False] > tried[True]:
             return None
-        from stepsim.engine.apart import run_apart
+        from stepsim.engine.nodes import run_apart
 
         found = run_apart(self.runnable, self.actors, plan)
         tried[found is not None] += 1

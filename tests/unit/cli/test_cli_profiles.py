@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 import stepsim
 from stepsim import cli
 from stepsim.base.errors import OutputError, PlanError, TraceError
+from stepsim.explain.path import critical_parts
+from stepsim.explain.shares import rank_shares
 from stepsim.files.measured import load_profile
-from stepsim.measured.profile.path import critical_parts
 from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.measured.profile.shares import rank_shares
 from stepsim.measured.summary import RunSummary
 
 pytest.importorskip("pyarrow")

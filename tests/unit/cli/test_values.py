@@ -88,7 +88,7 @@ def test_a_step_needs_no_more_than_it_uses(workloads: Path) -> None:
     idle = {"pydantic", "asyncio", "networkx", "matplotlib", "tornado", "sqlite3", "bokeh"}
     idle |= {"json", "tomli_w", "shlex", "hashlib", "logging"}
     assert not found & idle
-    assert not {"stepsim.serve", "stepsim.explore", "stepsim.validation"} & found
+    assert not {"stepsim.serve", "stepsim.explain", "stepsim.explore", "stepsim.published"} & found
     elsewhere = ("engine.nodes", "engine.contention", "network.measured_times", "results.memory")
     of_models = ("workload.model.architecture", "workload.model.device", "step.models")
     of_files = ("files.accelerators", "files.schedule_csv", "network.topology.listed")

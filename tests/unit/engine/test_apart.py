@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from jobs import asked
 
-from stepsim.engine import apart, run
+from stepsim.engine import nodes, run
 from stepsim.engine.contention import find_contention
 from stepsim.engine.lay_out import lay_out
 from stepsim.engine.prices import Prices
@@ -55,8 +55,8 @@ def transfer(*phases: tuple[int, int, int], level: float = 1e9) -> Transfer:
 def test_transfers_meet_where_both_have_bytes_on_a_link(
     transfers: list[Transfer], starts: list[int], meet: bool
 ) -> None:
-    flights = apart._Flights(np.arange(len(starts)), np.array(starts))
-    assert apart._meet(transfers, flights) is meet
+    flights = nodes._Flights(np.arange(len(starts)), np.array(starts))
+    assert nodes._meet(transfers, flights) is meet
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_transfers_meet_where_both_have_bytes_on_a_link(
 )
 def test_levels_that_rounding_may_join_are_left_to_the_events(factor: float, near: bool) -> None:
     several = [transfer((0, 10, 0), level=level) for level in (1e9, 1e9 * factor)]
-    assert apart._are_near(several) is near
+    assert nodes._are_near(several) is near
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_times_are_those_of_the_events(name: str, more: dict[str, object], is_ap
     links = find_contention(ready.graph, ready.prices, None, fold_ranks=True)
     actors, plan = links.quotient.actors, ready.graph.plan
     runnable = lay_out(ready.graph, actors, ready.prices, contention=links)
-    found = apart.run_apart(runnable, actors, plan)
+    found = nodes.run_apart(runnable, actors, plan)
     assert (found is not None) is is_apart
     if found:
         starts, ends = run.run(runnable, actors, plan, Fabric(capacity=links.capacity))
@@ -95,14 +95,14 @@ def test_times_are_those_of_the_events(name: str, more: dict[str, object], is_ap
 def test_a_sweep_whose_transfers_meet_is_not_tried_again(
     p2p: str, tries: int, moe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known, tried, find = list[Prices](), list[bool](), apart.run_apart
+    known, tried, find = list[Prices](), list[bool](), nodes.run_apart
 
     def counted(*given: Any) -> object:
         found = find(*given)
         tried.append(found is not None)
         return found
 
-    monkeypatch.setattr(apart, "run_apart", counted)
+    monkeypatch.setattr(nodes, "run_apart", counted)
     workload, topology = load_workload(moe), load_topology("hgx-h100")
     for bandwidth in (40e9, 50e9, 60e9):
         changed = with_values(topology, {"fabric.bandwidth": bandwidth})

@@ -5,16 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import pipeline_graph, prices_of, row, uniform_workload
+from helpers import pipeline_graph, prices_of, row, rows_of, uniform_workload
 from invariants import check_timeline
 from networks import cabled
 
 import stepsim
 from stepsim.base.errors import PlanError, SimulationError
 from stepsim.base.structs import replace
-from stepsim.engine.timeline import TaskSpan
 from stepsim.face import Result
-from stepsim.graph.actions import TaskKind
 from stepsim.graph.programs import SegmentKind
 from stepsim.graph.task_lists import gradient_buckets
 from stepsim.network.measured_times import CommTable
@@ -29,6 +27,7 @@ from stepsim.parallel.modes import Sharing
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Action, ActionKind, Placement, Schedule
 from stepsim.step.simulate import run_graph
+from stepsim.tables.spans import Span, TaskKind
 from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import (
     CollectiveKind,
@@ -97,7 +96,7 @@ def job(
 
 def times(result: Result, kind: TaskKind, rank: int = 0) -> list[tuple[int, int]]:
     """(start, end) of a rank's tasks of a kind, by start."""
-    spans = result.timeline.spans([rank])
+    spans = rows_of(result.timeline, [rank])
     return sorted((span.start_ps, span.end_ps) for span in spans if span.kind is kind)
 
 
@@ -372,9 +371,9 @@ def bucket_sizes(result: Result, rank: int = 0) -> list[int]:
     return [span.size_bytes for span in buckets(result, rank)]
 
 
-def buckets(result: Result, rank: int = 0) -> list[TaskSpan]:
+def buckets(result: Result, rank: int = 0) -> list[Span]:
     """Gradient reductions while the backward goes on, by start."""
-    found = [span for span in result.timeline.spans([rank]) if span.label == "gradient bucket"]
+    found = [span for span in rows_of(result.timeline, [rank]) if span.label == "gradient bucket"]
     return sorted(found, key=lambda span: span.start_ps)
 
 

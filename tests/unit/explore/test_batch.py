@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from helpers import few, row, uniform_workload
 from jobs import make_batch
+from pairs import in_turn
 from random_jobs import SCHEDULES
 
 import stepsim
@@ -22,13 +23,13 @@ from stepsim.graph.actions import (
     CommNumbers,
     HostTimes,
     Task,
-    TaskKind,
     backward_tasks,
     forward_tasks,
 )
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.parallel.modes import Engine
 from stepsim.parallel.ranks import ParallelPlan
+from stepsim.tables.spans import TaskKind
 from stepsim.workload.axes import ParallelAxis, Stream
 from stepsim.workload.rows import CollectiveKind, CommOp, Group, Phase, Work, Workload
 from stepsim.workload.scaling import ComputeScale
@@ -52,8 +53,10 @@ def check_equal(batch: Batch, columns: dict[str, Any], at: list[dict[str, Any]])
         assert found.parts_ps[i].tolist() == list(report.breakdown_ps.values())
 
 
-@pytest.mark.parametrize("topology", few(TOPOLOGIES, "hgx-h100", "dgx-v100", "ring"))
-@pytest.mark.parametrize("file", WORKLOADS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    ("file", "topology"),
+    few(product(WORKLOADS, TOPOLOGIES), *in_turn(WORKLOADS, ("hgx-h100", "dgx-v100", "ring"))),
+)
 def test_shipped_jobs(file: Path, topology: str) -> None:
     job: dict[str, Any] = {"workload": stepsim.load_workload(file), "topology": topology}
     if topology == "dgx-v100":  # no two of its eight positions are alike: eight times the tasks

@@ -29,10 +29,10 @@ from stepsim.files.traces.protobuf import (
     write_message,
     write_varint,
 )
-from stepsim.measured.profile.events import EventKind
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.network.topology import Topology
 from stepsim.results.as_profile import profile_of_step
+from stepsim.tables.spans import TaskKind
 
 METADATA = write_message(
     write_field(2, write_field(1, "schema") + write_field(AttributeField.STRING, "1.0.2-chakra"))
@@ -131,7 +131,7 @@ def test_groups_beside_the_traces_meet_apart(tmp_path: Path) -> None:
     (folder / "comm_groups.json").write_text(json.dumps({"0": [0, 1], "1": [2, 3]}))
     profile = read_profile(folder)
     assert [group.ranks for group in profile.groups if group.ranks] == [(0, 1), (2, 3)]
-    ends = profile.events.end_ps[profile.events.of_kind(EventKind.COLLECTIVE)]
+    ends = profile.events.end_ps[profile.events.of_kind(TaskKind.COLLECTIVE)]
     assert (ends // 10**6).tolist() == [7, 7, 9, 9]
     assert not any("not on all" in warning for warning in profile.warnings)
 
@@ -158,7 +158,7 @@ def test_a_call_of_the_host_is_no_collective_and_a_stream_runs_in_order(tmp_path
         node(2, ChakraNode.COMP, after=(0,), us=4, is_cpu_op=0, tid=7),
     ]
     profile = read_profile(written(tmp_path / "run", nodes))
-    kinds = [EventKind.HOST, EventKind.COLLECTIVE, EventKind.COMPUTE]
+    kinds = [TaskKind.HOST, TaskKind.COLLECTIVE, TaskKind.COMPUTE]
     assert profile.events.kind.tolist() == kinds
     assert (profile.events.end_ps // 10**6).tolist() == [2, 11, 15]
 
@@ -213,7 +213,7 @@ def test_chakras_own_trace_is_read(shared: Path) -> None:
     profile = read_profile(path)
     events = profile.events
     assert len(events) == 3664
-    assert int(events.of_kind(EventKind.COLLECTIVE).sum()) == 7
-    compute = int(events.duration_ps[events.of_kind(EventKind.COMPUTE)].sum())
+    assert int(events.of_kind(TaskKind.COLLECTIVE).sum()) == 7
+    compute = int(events.duration_ps[events.of_kind(TaskKind.COMPUTE)].sum())
     # one stream runs the kernels, so that the step is hardly longer than their sum
     assert compute < int(profile.step_times_ps()[0]) < 1.02 * compute

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 import stepsim
 from stepsim import cli
 from stepsim.base.errors import TraceError
+from stepsim.explain.contents import counted_operations
 from stepsim.files.traces.forms import is_profile, read_profile
-from stepsim.measured.profile.contents import counted_operations
-from stepsim.measured.profile.events import UNKNOWN, EventKind
+from stepsim.tables.spans import UNKNOWN, TaskKind
 
 Raw = dict[str, Any]
 GROUPS = json.dumps(
@@ -92,14 +92,14 @@ def test_what_a_graph_tells_is_read(tmp_path: Path, new: bool) -> None:
     in_order = [names[place] for place in events.name[events.rank == 0].tolist()]
     assert in_order == ["aten::mm", "_allgather_base", "send", "wait"]
     assert not profile.is_timed
-    gathered = events.of_kind(EventKind.COLLECTIVE)
+    gathered = events.of_kind(TaskKind.COLLECTIVE)
     assert events.size_bytes[gathered].tolist() == [800, 800], "the larger of in and out"
     assert {profile.groups[each].ranks for each in events.group[gathered].tolist()} == {(1, 3)}
     assert len(set(events.meeting[gathered].tolist())) == 1
-    sent, received = (events.of_kind(kind) for kind in (EventKind.SEND, EventKind.RECV))
+    sent, received = (events.of_kind(kind) for kind in (TaskKind.SEND, TaskKind.RECV))
     assert (events.peer[sent].tolist(), events.peer[received].tolist()) == ([1], [0])
     assert events.meeting[sent].tolist() == events.meeting[received].tolist()
-    assert (events.of_kind(EventKind.HOST)).sum() == 4
+    assert (events.of_kind(TaskKind.HOST)).sum() == 4
     assert events.microbatch.max() == UNKNOWN
 
 
@@ -157,7 +157,7 @@ def test_graphs_of_a_recorded_step(shared: Path) -> None:
     orders = []
     for profile, word in ((graphs, "allreduce"), (traces, "nccl AllReduce")):
         events = profile.events
-        met = events.of_kind(EventKind.COLLECTIVE)
+        met = events.of_kind(TaskKind.COLLECTIVE)
         orders.append([profile.names[each].startswith(word) for each in events.name[met]])
         assert len(set(events.meeting[met].tolist())) == 8
     assert orders[0] == orders[1]

@@ -12,11 +12,12 @@ import pytest
 
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
+from stepsim.explain.improve import improve_profile
+from stepsim.explain.shares import device_shares
 from stepsim.files.traces.forms import is_profile, read_profile
-from stepsim.measured.profile.events import UNKNOWN, EventKind, Profile
+from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.measured.profile.shares import device_shares
-from stepsim.validation.improve import improve_profile
+from stepsim.tables.spans import UNKNOWN, TaskKind
 
 Raw = dict[str, Any]
 
@@ -96,7 +97,7 @@ def test_ranks_meet_on_one_axis(folder: Path) -> None:
     assert profile.steps == (3, 4)
     assert profile.names == ("adam", "gemm", "nccl allreduce")
     events = profile.events
-    met = events.of_kind(EventKind.COLLECTIVE)
+    met = events.of_kind(TaskKind.COLLECTIVE)
     assert set(events.size_bytes[met].tolist()) == {4000}
     assert np.bincount(events.meeting[met]).max() == 2
     assert {profile.groups[group].ranks for group in events.group[met].tolist()} == {(0, 1)}

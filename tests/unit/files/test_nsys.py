@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from stepsim.base.errors import TraceError
+from stepsim.explain.shares import device_shares
 from stepsim.files.traces.forms import is_profile, read_profile
-from stepsim.measured.profile.events import UNKNOWN, EventKind
 from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.measured.profile.shares import device_shares
+from stepsim.tables.spans import UNKNOWN, TaskKind
 
 NAMES = ("gemm", "ncclDevKernel_AllReduce")
 KERNELS = (
@@ -49,7 +49,7 @@ def test_devices_meet_in_their_nccl_kernels(tmp_path: Path) -> None:
     profile = read_profile(path)
     assert [each.rank for each in profile.ranks] == [0, 1]
     events = profile.events
-    met = events.of_kind(EventKind.COLLECTIVE)
+    met = events.of_kind(TaskKind.COLLECTIVE)
     assert len(set(events.meeting[met].tolist())) == 1
     assert events.launch_ps[met].tolist() == [500_000, UNKNOWN]
     waits = pipeline_waits(profile)

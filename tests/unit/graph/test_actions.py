@@ -15,7 +15,6 @@ from stepsim.graph.actions import (
     CommNumbers,
     HostTimes,
     Task,
-    TaskKind,
     TaskList,
     backward_tasks,
     forward_tasks,
@@ -27,6 +26,7 @@ from stepsim.graph.task_lists import gradient_buckets
 from stepsim.options import StepOptions
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Action, ActionKind
+from stepsim.tables.spans import TaskKind
 from stepsim.workload.axes import ParallelAxis, Stream
 from stepsim.workload.rows import CollectiveKind, CommOp, Group, Phase, Row, StepItem, Work
 

@@ -11,12 +11,12 @@ from stepsim.graph.actions import (
     BackwardParts,
     CommNumbers,
     HostTimes,
-    TaskKind,
     TaskList,
     backward_tasks,
     forward_tasks,
 )
-from stepsim.graph.launches import spread_launches
+from stepsim.graph.writer import spread_launches
+from stepsim.tables.spans import TaskKind
 from stepsim.workload.axes import Part, Stream
 from stepsim.workload.model.building.launches import with_launches
 from stepsim.workload.rows import Row, Work

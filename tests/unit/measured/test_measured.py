@@ -9,6 +9,14 @@ from traces import MadeRun, ps
 from stepsim.base.errors import CalibrationError, PlanError, TraceError
 from stepsim.base.structs import replace
 from stepsim.engine.prices import Prices
+from stepsim.explain.runs.ready import (
+    infer_hidden,
+    with_bandwidth,
+    with_runtime,
+)
+from stepsim.explain.runs.replay import Durations, replay
+from stepsim.explain.runs.validate import validate_run, validate_runs
+from stepsim.explain.runs.what_if import RunChange, change_run
 from stepsim.face import simulate
 from stepsim.face.runs import simulate_run
 from stepsim.files.measured import load_trace
@@ -19,20 +27,11 @@ from stepsim.measured.calibration.gradients import Samples, launch_and_rate
 from stepsim.measured.calibration.runs import calibrate_traces, fastest
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.layers import stage_costs
-from stepsim.measured.run import Degrees, OpKind
-from stepsim.measured.step_ops import gradient_groups
+from stepsim.measured.run import Degrees, OpKind, gradient_groups
 from stepsim.measured.summary import RunSummary, expert_groups, summarise
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.options import StepOptions
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.validation.hidden import infer_hidden
-from stepsim.validation.replay import Durations, replay
-from stepsim.validation.runtime import (
-    with_bandwidth,
-    with_runtime,
-)
-from stepsim.validation.validate import validate_run, validate_runs
-from stepsim.validation.what_if import RunChange, change_run
 from stepsim.workload.axes import ParallelAxis, Part
 from stepsim.workload.rows import CollectiveKind, CommOp, Group
 

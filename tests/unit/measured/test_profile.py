@@ -12,20 +12,12 @@ from profiles import HOP, Rows, made_rows, write_rows
 
 from stepsim.base.errors import TraceError
 from stepsim.base.units import PS_PER_S
+from stepsim.explain.stragglers import Stragglers, find_stragglers
 from stepsim.files.traces.ndtimeline import read_ndtimeline
-from stepsim.measured.profile.events import (
-    UNKNOWN,
-    EventKind,
-    EventPhase,
-    Events,
-    Profile,
-    RankPlace,
-    counted,
-    same,
-)
+from stepsim.measured.profile.events import Events, Profile, RankPlace, counted, same
 from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.measured.profile.stragglers import Stragglers, find_stragglers
 from stepsim.measured.profile.waits import Waits, chained
+from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
 
 pytest.importorskip("pyarrow")
 
@@ -117,9 +109,9 @@ def test_messages_meet_between_neighbours(stages: int, chunks: int, tmp_path: Pa
     profile = read_ndtimeline(write_rows(rows, tmp_path / "job.parquet"))
     assert not profile.warnings
     events = profile.events
-    for phase, ahead in ((EventPhase.FORWARD, 1), (EventPhase.BACKWARD, -1)):
-        sent = np.flatnonzero(events.of_kind(EventKind.SEND) & (events.phase == phase))
-        received = np.flatnonzero(events.of_kind(EventKind.RECV) & (events.phase == phase))
+    for phase, ahead in ((TaskPhase.FORWARD, 1), (TaskPhase.BACKWARD, -1)):
+        sent = np.flatnonzero(events.of_kind(TaskKind.SEND) & (events.phase == phase))
+        received = np.flatnonzero(events.of_kind(TaskKind.RECV) & (events.phase == phase))
         assert len(sent) == len(received) == 2 * 2 * 8 * (stages * chunks - 1)
         sent = sent[np.argsort(events.meeting[sent])]
         received = received[np.argsort(events.meeting[received])]
@@ -128,7 +120,7 @@ def test_messages_meet_between_neighbours(stages: int, chunks: int, tmp_path: Pa
         assert np.array_equal(events.chunk[sent] + ahead, events.chunk[received])
         assert np.array_equal(events.peer[sent], events.rank[received])
     waits = pipeline_waits(profile)
-    assert not waits.delay_ps[events.of_kind(EventKind.COMPUTE)].any()
+    assert not waits.delay_ps[events.of_kind(TaskKind.COMPUTE)].any()
     assert np.array_equal(waits.steps_ps(waits.own_ps, waits.delay_ps), profile.step_times_ps())
 
 
@@ -276,7 +268,7 @@ def test_messages_that_were_never_sent_meet_nobody(missing: bool, tmp_path: Path
     profile = read_ndtimeline(write_rows(renumbered([*rows, *added]), tmp_path / "more.parquet"))
     assert profile.warnings == ()
     events = profile.events
-    message = events.of_kind(EventKind.SEND, EventKind.RECV)
+    message = events.of_kind(TaskKind.SEND, TaskKind.RECV)
     members = np.bincount(events.meeting[message])
     assert (members == 1).sum() == len(added)
     assert (members == 2).sum() * 2 == message.sum() - len(added)

@@ -8,12 +8,12 @@ from random_jobs import Job, circumstances, jobs, networks
 
 import stepsim
 from stepsim.base.errors import PlanError
-from stepsim.measured.profile.events import UNKNOWN, EventKind, EventPhase
+from stepsim.explain.shares import device_shares
 from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.measured.profile.shares import device_shares
 from stepsim.network.topology import Topology
 from stepsim.results import as_profile
 from stepsim.results.as_profile import profile_of_step
+from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
 from stepsim.workload.axes import Part
 
 
@@ -39,13 +39,13 @@ def test_a_profile_tells_groups_peers_and_parts_of_the_step() -> None:
     profile = profile_of_step(result.timeline, result.prices, source="gpt")
     events, width = profile.events, 32
     assert [each.stage for each in profile.ranks] == [0] * width + [1] * width
-    sends = events.of_kind(EventKind.SEND)
+    sends = events.of_kind(TaskKind.SEND)
     assert (abs(events.peer[sends] - events.rank[sends]) == width).all()
     assert {*events.microbatch[sends].tolist()} == {0, 1, 2, 3}
     tensor = profile.named("tp reduce_scatter", "tp all_gather")
     groups = {profile.groups[i].ranks for i in {*events.group[tensor].tolist()}}
     assert groups == {tuple(range(first, first + 8)) for first in range(0, 64, 8)}
-    forward = events.of_kind(EventKind.COMPUTE) & (events.phase == EventPhase.FORWARD)
+    forward = events.of_kind(TaskKind.COMPUTE) & (events.phase == TaskPhase.FORWARD)
     assert (events.chunk[forward] == events.rank[forward] // width).all()
     compute = [each.compute_ps for each in device_shares(profile)]
     assert compute[0] == result.report.stages[0].breakdown_ps[Part.COMPUTE.key]

@@ -34,7 +34,7 @@ from stepsim.show.figures.sweep.bounds import Bound, bound_figure, bounds_of
 from stepsim.show.figures.sweep.breakdowns import STACKING, breakdown_figure
 from stepsim.show.figures.sweep.closed_forms import bubble_closed_form
 from stepsim.show.figures.sweep.lines import line_figure
-from stepsim.show.figures.timelines import timelines_figure
+from stepsim.show.figures.timelines import drawn_step, timelines_figure
 from stepsim.show.page.sweep_page import sweep_page
 from stepsim.show.palette import (
     ACTION_COLOURS,
@@ -396,7 +396,8 @@ def test_bands_are_percentiles_of_the_draws(tmp_path: Path) -> None:
 def test_boxes_of_a_timeline_are_its_actions() -> None:
     result = stepsim.simulate(SMALL, "hgx-h100", microbatches=4, **JOB)
     with styled(FigureStyle.PAGE):
-        (axes,) = timelines_figure([(result.timeline, result.report)], FigureStyle.PAGE).axes
+        run = drawn_step(result.timeline, result.report)
+        (axes,) = timelines_figure([run], FigureStyle.PAGE).axes
     blue = ACTION_COLOURS[stepsim.parallel.schedules.ActionKind.FORWARD]
     from matplotlib.colors import to_hex
 

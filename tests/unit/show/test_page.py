@@ -13,18 +13,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Run
+from helpers import Run, rows_of
 
 import stepsim
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
 from stepsim.face import Result, compare
 from stepsim.files.asked import read_inputs
-from stepsim.graph.actions import TaskKind
 from stepsim.show.page.columns import span_columns
 from stepsim.show.page.what_if import find_what_if
 from stepsim.show.page.write import write_comparison, write_step
 from stepsim.show.words import name_ranks
+from stepsim.tables.spans import TaskKind
 
 EVIL = "</script><img src=x onerror=alert(1)>&'\""
 
@@ -101,7 +101,7 @@ def test_columns_are_the_timelines_spans(fold: bool, schedule: str) -> None:
         workload, "hgx-h100", npus=32, pp=4, microbatches=8, schedule=schedule, fold_ranks=fold
     )
     columns = span_columns(result.timeline, result.report, most=10**9)
-    spans = list(result.timeline.spans())
+    spans = list(rows_of(result.timeline))
     assert len(columns) == len(spans)
     assert columns.start_ps.tolist() == [span.start_ps for span in spans]
     assert columns.end_ps.tolist() == [span.end_ps for span in spans]
@@ -189,7 +189,7 @@ def test_bars_and_shares_add_up_to_the_step(result: Result, tmp_path: Path) -> N
 def test_the_figure_holds_the_spans(result: Result, tmp_path: Path) -> None:
     page = page_of(result, tmp_path / "step.html")
     data = page_data(page)["plots"][0]["data"]
-    spans = list(result.timeline.spans())
+    spans = list(rows_of(result.timeline))
     for name, times in (
         ("left", [span.start_ps for span in spans]),
         ("right", [span.end_ps for span in spans]),

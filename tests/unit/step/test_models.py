@@ -8,6 +8,7 @@ import pytest
 from stepsim import simulate
 from stepsim.base.errors import PlanError, StepsimError
 from stepsim.base.structs import replace
+from stepsim.explain.runs.measured import validate_table
 from stepsim.explore.sweep import Grid, Study, parse_axis
 from stepsim.explore.sweep.grid import ScenarioSpan
 from stepsim.explore.sweep.study import pack
@@ -21,7 +22,6 @@ from stepsim.network.two_levels import interconnect_of
 from stepsim.results.report import Report
 from stepsim.show.tables.step import whole_run_pairs
 from stepsim.step.work import MadeWork, make_work
-from stepsim.validation.table import validate_table
 from stepsim.workload.axes import Part
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework

@@ -31,7 +31,7 @@ def _collectives() -> Iterable[str]:
 
 
 def _durations() -> Iterable[str]:
-    from stepsim.validation.replay import Durations
+    from stepsim.explain.runs.replay import Durations
 
     return Durations
 

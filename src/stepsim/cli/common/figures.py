@@ -1,6 +1,6 @@
 """Options of commands that show timelines: figures, traces, pages that show everything."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +14,7 @@ from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
     from stepsim.measured.profile.events import Profile
+    from stepsim.show.trace.processes import TracedProfile, TracedRun
     from stepsim.show.trace.window import Window
     from stepsim.step.simulate import SimulatedStep
 
@@ -74,26 +75,26 @@ class TraceOutput(Struct, frozen=True, kw_only=True):
 
         Raises PlanError for ranks that a job does not have, or a window behind a step.
         """
-        from stepsim.show.trace.perfetto import trace_bytes, write_trace
         from stepsim.show.trace.processes import traced
 
-        runs = [traced(step, self.ranks, self.window, name) for name, step in steps]
-        self._warn(trace_bytes(sum(run.slices for run in runs), self.path), quiet=quiet)
-        write_trace(runs, self.path, command_line())
+        self._write([traced(s, self.ranks, self.window, name) for name, s in steps], quiet=quiet)
 
     def write_profile(self, profile: "Profile", *, quiet: bool = False) -> None:
         """Write a profile as a trace, as `write` does."""
-        from stepsim.show.trace.perfetto import trace_bytes, write_processes
-        from stepsim.show.trace.recorded import TracedProfile
+        from stepsim.show.trace.processes import TracedProfile
 
-        told = TracedProfile(profile=profile, ranks=self.ranks, window=self.window)
-        self._warn(trace_bytes(len(told.shown), self.path), quiet=quiet)
-        write_processes(told.processes(), self.path, command_line())
+        run = TracedProfile(profile=profile, ranks=self.ranks, window=self.window)
+        self._write([run], quiet=quiet)
 
-    def _warn(self, size_bytes: int, *, quiet: bool) -> None:
+    def _write(self, runs: "Sequence[TracedRun | TracedProfile]", *, quiet: bool) -> None:
+        """Write runs as one trace, and say before if it will be large."""
+        from stepsim.show.trace.perfetto import trace_bytes, write_trace
+
+        size_bytes = trace_bytes(sum(run.slices for run in runs), self.path)
         if size_bytes > _LARGE_BYTES:
             text = f"{self.path} will have about {format_size_bytes(size_bytes)}"
             warn([f"{text}: --window and --ranks show less, .json.gz packs"], quiet=quiet)
+        write_trace(runs, self.path, command_line())
 
 
 def check_trace(trace: Path | None, ranks: str | None, window: str | None) -> TraceOutput | None:

@@ -45,11 +45,11 @@ def improve_command(
     quiet: QuietOption = False,
 ) -> None:
     """Rank changes of a profiled RUN by the step time that they save."""
+    from stepsim.explain.improve import ImprovementsDocument, change_profile, improve_profile
     from stepsim.files.traces.chakra_write import write_chakra
     from stepsim.files.traces.ndtimeline import write_ndtimeline
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.profiles import improvements_shown
-    from stepsim.validation.improve import ImprovementsDocument, change_profile, improve_profile
 
     if (apply is None) != (output is None):
         raise PlanError("expected --apply NAME and --output FILE together")

@@ -12,8 +12,8 @@ from stepsim.cli.common.terminal import check_outputs, command_line, show, warn
 from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
+    from stepsim.explain.stragglers import Stragglers
     from stepsim.measured.profile.events import Profile
-    from stepsim.measured.profile.stragglers import Stragglers
     from stepsim.show.tables.model import Shown
 
 
@@ -36,13 +36,13 @@ class ProfileViews(Struct, frozen=True, kw_only=True):
         if self.chakra or self.kineto:
             write_profile_traces(profile, self.chakra, self.kineto)
         if self.plot:
-            from stepsim.show.figures.recorded import plot_profile
+            from stepsim.show.figures.timelines import drawn_profile, plot_timelines
 
-            plot_profile(profile, self.plot, style=self.style)
+            plot_timelines([drawn_profile(profile)], self.plot, style=self.style)
         if self.csv:
-            from stepsim.files.spans_csv import write_operations
+            from stepsim.files.spans_csv import write_spans
 
-            write_operations(profile, self.csv)
+            write_spans([profile.spans()], self.csv)
         if self.report:
             from stepsim.show.page.write import write_profile
 
@@ -56,7 +56,7 @@ def inspect_profile(
 
     Of a profile without times, what it holds.
     """
-    from stepsim.measured.profile.contents import ContentsDocument
+    from stepsim.explain.contents import ContentsDocument
     from stepsim.show.tables.profiles import contents_shown, profile_shown
 
     check_outputs([path], json=json, files=[csv])
@@ -98,8 +98,8 @@ def refuse_for_profiles(path: Path, **given: object) -> None:
 
 def _stragglers(profile: "Profile", *, quiet: bool) -> "Stragglers":
     """What slows the steps of a profile, once it is said what is wrong with it."""
+    from stepsim.explain.stragglers import find_stragglers
     from stepsim.measured.profile.pipeline import pipeline_waits
-    from stepsim.measured.profile.stragglers import find_stragglers
 
     warn(profile.warnings, quiet=quiet)
     return find_stragglers(pipeline_waits(profile))
@@ -112,6 +112,6 @@ def _show_profile(
     json: str | None,
     csv: Path | None = None,
 ) -> None:
-    from stepsim.measured.profile.document import ProfileDocument
+    from stepsim.explain.profile_document import ProfileDocument
 
     show(json, lambda: ProfileDocument.of(found).to_json(), tables, csv)

@@ -18,7 +18,7 @@ from stepsim.base.units import MAX_INT64
 from stepsim.engine.layouts import Times
 from stepsim.engine.prices import Prices
 from stepsim.explore.batch.scenarios import AXES, PHASES, Scenarios
-from stepsim.graph.actions import HostPart, Task, TaskKind, TaskList
+from stepsim.graph.actions import HostPart, Task, TaskList
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import Use
 from stepsim.network.collectives import (
@@ -29,6 +29,7 @@ from stepsim.network.collectives import (
 )
 from stepsim.results.breakdown import Gaps, breakdown, find_gaps, part_of, task_rows
 from stepsim.tables.ends import ends
+from stepsim.tables.spans import TaskKind
 from stepsim.tables.waits import NodeWaits, listed_waits
 from stepsim.workload.axes import Part, Stream
 from stepsim.workload.rows import CommOp, Phase

@@ -31,16 +31,10 @@ from stepsim.files.traces.protobuf import (
     read_messages,
     signed,
 )
-from stepsim.measured.profile.events import (
-    COMMUNICATIONS,
-    UNKNOWN,
-    EventKind,
-    Following,
-    Profile,
-    other_end,
-)
+from stepsim.measured.profile.events import Following, Profile, other_end
 from stepsim.measured.profile.joined import RankOperations, join_ranks
 from stepsim.measured.profile.waits import Waits
+from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, TaskKind
 
 GROUPS_FILE = "comm_groups.json"
 """Ranks of the process groups, beside the traces: ASTRA-sim's communicator groups."""
@@ -117,16 +111,16 @@ class _Node(Struct, kw_only=True):
         return other_end(rank, self.number_of("comm_src"), self.number_of("comm_dst"))
 
     @property
-    def event(self) -> EventKind:
+    def event(self) -> TaskKind:
         """What kind of operation it is; a call of the host that asks for a transfer is none."""
         if self.kind in (ChakraNode.COMM_SEND, ChakraNode.COMM_RECV):
-            return EventKind.SEND if self.kind == ChakraNode.COMM_SEND else EventKind.RECV
+            return TaskKind.SEND if self.kind == ChakraNode.COMM_SEND else TaskKind.RECV
         if self.kind == ChakraNode.COMM_COLL and {"comm_type", "comm_size"} & {*self.attributes}:
-            return EventKind.COLLECTIVE
+            return TaskKind.COLLECTIVE
         if self.kind in (ChakraNode.MEM_LOAD, ChakraNode.MEM_STORE):
-            return EventKind.COPY
+            return TaskKind.COPY
         on_device = self.kind == ChakraNode.COMP and not self.number_of("is_cpu_op", 0)
-        return EventKind.COMPUTE if on_device else EventKind.HOST
+        return TaskKind.COMPUTE if on_device else TaskKind.HOST
 
 
 class _Clock(Enum):

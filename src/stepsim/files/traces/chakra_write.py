@@ -22,17 +22,18 @@ from stepsim.files.traces.chakra import (
 )
 from stepsim.files.traces.protobuf import write_field, write_integers, write_message
 from stepsim.files.writing import write_folder
-from stepsim.measured.profile.events import UNKNOWN, EventKind, Profile
+from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
+from stepsim.tables.spans import UNKNOWN, TaskKind
 
 _PS_PER_US = 10**6
 _NODES = {
-    EventKind.COMPUTE: ChakraNode.COMP,
-    EventKind.HOST: ChakraNode.COMP,
-    EventKind.COPY: ChakraNode.COMP,
-    EventKind.COLLECTIVE: ChakraNode.COMM_COLL,
-    EventKind.SEND: ChakraNode.COMM_SEND,
-    EventKind.RECV: ChakraNode.COMM_RECV,
+    TaskKind.COMPUTE: ChakraNode.COMP,
+    TaskKind.HOST: ChakraNode.COMP,
+    TaskKind.COPY: ChakraNode.COMP,
+    TaskKind.COLLECTIVE: ChakraNode.COMM_COLL,
+    TaskKind.SEND: ChakraNode.COMM_SEND,
+    TaskKind.RECV: ChakraNode.COMM_RECV,
 }
 _COLLECTIVES = (
     *("all_reduce", "reduce", "all_gather", "gather", "scatter", "broadcast", "all_to_all"),
@@ -105,7 +106,7 @@ class _Writing:
 
     def _node(self, event: int, rank: int) -> Iterator[bytes]:
         columns = {name: column[event] for name, column in self.columns.items()}
-        kind, start = EventKind(columns["kind"]), columns["start_ps"]
+        kind, start = TaskKind(columns["kind"]), columns["start_ps"]
         took = columns["end_ps"] - start
         yield write_field(NodeField.ID, self.inside[event])
         yield write_field(NodeField.NAME, self.profile.names[columns["name"]])
@@ -114,7 +115,7 @@ class _Writing:
         yield write_integers(NodeField.DATA_DEPS, tuple(sorted(set(before))))
         yield write_field(NodeField.START_US, round(start / _PS_PER_US))
         yield write_field(NodeField.DURATION_US, round(took / _PS_PER_US))
-        on_host = int(kind is EventKind.HOST)
+        on_host = int(kind is TaskKind.HOST)
         attributes = [
             self._attribute("is_cpu_op", AttributeField.BOOL, on_host),
             _attribute("start_ps", AttributeField.INT64, start),
@@ -131,7 +132,7 @@ class _Writing:
             self.known[key] = _attribute(name, kind, value)
         return self.known[key]
 
-    def _told(self, columns: dict[str, int], rank: int, kind: EventKind) -> Iterator[bytes]:
+    def _told(self, columns: dict[str, int], rank: int, kind: TaskKind) -> Iterator[bytes]:
         """Attributes of what is known: bytes, ends and tag of a transfer, part of the step."""
         if len(self.profile.steps) > 1:
             step = self.profile.steps[columns["step"]]
@@ -141,7 +142,7 @@ class _Writing:
                 yield self._attribute(name, AttributeField.INT64, columns[name])
         if columns["size_bytes"] != UNKNOWN:
             yield self._attribute("comm_size", AttributeField.INT64, columns["size_bytes"])
-        if kind is EventKind.COLLECTIVE:
+        if kind is TaskKind.COLLECTIVE:
             words = self.profile.names[columns["name"]]
             number = next((i for i, each in enumerate(_COLLECTIVES) if each in words), None)
             if number is not None:
@@ -153,7 +154,7 @@ class _Writing:
                 yield self._attribute("pg_desc", AttributeField.STRING, called)
         elif columns["peer"] != UNKNOWN:
             peer = self.profile.ranks[columns["peer"]].rank
-            ends = (rank, peer) if kind is EventKind.SEND else (peer, rank)
+            ends = (rank, peer) if kind is TaskKind.SEND else (peer, rank)
             for name, value in zip(("comm_src", "comm_dst"), ends, strict=True):
                 yield self._attribute(name, AttributeField.INT32, value)
             if columns["meeting"] != UNKNOWN:

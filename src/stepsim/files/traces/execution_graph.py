@@ -19,8 +19,9 @@ from stepsim.base.errors import TraceError
 from stepsim.base.units import MAX_INT64
 from stepsim.files.traces.forms import TRACE_ENDS, is_execution_graph
 from stepsim.files.traces.packed import packed_files, rank_in_name
-from stepsim.measured.profile.events import UNKNOWN, EventKind, Profile
+from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.joined import RankOperations, join_ranks
+from stepsim.tables.spans import UNKNOWN, TaskKind
 
 _NUMBER = re.compile(r"\d{1,9}")
 _COMMUNICATION = "record_param_comms"
@@ -91,7 +92,7 @@ class _GroupEntry(msgspec.Struct):
 class _Call(Struct, frozen=True, kw_only=True):
     """What a node says of its communication; `place` is a place in the group, `peer` a rank."""
 
-    kind: EventKind
+    kind: TaskKind
     name: str
     group: str = _DEFAULT
     place: int = UNKNOWN
@@ -197,18 +198,18 @@ def _call(node: _Node, groups: _Groups, backends: Mapping[Any, str]) -> _Call:
     has_tensor = len(values) > 4 and isinstance(values[4], str)
     values = values[1:] if has_tensor else values
     if len(values) < 4 or not isinstance(values[3], str):
-        return _Call(kind=EventKind.HOST, name=node.name or "unnamed")
+        return _Call(kind=TaskKind.HOST, name=node.name or "unnamed")
     name, told = values[3].lower(), values[1]
     if name in _NO_TRANSFERS:
-        return _Call(kind=EventKind.HOST, name=name)
+        return _Call(kind=TaskKind.HOST, name=name)
     group = str(told[0]) if isinstance(told, list) and told else _DEFAULT
     if not isinstance(told, list):
         group = backends.get(told, str(told) if str(told) in groups else _DEFAULT)
-    kinds = {"send": EventKind.SEND, "recv": EventKind.RECV}
-    kind = next((kinds[each] for each in kinds if name.startswith(each)), EventKind.COLLECTIVE)
+    kinds = {"send": TaskKind.SEND, "recv": TaskKind.RECV}
+    kind = next((kinds[each] for each in kinds if name.startswith(each)), TaskKind.COLLECTIVE)
     ranks, number = groups.get(group, ()), values[2] if isinstance(values[2], int) else UNKNOWN
     splits = max((len(each) for each in values[4:6] if isinstance(each, list)), default=0)
-    if kind is not EventKind.COLLECTIVE:
+    if kind is not TaskKind.COLLECTIVE:
         peer = ranks[number] if 0 <= number < len(ranks) else UNKNOWN
         return _Call(kind=kind, name=name, group=group, peer=peer, size_bytes=_size(node))
     return _Call(

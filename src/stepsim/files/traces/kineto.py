@@ -22,8 +22,9 @@ from stepsim.base.errors import TraceError
 from stepsim.base.units import MAX_INT64
 from stepsim.files.traces.forms import TRACE_ENDS, is_kineto
 from stepsim.files.traces.packed import packed_files, rank_in_name
-from stepsim.measured.profile.events import UNKNOWN, EventKind, Profile, other_end
+from stepsim.measured.profile.events import Profile, other_end
 from stepsim.measured.profile.joined import RankOperations, join_ranks
+from stepsim.tables.spans import UNKNOWN, TaskKind
 
 _PS_PER_US = 10**6
 _KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -254,9 +255,9 @@ def _steps(ours: _Sorted, times: Ints) -> tuple[tuple[int, ...], Ints]:
 
 def _kinds(
     kernels: Sequence[_Event], arguments: Sequence[_Arguments]
-) -> list[tuple[EventKind, str]]:
+) -> list[tuple[TaskKind, str]]:
     """What operations are; each form is looked at once."""
-    known: dict[tuple[str | None, str | None, str], tuple[EventKind, str]] = {}
+    known: dict[tuple[str | None, str | None, str], tuple[TaskKind, str]] = {}
     found = []
     for event, told in zip(kernels, arguments, strict=True):
         key = event.cat, event.name, told.collective
@@ -266,17 +267,17 @@ def _kinds(
     return found
 
 
-def _kind(event: _Event, arguments: _Arguments) -> tuple[EventKind, str]:
+def _kind(event: _Event, arguments: _Arguments) -> tuple[TaskKind, str]:
     """What an operation is, and what it is called: NCCL kernels by their collective."""
     name = event.name or ""
     if event.cat != "kernel":
-        return EventKind.COPY, name
+        return TaskKind.COPY, name
     nccl = _NCCL.match(name)
     if not nccl and not arguments.collective:
-        return EventKind.COMPUTE, name
+        return TaskKind.COMPUTE, name
     called = arguments.collective or (nccl[1].rstrip("_") if nccl else "")
-    kinds = {"send": EventKind.SEND, "recv": EventKind.RECV}
-    return kinds.get(called.lower(), EventKind.COLLECTIVE), f"nccl {called}"
+    kinds = {"send": TaskKind.SEND, "recv": TaskKind.RECV}
+    return kinds.get(called.lower(), TaskKind.COLLECTIVE), f"nccl {called}"
 
 
 def _size(arguments: _Arguments) -> int:

@@ -13,7 +13,8 @@ import numpy as np
 
 from stepsim import __version__
 from stepsim.files.writing import write_folder
-from stepsim.measured.profile.events import COMMUNICATIONS, UNKNOWN, EventKind, Profile
+from stepsim.measured.profile.events import Profile
+from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, TaskKind
 
 _PS_PER_US = 10**6
 _FIRST_STREAM = 7
@@ -82,9 +83,9 @@ def _steps(profile: Profile, rank: int) -> Iterator[dict[str, Any]]:
 def _operations(profile: Profile, place: int) -> Iterator[dict[str, Any]]:
     events, rank = profile.events, profile.ranks[place].rank
     for correlation, i in enumerate(np.flatnonzero(events.rank == place).tolist(), 1):
-        kind, name = EventKind(int(events.kind[i])), profile.names[events.name[i]]
+        kind, name = TaskKind(int(events.kind[i])), profile.names[events.name[i]]
         start, end = int(events.start_ps[i]), int(events.end_ps[i])
-        if kind is EventKind.HOST:
+        if kind is TaskKind.HOST:
             yield _event("cpu_op", name, rank, rank, start, end, {})
             continue
         launched = int(events.launch_ps[i])
@@ -96,7 +97,7 @@ def _operations(profile: Profile, place: int) -> Iterator[dict[str, Any]]:
         if kind in COMMUNICATIONS:
             name, more = _communication(profile, i, name)
             told |= more
-        category = "gpu_memcpy" if kind is EventKind.COPY else "kernel"
+        category = "gpu_memcpy" if kind is TaskKind.COPY else "kernel"
         yield _event(category, name, 0, stream, start, end, told)
 
 

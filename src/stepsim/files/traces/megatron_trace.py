@@ -9,6 +9,7 @@ lines of equal times.
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from os.path import isdir
 from pathlib import Path
 
@@ -18,11 +19,28 @@ from stepsim.base.errors import TraceError, bad_value
 from stepsim.files.reading import open_file
 from stepsim.files.traces.megatron_lines import read_rank
 from stepsim.measured.checks import check_rank, check_ranks, last_step, missing_ranks
-from stepsim.measured.names import differing, known_degrees, run_names
 from stepsim.measured.run import Degrees, MeasuredRun, OpKind, RankTrace
 
 TRACE_SUFFIXES = (".txt", ".log")
 """What the names of traces in a folder end in."""
+_DEGREES = {
+    "wd": "npus",
+    "tp": "tp",
+    "pp": "pp",
+    "dp": "dp",
+    "exp": "ep",
+    "expnum": "experts",
+    "expn": "experts",
+    "l": "layers",
+    "nl": "layers",
+    "hs": "hidden",
+    "sl": "sequence",
+}
+_PART = re.compile(r"([A-Za-z]+)(\d{1,9})")
+_DATE = re.compile(r"\d{10,20}")
+_TIME = "time"
+_STARTED_TOGETHER_S = 60
+"""Ranks of one run write their files as they start, within about a minute."""
 
 
 def read_megatron_trace(path: Path) -> MeasuredRun:
@@ -60,7 +78,7 @@ def _files(path: Path) -> tuple[list[Path], list[str]]:
     if not isdir(path):
         return [path], []
     texts = sorted(each for each in path.iterdir() if each.suffix in TRACE_SUFFIXES)
-    names = {each: run_names(each.name) for each in texts}
+    names = {each: _run_names(each.name) for each in texts}
     files = [each for each in texts if names[each] or _may_be_trace(each)]
     if not files:
         raise TraceError(
@@ -69,7 +87,7 @@ def _files(path: Path) -> tuple[list[Path], list[str]]:
         )
     first = names[files[0]]
     for file in files:
-        key = differing(first, names[file])
+        key = _differing(first, names[file])
         if key:
             raise TraceError(
                 f"{file}: {key} is {names[file][key]} in this file's name, {first[key]} in "
@@ -100,7 +118,7 @@ def _may_be_trace(file: Path) -> bool:
 
 def _degrees(path: Path, traces: Sequence[RankTrace]) -> Degrees:
     """The run's shape from names and from the traces themselves."""
-    named = known_degrees(path, traces[0].file)
+    named = _known_degrees(path, traces[0].file)
     first = traces[0]
     count = int(first.microbatch.max()) + 1
     last = max(traces, key=lambda trace: (trace.stage, trace.rank))
@@ -162,3 +180,55 @@ def _check_stages(traces: Sequence[RankTrace], npus: int | None, pp: int) -> Non
                     f"{expected} for rank {trace.rank} of {npus} in {pp} stages",
                 )
             )
+
+
+def _known_degrees(*names: str | Path) -> dict[str, int]:
+    """Degrees written in file or folder names such as `pp4_tp1_exp2_expn8_dp4_nl8_hs4096_sl1024`.
+
+    The last two parts of a path are read; of several names the first that tells a degree wins.
+    """
+    found: dict[str, int] = {}
+    for name in names:
+        for part in reversed(Path(name).absolute().parts[-2:]):
+            for token in re.split(r"[_.]", part):
+                match = _PART.fullmatch(token)
+                if match and match[1].lower() in _DEGREES and int(match[2]):
+                    found.setdefault(_DEGREES[match[1].lower()], int(match[2]))
+    return found
+
+
+def _run_names(file: str) -> dict[str, str]:
+    """What files of one run have in common in their names: degrees, and the time it was started."""
+    names = {}
+    for token in re.split(r"[_.]", file):
+        match = _PART.fullmatch(token)
+        if match and match[1].lower() in _DEGREES:
+            names[match[1]] = match[2]
+        elif _DATE.fullmatch(token):
+            names[_TIME] = token
+    return names
+
+
+def _differing(one: dict[str, str], other: dict[str, str]) -> str | None:
+    """The first name that tells two files to be of different runs, None where none does."""
+    for key in (key for key in one if key in other):
+        together = key == _TIME and _apart_s(one[key], other[key]) <= _STARTED_TOGETHER_S
+        if one[key] != other[key] and not together:
+            return key
+    return None
+
+
+def _apart_s(one: str, other: str) -> float:
+    """Seconds between two times, infinite where either cannot be read."""
+    first, second = _seconds(one), _seconds(other)
+    return abs(first - second) if first and second else float("inf")
+
+
+def _seconds(token: str) -> float | None:
+    """Seconds of 20250818085710, or of seconds or milliseconds since 1970."""
+    if len(token) in (10, 13):
+        return int(token) / (1 if len(token) == 10 else 1000)
+    try:
+        return datetime.strptime(token[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return None

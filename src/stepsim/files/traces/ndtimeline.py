@@ -19,17 +19,8 @@ from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.files.parquet import parquet_library
 from stepsim.files.reading import open_file
 from stepsim.files.writing import whole_file
-from stepsim.measured.profile.events import (
-    UNKNOWN,
-    EventKind,
-    EventPhase,
-    Events,
-    ProcessGroup,
-    Profile,
-    RankPlace,
-    counted,
-    same,
-)
+from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace, counted, same
+from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
 
 _APART_PS = 50 * 10**6
 """Clocks of ranks may be as far apart."""
@@ -43,32 +34,32 @@ _MOST_BYTES = 4 << 30
 class _Name(Struct, frozen=True, kw_only=True):
     """What a name of an operation means."""
 
-    kind: EventKind
-    phase: EventPhase
+    kind: TaskKind
+    phase: TaskPhase
     stream: int
 
 
-def _name(kind: EventKind, phase: EventPhase, stream: int) -> _Name:
+def _name(kind: TaskKind, phase: TaskPhase, stream: int) -> _Name:
     return _Name(kind=kind, phase=phase, stream=stream)
 
 
-_F, _B, _U = EventPhase.FORWARD, EventPhase.BACKWARD, EventPhase.UPDATE
+_F, _B, _U = TaskPhase.FORWARD, TaskPhase.BACKWARD, TaskPhase.UPDATE
 _NAMES = {
-    "forward-compute": _name(EventKind.COMPUTE, _F, _COMPUTE),
-    "weight-compute": _name(EventKind.COMPUTE, _B, _COMPUTE),
-    "backward-compute": _name(EventKind.COMPUTE, _B, _COMPUTE),
-    "gc": _name(EventKind.HOST, EventPhase.UNKNOWN, _COMPUTE),
-    "forward-send": _name(EventKind.SEND, _F, _MESSAGES),
-    "forward-recv": _name(EventKind.RECV, _F, _MESSAGES + 1),
-    "backward-send": _name(EventKind.SEND, _B, _MESSAGES + 2),
-    "backward-recv": _name(EventKind.RECV, _B, _MESSAGES + 3),
-    "params-all-gather": _name(EventKind.COLLECTIVE, _F, _UPDATES),
-    "grads-reduce-scatter": _name(EventKind.COLLECTIVE, _B, _UPDATES),
-    "layernorm-grads-all-reduce": _name(EventKind.COLLECTIVE, _B, _UPDATES),
-    "embedding-grads-all-reduce": _name(EventKind.COLLECTIVE, _B, _UPDATES),
-    "separate-grads-all-reduce": _name(EventKind.COLLECTIVE, _B, _UPDATES),
-    "optimizer-clip-main-grad": _name(EventKind.COLLECTIVE, _U, _UPDATES),
-    "optimizer": _name(EventKind.COMPUTE, _U, _UPDATES),
+    "forward-compute": _name(TaskKind.COMPUTE, _F, _COMPUTE),
+    "weight-compute": _name(TaskKind.COMPUTE, _B, _COMPUTE),
+    "backward-compute": _name(TaskKind.COMPUTE, _B, _COMPUTE),
+    "gc": _name(TaskKind.HOST, TaskPhase.UNKNOWN, _COMPUTE),
+    "forward-send": _name(TaskKind.SEND, _F, _MESSAGES),
+    "forward-recv": _name(TaskKind.RECV, _F, _MESSAGES + 1),
+    "backward-send": _name(TaskKind.SEND, _B, _MESSAGES + 2),
+    "backward-recv": _name(TaskKind.RECV, _B, _MESSAGES + 3),
+    "params-all-gather": _name(TaskKind.COLLECTIVE, _F, _UPDATES),
+    "grads-reduce-scatter": _name(TaskKind.COLLECTIVE, _B, _UPDATES),
+    "layernorm-grads-all-reduce": _name(TaskKind.COLLECTIVE, _B, _UPDATES),
+    "embedding-grads-all-reduce": _name(TaskKind.COLLECTIVE, _B, _UPDATES),
+    "separate-grads-all-reduce": _name(TaskKind.COLLECTIVE, _B, _UPDATES),
+    "optimizer-clip-main-grad": _name(TaskKind.COLLECTIVE, _U, _UPDATES),
+    "optimizer": _name(TaskKind.COMPUTE, _U, _UPDATES),
 }
 _OF_STAGE = ("params-all-gather", "grads-reduce-scatter", "separate-grads-all-reduce")
 _OF_REPLICA = ("embedding-grads-all-reduce",)
@@ -124,8 +115,8 @@ def write_ndtimeline(profile: Profile, path: Path) -> None:
     if others:
         raise OutputError(f"{path}: cannot write {others[0]!r}: expected names of NDTimeline")
     events, stages = profile.events, len({each.stage for each in profile.ranks})
-    compute = events.of_kind(EventKind.COMPUTE)
-    message = events.of_kind(EventKind.SEND, EventKind.RECV)
+    compute = events.of_kind(TaskKind.COMPUTE)
+    message = events.of_kind(TaskKind.SEND, TaskKind.RECV)
     columns = {
         "dp_rank": profile.column_of_ranks("replica"),
         "stage": profile.column_of_ranks("stage"),
@@ -276,8 +267,8 @@ def _attached(profile: Profile, warnings: list[str]) -> Events:
     """
     events = profile.events
     microbatch, chunk = events.microbatch.copy(), events.chunk.copy()
-    microbatch[~events.of_kind(EventKind.COMPUTE)] = UNKNOWN
-    last = int(chunk[events.of_kind(EventKind.COMPUTE)].max(initial=0))
+    microbatch[~events.of_kind(TaskKind.COMPUTE)] = UNKNOWN
+    last = int(chunk[events.of_kind(TaskKind.COMPUTE)].max(initial=0))
     of_group = same(events.rank, events.step)
     for name in _MESSAGE_NAMES:
         message = np.flatnonzero(profile.named(name))
@@ -341,15 +332,15 @@ def _in_order(events: Events, places: Ints) -> Ints:
 
 def _meetings(profile: Profile, events: Events) -> Ints:
     """Both ends of a message, and the members of a collective: equal numbers."""
-    message = events.of_kind(EventKind.SEND, EventKind.RECV) & (events.microbatch != UNKNOWN)
-    back = np.where(events.phase == EventPhase.BACKWARD, 1, -1)
-    sender = events.chunk + np.where(events.of_kind(EventKind.RECV), back, 0)
+    message = events.of_kind(TaskKind.SEND, TaskKind.RECV) & (events.microbatch != UNKNOWN)
+    back = np.where(events.phase == TaskPhase.BACKWARD, 1, -1)
+    sender = events.chunk + np.where(events.of_kind(TaskKind.RECV), back, 0)
     stage, replica = profile.column_of_ranks("stage"), profile.column_of_ranks("replica")
     kind = np.where(message, events.phase, UNKNOWN)
     place, number = replica.copy(), np.where(message, sender, events.order)
     for names, column in _members(stage, replica):
         which = profile.named(*names)
-        kind[which] = events.name[which] + len(EventPhase)
+        kind[which] = events.name[which] + len(TaskPhase)
         place[which] = column[which]
     microbatch = np.where(message, events.microbatch, UNKNOWN)
     joined = same(kind, events.step, place, number, microbatch)
@@ -390,6 +381,6 @@ def _peers(profile: Profile, events: Events) -> Ints:
     behind = profile.named("forward-recv", "backward-send")
     other = table[(stage + np.where(ahead, 1, -1)) % count, replica]
     chunk = events.chunk + np.where(ahead, 1, -1)
-    last = int(events.chunk[events.of_kind(EventKind.COMPUTE)].max(initial=0))
+    last = int(events.chunk[events.of_kind(TaskKind.COMPUTE)].max(initial=0))
     inside = (chunk >= 0) & (chunk <= last)
     return np.asarray(np.where((ahead | behind) & inside, other, UNKNOWN), dtype=np.int64)

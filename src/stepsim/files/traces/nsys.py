@@ -19,8 +19,9 @@ from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
 from stepsim.base.units import PS_PER_NS
 from stepsim.files.reading import open_file
-from stepsim.measured.profile.events import UNKNOWN, EventKind, Profile
+from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.joined import RankOperations, join_ranks
+from stepsim.tables.spans import UNKNOWN, TaskKind
 
 _MOST_BYTES = 16 << 30
 _MOST_ROWS = 50_000_000
@@ -192,7 +193,7 @@ def _rank(
     )
 
 
-def _kind(name: str) -> EventKind:
+def _kind(name: str) -> TaskKind:
     if name in ("memcpy", "memset"):
-        return EventKind.COPY
-    return EventKind.COLLECTIVE if name.startswith("nccl") else EventKind.COMPUTE
+        return TaskKind.COPY
+    return TaskKind.COLLECTIVE if name.startswith("nccl") else TaskKind.COMPUTE

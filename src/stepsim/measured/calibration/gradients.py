@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from stepsim.base.units import PS_PER_S
 from stepsim.measured.calibration.calibration import CLEAR, Fitted, fitted
-from stepsim.measured.step_ops import ALIKE, StepOp, gradient_groups
+from stepsim.measured.run import gradient_groups
+from stepsim.measured.step_ops import ALIKE, StepOp
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
 from stepsim.workload.rows import CollectiveKind

@@ -60,7 +60,7 @@ def calibrate_traces(
         missing.append(("expert_imbalance", "no run with whole expert groups of known size"))
     return Calibration(
         sources=tuple(each.run.source for each in summaries),
-        traces=tuple(trace.fingerprint for each in summaries for trace in each.run.ranks),
+        traces=tuple(trace for each in summaries for trace in each.run.traces),
         node_size=summaries[0].clocks.node_size,
         host_overhead=_host_overhead(summaries),
         point_to_point=tuple(link for link in links if link),

@@ -4,7 +4,6 @@ Readers make it, everything else works on it. What a format does not say is `UNK
 tuple, and is never guessed. Times are integer picoseconds; those of one clock can be compared.
 """
 
-from enum import IntEnum
 from typing import Self
 
 import numpy as np
@@ -14,32 +13,7 @@ from msgspec.structs import asdict
 from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
-
-UNKNOWN = -1
-"""What a format does not say, in every column of numbers."""
-
-
-class EventKind(IntEnum):
-    """What an operation is. `HOST` is work of the host that holds a rank up, such as a gc."""
-
-    COMPUTE = 0
-    COLLECTIVE = 1
-    SEND = 2
-    RECV = 3
-    COPY = 4
-    HOST = 5
-
-
-COMMUNICATIONS = (EventKind.COLLECTIVE, EventKind.SEND, EventKind.RECV)
-
-
-class EventPhase(IntEnum):
-    """The part of a step that an operation belongs to, where it can be told."""
-
-    UNKNOWN = -1
-    FORWARD = 0
-    BACKWARD = 1
-    UPDATE = 2
+from stepsim.tables.spans import UNKNOWN, Spans, TaskKind
 
 
 class RankPlace(Struct, frozen=True, kw_only=True):
@@ -67,7 +41,7 @@ class Events(Struct, frozen=True, kw_only=True, eq=False):
     """Operations in columns of one length, `UNKNOWN` where not told.
 
     `rank` and `peer` are places in the profile's ranks, `step`, `name` and `group` in its steps,
-    names and groups. `kind` is an `EventKind`, `phase` an `EventPhase`; `stream` tells what runs
+    names and groups. `kind` is a `TaskKind`, `phase` a `TaskPhase`; `stream` tells what runs
     one after the other on a rank. `launch_ps` is when the host launched it. `chunk` is the model
     chunk in the whole model, `order` the place among operations of its name, rank and step.
     Operations of one `meeting` wait for each other: the members of a collective, or both ends of a
@@ -114,10 +88,16 @@ class Events(Struct, frozen=True, kw_only=True, eq=False):
         """The operations at some places, in their order."""
         return Events(**{name: column[places] for name, column in asdict(self).items()})
 
-    def of_kind(self, *kinds: EventKind) -> Bools:
+    def of_kind(self, *kinds: TaskKind) -> Bools:
         """Which operations are of these kinds."""
         return np.isin(self.kind, kinds)
 
+
+_ALIKE = (
+    *("stream", "kind", "phase", "name", "chunk", "microbatch", "size_bytes", "group"),
+    *("meeting", "start_ps", "end_ps"),
+)
+"""Columns of a profile that its table of spans has as they are."""
 
 Following = tuple[Ints, Ints]
 """Pairs of operations: what comes before, and what after."""
@@ -161,6 +141,19 @@ class Profile(Struct, frozen=True, kw_only=True, eq=False):
         step = events.step[place]
         told = f", step {self.steps[step]}" if step >= 0 else ""
         return f"{self.names[events.name[place]]} of rank {self.rank_number(place)}{told}"
+
+    def spans(self) -> Spans:
+        """The operations as a table of what ran, in the order in which they were recorded."""
+        events = self.events
+        ranks = np.array([ran.rank for ran in self.ranks] + [UNKNOWN])
+        steps = np.array([*self.steps, UNKNOWN])
+        columns = {name: getattr(events, name) for name in _ALIKE} | {
+            "rank": ranks[events.rank],
+            "stage": self.column_of_ranks("stage"),
+            "step": steps[events.step],
+            "peer": ranks[events.peer],
+        }
+        return Spans.of(columns, self.names, groups=[group.name for group in self.groups])
 
     def of_steps(self, *numbers: int) -> "Profile":
         """Some steps, by their numbers; raises TraceError where none of them was recorded."""

@@ -11,8 +11,6 @@ from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.measured.profile.events import (
-    UNKNOWN,
-    EventKind,
     Events,
     Following,
     ProcessGroup,
@@ -21,6 +19,7 @@ from stepsim.measured.profile.events import (
     counted,
     same,
 )
+from stepsim.tables.spans import UNKNOWN, TaskKind
 
 _DAY_PS = 86_400 * PS_PER_S
 _HOURS_APART_PS = 3600 * PS_PER_S
@@ -92,7 +91,7 @@ def join_ranks(
         near = np.minimum(np.searchsorted(traced, whole["peer"]), len(traced) - 1)
         whole["peer"] = np.where(traced[near] == whole["peer"], near, UNKNOWN)
     events = Events.of(len(whole["rank"]), **whole)
-    collective = events.of_kind(EventKind.COLLECTIVE)
+    collective = events.of_kind(TaskKind.COLLECTIVE)
     events = replace(events, group=np.where(collective, events.group, UNKNOWN))
     profile = Profile(
         source=source,
@@ -152,8 +151,8 @@ def _meetings(events: Events, tag: Ints) -> Ints:
 
     So is the n-th message of a tag from one rank to another on both.
     """
-    sends = events.of_kind(EventKind.SEND)
-    message = (sends | events.of_kind(EventKind.RECV)) & (events.peer != UNKNOWN)
+    sends = events.of_kind(TaskKind.SEND)
+    message = (sends | events.of_kind(TaskKind.RECV)) & (events.peer != UNKNOWN)
     first, second = (
         np.where(message, np.where(sends, ours, theirs), collective)
         for ours, theirs, collective in (
@@ -163,7 +162,7 @@ def _meetings(events: Events, tag: Ints) -> Ints:
     )
     key = (events.step, message.astype(np.int64), first, second, tag)
     joined = same(*key, counted(events.rank, *key))
-    return np.where(message | events.of_kind(EventKind.COLLECTIVE), joined, UNKNOWN)
+    return np.where(message | events.of_kind(TaskKind.COLLECTIVE), joined, UNKNOWN)
 
 
 def _aligned(profile: Profile, parts: Sequence[RankOperations], *, one_clock: bool) -> Profile:

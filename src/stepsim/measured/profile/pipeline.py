@@ -9,16 +9,9 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import TraceError
-from stepsim.measured.profile.events import (
-    UNKNOWN,
-    EventKind,
-    EventPhase,
-    Events,
-    Following,
-    Profile,
-    same,
-)
+from stepsim.measured.profile.events import Events, Following, Profile, same
 from stepsim.measured.profile.waits import Waits, chained
+from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
 
 _SOON_PS = 10**7
 _ROUNDING_PS = 10**6
@@ -65,9 +58,9 @@ def _messages(events: Events, in_order: Ints) -> list[Following]:
     It is received after the compute of its phase before that one: a rank receives one at a time.
     """
     told = events.microbatch != UNKNOWN
-    compute = events.of_kind(EventKind.COMPUTE) & told
-    received = events.of_kind(EventKind.RECV) & told
-    sent = events.of_kind(EventKind.SEND) & told
+    compute = events.of_kind(TaskKind.COMPUTE) & told
+    received = events.of_kind(TaskKind.RECV) & told
+    sent = events.of_kind(TaskKind.SEND) & told
     key = same(events.rank, events.step, events.phase, events.chunk, events.microbatch)
     places = np.flatnonzero(compute)
     columns = (events.rank[places], events.step[places], events.phase[places])
@@ -86,8 +79,8 @@ def _messages(events: Events, in_order: Ints) -> list[Following]:
 
 def _posted(events: Events) -> list[Following]:
     """Messages after the compute that ended before them, and before the next if they block."""
-    compute = np.flatnonzero(~events.of_kind(EventKind.SEND, EventKind.RECV))
-    message = np.flatnonzero(events.of_kind(EventKind.SEND, EventKind.RECV))
+    compute = np.flatnonzero(~events.of_kind(TaskKind.SEND, TaskKind.RECV))
+    message = np.flatnonzero(events.of_kind(TaskKind.SEND, TaskKind.RECV))
     if not len(compute) or not len(message):
         return []
     start, end = events.start_ps, events.end_ps
@@ -107,7 +100,7 @@ def last_computes(events: Events, compute: Ints, message: Ints) -> Ints:
 
 def messages_block(events: Events) -> bool:
     """Whether no message runs beside a compute of its rank: the program waits for its messages."""
-    is_message = events.of_kind(EventKind.SEND, EventKind.RECV)
+    is_message = events.of_kind(TaskKind.SEND, TaskKind.RECV)
     compute, message = np.flatnonzero(~is_message), np.flatnonzero(is_message)
     start, end = events.start_ps, events.end_ps
     started = _last_by(events, compute, start[compute], message, end[message] - _ROUNDING_PS)
@@ -115,8 +108,8 @@ def messages_block(events: Events) -> bool:
 
 
 def _tells_phases(events: Events) -> bool:
-    told = events.phase != EventPhase.UNKNOWN
-    return bool((told & events.of_kind(EventKind.COMPUTE)).any())
+    told = events.phase != TaskPhase.UNKNOWN
+    return bool((told & events.of_kind(TaskKind.COMPUTE)).any())
 
 
 def _soon_after(events: Events) -> Following:
@@ -151,8 +144,8 @@ def _last_by(events: Events, these: Ints, times: Ints, others: Ints, limits: Int
 
 def parameter_waits(events: Events, in_order: Ints) -> list[Following]:
     """Gathered parameters come before the first forward of their chunk, or of all chunks."""
-    first = _ends_of_chunks(events, EventPhase.FORWARD, -in_order)
-    return _with_chunks(events, EventPhase.FORWARD, first, gathers=True)
+    first = _ends_of_chunks(events, TaskPhase.FORWARD, -in_order)
+    return _with_chunks(events, TaskPhase.FORWARD, first, gathers=True)
 
 
 def gradient_waits(events: Events, in_order: Ints) -> list[Following]:
@@ -160,21 +153,21 @@ def gradient_waits(events: Events, in_order: Ints) -> list[Following]:
 
     Those of all chunks also wait for the host, if it stopped before them.
     """
-    last = _ends_of_chunks(events, EventPhase.BACKWARD, in_order)
-    host = events.of_kind(EventKind.HOST)
-    reduced = events.of_kind(EventKind.COLLECTIVE) & (events.phase == EventPhase.BACKWARD)
+    last = _ends_of_chunks(events, TaskPhase.BACKWARD, in_order)
+    host = events.of_kind(TaskKind.HOST)
+    reduced = events.of_kind(TaskKind.COLLECTIVE) & (events.phase == TaskPhase.BACKWARD)
     reduced &= events.chunk == UNKNOWN
     before, after = _joined(host, reduced, same(events.rank, events.step))
     stopped = in_order[before] < in_order[after]
     return [
-        *_with_chunks(events, EventPhase.BACKWARD, last, gathers=False),
+        *_with_chunks(events, TaskPhase.BACKWARD, last, gathers=False),
         (before[stopped], after[stopped]),
     ]
 
 
-def _ends_of_chunks(events: Events, phase: EventPhase, order: Ints) -> tuple[Bools, Bools]:
+def _ends_of_chunks(events: Events, phase: TaskPhase, order: Ints) -> tuple[Bools, Bools]:
     """The computes that come last by `order`, of every chunk and of every rank, in each step."""
-    compute = np.flatnonzero(events.of_kind(EventKind.COMPUTE) & (events.phase == phase))
+    compute = np.flatnonzero(events.of_kind(TaskKind.COMPUTE) & (events.phase == phase))
     found = []
     for columns in (
         (events.chunk, events.rank, events.step),
@@ -190,10 +183,10 @@ def _ends_of_chunks(events: Events, phase: EventPhase, order: Ints) -> tuple[Boo
 
 
 def _with_chunks(
-    events: Events, phase: EventPhase, ends: tuple[Bools, Bools], *, gathers: bool
+    events: Events, phase: TaskPhase, ends: tuple[Bools, Bools], *, gathers: bool
 ) -> list[Following]:
     """Collectives of a phase beside the compute that they wait for, or that waits for them."""
-    collective = events.of_kind(EventKind.COLLECTIVE) & (events.phase == phase)
+    collective = events.of_kind(TaskKind.COLLECTIVE) & (events.phase == phase)
     of_chunk = same(events.rank, events.step, events.chunk)
     of_rank = same(events.rank, events.step)
     told = events.chunk != UNKNOWN

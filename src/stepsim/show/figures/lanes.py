@@ -1,7 +1,7 @@
 """Rows of boxes over time: what all timelines are drawn of, simulated ones and recorded ones."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -15,11 +15,13 @@ from stepsim.show.palette import (
     ACTION_COLOURS,
     ACTION_NAMES,
     IDLE,
+    PART_COLOURS,
     PATH,
     PER_STEP,
     TRANSFER,
     ink_on,
 )
+from stepsim.workload.axes import Part
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,12 +62,11 @@ class Lane(Struct, kw_only=True):
 
 
 class TimelinePanel(Struct, frozen=True, kw_only=True):
-    """The rows of one run; `named` are colours of its own by what they mean."""
+    """The rows of one run."""
 
     title: tuple[str, ...]
     axis: str
     lanes: tuple[Lane, ...]
-    named: Mapping[str, str] = field(default_factory=dict)
 
 
 class Scene(Struct, frozen=True, kw_only=True):
@@ -229,8 +230,7 @@ def _legend(figure: "Figure", panels: Sequence[TimelinePanel], style: FigureStyl
     boxes = [box for lane in lanes for box in (*lane.boxes, *lane.transfers, *lane.path)]
     used = {box.colour for box in boxes} | {box.below for box in boxes}
     named = {ACTION_NAMES[kind]: colour for kind, colour in ACTION_COLOURS.items()}
-    for panel in panels:
-        named |= panel.named
+    named |= {"compute": PART_COLOURS[Part.COMPUTE], "host": PART_COLOURS[Part.HOST]}
     named |= {"per step": PER_STEP, "transfer": TRANSFER, "critical path": PATH}
     shown = {name: colour for name, colour in named.items() if colour in used} | {"idle": IDLE}
     handles = [Patch(color=colour, label=name) for name, colour in shown.items()]

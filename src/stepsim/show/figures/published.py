@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.errors import OutputError
+from stepsim.published.compare import PublishedValidation
 from stepsim.show.figures.drawing import make_figure
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import FAINT, PALETTE
-from stepsim.validation.published import PublishedValidation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""Timelines of runs."""
+"""Timelines of simulated and of recorded steps: a row for every stage, rank or stream."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -6,37 +6,107 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from stepsim.base import garbage as collector
+from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
-from stepsim.engine.timeline import TaskSpan, Timeline
-from stepsim.graph.programs import SegmentKind
-from stepsim.parallel.ranks import ParallelPlan
-from stepsim.parallel.schedules import OrderEntry
+from stepsim.engine.timeline import Timeline
+from stepsim.measured.profile.events import Profile
+from stepsim.parallel.schedules import ActionKind, OrderEntry
 from stepsim.results.critical_path import critical_path
 from stepsim.results.report import Report
 from stepsim.show.figures.drawing import make_figure
 from stepsim.show.figures.lanes import Box, Lane, Scene, TimelinePanel, lanes_figure, visible
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.palette import (
-    ACTION_COLOURS,
-    PATH,
-    PER_STEP,
-    PHASE_SHADES,
-    SHADES,
-    TRANSFER,
-    shade,
-)
-from stepsim.workload.axes import Stream
-from stepsim.workload.rows import Phase
+from stepsim.show.palette import ACTION_COLOURS, PART_COLOURS, PATH, PER_STEP, TRANSFER, shade
+from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind, TaskPhase
+from stepsim.workload.axes import Part
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_COLOURS = {
+    TaskPhase.FORWARD: ACTION_COLOURS[ActionKind.FORWARD],
+    TaskPhase.BACKWARD: ACTION_COLOURS[ActionKind.BACKWARD],
+    TaskPhase.INPUT_GRAD: ACTION_COLOURS[ActionKind.INPUT_GRAD],
+    TaskPhase.WEIGHT_GRAD: ACTION_COLOURS[ActionKind.WEIGHT_GRAD],
+    TaskPhase.UPDATE: PER_STEP,
+}
+_MOST_RANKS = 64
+
+
+class DrawnRun(Struct, frozen=True, kw_only=True):
+    """A run of a figure: its rows with their labels, and the time that it takes.
+
+    A row is a rank or stands for a stage where `axis` says so, else it is a stream. `path` are the
+    parts of the critical path: row, start and end in ps.
+    """
+
+    title: tuple[str, ...]
+    axis: str
+    rows: tuple[tuple[str, Spans], ...]
+    width_ps: int
+    path: tuple[tuple[int, int, int], ...] = ()
+
+
+def drawn_step(timeline: Timeline, report: Report) -> DrawnRun:
+    """A simulated step: the first rank of every stage, or the streams of the only stage."""
+    plan = timeline.graph.plan
+    count = f"{plan.microbatches} microbatch" + ("es" if plan.microbatches > 1 else "")
+    sent = f", {report.p2p} p2p" if plan.pp > 1 else ""
+    title = (
+        f"{report.workload} on {report.topology}, {plan.words}",
+        f"{report.schedule}, {count}{sent}: "
+        f"step {format_time_ps(report.step_time_ps)}, bubble {report.bubble_fraction:.1%}",
+    )
+    if plan.pp == 1:
+        (spans,) = timeline.spans([0])
+        return DrawnRun(title=title, axis="", rows=_streams(spans), width_ps=report.step_time_ps)
+    tables = timeline.spans(range(0, plan.npus, plan.stage_ranks), whole=True)
+    parts = critical_path(timeline)
+    return DrawnRun(
+        title=title,
+        axis="stage",
+        rows=tuple((str(stage), spans) for stage, spans in enumerate(tables)),
+        width_ps=report.step_time_ps,
+        path=tuple((plan.stage_of(part.rank), part.start_ps, part.end_ps) for part in parts),
+    )
+
+
+def drawn_profile(profile: Profile) -> DrawnRun:
+    """The step of a profile whose length is the median of its steps.
+
+    A row is a rank; of more than 64 ranks evenly spaced ones are shown. Of a lone rank it is a
+    stream.
+    """
+    times = profile.step_times_ps()
+    middle = int(np.argsort(times, kind="stable")[(len(times) - 1) // 2])
+    step, width_ps, ranks = profile.steps[middle], int(times[middle]), len(profile.ranks)
+    spans = profile.of_steps(step).spans()
+    begin = spans.start_ps.min()
+    spans = replace(spans, start_ps=spans.start_ps - begin, end_ps=spans.end_ps - begin)
+    rows = _streams(spans)
+    if ranks > 1:
+        chosen = [ran.rank for ran in profile.ranks[:: -(-ranks // _MOST_RANKS)]]
+        rows = tuple((str(rank), spans.taken(spans.rank == rank)) for rank in chosen)
+    shown = f", {len(rows)} of {ranks} ranks" if 1 < ranks != len(rows) else ""
+    title = (
+        f"{profile.source}, {profile.format}",
+        f"step {step}: {format_time_ps(width_ps)}{shown}",
+    )
+    return DrawnRun(title=title, axis="rank" if ranks > 1 else "", rows=rows, width_ps=width_ps)
+
+
+def _streams(spans: Spans) -> tuple[tuple[str, Spans], ...]:
+    """A row for every stream of a rank."""
+    streams = np.unique(spans.stream).tolist()
+    return tuple((spans.stream_words(s), spans.taken(spans.stream == s)) for s in streams)
+
 
 @collector.paused()
 def plot_timelines(
-    runs: Sequence[tuple[Timeline, Report]],
+    runs: Sequence[DrawnRun],
     path: str | Path | None = None,
     *,
     messages: bool = False,
@@ -44,84 +114,63 @@ def plot_timelines(
 ) -> "Figure":
     """Draw runs above each other on one time axis.
 
-    A row is a pipeline stage, or a stream where there is no pipeline. Microbatch numbers are
-    written where they fit. With `messages` an arrow shows every message between stages. Raises
-    OutputError when the file cannot be written or its suffix names no figure format.
+    Microbatch numbers are written where they fit. Communication lies along the lower edge of the
+    row of a rank. With `messages` an arrow shows every message between stages. Raises OutputError
+    when the file cannot be written or its suffix names no figure format.
     """
-    draw = partial(timelines_figure, runs, messages=messages)
-    return make_figure(draw, path, style)
+    return make_figure(partial(timelines_figure, runs, messages=messages), path, style)
 
 
 def timelines_figure(
-    runs: Sequence[tuple[Timeline, Report]], style: FigureStyle, *, messages: bool = False
+    runs: Sequence[DrawnRun], style: FigureStyle, *, messages: bool = False
 ) -> "Figure":
     """The figure that `plot_timelines` writes."""
-    width_ps = max(report.step_time_ps for _, report in runs)
 
     def panels(scene: Scene) -> list[TimelinePanel]:
-        return [_panel(timeline, report, scene, messages=messages) for timeline, report in runs]
+        return [_panel(run, scene, messages=messages) for run in runs]
 
-    return lanes_figure(panels, width_ps, style)
-
-
-def _panel(timeline: Timeline, report: Report, scene: Scene, *, messages: bool) -> TimelinePanel:
-    plan = timeline.graph.plan
-    if plan.pp > 1:
-        lanes = _stage_lanes(timeline, scene, messages=messages)
-    else:
-        lanes = _stream_lanes(timeline, scene)
-    every = tuple(lanes)
-    axis = "stage" if plan.pp > 1 else ""
-    return TimelinePanel(
-        title=_title(report, plan, sum(lane.hidden for lane in every)), axis=axis, lanes=every
-    )
+    return lanes_figure(panels, max(run.width_ps for run in runs), style)
 
 
-def _title(report: Report, plan: ParallelPlan, hidden: int) -> tuple[str, ...]:
-    """The run, its numbers, and how many actions are too narrow to be seen."""
-    count = f"{plan.microbatches} microbatch" + ("es" if plan.microbatches > 1 else "")
-    sent = f", {report.p2p} p2p" if plan.pp > 1 else ""
-    return (
-        f"{report.workload} on {report.topology}, {plan.words}",
-        f"{report.schedule}, {count}{sent}: "
-        f"step {format_time_ps(report.step_time_ps)}, bubble {report.bubble_fraction:.1%}",
-        f"{hidden} actions narrower than a dot are drawn by majority" if hidden else "",
-    )
+def _panel(run: DrawnRun, scene: Scene, *, messages: bool) -> TimelinePanel:
+    lanes = tuple(_lanes(run, scene, messages=messages))
+    hidden = sum(lane.hidden for lane in lanes)
+    note = f"{hidden} actions narrower than a dot are drawn by majority" if hidden else ""
+    return TimelinePanel(title=(*run.title, note), axis=run.axis, lanes=lanes)
 
 
-def _stage_lanes(timeline: Timeline, scene: Scene, *, messages: bool) -> Iterator[Lane]:
-    """The first rank of every stage: its entries, its per-step work, its transfers."""
-    plan = timeline.graph.plan
-    path = critical_path(timeline)
-    for stage in range(plan.pp):
-        lane = Lane(label=str(stage), bordered=True)
-        cohort, column = timeline.place(stage * plan.stage_ranks)
-        entries, segments = cohort.laid.program.entries, cohort.laid.program.segments
-        chunks = 1 + max((a.chunk for e in entries for a in e.parts()), default=0)
-        start, end = (times[:, column] for times in cohort.entry_times)
-        shown = visible(start, end, scene)
-        lane.boxes = [_entry_box(entries[i], a, b, chunks) for i, a, b in shown]
-        lane.hidden = len(entries) - len(shown)
-        start, end = (times[:, column] for times in cohort.segment_times())
-        if messages:
-            sent = [i for i, segment in enumerate(segments) if segment.kind is SegmentKind.SEND]
-            lane.arrows = [(int(start[i]), int(end[i]), segments[i].peer_stage) for i in sent]
-        for i, segment in enumerate(segments):
-            if segment.kind is SegmentKind.PER_STEP:
-                lane.boxes.append(Box(start=int(start[i]), end=int(end[i]), colour=PER_STEP))
-        beside = [
-            i for i, s in enumerate(segments) if s.entry < 0 and s.kind is not SegmentKind.PER_STEP
-        ]
-        moved = visible(start[beside], end[beside], scene)
-        lane.transfers = [Box(start=a, end=b, colour=TRANSFER) for _, a, b in moved]
-        mine = [step for step in path if plan.stage_of(step.rank) == stage]
-        on_path = visible(
-            np.array([step.start_ps for step in mine], dtype=np.int64),
-            np.array([step.end_ps for step in mine], dtype=np.int64),
-            scene,
-        )
-        lane.path = [Box(start=a, end=b, colour=PATH) for _, a, b in on_path]
+def _lanes(run: DrawnRun, scene: Scene, *, messages: bool) -> Iterator[Lane]:
+    """The rows; of a rank its actions and its other work, and its transfers beside them."""
+    row_of = {int(spans.rank[0]): row for row, (_, spans) in enumerate(run.rows) if len(spans)}
+    for row, (label, spans) in enumerate(run.rows):
+        lane = Lane(label=label, bordered=bool(run.axis))
+        if run.axis:
+            sent = spans.of_kind(*COMMUNICATIONS)
+            _add_actions(lane, spans, scene)
+            _add_boxes(lane, spans.taken(~sent & (spans.entry == UNKNOWN)), scene)
+            moved = spans.taken(sent)
+            shown = visible(moved.start_ps, moved.end_ps, scene)
+            lane.transfers = [Box(start=a, end=b, colour=TRANSFER) for _, a, b in shown]
+        else:
+            _add_boxes(lane, spans, scene)
+        if messages and run.axis:
+            sends = spans.taken(spans.kind == TaskKind.SEND)
+            ends = np.stack([sends.start_ps, sends.end_ps, sends.peer], axis=1).tolist()
+            lane.arrows = [(start, end, row_of[peer]) for start, end, peer in ends]
+        path = np.array([part for part in run.path if part[0] == row], dtype=np.int64)
+        _, start, end = path.reshape(-1, 3).T
+        lane.path = [Box(start=a, end=b, colour=PATH) for _, a, b in visible(start, end, scene)]
         yield lane
+
+
+def _add_actions(lane: Lane, spans: Spans, scene: Scene) -> None:
+    """The actions of a rank's schedule, where it is known."""
+    entries = spans.entries or ()
+    start, end = spans.actions()
+    chunks = 1 + max((a.chunk for e in entries for a in e.parts()), default=0)
+    shown = visible(start, end, scene)
+    lane.boxes += [_entry_box(entries[i], a, b, chunks) for i, a, b in shown]
+    lane.hidden += len(entries) - len(shown)
 
 
 def _entry_box(entry: OrderEntry, start: int, end: int, chunks: int) -> Box:
@@ -131,18 +180,21 @@ def _entry_box(entry: OrderEntry, start: int, end: int, chunks: int) -> Box:
     return Box(start=start, end=end, colour=shades[0], text=numbers, below="".join(shades[1:]))
 
 
-def _stream_lanes(timeline: Timeline, scene: Scene) -> Iterator[Lane]:
-    """Rank 0: a row per stream it uses, boxes coloured by phase."""
-    spans: dict[Stream, list[TaskSpan]] = {}
-    for span in timeline.spans([0]):
-        spans.setdefault(span.stream, []).append(span)
-    for stream in sorted(spans):
-        mine = spans[stream]
-        lane = Lane(label=stream.name.lower().replace("_", " "))
-        start = np.array([span.start_ps for span in mine], dtype=np.int64)
-        end = np.array([span.end_ps for span in mine], dtype=np.int64)
-        for i, a, b in visible(start, end, scene):
-            colour = SHADES[PHASE_SHADES[Phase(mine[i].phase)]][1] if mine[i].entry else PER_STEP
-            lane.boxes.append(Box(start=a, end=b, colour=colour))
-        lane.hidden = len(mine) - len(lane.boxes)
-        yield lane
+def _add_boxes(lane: Lane, spans: Spans, scene: Scene) -> None:
+    """Spans as far as they can be seen; only those of a schedule are counted where they cannot."""
+    shown = visible(spans.start_ps, spans.end_ps, scene)
+    lane.boxes += [Box(start=a, end=b, colour=_colour(spans, i)) for i, a, b in shown]
+    if spans.entries is not None:
+        lane.hidden += len(spans) - len(shown)
+
+
+def _colour(spans: Spans, number: int) -> str:
+    """Of a schedule's actions by their phase, of anything else by what it is."""
+    kind, phase = TaskKind(spans.kind[number]), TaskPhase(spans.phase[number])
+    if spans.entries is not None:
+        return PER_STEP if spans.entry[number] == UNKNOWN else _COLOURS[phase]
+    if kind in COMMUNICATIONS:
+        return TRANSFER
+    if kind is TaskKind.HOST:
+        return PART_COLOURS[Part.HOST]
+    return _COLOURS.get(phase, PART_COLOURS[Part.COMPUTE])

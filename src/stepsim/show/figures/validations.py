@@ -3,18 +3,21 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from stepsim.base.errors import OutputError
 from stepsim.base.units import PS_PER_S, format_time_ps
-from stepsim.graph.actions import TaskKind
+from stepsim.explain.runs.document import Validation
+from stepsim.explain.runs.validate import Source
 from stepsim.measured.run import MESSAGE_KINDS, PS_PER_MS, OpKind
+from stepsim.measured.run_profile import after_pipeline, of_kinds
 from stepsim.measured.summary import RunSummary
 from stepsim.parallel.schedules import ActionKind
 from stepsim.show.figures.drawing import head, legend, make_figure
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import ACTION_COLOURS, FAINT, IDLE, PALETTE, PER_STEP
 from stepsim.step.simulate import SimulatedStep
-from stepsim.validation.document import Validation
-from stepsim.validation.validate import Source
+from stepsim.tables.spans import TaskKind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -116,15 +119,13 @@ def _bars(axes: "Axes", row: int, bars: Bars) -> None:
 
 def measured_bars(summary: RunSummary, stage: int) -> Bars:
     """What the traced rank of a stage did, by the clocks as they were set right."""
-    place = next(i for i, trace in enumerate(summary.run.ranks) if trace.stage == stage)
-    trace, shift = summary.run.ranks[place], int(summary.clocks.offset_ps[place])
-    start = ((trace.start_ps + shift) / PS_PER_MS).tolist()
-    width = (trace.duration_ps / PS_PER_MS).tolist()
+    events = summary.run.of_rank(summary.run.of_stage(stage)[0])
+    start, width = ((times / PS_PER_MS).tolist() for times in (events.start_ps, events.duration_ps))
     colours = {
-        _FORWARD: trace.of(OpKind.GET_BATCH, OpKind.FORWARD, OpKind.LOSS),
-        _BACKWARD: trace.of(OpKind.BACKWARD),
-        _MESSAGE: trace.of(*MESSAGE_KINDS),
-        PER_STEP: trace.finalize.nonzero()[0],
+        _FORWARD: of_kinds(events, OpKind.GET_BATCH, OpKind.FORWARD, OpKind.LOSS),
+        _BACKWARD: of_kinds(events, OpKind.BACKWARD),
+        _MESSAGE: of_kinds(events, *MESSAGE_KINDS),
+        PER_STEP: np.flatnonzero(after_pipeline(events)),
     }
     return {c: [(start[p], width[p]) for p in places] for c, places in colours.items()}
 
@@ -132,7 +133,8 @@ def measured_bars(summary: RunSummary, stage: int) -> Bars:
 def _simulated_bars(result: SimulatedStep, stage: int) -> Bars:
     colours = {TaskKind.SEND: _MESSAGE, TaskKind.RECV: _MESSAGE}
     bars: Bars = {}
-    for span in result.timeline.spans([stage * result.timeline.graph.plan.stage_ranks]):
+    (spans,) = result.timeline.spans([stage * result.timeline.graph.plan.stage_ranks])
+    for span in spans.rows():
         if span.entry is None:
             colour = colours.get(span.kind, PER_STEP)
         else:

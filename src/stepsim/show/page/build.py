@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from stepsim.base.units import format_time_ps
+from stepsim.explain.improve import Improvements
+from stepsim.explain.stragglers import Stragglers
 from stepsim.explore.sensitivity import Sensitivity
 from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.measured.profile.stragglers import Stragglers
 from stepsim.results.report import ResultDocument
 from stepsim.show.page.columns import SpanColumns
 from stepsim.show.page.measured import RunBesideReplay
@@ -38,7 +39,6 @@ from stepsim.show.tables.step import (
     whole_run_pairs,
 )
 from stepsim.step.document import ComparisonDocument
-from stepsim.validation.improve import Improvements
 
 _OF_GAINS = (
     "Every change is replayed through all steps. Least and most are the extremes over the steps; "

@@ -4,21 +4,22 @@ Ranks of one stage run the same program, so what a task is and what it waits for
 stage; only times differ. Every text is kept once and named by its number.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct, field
 
 from stepsim.base.arrays import Ints
 from stepsim.engine.timeline import Timeline
-from stepsim.graph.actions import TaskKind, TaskList
-from stepsim.graph.programs import Program, Segment, SegmentKind
-from stepsim.parallel.schedules import OrderEntry
+from stepsim.graph.actions import TaskList
+from stepsim.graph.build import TaskGraph
+from stepsim.graph.programs import Program
 from stepsim.results.critical_path import critical_path, path_tasks
 from stepsim.results.report import Report
-from stepsim.show.palette import ACTION_SHADES, AXIS_SHADES, PHASE_SHADES, Shade
-from stepsim.show.words import CommWords, action_words, comm_words, name_ranks
-from stepsim.workload.axes import ParallelAxis, Stream
+from stepsim.show.palette import ACTION_SHADES, span_shades
+from stepsim.show.words import CommWords, action_words, comm_words, message_words, name_ranks
+from stepsim.tables.spans import UNKNOWN, Spans
+from stepsim.workload.axes import Stream
 
 MOST_SPANS = 250_000
 
@@ -90,7 +91,9 @@ def span_columns(timeline: Timeline, report: Report, most: int = MOST_SPANS) -> 
     Where there are more than `most` of them, one rank per stage is shown, then whole actions
     instead of their tasks, then some of the stages.
     """
-    return _Collector(timeline=timeline, report=report).run(*_chosen(timeline, most))
+    ranks, whole, left_out = _chosen(timeline, most)
+    tables = list(timeline.spans(ranks, whole=whole))
+    return _Collector(timeline=timeline, report=report, whole=whole).run(tables, left_out)
 
 
 def _chosen(timeline: Timeline, most: int) -> tuple[list[int], bool, str]:
@@ -124,185 +127,145 @@ class _Texts(Struct):
         return self.numbers.setdefault(text, len(self.numbers))
 
 
-class _Shape(Struct, kw_only=True):
-    """What the spans of a stage are: a value per span, and places within the rank's spans.
+class _Waits(Struct, kw_only=True):
+    """What the spans of a stage wait for, by their places within a rank.
 
-    `first[s]` is the first span of segment s; `before[i]` what span i waits for; `far[i]` the
-    stage and segment of a message's other end.
+    `first[s]` is the first span of segment s; span i waits for the spans `before[i]`.
     """
 
-    stream: list[int] = field(default_factory=list)
-    shade: list[int] = field(default_factory=list)
-    name: list[int] = field(default_factory=list)
-    entry: list[int] = field(default_factory=list)
-    comm: list[int] = field(default_factory=list)
     first: list[int] = field(default_factory=list)
     before: list[tuple[int, ...]] = field(default_factory=list)
-    far: list[tuple[int, int, int]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, graph: TaskGraph, stage: int, whole: bool) -> "_Waits":
+        """Those of a stage's tasks, or of its `whole` segments."""
+        waits = cls()
+        ends: list[tuple[int, ...]] = []
+        for segment in graph.programs[stage].segments:
+            base = len(waits.before)
+            waits.first.append(base)
+            before = tuple(i for earlier in segment.after for i in ends[earlier])
+            if whole or segment.task_list < 0:
+                waits.before.append(before)
+                ends.append((base,))
+                continue
+            tasks = graph.task_lists[segment.task_list].tasks
+            waits.before += [tuple(base + i for i in task.after) or before for task in tasks]
+            waited_for = {i for task in tasks for i in task.after}
+            ends.append(tuple(base + i for i in range(len(tasks)) if i not in waited_for))
+        return waits
 
 
 class _Collector(Struct, kw_only=True):
-    """Adds up the columns rank by rank."""
+    """Adds up the columns of shown ranks: a table of spans for each, of tasks or of segments."""
 
     timeline: Timeline
     report: Report
+    whole: bool
     names: _Texts = field(default_factory=_Texts)
     entries: _Texts = field(default_factory=_Texts)
 
-    def run(self, ranks: Sequence[int], whole: bool, left_out: str) -> SpanColumns:
-        """Columns of these ranks; `whole` actions are one span each."""
-        plan = self.timeline.graph.plan
-        shapes = {stage: self._shape(stage, whole) for stage in sorted(map(plan.stage_of, ranks))}
-        mine = [shapes[plan.stage_of(rank)] for rank in ranks]
-        sizes = [len(shape.stream) for shape in mine]
+    def run(self, tables: Sequence[Spans], left_out: str) -> SpanColumns:
+        """The columns; `left_out` is what is said of what they do not show."""
+        graph, sizes = self.timeline.graph, [len(spans) for spans in tables]
         base = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        times = [self._times(rank, whole) for rank in ranks]
+        firsts = {int(spans.stage[0]): spans for spans in tables}
+        of_stage = {stage: _Waits.of(graph, stage, self.whole) for stage in firsts}
+        names = {stage: self._names(spans) for stage, spans in firsts.items()}
+        entries = {stage: self._entries(spans) for stage, spans in firsts.items()}
+        stages = [int(spans.stage[0]) for spans in tables]
+        waits = [of_stage[stage] for stage in stages]
         before = [
-            tuple(int(offset) + i for i in waits)
-            for shape, offset in zip(mine, base, strict=False)
-            for waits in shape.before
+            tuple(int(offset) + i for i in places)
+            for those, offset in zip(waits, base, strict=False)
+            for places in those.before
         ]
+        axes = [op.axis for op in graph.comms]
         return SpanColumns(
-            rows=tuple(self._rows(ranks, mine)),
-            row=np.repeat(np.arange(len(ranks)), sizes),
-            stream=_joined(shape.stream for shape in mine),
-            shade=_joined(shape.shade for shape in mine),
-            name=_joined(shape.name for shape in mine),
-            entry=_joined(shape.entry for shape in mine),
-            comm=_joined(shape.comm for shape in mine),
-            start_ps=np.concatenate([start for start, _ in times]),
-            end_ps=np.concatenate([end for _, end in times]),
-            peer=self._peers(ranks, mine, base),
-            critical=self._critical(ranks, mine, base, whole),
+            rows=tuple(self._rows(tables)),
+            row=np.repeat(np.arange(len(tables)), sizes),
+            stream=np.concatenate([spans.stream for spans in tables]),
+            shade=np.concatenate([span_shades(spans, axes) for spans in tables]),
+            name=np.concatenate([names[stage] for stage in stages]),
+            entry=np.concatenate([entries[stage] for stage in stages]),
+            comm=np.concatenate([spans.group for spans in tables]),
+            start_ps=np.concatenate([spans.start_ps for spans in tables]),
+            end_ps=np.concatenate([spans.end_ps for spans in tables]),
+            peer=self._peers(tables, waits, base),
+            critical=self._critical(tables, waits, base),
             first_before=np.cumsum([0, *map(len, before)], dtype=np.int64),
-            before=np.array([i for waits in before for i in waits], dtype=np.int64),
-            action=self._actions(ranks),
+            before=np.array([i for places in before for i in places], dtype=np.int64),
+            action=self._actions(tables),
             names=tuple(self.names.numbers),
             entries=tuple(self.entries.numbers),
             comms=tuple(self._comms()),
             left_out=left_out,
         )
 
-    def _times(self, rank: int, whole: bool) -> tuple[Ints, Ints]:
-        if whole:
-            cohort, column = self.timeline.place(rank)
-            start, end = cohort.segment_times()
-            return start[:, column], end[:, column]
-        times = self.timeline.tasks(rank)
-        return times.start, times.end
+    def _names(self, spans: Spans) -> Ints:
+        """The number of what each span of a rank is called."""
+        plan, comms = self.timeline.graph.plan, self.timeline.graph.comms
+        columns = (spans.kind, spans.name, spans.group, spans.peer)
+        numbers = []
+        for kind, name, group, peer in zip(*(column.tolist() for column in columns), strict=True):
+            words = spans.names[name]
+            if peer != UNKNOWN:
+                words = message_words(kind, plan.stage_of(peer))
+            elif group != UNKNOWN:
+                words = f"{words}: {comms[group].kind}"
+            numbers.append(self.names.number(words))
+        return np.array(numbers, dtype=np.int64)
 
-    def _shape(self, stage: int, whole: bool) -> _Shape:
-        graph = self.timeline.graph
-        program = graph.programs[stage]
-        shape = _Shape()
-        ends: list[tuple[int, ...]] = []
-        for segment in program.segments:
-            entry = program.entries[segment.entry] if segment.entry >= 0 else None
-            before = tuple(i for earlier in segment.after for i in ends[earlier])
-            shape.first.append(len(shape.stream))
-            if whole or segment.task_list < 0:
-                self._add_whole(shape, segment, entry, before)
-                ends.append((shape.first[-1],))
-            else:
-                ends.append(self._add_tasks(shape, segment, entry, before))
-        return shape
+    def _entries(self, spans: Spans) -> Ints:
+        """The number of the words for the action of each span of a rank, -1 where there is none."""
+        words = [action_words(entry) for entry in spans.entries or ()]
+        numbers = [self.entries.number(words[i]) if i >= 0 else -1 for i in spans.entry.tolist()]
+        return np.array(numbers, dtype=np.int64)
 
-    def _add_tasks(
-        self, shape: _Shape, segment: Segment, entry: OrderEntry | None, before: tuple[int, ...]
-    ) -> tuple[int, ...]:
-        """Add the tasks of a task list; returns those that nothing in it waits for."""
-        graph = self.timeline.graph
-        tasks = graph.task_lists[segment.task_list].tasks
-        base = len(shape.stream)
-        for task in tasks:
-            if task.comm >= 0:
-                shade = AXIS_SHADES[graph.comms[task.comm].axis]
-            elif task.kind is TaskKind.HOST:
-                shade = Shade.HOST
-            else:
-                shade = PHASE_SHADES[task.phase] if entry else Shade.PER_STEP
-            after = tuple(base + i for i in task.after) or before
-            words = task.label if task.comm < 0 else f"{task.label}: {graph.comms[task.comm].kind}"
-            self._add(shape, task.stream, shade, words, entry, task.comm, after)
-        waited_for = {i for task in tasks for i in task.after}
-        return tuple(base + i for i in range(len(tasks)) if i not in waited_for)
-
-    def _add_whole(
-        self, shape: _Shape, segment: Segment, entry: OrderEntry | None, before: tuple[int, ...]
-    ) -> None:
-        match segment.kind:
-            case SegmentKind.SEND | SegmentKind.RECV:
-                way = "send to" if segment.kind is SegmentKind.SEND else "receive from"
-                shade, words = AXIS_SHADES[ParallelAxis.PP], f"{way} stage {segment.peer_stage}"
-                shape.far.append((len(shape.stream), segment.peer_stage, segment.peer))
-            case SegmentKind.REDUCTION:
-                shade, words = AXIS_SHADES[ParallelAxis.DP], "gradient reduction"
-            case _:
-                shade = ACTION_SHADES[entry.parts()[0].kind] if entry else Shade.PER_STEP
-                words = "action" if entry else "per step"
-        self._add(shape, segment.stream, shade, words, entry, segment.comm, before)
-
-    def _add(
-        self,
-        shape: _Shape,
-        stream: Stream,
-        shade: int,
-        words: str,
-        entry: OrderEntry | None,
-        comm: int,
-        before: tuple[int, ...],
-    ) -> None:
-        shape.stream.append(stream)
-        shape.shade.append(shade)
-        shape.name.append(self.names.number(words))
-        shape.entry.append(self.entries.number(action_words(entry)) if entry else -1)
-        shape.comm.append(comm)
-        shape.before.append(before)
-
-    def _peers(self, ranks: Sequence[int], mine: Sequence[_Shape], base: Ints) -> Ints:
+    def _peers(self, tables: Sequence[Spans], waits: Sequence[_Waits], base: Ints) -> Ints:
         """The span at the other end of every message, where its rank is shown."""
-        plan, actors = self.timeline.graph.plan, self.timeline.actors
-        shown = {actors.of(rank): row for row, rank in enumerate(ranks)}
+        graph, actors = self.timeline.graph, self.timeline.actors
+        shown = {actors.of(int(spans.rank[0])): row for row, spans in enumerate(tables)}
         peers = np.full(int(base[-1]), -1, dtype=np.int64)
-        for row, (rank, shape) in enumerate(zip(ranks, mine, strict=True)):
-            for place, stage, segment in shape.far:
-                far = rank + (stage - plan.stage_of(rank)) * plan.stage_ranks
-                other = shown.get(actors.of(far))
-                if other is not None and segment >= 0:
-                    peers[base[row] + place] = base[other] + mine[other].first[segment]
+        for row, spans in enumerate(tables):
+            program = graph.programs[int(spans.stage[0])]
+            for end in np.flatnonzero(spans.peer != UNKNOWN).tolist():
+                other = shown.get(actors.of(int(spans.peer[end])))
+                far = int(program.peer[spans.segment[end]])
+                if other is not None and far >= 0:
+                    peers[base[row] + end] = base[other] + waits[other].first[far]
         return peers
 
-    def _critical(
-        self, ranks: Sequence[int], mine: Sequence[_Shape], base: Ints, whole: bool
-    ) -> Ints:
+    def _critical(self, tables: Sequence[Spans], waits: Sequence[_Waits], base: Ints) -> Ints:
         """1 on the critical path, else 0."""
-        row_of = {rank: row for row, rank in enumerate(ranks)}
-        found = np.zeros(int(base[-1]), dtype=np.int64)
-        for each in path_tasks(self.timeline, critical_path(self.timeline)):
-            row = row_of.get(each.rank)
+        row_of = {int(spans.rank[0]): row for row, spans in enumerate(tables)}
+        marks = np.zeros(int(base[-1]), dtype=np.int64)
+        for task in path_tasks(self.timeline, critical_path(self.timeline)):
+            row = row_of.get(task.rank)
             if row is not None:
-                inner = 0 if whole else max(each.inner, 0)
-                found[base[row] + mine[row].first[each.segment] + inner] = 1
-        return found
+                inner = 0 if self.whole else max(task.inner, 0)
+                marks[base[row] + waits[row].first[task.segment] + inner] = 1
+        return marks
 
-    def _rows(self, ranks: Sequence[int], mine: Sequence[_Shape]) -> Iterator[_RankBand]:
+    def _rows(self, tables: Sequence[Spans]) -> Iterator[_RankBand]:
         plan, actors = self.timeline.graph.plan, self.timeline.actors
-        staged = plan.pp > 1 and len(ranks) <= plan.pp
-        for rank, shape in zip(ranks, mine, strict=True):
+        staged = plan.pp > 1 and len(tables) <= plan.pp
+        for spans in tables:
+            rank, stage = int(spans.rank[0]), int(spans.stage[0])
             alike = np.flatnonzero(actors.actor_of == actors.actor_of[rank])
+            streams = sorted({Stream.COMPUTE.value, *spans.stream.tolist()})
             yield _RankBand(
                 rank=rank,
-                label=f"stage {plan.stage_of(rank)}" if staged else f"rank {rank}",
+                label=f"stage {stage}" if staged else f"rank {rank}",
                 ranks=name_ranks(alike.tolist()),
-                streams=tuple(Stream(s) for s in sorted({Stream.COMPUTE, *shape.stream})),
+                streams=tuple(Stream(stream) for stream in streams),
             )
 
-    def _actions(self, ranks: Sequence[int]) -> _ActionColumns:
+    def _actions(self, tables: Sequence[Spans]) -> _ActionColumns:
         places, text = [], []
-        for row, rank in enumerate(ranks):
-            cohort, column = self.timeline.place(rank)
-            start, end = (times[:, column].tolist() for times in cohort.entry_times)
-            for entry, *times in zip(cohort.laid.program.entries, start, end, strict=True):
+        for row, spans in enumerate(tables):
+            start, end = (times.tolist() for times in spans.actions())
+            for entry, *times in zip(spans.entries or (), start, end, strict=True):
                 number, parts = self.entries.number(action_words(entry)), entry.parts()
                 for part, action in enumerate(parts):
                     shade = ACTION_SHADES[action.kind]
@@ -327,7 +290,3 @@ class _Collector(Struct, kw_only=True):
         known = {(use.group, use.kind, use.size_bytes): use for use in self.report.comms}
         for op in self.timeline.graph.comms:
             yield comm_words(op, known.get((op.group, op.kind, op.size_bytes)))
-
-
-def _joined(columns: Iterable[list[int]]) -> Ints:
-    return np.concatenate([np.array(column, dtype=np.int64) for column in columns])

@@ -5,12 +5,13 @@ from pathlib import Path
 
 from stepsim.base import garbage as collector
 from stepsim.base.errors import StepsimError
+from stepsim.explain.improve import Improvements
+from stepsim.explain.stragglers import Stragglers
 from stepsim.explore.sensitivity import Sensitivity
 from stepsim.explore.sweep import open_for_reading
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.files.reading import open_file, read_json
 from stepsim.files.writing import write_whole
-from stepsim.measured.profile.stragglers import Stragglers
 from stepsim.results.report import ResultDocument
 from stepsim.show.page.build import (
     comparison_page,
@@ -26,7 +27,6 @@ from stepsim.show.page.sweep_page import sweep_page
 from stepsim.step.compare import ComparedSchedules
 from stepsim.step.document import ComparisonDocument
 from stepsim.step.simulate import SimulatedStep
-from stepsim.validation.improve import Improvements
 
 _DATABASE = b"SQLite format 3\0"
 _KNOWN = "a result of stepsim simulate, compare or sensitivity --json, or a sweep's database"

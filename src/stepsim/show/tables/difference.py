@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from stepsim.base.units import format_time_ps
-from stepsim.results.diff import Change, ResultDiff, explain
+from stepsim.explain.diff import Change, ResultDiff, explain
 from stepsim.show.tables.model import COUNT, SHARE, SIZE, TEXT, TIME, Column, Shown, Table, table_of
 
 _MOST_STAGES = 3

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
+from stepsim.explain.runs.what_if import WhatIf
 from stepsim.measured.calibration.calibration import LeafOverhead
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.step_log import StepLog, typical
@@ -23,7 +24,6 @@ from stepsim.show.tables.model import (
     table_of,
 )
 from stepsim.show.tables.step import parts_table, stages_table
-from stepsim.validation.what_if import WhatIf
 
 _MOST_RANKS = 32
 

@@ -7,13 +7,14 @@ import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.base.units import format_time_ps
-from stepsim.measured.profile.contents import counted_operations
+from stepsim.explain.contents import counted_operations
+from stepsim.explain.improve import Improvements
+from stepsim.explain.path import PathPart, critical_parts
+from stepsim.explain.replayed import replayed_kinds, replayed_ranks
+from stepsim.explain.shares import device_shares, rank_shares
+from stepsim.explain.stragglers import Stragglers
 from stepsim.measured.profile.events import Profile
-from stepsim.measured.profile.path import PathPart, critical_parts
 from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.measured.profile.replayed import replayed_kinds, replayed_ranks
-from stepsim.measured.profile.shares import device_shares, rank_shares
-from stepsim.measured.profile.stragglers import Stragglers
 from stepsim.measured.profile.waits import Waits
 from stepsim.show.tables.model import (
     COUNT,
@@ -30,7 +31,6 @@ from stepsim.show.tables.model import (
     share_of,
     table_of,
 )
-from stepsim.validation.improve import Improvements
 
 _MOST = 16
 _LONGEST = 60

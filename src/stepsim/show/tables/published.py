@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from stepsim.base.units import PS_PER_S
+from stepsim.published.calibrate import CalibratedStep
+from stepsim.published.compare import PublishedValidation
 from stepsim.show.tables.model import COUNT, ERROR, SHARE, TEXT, TIME, Shown, as_number, table_of
-from stepsim.validation.model_calibration import CalibratedStep
-from stepsim.validation.published import PublishedValidation
 from stepsim.workload.model.calibration import ModelCalibration
 
 _MOST_ROWS = 40

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from stepsim.explain.runs.document import Validation
+from stepsim.explain.runs.validate import Compared, RunValidation
 from stepsim.show.tables.model import COUNT, ERROR, TEXT, TIME, Shown, as_number, table_of
-from stepsim.validation.document import Validation
-from stepsim.validation.validate import Compared, RunValidation
 
 _PERCENT = as_number(".2%")
 

@@ -1,6 +1,6 @@
 """What a trace holds, whatever the format it is written in."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -51,12 +51,21 @@ class Slice(NamedTuple):
     message: int = 0
 
 
+class SliceColumns(NamedTuple):
+    """What slices say, of every span of a table: a value per span, named as in `Slice`."""
+
+    labels: Sequence[Label]
+    actions: Sequence[Label | None]
+    waited_for: Sequence[str]
+    messages: Sequence[int]
+
+
 class Thread(Struct, frozen=True, kw_only=True):
     """A stream: its slices by time, none of which overlap."""
 
     number: int
     name: str
-    slices: Sequence[Slice]
+    slices: Iterable[Slice]
 
 
 class Process(Struct, frozen=True, kw_only=True):

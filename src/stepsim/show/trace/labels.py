@@ -1,14 +1,16 @@
 """What the slices of a run are called, and the facts about them."""
 
+import numpy as np
 from msgspec import Struct, field
 
 from stepsim.engine.prices import Prices
-from stepsim.graph.actions import Task, TaskKind
+from stepsim.graph.actions import Task
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import Program, SegmentKind, Use
 from stepsim.parallel.p2p import Message
 from stepsim.parallel.schedules import Action, ActionKind, OrderEntry
-from stepsim.show.trace.document import Category, Fact, Label
+from stepsim.show.trace.document import Category, Fact, Label, SliceColumns
+from stepsim.tables.spans import UNKNOWN, Spans, TaskKind, TaskPhase
 from stepsim.workload.rows import Group, Phase
 
 _OF_ACTION = {
@@ -21,6 +23,19 @@ _OF_PHASE = {
     Phase.FORWARD: Category.FORWARD,
     Phase.INPUT_GRAD: Category.INPUT_GRAD,
     Phase.WEIGHT_GRAD: Category.WEIGHT_GRAD,
+}
+
+_CATEGORIES = {
+    TaskKind.COLLECTIVE: Category.COLLECTIVE,
+    TaskKind.SEND: Category.SEND,
+    TaskKind.RECV: Category.RECV,
+    TaskKind.HOST: Category.HOST,
+}
+_RECORDED_PHASES = {
+    TaskPhase.UNKNOWN: Category.FUSED,
+    TaskPhase.FORWARD: Category.FORWARD,
+    TaskPhase.BACKWARD: Category.BACKWARD,
+    TaskPhase.UPDATE: Category.PER_STEP,
 }
 
 Ways = dict[Use, str]
@@ -128,3 +143,37 @@ class Labels(Struct, frozen=True, kw_only=True):
             "bytes": op.size_bytes,
             "algorithm": ways[use],
         }
+
+
+def recorded(
+    spans: Spans, labels: dict[tuple[int, ...], Label], first_message: int
+) -> SliceColumns:
+    """What slices of a rank's operations say; `labels` are those made before, by what they tell.
+
+    The ends of a message have the number of their meeting, counted from `first_message`.
+    """
+    facts = (spans.step, spans.group, spans.peer, spans.size_bytes, spans.microbatch, spans.chunk)
+    keys = np.stack([spans.name, spans.kind, spans.phase, *facts], axis=1).tolist()
+    for key in keys:
+        if tuple(key) not in labels:
+            labels[tuple(key)] = _operation(spans, *key)
+    met = spans.of_kind(TaskKind.SEND, TaskKind.RECV) & (spans.meeting != UNKNOWN)
+    return SliceColumns(
+        labels=[labels[tuple(key)] for key in keys],
+        actions=[None] * len(keys),
+        waited_for=[""] * len(keys),
+        messages=np.where(met, spans.meeting + first_message, 0).tolist(),
+    )
+
+
+def _operation(spans: Spans, name: int, kind: int, phase: int, *facts: int) -> Label:
+    """What an operation is: its name, category, and the facts that are known."""
+    names = ("step", "group", "peer", "size_bytes", "microbatch", "chunk")
+    known: dict[str, Fact] = {n: fact for n, fact in zip(names, facts, strict=True) if fact >= 0}
+    if "group" in known:
+        known["group"] = spans.groups[facts[1]]
+    return Label(
+        name=spans.names[name],
+        category=_CATEGORIES.get(TaskKind(kind)) or _RECORDED_PHASES[TaskPhase(phase)],
+        facts=known,
+    )

@@ -10,7 +10,7 @@ round a start and a duration apart, find that neighbours overlap, and drop one.
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -23,7 +23,7 @@ from stepsim.base.errors import OutputError
 from stepsim.files.writing import whole_file
 from stepsim.results.counters import Curves
 from stepsim.show.trace.document import Category, Label, Process, Slice
-from stepsim.show.trace.processes import TracedRun, trace_processes
+from stepsim.show.trace.processes import TracedProfile, TracedRun, trace_processes
 
 _SUFFIXES = (".json", ".json.gz")
 
@@ -66,19 +66,14 @@ def _is_packed(path: Path) -> bool:
     return path.suffix.lower() == ".gz"
 
 
-def write_trace(runs: Sequence[TracedRun], path: Path, command: str = "") -> None:
-    """Write simulated runs as one trace, as `write_processes` does."""
-    write_processes(trace_processes(runs), path, command)
-
-
-def write_processes(processes: Iterable[Process], path: Path, command: str = "") -> None:
-    """Write processes as one trace, compressed if the name ends in .gz; raises OutputError.
+def write_trace(runs: Sequence[TracedRun | TracedProfile], path: Path, command: str = "") -> None:
+    """Write runs as one trace, compressed if the name ends in .gz; raises OutputError.
 
     `command` is kept in the trace. Events are written as they are made, a process at a time.
     """
     check_trace_path(path)
     with whole_file(path) as file, _compressed(file, path) as out:
-        lines = process_lines(processes, command)
+        lines = trace_lines(runs, command)
         while some := list(islice(lines, _LINES_AT_ONCE)):
             out.write("".join(some).encode(errors=_SURROGATES))
 
@@ -93,18 +88,13 @@ def _compressed(file: BinaryIO, path: Path) -> Iterator[BinaryIO]:
         yield packed  # type: ignore[misc]
 
 
-def trace_lines(runs: Sequence[TracedRun], command: str = "") -> Iterator[str]:
-    """The lines of a trace of simulated runs, as `process_lines` has them."""
-    yield from process_lines(trace_processes(runs), command)
-
-
-def process_lines(processes: Iterable[Process], command: str = "") -> Iterator[str]:
+def trace_lines(runs: Sequence[TracedRun | TracedProfile], command: str = "") -> Iterator[str]:
     """The lines of a trace in the JSON Object Format, an event each."""
     about = {"program": "stepsim", "version": __version__}
     about |= {"command": command} if command else {}
     yield f'{{"displayTimeUnit":"ms","otherData":{_quoted(about)},"traceEvents":[\n'
     texts, before = _Texts(), ""
-    for process in processes:
+    for process in trace_processes(runs):
         for event in _events(process, texts):
             yield f"{before}{{{event}}}"
             before = ",\n"

@@ -1,4 +1,4 @@
-"""Runs told as processes: the step as a whole, then every rank or class of ranks."""
+"""Simulated and recorded runs told as processes: a process for every rank or class of ranks."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
@@ -11,17 +11,18 @@ from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
 from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Timeline
+from stepsim.measured.profile.events import Profile
 from stepsim.parallel.ranks import Ranks
 from stepsim.results.counters import Curves, link_rates, live_activations
 from stepsim.results.critical_path import Walk
 from stepsim.results.memory import StepMemory, memory_curves
 from stepsim.results.report import Report
-from stepsim.show.trace.document import Category, Fact, Label, Process, Slice, Thread
-from stepsim.show.trace.labels import Labels
+from stepsim.show.trace.document import Category, Fact, Label, Process, Slice, SliceColumns, Thread
+from stepsim.show.trace.labels import Labels, recorded
 from stepsim.show.trace.slices import Slicer
 from stepsim.show.trace.window import WHOLE, Window
 from stepsim.step.simulate import SimulatedStep
-from stepsim.workload.axes import Stream
+from stepsim.tables.spans import UNKNOWN, Spans
 
 _RANGES_SHOWN = 4
 _GB = 1e9
@@ -83,11 +84,37 @@ class TracedRun(Struct, frozen=True, kw_only=True):
         return dict(zip(actors.tolist(), classes, strict=True))
 
     @property
+    def messages(self) -> int:
+        """How many numbers its messages take at most."""
+        stages = self.timeline.actors.stages[list(self.shown())].tolist()
+        return sum(len(self.timeline.graph.programs[stage]) for stage in stages)
+
+    @property
     def slices(self) -> int:
         """How many slices are told of tasks; those of actions come on top."""
         ranks = self.timeline.actors.ranks
         told = (self.timeline.tasks(int(ranks[actor])) for actor in self.shown())
         return sum(int(self.window.holds(times.start, times.end).sum()) for times in told)
+
+    def processes(self, numbers: Iterator[int], first_message: int) -> Iterator[Process]:
+        """The step as a whole, then a process for every shown class of ranks, in order."""
+        yield _step(self, numbers)
+        shown = self.shown()
+        slicer = Slicer(
+            walk=Walk(timeline=self.timeline),
+            labels=Labels(graph=self.timeline.graph, prices=self.prices),
+            shown=tuple(shown),
+            window=self.window,
+            first_message=first_message,
+        )
+        tables = self.timeline.spans(self.timeline.actors.ranks[list(shown)].tolist())
+        for (actor, ranks), spans in zip(shown.items(), tables, strict=True):
+            yield Process(
+                number=next(numbers),
+                name=_titled(self, _ranks_name(self, actor, ranks)),
+                threads=list(_threads(slicer, actor, spans, numbers)),
+                counters=_counters(self, int(ranks[0])),
+            )
 
     def _assumptions(self) -> Iterator[str]:
         actors, npus = len(self.timeline.actors), self.report.npus
@@ -118,31 +145,73 @@ def traced(
     )
 
 
-def trace_processes(runs: Iterable[TracedRun]) -> Iterator[Process]:
-    """The processes of a trace, one at a time: of each run the step, then its ranks in order.
+class TracedProfile(Struct, frozen=True, kw_only=True):
+    """A profile to be told: all its ranks, or `ranks`; what reaches into the `window`.
+
+    Raises PlanError for ranks that were not recorded, and for a window behind the last operation.
+    """
+
+    profile: Profile
+    ranks: tuple[int, ...] | None = None
+    window: Window = WHOLE
+
+    def __post_init__(self) -> None:
+        known = {ran.rank for ran in self.profile.ranks}
+        for rank in self.ranks or ():
+            if rank not in known:
+                raise PlanError(
+                    f"ranks: {self.profile.source} has no rank {rank}: expected one of "
+                    f"{', '.join(map(str, sorted(known)[:16]))}"
+                )
+        last = int(self.profile.events.end_ps.max())
+        if self.window.start_ps > last:
+            raise PlanError(
+                f"window is {self.window}: {self.profile.source} takes {format_time_ps(last)}"
+            )
+
+    @property
+    def messages(self) -> int:
+        """How many numbers its messages take at most."""
+        return int(self.profile.events.meeting.max()) + 1
+
+    @property
+    def slices(self) -> int:
+        """How many operations are told."""
+        return len(self._shown())
+
+    def processes(self, numbers: Iterator[int], first_message: int) -> Iterator[Process]:
+        """A process for every rank, in order."""
+        spans, labels = self._shown(), dict[tuple[int, ...], Label]()
+        for rank in np.unique(spans.rank).tolist():
+            table = spans.taken(spans.rank == rank)
+            stage, columns = int(table.stage[0]), recorded(table, labels, first_message)
+            yield Process(
+                number=next(numbers),
+                name=f"rank {rank}" + (f", stage {stage}" if stage != UNKNOWN else ""),
+                threads=list(stream_threads(table, columns, numbers)),
+                counters={},
+            )
+
+    def _shown(self) -> Spans:
+        """The operations that are told, by start and end."""
+        spans = self.profile.spans()
+        shown = self.window.holds(spans.start_ps, spans.end_ps)
+        if self.ranks is not None:
+            shown &= np.isin(spans.rank, self.ranks)
+        spans = spans.taken(shown)
+        return spans.taken(np.lexsort((spans.end_ps, spans.start_ps)))
+
+
+def trace_processes(runs: Iterable[TracedRun | TracedProfile]) -> Iterator[Process]:
+    """The processes of a trace, one at a time, run by run.
 
     No process or thread has the number of another, for Perfetto knows threads by theirs, and takes
     one with its process's number for the main thread, and 0 for the idle one.
     """
-    numbers, messages = count(1), 0
+    numbers, first_message = count(1), 1
     for run in runs:
-        yield _step(run, numbers)
-        shown = run.shown()
-        slicer = Slicer(
-            walk=Walk(timeline=run.timeline),
-            labels=Labels(graph=run.timeline.graph, prices=run.prices),
-            shown=tuple(shown),
-            window=run.window,
-            first_message=messages + 1,
-        )
-        for actor, ranks in shown.items():
-            yield Process(
-                number=next(numbers),
-                name=_titled(run, _ranks_name(run, actor, ranks)),
-                threads=list(_threads(slicer, actor, numbers)),
-                counters=_counters(run, int(ranks[0])),
-            )
-        messages = slicer.last_message
+        yield from run.processes(numbers, first_message)
+        first_message += run.messages
 
 
 def _counters(run: TracedRun, rank: int) -> dict[str, Curves]:
@@ -205,17 +274,29 @@ def _ranks_name(run: TracedRun, actor: int, ranks: Ranks) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(ranges)}{told}, stage {stage}"
 
 
-def _threads(slicer: Slicer, actor: int, numbers: Iterator[int]) -> Iterator[Thread]:
-    """The schedule of a rank, then its streams; messages in flight together have lanes."""
-    slices = slicer.schedule(actor)
+def _threads(slicer: Slicer, actor: int, spans: Spans, numbers: Iterator[int]) -> Iterator[Thread]:
+    """The schedule of a rank, then its streams."""
+    slices = slicer.schedule(actor, spans)
     if slices:
         yield Thread(number=next(numbers), name="schedule", slices=slices)
-    for stream, found in sorted(slicer.streams(actor).items()):
-        name = stream.name.lower().replace("_", " ")
-        lanes = lanes_of(found) if stream is Stream.EAGER else [found]
-        for lane, some in enumerate(lanes):
-            shown = f"{name} {lane + 1}" if len(lanes) > 1 else name
-            yield Thread(number=next(numbers), name=shown, slices=some)
+    shown = spans.taken(slicer.window.holds(spans.start_ps, spans.end_ps))
+    yield from stream_threads(shown, slicer.columns(actor, spans), numbers)
+
+
+def stream_threads(spans: Spans, said: SliceColumns, numbers: Iterator[int]) -> Iterator[Thread]:
+    """The streams of a rank by start; spans that overlap on one, such as messages, have lanes."""
+    columns = (said.labels, spans.start_ps.tolist(), spans.end_ps.tolist(), *said[1:])
+    for stream in np.unique(spans.stream).tolist():
+        places = np.flatnonzero(spans.stream == stream)
+        places = places[np.argsort(spans.start_ps[places], kind="stable")]
+        taken = places.tolist()
+        slices = map(Slice, *(map(column.__getitem__, taken) for column in columns))
+        name = spans.stream_words(stream) or "operations"
+        if (spans.start_ps[places[1:]] >= spans.end_ps[places[:-1]]).all():
+            yield Thread(number=next(numbers), name=name, slices=slices)
+            continue
+        for lane, some in enumerate(lanes_of(slices)):
+            yield Thread(number=next(numbers), name=f"{name} {lane + 1}", slices=some)
 
 
 def lanes_of(slices: Iterable[Slice]) -> list[list[Slice]]:

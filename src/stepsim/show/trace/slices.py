@@ -1,27 +1,26 @@
-"""What one simulated rank runs, as slices of its streams."""
+"""What is told of the spans of one simulated rank."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate
 
+import numpy as np
 from msgspec import Struct, field
 
 from stepsim.graph.programs import Program, Segment, SegmentKind, Use
 from stepsim.parallel.p2p import Message
 from stepsim.results.critical_path import Walk
-from stepsim.show.trace.document import Category, Label, Slice
+from stepsim.show.trace.document import Category, Label, Slice, SliceColumns
 from stepsim.show.trace.labels import Labels, Ways, actions_of
 from stepsim.show.trace.window import Window
-from stepsim.workload.axes import Stream
+from stepsim.tables.spans import Spans
 
 _MESSAGES = (SegmentKind.SEND, SegmentKind.RECV)
 
 
 class Slicer(Struct, kw_only=True):
-    """Makes slices of the `shown` actors that reach into a window.
+    """Tells the spans of the `shown` actors that reach into a window.
 
-    `last_message` is the highest number of a message.
     Messages between shown actors are numbered from `first_message`.
     """
 
@@ -30,7 +29,6 @@ class Slicer(Struct, kw_only=True):
     shown: Sequence[int]
     window: Window
     first_message: int
-    last_message: int = 0
     _numbers: dict[int, int] = field(default_factory=dict)
     _carried: list[dict[int, Message]] = field(default_factory=list)
     _actions: dict[int, list[Label]] = field(default_factory=dict)
@@ -40,46 +38,35 @@ class Slicer(Struct, kw_only=True):
         sizes = [len(self.walk.columns[actor][0].laid.program.segments) for actor in self.shown]
         firsts = list(accumulate(sizes, initial=self.first_message))
         self._numbers = dict(zip(self.shown, firsts, strict=False))
-        self.last_message = firsts[-1] - 1
         for program, messages in zip(graph.programs, graph.messages(), strict=True):
             ends = (i for i, s in enumerate(program.segments) if s.kind in _MESSAGES)
             self._carried.append(dict(zip(ends, messages, strict=True)))
 
-    def schedule(self, actor: int) -> list[Slice]:
-        """The actions of a rank, and what it runs after the pipeline."""
-        cohort, column = self.walk.columns[actor]
-        program = cohort.laid.program
-        starts, ends = (times[:, column].tolist() for times in cohort.entry_times)
-        slices = [
-            Slice(label=label, start_ps=start, end_ps=end)
-            for label, start, end in zip(self.actions(program), starts, ends, strict=True)
-        ]
+    def schedule(self, actor: int, spans: Spans) -> list[Slice]:
+        """The actions of a rank, and what it runs after the pipeline; `spans` are all of its."""
+        program = self.walk.columns[actor][0].laid.program
+        starts, ends = (times.tolist() for times in spans.actions())
+        slices = list(map(Slice, self.actions(program), starts, ends))
         after = Label(name="per step", category=Category.PER_STEP, facts={"stage": program.stage})
-        bounds = [*cohort.laid.first, len(cohort.start)]
-        for number, segment in enumerate(program.segments):
-            if segment.kind is SegmentKind.PER_STEP:
-                tasks = slice(bounds[number], bounds[number + 1])
-                start, end = cohort.start[tasks, column].min(), cohort.end[tasks, column].max()
-                slices.append(Slice(label=after, start_ps=int(start), end_ps=int(end)))
+        for number in np.flatnonzero(program.kind == SegmentKind.PER_STEP).tolist():
+            tasks = spans.taken(spans.segment == number)
+            slices.append(Slice(after, int(tasks.start_ps.min()), int(tasks.end_ps.max())))
         return [each for each in slices if self.window.holds(each.start_ps, each.end_ps)]
 
-    def streams(self, actor: int) -> dict[Stream, list[Slice]]:
-        """Every task of a rank on its stream, by start."""
-        times = self.walk.timeline.tasks(int(self.walk.timeline.actors.ranks[actor]))
-        teller = _Teller(slicer=self, actor=actor)
-        starts, ends = times.start.tolist(), times.end.tolist()
-        first = 0
+    def columns(self, actor: int, spans: Spans) -> SliceColumns:
+        """What is told of the spans of a rank that reach into the window."""
+        teller = _Teller(slicer=self, actor=actor, starts=spans.start_ps.tolist())
+        held = self.window.holds(spans.start_ps, spans.end_ps).tolist()
+        ends, first = spans.end_ps.tolist(), 0
         for number, segment in enumerate(teller.program.segments):
             if segment.task_list < 0:
-                teller.message(number, segment, starts[first], ends[first])
+                teller.message(number, segment, first, ends[first], held[first])
                 first += 1
             else:
                 past = first + teller.tasks_in(segment)
-                teller.task_list(number, segment, starts[first:past], ends[first:past])
+                teller.task_list(number, segment, first, ends[first:past], held[first:past])
                 first = past
-        for slices in teller.found.values():
-            slices.sort(key=lambda each: each.start_ps)
-        return teller.found
+        return teller.said
 
     def actions(self, program: Program) -> list[Label]:
         """Labels of a program's entries."""
@@ -102,14 +89,18 @@ class Slicer(Struct, kw_only=True):
 
 
 class _Teller(Struct, kw_only=True, dict=True):
-    """Tells one actor's program, segment by segment.
+    """Tells one actor's program, segment by segment; `starts` are those of its spans.
 
     `done` and `called` are the end of every segment so far, and the name of what ended then.
     """
 
     slicer: Slicer
     actor: int
-    found: dict[Stream, list[Slice]] = field(default_factory=lambda: defaultdict(list))
+    starts: Sequence[int]
+    labels: list[Label] = field(default_factory=list)
+    actions: list[Label | None] = field(default_factory=list)
+    waited_for: list[str] = field(default_factory=list)
+    messages: list[int] = field(default_factory=list)
     done: list[int] = field(default_factory=list)
     called: list[str] = field(default_factory=list)
 
@@ -125,14 +116,20 @@ class _Teller(Struct, kw_only=True, dict=True):
         return self.slicer.labels.ways(int(rank))
 
     @cached_property
-    def actions(self) -> list[Label]:
+    def of_entries(self) -> list[Label]:
         """The labels of its actions."""
         return self.slicer.actions(self.program)
+
+    @property
+    def said(self) -> SliceColumns:
+        """What is told of the spans so far."""
+        return SliceColumns(self.labels, self.actions, self.waited_for, self.messages)
 
     def tasks_in(self, segment: Segment) -> int:
         return len(self.slicer.walk.timeline.graph.task_lists[segment.task_list].tasks)
 
-    def message(self, number: int, segment: Segment, start: int, end: int) -> None:
+    def message(self, number: int, segment: Segment, first: int, end: int, held: bool) -> None:
+        """Tell an end of a message, which is span `first` of the rank."""
         use = Use(
             comm=segment.comm,
             stage=self.program.stage,
@@ -141,29 +138,34 @@ class _Teller(Struct, kw_only=True, dict=True):
         )
         carried = self.slicer.carried(self.program.stage, number)
         label = self.slicer.labels.message(use, carried, self.ways)
-        if self.slicer.window.holds(start, end):
-            waited_for = self._waited_for(self._before(segment), number, 0, start)
-            arrow = self.slicer.message_number(self.actor, number, segment)
-            self.found[segment.stream].append(Slice(label, start, end, None, waited_for, arrow))
+        if held:
+            start = self.starts[first]
+            self.labels.append(label)
+            self.actions.append(None)
+            self.waited_for.append(self._waited_for(self._before(segment), number, 0, start))
+            self.messages.append(self.slicer.message_number(self.actor, number, segment))
         self.done.append(end)
         self.called.append(label.name)
 
     def task_list(
-        self, number: int, segment: Segment, starts: Sequence[int], ends: Sequence[int]
+        self, number: int, segment: Segment, first: int, ends: Sequence[int], held: Sequence[bool]
     ) -> None:
+        """Tell the tasks of a task list, which are the spans of the rank from `first` on."""
         tasks = self.slicer.walk.timeline.graph.task_lists[segment.task_list].tasks
         labels = self.slicer.labels.tasks(
             self.program.stage, segment.task_list, segment.kind, self.ways
         )
-        action = self.actions[segment.entry] if segment.entry >= 0 else None
-        for inner, (task, label) in enumerate(zip(tasks, labels, strict=True)):
-            start, end = starts[inner], ends[inner]
-            if not self.slicer.window.holds(start, end):
-                continue
-            inside = ((ends[i], labels[i].name) for i in reversed(task.after))
-            before = inside if task.after else self._before(segment)
-            waited_for = self._waited_for(before, number, inner, start)
-            self.found[task.stream].append(Slice(label, start, end, action, waited_for))
+        action = self.of_entries[segment.entry] if segment.entry >= 0 else None
+        for inner, task in enumerate(tasks):
+            if held[inner]:
+                inside = ((ends[i], labels[i].name) for i in reversed(task.after))
+                before = inside if task.after else self._before(segment)
+                start = self.starts[first + inner]
+                self.labels.append(labels[inner])
+                self.waited_for.append(self._waited_for(before, number, inner, start))
+        count = len(self.labels) - len(self.actions)
+        self.actions += [action] * count
+        self.messages += [0] * count
         last = max(range(len(ends)), key=ends.__getitem__)
         self.done.append(ends[last])
         self.called.append((action or labels[last]).name)

@@ -1,0 +1,1 @@
+"""What explains a run, simulated or measured: slow workers, changes, replays, differences."""

@@ -1,0 +1,217 @@
+"""Changes of what computes and the host take: slow workers, uneven stages, experts, gaps."""
+
+import re
+
+import numpy as np
+from msgspec import Struct
+
+from stepsim.base.arrays import Bools, Ints
+from stepsim.explain.changes.made import (
+    Changes,
+    ProfileChange,
+    UntoldChange,
+    evened,
+    programs_of,
+    times_changed,
+    works_of,
+)
+from stepsim.explain.stragglers import Stragglers
+from stepsim.measured.profile.events import Events, Profile, counted, same
+from stepsim.measured.profile.waits import Waits
+from stepsim.tables.spans import UNKNOWN, TaskKind
+
+_EXPERTS = re.compile(r"expert|moe|\bep\d*\b", re.IGNORECASE)
+_EXCHANGE = re.compile(r"all_?to_?all|sendrecv|a2a", re.IGNORECASE)
+_NOT_TOLD = "the run does not tell stages: Kineto and Nsight name no pipeline"
+
+
+class _Seen(Struct, frozen=True, kw_only=True, eq=False):
+    """Columns that the changes of computes share."""
+
+    waits: Waits
+    compute: Bools
+    stage: Ints
+    program: Ints
+
+    @property
+    def alike(self) -> Ints:
+        """Operations of one work, at one place among those of a microbatch where it is told."""
+        told = self.events.microbatch != UNKNOWN
+        return same(works_of(self.events), np.where(told, _number(self.events), UNKNOWN))
+
+    @property
+    def events(self) -> Events:
+        """The operations."""
+        return self.waits.profile.events
+
+
+def compute_changes(waits: Waits, stragglers: Stragglers) -> Changes:
+    """Changes of what computes and the host take."""
+    seen = _Seen(
+        waits=waits,
+        compute=waits.profile.events.of_kind(TaskKind.COMPUTE),
+        stage=waits.profile.column_of_ranks("stage"),
+        program=programs_of(waits.profile),
+    )
+    yield _replaced(seen, stragglers)
+    yield _even_stages(seen, stragglers)
+    yield _even_replicas(seen)
+    yield _even_microbatches(seen)
+    yield _even_experts(seen)
+    yield from _host(waits)
+
+
+def _replaced(seen: _Seen, stragglers: Stragglers) -> ProfileChange | UntoldChange:
+    """The slowest worker computes as the others of its stage do."""
+    waits, events = seen.waits, seen.events
+    slow = max(stragglers.workers, key=lambda worker: worker.slowdown)
+    mine = events.rank == _place(waits.profile, slow.rank)
+    of_others = (seen.program == seen.program[mine][0]) & ~mine & seen.compute
+    if not of_others.any():
+        return UntoldChange(
+            name=f"replace-rank-{slow.rank}", why="no other rank does the same work"
+        )
+    alike = seen.alike
+    of_stage = "" if slow.stage is None else f" of stage {slow.stage}"
+    return times_changed(
+        waits,
+        f"replace-rank-{slow.rank}",
+        f"rank {slow.rank} computes as the others{of_stage} do",
+        _as_mean(waits.own_ps, mine & seen.compute, of_others, alike),
+        "its computes take the mean of theirs",
+    )
+
+
+def _even_stages(seen: _Seen, stragglers: Stragglers) -> ProfileChange | UntoldChange:
+    """Every stage computes equally long; says how much the slowest has to hand over."""
+    if seen.stage.max(initial=UNKNOWN) < 1:
+        why = "the run has one stage" if (seen.stage == 0).any() else _NOT_TOLD
+        return UntoldChange(name="even-stages", why=why)
+    waits = seen.waits
+    slow = int(np.argmax(stragglers.by_stage))
+    work = np.bincount(seen.stage[seen.compute], weights=waits.own_ps[seen.compute])
+    ranks = [sum(each.stage == i for each in waits.profile.ranks) for i in range(len(work))]
+    work = work / np.array(ranks)
+    shares = ", ".join(f"{each / work.mean():.2f}" for each in work)
+    return times_changed(
+        waits,
+        "even-stages",
+        f"every stage computes as long as their mean; stage {slow} is the slowest; the stages "
+        f"take {shares} of the mean now",
+        evened(waits.own_ps, seen.compute, seen.alike),
+        "layers can be shared out evenly; messages stay as long",
+    )
+
+
+def _even_replicas(seen: _Seen) -> ProfileChange | UntoldChange:
+    events, waits = seen.events, seen.waits
+    if len(waits.profile.ranks) < 2:
+        return UntoldChange(name="even-replicas", why="one rank was traced")
+    return times_changed(
+        waits,
+        "even-replicas",
+        "ranks that run the same compute equally long",
+        evened(
+            waits.own_ps,
+            seen.compute,
+            same(works_of(events), seen.program, events.chunk, events.microbatch, _number(events)),
+        ),
+        "their microbatches hold equally much work",
+    )
+
+
+def _even_microbatches(seen: _Seen) -> ProfileChange | UntoldChange:
+    events = seen.events
+    if events.microbatch.max(initial=UNKNOWN) < 1:
+        why = "the run does not tell microbatches"
+        return UntoldChange(name="even-microbatches", why=why)
+    return times_changed(
+        seen.waits,
+        "even-microbatches",
+        "microbatches of a rank compute equally long",
+        evened(seen.waits.own_ps, seen.compute, same(seen.alike, events.rank, events.chunk)),
+        "sequences can be shared out evenly",
+    )
+
+
+def _even_experts(seen: _Seen) -> ProfileChange | UntoldChange:
+    """Between two exchanges of an expert group all its ranks compute equally long."""
+    waits, events, profile = seen.waits, seen.events, seen.waits.profile
+    of_experts = [i for i, group in enumerate(profile.groups) if _EXPERTS.search(group.name)]
+    exchanges = [i for i, name in enumerate(profile.names) if _EXCHANGE.search(name)]
+    exchange = np.isin(events.group, of_experts) & np.isin(events.name, exchanges)
+    if not exchange.any():
+        why = "the run names no all-to-all of a group of experts, or holds it in its computes"
+        return UntoldChange(name="even-experts", why=why)
+    own, group = waits.own_ps, np.full(len(profile.ranks), UNKNOWN, dtype=np.int64)
+    group[events.rank[exchange]] = events.group[exchange]
+    part = _parts(events, exchange)
+    chosen = seen.compute & (group[events.rank] != UNKNOWN)
+    key = same(events.step, part, group[events.rank])
+    of_rank = same(key, events.rank)
+    total = np.bincount(of_rank[chosen], weights=own[chosen], minlength=len(events))
+    members = np.bincount(group[group != UNKNOWN])[group[events.rank[chosen]]]
+    sums = np.bincount(key[chosen], weights=own[chosen], minlength=len(events))
+    wanted = sums[key[chosen]] / members
+    had = np.maximum(total[of_rank[chosen]], 1)
+    changed = own.copy()
+    changed[chosen] = np.rint(own[chosen] * wanted / had).astype(np.int64)
+    return times_changed(
+        waits,
+        "even-experts",
+        "ranks of an expert group compute equally long between two exchanges",
+        changed,
+        "they differ by their tokens alone, and the exchanges stay as long",
+    )
+
+
+def _parts(events: Events, exchange: Bools) -> Ints:
+    """How many exchanges of its rank and step began before each operation."""
+    order = np.lexsort((events.start_ps, events.step, events.rank))
+    so_far = np.cumsum(exchange[order])
+    key = same(events.rank, events.step)[order]
+    begins = np.flatnonzero(np.diff(key, prepend=-1))
+    skipped: Ints = (so_far - exchange[order])[begins]
+    found = np.empty(len(events), dtype=np.int64)
+    found[order] = so_far - np.repeat(skipped, np.diff(np.append(begins, len(key))))
+    return found
+
+
+def _host(waits: Waits) -> Changes:
+    """No collection of garbage, and no late launch."""
+    host = waits.profile.events.of_kind(TaskKind.HOST)
+    yield times_changed(
+        waits,
+        "no-gc",
+        "the host never stops",
+        np.where(host, 0, waits.own_ps),
+        "memory is freed elsewhere",
+    )
+    yield ProfileChange(
+        name="no-host-gaps",
+        what="operations start when what they wait for has ended",
+        assumed="launches cost nothing",
+        waits=waits,
+        own_ps=waits.own_ps,
+        delay_ps=np.zeros_like(waits.delay_ps),
+    )
+
+
+def _place(profile: Profile, rank: int) -> int:
+    return next(place for place, each in enumerate(profile.ranks) if each.rank == rank)
+
+
+def _number(events: Events) -> Ints:
+    """The place of every operation among those of its work, chunk and microbatch on its rank."""
+    return counted(events.rank, works_of(events), events.chunk, events.microbatch)
+
+
+def _as_mean(own: Ints, which: Bools, others: Bools, alike: Ints) -> Ints:
+    """Operations with the mean of the others that are alike; without any they stay."""
+    size = int(alike.max()) + 1
+    count = np.bincount(alike[others], minlength=size)
+    mean = np.bincount(alike[others], weights=own[others], minlength=size) / np.maximum(count, 1)
+    changed = own.copy()
+    places = np.flatnonzero(which & (count[alike] > 0))
+    changed[places] = np.rint(mean[alike[places]]).astype(np.int64)
+    return changed

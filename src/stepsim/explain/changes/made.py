@@ -1,0 +1,117 @@
+"""What a change of a profiled run is: other times of its operations, or other waits."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import Struct
+
+from stepsim.base.arrays import Bools, Ints
+from stepsim.measured.profile.events import Events, Profile, same
+from stepsim.measured.profile.waits import Waits
+from stepsim.tables.spans import UNKNOWN
+
+
+class ProfileChange(Struct, frozen=True, kw_only=True, eq=False):
+    """A change of a profile: its waits, what operations take and the host's delays, in ps.
+
+    `best_ps` are the steps where what it changes is as good as can be, None where the change is
+    that. `assumed` is what has to hold for it.
+    """
+
+    name: str
+    what: str
+    assumed: str
+    waits: Waits
+    own_ps: Ints
+    delay_ps: Ints
+    best_ps: Ints | None = None
+
+    @property
+    def steps_ps(self) -> Ints:
+        """Every step once the change is made."""
+        return self.waits.steps_ps(self.own_ps, self.delay_ps)
+
+
+class UntoldChange(Struct, frozen=True, kw_only=True):
+    """A change that cannot be told from a run, and why."""
+
+    name: str
+    why: str
+
+
+_ALIKE = 0.97
+"""Share of operations that ranks have in common which run the same."""
+
+Changes = Iterator[ProfileChange | UntoldChange]
+
+
+def times_changed(
+    waits: Waits, name: str, what: str, own_ps: Ints, assumed: str, best_ps: Ints | None = None
+) -> ProfileChange:
+    """A change of what operations take; `best_ps` is what they take at best."""
+    delay = waits.delay_ps
+    return ProfileChange(
+        name=name,
+        what=what,
+        assumed=assumed,
+        waits=waits,
+        own_ps=own_ps,
+        delay_ps=delay,
+        best_ps=None if best_ps is None else waits.steps_ps(best_ps, delay),
+    )
+
+
+def evened(own_ps: Ints, which: Bools, alike: Ints) -> Ints:
+    """Operations with the mean of those that are alike."""
+    places = np.flatnonzero(which)
+    key = alike[places]
+    sums = np.bincount(key, weights=own_ps[places])
+    changed = own_ps.copy()
+    changed[places] = np.rint((sums / np.maximum(np.bincount(key), 1))[key]).astype(np.int64)
+    return changed
+
+
+def programs_of(profile: Profile) -> Ints:
+    """What every operation's rank runs: its stage, else a number of ranks that run the same.
+
+    Those have most of their operations in common, by name.
+    """
+    stage, events = profile.column_of_ranks("stage"), profile.events
+    if (stage != UNKNOWN).all():
+        return stage
+    found, first = np.zeros(len(profile.ranks), dtype=np.int64), list[Ints]()
+    for place in range(len(profile.ranks)):
+        names = events.name[events.rank == place]
+        counts = np.bincount(names, minlength=len(profile.names))
+        alike = (i for i, other in enumerate(first) if _in_common(counts, other) > _ALIKE)
+        found[place] = next(alike, len(first))
+        if found[place] == len(first):
+            first.append(counts)
+    return np.asarray(found[events.rank], dtype=np.int64)
+
+
+def _in_common(some: Ints, others: Ints) -> float:
+    return float(np.minimum(some, others).sum() / max(np.maximum(some, others).sum(), 1))
+
+
+def works_of(events: Events) -> Ints:
+    """A number for every operation, equal for those of a name, phase and step."""
+    return same(events.name, events.phase, events.step)
+
+
+def nodes_of(profile: Profile) -> Ints:
+    """The node of every operation's rank, `UNKNOWN` where it is not told."""
+    return profile.column_of_ranks("node")
+
+
+def leaves_node(waits: Waits) -> tuple[Bools, Bools]:
+    """Which operations meet others on their own node only, and which meet some on another."""
+    node, meetings = nodes_of(waits.profile), waits.meetings
+    count = int(meetings.max()) + 1
+    least, most = np.full(count, np.iinfo(np.int64).max), np.full(count, UNKNOWN)
+    np.minimum.at(least, meetings, node)
+    np.maximum.at(most, meetings, node)
+    several = (np.bincount(meetings, minlength=count) > 1)[meetings]
+    told = several & (least[meetings] != UNKNOWN)
+    apart = least[meetings] != most[meetings]
+    return told & ~apart, told & apart

@@ -1,0 +1,220 @@
+"""Changes of what communications take once everybody is there: overlap, links, buckets."""
+
+import re
+
+import numpy as np
+from msgspec import Struct
+
+from stepsim.base.arrays import Bools, Floats, Ints
+from stepsim.explain.changes.made import (
+    Changes,
+    ProfileChange,
+    UntoldChange,
+    leaves_node,
+    nodes_of,
+    times_changed,
+)
+from stepsim.measured.profile.events import Events, same
+from stepsim.measured.profile.waits import Waits, chained
+from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, TaskKind, TaskPhase
+
+_TWICE = 2
+_ALL_THERE_IS = "bandwidth is all they wait for"
+_REDUCTION = re.compile(r"all_?reduce|reduce_?scatter", re.IGNORECASE)
+
+
+def transfer_changes(waits: Waits) -> Changes:
+    """Changes of what communications take."""
+    yield from _overlaps(waits)
+    communicates = waits.profile.events.of_kind(*COMMUNICATIONS)
+    what = "collectives and messages take half as long"
+    yield _faster(waits, "twice-the-network", what, communicates)
+    yield from _links(waits)
+    yield from _buckets(waits)
+
+
+def _overlaps(waits: Waits) -> Changes:
+    """Each kind of collective inside forwards and backwards, hidden."""
+    profile, own = waits.profile, waits.own_ps
+    passes = profile.events.phase != TaskPhase.UPDATE
+    collective = profile.events.of_kind(TaskKind.COLLECTIVE) & passes
+    for name in profile.names:
+        which = profile.named(name) & collective
+        if which.any():
+            yield times_changed(
+                waits,
+                f"overlap-{name.replace(' ', '-')}",
+                f"{name} runs beside computes",
+                np.where(which, 0, own),
+                "it is hidden as a whole, and slows nothing down",
+            )
+
+
+def _faster(waits: Waits, name: str, what: str, which: Bools) -> ProfileChange:
+    """Some communications at twice the bandwidth; at best they take no time."""
+    own = waits.own_ps
+    halved, none = (np.where(which, each, own) for each in (own // _TWICE, 0))
+    return times_changed(waits, name, what, halved, _ALL_THERE_IS, none)
+
+
+def _links(waits: Waits) -> Changes:
+    """Twice the NICs for what leaves a node, twice NVLink for what does not."""
+    inside, outside = leaves_node(waits)
+    alone = len(waits.profile.ranks) == 1
+    told = not alone and bool((nodes_of(waits.profile) != UNKNOWN).any())
+    why = "the run does not tell which ranks share a node: give --node-size"
+    why = "one rank was traced, and not those that it meets" if alone else why
+    of_links = (
+        ("twice-the-nics", outside, "what leaves a node", "no traced communication leaves a node"),
+        ("twice-nvlink", inside, "what stays on a node", "no traced communication stays on a node"),
+    )
+    for name, which, what, none in of_links:
+        if which.any():
+            yield _faster(waits, name, f"{what} takes half as long", which)
+        else:
+            yield UntoldChange(name=name, why=none if told else why)
+
+
+class _Reductions(Struct, frozen=True, kw_only=True, eq=False):
+    """Gradient reductions of several buckets, in the order of each rank, step and group.
+
+    `earlier[i]` and `later[i]` follow each other there. `time_ps` of bytes is what they take.
+    """
+
+    earlier: Ints
+    later: Ints
+    sizes: Ints
+    latency_ps: float
+    rate_ps: float
+    told: str
+
+    def time_ps(self, size: Ints) -> Floats:
+        """What a bucket of some bytes takes."""
+        return np.asarray(self.latency_ps + self.rate_ps * size, dtype=np.float64)
+
+
+def _buckets(waits: Waits) -> Changes:
+    """Gradient buckets twice and half as large."""
+    found = _reductions(waits)
+    if isinstance(found, str):
+        yield UntoldChange(name="larger-buckets", why=found)
+        yield UntoldChange(name="smaller-buckets", why=found)
+        return
+    yield times_changed(
+        waits,
+        "larger-buckets",
+        "gradients are reduced in buckets of twice the bytes",
+        _merged(waits, found),
+        f"{found.told}; the second of two buckets carries both",
+    )
+    yield times_changed(
+        waits,
+        "smaller-buckets",
+        "gradients are reduced in buckets of half the bytes",
+        _halved(waits, found),
+        f"{found.told}; half of a bucket is there half-way from the bucket before",
+    )
+
+
+def _reductions(waits: Waits) -> _Reductions | str:
+    """Gradient reductions, and what they take by their bytes; a text says what is missing."""
+    profile, events, own = waits.profile, waits.profile.events, waits.own_ps
+    names = [i for i, name in enumerate(profile.names) if _REDUCTION.search(name)]
+    which = events.of_kind(TaskKind.COLLECTIVE) & np.isin(events.name, names)
+    which &= np.isin(events.phase, (TaskPhase.UNKNOWN, TaskPhase.BACKWARD))
+    which &= _beside(events, which)
+    if not which.any():
+        return "the run names no reduction of gradients that runs beside computes"
+    if (events.size_bytes[which] <= 0).any():
+        return "the run does not tell the bytes of its reductions"
+    chosen = np.flatnonzero(which)
+    keys = (events.rank, events.step, events.group, events.name)
+    pairs = chained(*(key[chosen] for key in keys), order=events.start_ps[chosen])
+    earlier, later = (chosen[each] for each in pairs)
+    if not len(earlier):
+        return "gradients are reduced in one bucket a step"
+    latency, rate, told = _fitted(events.size_bytes[chosen], own[chosen])
+    return _Reductions(
+        earlier=earlier,
+        later=later,
+        sizes=events.size_bytes,
+        latency_ps=latency,
+        rate_ps=rate,
+        told=told,
+    )
+
+
+def _fitted(sizes: Ints, own: Ints) -> tuple[float, float, str]:
+    """Latency in ps and ps per byte of collectives, by least squares of their relative errors."""
+    whole = float(own.sum()) / float(sizes.sum())
+    if len(np.unique(sizes)) < _TWICE:
+        return 0.0, whole, "buckets have one size: they are taken to have no latency"
+    weight = 1 / np.maximum(own, 1)
+    table = np.stack([np.ones(len(sizes)), sizes], axis=1) * weight[:, None]
+    latency, rate = np.linalg.lstsq(table, own * weight, rcond=None)[0].tolist()
+    if latency <= 0 or rate <= 0:
+        return 0.0, whole, "times grow with the bytes"
+    return latency, rate, f"a bucket takes {latency / 1e6:.0f} us and {1e3 / rate:.1f} GB/s"
+
+
+def _beside(events: Events, which: Bools) -> Bools:
+    """Reductions of a name and group most of which begin beside a compute of their rank.
+
+    A collective that computes wait for is no bucket of gradients.
+    """
+    compute = np.flatnonzero(events.of_kind(TaskKind.COMPUTE))
+    reduction = np.flatnonzero(which)
+    key = same(events.rank, events.step)
+    axis = int(events.end_ps.max()) + 1
+    start, end = (key * axis + each for each in (events.start_ps, events.end_ps))
+    order = compute[np.argsort(start[compute])]
+    ends = np.maximum.accumulate(end[order]) if len(order) else end[order]
+    last = np.searchsorted(start[order], end[reduction]) - 1
+    beside = (last >= 0) & (ends[np.maximum(last, 0)] > start[reduction] if len(order) else False)
+    hidden = reduction[beside]
+    of_group = same(events.rank, events.group, events.name)
+    count = int(of_group.max()) + 1
+    some, every = (np.bincount(of_group[each], minlength=count) for each in (hidden, reduction))
+    return np.asarray(2 * some > every)[of_group]
+
+
+def _merged(waits: Waits, found: _Reductions) -> Ints:
+    """Every second bucket takes the bytes of the one before, which takes no time."""
+    own = waits.own_ps.copy()
+    place = _places(found, len(own))
+    second = place[found.later] % _TWICE == 1
+    first, last = found.earlier[second], found.later[second]
+    both = found.time_ps(found.sizes[first] + found.sizes[last])
+    scale = (own[first] + own[last]) / np.maximum(
+        found.time_ps(found.sizes[first]) + found.time_ps(found.sizes[last]), 1
+    )
+    own[last] = np.rint(both * scale)
+    own[first] = 0
+    return own
+
+
+def _halved(waits: Waits, found: _Reductions) -> Ints:
+    """A bucket whose first half begins once its half of the gradients is there.
+
+    That is half-way between the arrivals of the bucket before and its own, if the link is free.
+    """
+    own, ends = waits.own_ps.copy(), waits.profile.events.end_ps.copy()
+    ready, place = waits.ready_ps + waits.delay_ps, _places(found, len(own))
+    for number in range(1, int(place.max()) + 1):
+        chosen = place[found.later] == number
+        first, last = found.earlier[chosen], found.later[chosen]
+        scale = own[last] / np.maximum(found.time_ps(found.sizes[last]), 1)
+        half = np.rint(found.time_ps(found.sizes[last] // _TWICE) * scale).astype(np.int64)
+        begins = np.maximum((ready[first] + ready[last]) // _TWICE, ends[first])
+        starts = np.maximum(ready[last], ends[first])
+        own[last] = np.maximum(ready[last], begins + half) + half - starts
+        ends[last] = starts + own[last]
+    return own
+
+
+def _places(found: _Reductions, count: int) -> Ints:
+    """The place of every reduction in its chain, from 0."""
+    place = np.zeros(count, dtype=np.int64)
+    for first, last in zip(found.earlier.tolist(), found.later.tolist(), strict=True):
+        place[last] = place[first] + 1
+    return place

@@ -1,0 +1,172 @@
+"""Named changes of a profiled run, ranked by what they would gain.
+
+Every change replaces what operations take, or the host's delays, and all steps are replayed:
+messages are posted where the program posted them, everything else waits as it did. So a gain is not
+the sum of what was made shorter, but what is left of it on the way to the end of the step.
+"""
+
+from collections.abc import Iterable
+from typing import Self
+
+import numpy as np
+from msgspec import Struct
+
+from stepsim.base.arrays import Ints
+from stepsim.base.documents import Document, Entry, Names
+from stepsim.base.errors import PlanError
+from stepsim.base.fields import Seconds, Share
+from stepsim.explain.changes.computes import compute_changes
+from stepsim.explain.changes.made import Changes, ProfileChange, UntoldChange
+from stepsim.explain.changes.schedules import schedule_changes
+from stepsim.explain.changes.transfers import transfer_changes
+from stepsim.explain.stragglers import (
+    find_stragglers,
+    ideal_ps,
+    mean_share,
+    share_of_steps,
+)
+from stepsim.measured.profile.events import Profile
+from stepsim.measured.profile.pipeline import pipeline_waits
+from stepsim.measured.profile.waits import Waits
+
+_LEAST_GAIN = 5e-5
+"""A smaller gain is none: it would be shown as 0.0 %."""
+
+
+class _Improvement(Struct, frozen=True, kw_only=True):
+    """What a change gains: the mean step with it, and shares of the mean replayed step.
+
+    `low` and `high` are the least and the largest gain of a step. `ceiling` is the gain where what
+    is changed is as good as can be: links that take no time, a pipeline without bubbles.
+    """
+
+    name: str
+    what: str
+    step_ps: int
+    gain: float
+    ceiling: float
+    low: float
+    high: float
+    assumed: str
+
+
+class Improvements(Struct, frozen=True, kw_only=True, eq=False):
+    """Changes of a profile, the largest gain first. Steps are means in ps.
+
+    `ceiling` is the gain where every worker, every microbatch and the host were ideal. Changes
+    `without_gain` are known by name; those `untold` cannot be told from the profile.
+    """
+
+    profile: Profile
+    measured_ps: int
+    replayed_ps: int
+    ceiling: float
+    changes: tuple[_Improvement, ...]
+    without_gain: tuple[str, ...]
+    untold: tuple[UntoldChange, ...]
+
+
+class _ChangeEntry(Entry, frozen=True, kw_only=True):
+    """A change: its mean step, and the gain as shares of the mean replayed step."""
+
+    name: str
+    what: str
+    step_s: Seconds
+    gain: Share
+    ceiling: Share
+    low: Share
+    high: Share
+    assumed: str
+
+
+class _UntoldEntry(Entry, frozen=True, kw_only=True):
+    """A change that cannot be told from the profile, and why."""
+
+    name: str
+    why: str
+
+
+class ImprovementsDocument(Document, frozen=True, kw_only=True):
+    """`improve --json`: changes of a profile, the largest gain first."""
+
+    source: str
+    measured_s: Seconds
+    replayed_s: Seconds
+    ceiling: Share
+    changes: tuple[_ChangeEntry, ...]
+    without_gain: Names
+    untold: tuple[_UntoldEntry, ...]
+
+    @classmethod
+    def of(cls, found: Improvements) -> Self:
+        """The document of the changes."""
+        return cls.taken_from(
+            found,
+            source=found.profile.source,
+            changes=[*map(_ChangeEntry.taken_from, found.changes)],
+            untold=[*map(_UntoldEntry.taken_from, found.untold)],
+        )
+
+
+def improve_profile(profile: Profile) -> Improvements:
+    """Replay a profile with every change that could gain something."""
+    waits = pipeline_waits(profile, posted=True)
+    base = waits.steps_ps(waits.own_ps, waits.delay_ps)
+    found, untold = [], []
+    for change in changes_of(waits):
+        if isinstance(change, UntoldChange):
+            untold.append(change)
+        else:
+            found.append(_gained(change, base))
+    return Improvements(
+        profile=profile,
+        measured_ps=int(profile.step_times_ps().mean()),
+        replayed_ps=int(base.mean()),
+        ceiling=1 - mean_share(waits.steps_ps(ideal_ps(waits)), base),
+        changes=_ranked([each for each in found if each.gain >= _LEAST_GAIN]),
+        without_gain=tuple(each.name for each in found if each.gain < _LEAST_GAIN),
+        untold=tuple(untold),
+    )
+
+
+def change_profile(profile: Profile, name: str) -> Profile:
+    """The profile once a change is made; raises PlanError for a name that none has."""
+    told = []
+    for change in changes_of(pipeline_waits(profile, posted=True)):
+        if change.name == name:
+            break
+        if isinstance(change, ProfileChange):
+            told.append(change.name)
+    else:
+        raise PlanError(f"change is {name!r}: expected one of {', '.join(sorted(told))}")
+    if isinstance(change, UntoldChange):
+        raise PlanError(f"{profile.source}: {name} cannot be told: {change.why}")
+    ends = change.waits.ends_ps(change.own_ps, change.delay_ps)
+    return change.waits.retimed(ends - change.own_ps, ends)
+
+
+def changes_of(waits: Waits) -> Changes:
+    """Every change that the operations of a profile allow, and those that they do not tell."""
+    yield from compute_changes(waits, find_stragglers(pipeline_waits(waits.profile)))
+    yield from transfer_changes(waits)
+    yield from schedule_changes(waits)
+
+
+def _ranked(found: Iterable[_Improvement]) -> tuple[_Improvement, ...]:
+    return tuple(sorted(found, key=lambda each: (-each.gain, each.name)))
+
+
+def _gained(change: ProfileChange, base: Ints) -> _Improvement:
+    steps = change.steps_ps
+    gains = 1 - share_of_steps(steps, base)
+    best = steps if change.best_ps is None else change.best_ps
+    return _Improvement(
+        name=change.name,
+        what=change.what,
+        step_ps=int(steps.mean()),
+        gain=float(1 - mean_share(steps, base)),
+        ceiling=float(1 - mean_share(np.minimum(best, steps), base)),
+        low=float(gains.min()),
+        high=float(gains.max()),
+        assumed=change.assumed,
+    )

@@ -1,0 +1,135 @@
+"""A profile as JSON: its steps, replayed and ideal, and what its slow workers cost."""
+
+from typing import Annotated, Self
+
+from msgspec import Meta
+
+from stepsim.base.documents import Document, Entry, Names
+from stepsim.base.fields import Count, Seconds, Share
+from stepsim.base.units import PS_PER_S
+from stepsim.explain.path import PathPart, critical_parts
+from stepsim.explain.replayed import replayed_kinds, replayed_ranks
+from stepsim.explain.shares import RankShares, rank_shares
+from stepsim.explain.stragglers import Stragglers
+from stepsim.measured.profile.pipeline import pipeline_waits
+
+_Slowdown = Annotated[float, Meta(description="a mean step over the mean ideal step")]
+
+
+class _StepEntry(Entry, frozen=True, kw_only=True):
+    """A step: as measured, replayed with and without the host's delays, with ideal durations."""
+
+    step: int
+    measured_s: Seconds
+    replayed_s: Seconds
+    error: Share
+    without_host_s: Seconds
+    ideal_s: Seconds
+
+
+class _WorkerEntry(Entry, frozen=True, kw_only=True):
+    """A rank's mean step taken apart; its slowdown is that of all else ideal."""
+
+    rank: int
+    stage: int | None
+    replica: int | None
+    slowdown: _Slowdown
+    compute_s: Seconds
+    communication_s: Seconds
+    exposed_s: Seconds
+    idle_s: Seconds
+    waiting_s: Seconds
+
+
+class _PathEntry(Entry, frozen=True, kw_only=True):
+    """Time on the critical path: of operations of a name on a rank, and the host's before them."""
+
+    name: str
+    rank: int
+    own_s: Seconds
+    host_s: Seconds
+
+    @classmethod
+    def of(cls, part: PathPart) -> Self:
+        """The entry of a part of the path."""
+        return cls.taken_from(part)
+
+
+class _ReplayedEntry(Entry, frozen=True, kw_only=True):
+    """A rank, or a kind of operations: mean of the steps, and the largest error of a step."""
+
+    name: str
+    measured_s: Seconds
+    replayed_s: Seconds
+    error: Share
+    largest: Share
+
+
+class ProfileDocument(Document, frozen=True, kw_only=True):
+    """`inspect --json` and `simulate --json` of a profile.
+
+    Slowdowns follow "Understanding Stragglers in Large Model Training Using What-if Analysis".
+    """
+
+    source: str
+    format: str
+    operations: Count
+    slowdown: _Slowdown
+    host_slowdown: _Slowdown
+    slowdown_by_stage: tuple[_Slowdown, ...]
+    slowdown_by_replica: tuple[_Slowdown, ...]
+    slowdown_by_kind: dict[str, _Slowdown]
+    slowest_ranks: tuple[int, ...]
+    last_stage_share: Share
+    slowest_share: Share
+    steps: tuple[_StepEntry, ...]
+    ranks: tuple[_WorkerEntry, ...]
+    replayed_ranks: tuple[_ReplayedEntry, ...]
+    replayed_kinds: tuple[_ReplayedEntry, ...]
+    critical_path: tuple[_PathEntry, ...]
+    warnings: Names
+
+    @classmethod
+    def of(cls, found: Stragglers) -> Self:
+        """The document of a profile's what-if numbers."""
+        profile = found.profile
+        waits, plain = pipeline_waits(profile, posted=True), pipeline_waits(profile)
+        return cls.taken_from(
+            found,
+            source=profile.source,
+            format=profile.format,
+            operations=len(profile.events),
+            slowdown_by_stage=found.by_stage,
+            slowdown_by_replica=found.by_replica,
+            slowdown_by_kind=found.by_kind,
+            slowest_ranks=found.slowest,
+            steps=_steps(found),
+            ranks=_ranks(found, rank_shares(waits)),
+            replayed_ranks=[*map(_ReplayedEntry.taken_from, replayed_ranks(plain))],
+            replayed_kinds=[*map(_ReplayedEntry.taken_from, replayed_kinds(plain))],
+            critical_path=[*map(_PathEntry.of, critical_parts(waits))],
+            warnings=profile.warnings,
+        )
+
+
+def _steps(found: Stragglers) -> list[_StepEntry]:
+    columns = (found.measured_ps, found.replayed_ps, found.prompt_ps, found.ideal_ps)
+    rows = zip(found.profile.steps, *(column.tolist() for column in columns), strict=True)
+    return [
+        _StepEntry(
+            step=step,
+            measured_s=measured / PS_PER_S,
+            replayed_s=replayed / PS_PER_S,
+            error=replayed / measured - 1 if measured else 0.0,
+            without_host_s=prompt / PS_PER_S,
+            ideal_s=ideal / PS_PER_S,
+        )
+        for step, measured, replayed, prompt, ideal in rows
+    ]
+
+
+def _ranks(found: Stragglers, shares: tuple[RankShares, ...]) -> list[_WorkerEntry]:
+    return [
+        _WorkerEntry.taken_from(share, slowdown=worker.slowdown)
+        for share, worker in zip(shares, found.workers, strict=True)
+    ]

@@ -1,0 +1,72 @@
+"""How far a replay is from what was recorded, rank by rank and kind by kind of operation."""
+
+import numpy as np
+from msgspec import Struct
+
+from stepsim.base.arrays import Ints
+from stepsim.measured.profile.waits import Waits
+from stepsim.tables.spans import TaskKind
+
+
+class _ReplayedPart(Struct, frozen=True, kw_only=True):
+    """A part of the mean step, in ps, measured and replayed.
+
+    `error` is replayed over measured, minus 1; `largest` its largest size over the steps.
+    """
+
+    name: str
+    measured_ps: int
+    replayed_ps: int
+    error: float
+    largest: float
+
+
+def replayed_ranks(waits: Waits) -> tuple[_ReplayedPart, ...]:
+    """Every rank's own step: from the begin of the step to the end of its last operation."""
+    profile, events = waits.profile, waits.profile.events
+    ends = waits.ends_ps(waits.own_ps, waits.delay_ps)
+    measured = events.end_ps - waits.step_begins_ps
+    shape = (len(profile.ranks), len(profile.steps))
+    found = []
+    for each in (measured, ends):
+        last = np.zeros(shape, dtype=np.int64)
+        np.maximum.at(last, (events.rank, events.step), each)
+        found.append(last)
+    names = [str(each.rank) for each in profile.ranks]
+    return tuple(_part(*each) for each in zip(names, *found, strict=True))
+
+
+def replayed_kinds(waits: Waits) -> tuple[_ReplayedPart, ...]:
+    """Time of all operations of a kind, over all ranks; communications with their waits."""
+    events, count = waits.profile.events, len(waits.profile.steps)
+    ends = waits.ends_ps(waits.own_ps, waits.delay_ps)
+    ready = np.zeros(len(events), dtype=np.int64)
+    np.maximum.at(ready, waits.after, ends[waits.before])
+    times = events.duration_ps, ends - ready - waits.delay_ps
+    found = []
+    for kind in TaskKind:
+        which = events.kind == kind
+        if which.any():
+            of_steps = (_sums(each[which], events.step[which], count) for each in times)
+            found.append(_part(kind.name.lower(), *of_steps))
+    return tuple(found)
+
+
+def _sums(times_ps: Ints, step: Ints, count: int) -> Ints:
+    found = np.zeros(count, dtype=np.int64)
+    np.add.at(found, step, times_ps)
+    return found
+
+
+def _part(name: str, measured_ps: Ints, replayed_ps: Ints) -> _ReplayedPart:
+    """A part of some steps; steps that lack it count as exact."""
+    ones = np.ones(len(measured_ps))
+    ratio = np.divide(replayed_ps, measured_ps, out=ones, where=measured_ps > 0)
+    measured, replayed = (int(each.mean()) for each in (measured_ps, replayed_ps))
+    return _ReplayedPart(
+        name=name,
+        measured_ps=measured,
+        replayed_ps=replayed,
+        error=replayed / measured - 1 if measured else 0.0,
+        largest=float(np.abs(ratio - 1).max()),
+    )

@@ -1,0 +1,199 @@
+"""What a profile's slow workers cost: steps with ideal durations in place of their own.
+
+The method and the definitions are those of "Understanding Stragglers in Large Model Training Using
+What-if Analysis" (ByteDance, OSDI 2025). A step is replayed without delays of the host. Ideal are
+the mean of all computes of a name, and the median of what communications of a name take once
+everybody is there.
+"""
+
+from collections.abc import Iterable, Sequence
+from math import ceil
+
+import numpy as np
+from msgspec import Struct
+
+from stepsim.base.arrays import Bools, Floats, Ints
+from stepsim.measured.profile.events import Profile, same
+from stepsim.measured.profile.waits import Waits
+from stepsim.tables.spans import COMMUNICATIONS, TaskKind
+
+_CASES_AT_ONCE = 16
+_SLOW_SHARE = 0.03
+_MOST_NAMES = 32
+
+
+class _WorkerSlowdown(Struct, frozen=True, kw_only=True):
+    """A worker, and the mean step over the ideal one where it alone keeps its own durations."""
+
+    rank: int
+    stage: int | None
+    replica: int | None
+    slowdown: float
+
+
+class Stragglers(Struct, frozen=True, kw_only=True, eq=False):
+    """What-if numbers of a profile. Steps are in ps, in the order of the profile's steps.
+
+    `measured` as recorded, `replayed` with the host's delays, `prompt` without them, `ideal` with
+    ideal durations. Slowdowns are mean steps over the mean ideal step where everything but the one
+    stage, replica, kind of operation or worker is ideal. Shares are those of the slowdown that go
+    where the last stage, or the slowest 3 % of the workers, are ideal and nothing else.
+    """
+
+    profile: Profile
+    measured_ps: Ints
+    replayed_ps: Ints
+    prompt_ps: Ints
+    ideal_ps: Ints
+    by_stage: tuple[float, ...]
+    by_replica: tuple[float, ...]
+    by_kind: dict[str, float]
+    workers: tuple[_WorkerSlowdown, ...]
+    slowest: tuple[int, ...]
+    last_stage_share: float
+    slowest_share: float
+
+    @property
+    def slowdown(self) -> float:
+        """Mean step without the host's delays over the mean ideal step."""
+        return mean_share(self.prompt_ps, self.ideal_ps)
+
+    @property
+    def host_slowdown(self) -> float:
+        """Mean measured step over the mean step without the host's delays."""
+        return mean_share(self.measured_ps, self.prompt_ps)
+
+    @property
+    def errors(self) -> Floats:
+        """Replayed over measured step, minus 1, of every step."""
+        return share_of_steps(self.replayed_ps, self.measured_ps) - 1
+
+
+def share_of_steps(some_ps: Ints, whole_ps: Ints) -> Floats:
+    """Steps over steps; 1 where there is nothing to compare with."""
+    ones = np.ones(len(whole_ps))
+    return np.asarray(np.divide(some_ps, whole_ps, out=ones, where=whole_ps > 0), dtype=np.float64)
+
+
+def mean_share(some_ps: Ints, whole_ps: Ints) -> float:
+    """Mean step over mean step; 1 where there is nothing to compare with."""
+    whole = float(whole_ps.mean())
+    return float(some_ps.mean()) / whole if whole else 1.0
+
+
+def find_stragglers(waits: Waits) -> Stragglers:
+    """Replay all steps of a profile, as they were and with ideal durations.
+
+    Where stages or replicas of ranks are not known there are no slowdowns by them.
+    """
+    profile = waits.profile
+    stage, replica = (profile.column_of_ranks(name) for name in ("stage", "replica"))
+    own, ideal = waits.own_ps, ideal_ps(waits)
+    ideal_step = waits.steps_ps(ideal)
+    stages, replicas = (range(int(column.max()) + 1) for column in (stage, replica))
+    kinds = _kinds(profile)
+    ranks = range(len(profile.ranks))
+    kept = [
+        *(stage == each for each in stages),
+        *(replica == each for each in replicas),
+        *kinds.values(),
+        *(profile.events.rank == each for each in ranks),
+    ]
+    means = _mean_steps(waits, ideal, own, kept) / max(float(ideal_step.mean()), 1.0)
+    by_stage, by_replica, by_kind, by_rank = np.split(
+        means, np.cumsum([len(stages), len(replicas), len(kinds)])
+    )
+    prompt = waits.steps_ps(own)
+    workers = tuple(_workers(profile, by_rank.tolist()))
+    slowest = _slowest(profile, workers, by_stage, by_replica)
+    last = stage == len(stages) - 1
+    gone = _mean_steps(waits, own, ideal, [last, np.isin(profile.events.rank, slowest)])
+    lost = float(prompt.mean() - ideal_step.mean())
+    shares = (prompt.mean() - gone) / lost if lost > 0 else np.zeros(2)
+    return Stragglers(
+        profile=profile,
+        measured_ps=profile.step_times_ps(),
+        replayed_ps=waits.steps_ps(own, waits.delay_ps),
+        prompt_ps=prompt,
+        ideal_ps=ideal_step,
+        by_stage=tuple(by_stage.tolist()),
+        by_replica=tuple(by_replica.tolist()),
+        by_kind=dict(zip(kinds, by_kind.tolist(), strict=True)),
+        workers=workers,
+        slowest=tuple(profile.ranks[place].rank for place in slowest),
+        last_stage_share=float(shares[0]),
+        slowest_share=float(shares[1]),
+    )
+
+
+def ideal_ps(waits: Waits) -> Ints:
+    """The ideal of every operation's name and phase: computes' means, communications' medians."""
+    events = waits.profile.events
+    communicates = events.of_kind(*COMMUNICATIONS)
+    key = same(events.name, events.phase, communicates.astype(np.int64))
+    order = np.lexsort((waits.own_ps, key))
+    own = waits.own_ps[order]
+    first = np.flatnonzero(np.diff(key[order], prepend=-1))
+    count = np.diff(np.append(first, len(own)))
+    lower, upper = own[first + (count - 1) // 2], own[first + count // 2]
+    mean, median = np.add.reduceat(own, first) / count, (lower + upper) / 2
+    ideal = np.where(communicates[order][first], median, mean)
+    return np.asarray(np.rint(ideal).astype(np.int64)[key])
+
+
+def _kinds(profile: Profile) -> dict[str, Bools]:
+    """Operations by name; both ends of messages together, as in the study.
+
+    Where there are many names, as of kernels, operations by their kind.
+    """
+    found: dict[str, Bools] = {}
+    messages = profile.events.of_kind(TaskKind.SEND, TaskKind.RECV)
+    if len(profile.names) > _MOST_NAMES:
+        kinds = ((kind.name.lower(), profile.events.of_kind(kind)) for kind in TaskKind)
+        return {name: which for name, which in kinds if which.any()}
+    for name in profile.names:
+        which = profile.named(name)
+        is_message = bool((which & messages).any())
+        kind = f"{name.rpartition('-')[0]}-pp-comm" if is_message else name
+        found[kind] = found.get(kind, np.zeros_like(which)) | which
+    return found
+
+
+def _mean_steps(waits: Waits, usual: Ints, other: Ints, chosen: Sequence[Bools]) -> Floats:
+    """Mean step in ps where the chosen operations take `other`, for each choice."""
+    found: list[float] = []
+    for first in range(0, len(chosen), _CASES_AT_ONCE):
+        several = np.stack(chosen[first : first + _CASES_AT_ONCE], axis=1)
+        cases = np.where(several, other[:, None], usual[:, None])
+        found += waits.steps_ps(cases).mean(axis=0).tolist()
+    return np.array(found)
+
+
+def _slowest(
+    profile: Profile, workers: Sequence[_WorkerSlowdown], by_stage: Floats, by_replica: Floats
+) -> list[int]:
+    """Places of the slowest 3 % of the ranks, at least one.
+
+    A worker counts as slow as its stage or its replica, whichever is the faster, as in the study;
+    as slow as it is itself where neither is known.
+    """
+    slow = [
+        min(
+            _of(by_stage, each.stage, worker.slowdown),
+            _of(by_replica, each.replica, worker.slowdown),
+        )
+        for each, worker in zip(profile.ranks, workers, strict=True)
+    ]
+    order = sorted(range(len(slow)), key=lambda place: (-slow[place], place))
+    return order[: ceil(_SLOW_SHARE * len(slow))]
+
+
+def _of(slowdowns: Floats, place: int | None, own: float) -> float:
+    return own if place is None else float(slowdowns[place])
+
+
+def _workers(profile: Profile, slowdowns: Iterable[float]) -> Iterable[_WorkerSlowdown]:
+    for each, slowdown in zip(profile.ranks, slowdowns, strict=True):
+        yield _WorkerSlowdown(
+            rank=each.rank, stage=each.stage, replica=each.replica, slowdown=slowdown
+        )

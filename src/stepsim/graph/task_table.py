@@ -1,0 +1,108 @@
+"""What the tasks of a graph are, in columns: looked up for the tasks that a program runs."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from msgspec import Struct
+
+from stepsim.base.arrays import Ints, Small
+from stepsim.graph.build import TaskGraph
+from stepsim.graph.programs import Program, SegmentKind
+from stepsim.parallel.schedules import ActionKind
+from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
+from stepsim.workload.axes import Stream
+from stepsim.workload.rows import Phase
+
+_PHASES = {
+    Phase.FORWARD: TaskPhase.FORWARD,
+    Phase.INPUT_GRAD: TaskPhase.INPUT_GRAD,
+    Phase.WEIGHT_GRAD: TaskPhase.WEIGHT_GRAD,
+}
+_OF_ACTIONS = {
+    ActionKind.FORWARD: TaskPhase.FORWARD,
+    ActionKind.BACKWARD: TaskPhase.BACKWARD,
+    ActionKind.INPUT_GRAD: TaskPhase.INPUT_GRAD,
+    ActionKind.WEIGHT_GRAD: TaskPhase.WEIGHT_GRAD,
+}
+_WHOLE = {
+    SegmentKind.ACTION: (TaskKind.COMPUTE, UNKNOWN, "action"),
+    SegmentKind.PER_STEP: (TaskKind.COMPUTE, TaskPhase.UPDATE, "per step"),
+    SegmentKind.REDUCTION: (TaskKind.COLLECTIVE, UNKNOWN, "gradient reduction"),
+}
+STREAMS: Mapping[int, str] = {stream.value: stream.name.lower() for stream in Stream}
+"""Names of the streams of simulated ranks."""
+
+
+class TaskTable(Struct, frozen=True, kw_only=True, eq=False):
+    """The distinct tasks of a graph, a row each, in columns named as those of `Spans`.
+
+    The tasks of task list i are the rows from `first[i]` on. Then come a send to each stage, a
+    receipt from each stage, and whole segments by their kinds: their first rows are `sends`,
+    `receipts` and `wholes`. `names` are the labels, each once.
+    """
+
+    columns: dict[str, Ints]
+    first: Ints
+    sends: int
+    receipts: int
+    wholes: int
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, graph: TaskGraph) -> "TaskTable":
+        """The table of a graph."""
+        names: dict[str, int] = {}
+        rows = [
+            (kind, stream, phase, names.setdefault(label, len(names)), comm, size)
+            for kind, stream, phase, label, comm, size in _rows(graph)
+        ]
+        sizes = [len(task_list.tasks) for task_list in graph.task_lists]
+        first = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        sends, stages = int(first[-1]), len(graph.programs)
+        columns = np.array(rows, dtype=np.int64).T.copy()
+        named = ("kind", "stream", "phase", "name", "group", "size_bytes")
+        return cls(
+            columns=dict(zip(named, columns, strict=True)),
+            first=first,
+            sends=sends,
+            receipts=sends + stages,
+            wholes=sends + 2 * stages,
+            names=tuple(names),
+        )
+
+    def of_program(self, program: Program, segment: Small, inner: Small) -> dict[str, Ints]:
+        """The columns of tasks of a program: `inner` is the place in the segment's task list.
+
+        Where it is -1 the task is the segment as a whole.
+        """
+        known = (program.kind, program.task_lists, program.peer_stage, program.entry)
+        kind, task_list, peer, entry = (column[segment].astype(np.int64) for column in known)
+        row = np.where(inner < 0, self.wholes + kind, self.first[task_list] + inner)
+        row = np.where(kind == SegmentKind.SEND, self.sends + peer, row)
+        row = np.where(kind == SegmentKind.RECV, self.receipts + peer, row)
+        columns = {name: values[row] for name, values in self.columns.items()}
+        columns["stream"] = np.where(inner < 0, program.stream[segment], columns["stream"])
+        actions = [done.parts()[0] for done in program.entries]
+        for name in ("chunk", "microbatch"):
+            of_entries = np.array([getattr(action, name) for action in actions] + [UNKNOWN])
+            columns[name] = of_entries[entry]
+        of_entries = np.array([_OF_ACTIONS[action.kind] for action in actions] + [UNKNOWN])
+        whole = (inner < 0) & (kind == SegmentKind.ACTION)
+        columns["phase"] = np.where(whole, of_entries[entry], columns["phase"])
+        return columns | {"segment": segment.astype(np.int64), "entry": entry}
+
+
+def _rows(graph: TaskGraph) -> Iterator[tuple[int, int, int, str, int, int]]:
+    """Kind, stream, phase, label, communication and bytes of every row of a `TaskTable`."""
+    for task_list in graph.task_lists:
+        for task in task_list.tasks:
+            size = graph.comms[task.comm].size_bytes if task.comm >= 0 else 0
+            yield task.kind, task.stream, _PHASES[task.phase], task.label, task.comm, size
+    message = graph.programs[0].message
+    size = graph.comms[message].size_bytes if message >= 0 else 0
+    for kind in (TaskKind.SEND, TaskKind.RECV):
+        for stage in range(len(graph.programs)):
+            label = f"{kind.name.lower()} stage {stage}"
+            yield kind, UNKNOWN, TaskPhase.UNKNOWN, label, message, size
+    for kind, phase, label in _WHOLE.values():
+        yield kind, UNKNOWN, phase, label, UNKNOWN, 0

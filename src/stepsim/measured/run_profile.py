@@ -1,0 +1,291 @@
+"""A run of Megatron traces as a profile: all ranks on one axis of time, messages matched.
+
+All that a run says is read from its columns. Names of operations are numbered as `OpKind` is, so
+`events.name` is compared with these.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from msgspec import Struct
+
+from stepsim.base.arrays import Bools, Ints
+from stepsim.base.errors import TraceError
+from stepsim.base.structs import replace
+from stepsim.measured.checks import missing_ranks
+from stepsim.measured.clocks import Clocks
+from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace, counted, same
+from stepsim.measured.run import (
+    Degrees,
+    InnerOps,
+    MeasuredRun,
+    OpKind,
+    RankTrace,
+    fused_exchanges,
+    gradient_groups,
+)
+from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
+
+_F, _B, _U = TaskPhase.FORWARD, TaskPhase.BACKWARD, TaskPhase.UPDATE
+_MEANING = {
+    OpKind.GET_BATCH: ("get-batch", TaskKind.COMPUTE, _F),
+    OpKind.FORWARD: ("forward-compute", TaskKind.COMPUTE, _F),
+    OpKind.LOSS: ("loss", TaskKind.COMPUTE, _F),
+    OpKind.BACKWARD: ("backward-compute", TaskKind.COMPUTE, _B),
+    OpKind.SEND_FORWARD: ("forward-send", TaskKind.SEND, _F),
+    OpKind.RECV_FORWARD: ("forward-recv", TaskKind.RECV, _F),
+    OpKind.SEND_BACKWARD: ("backward-send", TaskKind.SEND, _B),
+    OpKind.RECV_BACKWARD: ("backward-recv", TaskKind.RECV, _B),
+    OpKind.DP_ALLREDUCE: ("dp-all-reduce", TaskKind.COLLECTIVE, _B),
+    OpKind.EP_DP_ALLREDUCE: ("ep-dp-all-reduce", TaskKind.COLLECTIVE, _B),
+    OpKind.OPTIMIZER: ("optimizer", TaskKind.COMPUTE, _U),
+    OpKind.OTHER: ("other", TaskKind.COMPUTE, _U),
+}
+_AHEAD = {
+    OpKind.SEND_FORWARD: 1,
+    OpKind.RECV_BACKWARD: 1,
+    OpKind.RECV_FORWARD: -1,
+    OpKind.SEND_BACKWARD: -1,
+}
+"""Stages to the other end of a message."""
+_LABELS = {
+    OpKind.DP_ALLREDUCE: "dp_allreduce",
+    OpKind.EP_DP_ALLREDUCE: "ep_dp_allreduce",
+    OpKind.OPTIMIZER: "optimizer_step",
+}
+"""What traces call the operations after the pipeline whose kind is known."""
+
+
+class RunProfile(Struct, frozen=True, kw_only=True, eq=False):
+    """A run as a profile of one step, and what a profile does not hold of it.
+
+    Operations stand rank by rank, in the order of their traces; a chunk is a stage. Collectives
+    inside forwards and backwards are parts of these, with their waits: `inner` lists them, and
+    `inner.parent` is the place of an operation in the profile. `others` are the names of the
+    operations of kind `OTHER`, by their places. `traces` are the fingerprints of the ranks' traces.
+    """
+
+    degrees: Degrees
+    profile: Profile
+    inner: InnerOps
+    others: Mapping[int, str]
+    traces: tuple[str, ...]
+
+    @property
+    def source(self) -> str:
+        """Path of the run."""
+        return self.profile.source
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What was noticed while the run was read."""
+        return self.profile.warnings
+
+    @property
+    def ranks(self) -> tuple[RankPlace, ...]:
+        """The traced ranks, ascending."""
+        return self.profile.ranks
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """Stages with at least one traced rank."""
+        return tuple(sorted({rank.stage for rank in self.ranks if rank.stage is not None}))
+
+    def of_stage(self, stage: int) -> list[int]:
+        """Places of a stage's ranks in `ranks`."""
+        return [index for index, rank in enumerate(self.ranks) if rank.stage == stage]
+
+    def of_rank(self, index: int) -> Events:
+        """The operations of the rank at a place in `ranks`, in their order."""
+        events = self.profile.events
+        first, last = np.searchsorted(events.rank, [index, index + 1])
+        return events.taken(np.arange(first, last))
+
+    def called(self, source: str) -> "RunProfile":
+        """The run under another name."""
+        return replace(self, profile=replace(self.profile, source=source))
+
+    def with_layers(self, layers: int) -> "RunProfile":
+        """The run of a model with so many layers."""
+        return replace(self, degrees=replace(self.degrees, layers=layers))
+
+    def inner_ps(self) -> Ints:
+        """Time in collectives inside each operation."""
+        sums = np.zeros(len(self.profile.events), dtype=np.int64)
+        np.add.at(sums, self.inner.parent, self.inner.duration_ps)
+        return sums
+
+    def label(self, index: int) -> str:
+        """What the trace calls an operation after the pipeline, by its place in the profile."""
+        kind = OpKind(int(self.profile.events.name[index]))
+        return self.others[index] if kind is OpKind.OTHER else _LABELS[kind]
+
+    def whole_profile(self) -> Profile:
+        """The profile of a run whose ranks were all traced; raises TraceError where some lack."""
+        numbers = [rank.rank for rank in self.ranks]
+        lacking = missing_ranks(numbers, self.degrees.npus or 0)
+        if self.degrees.stage_ranks is None or lacking:
+            traced = ", ".join(map(str, numbers[:8]))
+            raise TraceError(f"{self.source}: only rank {traced} was traced: expected all ranks")
+        return self.profile
+
+
+def run_profile(run: MeasuredRun, clocks: Clocks) -> RunProfile:
+    """The traces of a run joined on the axis of its clocks.
+
+    Peers that were not traced, and groups that degrees do not tell, are not known.
+    """
+    groups: list[ProcessGroup] = []
+    index_of = {trace.rank: index for index, trace in enumerate(run.ranks)}
+    parts = [
+        _rank_columns(run.degrees, trace, int(offset), index_of, groups)
+        for trace, offset in zip(run.ranks, clocks.offset_ps.tolist(), strict=True)
+    ]
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    events = Events.of(len(columns["rank"]), **columns)
+    begins = np.searchsorted(events.rank, np.arange(len(run.ranks)))
+    profile = Profile(
+        source=run.source,
+        format="Megatron / Echo trace",
+        ranks=tuple(_rank_places(run, clocks)),
+        steps=(0,),
+        names=tuple(name for name, _, _ in _MEANING.values()),
+        groups=tuple(groups),
+        events=_with_meetings(events),
+        warnings=run.warnings,
+    )
+    labels = [label for trace in run.ranks for label in trace.label]
+    return RunProfile(
+        degrees=run.degrees,
+        profile=profile,
+        inner=_joined_inner([trace.inner for trace in run.ranks], begins.tolist()),
+        others={index: labels[index] for index in of_kinds(events, OpKind.OTHER).tolist()},
+        traces=tuple(trace.fingerprint for trace in run.ranks),
+    )
+
+
+def of_kinds(events: Events, *kinds: OpKind) -> Ints:
+    """Places of the operations of these kinds."""
+    return np.flatnonzero(np.isin(events.name, kinds))
+
+
+def after_pipeline(events: Events) -> Bools:
+    """Which operations follow the pipeline."""
+    return np.asarray(events.name >= OpKind.DP_ALLREDUCE, dtype=np.bool_)
+
+
+def fused(events: Events) -> Bools:
+    """Which of a rank's messages are the second line of a fused exchange."""
+    return fused_exchanges(events.name, events.start_ps, events.end_ps)
+
+
+def gaps(events: Events) -> Ints:
+    """Host time before each of a rank's operations, in ps.
+
+    It is 0 before the first one and inside fused exchanges.
+    """
+    before = np.zeros(len(events), dtype=np.int64)
+    before[1:] = events.start_ps[1:] - events.end_ps[:-1]
+    before[fused(events)] = 0
+    return before
+
+
+def _rank_places(run: MeasuredRun, clocks: Clocks) -> list[RankPlace]:
+    """The traced ranks, each on the clock of its node."""
+    width = run.degrees.stage_ranks
+    return [
+        RankPlace(
+            rank=trace.rank,
+            stage=trace.stage,
+            replica=None if width is None else trace.rank % width,
+            node=int(node),
+            clock=int(node),
+            file=trace.file,
+        )
+        for trace, node in zip(run.ranks, clocks.node.tolist(), strict=True)
+    ]
+
+
+def _joined_inner(parts: list[InnerOps], begins: list[int]) -> InnerOps:
+    """Collectives inside operations of all ranks, whose operations begin at these places."""
+    pairs = list(zip(parts, begins, strict=True))
+    return InnerOps(
+        parent=np.concatenate([part.parent + begin for part, begin in pairs]),
+        kind=np.concatenate([part.kind for part in parts]),
+        duration_ps=np.concatenate([part.duration_ps for part in parts]),
+        size_bytes=np.concatenate([part.size_bytes for part in parts]),
+        rows=np.concatenate([part.rows for part in parts]),
+    )
+
+
+def _rank_columns(
+    degrees: Degrees,
+    trace: RankTrace,
+    offset: int,
+    index_of: Mapping[int, int],
+    groups: list[ProcessGroup],
+) -> dict[str, Ints]:
+    """The columns of one rank's operations; new groups of its collectives are added to `groups`.
+
+    `index_of` are the places of the traced ranks.
+    """
+    kinds = [OpKind(kind) for kind in trace.kind.tolist()]
+    message = np.array([kind in _AHEAD for kind in kinds])
+    group, peer = _groups_of(degrees, trace, groups), _peers(degrees, trace.rank, index_of)
+    count = len(kinds)
+    return {
+        "rank": np.full(count, index_of[trace.rank], dtype=np.int64),
+        "step": np.zeros(count, dtype=np.int64),
+        "name": trace.kind.astype(np.int64),
+        "kind": np.array([_MEANING[kind][1] for kind in kinds], dtype=np.int64),
+        "phase": np.array([_MEANING[kind][2] for kind in kinds], dtype=np.int64),
+        "stream": np.where(message, trace.kind, 0).astype(np.int64),
+        "start_ps": trace.start_ps + offset,
+        "end_ps": trace.end_ps + offset,
+        "size_bytes": np.where(trace.size_bytes > 0, trace.size_bytes, UNKNOWN),
+        "group": np.array([group.get(kind, UNKNOWN) for kind in kinds], dtype=np.int64),
+        "peer": np.array([peer.get(kind, UNKNOWN) for kind in kinds], dtype=np.int64),
+        "microbatch": np.where(trace.finalize, UNKNOWN, trace.microbatch).astype(np.int64),
+        "chunk": np.where(trace.finalize, UNKNOWN, trace.stage).astype(np.int64),
+        "order": np.arange(count, dtype=np.int64),
+    }
+
+
+def _peers(degrees: Degrees, rank: int, index_of: Mapping[int, int]) -> dict[OpKind, int]:
+    """Places of the ranks at the other ends of a rank's messages, where these were traced."""
+    width = degrees.stage_ranks
+    if width is None:
+        return {}
+    return {kind: index_of.get(rank + ahead * width, UNKNOWN) for kind, ahead in _AHEAD.items()}
+
+
+def _groups_of(degrees: Degrees, trace: RankTrace, groups: list[ProcessGroup]) -> dict[OpKind, int]:
+    """Places of the groups of a rank's gradient all-reduces; new ones are added to `groups`."""
+    found = {}
+    for kind in (OpKind.DP_ALLREDUCE, OpKind.EP_DP_ALLREDUCE):
+        for ranks in gradient_groups(degrees, kind, trace.stage):
+            if trace.rank in ranks:
+                name = f"{_MEANING[kind][0]} of stage {trace.stage}"
+                group = ProcessGroup(name=name, ranks=ranks)
+                if group not in groups:
+                    groups.append(group)
+                found[kind] = groups.index(group)
+    return found
+
+
+def _with_meetings(events: Events) -> Events:
+    """Both ends of messages, and collectives of a group in their order, bear one number.
+
+    The message of a microbatch is known by its phase and its sender. Where the sender was not
+    traced it is known by its receiver, and meets nobody else.
+    """
+    message = events.of_kind(TaskKind.SEND, TaskKind.RECV)
+    sent = events.of_kind(TaskKind.SEND)
+    alone = int(events.rank.max()) + 1 + events.rank
+    sender = np.where(sent, events.rank, np.where(events.peer == UNKNOWN, alone, events.peer))
+    collective = events.group != UNKNOWN
+    kind = np.where(message, events.phase, np.where(collective, len(TaskPhase), UNKNOWN))
+    source = np.where(message, sender, events.group)
+    number = np.where(message, events.microbatch, counted(events.rank, events.group))
+    joined = same(kind, source, number)
+    return replace(events, meeting=np.where(kind == UNKNOWN, UNKNOWN, joined))

@@ -1,0 +1,162 @@
+"""What ran, and when: one table for simulated steps and for recorded ones.
+
+`Timeline.spans` and `Profile.spans` make it; figures, CSV, traces and pages read it, so that a view
+is written once. What a source does not tell is `UNKNOWN`, and is never guessed.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple, Self
+
+import numpy as np
+from msgspec import Struct
+
+from stepsim.base.arrays import Bools, Ints
+from stepsim.base.structs import replace
+from stepsim.parallel.schedules import OrderEntry
+
+UNKNOWN = -1
+"""What a source does not tell, in every column of numbers."""
+
+
+class TaskKind(IntEnum):
+    """What a task is: work of one NPU, its part of a transfer, or work of its host."""
+
+    COMPUTE = 0
+    COLLECTIVE = 1
+    SEND = 2
+    RECV = 3
+    COPY = 4
+    HOST = 5
+
+
+COMMUNICATIONS = (TaskKind.COLLECTIVE, TaskKind.SEND, TaskKind.RECV)
+
+
+class TaskPhase(IntEnum):
+    """The part of a step that a task belongs to; `UPDATE` is what follows the pipeline."""
+
+    UNKNOWN = -1
+    FORWARD = 0
+    BACKWARD = 1
+    UPDATE = 2
+    INPUT_GRAD = 3
+    WEIGHT_GRAD = 4
+
+
+class Span(NamedTuple):
+    """One row of the table in words; `entry` is None outside the schedule of a pipeline."""
+
+    rank: int
+    stage: int
+    stream: int
+    kind: TaskKind
+    label: str
+    phase: str
+    entry: OrderEntry | None
+    size_bytes: int
+    start_ps: int
+    end_ps: int
+
+
+class Spans(Struct, frozen=True, kw_only=True, eq=False):
+    """Spans in columns of one length, a row per span.
+
+    `rank` and `peer` are numbers of ranks; the peer is the other end of a message. `step` is the
+    number that the job gave a recorded step. `segment` is the place of the span's segment in the
+    program of a simulated rank. `name` is a place in `names`, `group` one in `groups`, and `entry`
+    one in `entries`, the actions of the rank's schedule in their order; without a schedule
+    `entries` is None. `chunk` and `microbatch` are those of the entry's first action, or as they
+    were recorded. Recorded spans of one `meeting` wait for each other: members of a collective, or
+    both ends of a message. `kind` is a `TaskKind`, `phase` a `TaskPhase`. Spans of one `stream` of
+    a rank run one after the other; `streams` names streams by their numbers. Times are picoseconds.
+    """
+
+    rank: Ints
+    stage: Ints
+    step: Ints
+    segment: Ints
+    stream: Ints
+    kind: Ints
+    phase: Ints
+    name: Ints
+    entry: Ints
+    chunk: Ints
+    microbatch: Ints
+    size_bytes: Ints
+    group: Ints
+    peer: Ints
+    meeting: Ints
+    start_ps: Ints
+    end_ps: Ints
+    names: Sequence[str]
+    groups: Sequence[str] = ()
+    entries: Sequence[OrderEntry] | None = None
+    streams: Mapping[int, str] = {}
+
+    @classmethod
+    def of(
+        cls,
+        columns: Mapping[str, Ints],
+        names: Sequence[str],
+        *,
+        groups: Sequence[str] = (),
+        entries: Sequence[OrderEntry] | None = None,
+        streams: Mapping[int, str] | None = None,
+    ) -> Self:
+        """The table of the columns that are known; all others are `UNKNOWN`."""
+        unknown = np.full(len(columns["start_ps"]), UNKNOWN, dtype=np.int64)
+        return cls(
+            **{column: columns.get(column, unknown) for column in SPAN_NUMBERS},
+            names=names,
+            groups=groups,
+            entries=entries,
+            streams=streams or {},
+        )
+
+    def __len__(self) -> int:
+        return len(self.start_ps)
+
+    def taken(self, places: Ints | Bools) -> Self:
+        """The spans at some places, or those marked, in this order."""
+        columns = {column: getattr(self, column)[places] for column in SPAN_NUMBERS}
+        return replace(self, **columns)
+
+    def of_kind(self, *kinds: TaskKind) -> Bools:
+        """Which spans are of these kinds."""
+        return np.isin(self.kind, kinds)
+
+    def actions(self) -> tuple[Ints, Ints]:
+        """First start and last end in ps of every entry of the schedule, as one rank ran them."""
+        count = len(self.entries or ())
+        start = np.full(count, np.iinfo(np.int64).max)
+        end = np.zeros(count, dtype=np.int64)
+        inside = self.entry != UNKNOWN
+        np.minimum.at(start, self.entry[inside], self.start_ps[inside])
+        np.maximum.at(end, self.entry[inside], self.end_ps[inside])
+        return start, end
+
+    def stream_words(self, stream: int) -> str:
+        """What a stream is called: `pp forward recv`, `stream 7`, empty where it is not told."""
+        if stream == UNKNOWN:
+            return ""
+        name = self.streams.get(stream)
+        return name.replace("_", " ") if name else f"stream {stream}"
+
+    def rows(self) -> Iterator[Span]:
+        """Every span in words, in the order of the table."""
+        kinds, entries = list(TaskKind), self.entries or ()
+        phases = {phase.value: phase.name.lower() for phase in TaskPhase} | {UNKNOWN: ""}
+        columns = (
+            *(self.rank, self.stage, self.stream, self.kind, self.name, self.phase, self.entry),
+            *(self.size_bytes, self.start_ps, self.end_ps),
+        )
+        for row in zip(*(column.tolist() for column in columns), strict=True):
+            rank, stage, stream, kind, name, phase, entry, *numbers = row
+            action = entries[entry] if entry != UNKNOWN else None
+            label = self.names[name]
+            yield Span(rank, stage, stream, kinds[kind], label, phases[phase], action, *numbers)
+
+
+SPAN_NUMBERS = tuple(name for name, kind in Spans.__annotations__.items() if kind is Ints)
+"""The columns of numbers of `Spans`, in their order."""

@@ -1,1 +1,0 @@
-"""Measured runs simulated again, predicted, inferred and changed; and how far off that is."""

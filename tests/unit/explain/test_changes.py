@@ -1,0 +1,266 @@
+"""Changes of a profiled run: other orders against jobs made so, links, experts, buckets, pages."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import profiles
+import pytest
+from profiles import made_rows, write_rows
+from typer.testing import CliRunner
+
+import stepsim
+from stepsim import cli
+from stepsim.base.errors import PlanError
+from stepsim.explain.changes.computes import compute_changes
+from stepsim.explain.changes.made import ProfileChange, UntoldChange
+from stepsim.explain.changes.transfers import transfer_changes
+from stepsim.explain.improve import change_profile, changes_of, improve_profile
+from stepsim.explain.pipelined import pipelined
+from stepsim.explain.rescheduled import rescheduled
+from stepsim.files.measured import load_profile
+from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace
+from stepsim.measured.profile.pipeline import pipeline_waits
+from stepsim.measured.profile.waits import Waits
+from stepsim.parallel.schedules import build
+from stepsim.tables.spans import UNKNOWN, TaskKind
+
+pytest.importorskip("pyarrow")
+
+Shape = dict[str, Any]
+STAGES, MICROBATCHES = 4, 8
+
+
+def made(folder: Path, **more: Any) -> Profile:
+    shape: Shape = {"stages": STAGES, "replicas": 2, "microbatches": MICROBATCHES} | more
+    path = folder / f"{len(list(folder.iterdir()))}.parquet"
+    return load_profile(write_rows(made_rows(**shape), path))
+
+
+def test_messages_that_take_no_time_are_scheduled_too(tmp_path: Path) -> None:
+    rows = made_rows(stages=2, replicas=1, microbatches=4)
+    for row in rows:
+        if "send" in row["optype"] or "recv" in row["optype"]:
+            row["duration"] = 0.0
+    run = load_profile(write_rows(rows, tmp_path / "a.parquet"))
+    assert "schedule-zb-h1" in [each.name for each in improve_profile(run).changes]
+
+
+@pytest.mark.parametrize(
+    ("ran", "wanted"),
+    [
+        ({"schedule": "gpipe"}, {"schedule": "1f1b"}),
+        ({"schedule": "1f1b"}, {"schedule": "interleaved", "chunks": 2, "share": 0.5}),
+        ({"schedule": "interleaved", "chunks": 2}, {"schedule": "1f1b", "share": 2}),
+        ({"schedule": "interleaved", "chunks": 2}, {"schedule": "looped-bfs", "chunks": 2}),
+        ({"slow": 2}, {"microbatches": 16, "share": 0.5, "slow": 2}),
+        ({"slow": 2}, {"schedule": "interleaved", "chunks": 2, "share": 0.5, "slow": 2}),
+    ],
+)
+def test_another_order_is_the_job_made_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ran: Shape, wanted: Shape
+) -> None:
+    """What is predicted from one order is what the same job takes under the other, within 1 %."""
+    monkeypatch.setattr(profiles, "HOP", 0.01)
+    profile, other = made(tmp_path, **ran), made(tmp_path, **wanted)
+    waits = pipeline_waits(profile, posted=True)
+    run = pipelined(waits)
+    chunks, count = wanted.get("chunks", 1), wanted.get("microbatches", MICROBATCHES)
+    name = wanted.get("schedule", "1f1b")
+    schedule = build(name, ranks=STAGES, microbatches=count, chunks=chunks)
+    orders = {stage: [*schedule.actions(stage)] for stage in range(STAGES)}
+    changed, own, delay = rescheduled(run, orders, chunks=chunks, microbatches=count)
+    (step,) = changed.steps_ps(own, delay)
+    assert step == pytest.approx(other.step_times_ps()[0], rel=0.01)
+    again = rescheduled(run, run.orders, chunks=run.chunks, microbatches=run.microbatches)
+    base = waits.steps_ps(waits.own_ps, waits.delay_ps)
+    assert again[0].steps_ps(*again[1:]) == pytest.approx(base, rel=1e-3)
+    assert changed.profile.step_times_ps()[0] == 0, "times are not known before they are replayed"
+
+
+def test_recorded_runs_are_rebuilt_as_they_ran(shared: Path) -> None:
+    """Production steps and Megatron's: the tables hold all that their replay needs."""
+    reference = shared / "reference"
+    paths = [reference / "profiles/ndtimeline/trace-ST.parquet"]
+    paths += sorted((reference / "measured/megatron_moe_16gpu").glob("pp*"))
+    for path in paths:
+        waits = pipeline_waits(load_profile(path), posted=True)
+        run = pipelined(waits)
+        again, *times = rescheduled(
+            run, run.orders, chunks=run.chunks, microbatches=run.microbatches
+        )
+        base = waits.steps_ps(waits.own_ps, waits.delay_ps)
+        assert again.steps_ps(*times) == pytest.approx(base, rel=1e-4), path
+
+
+def test_every_change_is_applied_as_predicted(tmp_path: Path) -> None:
+    """Written and read again, a changed run has the step that `improve` names."""
+    profile = made(tmp_path, stages=2, microbatches=4, steps=2, slow=1)
+    found = improve_profile(profile)
+    names = {each.name for each in found.changes}
+    assert {"schedule-zb-h1", "schedule-interleaved-2", "twice-the-microbatches"} <= names
+    for change in found.changes:
+        path = tmp_path / f"{change.name}.parquet"
+        command = ["improve", profile.source, "-q", "--apply", change.name, "-o", str(path)]
+        result = CliRunner().invoke(cli.make_app(), command)
+        assert result.exit_code == 0, result.exception
+        again = load_profile(path)
+        assert again.step_times_ps().mean() == pytest.approx(change.step_ps, rel=1e-6)
+        assert change.low <= change.gain <= change.high
+        assert change.gain <= change.ceiling
+
+
+def test_steps_of_a_changed_trace_lie_side_by_side(tmp_path: Path) -> None:
+    """Where names are not NDTimeline's, Chakra traces hold all steps, with their numbers."""
+    profile = made(tmp_path, steps=2, slow=1)
+    folder = tmp_path / "changed"
+    command = ["improve", profile.source, "-q", "--apply", "even-stages", "-o", str(folder)]
+    assert CliRunner().invoke(cli.make_app(), command).exit_code == 0
+    again, wanted = load_profile(folder), change_profile(profile, "even-stages")
+    assert again.steps == (10, 11)
+    assert again.step_times_ps().tolist() == wanted.step_times_ps().tolist()
+    assert [each.stage for each in again.ranks] == [each.stage for each in profile.ranks]
+
+
+def changed(waits: Waits) -> dict[str, ProfileChange | UntoldChange]:
+    return {change.name: change for change in transfer_changes(waits)}
+
+
+def test_nics_and_links_of_nodes(tmp_path: Path) -> None:
+    """Stages on nodes of their own: messages leave them, reductions over replicas do not."""
+    profile = made(tmp_path).on_nodes(100)
+    waits = pipeline_waits(profile, posted=True)
+    found, every = changed(waits), profile.named("optimizer-clip-main-grad")
+    messages = profile.events.of_kind(TaskKind.SEND, TaskKind.RECV)
+    collectives = profile.events.of_kind(TaskKind.COLLECTIVE)
+    for name, which in (
+        ("twice-the-nics", messages | every),
+        ("twice-nvlink", collectives & ~every),
+    ):
+        change = found[name]
+        assert isinstance(change, ProfileChange)
+        assert np.array_equal(change.own_ps < waits.own_ps, which & (waits.own_ps > 0))
+        assert change.best_ps is not None
+        assert (change.best_ps <= change.steps_ps).all()
+    for unknown in (changed(pipeline_waits(made(tmp_path), posted=True)), found):
+        assert isinstance(unknown["larger-buckets"], UntoldChange)
+    lacking = changed(pipeline_waits(made(tmp_path)))["twice-the-nics"]
+    assert isinstance(lacking, UntoldChange)
+    assert lacking.why.endswith("give --node-size")
+
+
+def recorded(group: str, rows: list[tuple[int, str, TaskKind, int, int, int, int]]) -> Profile:
+    """Operations of two ranks: rank, name, kind, stream, start, end, bytes."""
+    rank, name, kind, stream, start, end, size = zip(*rows, strict=True)
+    names = tuple(sorted(set(name)))
+    columns: dict[str, Sequence[int]]
+    columns = {"rank": rank, "kind": kind, "stream": stream, "start_ps": start, "end_ps": end}
+    columns |= {"size_bytes": size, "name": [names.index(each) for each in name]}
+    joined = [n.startswith("nccl") for n in name]
+    columns["group"] = [0 if each else UNKNOWN for each in joined]
+    met: dict[tuple[int, str], int] = {}
+    meeting = []
+    for r, n, each in zip(rank, name, joined, strict=True):
+        met[r, n] = met.get((r, n), -1) + 1
+        meeting.append(met[r, n] * 10 + names.index(n) if each else UNKNOWN)
+    arrays = {k: np.array(v, dtype=np.int64) for k, v in columns.items()}
+    arrays |= {"meeting": np.array(meeting), "step": np.zeros(len(rank), dtype=np.int64)}
+    return Profile(
+        source="made",
+        format="test",
+        ranks=(RankPlace(rank=0), RankPlace(rank=1)),
+        steps=(1,),
+        names=names,
+        groups=(ProcessGroup(name=group, ranks=(0, 1)),),
+        events=Events.of(len(rank), **arrays),
+    )
+
+
+def exchanged(group: str) -> Profile:
+    """Rank 0 computes 10 of its experts between two exchanges, rank 1 30; both 5 after them."""
+    compute, exchange = TaskKind.COMPUTE, TaskKind.COLLECTIVE
+    rows = []
+    for rank, took in ((0, 10), (1, 30)):
+        rows += [
+            (rank, "nccl all_to_all", exchange, 2, 0, 4, 64),
+            (rank, "grouped gemm", compute, 1, 4, 4 + took, UNKNOWN),
+            (rank, "nccl all_to_all", exchange, 2, 4 + took, 38, 64),
+            (rank, "gemm", compute, 1, 38, 43, UNKNOWN),
+        ]
+    return recorded(group, rows)
+
+
+def test_even_experts_compute_equally_long() -> None:
+    profile = exchanged("7 EXPERT_MODEL_PARALLEL_GROUP")
+    waits = pipeline_waits(profile, posted=True)
+    stragglers = stepsim.stragglers(profile)
+    found = {each.name: each for each in compute_changes(waits, stragglers)}
+    change = found["even-experts"]
+    assert isinstance(change, ProfileChange)
+    assert change.own_ps[profile.named("grouped gemm")].tolist() == [20, 20]
+    assert change.own_ps[profile.named("gemm")].tolist() == [5, 5]
+    assert change.steps_ps.tolist() == [33], "the step without the wait for rank 1"
+    other = exchanged("7 default_pg")
+    plain = compute_changes(pipeline_waits(other, posted=True), stepsim.stragglers(other))
+    named = {each.name: each for each in plain}
+    assert isinstance(named["even-experts"], UntoldChange)
+
+
+def test_buckets_of_gradients() -> None:
+    """Two buckets of 2 + 1 per byte each: as one they take 2 less, halved they begin earlier."""
+    compute, reduction = TaskKind.COMPUTE, TaskKind.COLLECTIVE
+    rows = []
+    for rank in (0, 1):
+        rows += [
+            (rank, "backward", compute, 1, 0, 100, UNKNOWN),
+            (rank, "backward", compute, 1, 100, 200, UNKNOWN),
+            (rank, "backward", compute, 1, 200, 300, UNKNOWN),
+            (rank, "nccl allreduce", reduction, 2, 100, 142, 40),
+            (rank, "nccl allreduce", reduction, 2, 200, 282, 80),
+            (rank, "nccl allreduce", reduction, 2, 300, 382, 80),
+        ]
+    profile = recorded("0", rows)
+    waits = pipeline_waits(profile, posted=True)
+    found, reduced = changed(waits), profile.named("nccl allreduce")
+    larger, smaller = found["larger-buckets"], found["smaller-buckets"]
+    assert isinstance(larger, ProfileChange)
+    assert isinstance(smaller, ProfileChange)
+    assert waits.own_ps[reduced].tolist() == [42, 82, 82] * 2
+    assert larger.own_ps[reduced].tolist() == [0, 122, 82] * 2
+    assert smaller.own_ps[reduced].tolist() == [42, 42, 42] * 2
+    assert smaller.steps_ps.tolist() == [342]
+
+
+def test_what_cannot_be_told_says_why(tmp_path: Path) -> None:
+    profile = made(tmp_path, stages=1, replicas=1)
+    untold = {
+        each.name: each.why
+        for each in changes_of(pipeline_waits(profile, posted=True))
+        if isinstance(each, UntoldChange)
+    }
+    assert untold["even-stages"] == "the run has one stage"
+    assert untold["other-schedules"] == "the run has one stage"
+    assert untold["even-replicas"] == "one rank was traced"
+    assert "one rank was traced" in untold["twice-the-nics"]
+    assert "replace-rank-0" in untold
+    with pytest.raises(PlanError, match="even-stages cannot be told: the run has one stage"):
+        change_profile(profile, "even-stages")
+
+
+def test_a_page_shows_all_of_it(tmp_path: Path) -> None:
+    profile = made(tmp_path, slow=1)
+    pages = []
+    for place in (tmp_path / "a.html", tmp_path / "b.html"):
+        command = ["improve", profile.source, "-q", "--report", str(place), "--json", "-"]
+        result = CliRunner().invoke(cli.make_app(), command)
+        assert result.exit_code == 0, result.exception
+        pages.append(place.read_text())
+    document = json.loads(result.stdout)
+    for each in (*document["changes"], *document["untold"]):
+        assert each["name"] in pages[0]
+    assert "give --node-size" in pages[0]
+    assert pages[0].replace("a.html", "b.html") == pages[1]
+    stepsim.improve(profile, node_size=2).write_report(tmp_path / "c.html")
+    assert "twice-nvlink" in (tmp_path / "c.html").read_text()
