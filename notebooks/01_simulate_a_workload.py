@@ -26,7 +26,6 @@ from IPython.display import Image, Markdown
 
 import stepsim
 from stepsim.explore.sweep import Grid, Study, SweepTable, open_for_reading, parse_axis, run_sweep
-from stepsim.results.breakdown import Part
 from stepsim.show.figures.sweep import plot_sweep
 
 ROOT = next(p for p in (Path.cwd(), *Path.cwd().parents) if (p / "workloads").is_dir())
@@ -54,11 +53,11 @@ Image(OUT / "step.png")
 # the end. The thin black line is the critical path, the chain of tasks that sets the step time.
 
 # %%
-parts = base.report.mean_breakdown_ps()
+parts = base.report.breakdown_ps
 step = base.report.step_time_ps
 for part, time in parts.items():
     if time:
-        print(f"{part.name.lower():12} {time / 1e12:7.3f} s  {time / step:6.1%}")
+        print(f"{part:12} {time / 1e12:7.3f} s  {time / step:6.1%}")
 assert sum(parts.values()) == step
 
 # %% [markdown]
@@ -112,7 +111,7 @@ for count in (16, 32, 64, 128):
 
 # %%
 exposed = sum(time for part, time in parts.items() if part.name.startswith("EXPOSED"))
-idle = parts[Part.HEAD] + parts[Part.INNER] + parts[Part.TAIL]
+idle = parts["head"] + parts["inner"] + parts["tail"]
 gain = each[16] / each[128]
 assert gain > 1.5
 assert idle > 10 * exposed

@@ -27,7 +27,6 @@ from IPython.display import Image, Markdown
 import stepsim
 from stepsim.explore.sweep import Grid, Study, SweepTable, open_for_reading, parse_axis, run_sweep
 from stepsim.face import compare
-from stepsim.results.breakdown import Part
 from stepsim.show.figures.sweep import plot_sweep
 
 ROOT = next(p for p in (Path.cwd(), *Path.cwd().parents) if (p / "workloads").is_dir())
@@ -45,7 +44,7 @@ comparison = compare(workload, SCHEDULES, fabric)
 print("schedule        step      speed-up  bubble  exposed p2p  live activations")
 for name, result in comparison.valid:
     report = result.report
-    exposed = report.mean_breakdown_ps()[Part.EXPOSED_PP] / report.step_time_ps
+    exposed = report.breakdown_ps["exposed_pp"] / report.step_time_ps
     print(
         f"{name:14} {result.step_time_s:6.2f} s {comparison.speedup(result):9.3f} "
         f"{report.bubble_fraction:8.1%} {exposed:11.2%} {report.peak_activations:12d}"
@@ -98,7 +97,7 @@ slow = stepsim.load_topology("hgx-a100")
 for topology in (fabric, slow):
     again = compare(workload, ["1f1b", "interleaved:4"], topology)
     (_, plain), (_, interleaved) = again.valid
-    p2p = interleaved.report.mean_breakdown_ps()[Part.EXPOSED_PP] / 1e12
+    p2p = interleaved.report.breakdown_ps["exposed_pp"] / 1e12
     print(
         f"{topology.name:9} speed-up {again.speedup(interleaved):.3f}, "
         f"exposed p2p {p2p:.3f} s of {interleaved.step_time_s:.2f} s"

@@ -130,7 +130,7 @@ Image(OUT / "schedules.png")
 
 # %%
 LATENCY_S, BANDWIDTH, MEMORY = 20e-6, 50e9, 2e12
-replicas = base.report.plan.dp
+replicas = base.plan.dp
 
 
 def seconds(size_bytes: int) -> float:

@@ -92,7 +92,7 @@ def _simulate(workload: Workload, path: Path) -> None:
     finite_json(document.to_json())
     assert sum(document.breakdown_ps.values()) == document.step_time_ps
     printed(path, step_shown(result.report, len(result.ranks.counts)))
-    printed(path, workload_shown(inspect_workload(workload, result.timeline.graph.plan)))
+    printed(path, workload_shown(inspect_workload(workload, result.plan)))
 
 
 def check_topology(path: Path) -> None:
@@ -116,7 +116,7 @@ def _carry(topology: Topology, path: Path) -> None:
     if topology.npus > MOST_RANKS:
         return
     if _chosen(path, 9):
-        printed(path, topology_shown(inspect_topology(topology)))
+        printed(path, topology_shown(inspect_topology(topology), topology.library))
     ranks = range(min(topology.npus, 16))
     for kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL):
         seconds = stepsim.collective_time(topology, kind, 1 << 20, ranks)

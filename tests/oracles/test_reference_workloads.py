@@ -70,7 +70,7 @@ def test_file_simulates_as_the_job_it_describes(name: str, shared: Path) -> None
     tp, dp, pp, ep, microbatches = JOBS[name]
     layout, expert_tp = (EpLayout.FOLDED, 1) if dp % ep else (None, None)
     step = stepsim.simulate(path, ep_layout=layout)
-    assert step.timeline.graph.plan == ParallelPlan(
+    assert step.plan == ParallelPlan(
         tp=tp, dp=dp, pp=pp, ep=ep, microbatches=microbatches, expert_tp=expert_tp
     )
     day_ps = 24 * 3600 * 10**12

@@ -78,7 +78,7 @@ def check_messages(processes: list[ReadProcess]) -> None:
 def check_actions(result: Result, processes: list[ReadProcess]) -> None:
     """The schedule thread holds the actions in order; a message carries what an action made."""
     for rank, process in zip(result.timeline.actors.ranks.tolist(), processes, strict=True):
-        stage = result.timeline.graph.plan.stage_of(rank)
+        stage = result.plan.stage_of(rank)
         entries = result.timeline.graph.programs[stage].entries
         shown = [s for s in process.threads.get("schedule", []) if "action" in s.args]
         assert [s.args["action"] for s in shown] == [entry.token for entry in entries]
@@ -96,7 +96,7 @@ def check_live(result: Result, processes: list[ReadProcess]) -> None:
         values = [sum(row.values()) for _, row in process.counters["live activations"]]
         assert values[-1] == 0
         assert all(value >= 0 and value == int(value) for value in values)
-        stage = result.timeline.graph.plan.stage_of(rank)
+        stage = result.plan.stage_of(rank)
         most = result.report.stages[stage].peak_activations
         actions = process.threads.get("schedule", [])
         if all(each.end > each.start for each in actions):

@@ -1,6 +1,6 @@
 """Types of values in files, with what a JSON Schema says of them; a reader sees text or numbers."""
 
-from math import isfinite
+from math import inf, isfinite
 from typing import Annotated
 
 from msgspec import Meta
@@ -51,3 +51,8 @@ def shown(name: str) -> Meta:
 def finite(value: float) -> float | None:
     """A number as documents hold it: None without bound, such as the bandwidth of a free link."""
     return value if isfinite(value) else None
+
+
+def unbounded(value: float | None) -> float:
+    """A number that a document holds, as one to count with: infinite where it is None."""
+    return inf if value is None else value

@@ -150,7 +150,7 @@ def _inspect_topology(
     style: FigureStyle,
 ) -> None:
     from stepsim.files.load import load_topology
-    from stepsim.network.topology.inspection import TopologyNumbers, inspect_topology
+    from stepsim.network.topology.inspection import inspect_topology
     from stepsim.show.tables.inspection import topology_shown
 
     check_outputs([Path(name)], json=json, figures=[plot], files=[csv])
@@ -161,4 +161,4 @@ def _inspect_topology(
 
         draw_topology(topology, plot, style=style)
     seen = inspect_topology(topology)
-    show(json, TopologyNumbers.of(seen).to_json, topology_shown(seen), csv)
+    show(json, seen.to_json, topology_shown(seen, topology.library), csv)

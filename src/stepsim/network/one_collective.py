@@ -11,7 +11,9 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, distinct, first_largest
+from stepsim.base.documents import Entry
 from stepsim.base.errors import PlanError
+from stepsim.base.fields import Bytes, BytesPerSecond, Picoseconds
 from stepsim.base.units import PS_PER_S, parse_size_bytes
 from stepsim.network.collectives import (
     Algorithm,
@@ -46,17 +48,17 @@ class LinkTraffic(Struct, frozen=True, kw_only=True):
     utilisation: float
 
 
-class ProbeRow(Struct, frozen=True, kw_only=True):
-    """One size: the time, how much of it is latency, bandwidths in bytes/s, and the links.
+class ProbeRow(Entry, frozen=True, kw_only=True):
+    """A size; `latency_ps` is what infinitely fast links would leave, `algorithm` the one used.
 
-    Bandwidths are infinite where a collective takes no time.
+    algbw and busbw are None, null in JSON, where no time passes.
     """
 
-    size_bytes: int
-    time_ps: int
-    latency_ps: int
-    algbw: float
-    busbw: float
+    size_bytes: Bytes
+    time_ps: Picoseconds
+    latency_ps: Picoseconds
+    algbw: BytesPerSecond | None
+    busbw: BytesPerSecond | None
     algorithm: str
     links: tuple[LinkTraffic, ...]
 
@@ -186,14 +188,14 @@ def _row(
     links: Ints,
     carried: Floats,
 ) -> ProbeRow:
-    algbw = size / cost.time_ps * PS_PER_S if cost.time_ps else float("inf")
+    algbw = size / cost.time_ps * PS_PER_S if cost.time_ps else None
     classes = topology.link_class(links)
     return ProbeRow(
         size_bytes=size,
         time_ps=cost.time_ps,
         latency_ps=cost.latency_ps,
         algbw=algbw,
-        busbw=algbw * bus_factor(kind, len(members)) if cost.time_ps else algbw,
+        busbw=None if algbw is None else algbw * bus_factor(kind, len(members)),
         algorithm=str(cost.algorithm),
         links=tuple(
             _link_traffic(topology, c, links[classes == c], carried[classes == c], cost.time_ps)

@@ -85,7 +85,7 @@ def compare_schedules(
 def simai_totals(path: Path, comparison: ComparedSchedules) -> SimaiTotals:
     """SimAI's closed formula of a file for the plan of a comparison, with its default servers."""
     document = read_simai_document(path)
-    plan = comparison.valid[0][1].timeline.graph.plan
+    plan = comparison.valid[0][1].plan
     return simai_formula(document, plan, row_count=document.declared_rows)
 
 

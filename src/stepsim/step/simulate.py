@@ -93,6 +93,11 @@ class SimulatedStep(Struct, frozen=True, kw_only=True):
         """Step time in seconds."""
         return self.report.step_time_s
 
+    @property
+    def plan(self) -> ParallelPlan:
+        """Who computes what: the degrees, and where groups of ranks lie."""
+        return self.timeline.graph.plan
+
     def document(self) -> ResultDocument:
         """The report with a row per rank: what `stepsim simulate --json` writes."""
         return ResultDocument.of(self.report, self.ranks)

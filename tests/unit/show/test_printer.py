@@ -33,7 +33,8 @@ def shown() -> dict[str, list[Shown]]:
             "llama-3.1-8b", "hgx-h100", gpus=8, global_batch=8, sequence=1024, runs=2, fix={"tp": 8}
         ),
     }
-    inspected = list(topology_shown(inspect_topology(load_topology("hgx-h100"))))
+    topology = load_topology("hgx-h100")
+    inspected = list(topology_shown(inspect_topology(topology), topology.library))
     return {**{name: list(each._shown()) for name, each in results.items()}, "inspect": inspected}
 
 

@@ -278,7 +278,7 @@ def _bubbles(
         result = replay(column, runtime, durations)
         report, ranks = result.report, result.ranks
         for rank in column.ranks:
-            actor = ranks.actor_of[rank.stage * result.timeline.graph.plan.stage_ranks]
+            actor = ranks.actor_of[rank.stage * result.plan.stage_ranks]
             yield _RankBubble(
                 rank=rank.rank,
                 stage=rank.stage,

@@ -41,9 +41,9 @@ class CurveFit(Struct, frozen=True, kw_only=True):
     @property
     def bandwidth(self) -> float:
         """Size over time of the bulk line without its latency, bytes/s; 0 where it has none."""
-        if self.bulk is None or self.curve.ranks < 2 or not self.bulk.ps_per_byte:
+        if self.bulk is None or self.curve.ranks < 2:
             return 0.0
-        return self.bulk.bandwidth
+        return self.bulk.bandwidth or 0.0
 
     @property
     def bus_bandwidth(self) -> float:

@@ -5,12 +5,16 @@ another, and a few bad times move nothing. Nothing measured is negative, so no f
 """
 
 from itertools import combinations, pairwise
+from typing import Annotated
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Meta
+from msgspec.structs import force_setattr
 
 from stepsim.base.arrays import Floats, Ints
+from stepsim.base.documents import Entry
 from stepsim.base.errors import CalibrationError
+from stepsim.base.fields import Bytes, BytesPerSecond, Share
 from stepsim.base.units import PS_PER_S
 
 FEWEST_SIZES = 4
@@ -20,18 +24,21 @@ _SMALLEST = 1e-6
 _SETTLED = 1e-7
 
 
-class FittedLine(Struct, frozen=True, kw_only=True):
+class FittedLine(Entry, frozen=True, kw_only=True):
     """Times of the sizes from `first_bytes` to `last_bytes`: latency in ps, and ps per byte.
 
-    `residual` is the median relative distance of the `samples` measured times.
+    `residual` is the median relative distance of the `samples` measured times. `bandwidth` follows
+    from the rest: bytes of the collective per second, without the latency; None where size costs
+    nothing.
     """
 
-    latency_ps: float
-    ps_per_byte: float
-    first_bytes: int
-    last_bytes: int
-    residual: float
+    latency_ps: Annotated[float, Meta(description="picoseconds")]
+    ps_per_byte: Annotated[float, Meta(description="picoseconds per byte")]
+    first_bytes: Bytes
+    last_bytes: Bytes
+    residual: Share
     samples: int
+    bandwidth: BytesPerSecond | None = None
 
     def __post_init__(self) -> None:
         if not (self.latency_ps >= 0 and self.ps_per_byte >= 0 and self.samples >= 1):
@@ -39,11 +46,8 @@ class FittedLine(Struct, frozen=True, kw_only=True):
                 f"latency {self.latency_ps} ps, {self.ps_per_byte} ps per byte, {self.samples} "
                 "samples: none can be below 0"
             )
-
-    @property
-    def bandwidth(self) -> float:
-        """Bytes of the collective per second, without the latency; inf where size costs nothing."""
-        return PS_PER_S / self.ps_per_byte if self.ps_per_byte else float("inf")
+        if self.ps_per_byte:
+            force_setattr(self, "bandwidth", PS_PER_S / self.ps_per_byte)
 
     def times_ps(self, size_bytes: Ints) -> Floats:
         """Times of sizes."""

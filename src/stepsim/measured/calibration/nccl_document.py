@@ -1,33 +1,14 @@
 """What was fitted to measured collectives as a document: `stepsim calibrate nccl --json`."""
 
-from typing import Annotated, Self
-
-from msgspec import Meta
+from typing import Self
 
 from stepsim.base.documents import Document, Entry, Names
-from stepsim.base.fields import Bytes, BytesPerSecond, Share
+from stepsim.base.fields import BytesPerSecond
 from stepsim.measured.calibration.curves import CurveFit, FitRow
 from stepsim.measured.calibration.lines import FittedLine
 from stepsim.measured.calibration.link_classes import Capacity, LatencyFit
 from stepsim.measured.calibration.nccl import MachineFit, NcclFit
 from stepsim.network.measured_times import Outlier
-
-
-class _LineEntry(Entry, frozen=True, kw_only=True):
-    """Times of sizes from `first_bytes` to `last_bytes`; bandwidth null where size is free."""
-
-    latency_ps: Annotated[float, Meta(description="picoseconds")]
-    ps_per_byte: Annotated[float, Meta(description="picoseconds per byte")]
-    first_bytes: Bytes
-    last_bytes: Bytes
-    residual: Share
-    samples: int
-    bandwidth: BytesPerSecond | None
-
-    @classmethod
-    def of(cls, line: FittedLine) -> Self:
-        """The entry of a line."""
-        return cls.taken_from(line, bandwidth=line.bandwidth if line.ps_per_byte else None)
 
 
 class _CurveEntry(Entry, frozen=True, kw_only=True):
@@ -39,8 +20,8 @@ class _CurveEntry(Entry, frozen=True, kw_only=True):
     nodes: int
     sizes: int
     bus_bandwidth: BytesPerSecond | None
-    regimes: tuple[_LineEntry, ...]
-    bulk: _LineEntry | None
+    regimes: tuple[FittedLine, ...]
+    bulk: FittedLine | None
 
     @classmethod
     def of(cls, fit: CurveFit) -> Self:
@@ -49,8 +30,8 @@ class _CurveEntry(Entry, frozen=True, kw_only=True):
             fit.curve,
             sizes=len(fit.curve.size_bytes),
             bus_bandwidth=fit.bus_bandwidth or None,
-            regimes=[_LineEntry.of(line) for line in fit.regimes],
-            bulk=_LineEntry.of(fit.bulk) if fit.bulk else None,
+            regimes=fit.regimes,
+            bulk=fit.bulk,
         )
 
 

@@ -2,55 +2,17 @@
 
 from typing import Self
 
-from msgspec import Struct
-
 from stepsim.base.documents import Document, Entry, Names
-from stepsim.base.fields import Bytes, BytesPerSecond, Picoseconds, Share, finite
+from stepsim.base.fields import BytesPerSecond, Picoseconds, Share, finite
 from stepsim.network.topology import LinkClass, Topology
-from stepsim.network.topology.library import Library, Protocol
-
-
-class _LinkRow(Struct, frozen=True, kw_only=True):
-    """Links of one class: how many, each direction counted, and what each is like."""
-
-    link: LinkClass
-    count: int
-
-
-class TopologyInspection(Struct, frozen=True, kw_only=True):
-    """A topology in numbers; bandwidths are bytes/s one way, of links as rated.
-
-    `injection_bandwidth` is what an NPU can send over all its links at once. The diameter is the
-    most links, and the most latency with the endpoints' share, of any route.
-    `bisection_method` says how the halves were found. `grows` says that the outermost dimension
-    takes the size a job needs; the other numbers are those of `npus`. `device` is the accelerator
-    that the topology names, empty where it names none.
-    """
-
-    name: str
-    device: str
-    source: str
-    npus: int
-    node_size: int
-    grows: bool
-    links: tuple[_LinkRow, ...]
-    injection_bandwidth: float
-    bisection_bandwidth: float
-    bisection_method: str
-    diameter_hops: int
-    diameter_ps: int
-    launch_latency_ps: int
-    algorithms: tuple[str, ...]
-    library: Library
-
-    @property
-    def nodes(self) -> int:
-        """Nodes, the last of which may be partly filled."""
-        return -(-self.npus // self.node_size)
+from stepsim.network.topology.library import Accuracy, Protocol
 
 
 class _LinkNumbers(Entry, frozen=True, kw_only=True):
-    """A class of links, as rated; `efficiency` is the share that payload gets."""
+    """A class of links, as rated: `count` of them, each direction counted.
+
+    `efficiency` is the share of the bandwidth that payload gets.
+    """
 
     name: str
     bandwidth: BytesPerSecond | None
@@ -61,7 +23,10 @@ class _LinkNumbers(Entry, frozen=True, kw_only=True):
 
 
 class _ProtocolNumbers(Entry, frozen=True, kw_only=True):
-    """A protocol of the machine's library; steps and rates by links."""
+    """A protocol of the machine's library; steps and rates by links.
+
+    `Protocol` has those as pairs, which can be hashed, and an unbounded bandwidth as infinity.
+    """
 
     name: str
     algorithms: Names
@@ -76,32 +41,28 @@ class _ProtocolNumbers(Entry, frozen=True, kw_only=True):
     @classmethod
     def of(cls, protocol: Protocol) -> Self:
         """The entry of a protocol."""
-        return cls.taken_from(
-            protocol,
+        return cls(
+            name=protocol.name,
+            algorithms=protocol.algorithms,
+            kinds=protocol.kinds,
+            least_nodes=protocol.least_nodes,
+            most_nodes=protocol.most_nodes,
+            launch_ps=protocol.launch_ps,
             copy_bandwidth=finite(protocol.copy_bandwidth),
             steps_ps=dict(protocol.steps_ps),
             rates=dict(protocol.rates),
         )
 
 
-class _AccuracyNumbers(Entry, frozen=True, kw_only=True):
-    """How far times are from measured ones, of up to so many ranks and nodes."""
-
-    kind: str
-    nodes: int
-    most_ranks: int
-    first_bytes: Bytes
-    last_bytes: Bytes
-    mean: Share
-    largest: Share
-    samples: int
-    source: str
-
-
 class TopologyNumbers(Document, frozen=True, kw_only=False):
     """`stepsim inspect TOPOLOGY --json`: a topology in numbers, of links as rated.
 
-    A node has `node_size` NPUs.
+    A node has `node_size` NPUs. Bandwidths are one way, None where they are free;
+    `injection_bandwidth` is what an NPU can send over all its links at once. The diameter is the
+    most links, and the most latency with the endpoints' share, of any route.
+    `bisection_method` says how the halves were found. `grows` says that the outermost dimension
+    takes the size a job needs; the other numbers are those of `npus`. `device` is the accelerator
+    that the topology names, empty where it names none.
     """
 
     # msgspec writes fields that are by keyword only last: `schema_version`
@@ -119,50 +80,48 @@ class TopologyNumbers(Document, frozen=True, kw_only=False):
     launch_latency_ps: Picoseconds
     algorithms: Names
     protocols: tuple[_ProtocolNumbers, ...] = ()
-    accuracy: tuple[_AccuracyNumbers, ...] = ()
+    accuracy: tuple[Accuracy, ...] = ()
     device: str = ""
 
-    @classmethod
-    def of(cls, seen: TopologyInspection) -> Self:
-        """The document of an inspection; bandwidths are None where they are free."""
-        return cls.taken_from(
-            seen,
-            injection_bandwidth=finite(seen.injection_bandwidth),
-            bisection_bandwidth=finite(seen.bisection_bandwidth),
-            links=[
-                _LinkNumbers.taken_from(
-                    row.link, bandwidth=finite(row.link.bandwidth), count=row.count
-                )
-                for row in seen.links
-            ],
-            protocols=[_ProtocolNumbers.of(each) for each in seen.library.protocols],
-            accuracy=[_AccuracyNumbers.taken_from(each) for each in seen.library.accuracy],
-        )
+    @property
+    def nodes(self) -> int:
+        """Nodes, the last of which may be partly filled."""
+        return -(-self.npus // self.node_size)
 
 
-def inspect_topology(topology: Topology) -> TopologyInspection:
+def inspect_topology(topology: Topology) -> TopologyNumbers:
     """Measure a topology."""
     classes, routes = topology.link_classes, topology.long_routes()
     bisection = topology.bisection()
-    return TopologyInspection(
+    return TopologyNumbers(
         name=topology.name,
         device=topology.device,
         source=" ".join(topology.source.split()),
         npus=topology.npus,
         node_size=topology.node_size,
         grows=topology.grows,
-        links=tuple(
-            _LinkRow(link=link, count=count)
-            for link, count in zip(classes, topology.link_counts(), strict=True)
-        ),
-        injection_bandwidth=topology.injection(),
-        bisection_bandwidth=bisection.bandwidth,
+        links=tuple(map(_link_numbers, classes, topology.link_counts())),
+        injection_bandwidth=finite(topology.injection()),
+        bisection_bandwidth=finite(bisection.bandwidth),
         bisection_method=bisection.method,
         diameter_hops=int(routes.sum(axis=1).max()),
         diameter_ps=max(_latency_ps(classes, route) for route in routes.tolist()),
         launch_latency_ps=topology.launch_latency_ps,
         algorithms=topology.algorithms,
-        library=topology.library,
+        protocols=tuple(map(_ProtocolNumbers.of, topology.library.protocols)),
+        accuracy=topology.library.accuracy,
+    )
+
+
+def _link_numbers(link: LinkClass, count: int) -> _LinkNumbers:
+    """What is said of a class of links, of which there are `count`."""
+    return _LinkNumbers(
+        name=link.name,
+        bandwidth=finite(link.bandwidth),
+        latency_ps=link.latency_ps,
+        endpoint_latency_ps=link.endpoint_latency_ps,
+        efficiency=link.efficiency,
+        count=count,
     )
 
 

@@ -10,7 +10,9 @@ from math import inf
 
 from msgspec import Struct
 
+from stepsim.base.documents import Entry
 from stepsim.base.errors import TopologyError
+from stepsim.base.fields import Bytes, Share
 from stepsim.base.units import MAX_INT64
 
 SIZE_BANDS = ((0, 10**7), (10**7, 10**8), (10**8, MAX_INT64))
@@ -66,7 +68,7 @@ class Protocol(Struct, frozen=True, kw_only=True):
         return {link for link, _ in (*self.steps_ps, *self.rates)}
 
 
-class Accuracy(Struct, frozen=True, kw_only=True):
+class Accuracy(Entry, frozen=True, kw_only=True):
     """How well collectives of `kind` were met where they were measured.
 
     Errors are |ours / measured - 1|. Over groups of up to `most_ranks` ranks in `nodes` nodes, the
@@ -77,10 +79,10 @@ class Accuracy(Struct, frozen=True, kw_only=True):
     kind: str
     nodes: int
     most_ranks: int
-    first_bytes: int
-    last_bytes: int
-    mean: float
-    largest: float
+    first_bytes: Bytes
+    last_bytes: Bytes
+    mean: Share
+    largest: Share
     samples: int
     source: str
 

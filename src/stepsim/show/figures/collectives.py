@@ -48,7 +48,7 @@ def probes_figure(probes: Sequence[Probe], style: FigureStyle) -> "Figure":
         label = "_" if name in seen else name.replace("_", " ").replace(":", ": ")
         seen.add(name)
         left.plot(sizes, [float(row.time_ps) for row in drawn], label=label, **looks[name])
-        right.plot(sizes, [row.busbw / 1e9 for row in drawn], label=label, **looks[name])
+        right.plot(sizes, [(row.busbw or 0.0) / 1e9 for row in drawn], label=label, **looks[name])
     _dress(left, first, "time", labelled=not style.narrow)
     left.yaxis.set_major_formatter(lambda time_ps, _: format_time_ps(time_ps))
     _dress(right, first, "bus bandwidth (GB/s)")

@@ -44,7 +44,7 @@ def plot_memory(
 
 def _memory_figure(step: SimulatedStep, memory: StepMemory, style: FigureStyle) -> "Figure":
     """The figure that `plot_memory` writes."""
-    report, timeline, plan = step.report, step.timeline, step.timeline.graph.plan
+    report, timeline, plan = step.report, step.timeline, step.plan
     fullest = max(range(plan.pp), key=lambda stage: memory.peaks[stage].total)
     figure = style.figure(0.0)
     rows = 1 + (plan.pp > 1)

@@ -82,7 +82,7 @@ def _measured_figure(summary: RunSummary, result: SimulatedStep, style: FigureSt
     stages = summary.run.stages
     figure = style.figure(1.5 + 0.5 * max(len(stages), 2))
     above, below = figure.subplots(2, 1, sharex=True, sharey=True)
-    plan = result.timeline.graph.plan
+    plan = result.plan
     for stage in range(plan.pp):
         if stage in stages:
             _bars(above, stage, measured_bars(summary, stage))
@@ -133,7 +133,7 @@ def measured_bars(summary: RunSummary, stage: int) -> Bars:
 def _simulated_bars(result: SimulatedStep, stage: int) -> Bars:
     colours = {TaskKind.SEND: _MESSAGE, TaskKind.RECV: _MESSAGE}
     bars: Bars = {}
-    (spans,) = result.timeline.spans([stage * result.timeline.graph.plan.stage_ranks])
+    (spans,) = result.timeline.spans([stage * result.plan.stage_ranks])
     for span in spans.rows():
         if span.entry is None:
             colour = colours.get(span.kind, PER_STEP)

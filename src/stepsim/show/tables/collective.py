@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from math import isfinite
 
+from stepsim.base.fields import unbounded
 from stepsim.base.units import format_size_bytes
 from stepsim.network.one_collective import Probe, ProbeRow
 from stepsim.show.tables.model import (
@@ -22,8 +23,8 @@ _GB_PER_S = Column(write=lambda rate: f"{rate / 1e9:.2f}" if isfinite(rate) else
 _SIZES = {
     "size": SIZE.of("size_bytes"),
     "time": TIME.of("time_ps"),
-    "algbw": _GB_PER_S.of("algbw"),
-    "busbw": _GB_PER_S.of("busbw"),
+    "algbw": _GB_PER_S.of(lambda row: unbounded(row.algbw)),
+    "busbw": _GB_PER_S.of(lambda row: unbounded(row.busbw)),
     "algorithm": LONG.of("algorithm"),
 }
 _LINKS = {

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
+from stepsim.base.fields import unbounded
 from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
-from stepsim.network.topology.inspection import TopologyInspection
+from stepsim.network.topology.inspection import TopologyNumbers
+from stepsim.network.topology.library import Library
 from stepsim.parallel.inspection import Inspection
 from stepsim.show.tables.library import library_shown
 from stepsim.show.tables.model import (
@@ -26,12 +28,12 @@ _TRAFFIC = {
     "bytes": SIZE.of("size_bytes"),
 }
 _LINKS = {
-    "links": TEXT.of("link.name"),
+    "links": TEXT.of("name"),
     "count": COUNT.of("count"),
-    "bandwidth": BANDWIDTH.of("link.bandwidth"),
-    "for payload": SHARE.of("link.efficiency"),
-    "latency": TIME.of("link.latency_ps"),
-    "endpoint": TIME.of("link.endpoint_latency_ps"),
+    "bandwidth": BANDWIDTH.of(lambda link: unbounded(link.bandwidth)),
+    "for payload": SHARE.of("efficiency"),
+    "latency": TIME.of("latency_ps"),
+    "endpoint": TIME.of("endpoint_latency_ps"),
 }
 
 
@@ -59,21 +61,22 @@ def workload_shown(seen: Inspection) -> Iterator[Shown]:
     yield table_of("collectives of stage 0, per step", seen.step_traffic, _TRAFFIC)
 
 
-def topology_shown(seen: TopologyInspection) -> Iterator[Shown]:
-    """What a topology is made of."""
+def topology_shown(seen: TopologyNumbers, library: Library) -> Iterator[Shown]:
+    """What a topology is made of, its protocols last."""
     grows = ", as many as a job needs" if seen.grows else ""
     diameter = f"{seen.diameter_hops} links, {format_time_ps(seen.diameter_ps)}"
-    bisection = format_bandwidth(seen.bisection_bandwidth)
+    injection = format_bandwidth(unbounded(seen.injection_bandwidth))
+    bisection = format_bandwidth(unbounded(seen.bisection_bandwidth))
     yield (
         ("topology", seen.name),
         ("NPUs", f"{seen.npus}{grows}; {seen.nodes} nodes of {seen.node_size}"),
         *([("device", seen.device)] if seen.device else []),
-        ("injection", f"{format_bandwidth(seen.injection_bandwidth)} per NPU, one way"),
+        ("injection", f"{injection} per NPU, one way"),
         ("bisection", f"{bisection} one way: {seen.bisection_method}"),
         ("diameter", f"{diameter} with the software at its ends"),
         ("per collective", format_time_ps(seen.launch_latency_ps)),
         ("algorithms", ", ".join(seen.algorithms) or "all"),
     )
     yield table_of("links, one direction each", seen.links, _LINKS)
-    yield from library_shown(seen.library)
+    yield from library_shown(library)
     yield f"source: {seen.source}"
