@@ -14,13 +14,13 @@ from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.stages import Stages, StageWork
-from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,
     Group,
     MadeFor,
     Microbatch,
+    ParallelAxis,
     Row,
     Work,
     Workload,

@@ -13,10 +13,9 @@ from stepsim.engine.prices import make_prices
 from stepsim.engine.timeline import Timeline
 from stepsim.files.accelerators import read_framework
 from stepsim.files.asked import read_inputs
-from stepsim.files.load import load_topology
-from stepsim.files.models.load import read_model
+from stepsim.files.load import load_topology, read_model
 from stepsim.graph.actions import TaskKind
-from stepsim.parallel.placement import place
+from stepsim.parallel.ranks import place
 from stepsim.step.simulate import prepare, run_graph
 
 MODELS = (

@@ -16,7 +16,7 @@ from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import Segment, SegmentKind
 from stepsim.parallel.modes import Engine
 from stepsim.parallel.schedules import OrderEntry
-from stepsim.workload.axes import Stream
+from stepsim.workload.rows import Stream
 
 _MESSAGE_KINDS = {SegmentKind.SEND: TaskKind.SEND, SegmentKind.RECV: TaskKind.RECV}
 

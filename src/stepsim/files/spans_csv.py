@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
-from stepsim.base.csv_cells import write_csv_rows
 from stepsim.engine.timeline import Timeline
-from stepsim.files.writing import write_whole
+from stepsim.files.writing import write_csv_rows, write_whole
 from stepsim.measured.profile.events import UNKNOWN, EventKind, EventPhase, Profile
 
 SPAN_COLUMNS = (

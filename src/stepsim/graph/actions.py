@@ -16,8 +16,7 @@ from msgspec import Struct, field
 from stepsim.base.structs import replace
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Action, ActionKind
-from stepsim.workload.axes import ParallelAxis, Stream
-from stepsim.workload.rows import CommOp, Group, Phase, Row, StepItem, Work
+from stepsim.workload.rows import CommOp, Group, ParallelAxis, Phase, Row, StepItem, Stream, Work
 
 
 class TaskKind(IntEnum):

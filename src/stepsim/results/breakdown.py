@@ -18,7 +18,7 @@ from stepsim.engine.timeline import Cohort
 from stepsim.graph.actions import Task, TaskKind, TaskList
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import SegmentKind
-from stepsim.workload.axes import Part, Stream
+from stepsim.workload.rows import Part, Stream
 
 _FEW = 6
 _PARTS = tuple(Part)

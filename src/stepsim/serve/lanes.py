@@ -15,7 +15,7 @@ from stepsim.graph.programs import Program, Segment, SegmentKind
 from stepsim.results.critical_path import critical_path, path_tasks
 from stepsim.show.palette import ACTION_SHADES, AXIS_SHADES, Shade
 from stepsim.show.words import name_ranks
-from stepsim.workload.axes import ParallelAxis
+from stepsim.workload.rows import ParallelAxis
 
 _MOST_SPANS = 40_000
 _ACTIONS, _GRADIENTS, _MESSAGES = range(3)

@@ -8,8 +8,7 @@ from enum import IntEnum
 from types import MappingProxyType
 
 from stepsim.parallel.schedules import BUILDERS, ActionKind
-from stepsim.workload.axes import ParallelAxis, Part
-from stepsim.workload.rows import Phase
+from stepsim.workload.rows import ParallelAxis, Part, Phase
 
 PALETTE = (
     "#4477aa",

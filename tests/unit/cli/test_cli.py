@@ -10,7 +10,7 @@ import typer.main
 from helpers import Run
 
 from stepsim import cli
-from stepsim.workload.axes import Part
+from stepsim.workload.rows import Part
 
 VALIDATE_OPTIONS = {
     "--csv",

@@ -29,13 +29,13 @@ from stepsim.parallel.modes import Sharing
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Action, ActionKind, Placement, Schedule
 from stepsim.step.simulate import run_graph
-from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,
     Group,
     MadeFor,
     Microbatch,
+    ParallelAxis,
     Phase,
     Role,
     Row,

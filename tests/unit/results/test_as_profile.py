@@ -14,7 +14,7 @@ from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.network.topology import Topology
 from stepsim.results import as_profile
 from stepsim.results.as_profile import profile_of_step
-from stepsim.workload.axes import Part
+from stepsim.workload.rows import Part
 
 
 @given(job=jobs(), network=networks(), data=st.data())

@@ -30,8 +30,7 @@ from stepsim.network.collectives import (
 from stepsim.results.breakdown import Gaps, breakdown, find_gaps, part_of, task_rows
 from stepsim.tables.ends import ends
 from stepsim.tables.waits import NodeWaits, listed_waits
-from stepsim.workload.axes import Part, Stream
-from stepsim.workload.rows import CommOp, Phase
+from stepsim.workload.rows import CommOp, Part, Phase, Stream
 
 _NOTHING: Mapping[int, Times] = MappingProxyType({})
 

@@ -23,7 +23,7 @@ from stepsim.show.figures.drawing import make_figure
 from stepsim.show.figures.lanes import Box, Lane, Scene, TimelinePanel, lanes_figure, visible
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import ACTION_COLOURS, PART_COLOURS, PER_STEP, TRANSFER
-from stepsim.workload.axes import Part
+from stepsim.workload.rows import Part
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

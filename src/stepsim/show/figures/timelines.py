@@ -26,8 +26,7 @@ from stepsim.show.palette import (
     TRANSFER,
     shade,
 )
-from stepsim.workload.axes import Stream
-from stepsim.workload.rows import Phase
+from stepsim.workload.rows import Phase, Stream
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

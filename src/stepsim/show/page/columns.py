@@ -18,7 +18,7 @@ from stepsim.results.critical_path import critical_path, path_tasks
 from stepsim.results.report import Report
 from stepsim.show.palette import ACTION_SHADES, AXIS_SHADES, PHASE_SHADES, Shade
 from stepsim.show.words import CommWords, action_words, comm_words, name_ranks
-from stepsim.workload.axes import ParallelAxis, Stream
+from stepsim.workload.rows import ParallelAxis, Stream
 
 MOST_SPANS = 250_000
 

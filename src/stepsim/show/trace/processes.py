@@ -21,7 +21,7 @@ from stepsim.show.trace.labels import Labels
 from stepsim.show.trace.slices import Slicer
 from stepsim.show.trace.window import WHOLE, Window
 from stepsim.step.simulate import SimulatedStep
-from stepsim.workload.axes import Stream
+from stepsim.workload.rows import Stream
 
 _RANGES_SHOWN = 4
 _GB = 1e9

@@ -13,7 +13,7 @@ from stepsim.results.critical_path import Walk
 from stepsim.show.trace.document import Category, Label, Slice
 from stepsim.show.trace.labels import Labels, Ways, actions_of
 from stepsim.show.trace.window import Window
-from stepsim.workload.axes import Stream
+from stepsim.workload.rows import Stream
 
 _MESSAGES = (SegmentKind.SEND, SegmentKind.RECV)
 
