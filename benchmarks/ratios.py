@@ -39,7 +39,7 @@ from stepsim.files.simai.text import read_simai_document
 from stepsim.network.flights import Fabric
 from stepsim.network.one_collective import probe_collective
 from stepsim.network.topology import Topology
-from stepsim.network.topology.numbers import with_values
+from stepsim.network.topology.nested import with_values
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.step.simulate import prepare, run_graph, simulate_step, step_totals

@@ -12,8 +12,7 @@ from stepsim.engine.fold import every_rank, fold
 from stepsim.engine.lay_out import lay_out
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.asked import read_inputs
-from stepsim.files.load import load_topology
-from stepsim.files.models.load import read_model
+from stepsim.files.load import load_topology, read_model
 from stepsim.network.two_levels import interconnect_of
 from stepsim.step.simulate import prepare
 from stepsim.workload.model.plan import ModelPlan

@@ -10,12 +10,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from stepsim.files.collectives.fits import write_fitted
 from stepsim.files.collectives.measurements import read_measurements
-from stepsim.files.collectives.protocol_fit import write_fitted
 from stepsim.files.load import load_topology
 from stepsim.measured.calibration.accuracy import fit_with_accuracy
 from stepsim.measured.calibration.protocols import with_library
-from stepsim.network.topology.library import PLAIN
+from stepsim.network.topology.links import PLAIN
 
 TOPOLOGIES = Path(__file__).resolve().parents[1] / "topologies"
 ONE_NODE = "kernels/nccl_one_node.csv"

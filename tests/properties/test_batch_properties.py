@@ -15,7 +15,7 @@ from stepsim.face import simulate
 from stepsim.graph import actions
 from stepsim.graph.actions import Task
 from stepsim.network.topology import Topology
-from stepsim.network.topology.numbers import leaders, with_values
+from stepsim.network.topology.nested import leaders, with_values
 from stepsim.workload.rows import Phase
 from stepsim.workload.scaling import ComputeScale
 

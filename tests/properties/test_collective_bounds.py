@@ -15,7 +15,7 @@ from stepsim.base.arrays import Ints
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.files.load import load_topology
-from stepsim.files.shipped import topology_names
+from stepsim.files.reading import topology_names
 from stepsim.network.collectives import (
     Algorithm,
     AlgorithmChoice,
@@ -28,7 +28,7 @@ from stepsim.network.collectives import (
 )
 from stepsim.network.collectives.flows import link_parameters
 from stepsim.network.topology import Topology
-from stepsim.network.topology.library import PLAIN
+from stepsim.network.topology.links import PLAIN
 from stepsim.workload.rows import CollectiveKind
 
 NPUS = 32

@@ -10,7 +10,7 @@ from random_jobs import networks
 
 from stepsim.base.arrays import Ints, Summand, add_up
 from stepsim.files.load import load_topology
-from stepsim.files.shipped import topology_names
+from stepsim.files.reading import topology_names
 from stepsim.network.collectives import flows
 from stepsim.network.collectives.direct import DIRECT
 from stepsim.network.collectives.flows import FlowStep, loads_by_owner, step_load

@@ -13,12 +13,7 @@ from stepsim.base.structs import replace
 from stepsim.engine.prices import Prices
 from stepsim.files.load import load_topology, load_workload
 from stepsim.network.topology import Topology
-from stepsim.network.topology.numbers import (
-    is_fixed,
-    leaders,
-    same_but_numbers,
-    with_values,
-)
+from stepsim.network.topology.nested import is_fixed, leaders, same_but_numbers, with_values
 from stepsim.step.simulate import step_totals
 
 BANDWIDTHS = st.sampled_from([1e9, 3e9, 5e10, 4.5e11, float("inf")])

@@ -13,9 +13,8 @@ from stepsim.engine.prices import make_prices
 from stepsim.engine.timeline import Timeline
 from stepsim.files.accelerators import read_framework
 from stepsim.files.asked import read_inputs
-from stepsim.files.load import load_topology
-from stepsim.files.models.load import read_model
-from stepsim.parallel.placement import place
+from stepsim.files.load import load_topology, read_model
+from stepsim.parallel.ranks import place
 from stepsim.step.simulate import prepare, run_graph
 from stepsim.tables.spans import TaskKind
 

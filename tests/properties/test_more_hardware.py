@@ -8,9 +8,7 @@ from helpers import few
 from pairs import in_turn
 
 from stepsim.files.accelerators import device_names, read_device, read_framework
-from stepsim.files.load import load_topology
-from stepsim.files.models.load import read_model
-from stepsim.files.models.public import public_names
+from stepsim.files.load import load_topology, public_names, read_model
 from stepsim.network.two_levels import interconnect_of
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.plan import ModelPlan, Precision, Recompute

@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.base.errors import CalibrationError
-from stepsim.cli.common.terminal import (
-    QuietOption,
-    check_outputs,
-    show_tables,
-    warn,
-    write_rows,
-)
+from stepsim.cli.terminal import QuietOption, check_outputs, show_tables, warn, write_rows
 
 if TYPE_CHECKING:
     from stepsim.measured.device.shapes import Shapes

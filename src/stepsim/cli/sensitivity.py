@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepsim.cli.common.figures import StyleOption
-from stepsim.cli.common.options import RunOptions, SetOption, takes
-from stepsim.cli.common.terminal import (
+from stepsim.cli.options import RunOptions, SetOption, StyleOption, takes
+from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
     WorkloadArgument,
@@ -129,7 +128,7 @@ def _noise_over(
     from stepsim.explore.noise.document import NoiseSweepDocument
     from stepsim.explore.noise.sweeps import sweep_noise
     from stepsim.explore.sweep import Grid, Study, parse_axis
-    from stepsim.files.topology.typed import infinite
+    from stepsim.files.load import infinite
     from stepsim.show.figures.sweep.bands import band_axes, plot_noise_sweep
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.studies import noise_sweep_shown

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.base.errors import OutputError
-from stepsim.cli.common.terminal import Stopped, check_outputs
+from stepsim.cli.terminal import Stopped, check_outputs
 
 if TYPE_CHECKING:
     import asyncio

@@ -12,8 +12,8 @@ import msgspec
 import tomli_w
 from msgspec import Meta
 
+from stepsim.base.documents import Bandwidth, Positive, Share, Size, Time
 from stepsim.base.errors import PlanError, StepsimError, bad_value
-from stepsim.base.fields import Bandwidth, Positive, Share, Size, Time
 from stepsim.base.units import (
     exact_size,
     exact_time,
@@ -21,10 +21,16 @@ from stepsim.base.units import (
     parse_size_bytes,
     parse_time_ps,
 )
-from stepsim.files.reading import csv_rows, first_bytes, read_text, read_toml
-from stepsim.files.shipped import shipped_folder, shipped_once
+from stepsim.files.reading import (
+    csv_rows,
+    first_bytes,
+    read_text,
+    read_toml,
+    shipped_folder,
+    shipped_once,
+)
 from stepsim.workload.model.choices import ContextParallelKind, ExpertDispatch
-from stepsim.workload.model.context.parallel import ContextParallel
+from stepsim.workload.model.context import ContextParallel
 from stepsim.workload.model.device import AttentionRate, Device, MatrixRate
 from stepsim.workload.model.framework import (
     ErrorBand,

@@ -18,7 +18,7 @@ from stepsim.graph.programs import SegmentKind
 from stepsim.parallel.p2p import P2PProgram, StepKind
 from stepsim.parallel.p2p.columns import far_ranks
 from stepsim.parallel.schedules import Schedule
-from stepsim.workload.axes import Stream
+from stepsim.workload.rows import Stream
 
 NONE = -1
 

@@ -1,16 +1,19 @@
 """One collective by itself: time, bandwidth and links used, for a range of sizes.
 
 Bandwidths are those of nccl-tests (doc/PERFORMANCE.md): algbw is size over time, busbw the rate at
-which the bottleneck works if it does no more than it must.
+which the bottleneck works if it does no more than it must. `stepsim collective --json` writes the
+prices as a document.
 """
 
 import re
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, distinct, first_largest
+from stepsim.base.documents import Bytes, BytesPerSecond, Document, Entry, Picoseconds, finite
 from stepsim.base.errors import PlanError
 from stepsim.base.units import PS_PER_S, parse_size_bytes
 from stepsim.network.collectives import (
@@ -216,3 +219,48 @@ def _link_traffic(
         busiest_bytes=float(carried[top]),
         utilisation=float(busy_ps / time_ps) if time_ps else 0.0,
     )
+
+
+class _SizeEntry(Entry, frozen=True, kw_only=True):
+    """A size; `latency_ps` is what infinitely fast links would leave, `algorithm` the one used.
+
+    algbw and busbw are null where no time passes.
+    """
+
+    size_bytes: Bytes
+    time_ps: Picoseconds
+    latency_ps: Picoseconds
+    algbw: BytesPerSecond | None
+    busbw: BytesPerSecond | None
+    algorithm: str
+    links: tuple[LinkTraffic, ...]
+
+    @classmethod
+    def of(cls, row: ProbeRow) -> Self:
+        """The entry of a size."""
+        return cls.taken_from(row, algbw=finite(row.algbw), busbw=finite(row.busbw))
+
+
+class _AlgorithmEntry(Entry, frozen=True, kw_only=True):
+    """Prices with the algorithm that was asked for."""
+
+    algorithm: str
+    rows: tuple[_SizeEntry, ...]
+
+
+class CollectiveDocument(Document, frozen=True, kw_only=True):
+    """`stepsim collective --json`: one collective; algbw and busbw as nccl-tests count them."""
+
+    topology: str
+    kind: str
+    ranks: tuple[int, ...]
+    algorithms: tuple[_AlgorithmEntry, ...]
+
+    @classmethod
+    def of(cls, probes: Sequence[Probe]) -> Self:
+        """The document of probes of one collective, each with an algorithm."""
+        found = [
+            _AlgorithmEntry.taken_from(probe, rows=[_SizeEntry.of(row) for row in probe.rows])
+            for probe in probes
+        ]
+        return cls.taken_from(probes[0], algorithms=found)

@@ -7,14 +7,12 @@ from typing import Annotated, Self
 import numpy as np
 from msgspec import Meta, Struct
 
-from stepsim.base.documents import Document, Entry, Names
+from stepsim.base.documents import Count, Document, Entry, Names, Seconds, Share
 from stepsim.base.errors import StepsimError
-from stepsim.base.fields import Count, Seconds, Share
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
-from stepsim.files.load import load_topology
+from stepsim.files.load import load_topology, with_numbers
 from stepsim.files.model_steps import PublishedStep
-from stepsim.files.topology.typed import with_numbers
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import StepOptions
 from stepsim.results.report import StepTotals

@@ -6,21 +6,25 @@ from typing import Annotated, Any, ClassVar, Self
 import msgspec
 from msgspec import Meta
 
-from stepsim.base.documents import Document, Entry, Names, json_text, missing_key
-from stepsim.base.errors import StepsimError, bad_value
-from stepsim.base.fields import (
+from stepsim.base.documents import (
     Bytes,
     BytesPerSecond,
     Count,
+    Document,
+    Entry,
+    Names,
     Picoseconds,
     Seconds,
     Share,
     finite,
+    json_text,
+    missing_key,
     shown,
 )
+from stepsim.base.errors import StepsimError, bad_value
 from stepsim.results.links import LinkUse
 from stepsim.results.report import Bubble, Report, StageReport
-from stepsim.workload.axes import ParallelAxis, Part
+from stepsim.workload.rows import ParallelAxis, Part
 
 _DEGREES = tuple(map(str, ParallelAxis))
 _PARTS = tuple(part.key for part in Part)

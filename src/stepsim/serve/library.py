@@ -14,11 +14,17 @@ from msgspec import Struct, field
 
 from stepsim.base.errors import PlanError, StepsimError
 from stepsim.base.structs import replace
-from stepsim.files.load import load_result, load_topology, load_work
+from stepsim.files.load import (
+    is_model,
+    is_public,
+    load_result,
+    load_topology,
+    load_work,
+    public_names,
+    read_model,
+)
 from stepsim.files.measured import load_profile, load_run
-from stepsim.files.models.load import is_model, read_model
-from stepsim.files.models.public import is_public, public_names
-from stepsim.files.shipped import topology_names
+from stepsim.files.reading import topology_names
 from stepsim.files.traces.forms import is_measured, is_profile
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.profile.events import Profile

@@ -102,7 +102,7 @@ def _packages() -> Iterator[Check]:
 
 def _topologies() -> str:
     from stepsim.files.load import load_topology
-    from stepsim.files.shipped import topology_names
+    from stepsim.files.reading import topology_names
 
     names = topology_names()
     for name in names:

@@ -14,9 +14,9 @@ from stepsim.base.structs import replace
 from stepsim.cli import measured
 from stepsim.cli.calibrate import RunsByDefault, runs
 from stepsim.explain.runs.measured import validate_table
+from stepsim.files.calibrations import read_calibration
 from stepsim.files.measured import load_run
 from stepsim.files.step_table import read_step_table
-from stepsim.files.traces.calibration_toml import read_calibration
 from stepsim.files.traces.forms import is_measured, is_optimus_log
 from stepsim.files.traces.optimus_log import read_optimus_log
 from stepsim.measured.calibration.calibration import Calibration, Fitted, LeafOverhead

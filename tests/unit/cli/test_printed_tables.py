@@ -10,7 +10,7 @@ from helpers import Run, few
 from published_rows import table
 
 from stepsim.cli.calibrate import app as calibrate
-from stepsim.cli.commands import COMMANDS
+from stepsim.cli.root import COMMANDS
 from stepsim.show.tables.model import Room, Shown, Table
 from stepsim.show.terminal import printer
 from stepsim.show.terminal.console import PlainConsole

@@ -17,7 +17,7 @@ from helpers import Run
 from typer.models import OptionInfo
 
 from stepsim import cli
-from stepsim.cli.commands import COMMANDS
+from stepsim.cli.root import COMMANDS
 
 STEPSIM = Path(sys.executable).parent / "stepsim"
 

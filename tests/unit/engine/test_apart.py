@@ -13,7 +13,7 @@ from stepsim.engine.lay_out import lay_out
 from stepsim.engine.prices import Prices
 from stepsim.files.load import load_topology, load_workload
 from stepsim.network.flights import Fabric, Transfer, TransferPhase
-from stepsim.network.topology.numbers import with_values
+from stepsim.network.topology.nested import with_values
 from stepsim.step.simulate import prepare, step_totals
 
 

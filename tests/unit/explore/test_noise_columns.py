@@ -18,8 +18,7 @@ from stepsim.explore.noise.columns import NodeColumns
 from stepsim.explore.noise.draws import NoiseModel
 from stepsim.files.load import load_topology, load_workload
 from stepsim.step.simulate import prepare, run_graph
-from stepsim.workload.axes import ParallelAxis
-from stepsim.workload.rows import Group, Work, Workload
+from stepsim.workload.rows import Group, ParallelAxis, Work, Workload
 
 SAMPLES = 2
 

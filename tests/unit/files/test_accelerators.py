@@ -13,7 +13,7 @@ from stepsim.files.accelerators import (
     read_framework,
 )
 from stepsim.files.load import load_topology
-from stepsim.files.shipped import shipped_folder
+from stepsim.files.reading import shipped_folder
 from stepsim.workload.model.plan import Precision, RecomputeModule
 
 

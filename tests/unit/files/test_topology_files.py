@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from stepsim.base.errors import TopologyError
-from stepsim.files.load import load_topology
-from stepsim.files.topology.formats import read_topology
+from stepsim.files.load import load_topology, read_topology
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 
 SHIPPED = sorted((Path(__file__).parents[3] / "topologies").glob("*.toml"))

@@ -7,9 +7,9 @@ import pytest
 
 from stepsim.base.errors import CalibrationError
 from stepsim.base.structs import replace
-from stepsim.files.collectives.protocol_fit import write_fitted
+from stepsim.files.collectives.fits import write_fitted
 from stepsim.files.load import load_topology
-from stepsim.files.shipped import topology_file
+from stepsim.files.reading import topology_file
 from stepsim.measured.calibration.accuracy import (
     accuracy_of,
     errors_of,
@@ -19,7 +19,7 @@ from stepsim.measured.calibration.accuracy import (
 from stepsim.measured.calibration.protocols import group_members, with_library
 from stepsim.network.measured_times import MeasuredCurve
 from stepsim.network.topology import Topology
-from stepsim.network.topology.library import PLAIN, Library, Protocol
+from stepsim.network.topology.links import PLAIN, Library, Protocol
 from stepsim.workload.rows import CollectiveKind
 
 US = 1_000_000

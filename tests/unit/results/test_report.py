@@ -14,7 +14,7 @@ from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import build
 from stepsim.results.report import Report, bubble_fraction, make_report, mean_columns, mean_parts
 from stepsim.step.simulate import run_graph
-from stepsim.workload.axes import Part
+from stepsim.workload.rows import Part
 
 F, B = 10, 20
 SHAPES = [(1, 1), (2, 2), (4, 4), (4, 8), (3, 7)]

@@ -32,8 +32,7 @@ from stepsim.show.figures.sweep import FIGURE_KINDS, choose_view, plot_pareto, p
 from stepsim.show.figures.sweep.bands import noise_sweep_figure
 from stepsim.show.figures.sweep.bounds import Bound, bound_figure, bounds_of
 from stepsim.show.figures.sweep.breakdowns import STACKING, breakdown_figure
-from stepsim.show.figures.sweep.closed_forms import bubble_closed_form
-from stepsim.show.figures.sweep.lines import line_figure
+from stepsim.show.figures.sweep.lines import bubble_closed_form, line_figure
 from stepsim.show.figures.timelines import drawn_step, timelines_figure
 from stepsim.show.page.sweep_page import sweep_page
 from stepsim.show.palette import (
@@ -48,8 +47,7 @@ from stepsim.show.palette import (
     series_colour,
     series_colours,
 )
-from stepsim.workload.axes import ParallelAxis, Part, PartKind, parts_of
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.rows import CollectiveKind, ParallelAxis, Part, PartKind, parts_of
 
 ROOT = Path(__file__).resolve().parents[3]
 JOB: dict[str, Any] = {"npus": 32, "pp": 4}

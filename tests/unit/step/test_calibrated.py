@@ -11,11 +11,10 @@ import stepsim
 from stepsim.base.errors import CalibrationError
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
+from stepsim.files.calibrations import model_calibration_toml
 from stepsim.files.load import load_topology
-from stepsim.files.model_calibration import model_calibration_toml
 from stepsim.options import StepOptions
-from stepsim.step.calibrated import said_of_calibration
-from stepsim.step.models import machine_of
+from stepsim.step.models import machine_of, said_of_calibration
 from stepsim.workload.model.calibration import (
     MachineFactor,
     MeasuredRate,

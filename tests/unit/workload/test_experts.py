@@ -7,11 +7,11 @@ from helpers import Run
 
 from stepsim import simulate
 from stepsim.base.errors import PlanError, WorkloadError
-from stepsim.files.expert_load import read_expert_load
+from stepsim.files.asked import read_expert_load
 from stepsim.files.load import load_workload
 from stepsim.network.collectives.direct import uneven_all_to_all
-from stepsim.workload.experts import load_experts, rank_loads, skewed_loads
 from stepsim.workload.rows import CollectiveKind, Group
+from stepsim.workload.scaling import load_experts, rank_loads, skewed_loads
 
 
 def test_experts_are_shared_out_in_order() -> None:

@@ -8,8 +8,7 @@ from helpers import Run, row, uniform_workload
 from stepsim import simulate
 from stepsim.base.errors import PlanError
 from stepsim.files.load import load_workload
-from stepsim.workload.axes import ParallelAxis
-from stepsim.workload.rows import Phase, Workload
+from stepsim.workload.rows import ParallelAxis, Phase, Workload
 from stepsim.workload.scaling import enlarge_microbatches
 
 

@@ -4,8 +4,7 @@ from typing import Annotated, Self
 
 from msgspec import Meta
 
-from stepsim.base.documents import Document, Entry, Names
-from stepsim.base.fields import Bytes, BytesPerSecond, Share
+from stepsim.base.documents import Bytes, BytesPerSecond, Document, Entry, Names, Share
 from stepsim.measured.calibration.curves import CurveFit, FitRow
 from stepsim.measured.calibration.lines import FittedLine
 from stepsim.measured.calibration.link_classes import Capacity, LatencyFit

@@ -4,10 +4,18 @@ from typing import Self
 
 from msgspec import Struct
 
-from stepsim.base.documents import Document, Entry, Names
-from stepsim.base.fields import Bytes, BytesPerSecond, Picoseconds, Share, finite
+from stepsim.base.documents import (
+    Bytes,
+    BytesPerSecond,
+    Document,
+    Entry,
+    Names,
+    Picoseconds,
+    Share,
+    finite,
+)
 from stepsim.network.topology import LinkClass, Topology
-from stepsim.network.topology.library import Library, Protocol
+from stepsim.network.topology.links import Library, Protocol
 
 
 class _LinkRow(Struct, frozen=True, kw_only=True):
