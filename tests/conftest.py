@@ -12,11 +12,11 @@ from hypothesis import settings
 
 from stepsim import cli
 
-for profile, examples in (("quick", 10), ("thorough", 100)):
+for profile, examples in (("quick", 6), ("thorough", 100)):
     settings.register_profile(
         profile, deadline=None, derandomize="CI" in os.environ, max_examples=examples
     )
-settings.load_profile("quick")  # pytest --hypothesis-profile=thorough tries ten times as many
+settings.load_profile("quick")  # pytest --hypothesis-profile=thorough tries more
 
 ROOT = Path(__file__).resolve().parents[1]
 

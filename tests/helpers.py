@@ -43,15 +43,24 @@ def stream_words(span: Span) -> str:
     return Stream(span.stream).name.lower().replace("_", " ")
 
 
-def examples(most: int) -> settings:
-    """How many inputs hypothesis tries: `most` by its thorough profile, at least 10."""
+def examples(most: int, least: int = 6) -> settings:
+    """How many inputs hypothesis tries: `most` by its thorough profile, at least `least`."""
     allowed = (settings.default or settings()).max_examples
-    return settings(max_examples=max(min(10, most), most * allowed // 100))
+    return settings(max_examples=max(min(least, most), most * allowed // 100))
 
 
 def few(values: Iterable[Any], *quick: object) -> list[Any]:
-    """Values of a parametrized test, of which only the quick ones run by default."""
-    return [v if v in quick else pytest.param(v, marks=pytest.mark.slow) for v in values]
+    """Values of a parametrized test, of which only the quick ones run by default.
+
+    A tuple is a value of each of several parameters.
+    """
+    return [
+        pytest.param(
+            *(value if isinstance(value, tuple) else (value,)),
+            marks=() if value in quick else pytest.mark.slow,
+        )
+        for value in values
+    ]
 
 
 def row(forward: int, input_grad: int, weight_grad: int = 0, name: str = "attention") -> Row:

@@ -1,12 +1,14 @@
 """Oversubscribed links, shared NICs and broken cables slow a step, unless asked not to."""
 
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import pytest
 from helpers import few
+from pairs import in_turn
 
 import stepsim
 from stepsim.face import Result
@@ -142,9 +144,12 @@ SHIPPED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(
-    "topology", few(topology_names(), "hgx-h100", "dgx-v100", "rail-only-h100", "tpu-v4")
+    ("name", "topology"),
+    few(
+        product(SHIPPED, topology_names()),
+        *in_turn([*SHIPPED], ("hgx-h100", "dgx-v100", "rail-only-h100", "tpu-v4")),
+    ),
 )
-@pytest.mark.parametrize("name", SHIPPED)
 def test_siblings_equal_fair_where_only_siblings_meet(
     name: str, topology: str, workloads: Path
 ) -> None:

@@ -3,12 +3,16 @@
 A new option falls into these lists by its type and its help; a new command needs an example.
 """
 
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 import typer
 from fuzz import seeds
 
@@ -156,3 +160,23 @@ def files_of(words: Words, command: Any) -> Iterator[tuple[str, object]]:
     for each in command.params:
         if each.name in values and (is_output(each) or is_input(each)):
             yield each.name, values[each.name]
+
+
+def of_one_command(cases: Iterable[Any]) -> list[Any]:
+    """Cases (command's words, command, ...) of one command together, as one parameter each."""
+    together: dict[Words, list[tuple[Any, ...]]] = {}
+    for case in cases:
+        together.setdefault(case.values[0], []).append(case.values)
+    return [pytest.param(found, id="-".join(words)) for words, found in together.items()]
+
+
+@contextmanager
+def empty_folder(inside: Path) -> Iterator[Path]:
+    """A new folder to work in, where a test goes on after it."""
+    before = Path.cwd()
+    with TemporaryDirectory(dir=inside) as folder:
+        os.chdir(folder)
+        try:
+            yield Path(folder)
+        finally:
+            os.chdir(before)

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from fuzz import seeds, surface
 from helpers import Run
+from pairs import in_turn
 
 HUGE = ("9223372036854775808", "9" * 300, "9" * 5000, "-9223372036854775809")
+QUICK = ("9223372036854775808", "nan")
+"""Options take them in turn."""
 NO_NUMBERS = ("inf", "nan", "1e400", "-inf")
 INSTEAD = {("inspect", "npus"): "hgx-h100", ("inspect", "node_size"): "trace.txt"}
 """Files that options of inspect are about, where the example's is not."""
@@ -40,9 +43,20 @@ def options(*, every: bool) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(("words", "command", "option"), options(every=False))
-def test_options(words: surface.Words, command: Any, option: Any, run: Run, folder: Path) -> None:
-    check_option(words, command, option, run, ("9223372036854775808", "nan"))
+def by_command() -> list[Any]:
+    """Every command with its options that take a number."""
+    found: dict[surface.Words, tuple[Any, list[Any]]] = {}
+    for words, command, option in (param.values for param in options(every=False)):
+        found.setdefault(words, (command, []))[1].append(option)
+    return [pytest.param(words, *own, id="-".join(words)) for words, own in found.items()]
+
+
+@pytest.mark.parametrize(("words", "command", "numbers"), by_command())
+def test_options(
+    words: surface.Words, command: Any, numbers: list[Any], run: Run, folder: Path
+) -> None:
+    for place, option in enumerate(numbers):
+        check_option(words, command, option, run, (QUICK[place % 2],))
 
 
 @pytest.mark.slow
@@ -93,20 +107,31 @@ def check_fields(run: Run, folder: Path, every: int) -> None:
             assert err.count("\n") == (code != 0), err
 
 
-@pytest.mark.parametrize("value", [*HUGE, *NO_NUMBERS])
-@pytest.mark.parametrize(
-    "entry",
-    [
-        "[axes]\nmicrobatches = {}",
-        "[axes]\nmicrobatches = [1, {}]",
-        "[axes]\ncompute_scale = [{}]",
-        "[axes]\nmicrobatches = [1]\n[run]\njobs = {}",
-        "[axes]\nmicrobatches = [1]\n[options]\nnpus = {}",
-        "[axes]\nmicrobatches = [1]\n[options]\nexpert-skew = {}",
-        "[axes]\nmicrobatches = [1]\n[options]\ncompute-scale = {}",
-    ],
+SWEEPS = (
+    "[axes]\nmicrobatches = {}",
+    "[axes]\nmicrobatches = [1, {}]",
+    "[axes]\ncompute_scale = [{}]",
+    "[axes]\nmicrobatches = [1]\n[run]\njobs = {}",
+    "[axes]\nmicrobatches = [1]\n[options]\nnpus = {}",
+    "[axes]\nmicrobatches = [1]\n[options]\nexpert-skew = {}",
+    "[axes]\nmicrobatches = [1]\n[options]\ncompute-scale = {}",
 )
+
+
+@pytest.mark.parametrize(("entry", "value"), in_turn(SWEEPS, [*HUGE, *NO_NUMBERS]))
 def test_fields_of_a_sweep(entry: str, value: str, run: Run, folder: Path) -> None:
+    check_sweep(entry, value, run, folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("value", [*HUGE, *NO_NUMBERS])
+@pytest.mark.parametrize("entry", SWEEPS)
+def test_fields_of_a_sweep_with_all_values(entry: str, value: str, run: Run, folder: Path) -> None:
+    check_sweep(entry, value, run, folder)
+
+
+def check_sweep(entry: str, value: str, run: Run, folder: Path) -> None:
+    """A sweep file with such a number is refused in one line."""
     (folder / "s.toml").write_text(f'workload = "w.txt"\n{entry.format(value)}\n')
     code, out, err = run("sweep", "s.toml", "-q")
     assert code == 2, out

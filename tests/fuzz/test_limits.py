@@ -1,13 +1,13 @@
 """Numbers at the ends of what can be written: a clean error or a finite result."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fuzz import seeds
 from fuzz.checks import finite
 from helpers import Run
+from pairs import in_turn
 
 HUGE = ("1000000000000", "9223372036854775808", "1" + "0" * 30, "-1", "0", "1e308", "nan", "inf")
 COUNTS = ("--microbatches", "--npus", "--pp", "--chunks", "--global-batch", "--microbatch-size")
@@ -38,18 +38,25 @@ def _no_number(text: str) -> object:
     raise AssertionError(f"{text} in JSON")
 
 
-def options() -> Iterator[tuple[str, str]]:
-    for option in (*COUNTS, *FACTORS):
-        yield from ((option, value) for value in HUGE)
-    for option, unit in [*((each, "ns") for each in TIMES), *((each, "B") for each in SIZES)]:
-        yield from ((option, f"{value}{unit}") for value in HUGE)
-    yield from (("--slow", f"0:{value}") for value in HUGE)
-    yield from (("--schedule", f"interleaved:{value}") for value in HUGE)
+OPTIONS = (
+    *(f"{option}={{}}" for option in (*COUNTS, *FACTORS)),
+    *(f"{option}={{}}ns" for option in TIMES),
+    *(f"{option}={{}}B" for option in SIZES),
+    "--slow=0:{}",
+    "--schedule=interleaved:{}",
+)
 
 
-@pytest.mark.parametrize(("option", "value"), list(options()))
+@pytest.mark.parametrize(("option", "value"), in_turn(OPTIONS, HUGE))
 def test_options(option: str, value: str, run: Run, small: Path) -> None:
-    ends(*run("simulate", small, "-q", "--json", "-", f"{option}={value}"))
+    ends(*run("simulate", small, "-q", "--json", "-", option.format(value)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("value", HUGE)
+@pytest.mark.parametrize("option", OPTIONS)
+def test_options_with_all_values(option: str, value: str, run: Run, small: Path) -> None:
+    ends(*run("simulate", small, "-q", "--json", "-", option.format(value)))
 
 
 SIZES_OF_MODELS = {
@@ -90,15 +97,18 @@ def test_larger_sizes_of_a_model_hold_more_or_are_refused(option: str, run: Run)
         ("ga: 1", "ga: 16777216"),
     ],
 )
-@pytest.mark.parametrize("contention", ["none", "fair"])
-def test_workloads(old: str, new: str, contention: str, run: Run, small: Path) -> None:
+def test_workloads(old: str, new: str, run: Run, small: Path) -> None:
     assert old in seeds.SMALL_WORKLOAD
     small.write_text(seeds.SMALL_WORKLOAD.replace(old, new))
-    ends(*run("simulate", small, "-q", "--json", "-", "--contention", contention))
+    for contention in ("none", "fair"):
+        ends(*run("simulate", small, "-q", "--json", "-", "--contention", contention))
 
 
-@pytest.mark.parametrize("bandwidth", ["1 B/s", "0.001 B/s", "999999999 TB/s", "inf"])
-@pytest.mark.parametrize("latency", ["0 ps", "1 ps", "9223372 s"])
+BANDWIDTHS = ("1 B/s", "0.001 B/s", "999999999 TB/s", "inf")
+LATENCIES = ("0 ps", "1 ps", "9223372 s")
+
+
+@pytest.mark.parametrize(("bandwidth", "latency"), in_turn(BANDWIDTHS, LATENCIES))
 def test_topologies(bandwidth: str, latency: str, run: Run, small: Path, tmp_path: Path) -> None:
     path = tmp_path / "t.toml"
     text = seeds.EXPLICIT.replace("1 GB/s", bandwidth).replace("1 us", latency)
@@ -108,12 +118,21 @@ def test_topologies(bandwidth: str, latency: str, run: Run, small: Path, tmp_pat
     ends(*run(*collective, "--json", "-"))
 
 
-@pytest.mark.parametrize("size", ["0", "1", "9223372036854775807", "1..9223372036854775807:x1e9"])
-@pytest.mark.parametrize(
-    "ranks", ["0", "0,1", pytest.param("0-1048575", marks=pytest.mark.slow), "0-1048576"]
-)
+PROBES = ("0", "1", "9223372036854775807", "1..9223372036854775807:x1e9")
+
+
+@pytest.mark.parametrize(("size", "ranks"), in_turn(PROBES, ("0", "0,1", "0-1048576")))
 def test_collectives(size: str, ranks: str, run: Run) -> None:
-    ends(*run("collective", "--kind", "broadcast", "--size", size, "--ranks", ranks, "--json", "-"))
+    probe = ("--kind", "broadcast", "--size", size, "--ranks", ranks)
+    ends(*run("collective", *probe, "--json", "-"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", PROBES)
+@pytest.mark.parametrize("ranks", ["0", "0,1", "0-1048575", "0-1048576"])
+def test_collectives_of_all_sizes(size: str, ranks: str, run: Run) -> None:
+    probe = ("--kind", "broadcast", "--size", size, "--ranks", ranks)
+    ends(*run("collective", *probe, "--json", "-"))
 
 
 def test_no_bandwidth_where_no_time_passes(run: Run) -> None:

@@ -1,7 +1,7 @@
 """No output replaces an input: for every option that reads a file and every one that writes one."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ ALIKE: dict[str, Callable[[Path, Path], object]] = {
     "a link": lambda path, other: other.symlink_to(path),
     "a hard link": os.link,
 }
+Case = tuple[surface.Words, Any, Any, Any]
+"""A command by its words, and two parameters of it."""
 NOT_WRITTEN = ("not for workloads", "schedule is '")
 """What is said of outputs that are never written, and of inputs that no file can be."""
 
@@ -43,27 +45,21 @@ def two_outputs(*, every: bool) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize(("words", "command", "given", "output"), pairs(every=False))
-def test_inputs_stay(
-    words: surface.Words, command: Any, given: Any, output: Any, run: Run, tmp_path: Path
-) -> None:
-    err = stays(words, command, given, output, "the same name", run, tmp_path)
-    assert any(said in err for said in ("cannot write", *NOT_WRITTEN)), err
+@pytest.mark.parametrize("cases", surface.of_one_command(pairs(every=False)))
+def test_inputs_stay(cases: Sequence[Case], run: Run, tmp_path: Path) -> None:
+    for case in cases:
+        with surface.empty_folder(tmp_path) as folder:
+            err = stays(*case, "the same name", run, folder)
+        assert any(said in err for said in ("cannot write", *NOT_WRITTEN)), err
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("alike", ALIKE)
-@pytest.mark.parametrize(("words", "command", "given", "output"), pairs(every=True))
-def test_every_input_stays(
-    words: surface.Words,
-    command: Any,
-    given: Any,
-    output: Any,
-    alike: str,
-    run: Run,
-    tmp_path: Path,
-) -> None:
-    stays(words, command, given, output, alike, run, tmp_path)
+@pytest.mark.parametrize("cases", surface.of_one_command(pairs(every=True)))
+def test_every_input_stays(cases: Sequence[Case], alike: str, run: Run, tmp_path: Path) -> None:
+    for case in cases:
+        with surface.empty_folder(tmp_path) as folder:
+            stays(*case, alike, run, folder)
 
 
 def stays(
@@ -94,11 +90,11 @@ def stays(
     return err
 
 
-@pytest.mark.parametrize(("words", "command", "first", "second"), two_outputs(every=False))
-def test_two_outputs_are_two_files(
-    words: surface.Words, command: Any, first: Any, second: Any, run: Run, tmp_path: Path
-) -> None:
-    check_two_outputs(words, command, first, second, run, tmp_path)
+@pytest.mark.parametrize("cases", surface.of_one_command(two_outputs(every=False)))
+def test_two_outputs_are_two_files(cases: Sequence[Case], run: Run, tmp_path: Path) -> None:
+    for case in cases:
+        with surface.empty_folder(tmp_path) as folder:
+            check_two_outputs(*case, run, folder)
 
 
 @pytest.mark.slow

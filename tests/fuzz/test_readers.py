@@ -35,28 +35,24 @@ def run_mutated(name: str, seed: int, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_mutations_start_from_accepted_documents(name: str, tmp_path: Path) -> None:
+def test_any_bytes(name: str, tmp_path: Path) -> None:
+    """Mutations, which start from accepted documents, and noise."""
     assert any(run(TARGETS[name], data, tmp_path) for data in TARGETS[name].seeds())
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_mutated_documents(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp(name)
-
-    @settings(max_examples=60, derandomize=True, deadline=None)
-    @given(SEEDS)
-    def check(seed: int) -> None:
-        run_mutated(name, seed, folder)
-
-    check()
+    check_mutated(name, tmp_path, 10)
+    check_noise(name, tmp_path, 8)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_many_mutated_documents(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp(name)
+def test_much_of_any_bytes(name: str, tmp_path: Path) -> None:
+    check_mutated(name, tmp_path, 3000)
+    check_noise(name, tmp_path, 300)
 
-    @settings(max_examples=3000, derandomize=True, deadline=None)
+
+def check_mutated(name: str, folder: Path, count: int) -> None:
+    """So many mutated documents are accepted or refused."""
+
+    @settings(max_examples=count, derandomize=True, deadline=None)
     @given(SEEDS)
     def check(seed: int) -> None:
         run_mutated(name, seed, folder)
@@ -64,11 +60,10 @@ def test_many_mutated_documents(name: str, tmp_path_factory: pytest.TempPathFact
     check()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_noise(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp(name)
+def check_noise(name: str, folder: Path, count: int) -> None:
+    """So many texts and bytes of no form are accepted or refused."""
 
-    @settings(max_examples=40, derandomize=True, deadline=None)
+    @settings(max_examples=count, derandomize=True, deadline=None)
     @given(st.one_of(st.binary(max_size=200), st.text(max_size=100).map(_encoded)))
     def check(data: bytes) -> None:
         run(TARGETS[name], data, folder)
@@ -81,7 +76,7 @@ def _encoded(text: str) -> bytes:
 
 
 @given(st.integers(0, 2**32), st.binary(max_size=500))
-@settings(max_examples=200, derandomize=True, deadline=None)
+@settings(max_examples=50, derandomize=True, deadline=None)
 def test_mutators_repeat_themselves(seed: int, data: bytes) -> None:
     first, second = (mutate(Random(seed), data, [data]) for _ in range(2))
     assert first == second

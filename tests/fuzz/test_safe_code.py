@@ -34,6 +34,15 @@ NO_FILES = {"library.open", "webbrowser.open", "tarfile.open"}
 """Open no file: a noun's own, an address, bytes that were read."""
 
 
+Named = tuple[str, ast.Module]
+
+
+@pytest.fixture(scope="module")
+def modules() -> list[Named]:
+    """Every module of the package by its name, read once."""
+    return [(name_of(file), ast.parse(file.read_text("utf-8"))) for file in FILES]
+
+
 def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
     """Calls by what is called, `os.system` or `eval`."""
     for node in ast.walk(tree):
@@ -53,49 +62,52 @@ def name_of(file: Path) -> str:
     return file.relative_to(PACKAGE).as_posix()
 
 
-@pytest.mark.parametrize("file", FILES, ids=name_of)
-def test_runs_nothing_it_reads(file: Path) -> None:
-    tree = ast.parse(file.read_text("utf-8"))
-    allowed = {PICKLES: {"pickle"}, STARTS: {"subprocess"}}.get(name_of(file), set())
-    assert not NEVER_IMPORTED & set(imports(tree)) - allowed
-    for name, call in calls(tree):
-        assert name not in NEVER_CALLED, f"line {call.lineno}: {name}"
-        keywords = {word.arg: ast.unparse(word.value) for word in call.keywords}
-        assert keywords.get("shell", "False") == "False", f"line {call.lineno}: shell"
-        assert keywords.get("allow_pickle", "False") == "False", f"line {call.lineno}: pickle"
+def test_runs_nothing_it_reads(modules: list[Named]) -> None:
+    for file, tree in modules:
+        allowed = {PICKLES: {"pickle"}, STARTS: {"subprocess"}}.get(file, set())
+        assert not NEVER_IMPORTED & set(imports(tree)) - allowed, file
+        for name, call in calls(tree):
+            line = f"{file}:{call.lineno}: {name}"
+            assert name not in NEVER_CALLED, line
+            keywords = {word.arg: ast.unparse(word.value) for word in call.keywords}
+            assert keywords.get("shell", "False") == "False", line
+            assert keywords.get("allow_pickle", "False") == "False", line
 
 
-def test_only_workers_unpack() -> None:
-    users = [
-        name_of(file)
-        for file in FILES
-        for name, _ in calls(ast.parse(file.read_text("utf-8")))
+def test_only_workers_unpack(modules: list[Named]) -> None:
+    users = {
+        file
+        for file, tree in modules
+        for name, _ in calls(tree)
         if name.rpartition(".")[2] == "unpack" and "struct" not in name
-    ]
-    assert set(users) == {"explore/sweep/work.py", "explore/plan/runs.py", STARTS}
+    }
+    assert users == {"explore/sweep/work.py", "explore/plan/runs.py", STARTS}
 
 
-@pytest.mark.parametrize("file", [f for f in FILES if name_of(f) not in TEMPORARY], ids=name_of)
-def test_files_are_written_in_one_place(file: Path) -> None:
-    for name, call in calls(ast.parse(file.read_text("utf-8"))):
-        last = name.rpartition(".")[2]
-        if last in WRITES:
-            target = ast.unparse(call.args[0]) if call.args else ""
-            assert (last, target) == ("savefig", "data"), f"line {call.lineno}: {name}({target})"
-        if last == "open" and name not in NO_FILES:
-            modes = [ast.unparse(each) for each in call.args] + [
-                ast.unparse(word.value) for word in call.keywords if word.arg == "mode"
-            ]
-            writes = any(mode.strip("'\"")[:1] in ("w", "a", "x") for mode in modes)
-            assert not writes or name_of(file) == OUTPUTS, f"line {call.lineno}: {name}"
+def test_files_are_written_in_one_place(modules: list[Named]) -> None:
+    for file, tree in modules:
+        for name, call in calls(tree) if file not in TEMPORARY else ():
+            line, last = f"{file}:{call.lineno}: {name}", name.rpartition(".")[2]
+            if last in WRITES:
+                target = ast.unparse(call.args[0]) if call.args else ""
+                assert (last, target) == ("savefig", "data"), f"{line}({target})"
+            if last == "open" and name not in NO_FILES:
+                assert file == OUTPUTS or not opens_to_write(call), line
 
 
-@pytest.mark.parametrize("file", FILES, ids=name_of)
-def test_files_are_read_in_one_place(file: Path) -> None:
-    if name_of(file) in {INPUTS, OUTPUTS, *OWN_FILES, *TEMPORARY}:
-        return
-    for name, call in calls(ast.parse(file.read_text("utf-8"))):
-        reads = name in ("open", "os.open", "io.open") or (
-            name.endswith((".open", ".read_text", ".read_bytes")) and "reading" not in name
-        )
-        assert not reads or name in NO_FILES, f"line {call.lineno}: {name}"
+def opens_to_write(call: ast.Call) -> bool:
+    """Whether a call of a function named open gives a mode that writes."""
+    keywords = [word.value for word in call.keywords if word.arg == "mode"]
+    modes = [ast.unparse(given) for given in [*call.args, *keywords]]
+    return any(mode.strip("'\"")[:1] in ("w", "a", "x") for mode in modes)
+
+
+def test_files_are_read_in_one_place(modules: list[Named]) -> None:
+    for file, tree in modules:
+        if file in {INPUTS, OUTPUTS, *OWN_FILES, *TEMPORARY}:
+            continue
+        for name, call in calls(tree):
+            reads = name in ("open", "os.open", "io.open") or (
+                name.endswith((".open", ".read_text", ".read_bytes")) and "reading" not in name
+            )
+            assert not reads or name in NO_FILES, f"{file}:{call.lineno}: {name}"

@@ -1,7 +1,7 @@
 """Files that are none, or endless, in every place of the command line that takes a path."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ OUTPUTS: dict[str, Callable[[Path], object]] = {
     "name": lambda _: None,
     "taken": lambda path: (path / "mine").mkdir(parents=True),
 }
+Case = tuple[surface.Words, Any, Any, str]
+"""A command by its words, a parameter of it, and a kind of file."""
 NAMES = {"nowhere": "no/folder/x/{}", "name": "x" * 300 + "{}"}
 """Names of outputs of some kinds."""
 
@@ -102,26 +104,37 @@ def check_input(words: surface.Words, command: Any, given: Any, kind: str, run: 
 
 
 @pytest.mark.parametrize(
-    ("words", "command", "given", "kind"),
-    places(surface.is_input, ["pipe", "device", "sparse"], every=False),
+    "cases",
+    surface.of_one_command(places(surface.is_input, ["pipe", "device", "sparse"], every=False)),
 )
-def test_inputs(
-    words: surface.Words, command: Any, given: Any, kind: str, run: Run, folder: Path
-) -> None:
-    check_input(words, command, given, kind, run)
+def test_inputs(cases: Sequence[Case], run: Run, tmp_path: Path) -> None:
+    for case in cases:
+        with surface.empty_folder(tmp_path) as folder:
+            surface.prepare(folder)
+            check_input(*case, run)
+
+
+def every_input(kind: str) -> list[Any]:
+    """Cases of all parameters that may name a file, by command."""
+    inputs = places(lambda each: surface.is_input(each, every=True), [kind], every=True)
+    return surface.of_one_command(inputs)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("words", "command", "given", "kind"),
-    places(lambda each: surface.is_input(each, every=True), list(INPUTS), every=True),
+    "cases",
+    [
+        pytest.param(*case.values, id=f"{case.id}-{kind}")
+        for kind in INPUTS
+        for case in every_input(kind)
+    ],
 )
-def test_every_input(
-    words: surface.Words, command: Any, given: Any, kind: str, run: Run, folder: Path
-) -> None:
-    if kind == "log" and not os.access("/proc/kmsg", os.R_OK):
-        pytest.skip("/proc/kmsg cannot be read here")
-    check_input(words, command, given, kind, run)
+def test_every_input(cases: Sequence[Case], run: Run, tmp_path: Path) -> None:
+    for case in cases:
+        if case[-1] != "log" or os.access("/proc/kmsg", os.R_OK):
+            with surface.empty_folder(tmp_path) as folder:
+                surface.prepare(folder)
+                check_input(*case, run)
 
 
 def check_output(words: surface.Words, command: Any, output: Any, kind: str, run: Run) -> None:
@@ -140,12 +153,13 @@ def check_output(words: surface.Words, command: Any, output: Any, kind: str, run
 
 
 @pytest.mark.parametrize(
-    ("words", "command", "output", "kind"), places(surface.is_output, list(OUTPUTS), every=False)
+    "cases", surface.of_one_command(places(surface.is_output, list(OUTPUTS), every=False))
 )
-def test_outputs(
-    words: surface.Words, command: Any, output: Any, kind: str, run: Run, folder: Path
-) -> None:
-    check_output(words, command, output, kind, run)
+def test_outputs(cases: Sequence[Case], run: Run, tmp_path: Path) -> None:
+    for case in cases:
+        with surface.empty_folder(tmp_path) as folder:
+            surface.prepare(folder)
+            check_output(*case, run)
 
 
 @pytest.mark.slow

@@ -1,12 +1,16 @@
 """Collective times against closed forms, to the ps, and against ASTRA-sim's numbers."""
 
+from collections.abc import Sequence
 from fractions import Fraction
+from itertools import product
 from math import ceil, log2
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pairs import pairwise
 
 from stepsim.base.errors import PlanError, SimulationError
 from stepsim.face import collective_time
@@ -69,11 +73,27 @@ def step_ps(hops: int, share: Fraction | float, size: int) -> int:
     return round(hops * LATENCY_PS + float(share) * size / BANDWIDTH * 1e12)
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("npus", [2, 3, 8])
-@pytest.mark.parametrize("wiring", HOPS)
-@pytest.mark.parametrize("kind", ROUNDS)
-def test_ring_algorithms(kind: CollectiveKind, wiring: DimensionKind, npus: int, size: int) -> None:
+RINGS: dict[str, Sequence[Any]] = {
+    "kind": list(ROUNDS),
+    "wiring": list(HOPS),
+    "npus": (2, 3, 8),
+    "size": SIZES,
+}
+
+
+@pytest.mark.parametrize("case", pairwise(RINGS))
+def test_ring_algorithms(case: dict[str, Any]) -> None:
+    check_ring(**case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("values", [*product(*RINGS.values())])
+def test_all_ring_algorithms(values: tuple[Any, ...]) -> None:
+    check_ring(*values)
+
+
+def check_ring(kind: CollectiveKind, wiring: DimensionKind, npus: int, size: int) -> None:
+    """A ring takes its rounds, each a block over the hops to the neighbour."""
     round_ps = round(HOPS[wiring] * LATENCY_PS + size / npus / BANDWIDTH * 1e12)
     expected = ROUNDS[kind] * (npus - 1) * round_ps
     assert time_ps(network((wiring, npus, link())), kind, size, algorithm="ring") == expected

@@ -1,12 +1,13 @@
 """Every option means the same to everything that evaluates a step, or is refused by name."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from option_values import BESIDE, OF_FILES, OF_MODELS, TYPED
+from pairs import pairwise
 
 import stepsim
 from stepsim.base.errors import PlanError
@@ -35,7 +36,22 @@ def simulated(beside: str, changed: str = "") -> Report:
 
 
 @pytest.mark.parametrize("name", OF_FILES)
-def test_an_option_changes_the_result_of_simulate(name: str) -> None:
+def test_an_option_changes_the_result_and_evaluators_use_it_or_refuse_it_by_name(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_change(name)
+    options = {**BESIDE.get(name, {}), name: TYPED[name]}
+    for evaluate in (slopes, draws):
+        if name in ("activation_size", "contention"):
+            with pytest.raises(PlanError, match=name):
+                evaluate(short(), monkeypatch, **options)
+        else:
+            found = evaluate(short(), monkeypatch, **options)
+            assert found == simulated(name, name).step_time_ps, evaluate
+
+
+def check_change(name: str) -> None:
+    """The option changes what `simulate` gives, unless it is one of those that change nothing."""
     plain, changed = simulated(name if name in BESIDE else ""), simulated(name, name)
     if name in UNCHANGED:
         assert changed.step_time_ps == plain.step_time_ps
@@ -48,31 +64,43 @@ def test_an_option_changes_the_result_of_simulate(name: str) -> None:
     assert not [text for text in idle if text.startswith(f"{name} ")]
 
 
-Evaluator = Callable[..., object]
-
-
-def slopes(job: Path | Workload, **options: Any) -> object:
+def slopes(job: Path | Workload, _: pytest.MonkeyPatch, **options: Any) -> object:
     return stepsim.sensitivity(job, "hgx-h100", **options).step_time_ps
 
 
-def draws(job: Path | Workload, **options: Any) -> object:
+def draws(job: Path | Workload, monkeypatch: pytest.MonkeyPatch, **options: Any) -> object:
+    """A draw per class of ranks: what is planned is the same, and done sooner."""
+    monkeypatch.setattr("stepsim.explore.noise.draws._MOST_TASKS", 0)
     found = stepsim.noise(job, "hgx-h100", model=NoiseModel(), samples=1, **options)
     return found.planned_ps
 
 
-@pytest.mark.parametrize("evaluate", [slopes, draws])
-@pytest.mark.parametrize("name", OF_FILES)
-def test_evaluators_use_an_option_or_refuse_it_by_name(
-    name: str, evaluate: Evaluator, monkeypatch: pytest.MonkeyPatch
+SCHEDULES: list[dict[str, Any]] = [
+    {},
+    {"schedule": "interleaved:2", "microbatches": 8, "group_size": 8},
+    {"schedule": "interleaved:2", "microbatches": 8, "warmup_flush": True},
+    {"schedule": "interleaved", "microbatches": 8, "chunks": 4, "deallocate_outputs": True},
+    {"schedule": "auto-zb", "microbatches": 16, "memory_limit": 1},
+    {"schedule": "dualpipe-v", "microbatches": 8, "fused_factor": 0.8},
+]
+OF_ONE_SCHEDULE = {name for options in SCHEDULES for name in options}
+ALONE = {"activation_size", "contention", "global_batch", "microbatch_size", "expert_load"}
+"""Options that evaluators refuse, or that say the same as another one."""
+FACTORS: dict[str, Sequence[Any]] = {"schedule": SCHEDULES} | {
+    name: (None, TYPED[name]) for name in OF_FILES if name not in OF_ONE_SCHEDULE | ALONE
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", pairwise(FACTORS))
+def test_evaluators_agree_on_every_two_options(
+    row: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # a draw per class of ranks: what is planned is the same, and done sooner
-    monkeypatch.setattr("stepsim.explore.noise.draws._MOST_TASKS", 0)
-    options = {**BESIDE.get(name, {}), name: TYPED[name]}
-    if name in ("activation_size", "contention"):
-        with pytest.raises(PlanError, match=name):
-            evaluate(short(), **options)
-    else:
-        assert evaluate(short(), **options) == simulated(name, name).step_time_ps
+    given = {name: value for name, value in row.items() if value is not None}
+    options = given.pop("schedule") | given
+    found = stepsim.simulate(short(), "hgx-h100", **options).report.step_time_ps
+    assert slopes(short(), monkeypatch, **options) == found
+    assert draws(short(), monkeypatch, **options) == found
 
 
 MODEL: dict[str, Any] = {"npus": 16, "global_batch": 16, "tp": 2, "sequence": 2048}
@@ -92,7 +120,7 @@ SPARSE = {"ep", "expert_tp", "dispatch"}
 
 @pytest.mark.parametrize("name", sorted(OF_MODELS - {"recipe"}))  # none is of such a model
 def test_what_only_a_model_can_be_asked_changes_its_step(
-    name: str, model: Path, moe_model: Path, moe: Path
+    name: str, model: Path, moe_model: Path, moe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(PlanError, match=f"^{name}: only a model can be asked that"):
         stepsim.simulate(moe, "hgx-h100", **{name: TYPED[name]})
@@ -101,7 +129,8 @@ def test_what_only_a_model_can_be_asked_changes_its_step(
     changed = {**plain, name: TYPED[name]}
     found = step_ps(path, **changed)
     assert found != step_ps(path, **plain)
-    assert slopes(path, **changed) == draws(path, **changed) == found
+    assert slopes(path, monkeypatch, **changed) == found
+    assert draws(path, monkeypatch, **changed) == found
 
 
 def step_ps(path: Path, **options: Any) -> int:

@@ -1,14 +1,16 @@
 """A sweep along a number of a link gives what `simulate` gives on the file that says it."""
 
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 import tomli_w
-from helpers import collective, row
+from helpers import collective, few, row
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pairs import in_turn
 
 import stepsim
 from stepsim.base.structs import replace
@@ -122,12 +124,17 @@ def test_an_edited_topology_is_that_of_the_edited_file(
     assert with_values(topology, {name: value}).link_classes == there.link_classes
 
 
-@pytest.mark.parametrize("contention", ["none", "fair"])
-@pytest.mark.parametrize("field", NUMBERS)
+CONTENTIONS = ("none", "fair")
+
+
+@pytest.mark.parametrize(
+    ("field", "contention"),
+    few(product(NUMBERS, CONTENTIONS), *in_turn([*NUMBERS], CONTENTIONS)),
+)
 @settings(max_examples=3)
 @given(file=files(), place=st.sampled_from([0, 1]), overlap=st.booleans())
 def test_a_sweep_equals_simulate(
-    contention: str, field: str, file: File, place: int, overlap: bool
+    field: str, contention: str, file: File, place: int, overlap: bool
 ) -> None:
     asked: dict[str, Any] = {"microbatches": 4, "dp_overlap": overlap, "contention": contention}
     with TemporaryDirectory() as folder:

@@ -72,12 +72,12 @@ def test_options_of_other_schedules_are_refused(name: str, moe: Path) -> None:
         stepsim.simulate(moe, "hgx-h100", **{name: TYPED[name]})
 
 
-@pytest.mark.parametrize("name", sorted(TYPED))
 @pytest.mark.parametrize("value", [object(), b"1", {"a": 1}, "", "\n", float("nan"), -1, "inf"])
-def test_values_that_mean_nothing_are_refused_by_name(name: str, value: object) -> None:
-    with pytest.raises(StepsimError) as caught:
-        asked(**{name: value})
-    assert name.replace("_", " ") in str(caught.value).replace("_", " ")
+def test_values_that_mean_nothing_are_refused_by_name(value: object) -> None:
+    for name in TYPED:
+        with pytest.raises(StepsimError) as caught:
+            asked(**{name: value})
+        assert name.replace("_", " ") in str(caught.value).replace("_", " ")
 
 
 def test_unknown_options_are_refused() -> None:

@@ -1,7 +1,9 @@
 """`stepsim compare` and `stepsim diff`: several schedules, two results."""
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +20,7 @@ from stepsim.cli.common.figures import (
     WindowOption,
     check_messages,
     check_trace,
+    write_traces,
 )
 from stepsim.cli.common.options import ON_COMMAND_LINE, OneStepOptions, takes
 from stepsim.cli.common.terminal import (
@@ -32,6 +35,9 @@ from stepsim.cli.common.terminal import (
     write_rows,
 )
 from stepsim.show.figures.style import FigureStyle
+
+if TYPE_CHECKING:
+    from stepsim.step.compare import ComparedSchedules
 
 
 @takes(OneStepOptions, ON_COMMAND_LINE - {"schedule", "chunks"})
@@ -58,6 +64,20 @@ def compare_command(
     ranks: RanksOption = None,
     window: WindowOption = None,
     report: ReportOption = None,
+    results: Annotated[
+        Path | None,
+        typer.Option(
+            "--results", help="Write what simulate --json writes, a file per schedule: a folder."
+        ),
+    ] = None,
+    chakra: Annotated[
+        Path | None,
+        typer.Option("--chakra", help="Write Chakra traces, one folder per schedule: a folder."),
+    ] = None,
+    kineto: Annotated[
+        Path | None,
+        typer.Option("--kineto", help="Write PyTorch's traces, one folder per schedule: a folder."),
+    ] = None,
     style: StyleOption = FigureStyle.SCREEN,
 ) -> None:
     """Compare pipeline schedules on a model or a workload FILE."""
@@ -70,7 +90,14 @@ def compare_command(
 
     if with_ not in (None, "simai-formula"):
         raise PlanError(f"with is {with_!r}: expected simai-formula")
-    check_outputs([file], json=json, figures=[plot], files=[csv, trace], page=report)
+    check_outputs(
+        [file],
+        json=json,
+        figures=[plot],
+        files=[csv, trace],
+        page=report,
+        folders=[results, chakra, kineto],
+    )
     check_messages(messages, plot)
     traced = check_trace(trace, ranks, window)
     job = options.inputs(file)
@@ -83,6 +110,7 @@ def compare_command(
     warn_of(reports, quiet=options.quiet, verbose=options.verbose)
     if traced:
         traced.write(comparison.valid, quiet=options.quiet)
+    _write_each(comparison, str(file), results=results, chakra=chakra, kineto=kineto)
     if plot:
         from stepsim.show.figures.timelines import drawn_step, plot_timelines
 
@@ -99,6 +127,43 @@ def compare_command(
     document = ComparisonDocument.of(comparison, totals)
     write_rows(csv, tables_of(document))
     show(json, document.to_json, comparison_shown(document))
+
+
+def _write_each(
+    comparison: "ComparedSchedules",
+    source: str,
+    *,
+    results: Path | None,
+    chakra: Path | None,
+    kineto: Path | None,
+) -> None:
+    """Write what `simulate` writes of one schedule, for each that runs, under its name.
+
+    `results` gets a JSON file per schedule, `chakra` and `kineto` a folder of traces per schedule.
+    Raises PlanError for a step of too many tasks, OutputError where a folder cannot be written.
+    """
+    from stepsim.files.writing import write_folder
+    from stepsim.results.document import ResultDocument
+
+    names = _file_names([name for name, _ in comparison.valid])
+    steps = [step for _, step in comparison.valid]
+    if results:
+        documents = (ResultDocument.of(step.report).to_json() for step in steps)
+        files = zip((f"{name}.json" for name in names), documents, strict=True)
+        write_folder(results, files)
+    if chakra or kineto:
+        for name, step in zip(names, steps, strict=True):
+            write_traces(step, source, chakra and chakra / name, kineto and kineto / name)
+
+
+def _file_names(names: Sequence[str]) -> list[str]:
+    """Names of schedules as files bear them: `interleaved-2`; one that stands twice is numbered."""
+    taken: list[str] = []
+    for name in names:
+        plain = re.sub(r"[^\w.+-]+", "-", name).strip("-.") or "schedule"
+        same = sum(other == plain or other.startswith(f"{plain}--") for other in taken)
+        taken.append(f"{plain}--{same + 1}" if same else plain)
+    return taken
 
 
 def diff_command(

@@ -1,62 +1,152 @@
-"""Every form of run has every view: workloads, models, measured runs and profiles."""
+"""Every source of a step has every view: the product of both, by the commands that users type."""
 
+import csv
+import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from helpers import Run
 
-VIEWS = ("--plot", "--csv", "--trace", "--report", "--json", "--kineto", "--chakra")
-SUFFIXES = (".png", ".csv", ".json.gz", ".html", ".json", "-kineto", "-chakra")
-JOB = ("--npus", "16", "--pp", "4", "-m", "4")
+JOB = ("--npus", "8", "--pp", "2", "-m", "2")
+SCHEDULES = ("1f1b", "interleaved:2")
+OUTPUTS: Mapping[str, str] = {
+    "--plot": "view.png",
+    "--csv": "view.csv",
+    "--trace": "view.json.gz",
+    "--report": "view.html",
+    "--json": "view.json",
+    "--kineto": "kineto",
+    "--chakra": "chakra",
+}
+"""Views that are written, and where; beside them are the table and `diff`."""
+SOURCES = (
+    *("SimAI text", "model", "compared schedules", "Megatron trace", "log of leaf modules"),
+    *("Kineto", "Chakra", "Nsight", "NDTimeline"),
+)
+NOT_READ = {("NDTimeline", "kineto"): "waits for itself"}
+"""Traces that no reader takes back, and what is said: times of a step begin with it, and so the 32
+steps of this profile lie on each other."""
 Made = Callable[[str], list[str]]
 
 
 @pytest.fixture
 def source(workloads: Path, shared: Path, tmp_path: Path, run: Run) -> Made:
-    """Arguments of `simulate` for a form of run; profiles without a file are made here."""
+    """The command about a source with its arguments; traces without a file are made here."""
 
-    def made(form: str) -> list[str]:
+    def made(name: str) -> list[str]:
         text = str(workloads / "gpt_tp4.txt")
-        if form in ("kineto", "chakra"):
-            folder = str(tmp_path / form)
-            assert run("simulate", text, *JOB, f"--{form}", folder)[0] == 0
-            return [folder]
         profiles = shared / "reference" / "profiles"
+        if name in ("Kineto", "Chakra"):
+            folder = str(tmp_path / "recorded")
+            assert run("simulate", text, *JOB, f"--{name.lower()}", folder)[0] == 0
+            return ["simulate", folder]
         return {
-            "SimAI text": [text, *JOB],
-            "model": ["llama-3.2-1b", "--npus", "8", "--tp", "2", "--global-batch", "8"],
-            "Megatron trace": [str(workloads / "measured" / "megatron_moe_rank0.txt")],
-            "log of leaf modules": [str(workloads / "measured" / "llama_pp8_a40.txt")],
-            "Nsight": [str(profiles / "nsys" / "mfu_2gpu_before.sqlite")],
-            "NDTimeline": [str(profiles / "ndtimeline" / "trace-ST.parquet")],
-        }[form]
+            "SimAI text": ["simulate", text, *JOB],
+            "model": [
+                "simulate",
+                "llama-3.2-1b",
+                "--npus",
+                "8",
+                "--tp",
+                "2",
+                "--global-batch",
+                "8",
+            ],
+            "compared schedules": ["compare", text, *JOB, "--schedules", ",".join(SCHEDULES)],
+            "Megatron trace": ["simulate", str(workloads / "measured" / "megatron_moe_rank0.txt")],
+            "log of leaf modules": ["simulate", str(workloads / "measured" / "llama_pp8_a40.txt")],
+            "Nsight": ["simulate", str(profiles / "nsys" / "mfu_2gpu_before.sqlite")],
+            "NDTimeline": ["simulate", str(profiles / "ndtimeline" / "trace-ST.parquet")],
+        }[name]
 
     return made
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        *("SimAI text", "model", "Megatron trace", "log of leaf modules"),
-        *("kineto", "chakra", "Nsight", "NDTimeline"),
-    ],
-)
-def test_every_form_has_every_view(form: str, source: Made, tmp_path: Path, run: Run) -> None:
-    paths = [tmp_path / f"view{suffix}" for suffix in SUFFIXES]
-    views = [str(each) for pair in zip(VIEWS, paths, strict=True) for each in pair]
-    code, printed, said = run("simulate", *source(form), "-q", *views)
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_source_has_every_view(name: str, source: Made, tmp_path: Path, run: Run) -> None:
+    paths = {flag: tmp_path / output for flag, output in OUTPUTS.items()}
+    views = [str(word) for view in paths.items() for word in view]
+    command = source(name)
+    if command[0] == "compare":
+        views += ["--results", str(tmp_path / "results")]
+    code, printed, said = run(*command, "-q", *views)
     assert (code, said) == (0, "")
-    assert len(printed.splitlines()) > 3
-    for path in paths:
-        assert any(path.iterdir()) if path.is_dir() else path.stat().st_size > 100, path
-    document = paths[VIEWS.index("--json")]
-    other = tmp_path / "other.json"
-    other.write_text(json.dumps(json.loads(document.read_text())))
-    code, printed, said = run("diff", document, other)
+    assert len(printed.splitlines()) > 3, "table"
+    check_files(paths)
+    traces = [paths["--kineto"], paths["--chakra"]]
+    if command[0] == "compare":
+        traces = [folder / each for folder in traces for each in ("1f1b", "interleaved-2")]
+    for folder in traces:
+        check_trace_folder(folder, NOT_READ.get((name, folder.name)), run)
+    check_diff(sorted((tmp_path / "results").glob("*")) or [paths["--json"]], run)
+
+
+def check_files(paths: Mapping[str, Path]) -> None:
+    """The files of a source hold what their formats promise."""
+    assert paths["--plot"].read_bytes().startswith(b"\x89PNG")
+    header, *rows = csv.reader(paths["--csv"].read_text().splitlines())
+    assert rows
+    assert {len(row) for row in rows} == {len(header)}
+    trace = json.loads(gzip.decompress(paths["--trace"].read_bytes()))
+    assert any(event["ph"] in "BX" for event in trace["traceEvents"])
+    assert paths["--report"].read_text().lower().startswith("<!doctype html>")
+    assert json.loads(paths["--json"].read_text())["schema_version"] >= 1
+
+
+def check_trace_folder(folder: Path, refused: str | None, run: Run) -> None:
+    """A folder of traces has operations, and is itself a source."""
+    assert any(folder.iterdir()), folder
+    code, printed, said = run("simulate", folder, "-q")
+    if refused:
+        assert code == 2
+        assert refused in said
+        return
+    assert (code, said) == (0, ""), folder
+    assert "operations" in printed
+
+
+def check_diff(documents: Sequence[Path], run: Run) -> None:
+    """The same two documents are identical; those of two schedules are not."""
+    first, *others = documents
+    code, printed, said = run("diff", first, first)
     assert (code, said) == (0, "")
     assert "identical" in printed
+    for other in others:
+        code, printed, said = run("diff", first, other)
+        assert (code, said) == (0, "")
+        assert "1f1b -> interleaved:2" in printed
+
+
+def test_what_compare_writes_of_a_schedule_is_what_simulate_writes(
+    source: Made, workloads: Path, tmp_path: Path, run: Run
+) -> None:
+    folders = {flag: tmp_path / flag.strip("-") for flag in ("--results", "--kineto", "--chakra")}
+    views = [str(word) for view in folders.items() for word in view]
+    assert run(*source("compared schedules"), "-q", *views)[0] == 0
+    for schedule, name in zip(SCHEDULES, ("1f1b", "interleaved-2"), strict=True):
+        alone = tmp_path / "alone" / name
+        alone.mkdir(parents=True)
+        text = workloads / "gpt_tp4.txt"
+        written = ("--json", alone / "result", "--kineto", alone / "k", "--chakra", alone / "c")
+        assert run("simulate", text, *JOB, "--schedule", schedule, "-q", *written)[0] == 0
+        result = (folders["--results"] / f"{name}.json").read_bytes()
+        assert result == (alone / "result").read_bytes()
+        for folder, other in ((folders["--kineto"], "k"), (folders["--chakra"], "c")):
+            files = sorted(file.name for file in (alone / other).iterdir())
+            assert sorted(file.name for file in (folder / name).iterdir()) == files
+            for file in files:
+                assert (folder / name / file).read_bytes() == (alone / other / file).read_bytes()
+
+
+def test_schedules_of_one_name_get_folders_of_their_own(
+    workloads: Path, tmp_path: Path, run: Run
+) -> None:
+    job = (workloads / "gpt_tp4.txt", *JOB, "--schedules", "1f1b,1f1b,dualpipe-v,interleaved:2")
+    assert run("compare", *job, "-q", "--results", tmp_path / "new")[0] == 0
+    names = {file.name for file in (tmp_path / "new").iterdir()}
+    assert names == {"1f1b.json", "1f1b--2.json", "interleaved-2.json"}
 
 
 def test_a_result_and_a_profile_are_not_compared(
@@ -64,7 +154,7 @@ def test_a_result_and_a_profile_are_not_compared(
 ) -> None:
     step, profile = tmp_path / "step.json", tmp_path / "profile.json"
     assert run("simulate", workloads / "gpt_tp4.txt", "-q", "--json", step)[0] == 0
-    assert run("simulate", *source("kineto"), "-q", "--json", profile)[0] == 0
+    assert run(*source("Kineto"), "-q", "--json", profile)[0] == 0
     code, _, said = run("diff", step, profile)
     assert code == 2
     assert said.endswith("expected two results or two profiles, not one of each\n")

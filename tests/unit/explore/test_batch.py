@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from helpers import few, row, uniform_workload
 from jobs import make_batch
+from pairs import in_turn
 from random_jobs import SCHEDULES
 
 import stepsim
@@ -52,8 +53,10 @@ def check_equal(batch: Batch, columns: dict[str, Any], at: list[dict[str, Any]])
         assert found.parts_ps[i].tolist() == list(report.mean_breakdown_ps().values())
 
 
-@pytest.mark.parametrize("topology", few(TOPOLOGIES, "hgx-h100", "dgx-v100", "ring"))
-@pytest.mark.parametrize("file", WORKLOADS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    ("file", "topology"),
+    few(product(WORKLOADS, TOPOLOGIES), *in_turn(WORKLOADS, ("hgx-h100", "dgx-v100", "ring"))),
+)
 def test_shipped_jobs(file: Path, topology: str) -> None:
     job: dict[str, Any] = {"workload": stepsim.load_workload(file), "topology": topology}
     if topology == "dgx-v100":  # no two of its eight positions are alike: eight times the tasks

@@ -12,7 +12,7 @@ from stepsim.explore.plan.search import price_plans
 from stepsim.files.asked import read_inputs
 from stepsim.workload.model.model import Model
 
-PROBLEMS, QUICK = 50, 10
+PROBLEMS, QUICK = 50, 4
 SEEDS = [
     pytest.param(seed, marks=() if seed < QUICK else pytest.mark.slow) for seed in range(PROBLEMS)
 ]

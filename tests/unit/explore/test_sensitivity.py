@@ -1,13 +1,16 @@
 """Sensitivities against differences, and noise."""
 
 import json
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Run, examples, few, row, uniform_workload
+from helpers import Run, examples, row, uniform_workload
 from hypothesis import given
+from pairs import pairwise
 from random_jobs import Job, jobs, networks
 
 import stepsim
@@ -42,11 +45,27 @@ def check_slopes(found: Sensitivity, rounding_ps: float) -> None:
             assert abs(slope.derivative - central) <= allowed, slope
 
 
-@pytest.mark.parametrize("microbatches", few([8, 32], 8))
-@pytest.mark.parametrize("topology", few(TOPOLOGIES, "hgx-h100", "ring"))
-@pytest.mark.parametrize("file", WORKLOADS, ids=lambda path: path.stem)
-@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
-def test_shipped_jobs(file: Path, topology: str, schedule: str, microbatches: int) -> None:
+JOBS: dict[str, Sequence[Any]] = {
+    "file": WORKLOADS,
+    "topology": ("hgx-h100", "ring"),
+    "schedule": ("1f1b", "zb-h1"),
+    "microbatches": (8,),
+}
+
+
+@pytest.mark.parametrize("job", pairwise(JOBS))
+def test_shipped_jobs(job: dict[str, Any]) -> None:
+    check_job(**job)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("values", [*product(WORKLOADS, TOPOLOGIES, ("1f1b", "zb-h1"), (8, 32))])
+def test_all_shipped_jobs(values: tuple[Path, str, str, int]) -> None:
+    check_job(*values)
+
+
+def check_job(file: Path, topology: str, schedule: str, microbatches: int) -> None:
+    """Slopes of a shipped file are differences of steps, and the step is that of `simulate`."""
     job: dict[str, Any] = {"workload": file, "topology": topology, "schedule": schedule}
     job |= {"microbatches": microbatches, "host_overhead": "250 us"}
     found = sensitivity(**job)

@@ -139,11 +139,11 @@ def test_wrong_arguments_are_named(name: str, data: st.DataObject) -> None:
         assert message == usual or singular in message.replace("_", " ").replace("-", " ")
 
 
-@pytest.mark.parametrize("field", stepsim.ModelPlan.__struct_fields__)
 @pytest.mark.parametrize("value", [Thing(), "x", -1, 0.5, np.arange(3), [1]])
-def test_wrong_plans_are_refused(field: str, value: Any) -> None:
-    with pytest.raises(StepsimError, match=field):
-        stepsim.ModelPlan(**{field: value})
+def test_wrong_plans_are_refused(value: Any) -> None:
+    for field in stepsim.ModelPlan.__struct_fields__:
+        with pytest.raises(StepsimError, match=field):
+            stepsim.ModelPlan(**{field: value})
 
 
 def test_nouns_texts_and_numbers_mean_the_same() -> None:

@@ -73,11 +73,11 @@ def test_replacing_the_slow_rank_gives_the_step_without_it(
 ) -> None:
     slow, healthy = (
         stepsim.simulate(
-            "workloads/gpt_tp4.txt", "hgx-h100", npus=64, pp=4, microbatches=4, slow=ranks
+            "workloads/gpt_tp4.txt", "hgx-h100", npus=16, pp=4, microbatches=4, slow=ranks
         )
-        for ranks in ("37:1.3", None)
+        for ranks in ("13:1.3", None)
     )
     write(profile_of_step(slow.timeline, slow.prices, source="slow"), tmp_path / "run")
     best = improve_profile(read_profile(tmp_path / "run")).changes[0]
-    assert best.name == "replace-rank-37"
+    assert best.name == "replace-rank-13"
     assert best.step_ps == healthy.report.step_time_ps < slow.report.step_time_ps

@@ -108,7 +108,7 @@ def test_many_flows_cross_what_each_crosses_alone(topology: NestedTopology) -> N
 
 @EVERY
 def test_groups_that_look_alike_load_alike(topology: NestedTopology) -> None:
-    groups = np.array(list(combinations(range(topology.npus), 3)))[::5]
+    groups = np.array(list(combinations(range(topology.npus), 3)))[::13]
     looks = topology.canonical(groups)
     assert looks.min() >= 0
     assert looks.max() < topology.npus

@@ -1,13 +1,15 @@
 """Rank order and process groups, on cases small enough to write by hand."""
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Run
+from helpers import Run, few
 from hypothesis import given
 from hypothesis import strategies as st
+from pairs import in_turn
 
 from stepsim import simulate
 from stepsim.base.errors import PlanError
@@ -213,8 +215,13 @@ def test_every_rank_order_fills_the_npus_and_its_first_axis_runs_fastest(order: 
     assert (ParallelPlan(tp=2, dp=3, pp=4).npus_of(ranks) == ranks).all()
 
 
-@pytest.mark.parametrize("contention", ["none", "fair"])
-@pytest.mark.parametrize("order", ["pp-tp-dp", "dp-tp-pp"])
+ORDERS, CONTENTIONS = ("pp-tp-dp", "dp-tp-pp"), ("none", "fair")
+
+
+@pytest.mark.parametrize(
+    ("order", "contention"),
+    few(product(ORDERS, CONTENTIONS), *in_turn(ORDERS, CONTENTIONS)),
+)
 def test_rank_orders_move_traffic_and_fold(order: str, contention: str, moe: Path) -> None:
     """With tensor parallelism across nodes its collectives go over the fabric."""
     usual = simulate(moe, "hgx-h100", contention=contention)

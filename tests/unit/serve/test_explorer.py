@@ -93,7 +93,7 @@ def check(explorer: Explorer, seed: int) -> None:
     assert (quick["critical"], len(slow["critical"])) == (None, len(slow["start"]))
 
 
-@pytest.mark.parametrize("seed", few(range(200), *range(8)))
+@pytest.mark.parametrize("seed", few(range(200), *range(4)))
 def test_a_state_gives_what_simulate_gives(explorer: Explorer, seed: int) -> None:
     check(explorer, seed)
 
@@ -116,7 +116,7 @@ MODELS: dict[str, list[str]] = {
 }
 
 
-@pytest.mark.parametrize("seed", few(range(200), *range(5)))
+@pytest.mark.parametrize("seed", few(range(200), *range(3)))
 def test_a_state_of_a_model_gives_what_simulate_gives(explorer: Explorer, seed: int) -> None:
     rng = random.Random(seed)
     texts = {name: rng.choice(values) for name, values in MODELS.items()}

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import Run, examples
+from helpers import Run, examples, few
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -99,7 +99,9 @@ SHIPPED = (
 )
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize(
+    "name", few(SHIPPED, "llama-2-7b", "gpt2", "qwen3-235b-a22b", "deepseek-v3", "falcon-7b")
+)
 def test_megatron_runs_every_line_of_a_model(name: str) -> None:
     """Of degrees that divide its query groups: other lines are said to be refused."""
     job = read_inputs(name, "hgx-h100", {"global_batch": 512, "sequence": 8192, "dp_overlap": True})
