@@ -11,6 +11,8 @@ if TYPE_CHECKING:
         SensitivityResult,
         collective_time,
         compare,
+        load_topology,
+        load_workload,
         noise,
         sensitivity,
         simulate,
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
         write_calibration,
     )
     from stepsim.face.sweeps import SweepResult, load_sweep, sweep
-    from stepsim.files.load import load_topology, load_workload
     from stepsim.parallel import schedules
 
 __version__ = "0.1.0"
@@ -84,13 +85,11 @@ _HOMES = {
         "SensitivityResult",
         "collective_time",
         "compare",
+        "load_topology",
+        "load_workload",
         "noise",
         "sensitivity",
         "simulate",
-    ),
-    "files.load": (
-        "load_topology",
-        "load_workload",
     ),
     "face.plans": (
         "PlanResult",

@@ -51,8 +51,8 @@ def _chosen(path: Path, of: int) -> bool:
 
 def printed(path: Path, shown: Iterable[Shown]) -> None:
     """Print tables as in a terminal; they hold no number that is none, and no escapes."""
-    from stepsim.show.terminal.console import PlainConsole
-    from stepsim.show.terminal.printer import print_shown
+    from stepsim.show.console import PlainConsole
+    from stepsim.show.terminal import print_shown
 
     text = io.StringIO()
     print_shown(PlainConsole(file=text, width=100), shown)

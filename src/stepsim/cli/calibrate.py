@@ -252,15 +252,15 @@ def _fit_topology(
     quiet: bool,
 ) -> None:
     from stepsim.files.collectives.fits import write_fitted
-    from stepsim.files.load import load_topology
+    from stepsim.files.load import topology_of
     from stepsim.files.reading import topology_file
     from stepsim.measured.calibration.accuracy import fit_with_accuracy
     from stepsim.show.tables.inspection import library_shown
 
     warn(measured.warnings, quiet=quiet)
     clean, outliers = measured.without_outliers()
-    first = load_topology(start) if start else None
-    fitted = fit_with_accuracy(load_topology(name), clean.curves, first)
+    first = topology_of(start) if start else None
+    fitted = fit_with_accuracy(topology_of(name), clean.curves, first)
     if output:
         write_fitted(topology_file(name), fitted, output)
     show_tables([*library_shown(fitted.library), f"outliers left out: {len(outliers)}"], csv)

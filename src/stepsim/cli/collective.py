@@ -75,7 +75,7 @@ def _probes(
     kind: str, size: str, topology: str | None, ranks: str | None, algorithms: Sequence[str]
 ) -> list["Probe"]:
     from stepsim.base.errors import PlanError
-    from stepsim.files.load import load_topology
+    from stepsim.files.load import topology_of
     from stepsim.files.reading import DEFAULT_TOPOLOGY
     from stepsim.network.collectives import parse_algorithm
     from stepsim.network.one_collective import (
@@ -92,7 +92,7 @@ def _probes(
         raise PlanError(f"kind is {kind!r}: expected {', '.join(CollectiveKind)}") from None
     sizes = parse_sizes(size)
     chosen = parse_ranks(ranks) if ranks else None
-    network = load_topology(topology or DEFAULT_TOPOLOGY, npus=max(chosen) + 1 if chosen else None)
+    network = topology_of(topology or DEFAULT_TOPOLOGY, npus=max(chosen) + 1 if chosen else None)
     chosen = chosen or tuple(range(network.npus))
     names = list(_split(algorithms))
     if _EVERY in names:

@@ -87,7 +87,7 @@ def compare_command(
     from stepsim.files.asked import read_schedules
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.comparison import comparison_shown
-    from stepsim.show.terminal.progress import progress_bar, working
+    from stepsim.show.terminal import progress_bar, working
     from stepsim.step.compare import ComparisonDocument, compare_schedules, simai_totals
 
     if with_ not in (None, "simai-formula"):

@@ -141,13 +141,13 @@ def _inspect_topology(
     plot: Path | None,
     style: FigureStyle,
 ) -> None:
-    from stepsim.files.load import load_topology
+    from stepsim.files.load import topology_of
     from stepsim.network.topology.inspection import TopologyNumbers, inspect_topology
     from stepsim.show.tables.inspection import topology_shown
 
     check_outputs([Path(name)], json=json, figures=[plot], files=[csv])
     npus = options.asked.get("npus")
-    topology = load_topology(name, npus if isinstance(npus, int) else None)
+    topology = topology_of(name, npus if isinstance(npus, int) else None)
     if plot:
         from stepsim.show.figures.topologies import draw_topology
 

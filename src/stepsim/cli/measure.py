@@ -60,7 +60,7 @@ def measure_command(
     from stepsim.measured.device.measure import Measurement, measure_device
     from stepsim.measured.device.predicted import predicted_layer
     from stepsim.show.tables.device import device_shown, product_columns
-    from stepsim.show.terminal.progress import working
+    from stepsim.show.terminal import working
 
     check_outputs([model], files=[output, csv, kineto])
     asked = Measurement(

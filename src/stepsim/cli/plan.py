@@ -108,7 +108,7 @@ def plan_command(
     from stepsim.explore.plan.asked import answer
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.plan import plans_shown
-    from stepsim.show.terminal.progress import plan_bar
+    from stepsim.show.terminal import plan_bar
 
     files = [options.csv, options.toml, options.store]
     check_outputs([model], json=options.json, figures=[options.plot], files=files)

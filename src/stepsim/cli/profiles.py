@@ -145,7 +145,7 @@ def simulate_profile(
 def read_with_progress(path: Path, *, quiet: bool = False) -> "Profile":
     """Read a profile; a bar on stderr counts the files of a folder."""
     from stepsim.files.measured import load_profile
-    from stepsim.show.terminal.progress import progress_bar
+    from stepsim.show.terminal import progress_bar
 
     with progress_bar("reading traces", enabled=not quiet) as progress:
         return load_profile(path, progress=progress)

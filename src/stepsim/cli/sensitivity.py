@@ -43,7 +43,7 @@ def sensitivity_command(file: WorkloadArgument, options: _StudyOptions) -> None:
     from stepsim.show.figures.sensitivity import plot_sensitivity
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.studies import sensitivity_shown
-    from stepsim.show.terminal.progress import working
+    from stepsim.show.terminal import working
 
     check_outputs([file], json=options.json, figures=[options.plot], files=[options.csv])
     job = options.inputs(file)
@@ -84,7 +84,7 @@ def noise_command(
     from stepsim.explore.noise.draws import NoiseModel, simulate_noise
     from stepsim.show.figures.sensitivity import plot_noise
     from stepsim.show.tables.studies import noise_shown
-    from stepsim.show.terminal.progress import working
+    from stepsim.show.terminal import working
 
     check_outputs([file], json=options.json, figures=[options.plot], files=[options.csv])
     model = NoiseModel(
@@ -132,7 +132,7 @@ def _noise_over(
     from stepsim.show.figures.sweep.bands import band_axes, plot_noise_sweep
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.studies import noise_sweep_shown
-    from stepsim.show.terminal.progress import sweep_bar
+    from stepsim.show.terminal import sweep_bar
 
     grid = Grid(axes=tuple(parse_axis(text) for text in axes))
     study = Study(workload=job.workload, topology=job.topology, grid=grid, options=job.options)

@@ -116,7 +116,7 @@ def simulate_command(
     from stepsim.base import garbage
     from stepsim.files.traces.forms import is_measured, is_profile
     from stepsim.show.tables.step import step_shown
-    from stepsim.show.terminal.progress import progress_bar, working
+    from stepsim.show.terminal import progress_bar, working
     from stepsim.step.simulate import simulate_step
 
     garbage.stop()

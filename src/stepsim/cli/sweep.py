@@ -136,7 +136,7 @@ def sweep_command(
 ) -> None:
     """Simulate every combination of some axes and write each result to a database."""
     from stepsim.explore.sweep import swept
-    from stepsim.show.terminal.progress import sweep_bar
+    from stepsim.show.terminal import sweep_bar
 
     file, options, given = _from_file(file, options, _given(context))
     _check_outputs(options, [file])

@@ -206,7 +206,7 @@ def show_tables(shown: "Iterable[Shown]", csv: Path | None = None) -> None:
 
     The rows of the first are written as CSV where that is asked for.
     """
-    from stepsim.show.terminal.printer import paper, print_shown
+    from stepsim.show.terminal import paper, print_shown
 
     print_shown(paper(), _written(csv, shown))
 

@@ -16,7 +16,7 @@ from stepsim.base.errors import PlanError, WorkloadError, bad_value
 from stepsim.base.option import Option
 from stepsim.base.structs import replace
 from stepsim.base.units import Value
-from stepsim.files.load import infinite, load_comm_table, load_topology, load_work, with_numbers
+from stepsim.files.load import infinite, load_comm_table, load_work, topology_of, with_numbers
 from stepsim.files.reading import DEFAULT_FRAMEWORK, DEFAULT_TOPOLOGY, read_text
 from stepsim.network.topology import Topology
 from stepsim.options import ALIASES, OPTIONS, StepOptions
@@ -182,14 +182,14 @@ def _topology_or_default(
     Then it is the machine that the device ships in.
     """
     if topology is not None:
-        return load_topology(topology), []
+        return topology_of(topology), []
     if device and device.topology:
         note = f"no topology given: stepsim assumes {device.topology}, the machine of {device.name}"
-        return load_topology(device.topology), [f"{note} (--topology sets it)"]
+        return topology_of(device.topology), [f"{note} (--topology sets it)"]
     note = f"no topology given: stepsim assumes {DEFAULT_TOPOLOGY}"
     if device:
         note += f", whose links are not those of {device.name}"
-    return load_topology(DEFAULT_TOPOLOGY), [f"{note} (--topology sets it)"]
+    return topology_of(DEFAULT_TOPOLOGY), [f"{note} (--topology sets it)"]
 
 
 def _read(option: Option, value: Any, comm_source: str, notes: list[str]) -> object:

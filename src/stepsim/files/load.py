@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 
-from stepsim.base.arguments import checked
 from stepsim.base.errors import (
     PlanError,
     TopologyError,
@@ -69,13 +68,8 @@ _BEGINNING = 1 << 10
 """Bytes that tell what a file is."""
 
 
-@checked
-def load_workload(path: str | Path, *, strict: bool = False) -> Workload:
-    """Read a workload file: one of `WORKLOAD_FORMATS`, e.g. a SimAI / AICB / ASTRA-sim text.
-
-    Raises WorkloadError naming file, line and field; with `strict` also for what is otherwise
-    a warning about the file.
-    """
+def workload_of(path: str | Path, *, strict: bool = False) -> Workload:
+    """The workload in a file; raises WorkloadError, with `strict` for doubts about the file too."""
     if Path(path).suffix == ".toml" and Path(path).exists():
         raise WorkloadError(f"{path}: TOML is no workload: a topology is given by --topology (-t)")
     start = first_bytes(Path(path), _BEGINNING)
@@ -85,23 +79,16 @@ def load_workload(path: str | Path, *, strict: bool = False) -> Workload:
 
 def load_work(path: str | Path, *, strict: bool = False) -> Workload | Model:
     """A model by name or file, else a workload file; raises WorkloadError."""
-    return read_model(path) if is_model(path) else load_workload(path, strict=strict)
+    return read_model(path) if is_model(path) else workload_of(path, strict=strict)
 
 
-@checked
-def load_topology(
+def topology_of(
     topology: "TopologyLike",
     npus: int | None = None,
     *,
     numbers: Mapping[str, object] | None = None,
 ) -> Topology:
-    """A shipped topology by name, a user's file, or a networkx graph, with room for `npus`.
-
-    A file is TOML, ASTRA-sim's network YAML or SimAI's topology text; what a graph must have is in
-    `stepsim.files.topology.graph`. A topology is taken as it is. `numbers` replace those of its
-    links, e.g. `{"fabric.bandwidth": "400 Gbps"}`. Raises TopologyError naming the
-    file and entry, or the node or edge, at fault, or when the topology is too small.
-    """
+    """A topology as `stepsim.load_topology` takes it; raises TopologyError, and PlanError."""
     if npus is not None and not 1 <= npus <= MAX_TOPOLOGY_NPUS:
         raise PlanError(f"npus is {npus}: expected 1 to {MAX_TOPOLOGY_NPUS}")
     found = with_numbers(_topology(topology), numbers or {})

@@ -18,10 +18,10 @@ from stepsim.files.load import (
     is_model,
     is_public,
     load_result,
-    load_topology,
     load_work,
     public_names,
     read_model,
+    topology_of,
 )
 from stepsim.files.measured import load_profile, load_run
 from stepsim.files.reading import topology_names
@@ -79,13 +79,13 @@ def _read_work(path: Path) -> Workload | Model | Ran:
 
 @cache
 def _shipped(name: str) -> Topology:
-    return load_topology(name)
+    return topology_of(name)
 
 
 _UPLOADS: Mapping[str, tuple[Callable[[Path], object], Sequence[str]]] = MappingProxyType(
     {
         "workload": (_read_work, (".txt", ".json", ".toml", ".log", ".gz", ".parquet", ".sqlite")),
-        "topology": (load_topology, (".toml", ".yml", ".yaml", ".txt")),
+        "topology": (topology_of, (".toml", ".yml", ".yaml", ".txt")),
     }
 )
 """What reads an upload of a kind, and how its name may end."""
@@ -175,7 +175,7 @@ class NamedNouns(Struct, kw_only=True):
         """Make a shipped topology or a topology file available; returns its name."""
         if name_or_path in topology_names():
             return name_or_path
-        name = self._add(self.topologies, load_topology(name_or_path), Path(name_or_path).name)
+        name = self._add(self.topologies, topology_of(name_or_path), Path(name_or_path).name)
         self.files[name] = name_or_path
         return name
 

@@ -15,9 +15,9 @@ from stepsim.base.errors import StepsimError
 from stepsim.explain.diff import ResultDiff, diff_results, explain
 from stepsim.files.load import load_result
 from stepsim.results.document import LinkEntry, ResultDocument, StageEntry
+from stepsim.show.console import PlainConsole
 from stepsim.show.tables.comparison import diff_shown
-from stepsim.show.terminal.console import PlainConsole
-from stepsim.show.terminal.printer import print_shown
+from stepsim.show.terminal import print_shown
 from stepsim.workload.rows import Part
 
 MS = 10**9

@@ -12,6 +12,7 @@ from stepsim import simulate
 from stepsim.base.documents import Bytes, Entry, Picoseconds, Share, shown
 from stepsim.base.structs import replace
 from stepsim.results.document import ResultDocument
+from stepsim.show.console import PlainConsole
 from stepsim.show.page.page import Page, Section, render
 from stepsim.show.tables.model import (
     BAR,
@@ -28,8 +29,7 @@ from stepsim.show.tables.model import (
     shown_pairs,
 )
 from stepsim.show.tables.step import stages_table
-from stepsim.show.terminal.console import PlainConsole
-from stepsim.show.terminal.printer import print_shown
+from stepsim.show.terminal import print_shown
 from stepsim.workload.rows import Part, PartKind
 
 WHOLE = Piece(0, 1, "#ffffff", "all of it")

@@ -1,6 +1,6 @@
 """What a table is: named columns of one kind of value each, and rows of values.
 
-A printer turns it into text: `stepsim.show.terminal.printer` for a terminal, the template of
+A printer turns it into text: `stepsim.show.terminal` for a terminal, the template of
 `stepsim.show.page.page` for a page. Both write a value as its column says.
 """
 

@@ -7,7 +7,7 @@ import pytest
 
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
-from stepsim.files.load import load_topology, read_model
+from stepsim.files.load import read_model, topology_of
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import StepOptions
 from stepsim.step.simulate import step_totals
@@ -201,7 +201,7 @@ def model(framework: Framework, topology: str = "hgx-h100", device: str = "h100"
         architecture=LLAMA,
         device=read_device(device),
         framework=framework,
-        interconnect=interconnect_of(load_topology(topology)),
+        interconnect=interconnect_of(topology_of(topology)),
     )
 
 
@@ -271,7 +271,7 @@ def graph_s(framework: Framework, cp: int, kind: ContextParallelKind, **options:
         framework=framework,
         **options,
     )
-    topology = load_topology("hgx-h100")
+    topology = topology_of("hgx-h100")
     totals = step_totals(read_model("llama-3-8b"), topology, asked, breakdown=False, known=[])
     return totals.step_time_ps / 1e12
 
