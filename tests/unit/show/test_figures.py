@@ -250,7 +250,7 @@ DRAW = """
 import sys
 from pathlib import Path
 from stepsim.explore.sweep import SweepTable, open_for_reading
-from stepsim import topology_of
+from stepsim.files.load import topology_of
 from stepsim.show.figures.sweep import plot_sweep
 from stepsim.show.figures.topologies import draw_topology
 draw_topology(topology_of("hgx-h100"), Path(sys.argv[2] + ".svg"))
