@@ -250,10 +250,10 @@ DRAW = """
 import sys
 from pathlib import Path
 from stepsim.explore.sweep import SweepTable, open_for_reading
-from stepsim import topology_of
+from stepsim import load_topology
 from stepsim.show.figures.sweep import plot_sweep
 from stepsim.show.figures.topologies import draw_topology
-draw_topology(topology_of("hgx-h100"), Path(sys.argv[2] + ".svg"))
+draw_topology(load_topology("hgx-h100"), Path(sys.argv[2] + ".svg"))
 with open_for_reading(Path(sys.argv[1])) as store:
     for name in sys.argv[2:]:
         plot_sweep(SweepTable(store=store), Path(name), kind="breakdown", style="column")
