@@ -16,7 +16,6 @@ from stepsim.base.errors import StepsimError, bad_value
 from stepsim.base.units import BANDWIDTH_PATTERN, MAX_INT64, PS_PER_S, SIZE_PATTERN, TIME_PATTERN
 
 SCHEMA_VERSION = 1
-
 """The form of all documents; one of another version is refused."""
 
 _Version = Annotated[int, Meta(description="of the form of this document", ge=1, le=1)]
@@ -179,7 +178,6 @@ Seconds = Annotated[float, Meta(description="seconds")]
 Bytes = Annotated[int, Meta(ge=0, le=MAX_INT64, description="bytes")]
 BytesPerSecond = Annotated[float, Meta(description="bytes/s, one way")]
 Positive = Annotated[float, Meta(ge=1e-6, le=1e9)]
-
 """What multiplies or divides: so far from 0 and from infinite that results are neither."""
 
 Share = Annotated[float, Meta(description="a share: 0.1 is 10 %")]

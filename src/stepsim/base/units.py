@@ -19,10 +19,8 @@ PS_PER_NS = 1_000
 PS_PER_S = 1_000_000_000_000
 MAX_INT64 = 2**63 - 1
 LARGEST_SUM = MAX_INT64 * 0.999
-
 """A sum of integers whose floats add up to this at most cannot wrap around."""
 _TIME_UNITS = ((10**12, "s"), (10**9, "ms"), (10**6, "us"), (10**3, "ns"), (1, "ps"))
-
 """Picoseconds and names of the units of a time, the largest first."""
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?"
@@ -51,7 +49,6 @@ def _pattern(units: Iterable[str]) -> str:
 TIME_PATTERN = _pattern(_TIME_PS)
 SIZE_PATTERN = _pattern(_SIZE_BYTES)
 BANDWIDTH_PATTERN = rf"{_pattern(_BANDWIDTH)}|^\s*[Ii][Nn][Ff]\s*$"
-
 """What quantities look like, for JSON Schemas; the ranges are left to the parsers."""
 
 

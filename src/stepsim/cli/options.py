@@ -89,18 +89,14 @@ def completed_list(one: Callable[[str], list[str]]) -> Callable[[str], list[str]
 
 
 ON_COMMAND_LINE = frozenset(name for name, option in OPTIONS.items() if option.flags != ())
-
 """Options of a step that have a flag."""
 NO_MEMORY = ON_COMMAND_LINE - {"activation_size"}
-
 """Those of commands that show no memory."""
 OF_SIZE = frozenset(
     name for name in ON_COMMAND_LINE if OPTIONS[name].panel is Panel.JOB and name != "rank_order"
 )
-
 """Those that set the size of a job."""
 OF_MODEL = frozenset(name for name, option in OPTIONS.items() if option.panel is Panel.MODEL)
-
 """Those that only a model can be asked."""
 
 

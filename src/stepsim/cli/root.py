@@ -131,7 +131,6 @@ COMMANDS: Mapping[str, _Listed] = MappingProxyType(
         ),
     }
 )
-
 """Commands by name, in the order of the help."""
 
 _STDOUT = "<stdout>"

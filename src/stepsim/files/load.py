@@ -59,11 +59,9 @@ WORKLOAD_FORMATS = (
         begins=lambda start: True, read=lambda path, strict: read_simai_text(path, strict=strict)
     ),
 )
-
 """The first one that a file begins like reads it; SimAI's text has no mark and stands last."""
 
 _BEGINNING = 1 << 10
-
 """Bytes that tell what a file is."""
 
 
@@ -230,7 +228,6 @@ def _toml(path: Path, text: str) -> dict[str, Any]:
 
 
 EXAMPLE = "llama-3.1-8b"
-
 """A public model, where one has to be named."""
 
 
@@ -341,7 +338,6 @@ _FORMATS = (
         begins=_is_simai_topology,
     ),
 )
-
 """What is none of the others is read as TOML."""
 
 

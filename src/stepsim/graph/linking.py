@@ -118,7 +118,6 @@ _QUEUES = np.array(
     [Stream.PP_BACKWARD, Stream.PP_FORWARD, Stream.PP_BACKWARD_RECV, Stream.PP_FORWARD_RECV],
     dtype=np.int8,
 )
-
 """Streams of sends to the rank before and to the next, and of receipts of such."""
 
 

@@ -227,13 +227,11 @@ class ParallelPlan(Struct, frozen=True, kw_only=True):
 
 
 KEPT_WHOLE = (Group.TP, Group.CP, Group.EP, Group.ETP)
-
 """Groups whose exchanges are waited for in every layer: they should not leave a block."""
 
 SIZES_OF_GROUPS: Mapping[Group, str] = MappingProxyType(
     {Group.TP: "tp", Group.CP: "cp", Group.EP: "ep", Group.ETP: "expert_tp"}
 )
-
 """Options that say how large these groups are."""
 
 

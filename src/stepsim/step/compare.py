@@ -123,7 +123,6 @@ _AnyCandidate = Annotated[
     Any,
     Meta(extra_json_schema={"anyOf": [{"$ref": f"#/$defs/{each.__name__}"} for each in _EITHER]}),
 ]
-
 """One of two types that no key of text tells apart, as msgspec wants it."""
 
 

@@ -40,7 +40,6 @@ from stepsim.workload.model.plan import ModelPlan, check_plan, heads_divide
 from stepsim.workload.model.step_time import StepModel
 
 DEGREES = ("tp", "cp", "pp", "ep")
-
 """Options that say how a model is split: where one of them is given, the others are 1."""
 
 _MOST_BATCH = 1.5

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from stepsim.workload.model.plan import ModelPlan
 
 _Rates = dict[tuple[Group, CollectiveKind], float]
-
 """The slowest picoseconds per byte of communications of a kind in a group."""
 
 
@@ -115,7 +114,6 @@ def _change_ps(before: Work, after: Work, rates: _Rates) -> float:
 
 
 StepTime = Callable[[StepOptions], int | None]
-
 """The step time under other options, in ps; None where the job does not fit. Raises."""
 
 

@@ -208,7 +208,6 @@ def _one_by_one(plan: ParallelPlan) -> Schedule:
 
 
 WorkSource = Workload | Model
-
 """What a step is made of: a workload, or a model that becomes one under a plan on a device."""
 
 _USUAL: Mapping[str, bool | int] = MappingProxyType(
@@ -218,7 +217,6 @@ _USUAL: Mapping[str, bool | int] = MappingProxyType(
         "microbatch_size": 1,
     }
 )
-
 """What a workload file's step has of options that are not asked for."""
 _MODEL_ALONE = tuple(name for name, option in OPTIONS.items() if option.panel is Panel.MODEL)
 

@@ -135,7 +135,6 @@ def _parallel_plan(plan: ModelPlan, options: StepOptions) -> ParallelPlan:
 
 
 _OVERLAPPED = "combined-1f1b"
-
 """The interleaved schedule with exchanges between experts beside another microbatch's compute."""
 
 

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
 _DEFAULTS = StepOptions()
 PRICES_KEPT = 8
-
 """Prices of as many steps are kept for those that follow."""
 
 

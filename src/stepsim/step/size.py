@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from stepsim.results.memory import HeldBytes, StepMemory
 
 MOST_EVENTS = 100_000
-
 """Tasks above which columns take the place of events, unless an engine is asked for."""
 
 _LIKE = 4  # ranks of a small schedule of the same shape
@@ -58,7 +57,6 @@ class StepSize(Struct, frozen=True, kw_only=True):
 
 
 OnSize = Callable[[StepSize], None]
-
 """Called with the size of a step before it is built; raises to give it up."""
 
 
@@ -150,7 +148,6 @@ def _tasks_of_rows(workload: Workload) -> int:
 
 
 _LARGEST = MAX_INT64 >> 4
-
 """Bytes of one part of a rank's memory, so that the sum of all parts has 64 bits."""
 
 

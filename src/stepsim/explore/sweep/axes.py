@@ -78,7 +78,6 @@ def _check_schedule(text: str) -> None:
 OPTION_AXES: Mapping[str, _AxisKind] = MappingProxyType(
     {name: _of_option(option) for name, option in OPTIONS.items() if option.is_axis}
 )
-
 """Axes that are options of a step."""
 
 _OPTION_OF_FLAG: Mapping[str, str] = MappingProxyType(
@@ -89,19 +88,16 @@ _OPTION_OF_FLAG: Mapping[str, str] = MappingProxyType(
         if name in OPTION_AXES and "/" not in flag
     }
 )
-
 """Options by their flags, e.g. `mbs`."""
 
 _TOPOLOGY_AXES: Mapping[str, _AxisKind] = MappingProxyType(
     {LAUNCH_LATENCY.name: _AxisKind(quantity=LAUNCH_LATENCY.quantity, durations_only=True)}
 )
-
 """Axes of the whole topology."""
 
 _LINK_AXES: Mapping[str, _AxisKind] = MappingProxyType(
     {field.name: _AxisKind(quantity=field.quantity, durations_only=True) for field in LINK_FIELDS}
 )
-
 """Axes of a class of links, written CLASS.bandwidth and so on."""
 
 
@@ -182,7 +178,6 @@ def _values(kind: _AxisKind, text: str) -> tuple[tuple[str, ...], tuple[Value, .
 
 
 _MAX_VALUES = 100_000
-
 """Largest number of values of one axis."""
 
 _DIGITS = Context(prec=12)

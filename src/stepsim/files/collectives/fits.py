@@ -30,7 +30,6 @@ from stepsim.measured.clocks import NodePlacement
 from stepsim.network.topology import LinkClass, Topology
 
 _ALGORITHMS = ("ring", "double_binary_tree")
-
 """Those of NCCL whose steps the latencies were fitted to."""
 
 

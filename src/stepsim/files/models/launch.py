@@ -58,7 +58,6 @@ _FORMS = {
     "torch-fsdp": LaunchForm.TORCHTITAN,
     "torchtitan": LaunchForm.TORCHTITAN,
 }
-
 """The form of frameworks whose name begins so; the first that fits."""
 
 
@@ -222,7 +221,6 @@ _OFF = {
     "use-megatron-fsdp": "false",
     "cuda-graph-impl": "none",
 }
-
 """What a recipe may have set, as it is where a plan asks for none of it."""
 
 _PRECISIONS = {

@@ -20,7 +20,6 @@ from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.workload.model.layout import StageSlice, parse_layout
 
 FSDP_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
-
 """ZeRO's stage by the name that `--data-parallel-sharding-strategy` has for it."""
 
 _TP, _PP = "tensor-model-parallel-size", "pipeline-model-parallel-size"
@@ -396,7 +395,6 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
 )
-
 """All rules. `world-size` among the arguments says on how many GPUs they run."""
 
 
@@ -434,7 +432,6 @@ _VARIABLE = re.compile(r"\$\{(\w+)(?::?[-=]([^}]*))?\}|\$(\w+)")
 _FLAG = re.compile(r"--[A-Za-z][\w-]*")
 _YAML = re.compile(r"^\s*(?:-\s+)?[\"']?(?:--)?([A-Za-z][\w-]*)[\"']?\s*:\s*(\S.*?)?\s*$")
 _QUOTES = re.compile(r"(\([EtmL|*,0-9]*\)\*[0-9]+)|[\"'()]")
-
 """Quotes and a list's brackets, but not the brackets of a pipeline's layout, `(tt|)*29`."""
 _DEEPEST = 8
 _LONGEST = 1 << 20

@@ -179,7 +179,6 @@ def _integer(place: str, key: str, text: str | None) -> int:
 
 
 EMBEDDING = "embedding_layer"
-
 """Rows whose names begin so look tokens up, and begin a block."""
 _LAYER_START = "attention"
 _BEFORE = re.compile(r"(moe_)?grad_\w+|layernorm|norm|embedding_grads", re.ASCII)

@@ -96,7 +96,6 @@ _DATA_PARALLEL: dict[Policy, Group | None] = {
 }
 
 _Line = tuple[int, str]
-
 """Line number and text."""
 
 
@@ -397,7 +396,6 @@ _LONG_LOOKUP = 3
 _TIED = "embedding_norm"
 
 _MOST_WEIGHED = 1024
-
 """Microbatches up to which a step is run once more to weigh a doubt: that should be quick."""
 
 

@@ -65,11 +65,9 @@ LEVELLED: Mapping[Algorithm, LevelledAlgorithm] = MappingProxyType(
     {Algorithm.HIERARCHICAL: HIERARCHICAL, Algorithm.PER_DIMENSION: PER_DIMENSION}
 )
 LEVEL_ALGORITHMS = tuple(name for name, algorithm in FLAT.items() if algorithm.level)
-
 """What a level of a levelled algorithm can use."""
 _MAX_CHUNKS = 1 << 16
 UNEVEN = Algorithm.DIRECT
-
 """What carries out an all-to-all with uneven loads."""
 
 

@@ -49,13 +49,11 @@ from stepsim.network.topology.links import Library, Load, Protocol, sum_loads
 from stepsim.workload.rows import CollectiveKind
 
 MEASURED = "measured"
-
 """What stands for the algorithm of a time that was measured."""
 
 _LONGEST_PS = MAX_INT64 * (1 - 1e-9)  # a sum of floats below it is below 2**63 in integers too
 
 Links = tuple[Floats, Floats, Floats]
-
 """Capacity (bytes/s), latency and endpoint latency (ps), each of shape (scenarios, classes)."""
 
 

@@ -24,7 +24,6 @@ from stepsim.workload.rows import CollectiveKind
 
 _FLOWS_AT_ONCE = 1 << 20
 _MANY = 64
-
 """Members of a group from which on an exchange is worth more than listing its pairs."""
 
 
@@ -277,7 +276,6 @@ ROOTED = (
     CollectiveKind.SCATTER,
 )
 _MOST_CROSSINGS = 1 << 20
-
 """Links or dimensions that the flows of a step may cross: what is soon traced."""
 
 

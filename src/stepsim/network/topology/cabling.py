@@ -16,7 +16,6 @@ from stepsim.base.arrays import Floats, Ints, totals
 from stepsim.base.errors import TopologyError
 
 FAR = 1 << 62
-
 """Cost of a way that does not exist."""
 
 

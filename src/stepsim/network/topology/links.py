@@ -41,13 +41,11 @@ LINK_FIELDS = (
     ),
     LinkField(name="efficiency", attribute="efficiency", quantity=Quantity.FACTOR, default=1.0),
 )
-
 """The numbers of a class of links; named `CLASS.bandwidth` and so on where there are several."""
 
 LAUNCH_LATENCY = LinkField(
     name="launch_latency", attribute="launch_latency_ps", quantity=Quantity.TIME, default=0
 )
-
 """The number that a topology has once."""
 
 
@@ -128,10 +126,8 @@ def sum_loads(parts: Sequence[Summand], hops: Ints, flows: Ints | None = None) -
 
 
 SIZE_BANDS = ((0, 10**7), (10**7, 10**8), (10**8, MAX_INT64))
-
 """Sizes whose accuracy is stated together: from so many bytes to below so many."""
 GOOD = (0.2, 0.15, 0.1)
-
 """The mean error up to which the times of each band count as good."""
 
 
@@ -227,5 +223,4 @@ class Library(Struct, frozen=True, kw_only=True):
 
 
 PLAIN = Library()
-
 """Links alone set the times."""

@@ -15,7 +15,6 @@ from stepsim.base.arrays import Floats, Ints, Summand
 from stepsim.network.topology.wiring import ONE_NIC, DimensionKind, Flows, Node, Wiring
 
 Turn = tuple[int, int]
-
 """Digit of an NPU number from a stride up to (not including) another: `npu % end // stride`."""
 
 

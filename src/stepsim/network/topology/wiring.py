@@ -18,7 +18,6 @@ from stepsim.base.arrays import Floats, Ints, Summand, add_up, totals
 from stepsim.base.errors import TopologyError
 
 Node = int | str
-
 """A position, or the label of a switch; a wiring's only switch has the empty label."""
 
 
@@ -146,7 +145,6 @@ class Switchless:
 
 
 _MAX_SHARED = 1024
-
 """Most NICs of an NPU, and most NPUs of a NIC."""
 
 
@@ -245,7 +243,6 @@ class Ports(Struct, frozen=True, kw_only=True):
 
 
 ONE_NIC = Ports()
-
 """One link per NPU."""
 
 

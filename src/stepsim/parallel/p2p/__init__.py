@@ -83,7 +83,6 @@ class P2POptions(Struct, frozen=True, kw_only=True):
 
 
 _Programs = Callable[[Schedule, P2POptions], Iterable[P2PProgram]]
-
 """Steps of every rank, made when their turn comes.
 
 Raises ScheduleError where a schedule does not define the mode.

@@ -14,7 +14,6 @@ from stepsim.base.arrays import Bools, Ints, Small
 from stepsim.parallel.schedules.base import Action, ActionKind, FusedPair, OrderEntry, Schedule
 
 ACTION_KINDS = tuple(ActionKind)
-
 """Kinds by the numbers that columns have for them."""
 
 

@@ -280,7 +280,6 @@ def _blocked(places: dict[str, Point], a: str, b: str) -> bool:
 _MOST_NPUS = 72
 _MOST_IN_ROW = 32
 _MOST_COUNTED = 4096
-
 """NPUs of the largest network whose switches are counted one by one."""
 _MOST = {
     DimensionKind.RING: 16,

@@ -37,7 +37,6 @@ MEASURED_NAMES = {
     _MESSAGE: "message",
     PER_STEP: "per step",
 }
-
 """What the colours of measured bars mean."""
 
 
@@ -112,7 +111,6 @@ def _measured_figure(summary: RunSummary, result: SimulatedStep, style: FigureSt
 
 
 Bars = dict[str, list[tuple[float, float]]]
-
 """Colour to (start, width) of bars, in ms."""
 
 

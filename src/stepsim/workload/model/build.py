@@ -81,10 +81,8 @@ def build_workload(
 
 
 _PARAMETER = 2
-
 """Bytes of a gathered parameter."""
 _OWNED, _OWNED_WHOLE, _EVERY = 30.0, 26.0, 8.0
-
 """Bytes that an optimizer moves per owned parameter in shards, or whole, and per parameter."""
 
 
@@ -543,7 +541,6 @@ def _visible(row: Row, exposed: float) -> Row:
 
 
 _PASSES = 3
-
 """A forward, input gradients and weight gradients take about as many kernels, and as long."""
 
 

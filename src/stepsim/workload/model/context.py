@@ -29,7 +29,6 @@ from stepsim.workload.rows import CollectiveKind, Group
 
 _Core = GroupedAttention | LatentAttention
 _TURNED_BYTES = 8.0
-
 """Bytes per element of an all-to-all of heads: read and written before it, and again after it."""
 
 

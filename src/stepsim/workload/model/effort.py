@@ -60,7 +60,6 @@ def error_band(
 
 
 _WIDER = 1.5
-
 """A guess: how much wider a range is beyond the runs in one respect, as a power of its factors."""
 
 

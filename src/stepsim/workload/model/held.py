@@ -289,7 +289,6 @@ def largest_matrix(layer: Layer, architecture: Architecture, columns: PlanColumn
 
 
 Places = tuple[tuple[int, ...], ...]
-
 """Virtual stage of each rank's chunks."""
 
 
