@@ -15,7 +15,6 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from importlib import import_module
 from io import BufferedWriter, FileIO, TextIOWrapper
 from pathlib import Path
@@ -139,7 +138,6 @@ _READER_LEFT = 141  # what a shell says of a command that SIGPIPE ended
 _NO_MEMORY = ("failed to map segment", "cannot allocate memory", "can't start new thread")
 
 
-@cache
 def make_app(names: tuple[str, ...] = (*COMMANDS,), *, listed: bool = False) -> typer.Typer:
     """The command line with the commands named; only their modules are imported.
 

@@ -115,9 +115,6 @@ def simulate_command(
     """Simulate one training step of a model or workload, or replay a measured run or profile."""
     from stepsim.base import garbage
     from stepsim.files.traces.forms import is_measured, is_profile
-    from stepsim.show.tables.step import step_shown
-    from stepsim.show.terminal import progress_bar, working
-    from stepsim.step.simulate import simulate_step
 
     garbage.stop()
 
@@ -171,6 +168,11 @@ def simulate_command(
         return
     refuse_run_options(file, times=times, node_size=node_size)
     job = options.inputs(file)
+
+    from stepsim.show.tables.step import step_shown
+    from stepsim.show.terminal import progress_bar, working
+    from stepsim.step.simulate import simulate_step
+
     with progress_bar(enabled=not options.quiet) as progress:
         result = simulate_step(
             job.workload,

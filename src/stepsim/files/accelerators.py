@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from difflib import get_close_matches
-from functools import cache
 from os.path import isfile
 from pathlib import Path
 from types import MappingProxyType
@@ -14,6 +13,7 @@ from msgspec import Meta
 
 from stepsim.base.documents import Bandwidth, Positive, Share, Size, Time
 from stepsim.base.errors import PlanError, StepsimError, bad_value
+from stepsim.base.memo import remembered
 from stepsim.base.units import (
     exact_size,
     exact_time,
@@ -251,7 +251,7 @@ def _is(name_or_path: str | Path, kind: str, key: bytes) -> bool:
     if isfile(path):
         lines = first_bytes(path, 65536).splitlines() if path.suffix == ".toml" else []
         return any(line.startswith(key) for line in lines)
-    return str(name_or_path).lower() in _aliases(kind)
+    return str(name_or_path).lower() in names_of_files(kind)
 
 
 def read_device(name_or_path: str | Path) -> Device:
@@ -439,7 +439,7 @@ def _defaults(table: DefaultsTable) -> JobDefaults:
 def framework_of_year(name: str, year: str) -> str:
     """The name with the year where a shipped framework has it, such as torchtitan-2024."""
     dated = f"{name}-{year}"
-    return dated if dated.lower() in _aliases("framework") else name
+    return dated if dated.lower() in names_of_files("framework") else name
 
 
 def _rates(file: DeviceFile) -> Iterator[tuple[Precision, MatrixRate]]:
@@ -483,7 +483,7 @@ def _file(name_or_path: str | Path, kind: str) -> Path:
     path = Path(name_or_path)
     if path.suffix == ".toml" or len(path.parts) > 1 or isfile(path):
         return path
-    names = _aliases(kind)
+    names = names_of_files(kind)
     found = names.get(str(name_or_path).lower())
     if found is not None:
         return found
@@ -495,8 +495,8 @@ def _file(name_or_path: str | Path, kind: str) -> Path:
     )
 
 
-@cache
-def _aliases(kind: str) -> dict[str, Path]:
+@remembered
+def names_of_files(kind: str) -> dict[str, Path]:
     """Files of a kind by each of their names."""
     schema: type[DeviceFile | FrameworkFile] = DeviceFile if kind == "device" else FrameworkFile
     found = {}

@@ -8,7 +8,6 @@ topology are typed as `fabric.bandwidth=400 Gbps`.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from functools import cache
 from os.path import exists, isdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -232,7 +231,6 @@ EXAMPLE = "llama-3.1-8b"
 """A public model, where one has to be named."""
 
 
-@cache
 def _public() -> Mapping[str, Mapping[str, Any]]:
     path = shipped_folder("models") / "public.toml"
     return parse_toml(read_text(path, WorkloadError, "public models", "TOML"))

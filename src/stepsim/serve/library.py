@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
@@ -77,11 +76,6 @@ def _read_work(path: Path) -> Workload | Model | Ran:
     return load_work(path)
 
 
-@cache
-def _shipped(name: str) -> Topology:
-    return topology_of(name)
-
-
 _UPLOADS: Mapping[str, tuple[Callable[[Path], object], Sequence[str]]] = MappingProxyType(
     {
         "workload": (_read_work, (".txt", ".json", ".toml", ".log", ".gz", ".parquet", ".sqlite")),
@@ -126,7 +120,7 @@ class NamedNouns(Struct, kw_only=True):
         if name not in topology_names():
             known = ", ".join([*self.topologies, *topology_names()])
             raise PlanError(f"no topology named {name!r} is open here: expected {known}")
-        return _shipped(name)
+        return topology_of(name)
 
     def work_choices(self) -> list[tuple[str, str]]:
         """Names of all that the page can show, each with its kind: first what was given."""
