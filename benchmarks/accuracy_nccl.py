@@ -17,9 +17,9 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import CalibrationError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
+from stepsim.files.collectives.fits import write_topology
 from stepsim.files.collectives.measurements import read_measurements
-from stepsim.files.collectives.nccl_fit import write_topology
-from stepsim.files.load import load_topology
+from stepsim.files.load import topology_of
 from stepsim.measured.calibration.calibration import Fitted
 from stepsim.measured.calibration.curves import CurveFit, fit_curve
 from stepsim.measured.calibration.nccl import MachineFit, NcclFit, fit_nccl
@@ -200,7 +200,7 @@ def network_of(machine: MachineFit) -> Topology | None:
             write_topology(machine, path)
         except CalibrationError:
             return None
-        return load_topology(path)
+        return topology_of(path)
 
 
 def network_errors(

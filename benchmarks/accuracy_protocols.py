@@ -19,12 +19,12 @@ from sizes import arguments, sized
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
 from stepsim.files.collectives.measurements import read_measurements
-from stepsim.files.load import load_topology
+from stepsim.files.load import topology_of
 from stepsim.measured.calibration.accuracy import errors_of
 from stepsim.measured.calibration.protocols import fit_protocols, with_library
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.network.topology import Topology
-from stepsim.network.topology.library import GOOD, PLAIN, SIZE_BANDS
+from stepsim.network.topology.links import GOOD, PLAIN, SIZE_BANDS
 from stepsim.workload.rows import CollectiveKind
 
 ONE_NODE = "kernels/nccl_one_node.csv"
@@ -127,7 +127,7 @@ def main() -> None:
     print_header()
     for table in tables:
         curves = measured[table.name]
-        print_rows(table, load_topology(table.topology), curves, curves)
+        print_rows(table, topology_of(table.topology), curves, curves)
 
 
 def print_nodes(folder: Path) -> None:
@@ -136,7 +136,7 @@ def print_nodes(folder: Path) -> None:
     print("| machine | fitted to | ranks | nodes | below 10 MB | 10 to 100 MB | above | seen |")
     print("|---|---|---|---|---|---|---|---|")
     curves = read(folder, NODES)
-    plain = with_library(load_topology(NODES.topology), PLAIN)
+    plain = with_library(topology_of(NODES.topology), PLAIN)
     for most in sized((1, 2, 4), (1,)):
         network = fit_protocols(plain, [curve for curve in curves if curve.nodes <= most])
         for curve in sorted(curves, key=lambda curve: curve.nodes):
@@ -187,8 +187,8 @@ def unseen(table: Table, curves: Sequence[MeasuredCurve]) -> Iterator[MeasuredCu
 
 def fitted(table: Table, curves: Sequence[MeasuredCurve]) -> Topology:
     """The machine with protocols fitted to what is seen."""
-    plain = with_library(load_topology(table.topology), PLAIN)
-    start = load_topology(table.start) if table.start else None
+    plain = with_library(topology_of(table.topology), PLAIN)
+    start = topology_of(table.start) if table.start else None
     return fit_protocols(plain, list(seen(table, curves)), start)
 
 

@@ -90,8 +90,7 @@ def plotly(path: Path, *, webgl: bool) -> None:
 def stepsim_page(path: Path) -> None:
     import stepsim
     from stepsim.files.asked import read_inputs
-    from stepsim.show.page.what_if import find_what_if
-    from stepsim.show.page.write import write_step
+    from stepsim.show.page.write import find_what_if, write_step
 
     workload, options = ROOT / "workloads" / "gpt_1024.txt", {"microbatches": MICROBATCHES}
     result = stepsim.simulate(workload, "hgx-h100", microbatches=MICROBATCHES)

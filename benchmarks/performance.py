@@ -15,7 +15,7 @@ from sizes import sized
 from stepsim.explore.batch import Batch, make_batch
 from stepsim.explore.noise.draws import NoiseModel
 from stepsim.face import noise, sensitivity, simulate
-from stepsim.files.load import load_topology, load_workload
+from stepsim.files.load import topology_of, workload_of
 
 ROUNDS = sized(5, 1)
 
@@ -53,7 +53,7 @@ def row(name: str, value: str) -> None:
 
 def main() -> None:
     """Print the table."""
-    workload, topology = load_workload(sized(GPT, SMALL)), load_topology(TOPOLOGY)
+    workload, topology = workload_of(sized(GPT, SMALL)), topology_of(TOPOLOGY)
     batch = make_batch(workload, topology)
     engine = best(lambda: simulate(workload, TOPOLOGY))
     totals, parts = (

@@ -34,12 +34,12 @@ from stepsim.engine.lay_out import lay_out
 from stepsim.engine.prices import Prices
 from stepsim.engine.run import run
 from stepsim.explore.batch import make_batch
-from stepsim.files.load import load_topology, load_workload
+from stepsim.files.load import topology_of, workload_of
 from stepsim.files.simai.text import read_simai_document
 from stepsim.network.flights import Fabric
 from stepsim.network.one_collective import probe_collective
 from stepsim.network.topology import Topology
-from stepsim.network.topology.numbers import with_values
+from stepsim.network.topology.nested import with_values
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.step.simulate import prepare, run_graph, simulate_step, step_totals
@@ -84,7 +84,7 @@ def call(function: Callable[[], object], several: int = 1) -> Timed:
 
 def exchange(npus: int) -> Callable[[], object]:
     """Pricing an all-to-all of all NPUs."""
-    topology = load_topology("hgx-h100").fit(npus)
+    topology = topology_of("hgx-h100").fit(npus)
     kind = CollectiveKind.ALL_TO_ALL
     return lambda: probe_collective(topology, kind, [1 << 20], range(npus))
 
@@ -97,7 +97,7 @@ def collective(npus: int) -> list[str]:
 
 def step(npus: int | None = None) -> Callable[[], object]:
     """A step of a workload, read before."""
-    workload, topology = load_workload(WORKLOAD), load_topology("hgx-h100")
+    workload, topology = workload_of(WORKLOAD), topology_of("hgx-h100")
     return lambda: simulate_step(workload, topology, StepOptions(npus=npus))
 
 
@@ -114,7 +114,7 @@ LARGE = StepOptions(pp=sized(64, 2), microbatches=sized(1024, 4), schedule="inte
 
 def plans(ask: Callable[[Workload, Topology, StepOptions], object]) -> Callable[[], object]:
     """Every plan of a workload that is read before."""
-    workload, topology = load_workload(WORKLOAD), load_topology("hgx-h100")
+    workload, topology = workload_of(WORKLOAD), topology_of("hgx-h100")
     return lambda: [ask(workload, topology, plan) for plan in PLANS]
 
 
@@ -134,7 +134,7 @@ def distinct_plans() -> float:
 
     The garbage collector runs seldom, as in every command.
     """
-    workload, topology = load_workload(WORKLOAD), load_topology("hgx-h100")
+    workload, topology = workload_of(WORKLOAD), topology_of("hgx-h100")
     npus = sized((512, 1024, 2048, 4096), (32, 64))
     every = [replace(plan, npus=each) for each in npus for plan in PLANS]
     ask = totals()
@@ -145,14 +145,14 @@ def distinct_plans() -> float:
 
 def large(engine: Engine) -> Callable[[], object]:
     """A run of a graph of many segments by an engine."""
-    workload, topology = load_workload(WORKLOAD), load_topology("hgx-h100")
+    workload, topology = workload_of(WORKLOAD), topology_of("hgx-h100")
     ready = prepare(workload, topology, LARGE)
     return lambda: run_graph(ready.graph, ready.prices, engine=engine)
 
 
 def fair() -> tuple[Callable[[], object], Callable[[], object]]:
     """A fair step at the next bandwidth, others known; and the events of one alone."""
-    workload, topology = load_workload(WORKLOAD), load_topology("hgx-h100")
+    workload, topology = workload_of(WORKLOAD), topology_of("hgx-h100")
     options, known, numbers = StepOptions(contention=Sharing.FAIR), list[Prices](), count()
 
     def scenario() -> object:
@@ -177,7 +177,7 @@ def machine_code(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def level_pass() -> tuple[Timed, Timed]:
     """The ends of a large graph in columns, and the same longest paths as machine code."""
-    workload, topology = load_workload(WORKLOAD), load_topology("hgx-h100")
+    workload, topology = workload_of(WORKLOAD), topology_of("hgx-h100")
     ready = prepare(workload, topology, LARGE)
     actors = fold(ready.graph, ready.prices)
     programs = lay_out(ready.graph, actors, ready.prices).programs
@@ -215,7 +215,7 @@ def _ends_of_scenarios(starts: Any, values: Any, number: Any, lengths: Any) -> A
 
 def batched(scenarios: int) -> tuple[Timed, Timed]:
     """A batch of scenarios, and a pass for each of them over its nodes as machine code."""
-    batch = make_batch(load_workload(WORKLOAD), load_topology("hgx-h100"))
+    batch = make_batch(workload_of(WORKLOAD), topology_of("hgx-h100"))
     columns = {"fabric.bandwidth": np.linspace(1e10, 1e11, scenarios)}
     program = batch.passes.program
     starts, values = program.waits.after.starts, program.waits.after.values

@@ -12,8 +12,7 @@ from stepsim.engine.fold import every_rank, fold
 from stepsim.engine.lay_out import lay_out
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.asked import read_inputs
-from stepsim.files.load import load_topology
-from stepsim.files.models.load import read_model
+from stepsim.files.load import read_model, topology_of
 from stepsim.network.two_levels import interconnect_of
 from stepsim.step.simulate import prepare
 from stepsim.workload.model.plan import ModelPlan
@@ -37,7 +36,7 @@ def test_plans_priced_together(benchmark: Any) -> None:
         architecture=read_model("llama-3.1-8b").architecture,
         device=read_device("h100"),
         framework=read_framework("megatron-core"),
-        interconnect=interconnect_of(load_topology(TOPOLOGY)),
+        interconnect=interconnect_of(topology_of(TOPOLOGY)),
     )
     assert len(benchmark(model.seconds, plans)) == len(plans)
 

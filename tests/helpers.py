@@ -16,14 +16,15 @@ from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.stages import Stages, StageWork
 from stepsim.tables.spans import Span
-from stepsim.workload.axes import ParallelAxis, Stream
 from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,
     Group,
     MadeFor,
     Microbatch,
+    ParallelAxis,
     Row,
+    Stream,
     Work,
     Workload,
 )

@@ -16,15 +16,15 @@ from stepsim.network.topology import (
     NestedTopology,
     Topology,
 )
-from stepsim.network.topology.library import PLAIN, Library, Protocol
+from stepsim.network.topology.links import PLAIN, Library, Protocol
 from stepsim.network.topology.listed import ListedTopology
-from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,
     Group,
     MadeFor,
     Microbatch,
+    ParallelAxis,
     Phase,
     Role,
     Row,

@@ -12,7 +12,7 @@ from jobs import asked
 
 import stepsim
 from stepsim.base.errors import PlanError
-from stepsim.base.quantities import Value
+from stepsim.base.units import Value
 from stepsim.explore.sweep import Grid, Outcomes, ScenarioGroup, Study, open_for_reading, parse_axis
 from stepsim.explore.sweep.export import write_table
 from stepsim.explore.sweep.grid import AxisColumn

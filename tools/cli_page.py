@@ -13,7 +13,7 @@ from typer import Context
 from typer.models import ArgumentInfo, OptionInfo
 
 from stepsim.cli import make_app
-from stepsim.cli.common.options import NO_MEMORY, OF_SIZE, CommandOptions
+from stepsim.cli.options import NO_MEMORY, OF_SIZE, CommandOptions
 
 _OF_COMMANDS = frozenset(CommandOptions.__dataclass_fields__) - {"asked"}
 SHARED = {

@@ -10,12 +10,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from stepsim.files.collectives.fits import write_fitted
 from stepsim.files.collectives.measurements import read_measurements
-from stepsim.files.collectives.protocol_fit import write_fitted
-from stepsim.files.load import load_topology
+from stepsim.files.load import topology_of
 from stepsim.measured.calibration.accuracy import fit_with_accuracy
 from stepsim.measured.calibration.protocols import with_library
-from stepsim.network.topology.library import PLAIN
+from stepsim.network.topology.links import PLAIN
 
 TOPOLOGIES = Path(__file__).resolve().parents[1] / "topologies"
 ONE_NODE = "kernels/nccl_one_node.csv"
@@ -56,9 +56,9 @@ def main() -> None:
         fit = FITS[name]
         table = read_measurements([Path(folder) / file for file in fit.files]).choose(fit.source)
         path = TOPOLOGIES / f"{name}.toml"
-        start = load_topology(fit.start) if fit.start else None
+        start = topology_of(fit.start) if fit.start else None
         clean, _ = table.without_outliers()
-        plain = with_library(load_topology(path), PLAIN)
+        plain = with_library(topology_of(path), PLAIN)
         write_fitted(path, fit_with_accuracy(plain, clean.curves, start), path)
         print(name)
 

@@ -26,43 +26,76 @@ COPIED = (
     *("src", "tests", "tools", "benchmarks", "workloads", "models", "devices", "frameworks"),
     *("topologies", "pyproject.toml", "docs", "notebooks"),
 )
-ROOMS: Mapping[str, Sequence[str]] = MappingProxyType(
+
+
+class Room(NamedTuple):
+    """Folders of the package, of which some exist, and the tests that hold them, quickest first."""
+
+    folders: Sequence[str]
+    tests: Sequence[str]
+
+    def files(self) -> list[Path]:
+        """The modules of the room; raises ValueError where folders or tests have other names."""
+        here = [ROOT / "src/stepsim" / folder for folder in self.folders]
+        absent = [test for test in self.tests if not (ROOT / "tests" / test).exists()]
+        if absent or not any(map(Path.is_dir, here)):
+            names = " ".join(absent or self.folders)
+            raise ValueError(f"ROOMS of tools/mutations.py: nothing is called {names} any more")
+        return sorted(path for folder in here for path in folder.rglob("*.py"))
+
+
+ROOMS: Mapping[str, Room] = MappingProxyType(
     {
-        "workload/model": ("unit/workload/model", "golden", "unit/workload", "unit/step"),
-        "network/collectives": (
-            *("unit/network", "oracles/test_algorithms.py", "oracles/test_collectives.py"),
-            *("oracles/test_nccl_tables.py", "unit/engine/test_siblings.py", "golden"),
+        "model": Room(
+            ("workload/model", "model"),
+            ("unit/workload/model", "golden", "unit/workload", "unit/step"),
         ),
-        "parallel/schedules": (
-            *("unit/parallel", "oracles/test_schedules.py", "oracles/test_auto_zb.py"),
-            *("properties/test_schedule_properties.py", "golden"),
+        "collectives": Room(
+            ("network/collectives",),
+            (
+                *("unit/network", "oracles/test_algorithms.py", "oracles/test_collectives.py"),
+                *("oracles/test_nccl_tables.py", "unit/engine/test_siblings.py", "golden"),
+            ),
         ),
-        "graph": ("unit/graph", "golden", "oracles/test_pipeline.py", "oracles/test_chunks.py"),
-        "engine": (
-            "unit/engine",
-            "golden",
-            "oracles/test_pipeline.py",
-            "properties/test_folding.py",
-            "properties/test_orbits.py",
+        "schedules": Room(
+            ("parallel/schedules", "pipeline/schedules"),
+            (
+                *("unit/parallel", "oracles/test_schedules.py", "oracles/test_auto_zb.py"),
+                *("properties/test_schedule_properties.py", "golden"),
+            ),
+        ),
+        "graph": Room(
+            ("graph", "write"),
+            ("unit/graph", "golden", "oracles/test_pipeline.py", "oracles/test_chunks.py"),
+        ),
+        "engine": Room(
+            ("engine", "tables", "run"),
+            (
+                *("unit/engine", "unit/tables", "golden", "oracles/test_pipeline.py"),
+                *("properties/test_folding.py", "properties/test_orbits.py"),
+            ),
         ),
     }
 )
-"""Rooms of the core, and the tests that hold them, the quickest first."""
+"""Rooms of the core by what they are about; a folder that moves is named beside the old one."""
 
 EQUIVALENT: Mapping[str, str] = MappingProxyType(
     {
-        "src/stepsim/engine/nodes.py:27: 1 -> (1 + 1)": (
+        "_FEW_NODES = (1 + 1) << 14": (
             "up to how many nodes one way of two is taken that find the same times"
         ),
-        "src/stepsim/parallel/schedules/auto_zb.py:332: 0 -> (0 + 1)": (
+        "wakings = [((0 + 1), 0)]": (
             "a rank that wakes 1 ps later starts when it is free and has its input: at 0"
         ),
-        "src/stepsim/engine/run.py:60: 0 -> (0 + 1)": (
+        "fabric = fabric or Fabric(capacity=np.zeros((0 + 1)))": (
             "a link that no transfer uses, where no links are shared"
+        ),
+        "rows = topology.canonical(npus[groups].reshape(len(these), -(1 + 1)))": (
+            "numpy takes any negative length for the one that it finds out"
         ),
     }
 )
-"""Mutations that change nothing, as they are printed, and why."""
+"""Lines of source that a mutation made and that say the same, and why."""
 
 TWINS: Mapping[type, tuple[str, str]] = MappingProxyType(
     {
@@ -90,49 +123,53 @@ LONGEST_S = 240
 
 
 class Mutation(NamedTuple):
-    """A place in a file, of bytes from `start` to `end`, and what is written there."""
+    """A place in a file, of bytes from `start` to `end`, and what is written there.
 
+    `made` is the line that becomes of it.
+    """
+
+    room: str
     file: str
     line: int
     start: int
     end: int
     old: str
     new: str
+    made: str
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.old} -> {self.new}"
 
-    @property
-    def room(self) -> str:
-        """The room of the file."""
-        return next(room for room in ROOMS if self.file.startswith(f"src/stepsim/{room}/"))
 
-
-def mutations_of(path: Path) -> Iterator[Mutation]:
+def mutations_of(path: Path, room: str) -> Iterator[Mutation]:
     """Everything in a file that can be changed: operators between operands, and numbers."""
     source = path.read_bytes()
     starts = [0]
-    for line in source.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
-    file = path.relative_to(ROOT).as_posix()
+    for text in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(text))
 
     def at(line: int, column: int) -> int:
         return starts[line - 1] + column
+
+    def made(line: int, start: int, end: int, new: str) -> Mutation:
+        before, after = source[starts[line - 1] : start], source[end : starts[line]]
+        changed = (before + new.encode() + after).decode().strip()
+        file, old = path.relative_to(ROOT).as_posix(), source[start:end].decode()
+        return Mutation(room, file, line, start, end, old, new, changed)
 
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and type(node.value) in (int, float):
             start = at(node.lineno, node.col_offset)
             end = at(node.end_lineno or 0, node.end_col_offset or 0)
-            old = source[start:end].decode()
-            yield Mutation(file, node.lineno, start, end, old, f"({old} + 1)")
+            yield made(node.lineno, start, end, f"({source[start:end].decode()} + 1)")
         for left, operator, right in _joined(node):
             if type(operator) in TWINS:
                 old, new = TWINS[type(operator)]
                 first = at(left.end_lineno or 0, left.end_col_offset or 0)
-                last = at(right.lineno, right.col_offset)
-                place = source.find(old.encode(), first, last)
-                if place >= 0:
-                    yield Mutation(file, right.lineno, place, place + len(old), old, new)
+                start = source.find(old.encode(), first, at(right.lineno, right.col_offset))
+                if start >= 0:
+                    line = source.count(b"\n", 0, start) + 1
+                    yield made(line, start, start + len(old), new)
 
 
 def _joined(node: ast.AST) -> Iterator[tuple[ast.expr, ast.AST, ast.expr]]:
@@ -148,15 +185,13 @@ def _joined(node: ast.AST) -> Iterator[tuple[ast.expr, ast.AST, ast.expr]]:
 
 def drawn(seed: int, count: int) -> list[Mutation]:
     """So many mutations, as many of each room; the same for a seed and a state of the code."""
-    chance, found = random.Random(seed), list[Mutation]()
-    rooms = list(ROOMS)
-    for place, room in enumerate(rooms):
-        files = sorted((ROOT / "src/stepsim" / room).rglob("*.py"))
-        every = [mutation for path in files for mutation in mutations_of(path)]
-        share = count // len(rooms) + (place < count % len(rooms))
-        found += chance.sample(every, share)
-    chance.shuffle(found)
-    return found
+    chance, chosen = random.Random(seed), list[Mutation]()
+    for number, (name, room) in enumerate(ROOMS.items()):
+        every = [mutation for path in room.files() for mutation in mutations_of(path, name)]
+        share = count // len(ROOMS) + (number < count % len(ROOMS))
+        chosen += chance.sample(every, share)
+    chance.shuffle(chosen)
+    return chosen
 
 
 def survives(mutation: Mutation, copy: Path) -> bool:
@@ -166,7 +201,15 @@ def survives(mutation: Mutation, copy: Path) -> bool:
     path.write_bytes(
         source[: mutation.start] + mutation.new.encode() + source[mutation.end :]
     )  # fmt: skip
-    tests = [f"tests/{each}" for each in ROOMS[mutation.room]]
+    try:
+        return passes(mutation.room, copy)
+    finally:
+        path.write_bytes(source)
+
+
+def passes(room: str, copy: Path) -> bool:
+    """Whether all tests of a room pass in a copy of the checkout, in time."""
+    tests = [f"tests/{test}" for test in ROOMS[room].tests]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
     environment = {
         **os.environ,
@@ -179,11 +222,9 @@ def survives(mutation: Mutation, copy: Path) -> bool:
         done = subprocess.run(
             command, cwd=copy, env=environment, capture_output=True, check=False, timeout=LONGEST_S
         )
-        return done.returncode == 0
     except subprocess.TimeoutExpired:
         return False
-    finally:
-        path.write_bytes(source)
+    return done.returncode == 0
 
 
 def main() -> int:
@@ -204,14 +245,17 @@ def main() -> int:
         copy = Path(folder)
         for name in COPIED:
             (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, copy / name)
+        for room in {mutation.room: None for _, mutation in every}:
+            if not passes(room, copy):
+                raise SystemExit(f"tests of {room} fail, or take too long, without a mutation")
         for number, mutation in every:
             if time.monotonic() > end:
                 break
             began, alive = time.monotonic(), survives(mutation, copy)
             tried += 1
             word = "SURVIVES" if alive else "killed"
-            if alive and str(mutation) in EQUIVALENT:
-                word = f"equivalent: {EQUIVALENT[str(mutation)]}"
+            if alive and mutation.made in EQUIVALENT:
+                word = f"equivalent: {EQUIVALENT[mutation.made]}"
             elif alive:
                 left.append(mutation)
             print(f"{number:3} {time.monotonic() - began:5.0f} s  {word:9} {mutation}", flush=True)

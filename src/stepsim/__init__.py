@@ -11,32 +11,30 @@ if TYPE_CHECKING:
         SensitivityResult,
         collective_time,
         compare,
+        load_topology,
+        load_workload,
         noise,
         sensitivity,
         simulate,
     )
-    from stepsim.face.models import ModelPlan, model
+    from stepsim.face.models import ModelPlan, make_schedule, model
     from stepsim.face.plans import PlanResult, assert_plan, plan
-    from stepsim.face.profiles import (
+    from stepsim.face.runs import (
         ImprovementsResult,
         StragglersResult,
-        improve,
-        load_profile,
-        stragglers,
-    )
-    from stepsim.face.runs import (
         ValidationResult,
         calibrate,
+        improve,
+        load_profile,
         load_run,
         read_calibration,
         simulate_run,
+        stragglers,
         validate,
         what_if,
         write_calibration,
     )
-    from stepsim.face.schedules import make_schedule
     from stepsim.face.sweeps import SweepResult, load_sweep, sweep
-    from stepsim.files.load import load_topology, load_workload
     from stepsim.parallel import schedules
 
 __version__ = "0.1.0"
@@ -87,31 +85,41 @@ _HOMES = {
         "SensitivityResult",
         "collective_time",
         "compare",
+        "load_topology",
+        "load_workload",
         "noise",
         "sensitivity",
         "simulate",
     ),
-    "files.load": ("load_topology", "load_workload"),
-    "face.plans": ("PlanResult", "assert_plan", "plan"),
-    "face.profiles": (
+    "face.plans": (
+        "PlanResult",
+        "assert_plan",
+        "plan",
+    ),
+    "face.runs": (
         "ImprovementsResult",
         "StragglersResult",
-        "improve",
-        "load_profile",
-        "stragglers",
-    ),
-    "face.models": ("ModelPlan", "model"),
-    "face.schedules": ("make_schedule",),
-    "face.sweeps": ("SweepResult", "load_sweep", "sweep"),
-    "face.runs": (
         "ValidationResult",
         "calibrate",
+        "improve",
+        "load_profile",
         "load_run",
         "read_calibration",
         "simulate_run",
+        "stragglers",
         "validate",
         "what_if",
         "write_calibration",
+    ),
+    "face.models": (
+        "ModelPlan",
+        "make_schedule",
+        "model",
+    ),
+    "face.sweeps": (
+        "SweepResult",
+        "load_sweep",
+        "sweep",
     ),
 }
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Option, Panel, asked
-from stepsim.base.quantities import Quantity
 from stepsim.base.structs import replace
+from stepsim.base.units import Quantity
 from stepsim.parallel.modes import Engine, EpLayout, JobPlacement, RankOrder, Sharing, StageRows
 from stepsim.workload.model.choices import (
     AttentionKernel,

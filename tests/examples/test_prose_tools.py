@@ -59,7 +59,7 @@ def test_docstrings_without_units_errors_and_sources_are_found() -> None:
         f"{file} names no source of its formulas",
     ]
     assert not list(docstrings.problems(file, RIGHT))
-    assert not list(docstrings.problems("cli/common/options.py", WRONG))
+    assert not list(docstrings.problems("cli/options.py", WRONG))
 
 
 def test_pages_to_be_read_are_easy_and_short() -> None:

@@ -12,9 +12,9 @@ from pairs import in_turn
 
 import stepsim
 from stepsim.face import Result
-from stepsim.files.shipped import topology_names
+from stepsim.files.reading import topology_names
 from stepsim.network.topology import Topology
-from stepsim.workload.axes import Part
+from stepsim.workload.rows import Part
 
 MODES = ("none", "siblings", "fair")
 POD = """

@@ -50,8 +50,8 @@ def _chosen(path: Path, of: int) -> bool:
 
 def printed(path: Path, shown: Iterable[Shown]) -> None:
     """Print tables as in a terminal; they hold no number that is none, and no escapes."""
-    from stepsim.show.terminal.console import PlainConsole
-    from stepsim.show.terminal.printer import print_shown
+    from stepsim.show.console import PlainConsole
+    from stepsim.show.terminal import print_shown
 
     text = io.StringIO()
     print_shown(PlainConsole(file=text, width=100), shown)
@@ -96,7 +96,7 @@ def _simulate(workload: Workload, path: Path) -> None:
 
 
 def check_topology(path: Path) -> None:
-    from stepsim.files.topology.formats import is_topology
+    from stepsim.files.load import is_topology
 
     is_topology(str(path))
     topology = stepsim.load_topology(path)
@@ -152,7 +152,7 @@ def check_sweep_file(path: Path) -> None:
 
 
 def check_calibration(path: Path) -> None:
-    from stepsim.files.traces.calibration_toml import read_calibration, write_calibration
+    from stepsim.files.calibrations import read_calibration, write_calibration
     from stepsim.measured.calibration.applied import with_calibration
     from stepsim.options import StepOptions
     from stepsim.show.tables.calibration import calibration_shown
@@ -177,8 +177,8 @@ def check_step_table(path: Path) -> None:
 
 
 def check_expert_load(path: Path) -> None:
-    from stepsim.files.expert_load import read_expert_load
-    from stepsim.workload.experts import rank_loads
+    from stepsim.files.asked import read_expert_load
+    from stepsim.workload.scaling import rank_loads
 
     loads = rank_loads(read_expert_load(path), 4)
     assert all(isfinite(load) for load in loads), loads
@@ -271,7 +271,7 @@ def check_log(path: Path) -> None:
 def check_result(path: Path) -> None:
     from stepsim.explain.diff import diff_results, explain
     from stepsim.files.load import load_result
-    from stepsim.show.tables.difference import diff_shown
+    from stepsim.show.tables.comparison import diff_shown
 
     found = load_result(path)
     path.with_name("other.json").write_bytes(seeds.results()[0])
@@ -291,7 +291,7 @@ def check_sweep(path: Path) -> None:
     from stepsim.explore.sweep import open_for_reading
     from stepsim.explore.sweep.export import write_table
     from stepsim.explore.sweep.table import SweepTable
-    from stepsim.show.tables.sweep import sweep_shown
+    from stepsim.show.tables.studies import sweep_shown
 
     with open_for_reading(path) as store:
         table = SweepTable(store=store)

@@ -76,7 +76,7 @@ def _command() -> Any:
 def _small_jobs() -> Iterator[None]:
     """Lower what a job may have."""
     from stepsim.network import one_collective as collective_probe
-    from stepsim.parallel import job_size as planning
+    from stepsim.parallel import ranks as planning
     from stepsim.parallel import schedules
 
     limits = [(planning, "MAX_NPUS", 1024), (planning, "_MAX_MICROBATCHES", 256)]

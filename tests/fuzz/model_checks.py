@@ -82,7 +82,7 @@ DEEPSPEED = "steps: 1 loss: 8.1 iter time (s): 2.5 samples/sec: 25.9\n"
 @cache
 def configurations() -> tuple[bytes, ...]:
     """Configurations of public models of several families, cut to four layers."""
-    from stepsim.files.models.public import public_model
+    from stepsim.files.load import public_model
 
     found = (dict(public_model(name)) for name in MODELS)
     return tuple(
@@ -151,7 +151,7 @@ def frameworks() -> tuple[bytes, ...]:
 
 def check_model(path: Path) -> None:
     """A model is described, and one of few layers simulated."""
-    from stepsim.files.models.load import is_model, read_model
+    from stepsim.files.load import is_model, read_model
 
     is_model(path)
     model = read_model(path)
@@ -162,8 +162,8 @@ def check_model(path: Path) -> None:
 
 def check_launch(path: Path) -> None:
     """A plan of a framework is read for a small model, which is simulated with what it asks."""
+    from stepsim.files.load import read_model
     from stepsim.files.models.launch import with_launch
-    from stepsim.files.models.load import read_model
 
     model = with_launch(read_model("gpt2"), path)
     degrees = [int(str(model.asked.get(name, 1))) for name in ("tp", "cp", "pp", "ep")]
@@ -209,7 +209,7 @@ def check_framework(path: Path) -> None:
 def check_plan(path: Path) -> None:
     """A plan of a small job is held against a budget; paths in it are not followed."""
     from stepsim.explore.plan.budget import check_plan_file, parse_budget
-    from stepsim.files.plan_toml import read_plan
+    from stepsim.files.models.launch import read_plan
 
     plan = read_plan(path)
     if plan.model == "gpt2" and plan.topology == "hgx-h100":
@@ -219,8 +219,8 @@ def check_plan(path: Path) -> None:
 
 
 def check_model_calibration(path: Path) -> None:
-    from stepsim.files.model_calibration import model_calibration_toml, read_model_calibration
-    from stepsim.show.tables.published import model_calibration_shown
+    from stepsim.files.calibrations import model_calibration_toml, read_model_calibration
+    from stepsim.show.tables.validation import model_calibration_shown
 
     known = read_model_calibration(path)
     model_calibration_toml(known)
@@ -231,7 +231,7 @@ def check_model_calibration(path: Path) -> None:
 def check_published(path: Path) -> None:
     from stepsim.files.model_steps import is_published_steps, read_published_steps
     from stepsim.published.compare import validate_published
-    from stepsim.show.tables.published import published_shown
+    from stepsim.show.tables.validation import published_shown
 
     is_published_steps(path)
     steps, _ = read_published_steps(path)
@@ -241,7 +241,7 @@ def check_published(path: Path) -> None:
 
 def check_gemm(path: Path) -> None:
     from stepsim.files.accelerators import read_device
-    from stepsim.files.model_calibration import fit_gemm_rates
+    from stepsim.files.calibrations import fit_gemm_rates
     from stepsim.workload.model.plan import Precision
 
     found = fit_gemm_rates(path, read_device("h100"), Precision.BF16)

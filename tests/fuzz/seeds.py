@@ -361,7 +361,7 @@ def results() -> tuple[bytes, ...]:
 def reports() -> tuple[bytes, ...]:
     """What pages are made of: a result, a comparison, sensitivities."""
     from stepsim.face import compare, sensitivity
-    from stepsim.step.document import ComparisonDocument
+    from stepsim.step.compare import ComparisonDocument
 
     workload = uniform_workload(forward=10**9, backward=2 * 10**9, pp=2, microbatches=2)
     comparison = compare(workload, ["1f1b", "gpipe"], topology="ring", npus=2)

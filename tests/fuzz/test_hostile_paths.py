@@ -11,17 +11,16 @@ from helpers import Run
 from stepsim.base.errors import OutputError, StepsimError
 from stepsim.explain.diff import diff_results
 from stepsim.explore.sweep import open_for_reading
+from stepsim.files.asked import read_expert_load
+from stepsim.files.calibrations import read_calibration
 from stepsim.files.collectives.measurements import read_measurements
-from stepsim.files.expert_load import read_expert_load
-from stepsim.files.load import load_result
+from stepsim.files.load import is_topology, load_result, read_topology
 from stepsim.files.measured import load_run
 from stepsim.files.reading import read_bytes
 from stepsim.files.schedule_csv import read_schedule
 from stepsim.files.simai.text import read_simai_text
 from stepsim.files.step_table import is_step_table, read_step_table
 from stepsim.files.sweep_toml import read_sweep
-from stepsim.files.topology.formats import is_topology, read_topology
-from stepsim.files.traces.calibration_toml import read_calibration
 from stepsim.files.traces.forms import is_measured
 from stepsim.files.traces.optimus_log import read_optimus_log
 from stepsim.files.writing import check_separate, check_writable, write_whole

@@ -168,7 +168,7 @@ def test_traces_of_a_run(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_shipped_topology(run: Run, tmp_path: Path) -> None:
-    from stepsim.files.shipped import topology_file
+    from stepsim.files.reading import topology_file
 
     path = topology_file("ring")
     before = path.read_bytes()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import stepsim
-from stepsim.files.shipped import topology_names
+from stepsim.files.reading import topology_names
 
 GOLDEN = Path(__file__).with_name("steps.json")
 CASES = [

@@ -19,9 +19,9 @@ from stepsim.network.collectives import (
     flow_steps,
     parse_algorithm,
 )
-from stepsim.network.collectives.choices import able_algorithms, refusal
+from stepsim.network.collectives.algorithms import able_algorithms, refusal
 from stepsim.network.collectives.double_binary_tree import double_tree, tree_depth
-from stepsim.network.collectives.levels import levels_of
+from stepsim.network.collectives.flows import levels_of
 from stepsim.network.topology import Dimension, DimensionKind, Layout, LinkClass, NestedTopology
 from stepsim.workload.rows import CollectiveKind
 

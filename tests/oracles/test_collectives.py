@@ -22,7 +22,7 @@ from stepsim.network.collectives import (
     parse_algorithm,
 )
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
-from stepsim.network.topology.rings.order import node_rings
+from stepsim.network.topology.rings import node_rings
 from stepsim.workload.rows import CollectiveKind
 
 HOPS = {DimensionKind.RING: 1, DimensionKind.FULLY_CONNECTED: 1, DimensionKind.SWITCH: 2}

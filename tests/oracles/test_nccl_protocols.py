@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from stepsim.files.collectives.measurements import read_measurements
-from stepsim.files.load import load_topology
+from stepsim.files.load import topology_of
 from stepsim.measured.calibration.accuracy import errors_of
 from stepsim.measured.calibration.protocols import fit_protocols, with_library
-from stepsim.network.topology.library import GOOD, PLAIN, SIZE_BANDS
+from stepsim.network.topology.links import GOOD, PLAIN, SIZE_BANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = Path(os.environ.get("STEPSIM_SHARED", ROOT.parent / "shared")) / "reference"
@@ -35,7 +35,7 @@ CASES = [
 def test_mean_errors_are_within_what_counts_as_good(
     topology: str, table: Path, source: str
 ) -> None:
-    network = load_topology(topology)
+    network = topology_of(topology)
     curves = read_measurements([table]).choose(source).without_outliers()[0].curves
     for kind in {curve.kind for curve in curves}:
         alike = [curve for curve in curves if curve.kind == kind and curve.ranks > 1]
@@ -52,7 +52,7 @@ def test_more_nodes_than_a_fit_has_seen_are_met_as_well() -> None:
     table = read_measurements([ONE_NODE, NCCL / "nccl_allreduce_a100_1_128gpus.csv"])
     curves = table.choose("A100").without_outliers()[0].curves
     few = [curve for curve in curves if curve.nodes <= 2 and curve.ranks > 1]
-    network = fit_protocols(with_library(load_topology("hgx-a100"), PLAIN), few)
+    network = fit_protocols(with_library(topology_of("hgx-a100"), PLAIN), few)
     judged = [curve for curve in curves if curve.nodes > 2]
     assert {curve.nodes for curve in judged} == {4, 8, 16}
     for curve in judged:
@@ -64,7 +64,7 @@ def test_more_nodes_than_a_fit_has_seen_are_met_as_well() -> None:
 
 def test_a_tree_is_launched_and_fills_nics_as_the_ring_of_its_protocol() -> None:
     """Where only two nodes were measured, this is what tells its steps between nodes."""
-    topology = load_topology("hgx-h100")
+    topology = topology_of("hgx-h100")
     protocols = {(each.name, *each.algorithms): each for each in topology.library.protocols}
     for name in ("LL", "LL128", "Simple"):
         ring, tree = protocols[name, "ring"], protocols[name, "double_binary_tree"]

@@ -10,7 +10,7 @@ from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.files.collectives.measurements import read_measurements
-from stepsim.files.load import load_topology
+from stepsim.files.load import topology_of
 from stepsim.measured.calibration.curves import CurveFit
 from stepsim.measured.calibration.link_classes import Pattern, Regime
 from stepsim.measured.calibration.nccl import NcclFit, fit_nccl
@@ -202,7 +202,7 @@ def test_the_closed_form_of_an_all_reduce_is_near_a_measured_node(ranks: int, sh
         for curve in read_measurements([path]).curves
         if curve.ranks == ranks and "a100" in curve.machine.lower()
     ]
-    network = interconnect_of(load_topology("hgx-a100"))
+    network = interconnect_of(topology_of("hgx-a100"))
     for curve in curves:
         large = curve.size_bytes >= 3 * LARGE
         size = curve.size_bytes[large].astype(np.float64)

@@ -6,12 +6,12 @@ from helpers import collective, row
 from stepsim import simulate
 from stepsim.base.errors import ScheduleError
 from stepsim.parallel.schedules import FusedPair, build
-from stepsim.workload.axes import Part
 from stepsim.workload.rows import (
     CollectiveKind,
     Group,
     MadeFor,
     Microbatch,
+    Part,
     Row,
     Work,
     Workload,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from stepsim.base.errors import ScheduleError
-from stepsim.parallel.memory import peak_live
 from stepsim.parallel.schedules import Placement, build
+from stepsim.parallel.schedules.order import peak_live
 from stepsim.results.memory import HeldBytes, step_memory
 
 NAMES = {

@@ -31,11 +31,10 @@ from stepsim.files.simai.formula import (
     group_span,
     simai_formula,
 )
-from stepsim.files.simai.header import Header, Policy
+from stepsim.files.simai.sections import Header, Policy
 from stepsim.files.simai.text import FileRow, SimaiDocument, read_simai_document
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.workload.axes import ParallelAxis
-from stepsim.workload.rows import CollectiveKind, CommOp, Group, Work
+from stepsim.workload.rows import CollectiveKind, CommOp, Group, ParallelAxis, Work
 
 MIB, GIB = 1 << 20, 1 << 30
 SERVERS = Servers()

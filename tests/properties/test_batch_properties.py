@@ -1,5 +1,9 @@
 """A batch gives what the engine gives for each of its scenarios, to the picosecond."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -10,13 +14,16 @@ from hypothesis import strategies as st
 from jobs import make_batch
 from random_jobs import Job, jobs, networks
 
+from stepsim.base.structs import replace
 from stepsim.explore.batch.scenarios import HOST
-from stepsim.face import simulate
-from stepsim.graph import actions
-from stepsim.graph.actions import Task
+from stepsim.explore.noise.draws import NoiseModel
+from stepsim.face import noise, sensitivity, simulate
+from stepsim.graph import actions, task_lists
+from stepsim.graph.actions import Task, TaskList, forward_tasks
 from stepsim.network.topology import Topology
-from stepsim.network.topology.numbers import leaders, with_values
-from stepsim.workload.rows import Phase
+from stepsim.network.topology.nested import leaders, with_values
+from stepsim.tables.spans import TaskKind
+from stepsim.workload.rows import Phase, Row, Stream
 from stepsim.workload.scaling import ComputeScale
 
 Values = dict[str, float]
@@ -86,16 +93,101 @@ def test_a_batch_equals_the_engine(
         assert np.array_equal(ranks[:, :, i], step.ranks.breakdown[step.ranks.actor_of])
 
 
-@examples(30)
-@given(job=jobs(), network=networks(), label=st.sampled_from(["loss", "host", "get_batch", "any"]))
-def test_no_time_depends_on_a_label(job: Job, network: Topology, label: str) -> None:
-    """Tasks of all kinds bear the name of host times, and their times are what they were."""
-    options = job.options()
+TAKEN = ("loss", "host", "get_batch", "attention", "forward", "gradients", "send", "")
+"""Names that tasks have already, or none."""
+HOST_TIMES = dict(zip(HOST, (500, 1_500, 2_500), strict=True))
+INSERTED_PS = 7_700
+
+
+@contextmanager
+def renamed(seed: int, *, inserted: bool) -> Iterator[None]:
+    """Graphs are made whose tasks bear any names, perhaps with host time of nobody's option."""
+    chance = Random(seed)
+
+    def named(**fields: Any) -> Task:
+        is_work = fields["duration_ps"] or fields.get("comm", -1) >= 0
+        label = chance.choice(TAKEN) if is_work else fields["label"]
+        return Task(**{**fields, "label": label})
+
+    def longer(rows: Sequence[Row], *given: Any) -> TaskList:
+        made = forward_tasks(rows, *given)
+        if not rows:  # these lists are kept for other jobs
+            return made
+        awaited = {before for task in made.tasks for before in task.after}
+        host = named(
+            kind=TaskKind.HOST,
+            label="",
+            stream=Stream.COMPUTE,
+            phase=Phase.FORWARD,
+            duration_ps=INSERTED_PS,
+            after=tuple(i for i in range(len(made.tasks)) if i not in awaited),
+        )
+        return TaskList(tasks=(*made.tasks, host))
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(actions, "Task", lambda **fields: Task(**{**fields, "label": label}))
-        batch = make_batch(job.workload, network, **options)
-        times = {} if batch.fixed else dict(zip(HOST, ([500], [1500], [2500]), strict=True))
-        found = batch.evaluate(times)
-    host: dict[str, Any] = {name: f"{ps} ps" for name, (ps,) in times.items()}
-    report = simulate(job.workload, network, **options, **host).report
-    assert found.step_time_ps[0] == report.step_time_ps
+        patch.setattr(actions, "Task", named)
+        if inserted:
+            patch.setattr(task_lists, "forward_tasks", longer)
+        yield
+
+
+def step_times(job: Job, network: Topology, **host: int) -> dict[str, int]:
+    """The step in ps as everything that evaluates one says, each with a graph of its own."""
+    times = {name: f"{ps} ps" for name, ps in host.items()}
+    options: dict[str, Any] = job.options() | times
+    batch = make_batch(deepcopy(job.workload), network, **job.options())
+    varied = {} if batch.fixed else {name: [ps] for name, ps in host.items()}
+    if batch.fixed:
+        batch = make_batch(deepcopy(job.workload), network, **options)
+    events, levels = (
+        simulate(deepcopy(job.workload), network, engine=engine, **options)
+        for engine in ("simpy", "levels")
+    )
+    slopes = sensitivity(deepcopy(job.workload), network, **options)
+    draws = noise(deepcopy(job.workload), network, samples=1, model=NoiseModel(), **options)
+    return {
+        "events": events.report.step_time_ps,
+        "levels": levels.report.step_time_ps,
+        "batch": int(batch.evaluate(varied).step_time_ps[0]),
+        "sensitivity": slopes.step_time_ps,
+        "noise": draws.planned_ps,
+    }
+
+
+@examples(60)
+@given(job=jobs(), network=networks(), seed=st.integers(0, 2**32), timed=st.booleans())
+def test_no_time_depends_on_a_label(job: Job, network: Topology, seed: int, timed: bool) -> None:
+    """Labels at random, and host tasks with names that are taken: every evaluator agrees."""
+    host = HOST_TIMES if timed else {}
+    asked = job.options() | {name: f"{ps} ps" for name, ps in host.items()}
+    plain = simulate(deepcopy(job.workload), network, **asked).report
+    with renamed(seed, inserted=False):
+        assert set(step_times(job, network, **host).values()) == {plain.step_time_ps}
+    with renamed(seed, inserted=True):
+        found = step_times(job, network, **host)
+    assert set(found.values()) == {found["events"]}, found
+    # fused halves may take other turns
+    assert "dualpipe" in job.schedule or found["events"] > plain.step_time_ps
+
+
+@examples(20)
+@given(job=jobs(), network=networks(), seed=st.integers(0, 2**32))
+def test_rows_may_have_the_names_of_host_times(job: Job, network: Topology, seed: int) -> None:
+    """Names that users give in their files: rows that launch kernels are called as host times."""
+    chance = Random(seed)
+
+    def called(row: Row) -> Row:
+        launching = replace(row.forward, host_ps=row.forward.host_ps or 900)
+        return replace(row, name=chance.choice(TAKEN) or "row", forward=launching)
+
+    blocks = tuple(
+        replace(
+            block,
+            embedding=tuple(map(called, block.embedding)),
+            layers=tuple(tuple(map(called, layer)) for layer in block.layers),
+        )
+        for block in job.workload.microbatches
+    )
+    other = replace(job, workload=replace(job.workload, microbatches=blocks))
+    found = step_times(other, network, **HOST_TIMES)
+    assert set(found.values()) == {found["events"]}, found

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from stepsim.base.arrays import Ints
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
-from stepsim.files.load import load_topology
-from stepsim.files.shipped import topology_names
+from stepsim.files.load import topology_of
+from stepsim.files.reading import topology_names
 from stepsim.network.collectives import (
     Algorithm,
     AlgorithmChoice,
@@ -28,7 +28,7 @@ from stepsim.network.collectives import (
 )
 from stepsim.network.collectives.flows import link_parameters
 from stepsim.network.topology import Topology
-from stepsim.network.topology.library import PLAIN
+from stepsim.network.topology.links import PLAIN
 from stepsim.workload.rows import CollectiveKind
 
 NPUS = 32
@@ -42,7 +42,7 @@ LOG_DEPTH = {Algorithm.HALVING_DOUBLING, Algorithm.DOUBLE_BINARY_TREE}
 @cache
 def shipped(name: str) -> Topology:
     """A shipped network by its links alone: protocols have times of their own."""
-    topology: Any = load_topology(name)
+    topology: Any = topology_of(name)
     if hasattr(topology, "library"):
         topology = replace(topology, library=PLAIN)
     found: Topology = topology

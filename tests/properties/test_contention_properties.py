@@ -16,11 +16,10 @@ import stepsim
 from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Timeline
 from stepsim.face import Result
-from stepsim.files.shipped import topology_names
+from stepsim.files.reading import topology_names
 from stepsim.graph.programs import SegmentKind
 from stepsim.network.topology import Topology
-from stepsim.workload.axes import ParallelAxis
-from stepsim.workload.rows import Group
+from stepsim.workload.rows import Group, ParallelAxis
 
 some_examples = examples(25)
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from random_jobs import networks
 
 from stepsim.base.arrays import Ints, Summand, add_up
-from stepsim.files.load import load_topology
-from stepsim.files.shipped import topology_names
+from stepsim.files.load import topology_of
+from stepsim.files.reading import topology_names
 from stepsim.network.collectives import flows
 from stepsim.network.collectives.direct import DIRECT
 from stepsim.network.collectives.flows import FlowStep, loads_by_owner, step_load
@@ -64,7 +64,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("name", topology_names())
 def test_shipped_topologies(name: str) -> None:
-    topology = load_topology(name)
+    topology = topology_of(name)
     node = topology.node_size
     npus = min(node * max(2, (1024 if name == "spectrum-x-h100" else 128) // node), topology.npus)
     fitted = topology.fit(npus)
@@ -79,7 +79,7 @@ def test_shipped_topologies(name: str) -> None:
 @pytest.mark.parametrize("name", topology_names())
 def test_groups_that_are_no_grid_on_shipped_topologies(name: str) -> None:
     """Where all dimensions are switches, no pairs are needed for them either."""
-    topology = load_topology(name)
+    topology = topology_of(name)
     npus = min(3 * max(topology.node_size, 32), topology.npus)
     fitted, node = topology.fit(npus), topology.node_size
     assert isinstance(fitted, NestedTopology)
@@ -112,7 +112,7 @@ def test_random_topologies(topology: Topology, data: st.DataObject) -> None:
 def test_prices_are_the_same_to_the_picosecond(
     name: str, missing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topology = load_topology(name)
+    topology = topology_of(name)
     npus = min(192, topology.npus)
     fitted, kind = topology.fit(npus), CollectiveKind.ALL_TO_ALL
     found = []
@@ -124,14 +124,14 @@ def test_prices_are_the_same_to_the_picosecond(
 
 
 def test_what_is_no_grid_of_cables_is_priced_pair_by_pair() -> None:
-    topology = load_topology("tpu-v4").fit(128)
+    topology = topology_of("tpu-v4").fit(128)
     assert topology.exchange(np.array([0, 1, 4])) is None
     assert topology.exchange(np.array([0, 0])) is None
 
 
 def test_sixteen_thousand_ranks_are_no_matter() -> None:
     """Every rank sends 2,047 of 2,048 nodes' shares over its own NIC."""
-    topology = load_topology("hgx-h100").fit(16384)
+    topology = topology_of("hgx-h100").fit(16384)
     row = probe_collective(topology, CollectiveKind.ALL_TO_ALL, [1 << 20], range(16384)).rows[0]
     carried = {each.name: each.busiest_bytes for each in row.links}
     assert carried["fabric"] == pytest.approx((1 << 20) * 2047 / 2048)
@@ -139,7 +139,7 @@ def test_sixteen_thousand_ranks_are_no_matter() -> None:
 
 def test_a_ring_of_as_many_is_no_matter_either() -> None:
     """The sum of the shorter ways, n * n / 4, goes half each way round: n * n / 8 of S / n."""
-    topology = load_topology("ring").fit(16384)
+    topology = topology_of("ring").fit(16384)
     (links,) = (
         probe_collective(topology, CollectiveKind.ALL_TO_ALL, [1 << 20], range(16384)).rows[0].links
     )
@@ -148,7 +148,7 @@ def test_a_ring_of_as_many_is_no_matter_either() -> None:
 
 def test_one_rank_less_is_no_matter_either() -> None:
     """The last rack has 63 of the 64 that jobs use: its ranks send most to other racks."""
-    topology = load_topology("gb200-nvl72").fit(16384)
+    topology = topology_of("gb200-nvl72").fit(16384)
     row = probe_collective(topology, CollectiveKind.ALL_TO_ALL, [1 << 20], range(16383)).rows[0]
     carried = {each.name: each.busiest_bytes for each in row.links}
     assert carried["fabric"] == pytest.approx((1 << 20) * (16383 - 63) / 16383)

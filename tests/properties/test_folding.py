@@ -21,13 +21,14 @@ from stepsim.network.topology import (
     Topology,
 )
 from stepsim.step.simulate import step_totals
-from stepsim.workload.axes import ParallelAxis, Part
 from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,
     Group,
     MadeFor,
     Microbatch,
+    ParallelAxis,
+    Part,
     Phase,
     Role,
     StepItem,

@@ -11,14 +11,9 @@ from random_jobs import Job, circumstances, jobs, networks
 
 from stepsim.base.structs import replace
 from stepsim.engine.prices import Prices
-from stepsim.files.load import load_topology, load_workload
+from stepsim.files.load import topology_of, workload_of
 from stepsim.network.topology import Topology
-from stepsim.network.topology.numbers import (
-    is_fixed,
-    leaders,
-    same_but_numbers,
-    with_values,
-)
+from stepsim.network.topology.nested import is_fixed, leaders, same_but_numbers, with_values
 from stepsim.step.simulate import step_totals
 
 BANDWIDTHS = st.sampled_from([1e9, 3e9, 5e10, 4.5e11, float("inf")])
@@ -47,7 +42,7 @@ def test_prices_of_other_numbers_change_none(
 
 def test_a_fair_step_keeps_who_shares_which_links(moe: Path) -> None:
     """One quotient serves all bandwidths at which the same algorithms are taken."""
-    workload, topology = load_workload(moe), load_topology("hgx-h100")
+    workload, topology = workload_of(moe), topology_of("hgx-h100")
     known: list[Prices] = []
     for bandwidth in (40e9, 50e9, 60e9):
         changed = with_values(topology, {"fabric.bandwidth": bandwidth})

@@ -18,7 +18,7 @@ from stepsim.explore.sweep import Grid, Study, open_for_reading, parse_axis, run
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.files.asked import read_options
 from stepsim.network.topology import Topology
-from stepsim.network.topology.numbers import with_values
+from stepsim.network.topology.nested import with_values
 from stepsim.results.report import Report
 from stepsim.workload.rows import (
     Group,

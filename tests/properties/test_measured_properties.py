@@ -16,7 +16,7 @@ from stepsim.explain.runs.ready import infer_hidden, with_runtime
 from stepsim.explain.runs.replay import Durations, replay
 from stepsim.explain.runs.validate import validate_run
 from stepsim.explain.runs.what_if import RunChange, change_run
-from stepsim.files.traces.calibration_toml import read_calibration, write_calibration
+from stepsim.files.calibrations import read_calibration, write_calibration
 from stepsim.files.traces.megatron_trace import read_megatron_trace
 from stepsim.measured.calibration.calibration import Fitted, LeafOverhead, message_topology
 from stepsim.measured.calibration.runs import calibrate_traces

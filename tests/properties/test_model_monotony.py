@@ -13,9 +13,8 @@ from stepsim.engine.prices import make_prices
 from stepsim.engine.timeline import Timeline
 from stepsim.files.accelerators import read_framework
 from stepsim.files.asked import read_inputs
-from stepsim.files.load import load_topology
-from stepsim.files.models.load import read_model
-from stepsim.parallel.placement import place
+from stepsim.files.load import read_model, topology_of
+from stepsim.parallel.ranks import place
 from stepsim.step.simulate import prepare, run_graph
 from stepsim.tables.spans import TaskKind
 
@@ -92,7 +91,7 @@ Job = tuple[str, str, dict[str, Any]]
 def run(job: Job, tried: Numbers) -> Timeline:
     """A job on a machine with these numbers."""
     model, topology, asked = job
-    inner = load_topology(topology).link_classes[0].name
+    inner = topology_of(topology).link_classes[0].name
     links = {
         f"{inner}.bandwidth": f"{tried['bandwidth']} GB/s",
         f"{inner}.latency": f"{tried['latency']} us",

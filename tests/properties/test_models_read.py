@@ -10,10 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stepsim.base.errors import StepsimError
+from stepsim.files.load import is_model, public_model, public_names, read_model
 from stepsim.files.models.families import FAMILIES
 from stepsim.files.models.huggingface import architecture_of
-from stepsim.files.models.load import is_model, read_model
-from stepsim.files.models.public import public_model, public_names
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.layout import LayerLayout, named_layout
 

@@ -8,9 +8,7 @@ from helpers import few
 from pairs import in_turn
 
 from stepsim.files.accelerators import device_names, read_device, read_framework
-from stepsim.files.load import load_topology
-from stepsim.files.models.load import read_model
-from stepsim.files.models.public import public_names
+from stepsim.files.load import public_names, read_model, topology_of
 from stepsim.network.two_levels import interconnect_of
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.plan import ModelPlan, Precision, Recompute
@@ -54,7 +52,7 @@ def test_there_are_pairs_of_every_generation() -> None:
 )
 def test_more_hardware_makes_no_step_longer(model: str, framework: str) -> None:
     architecture = read_model(model).architecture
-    network = interconnect_of(load_topology("hgx-h100"))
+    network = interconnect_of(topology_of("hgx-h100"))
     seconds: dict[tuple[str, Precision], np.ndarray] = {}
     for device in DEVICES:
         steps = StepModel(

@@ -13,7 +13,7 @@ from random_jobs import Job, jobs
 
 import stepsim
 from stepsim.engine.orbits import Orbits, turns_of_ranks
-from stepsim.files.load import load_topology
+from stepsim.files.load import topology_of
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.network.topology.placed import Turn
 from stepsim.network.topology.wirings import Ports, TreeShape
@@ -106,7 +106,7 @@ def same(one: Any, other: Any) -> bool:
 def test_a_turned_network_is_itself(name: str, order: RankOrder) -> None:
     """Flows between NPUs moved by a turn cross the links moved by it."""
     plan = ParallelPlan(tp=8, dp=8, pp=16, rank_order=order)
-    network = load_topology(name).fit(plan.npus)
+    network = topology_of(name).fit(plan.npus)
     random = np.random.default_rng(1)
     starts, ends = random.integers(0, plan.npus, (2, 200))
     load = network.load(starts, ends, np.ones(200))
@@ -129,7 +129,7 @@ def test_a_turned_network_is_itself(name: str, order: RankOrder) -> None:
 def test_a_million_ranks_are_as_many_orbits_as_stages() -> None:
     """With tp 8 in a node of 8 and dp over nodes that are all alike, a stage's ranks are one."""
     plan = ParallelPlan(tp=8, dp=8192, pp=16)
-    network = load_topology("hgx-h100").fit(plan.npus)
+    network = topology_of("hgx-h100").fit(plan.npus)
     turns = turns_of_ranks(plan, [Group.TP, Group.DP], network)
     assert turns == ((1, 8), (8, 65536))
     orbits = Orbits(count=plan.npus, turns=turns)
@@ -140,7 +140,7 @@ def test_a_million_ranks_are_as_many_orbits_as_stages() -> None:
 def test_groups_that_are_not_nested_have_no_orbits() -> None:
     """Six replicas in shards of two and experts of three: neither span holds the other."""
     plan = ParallelPlan(tp=1, dp=6, ep=3, fsdp=2)
-    network = load_topology("ideal").fit(6)
+    network = topology_of("ideal").fit(6)
     assert turns_of_ranks(plan, [Group.EP, Group.FSDP], network) == ()
     assert turns_of_ranks(plan, [Group.EP], network) == ((1, 3), (3, 6))
 

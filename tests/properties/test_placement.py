@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from stepsim import collective_time
 from stepsim.base.structs import replace
-from stepsim.files.load import load_topology
+from stepsim.files.load import topology_of
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.parallel.modes import JobPlacement, RankOrder
-from stepsim.parallel.placement import KEPT_WHOLE, find_crossing, place
-from stepsim.parallel.ranks import ParallelPlan
+from stepsim.parallel.ranks import KEPT_WHOLE, ParallelPlan, find_crossing, place
 from stepsim.workload.rows import Group
 
 NEW_MACHINES = ["gb300-nvl72", "hgx-b300", "hgx-h800-8x400g"]
@@ -136,7 +135,7 @@ def test_npus_taken_of_a_rack_of_72(npus: int, degrees: dict[str, Any], taken: i
     plan = ParallelPlan(**degrees, expert_tp=1)
     assert plan.npus == npus
     for name in ("gb200-nvl72", "gb300-nvl72"):
-        network = place(load_topology(name), plan, JobPlacement.ALIGNED)
+        network = place(topology_of(name), plan, JobPlacement.ALIGNED)
         assert network.node_size == taken
         assert network.npus == -(-npus // taken) * taken
 
@@ -145,12 +144,12 @@ def test_npus_taken_of_a_rack_of_72(npus: int, degrees: dict[str, Any], taken: i
 @pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "all_to_all"])
 @pytest.mark.parametrize("links", ["nvlink", "fabric"])
 def test_more_bandwidth_is_never_slower(machine: str, kind: str, links: str) -> None:
-    topology = load_topology(machine, npus=128)
+    topology = topology_of(machine, npus=128)
     rated = next(link.bandwidth for link in topology.link_classes if link.name == links)
     for size in (4096, 1 << 20, 1 << 28):
         times = [
             collective_time(
-                load_topology(
+                topology_of(
                     machine, npus=128, numbers={f"{links}.bandwidth": f"{factor * rated} B/s"}
                 ),
                 kind,

@@ -13,13 +13,14 @@ import stepsim
 from stepsim.base.structs import replace
 from stepsim.face import Result
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
-from stepsim.workload.axes import ParallelAxis, Part
 from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,
     Group,
     MadeFor,
     Microbatch,
+    ParallelAxis,
+    Part,
     Role,
     Row,
     StepItem,

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from shapes import megatron, shapes
 
 from stepsim.base.errors import ScheduleError
-from stepsim.parallel.memory import peak_live
 from stepsim.parallel.schedules import (
     BUILDERS,
     Action,
@@ -27,6 +26,7 @@ from stepsim.parallel.schedules import (
     build,
     parse_name,
 )
+from stepsim.parallel.schedules.order import peak_live
 
 F, B = ActionKind.FORWARD, ActionKind.BACKWARD
 I, W = ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD  # noqa: E741

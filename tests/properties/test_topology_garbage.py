@@ -12,7 +12,7 @@ from unit.files.test_topology_readers import ASTRA, SIMAI
 from unit.files.test_topology_tables import DRAGONFLY, LEAF, NODE, RATES, TORUS
 
 from stepsim.base.errors import StepsimError
-from stepsim.files.topology.formats import read_topology
+from stepsim.files.load import read_topology
 
 HEAD = f'name = "t"\nsource = "t"\n{NODE}[[dimension]]\nname = "net"\n{RATES}'
 FILES = {

@@ -13,8 +13,8 @@ from option_values import TYPED
 
 import stepsim
 from stepsim.base.errors import PlanError, ScheduleError, StepsimError
-from stepsim.base.quantities import Quantity
-from stepsim.cli.common.options import NO_MEMORY, ON_COMMAND_LINE
+from stepsim.base.units import Quantity
+from stepsim.cli.options import NO_MEMORY, ON_COMMAND_LINE
 from stepsim.cli.root import make_app
 from stepsim.explore.sweep.axes import OPTION_AXES
 from stepsim.files.step_table import MeasuredStepRow

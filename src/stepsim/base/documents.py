@@ -1,17 +1,19 @@
 """Documents: types that are written as JSON, read again, and described by a JSON Schema.
 
 A document's type stands beside what produces it. Everything it names is written. When it is read,
-keys that a later stepsim adds are ignored, and those with a default may be missing.
+keys that a later stepsim adds are ignored, and those with a default may be missing. The types of
+values in files (`Time`, `Size`, `Bandwidth` and others) say what a JSON Schema says of them.
 """
 
 import re
+from math import inf, isfinite
 from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
 from msgspec import Meta
 
 from stepsim.base.errors import StepsimError, bad_value
-from stepsim.base.units import MAX_INT64, PS_PER_S
+from stepsim.base.units import BANDWIDTH_PATTERN, MAX_INT64, PS_PER_S, SIZE_PATTERN, TIME_PATTERN
 
 SCHEMA_VERSION = 1
 """The form of all documents; one of another version is refused."""
@@ -143,3 +145,54 @@ def _look_up(raw: Any, at: str) -> tuple[str, Any]:
 
 def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value <= MAX_INT64
+
+
+Time = Annotated[
+    str,
+    Meta(
+        description="a time with its unit",
+        examples=["500 ns", "1.5 us"],
+        extra_json_schema={"pattern": TIME_PATTERN},
+    ),
+]
+Size = Annotated[
+    str,
+    Meta(
+        description="a size with its unit: MB is 1e6 bytes, MiB is 2**20",
+        examples=["160 MB", "64 MiB"],
+        extra_json_schema={"pattern": SIZE_PATTERN},
+    ),
+]
+Bandwidth = Annotated[
+    str,
+    Meta(
+        description="a bandwidth with its unit, one way: GB/s is 1e9 bytes/s, Gbps 1e9 bit/s",
+        examples=["400 Gbps", "50 GB/s", "inf"],
+        extra_json_schema={"pattern": BANDWIDTH_PATTERN},
+    ),
+]
+
+Count = Annotated[int, Meta(ge=0, le=MAX_INT64)]
+Picoseconds = Annotated[int, Meta(ge=0, le=MAX_INT64, description="picoseconds")]
+Seconds = Annotated[float, Meta(description="seconds")]
+Bytes = Annotated[int, Meta(ge=0, le=MAX_INT64, description="bytes")]
+BytesPerSecond = Annotated[float, Meta(description="bytes/s, one way")]
+Positive = Annotated[float, Meta(ge=1e-6, le=1e9)]
+"""What multiplies or divides: so far from 0 and from infinite that results are neither."""
+
+Share = Annotated[float, Meta(description="a share: 0.1 is 10 %")]
+
+
+def shown(name: str) -> Meta:
+    """Marks a number of a document that is shown among the first, under a name."""
+    return Meta(extra={"shown": name})
+
+
+def finite(value: float) -> float | None:
+    """A number as documents hold it: None without bound, such as the bandwidth of a free link."""
+    return value if isfinite(value) else None
+
+
+def unbounded(value: float | None) -> float:
+    """A number that a document holds, as one to count with: infinite where it is None."""
+    return inf if value is None else value

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 from msgspec import Struct
 
 from stepsim.base.errors import PlanError, StepsimError, UnitError
-from stepsim.base.quantities import Quantity, Value
+from stepsim.base.units import Quantity, Value
 
 _Kind = TypeVar("_Kind")
 

@@ -7,7 +7,13 @@ import typer
 import typer.core
 
 from stepsim.base.errors import CalibrationError, OutputError
-from stepsim.cli.common.terminal import (
+from stepsim.cli.measured import (
+    CommSourceOption,
+    NcclOption,
+    NodeSizeOption,
+    RunsArgument,
+)
+from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
     QuietOption,
@@ -15,12 +21,6 @@ from stepsim.cli.common.terminal import (
     show,
     show_tables,
     warn,
-)
-from stepsim.cli.measured import (
-    CommSourceOption,
-    NcclOption,
-    NodeSizeOption,
-    RunsArgument,
 )
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ def runs(
 ) -> None:
     """Find host, message and gradient costs of a machine in measured RUNs."""
     from stepsim.explain.runs.measured import calibrate_measured, warnings_of
+    from stepsim.files.calibrations import write_calibration
     from stepsim.files.measured import load_benchmarks, load_run
-    from stepsim.files.traces.calibration_toml import write_calibration
     from stepsim.show.tables.calibration import calibration_shown
 
     check_outputs(paths, files=[output, csv])
@@ -102,11 +102,11 @@ def calibrate_model(
     One factor for each device, framework and precision, host time per layer where the steps tell
     it, rates from matrix products; prints the residual of every step.
     """
-    from stepsim.files.model_calibration import model_calibration_toml
+    from stepsim.files.calibrations import model_calibration_toml
     from stepsim.files.model_steps import read_published_steps
     from stepsim.files.writing import write_whole
     from stepsim.published.calibrate import calibrate_steps
-    from stepsim.show.tables.published import model_calibration_shown
+    from stepsim.show.tables.validation import model_calibration_shown
     from stepsim.workload.model.calibration import ModelCalibration
 
     paths = steps or []
@@ -132,7 +132,7 @@ def calibrate_model(
 
 def _gemm_rate(path: Path, device: str | None, precision: str) -> "MeasuredRate":
     from stepsim.files.accelerators import read_device
-    from stepsim.files.model_calibration import fit_gemm_rates
+    from stepsim.files.calibrations import fit_gemm_rates
     from stepsim.workload.model.plan import Precision
 
     if device is None:
@@ -207,8 +207,8 @@ def calibrate_nccl(
     --topology the protocols of its library are fitted (LL, LL128, Simple) by algorithm, and the
     errors printed are those of the times it then gives.
     """
+    from stepsim.files.collectives.fits import write_topology
     from stepsim.files.collectives.measurements import read_measurements
-    from stepsim.files.collectives.nccl_fit import write_topology
     from stepsim.files.collectives.samples import collective_kind
     from stepsim.files.collectives.times_csv import write_comm_table
     from stepsim.measured.calibration.nccl import fit_nccl
@@ -251,16 +251,16 @@ def _fit_topology(
     *,
     quiet: bool,
 ) -> None:
-    from stepsim.files.collectives.protocol_fit import write_fitted
-    from stepsim.files.load import load_topology
-    from stepsim.files.shipped import topology_file
+    from stepsim.files.collectives.fits import write_fitted
+    from stepsim.files.load import topology_of
+    from stepsim.files.reading import topology_file
     from stepsim.measured.calibration.accuracy import fit_with_accuracy
-    from stepsim.show.tables.library import library_shown
+    from stepsim.show.tables.inspection import library_shown
 
     warn(measured.warnings, quiet=quiet)
     clean, outliers = measured.without_outliers()
-    first = load_topology(start) if start else None
-    fitted = fit_with_accuracy(load_topology(name), clean.curves, first)
+    first = topology_of(start) if start else None
+    fitted = fit_with_accuracy(topology_of(name), clean.curves, first)
     if output:
         write_fitted(topology_file(name), fitted, output)
     show_tables([*library_shown(fitted.library), f"outliers left out: {len(outliers)}"], csv)

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepsim.cli.common import completion
-from stepsim.cli.common.figures import StyleOption
-from stepsim.cli.common.terminal import CsvOption, JsonOption, check_outputs, show
+from stepsim.cli.options import StyleOption, completed_collectives, completed_topologies
+from stepsim.cli.terminal import CsvOption, JsonOption, check_outputs, show
 from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ def collective_command(
         typer.Option(
             "--kind",
             help="all_reduce, all_gather, all_to_all, ...",
-            autocompletion=completion.collectives,
+            autocompletion=completed_collectives,
         ),
     ],
     size: Annotated[
@@ -36,7 +35,7 @@ def collective_command(
             "-t",
             help="Shipped topology or TOML file.",
             show_default="hgx-h100",
-            autocompletion=completion.topologies,
+            autocompletion=completed_topologies,
         ),
     ] = None,
     ranks: Annotated[
@@ -60,7 +59,7 @@ def collective_command(
     style: StyleOption = FigureStyle.SCREEN,
 ) -> None:
     """Price one collective: time, algbw and busbw (as in nccl-tests), and the links it uses."""
-    from stepsim.network.collective_document import CollectiveDocument
+    from stepsim.network.one_collective import CollectiveDocument
     from stepsim.show.tables.collective import collective_shown
 
     check_outputs([], json=json, figures=[plot], files=[csv])
@@ -76,8 +75,8 @@ def _probes(
     kind: str, size: str, topology: str | None, ranks: str | None, algorithms: Sequence[str]
 ) -> list["Probe"]:
     from stepsim.base.errors import PlanError
-    from stepsim.files.load import load_topology
-    from stepsim.files.shipped import DEFAULT_TOPOLOGY
+    from stepsim.files.load import topology_of
+    from stepsim.files.reading import DEFAULT_TOPOLOGY
     from stepsim.network.collectives import parse_algorithm
     from stepsim.network.one_collective import (
         parse_ranks,
@@ -93,7 +92,7 @@ def _probes(
         raise PlanError(f"kind is {kind!r}: expected {', '.join(CollectiveKind)}") from None
     sizes = parse_sizes(size)
     chosen = parse_ranks(ranks) if ranks else None
-    network = load_topology(topology or DEFAULT_TOPOLOGY, npus=max(chosen) + 1 if chosen else None)
+    network = topology_of(topology or DEFAULT_TOPOLOGY, npus=max(chosen) + 1 if chosen else None)
     chosen = chosen or tuple(range(network.npus))
     names = list(_split(algorithms))
     if _EVERY in names:

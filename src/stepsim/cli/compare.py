@@ -9,9 +9,10 @@ import typer
 
 from stepsim.base.errors import PlanError, StepsimError
 from stepsim.base.option import Panel
-from stepsim.cli.common import completion
-from stepsim.cli.common.figures import (
+from stepsim.cli.options import (
+    ON_COMMAND_LINE,
     MessagesOption,
+    OneStepOptions,
     PlotOption,
     RanksOption,
     ReportOption,
@@ -20,10 +21,12 @@ from stepsim.cli.common.figures import (
     WindowOption,
     check_messages,
     check_trace,
+    completed_list,
+    completed_schedules,
+    takes,
     write_traces,
 )
-from stepsim.cli.common.options import ON_COMMAND_LINE, OneStepOptions, takes
-from stepsim.cli.common.terminal import (
+from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
     WorkloadArgument,
@@ -49,7 +52,7 @@ def compare_command(
         typer.Option(
             "--schedules",
             help="Names or CSV files, separated by commas.",
-            autocompletion=completion.several(completion.schedules),
+            autocompletion=completed_list(completed_schedules),
             rich_help_panel=Panel.PIPELINE.value,
         ),
     ] = "1f1b,interleaved:2,interleaved:4,zb-h1",
@@ -84,9 +87,8 @@ def compare_command(
     from stepsim.files.asked import read_schedules
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.comparison import comparison_shown
-    from stepsim.show.terminal.progress import progress_bar, working
-    from stepsim.step.compare import compare_schedules, simai_totals
-    from stepsim.step.document import ComparisonDocument
+    from stepsim.show.terminal import progress_bar, working
+    from stepsim.step.compare import ComparisonDocument, compare_schedules, simai_totals
 
     if with_ not in (None, "simai-formula"):
         raise PlanError(f"with is {with_!r}: expected simai-formula")
@@ -117,8 +119,7 @@ def compare_command(
         runs = [drawn_step(step.timeline, step.report) for _, step in comparison.valid]
         plot_timelines(runs, plot, messages=messages, style=style)
     if report:
-        from stepsim.show.page.what_if import find_each_what_if
-        from stepsim.show.page.write import write_comparison
+        from stepsim.show.page.write import find_each_what_if, write_comparison
 
         with working("writing the page", enabled=not options.quiet):
             found = find_each_what_if(comparison, job)
@@ -175,7 +176,7 @@ def diff_command(
     """Explain the difference of two step times: settings, components, stages, links."""
     from stepsim.explain.diff import diff_profiles, diff_results, load_recorded
     from stepsim.explain.profile_document import ProfileDocument
-    from stepsim.show.tables.difference import diff_shown
+    from stepsim.show.tables.comparison import diff_shown
 
     check_outputs([a, b], files=[csv])
     first, second = load_recorded(a), load_recorded(b)

@@ -6,14 +6,13 @@ from typing import Annotated
 import typer
 
 from stepsim.base.errors import OutputError
-from stepsim.cli.common import completion
-from stepsim.cli.common.options import ChunksOption
+from stepsim.cli.options import ChunksOption, completed_schedules
 
 
 def convert_command(
     schedule: Annotated[
         str,
-        typer.Argument(help="Schedule, e.g. interleaved:4.", autocompletion=completion.schedules),
+        typer.Argument(help="Schedule, e.g. interleaved:4.", autocompletion=completed_schedules),
     ],
     target: Annotated[Path, typer.Argument(metavar="OUT.csv", help="File to write.")],
     pp: Annotated[int, typer.Option("--pp", help="Pipeline stages.")],

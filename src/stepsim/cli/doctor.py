@@ -2,7 +2,7 @@
 
 import typer
 
-from stepsim.cli.common.terminal import JsonOption, check_outputs, show
+from stepsim.cli.terminal import JsonOption, check_outputs, show
 
 
 def doctor_command(json: JsonOption = None) -> None:

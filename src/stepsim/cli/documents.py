@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from stepsim.cli.common.terminal import check_outputs, command_line
+from stepsim.cli.terminal import check_outputs, command_line
 
 
 def report_command(

@@ -7,23 +7,18 @@ from typing import Annotated
 import typer
 
 from stepsim.base.errors import OutputError, PlanError
-from stepsim.cli.common.figures import StyleOption
-from stepsim.cli.common.options import OF_MODEL, OF_SIZE, CommandOptions, takes
-from stepsim.cli.common.terminal import (
-    CsvOption,
-    JsonOption,
-    check_outputs,
-    show,
-    show_tables,
-    warn,
-)
-from stepsim.cli.measured import (
-    NodeSizeOption,
-    inspect_measured,
+from stepsim.cli.measured import NodeSizeOption, inspect_measured
+from stepsim.cli.options import (
+    OF_MODEL,
+    OF_SIZE,
+    CommandOptions,
+    StyleOption,
     refuse_options,
     refuse_run_options,
+    takes,
 )
-from stepsim.cli.profiles.seen import inspect_profile, refuse_for_profiles
+from stepsim.cli.profiles import inspect_profile, refuse_for_profiles
+from stepsim.cli.terminal import CsvOption, JsonOption, check_outputs, show, show_tables, warn
 from stepsim.show.figures.style import FigureStyle
 
 
@@ -50,9 +45,7 @@ def inspect_command(
     Of a GPU or a framework, by name or file: every number and what it rests on.
     """
     from stepsim.files.accelerators import is_accelerator
-    from stepsim.files.models.load import is_model
-    from stepsim.files.models.public import is_public
-    from stepsim.files.topology.formats import is_topology
+    from stepsim.files.load import is_model, is_public, is_topology
     from stepsim.files.traces.forms import has_step_lines, is_measured, is_profile
 
     if exists(file) and is_profile(Path(file)):
@@ -87,7 +80,7 @@ def inspect_command(
 def _inspect_constants(name: str, json: str | None, csv: Path | None) -> None:
     """The numbers of a device or a framework, by name or file, and what each rests on."""
     from stepsim.files.accelerators import is_device, read_device, read_framework
-    from stepsim.show.constants import constants_of_device, constants_of_framework
+    from stepsim.show.tables.inspection import constants_of_device, constants_of_framework
 
     if json:
         raise OutputError(f"{name}: --json is not for devices and frameworks: leave it out")
@@ -110,8 +103,8 @@ def _refuse_unknown(name: str) -> None:
     """Raise PlanError for what is no file and no name, saying what was looked for."""
     from difflib import get_close_matches
 
-    from stepsim.files.models.public import public_names
-    from stepsim.files.shipped import topology_names
+    from stepsim.files.load import public_names
+    from stepsim.files.reading import topology_names
 
     known = [*topology_names(), *public_names()]
     if exists(name) or name.lower() in known:
@@ -126,10 +119,9 @@ def _refuse_unknown(name: str) -> None:
 
 def _inspect_workload(file: Path, options: CommandOptions, csv: Path | None) -> None:
     from stepsim.parallel.inspection import inspect_workload
-    from stepsim.parallel.placement import place
+    from stepsim.parallel.ranks import place
     from stepsim.show.tables.inspection import workload_shown
-    from stepsim.step.inputs import choose_plan, scaled_workload
-    from stepsim.step.work import make_work
+    from stepsim.step.inputs import choose_plan, make_work, scaled_workload
 
     job = options.inputs(file)
     made = make_work(job.workload, job.topology, job.options)
@@ -149,13 +141,13 @@ def _inspect_topology(
     plot: Path | None,
     style: FigureStyle,
 ) -> None:
-    from stepsim.files.load import load_topology
+    from stepsim.files.load import topology_of
     from stepsim.network.topology.inspection import inspect_topology
     from stepsim.show.tables.inspection import topology_shown
 
     check_outputs([Path(name)], json=json, figures=[plot], files=[csv])
     npus = options.asked.get("npus")
-    topology = load_topology(name, npus if isinstance(npus, int) else None)
+    topology = topology_of(name, npus if isinstance(npus, int) else None)
     if plot:
         from stepsim.show.figures.topologies import draw_topology
 

@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.base.errors import CalibrationError
-from stepsim.cli.common.terminal import (
-    QuietOption,
-    check_outputs,
-    show_tables,
-    warn,
-    write_rows,
-)
+from stepsim.cli.terminal import QuietOption, check_outputs, show_tables, warn, write_rows
 
 if TYPE_CHECKING:
     from stepsim.measured.device.shapes import Shapes
@@ -66,7 +60,7 @@ def measure_command(
     from stepsim.measured.device.measure import Measurement, measure_device
     from stepsim.measured.device.predicted import predicted_layer
     from stepsim.show.tables.device import device_shown, product_columns
-    from stepsim.show.terminal.progress import working
+    from stepsim.show.terminal import working
 
     check_outputs([model], files=[output, csv, kineto])
     asked = Measurement(

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.base.errors import PlanError
-from stepsim.cli.common import completion
-from stepsim.cli.common.figures import StyleOption, TraceOutput, write_traces
-from stepsim.cli.common.options import CommandOptions
-from stepsim.cli.common.terminal import (
+from stepsim.cli.options import (
+    StyleOption,
+    TraceOutput,
+    completed_durations,
+    completed_schedules,
+    write_traces,
+)
+from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
     QuietOption,
@@ -56,7 +60,7 @@ TimesOption = Annotated[
         "--times",
         help="Stage times of a replay: median, mean or microbatch.",
         show_default="microbatch if every rank was traced, else mean",
-        autocompletion=completion.durations,
+        autocompletion=completed_durations,
     ),
 ]
 
@@ -95,9 +99,9 @@ def validate_command(
     """Compare measured RUNs, or a table of measured steps, with their simulation."""
     from stepsim.explain.runs.measured import validate_measured
     from stepsim.explain.runs.replay import parse_durations
+    from stepsim.files.calibrations import read_calibration
     from stepsim.files.measured import load_benchmarks, load_measurements
     from stepsim.files.model_steps import is_published_steps
-    from stepsim.files.traces.calibration_toml import read_calibration
     from stepsim.show.tables.validation import validation_shown
 
     check_outputs(runs, json=json, figures=[plot], files=[csv])
@@ -146,10 +150,10 @@ def _validate_published(
     quiet: bool,
 ) -> None:
     """Compare published steps of models with their closed form."""
-    from stepsim.files.model_calibration import read_model_calibration
+    from stepsim.files.calibrations import read_model_calibration
     from stepsim.files.model_steps import read_published_steps
     from stepsim.published.compare import PublishedDocument, validate_published
-    from stepsim.show.tables.published import published_shown
+    from stepsim.show.tables.validation import published_shown
 
     read = [read_published_steps(table) for table in tables]
     steps = [step for found, _ in read for step in found]
@@ -162,7 +166,7 @@ def _validate_published(
     found = validate_published(steps, leave_out=leave_out, calibration=known, unread=len(notes))
     warn((*notes, *found.warnings), quiet=quiet)
     if plot:
-        from stepsim.show.figures.published import plot_published
+        from stepsim.show.figures.validations import plot_published
 
         plot_published(found, plot, style=style)
     show(json, lambda: PublishedDocument.of(found).to_json(), published_shown(found), csv)
@@ -177,7 +181,7 @@ def what_if_command(
         typer.Option(
             "--schedule",
             help="Another schedule, e.g. interleaved:2.",
-            autocompletion=completion.schedules,
+            autocompletion=completed_schedules,
         ),
     ] = None,
     microbatches: Annotated[
@@ -203,8 +207,8 @@ def what_if_command(
 ) -> None:
     """Simulate a measured RUN with another schedule, balance or bandwidth."""
     from stepsim.explain.runs.measured import change_measured, warnings_of
+    from stepsim.files.calibrations import read_calibration
     from stepsim.files.measured import load_trace, message_bandwidths
-    from stepsim.files.traces.calibration_toml import read_calibration
     from stepsim.show.tables.measured import what_if_shown
 
     check_outputs([run], files=[csv])
@@ -270,9 +274,9 @@ def simulate_measured(
     """
     from stepsim.explain.runs.measured import replay_measured
     from stepsim.explain.runs.replay import parse_durations
+    from stepsim.files.calibrations import read_calibration
     from stepsim.files.measured import load_run
     from stepsim.files.spans_csv import write_spans
-    from stepsim.files.traces.calibration_toml import read_calibration
     from stepsim.measured.leaf_log import LeafRun
     from stepsim.show.tables.measured import leaf_simulated_shown, replay_table
     from stepsim.show.tables.step import step_shown
@@ -329,28 +333,6 @@ def _draw(
         plot_timelines([drawn_step(result.timeline, result.report)], plot, style=style)
     else:
         plot_measured(run, result, plot, style=style)
-
-
-def refuse_options(path: Path, options: CommandOptions, *others: str, but: str = "") -> None:
-    """A run is taken as it ran: raise PlanError for options that would do nothing."""
-    asked = [flag for flag in (*options.flags, *others) if flag != but]
-    if asked:
-        raise PlanError(
-            f"{path}: a measured run is taken as it ran: leave out {', '.join(asked)} (stepsim "
-            "what-if changes runs)"
-        )
-
-
-def refuse_run_options(
-    path: Path, *, times: str | None = None, node_size: int | None = None
-) -> None:
-    """Raise PlanError for options of measured runs on what is none."""
-    asked = ["--times"] * (times is not None) + ["--node-size"] * (node_size is not None)
-    if asked:
-        raise PlanError(
-            f"{path}: this is no measured run, the options of one do nothing: leave out "
-            f"{', '.join(asked)}"
-        )
 
 
 def _limit(text: str | None) -> float | None:

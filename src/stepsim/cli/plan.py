@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.base.errors import PlanError, printable
-from stepsim.cli.common.options import ON_COMMAND_LINE, OneStepOptions, takes
-from stepsim.cli.common.terminal import (
+from stepsim.cli.measured import CalibrationOption
+from stepsim.cli.options import ON_COMMAND_LINE, OneStepOptions, takes
+from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
     QuietOption,
@@ -19,7 +20,6 @@ from stepsim.cli.common.terminal import (
     warn,
     write_rows,
 )
-from stepsim.cli.measured import CalibrationOption
 
 if TYPE_CHECKING:
     from stepsim.explore.plan.asked import PlanQuestion
@@ -108,7 +108,7 @@ def plan_command(
     from stepsim.explore.plan.asked import answer
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.plan import plans_shown
-    from stepsim.show.terminal.progress import plan_bar
+    from stepsim.show.terminal import plan_bar
 
     files = [options.csv, options.toml, options.store]
     check_outputs([model], json=options.json, figures=[options.plot], files=files)
@@ -126,7 +126,7 @@ def plan_command(
         plot_plans(found.search, options.plot)
     warn([*job.notes, *document.warnings], quiet=options.quiet)
     if options.toml:
-        from stepsim.files.plan_toml import write_plan
+        from stepsim.files.models.launch import write_plan
 
         name = options.topology or job.topology.name
         found_options = {**document.plans[0].options, **options.typed_files()}

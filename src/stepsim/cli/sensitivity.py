@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepsim.cli.common.figures import StyleOption
-from stepsim.cli.common.options import RunOptions, SetOption, takes
-from stepsim.cli.common.terminal import (
+from stepsim.cli.options import RunOptions, SetOption, StyleOption, takes
+from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
     WorkloadArgument,
@@ -44,7 +43,7 @@ def sensitivity_command(file: WorkloadArgument, options: _StudyOptions) -> None:
     from stepsim.show.figures.sensitivity import plot_sensitivity
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.studies import sensitivity_shown
-    from stepsim.show.terminal.progress import working
+    from stepsim.show.terminal import working
 
     check_outputs([file], json=options.json, figures=[options.plot], files=[options.csv])
     job = options.inputs(file)
@@ -85,7 +84,7 @@ def noise_command(
     from stepsim.explore.noise.draws import NoiseModel, simulate_noise
     from stepsim.show.figures.sensitivity import plot_noise
     from stepsim.show.tables.studies import noise_shown
-    from stepsim.show.terminal.progress import working
+    from stepsim.show.terminal import working
 
     check_outputs([file], json=options.json, figures=[options.plot], files=[options.csv])
     model = NoiseModel(
@@ -129,11 +128,11 @@ def _noise_over(
     from stepsim.explore.noise.document import NoiseSweepDocument
     from stepsim.explore.noise.sweeps import sweep_noise
     from stepsim.explore.sweep import Grid, Study, parse_axis
-    from stepsim.files.topology.typed import infinite
+    from stepsim.files.load import infinite
     from stepsim.show.figures.sweep.bands import band_axes, plot_noise_sweep
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.studies import noise_sweep_shown
-    from stepsim.show.terminal.progress import sweep_bar
+    from stepsim.show.terminal import sweep_bar
 
     grid = Grid(axes=tuple(parse_axis(text) for text in axes))
     study = Study(workload=job.workload, topology=job.topology, grid=grid, options=job.options)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.base.errors import OutputError
-from stepsim.cli.common.terminal import Stopped, check_outputs
+from stepsim.cli.terminal import Stopped, check_outputs
 
 if TYPE_CHECKING:
     import asyncio
@@ -106,12 +106,12 @@ def export_site_command(
     The page runs stepsim in the browser. It fetches Python from a public address, so it needs the
     internet.
     """
-    from stepsim.files.load import load_workload
+    from stepsim.files.load import workload_of
     from stepsim.serve.alone import PYODIDE, write_site
 
     check_outputs(workloads, folders=[folder])
     for path in workloads:
-        load_workload(path)
+        workload_of(path)
     for written in write_site(folder, workloads):
         typer.echo(f"{written}")
     typer.echo(f"the page fetches Python from {PYODIDE}", err=True)

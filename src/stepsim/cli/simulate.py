@@ -11,8 +11,11 @@ from stepsim.base.errors import PlanError
 from stepsim.base.option import Panel
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
-from stepsim.cli.common.figures import (
+from stepsim.cli.measured import NodeSizeOption, TimesOption, simulate_measured
+from stepsim.cli.options import (
+    ON_COMMAND_LINE,
     MessagesOption,
+    OneStepOptions,
     PlotMemoryOption,
     PlotOption,
     RanksOption,
@@ -22,10 +25,13 @@ from stepsim.cli.common.figures import (
     WindowOption,
     check_messages,
     check_trace,
+    refuse_options,
+    refuse_run_options,
+    takes,
     write_traces,
 )
-from stepsim.cli.common.options import ON_COMMAND_LINE, OneStepOptions, takes
-from stepsim.cli.common.terminal import (
+from stepsim.cli.profiles import ProfileViews, refuse_for_profiles, simulate_profile
+from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
     WorkloadArgument,
@@ -35,14 +41,6 @@ from stepsim.cli.common.terminal import (
     warn,
     warn_of,
 )
-from stepsim.cli.measured import (
-    NodeSizeOption,
-    TimesOption,
-    refuse_options,
-    refuse_run_options,
-    simulate_measured,
-)
-from stepsim.cli.profiles.seen import ProfileViews, refuse_for_profiles, simulate_profile
 from stepsim.show.figures.style import FigureStyle
 
 _BESIDE = ("dp_overlap", "tp_comm_overlap")
@@ -74,8 +72,8 @@ class _SimulateOptions(OneStepOptions):
         """Read everything that the options name; raises the errors of the readers."""
         if self.plan_file is None:
             return super().inputs(file)
+        from stepsim.files.load import is_model, read_model
         from stepsim.files.models.launch import with_launch
-        from stepsim.files.models.load import is_model, read_model
 
         if not isinstance(file, Path) or not is_model(file):
             raise PlanError(f"{file}: --plan-file gives a model its plan: expected a model")
@@ -116,9 +114,6 @@ def simulate_command(
     """Simulate one training step of a model or workload, or replay a measured run or profile."""
     from stepsim.base import garbage
     from stepsim.files.traces.forms import is_measured, is_profile
-    from stepsim.show.tables.step import step_shown
-    from stepsim.show.terminal.progress import progress_bar, working
-    from stepsim.step.simulate import simulate_step
 
     garbage.stop()
 
@@ -172,6 +167,11 @@ def simulate_command(
         return
     refuse_run_options(file, times=times, node_size=node_size)
     job = options.inputs(file)
+
+    from stepsim.show.tables.step import step_shown
+    from stepsim.show.terminal import progress_bar, working
+    from stepsim.step.simulate import simulate_step
+
     with progress_bar(enabled=not options.quiet) as progress:
         result = simulate_step(
             job.workload,
@@ -203,8 +203,7 @@ def simulate_command(
 
         write_spans(result.timeline.spans(), csv)
     if report:
-        from stepsim.show.page.what_if import find_what_if
-        from stepsim.show.page.write import write_step
+        from stepsim.show.page.write import find_what_if, write_step
 
         with working("writing the page", enabled=not options.quiet):
             found = find_what_if(job)
@@ -234,7 +233,7 @@ def _look_at_size(size: "StepSize", *, force: bool, quiet: bool) -> None:
 def _write_workload(job: "StepInputs", path: Path, options: OneStepOptions) -> None:
     """Write a model's workload, and say what its reader should know."""
     from stepsim.files.simai.write import write_simai_text
-    from stepsim.step.work import make_work
+    from stepsim.step.inputs import make_work
     from stepsim.workload.model.model import Model
 
     made = make_work(job.workload, job.topology, job.options)

@@ -10,10 +10,16 @@ import typer
 
 from stepsim.base.errors import OutputError, StepsimError, SweepError, printable
 from stepsim.base.structs import replace
-from stepsim.cli.common import completion
-from stepsim.cli.common.figures import ReportOption, StyleOption
-from stepsim.cli.common.options import NO_MEMORY, RunOptions, SetOption, takes
-from stepsim.cli.common.terminal import (
+from stepsim.cli.options import (
+    NO_MEMORY,
+    ReportOption,
+    RunOptions,
+    SetOption,
+    StyleOption,
+    completed_figure_kinds,
+    takes,
+)
+from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
     Stopped,
@@ -51,7 +57,7 @@ class _ShowOptions:
         typer.Option(
             "--plot-kind",
             help="What to draw: time, bubble, breakdown or bound.",
-            autocompletion=completion.figure_kinds,
+            autocompletion=completed_figure_kinds,
         ),
     ] = "time"
     plot_axes: Annotated[
@@ -130,7 +136,7 @@ def sweep_command(
 ) -> None:
     """Simulate every combination of some axes and write each result to a database."""
     from stepsim.explore.sweep import swept
-    from stepsim.show.terminal.progress import sweep_bar
+    from stepsim.show.terminal import sweep_bar
 
     file, options, given = _from_file(file, options, _given(context))
     _check_outputs(options, [file])
@@ -242,7 +248,7 @@ def _converted(place: str, field: str, value: Any) -> Any:
 def _study(file: Path, options: _SweepOptions, given: frozenset[str]) -> "Study":
     from stepsim.explore.sweep import Grid, Study, parse_axis
     from stepsim.files.asked import foreign_links
-    from stepsim.files.topology.typed import infinite
+    from stepsim.files.load import infinite
     from stepsim.show.figures.sweep import figure_kind
 
     grid = Grid(axes=tuple(parse_axis(text) for text in options.axes or ()))
@@ -290,7 +296,7 @@ def _show(table: "SweepTable", options: _ShowOptions) -> None:
     """Export, draw and print; raises SweepError when no scenario could run."""
     from stepsim.explore.sweep.document import SweepDocument
     from stepsim.explore.sweep.export import write_csv, write_table
-    from stepsim.show.tables.sweep import sweep_shown
+    from stepsim.show.tables.studies import sweep_shown
 
     for path in options.export or ():
         write_table(table, path)

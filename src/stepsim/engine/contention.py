@@ -23,7 +23,7 @@ from stepsim.engine.shared_links import (
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import Use
 from stepsim.network.flights import Transfer, TransferPhase, level_alone
-from stepsim.workload.axes import Stream
+from stepsim.workload.rows import Stream
 
 _QUOTIENTS_KEPT = 8
 _NO_LOADS = (np.zeros(0), np.zeros(0))

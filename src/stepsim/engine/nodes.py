@@ -9,7 +9,7 @@ had met, one pair would have been the first to, and until then the events give t
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -21,10 +21,12 @@ from stepsim.engine.fold import Actors
 from stepsim.engine.lay_out import Runnable, far_actor
 from stepsim.engine.layouts import GROUPS, LaidOut, Times
 from stepsim.graph.programs import SegmentKind, Shape
-from stepsim.network.flights import Transfer
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.tables.ends import ends
 from stepsim.tables.waits import NodeWaits, ordered_waits
+
+if TYPE_CHECKING:
+    from stepsim.network.flights import Transfer
 
 _VARIANTS = 8
 """Nodes that are kept of graphs whose segments are the same."""
@@ -212,7 +214,7 @@ def run_apart(runnable: Runnable, actors: Actors, plan: ParallelPlan) -> NodeTim
     return None if _meet(transfers, _flights(runnable, times, number)) else times
 
 
-def _are_near(transfers: Sequence[Transfer]) -> bool:
+def _are_near(transfers: "Sequence[Transfer]") -> bool:
     """Whether flights that share nothing may change each other's speed by a rounding."""
     found = {phase.level for each in transfers for phase in each.phases}
     levels = np.sort([each for each in found if np.isfinite(each)])
@@ -234,7 +236,7 @@ def _flights(runnable: Runnable, times: NodeTimes, number: dict[int, int]) -> _F
     return _Flights(np.concatenate(numbers), np.concatenate(starts))
 
 
-def _meet(transfers: Sequence[Transfer], flights: _Flights) -> bool:
+def _meet(transfers: "Sequence[Transfer]", flights: _Flights) -> bool:
     """Whether two flights are on a link at the same time; one may begin when another ends."""
     rows = [[*_uses_of_links(each)] for each in transfers]
     table = np.array([row for several in rows for row in several], dtype=np.int64).reshape(-1, 3)
@@ -247,7 +249,7 @@ def _meet(transfers: Sequence[Transfer], flights: _Flights) -> bool:
     return bool(((link[1:] == link[:-1]) & (begin[1:] < end[:-1])).any())
 
 
-def _uses_of_links(transfer: Transfer) -> list[tuple[int, int, int]]:
+def _uses_of_links(transfer: "Transfer") -> list[tuple[int, int, int]]:
     """The links that carry its bytes, and from when to when, in ps from its start."""
     found, now = [], 0
     for phase in transfer.phases:

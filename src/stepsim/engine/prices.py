@@ -28,7 +28,7 @@ from stepsim.network.collectives import (
     parse_algorithms,
 )
 from stepsim.network.topology import Topology
-from stepsim.network.topology.numbers import same_but_numbers
+from stepsim.network.topology.nested import same_but_numbers
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.ranks import ParallelPlan, Ranks

@@ -15,7 +15,7 @@ from stepsim.graph.build import TaskGraph
 from stepsim.graph.task_table import STREAMS, TaskTable
 from stepsim.parallel.modes import Engine
 from stepsim.tables.spans import UNKNOWN, Spans
-from stepsim.workload.axes import Stream
+from stepsim.workload.rows import Stream
 
 
 class Cohort(Struct, frozen=True, kw_only=True, dict=True):

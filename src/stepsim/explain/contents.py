@@ -5,8 +5,7 @@ from typing import Self
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.documents import Document, Entry, Names
-from stepsim.base.fields import Bytes, Count
+from stepsim.base.documents import Bytes, Count, Document, Entry, Names
 from stepsim.measured.profile.events import Profile, same
 from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN
 

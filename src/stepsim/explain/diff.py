@@ -17,7 +17,7 @@ from stepsim.explain.profile_document import ProfileDocument
 from stepsim.files.reading import read_json
 from stepsim.results.links import LinkUse
 from stepsim.results.report import ResultDocument
-from stepsim.workload.axes import Part, PartKind, part_label
+from stepsim.workload.rows import Part, PartKind, part_label
 
 _WAITING = frozenset(p.key for p in Part if p.kind in (PartKind.SKEW, PartKind.IDLE))
 """Components that are idle time for want of others: of slower members, of pipeline neighbours."""

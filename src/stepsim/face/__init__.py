@@ -4,6 +4,8 @@ from stepsim.face.results import Comparison, NoiseDistribution, Result, Sensitiv
 from stepsim.face.steps import (
     collective_time,
     compare,
+    load_topology,
+    load_workload,
     noise,
     sensitivity,
     simulate,
@@ -16,6 +18,8 @@ __all__ = [
     "SensitivityResult",
     "collective_time",
     "compare",
+    "load_topology",
+    "load_workload",
     "noise",
     "sensitivity",
     "simulate",

@@ -1,21 +1,28 @@
-"""Models from Python: read by name or file, and made workloads under a plan on a device."""
+"""Models and schedules of one's own from Python.
 
+A model is read by name or file, and made a workload under a plan on a device. A schedule is given
+as the orders of its actions.
+"""
+
+from collections.abc import Sequence
 from pathlib import Path
 
 from stepsim.base.arguments import checked
-from stepsim.base.errors import PlanError
+from stepsim.base.errors import PlanError, one_line
 from stepsim.files.accelerators import read_device, read_framework
+from stepsim.files.load import read_model
 from stepsim.files.models.launch import with_launch
-from stepsim.files.models.load import read_model
-from stepsim.files.shipped import DEFAULT_FRAMEWORK
-from stepsim.workload.model.building.build import build_workload
+from stepsim.files.reading import DEFAULT_FRAMEWORK
+from stepsim.files.schedule_csv import parse_schedule
+from stepsim.parallel.schedules import Schedule
+from stepsim.workload.model.build import build_workload
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan, check_plan
 from stepsim.workload.rows import Workload
 
-__all__ = ["ModelPlan", "TrainableModel", "model"]
+__all__ = ["ModelPlan", "TrainableModel", "make_schedule", "model"]
 
 
 class TrainableModel(Model, frozen=True):
@@ -59,3 +66,17 @@ def model(name: str | Path, plan_file: str | Path | None = None) -> TrainableMod
         asked=found.asked,
         warnings=found.warnings,
     )
+
+
+@checked
+def make_schedule(name: str, orders: Sequence[Sequence[str]]) -> Schedule:
+    """A schedule of a name, from what each pipeline rank runs in order, in torch's notation.
+
+    `orders` has a list of tokens per rank: `0F1` is the forward of stage 0 for microbatch 1; B is a
+    full backward, I the input gradient and W the weight gradient. `simulate` and `compare` take the
+    schedule where they take a name. Raises ScheduleError naming rank, place and token unless every
+    stage runs every microbatch once, forward and backward, after all that it needs.
+    """
+    text = "".join(f"{','.join(tokens)}\n" for tokens in orders)
+    shown = one_line(name)
+    return parse_schedule(text, source=f"orders of {shown}", name=shown)

@@ -19,8 +19,7 @@ from stepsim.show.tables.comparison import comparison_shown
 from stepsim.show.tables.model import Shown
 from stepsim.show.tables.step import step_shown
 from stepsim.show.tables.studies import noise_shown, sensitivity_shown
-from stepsim.step.compare import ComparedSchedules
-from stepsim.step.document import ComparisonDocument
+from stepsim.step.compare import ComparedSchedules, ComparisonDocument
 from stepsim.step.simulate import SimulatedStep
 
 if TYPE_CHECKING:
@@ -89,8 +88,7 @@ class Result(Viewed, SimulatedStep, frozen=True, kw_only=True):
     @checked
     def write_report(self, path: str | Path) -> None:
         """Write everything there is to see as one HTML page; raises OutputError."""
-        from stepsim.show.page.what_if import find_what_if
-        from stepsim.show.page.write import write_step
+        from stepsim.show.page.write import find_what_if, write_step
 
         found = find_what_if(self.inputs) if self.inputs else _NO_INPUTS
         write_step(self, path, command="", what_if=found)
@@ -145,8 +143,7 @@ class Comparison(Viewed, ComparedSchedules, frozen=True, kw_only=True):
     @checked
     def write_report(self, path: str | Path) -> None:
         """Write everything there is to see as one HTML page; raises OutputError."""
-        from stepsim.show.page.what_if import find_each_what_if
-        from stepsim.show.page.write import write_comparison
+        from stepsim.show.page.write import find_each_what_if, write_comparison
 
         found = find_each_what_if(self, self.inputs)
         write_comparison(self, path, command="", what_if=found)

@@ -1,7 +1,8 @@
-"""Measured runs from Python: the words of the command line, as functions.
+"""Measured runs and profiles from Python: the words of the command line, as functions.
 
 A run is a folder of traces, the trace of one rank, or a log of leaf modules: by its path, or loaded
-once by `load_run`. `node_size` is in ranks; without it clocks tell, else it is 8.
+once by `load_run`. `node_size` is in ranks; without it clocks tell, else it is 8. A profile says
+where steps go, which workers are slow, and what would help.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from stepsim.base.arguments import checked
 from stepsim.base.documents import Document
+from stepsim.explain.improve import Improvements, ImprovementsDocument, improve_profile
+from stepsim.explain.profile_document import ProfileDocument
 from stepsim.explain.runs.document import Validation, ValidationDocument
 from stepsim.explain.runs.measured import (
     calibrate_measured,
@@ -19,23 +22,28 @@ from stepsim.explain.runs.measured import (
 )
 from stepsim.explain.runs.replay import Durations, parse_durations
 from stepsim.explain.runs.what_if import WhatIf
+from stepsim.explain.stragglers import Stragglers, find_stragglers
 from stepsim.face.results import Result
 from stepsim.face.viewed import Viewed, taken_as
+from stepsim.files.calibrations import read_calibration, write_calibration
 from stepsim.files.measured import (
     Run,
     load_benchmarks,
     load_measurements,
+    load_profile,
     load_run,
     load_trace,
     message_bandwidths,
 )
-from stepsim.files.traces.calibration_toml import read_calibration, write_calibration
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.leaf_log import LeafRun
+from stepsim.measured.profile.events import Profile
+from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.tables.model import Shown
+from stepsim.show.tables.profiles import improvements_shown, profile_replay_shown
 from stepsim.show.tables.validation import validation_shown
 
 if TYPE_CHECKING:
@@ -44,9 +52,12 @@ if TYPE_CHECKING:
 __all__ = [
     "ValidationResult",
     "calibrate",
+    "improve",
+    "load_profile",
     "load_run",
     "read_calibration",
     "simulate_run",
+    "stragglers",
     "validate",
     "what_if",
     "write_calibration",
@@ -183,3 +194,53 @@ def _loaded(run: Run, node_size: int | None) -> RunSummary | LeafRun:
 
 def _known(given: Calibration | str | Path | None) -> Calibration | None:
     return read_calibration(given) if isinstance(given, str | Path) else given
+
+
+class ImprovementsResult(Viewed, Improvements, frozen=True, kw_only=True, eq=False):
+    """Changes of a profile, and the ways to see them."""
+
+    def _document(self) -> Document:
+        return ImprovementsDocument.of(self)
+
+    def _shown(self) -> Iterable[Shown]:
+        return improvements_shown(self)
+
+    @checked
+    def write_report(self, path: str | Path) -> None:
+        """Write everything there is to see as one HTML page; raises OutputError."""
+        from stepsim.show.page.write import write_improvements
+
+        write_improvements(self, path, command="")
+
+
+class StragglersResult(Viewed, Stragglers, frozen=True, kw_only=True, eq=False):
+    """What the slow workers of a profile cost, and the ways to see it."""
+
+    def _document(self) -> Document:
+        return ProfileDocument.of(self)
+
+    def _shown(self) -> Iterable[Shown]:
+        return profile_replay_shown(self)
+
+
+@checked
+def stragglers(run: Profile | str | Path) -> StragglersResult:
+    """Every step of a profile replayed, and what its slow workers cost.
+
+    Raises TraceError for profiles that cannot be read or replayed.
+    """
+    return taken_as(StragglersResult, find_stragglers(pipeline_waits(_profile(run))))
+
+
+@checked
+def improve(run: Profile | str | Path, *, node_size: int | None = None) -> ImprovementsResult:
+    """Named changes of a profile, ranked by what they would gain.
+
+    `node_size` is the ranks per node where the profile does not tell them. Raises TraceError for
+    profiles that cannot be read or replayed.
+    """
+    return taken_as(ImprovementsResult, improve_profile(_profile(run).on_nodes(node_size)))
+
+
+def _profile(run: Profile | str | Path) -> Profile:
+    return run if isinstance(run, Profile) else load_profile(run)

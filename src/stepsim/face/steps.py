@@ -15,7 +15,7 @@ from stepsim.explore.sensitivity import find_sensitivity
 from stepsim.face.results import Comparison, NoiseDistribution, Result, SensitivityResult
 from stepsim.face.viewed import taken_as
 from stepsim.files.asked import read_inputs, read_schedules
-from stepsim.files.load import load_topology
+from stepsim.files.load import topology_of, workload_of
 from stepsim.network.collectives import (
     Algorithm,
     AlgorithmChoice,
@@ -23,6 +23,7 @@ from stepsim.network.collectives import (
     collective_time_ps,
     parse_algorithm,
 )
+from stepsim.network.topology import Topology
 from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
 from stepsim.parallel.schedules import Schedule
 from stepsim.step.compare import compare_schedules
@@ -144,9 +145,9 @@ def collective_time(
     """
     if isinstance(topology, str | Path):
         _check_ranks(ranks, MAX_TOPOLOGY_NPUS)
-        topology = load_topology(topology, npus=max(ranks) + 1)
+        topology = topology_of(topology, npus=max(ranks) + 1)
     else:
-        topology = load_topology(topology)
+        topology = topology_of(topology)
         _check_ranks(ranks, topology.npus)
     try:
         kind = CollectiveKind(kind)
@@ -164,3 +165,30 @@ def collective_time(
 def _check_ranks(ranks: Sequence[int], room: int) -> None:
     if not ranks or len(set(ranks)) != len(ranks) or not all(0 <= r < room for r in ranks):
         raise PlanError(f"ranks: expected distinct numbers from 0 to {room - 1}")
+
+
+@checked
+def load_workload(path: str | Path, *, strict: bool = False) -> Workload:
+    """Read a workload file, e.g. a SimAI / AICB / ASTRA-sim text.
+
+    Raises WorkloadError naming file, line and field; with `strict` also for what is otherwise
+    a warning about the file.
+    """
+    return workload_of(path, strict=strict)
+
+
+@checked
+def load_topology(
+    topology: "TopologyLike",
+    npus: int | None = None,
+    *,
+    numbers: Mapping[str, object] | None = None,
+) -> Topology:
+    """A shipped topology by name, a user's file, or a networkx graph, with room for `npus`.
+
+    A file is TOML, ASTRA-sim's network YAML or SimAI's topology text; what a graph must have is in
+    `stepsim.files.topology.graph`. A topology is taken as it is. `numbers` replace those of its
+    links, e.g. `{"fabric.bandwidth": "400 Gbps"}`. Raises TopologyError naming the
+    file and entry, or the node or edge, at fault, or when the topology is too small.
+    """
+    return topology_of(topology, npus, numbers=numbers)

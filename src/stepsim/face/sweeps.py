@@ -27,7 +27,7 @@ from stepsim.files.asked import read_inputs
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.frames import Columns, Tables
 from stepsim.show.tables.model import Shown
-from stepsim.show.tables.sweep import sweep_shown
+from stepsim.show.tables.studies import sweep_shown
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 

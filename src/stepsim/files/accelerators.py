@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from difflib import get_close_matches
-from functools import cache
 from os.path import isfile
 from pathlib import Path
 from types import MappingProxyType
@@ -12,8 +11,9 @@ import msgspec
 import tomli_w
 from msgspec import Meta
 
+from stepsim.base.documents import Bandwidth, Positive, Share, Size, Time
 from stepsim.base.errors import PlanError, StepsimError, bad_value
-from stepsim.base.fields import Bandwidth, Positive, Share, Size, Time
+from stepsim.base.memo import remembered
 from stepsim.base.units import (
     exact_size,
     exact_time,
@@ -21,10 +21,16 @@ from stepsim.base.units import (
     parse_size_bytes,
     parse_time_ps,
 )
-from stepsim.files.reading import csv_rows, first_bytes, read_text, read_toml
-from stepsim.files.shipped import shipped_folder, shipped_once
+from stepsim.files.reading import (
+    csv_rows,
+    first_bytes,
+    read_text,
+    read_toml,
+    shipped_folder,
+    shipped_once,
+)
 from stepsim.workload.model.choices import ContextParallelKind, ExpertDispatch
-from stepsim.workload.model.context.parallel import ContextParallel
+from stepsim.workload.model.context import ContextParallel
 from stepsim.workload.model.device import AttentionRate, Device, MatrixRate
 from stepsim.workload.model.framework import (
     ErrorBand,
@@ -245,7 +251,7 @@ def _is(name_or_path: str | Path, kind: str, key: bytes) -> bool:
     if isfile(path):
         lines = first_bytes(path, 65536).splitlines() if path.suffix == ".toml" else []
         return any(line.startswith(key) for line in lines)
-    return str(name_or_path).lower() in _aliases(kind)
+    return str(name_or_path).lower() in names_of_files(kind)
 
 
 def read_device(name_or_path: str | Path) -> Device:
@@ -433,7 +439,7 @@ def _defaults(table: DefaultsTable) -> JobDefaults:
 def framework_of_year(name: str, year: str) -> str:
     """The name with the year where a shipped framework has it, such as torchtitan-2024."""
     dated = f"{name}-{year}"
-    return dated if dated.lower() in _aliases("framework") else name
+    return dated if dated.lower() in names_of_files("framework") else name
 
 
 def _rates(file: DeviceFile) -> Iterator[tuple[Precision, MatrixRate]]:
@@ -477,7 +483,7 @@ def _file(name_or_path: str | Path, kind: str) -> Path:
     path = Path(name_or_path)
     if path.suffix == ".toml" or len(path.parts) > 1 or isfile(path):
         return path
-    names = _aliases(kind)
+    names = names_of_files(kind)
     found = names.get(str(name_or_path).lower())
     if found is not None:
         return found
@@ -489,8 +495,8 @@ def _file(name_or_path: str | Path, kind: str) -> Path:
     )
 
 
-@cache
-def _aliases(kind: str) -> dict[str, Path]:
+@remembered
+def names_of_files(kind: str) -> dict[str, Path]:
     """Files of a kind by each of their names."""
     schema: type[DeviceFile | FrameworkFile] = DeviceFile if kind == "device" else FrameworkFile
     found = {}

@@ -1,4 +1,8 @@
-"""Options as people type them: texts with units, names, numbers, files to read."""
+"""Options as people type them: texts with units, names, numbers, files to read.
+
+The smallest of these files is the expert load: the tokens of each expert, a number a line; `#`
+begins a comment.
+"""
 
 from collections.abc import Iterable, Mapping
 from math import inf
@@ -8,13 +12,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 
-from stepsim.base.errors import PlanError
+from stepsim.base.errors import PlanError, WorkloadError, bad_value
 from stepsim.base.option import Option
-from stepsim.base.quantities import Value
 from stepsim.base.structs import replace
-from stepsim.files.load import load_comm_table, load_topology, load_work
-from stepsim.files.shipped import DEFAULT_FRAMEWORK, DEFAULT_TOPOLOGY
-from stepsim.files.topology.typed import infinite, with_numbers
+from stepsim.base.units import Value
+from stepsim.files.load import infinite, load_comm_table, load_work, topology_of, with_numbers
+from stepsim.files.reading import DEFAULT_FRAMEWORK, DEFAULT_TOPOLOGY, read_text
 from stepsim.network.topology import Topology
 from stepsim.options import ALIASES, OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule
@@ -179,14 +182,14 @@ def _topology_or_default(
     Then it is the machine that the device ships in.
     """
     if topology is not None:
-        return load_topology(topology), []
+        return topology_of(topology), []
     if device and device.topology:
         note = f"no topology given: stepsim assumes {device.topology}, the machine of {device.name}"
-        return load_topology(device.topology), [f"{note} (--topology sets it)"]
+        return topology_of(device.topology), [f"{note} (--topology sets it)"]
     note = f"no topology given: stepsim assumes {DEFAULT_TOPOLOGY}"
     if device:
         note += f", whose links are not those of {device.name}"
-    return load_topology(DEFAULT_TOPOLOGY), [f"{note} (--topology sets it)"]
+    return topology_of(DEFAULT_TOPOLOGY), [f"{note} (--topology sets it)"]
 
 
 def _read(option: Option, value: Any, comm_source: str, notes: list[str]) -> object:
@@ -220,8 +223,11 @@ def _calibration(value: object) -> "ModelCalibration | Calibration":
 
     What reads it is imported when there is one: most steps have none.
     """
-    from stepsim.files.model_calibration import is_model_calibration, read_model_calibration
-    from stepsim.files.traces.calibration_toml import read_calibration
+    from stepsim.files.calibrations import (
+        is_model_calibration,
+        read_calibration,
+        read_model_calibration,
+    )
     from stepsim.measured.calibration.calibration import Calibration
 
     if isinstance(value, Calibration):
@@ -240,8 +246,6 @@ def _name_or_path(option: Option, value: object) -> str:
 
 def _expert_load(value: object) -> tuple[float, ...]:
     if isinstance(value, str | Path):
-        from stepsim.files.expert_load import read_expert_load
-
         return tuple(read_expert_load(Path(value)))
     if isinstance(value, list | tuple) and all(isinstance(each, int | float) for each in value):
         return tuple(map(float, value))
@@ -249,3 +253,23 @@ def _expert_load(value: object) -> tuple[float, ...]:
         f"expert_load is {value!r}: expected the tokens of each expert, or a file with them "
         "(expert_skew takes the load of the busiest expert rank over the mean)"
     )
+
+
+def read_expert_load(path: Path) -> list[float]:
+    """Tokens of every expert, in order; raises WorkloadError naming file and line."""
+    text = read_text(path, WorkloadError, "expert load", "a number per line")
+    return [
+        _tokens(path, number, word)
+        for number, line in enumerate(text.splitlines(), start=1)
+        if (word := line.partition("#")[0].strip())
+    ]
+
+
+def _tokens(path: Path, line: int, word: str) -> float:
+    try:
+        tokens = float(word)
+    except ValueError:
+        tokens = -1.0
+    if not 0 <= tokens < float("inf"):
+        raise WorkloadError(bad_value(f"{path}:{line}", "tokens", word, "a number from 0"))
+    return tokens

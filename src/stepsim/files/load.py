@@ -1,20 +1,42 @@
-"""Workloads, topologies and measured collectives by file or by name."""
+"""Workloads, models, topologies and measured collectives by file or by name.
 
-from collections.abc import Callable, Mapping, Sequence
+The lists of forms are here: how a workload, a model or a topology is recognised, and which module
+reads it. Modules that read forms are imported when there is a file of the form. The numbers of a
+topology are typed as `fabric.bandwidth=400 Gbps`.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from os.path import exists, isdir
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 
-from stepsim.base.arguments import checked
-from stepsim.base.errors import PlanError, WorkloadError
-from stepsim.files.models.load import is_model, read_model
-from stepsim.files.reading import first_bytes, read_json
-from stepsim.files.shipped import topology_file
+from stepsim.base.errors import (
+    PlanError,
+    TopologyError,
+    UnitError,
+    WorkloadError,
+    bad_value,
+    one_line,
+)
+from stepsim.files.reading import (
+    first_bytes,
+    parse_toml,
+    read_json,
+    read_text,
+    reader_of,
+    shipped_folder,
+    shipped_once,
+    topology_file,
+    topology_names,
+)
 from stepsim.files.simai.text import read_simai_text
-from stepsim.files.topology.formats import read_topology
-from stepsim.files.topology.typed import with_numbers
 from stepsim.network.topology import NestedTopology, Topology
+from stepsim.network.topology.links import LAUNCH_LATENCY, LINK_FIELDS, split_link
+from stepsim.network.topology.nested import with_link, with_values
 from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
@@ -43,13 +65,8 @@ _BEGINNING = 1 << 10
 """Bytes that tell what a file is."""
 
 
-@checked
-def load_workload(path: str | Path, *, strict: bool = False) -> Workload:
-    """Read a workload file: one of `WORKLOAD_FORMATS`, e.g. a SimAI / AICB / ASTRA-sim text.
-
-    Raises WorkloadError naming file, line and field; with `strict` also for what is otherwise
-    a warning about the file.
-    """
+def workload_of(path: str | Path, *, strict: bool = False) -> Workload:
+    """The workload in a file; raises WorkloadError, with `strict` for doubts about the file too."""
     if Path(path).suffix == ".toml" and Path(path).exists():
         raise WorkloadError(f"{path}: TOML is no workload: a topology is given by --topology (-t)")
     start = first_bytes(Path(path), _BEGINNING)
@@ -59,23 +76,16 @@ def load_workload(path: str | Path, *, strict: bool = False) -> Workload:
 
 def load_work(path: str | Path, *, strict: bool = False) -> Workload | Model:
     """A model by name or file, else a workload file; raises WorkloadError."""
-    return read_model(path) if is_model(path) else load_workload(path, strict=strict)
+    return read_model(path) if is_model(path) else workload_of(path, strict=strict)
 
 
-@checked
-def load_topology(
+def topology_of(
     topology: "TopologyLike",
     npus: int | None = None,
     *,
     numbers: Mapping[str, object] | None = None,
 ) -> Topology:
-    """A shipped topology by name, a user's file, or a networkx graph, with room for `npus`.
-
-    A file is TOML, ASTRA-sim's network YAML or SimAI's topology text; what a graph must have is in
-    `stepsim.files.topology.graph`. A topology is taken as it is. `numbers` replace those of its
-    links, e.g. `{"fabric.bandwidth": "400 Gbps"}`. Raises TopologyError naming the
-    file and entry, or the node or edge, at fault, or when the topology is too small.
-    """
+    """A topology as `stepsim.load_topology` takes it; raises TopologyError, and PlanError."""
     if npus is not None and not 1 <= npus <= MAX_TOPOLOGY_NPUS:
         raise PlanError(f"npus is {npus}: expected 1 to {MAX_TOPOLOGY_NPUS}")
     found = with_numbers(_topology(topology), numbers or {})
@@ -118,3 +128,231 @@ def load_comm_table(
     table = read_measurements([Path(each) for each in several])
     table, outliers = (table.choose(source) if source else table).without_outliers()
     return table, [*table.warnings, *(f"outlier left out: {each}" for each in outliers)]
+
+
+_BEGINNING_OF_MODELS = 1 << 16
+_CONFIG = "config.json"
+_BASE = "based_on"
+
+
+def is_model(path: str | Path) -> bool:
+    """Whether this is a model: a public one's name, or a file or folder that describes one."""
+    name, path = str(path), Path(path)
+    if not exists(path):
+        return is_public(name) or _is_bare(name)
+    if isdir(path):
+        return exists(path / _CONFIG)
+    start = first_bytes(path, _BEGINNING_OF_MODELS)
+    if path.suffix == ".json":
+        return b'"architectures"' in start or path.name.endswith(_CONFIG)
+    if path.suffix == ".toml":
+        return b"architectures" in start or _BASE.encode() in start
+    return _is_megatron(path, start)
+
+
+def _is_megatron(path: Path, start: bytes) -> bool:
+    """Whether a text holds Megatron-LM's arguments; `start` is its beginning."""
+    found = rb"(--num[-_]layers|--hidden[-_]size)\b"
+    if path.suffix in (".yaml", ".yml"):
+        found = rb"(?m)^\s*(--)?(num[-_]layers|hidden[-_]size)[\"']?\s*:"
+    return re.search(found, start) is not None
+
+
+def _is_bare(name: str) -> bool:
+    """Whether a text that is no file looks like a name, not like a file that is missing."""
+    return Path(name).name == name and not Path(name).suffix[1:].isalpha()
+
+
+def read_model(path: str | Path) -> Model:
+    """A model by name or file: `config.json`, a TOML of the same keys, Megatron-LM's arguments.
+
+    A TOML file may say `based_on` a public model and change some keys. Raises WorkloadError naming
+    the file, the key and what is allowed.
+    """
+    name, path = str(path), Path(path)
+    if not exists(path):
+        return _described(public_model(name), name.lower(), name.lower())
+    path = path / _CONFIG if isdir(path) else path
+    text = read_text(path, WorkloadError, "model", "a model's configuration")
+    if path.suffix == ".json":
+        return _described(_json(path, text), str(path), _name_of(path))
+    if path.suffix == ".toml":
+        return _described(_toml(path, text), str(path), _name_of(path))
+    from stepsim.files.models.megatron import read_megatron
+
+    return read_megatron(path, text)
+
+
+def _described(values: Any, place: str, name: str) -> Model:
+    from stepsim.files.models.huggingface import architecture_of
+
+    said = values.get("name", name)
+    if not isinstance(said, str) or not said:
+        raise WorkloadError(bad_value(place, "name", said, "a text"))
+    architecture, notes = architecture_of(values, place=place, name=one_line(said))
+    return Model(source=architecture.name, architecture=architecture, warnings=tuple(notes))
+
+
+def _name_of(path: Path) -> str:
+    """The model's name: of the file, or of its folder where the file is called config.json."""
+    stem = path.name.removesuffix(path.suffix).removesuffix(".config")
+    return path.absolute().parent.name if path.name == _CONFIG else stem
+
+
+def _json(path: Path, text: str) -> dict[str, Any]:
+    """Plain data; `Infinity` counts, which configurations have and JSON has not."""
+    import json
+
+    try:
+        values = json.loads(text)
+    except RecursionError:
+        raise WorkloadError(f"{path}: its JSON is nested too deeply") from None
+    except ValueError as reason:
+        raise WorkloadError(f"{path}: not valid JSON: {reason}") from None
+    if not isinstance(values, dict):
+        raise WorkloadError(f"{path}: not a model's config.json: expected an object of keys")
+    return values
+
+
+def _toml(path: Path, text: str) -> dict[str, Any]:
+    try:
+        values = parse_toml(text)
+    except ValueError as reason:
+        raise WorkloadError(f"{path}: not valid TOML: {reason}") from None
+    base = values.pop(_BASE, None)
+    if base is None:
+        return values
+    if not isinstance(base, str):
+        raise WorkloadError(bad_value(str(path), _BASE, base, "the name of a public model"))
+    return {"name": _name_of(path), **public_model(base), **values}
+
+
+EXAMPLE = "llama-3.1-8b"
+"""A public model, where one has to be named."""
+
+
+def _public() -> Mapping[str, Mapping[str, Any]]:
+    path = shipped_folder("models") / "public.toml"
+    return parse_toml(read_text(path, WorkloadError, "public models", "TOML"))
+
+
+def public_names() -> list[str]:
+    """Names of the public models."""
+    return sorted(_public())
+
+
+def is_public(name: str) -> bool:
+    """Whether a public model has this name, in any case."""
+    return name.lower() in _public()
+
+
+def beside(path: Path, name: str) -> Path:
+    """What a file calls a workload: a file beside it, unless that is a public model's name."""
+    file = path.parent / name
+    return Path(name) if is_public(name) and not exists(file) else file
+
+
+def public_model(name: str) -> Mapping[str, Any]:
+    """The configuration of a public model; raises WorkloadError for a name that none has."""
+    found = _public().get(name.lower())
+    if found is not None:
+        return found
+    close = get_close_matches(name.lower(), _public(), n=4)
+    meant = f"did you mean {', '.join(close)}? " if close else ""
+    raise WorkloadError(
+        f"no model named {name!r}: {meant}expected a workload file, a model's config.json, or a "
+        f"public model, e.g. {EXAMPLE}"
+    )
+
+
+def with_numbers(topology: Topology, numbers: Mapping[str, object]) -> Topology:
+    """The topology with other numbers, as people type them: `{"fabric.bandwidth": "400 Gbps"}`.
+
+    Raises TopologyError naming the number, or the links it would belong to.
+    """
+    values: dict[str, float] = {}
+    for name, value in numbers.items():
+        link, field = split_link(name)
+        if field:
+            with_link(topology, link)
+        elif name == LAUNCH_LATENCY.name:
+            field = LAUNCH_LATENCY
+        else:
+            fields = ", ".join(f"LINKS.{each.name}" for each in LINK_FIELDS)
+            raise TopologyError(
+                f"{name!r} is no number of a topology: expected {fields} or {LAUNCH_LATENCY.name}"
+            )
+        try:
+            values[name] = cast(float, field.quantity.read(value))
+        except UnitError as error:
+            raise TopologyError(f"{name}: {error}") from None
+    return with_values(topology, values)
+
+
+def infinite(names: Iterable[str]) -> list[str]:
+    """What to say of bandwidths that were asked to be infinite, by their names."""
+    return [f"{name} is infinite: what crosses these links takes its latency" for name in names]
+
+
+def read_numbers(texts: Iterable[str]) -> dict[str, str]:
+    """Names and values of texts `NAME=VALUE`; raises TopologyError for any other text."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or name.strip() in found:
+            why = "given twice" if equals else "no number of a topology"
+            raise TopologyError(f"{text!r} is {why}: expected NAME=VALUE, once per name")
+        found[name.strip()] = value.strip()
+    return found
+
+
+class _Format(Struct, frozen=True, kw_only=True):
+    """A form of topology files: told by `suffixes`, or by how a file with none of them `begins`."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    read: Callable[[Path], Topology]
+    begins: Callable[[bytes], bool] = lambda start: False
+
+
+def _is_simai_topology(start: bytes) -> bool:
+    """Whether a file begins with SimAI's first line: five numbers and a word."""
+    return re.match(rb"\s*(\d+\s+){5}\S+\s*(\n|$)", start) is not None
+
+
+_BEGINNING_OF_TOPOLOGIES = 200
+_TOML = _Format(
+    name="TOML", suffixes=(".toml",), read=reader_of("topology.toml", "read_topology_toml")
+)
+_FORMATS = (
+    _TOML,
+    _Format(
+        name="ASTRA-sim's network YAML",
+        suffixes=(".yml", ".yaml"),
+        read=reader_of("topology.astra_network", "read_astra_network"),
+    ),
+    _Format(
+        name="SimAI's topology text",
+        suffixes=(),
+        read=reader_of("topology.simai_topology", "read_simai_topology"),
+        begins=_is_simai_topology,
+    ),
+)
+"""What is none of the others is read as TOML."""
+
+
+@shipped_once
+def read_topology(path: Path) -> Topology:
+    """Topology in a file of any of `_FORMATS`; raises TopologyError naming file and entry."""
+    return (_format(path) or _TOML).read(path)
+
+
+def is_topology(name_or_path: str) -> bool:
+    """Whether this is a shipped topology's name, or a file of a topology's form."""
+    return name_or_path in topology_names() or _format(Path(name_or_path)) is not None
+
+
+def _format(path: Path) -> _Format | None:
+    named = [each for each in _FORMATS if path.suffix in each.suffixes]
+    start = b"" if named else first_bytes(path, _BEGINNING_OF_TOPOLOGIES)
+    return next(iter([*named, *(each for each in _FORMATS if each.begins(start))]), None)

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,9 +10,8 @@ from msgspec import Struct
 from stepsim.base.errors import StepsimError, TraceError, bad_value
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import framework_of_year, read_device, read_framework
+from stepsim.files.load import public_names, read_model
 from stepsim.files.models.fields import MOST_LAYERS
-from stepsim.files.models.load import read_model
-from stepsim.files.models.public import public_names
 from stepsim.files.reading import csv_rows, first_bytes, read_text
 from stepsim.workload.model.architecture import (
     Activation,
@@ -24,7 +22,7 @@ from stepsim.workload.model.architecture import (
     Layer,
     LinearBlock,
 )
-from stepsim.workload.model.context.parallel import ContextParallel
+from stepsim.workload.model.context import ContextParallel
 from stepsim.workload.model.framework import Framework, Recipe, RecipeShape
 from stepsim.workload.model.layout import even_or_ends
 from stepsim.workload.model.plan import (
@@ -209,7 +207,6 @@ def _resized(public: Architecture, own: Architecture, name: str) -> Architecture
     )
 
 
-@cache
 def _public_shape(name: str) -> Architecture | None:
     """The public model that a row's name means, such as `qwen3-30b` qwen3-30b-a3b; None without."""
     wanted = _plain(_DENSE_LAYERS.sub("", name))

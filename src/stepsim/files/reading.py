@@ -1,6 +1,7 @@
 """What readers share: opening what is a file, and one clear error for what cannot be read at all.
 
-A path is the user's: it may be a pipe that nobody writes to, a device without end, or huge.
+A path is the user's: it may be a pipe that nobody writes to, a device without end, or huge. Files
+that come with stepsim are found by name. Parquet files need a library that not everybody has.
 """
 
 import csv
@@ -11,14 +12,17 @@ import re
 import stat
 import tomllib
 from collections.abc import Callable
+from difflib import get_close_matches
+from functools import cache, wraps
 from importlib import import_module
+from os.path import isfile
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
 from stepsim.base.documents import plain_document
-from stepsim.base.errors import StepsimError
+from stepsim.base.errors import StepsimError, TopologyError
 
 _Schema = TypeVar("_Schema")
 
@@ -144,3 +148,74 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 def _between_marks(line: str) -> list[str]:
     return re.split(r"[,=\[\]{}]", line)
+
+
+def parquet_library(path: Path, error: type[StepsimError]) -> tuple[Any, Any]:
+    """The modules pyarrow and pyarrow.parquet; raises `error` naming the file without them."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise error(
+            f"{path}: Parquet needs pyarrow: install it with pip install 'stepsim[parquet]'"
+        ) from None
+    return pyarrow, parquet
+
+
+DEFAULT_TOPOLOGY = "hgx-h100"
+DEFAULT_FRAMEWORK = "megatron-core"
+SHIPPED = ("topologies", "devices", "frameworks", "models")
+"""Kinds of files that come with stepsim, each a folder."""
+
+_Noun = TypeVar("_Noun")
+
+
+def shipped_once(read: Callable[[Path], _Noun]) -> Callable[[Path], _Noun]:
+    """Read a file that comes with stepsim once; a file of the user's may change meanwhile."""
+    once = cache(read)
+
+    @wraps(read)
+    def of_path(path: Path) -> _Noun:
+        ours = path.parent in map(shipped_folder, SHIPPED)
+        return once(path) if ours else read(path)
+
+    return of_path
+
+
+def topology_names() -> list[str]:
+    """Names of the shipped topologies."""
+    return sorted(path.stem for path in _folder().glob("*.toml"))
+
+
+def topology_file(name_or_path: str | Path) -> Path:
+    """File of a shipped topology's name, or the user's own path.
+
+    A bare word is a name, anything with a suffix or a folder is a path. Raises TopologyError when
+    there is no such name.
+    """
+    path = Path(name_or_path)
+    if path.suffix or len(path.parts) > 1:
+        return path
+    shipped = _folder() / f"{name_or_path}.toml"
+    if isfile(shipped):
+        return shipped
+    if isfile(path):
+        return path
+    names = topology_names()
+    close = get_close_matches(str(name_or_path), names, n=1)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    raise TopologyError(
+        f"no topology named {str(name_or_path)!r}{hint}: expected a file or one of "
+        f"{', '.join(names)}"
+    )
+
+
+def shipped_folder(kind: str) -> Path:
+    """Files of a kind that come with stepsim: in the installed package, or in the checkout."""
+    package = Path(__file__).parents[1]
+    installed = package / f"shipped_{kind}"
+    return installed if installed.is_dir() else package.parents[1] / kind
+
+
+def _folder() -> Path:
+    return shipped_folder("topologies")

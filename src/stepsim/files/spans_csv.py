@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from stepsim.base.arrays import Ints
-from stepsim.base.csv_cells import write_csv_rows
-from stepsim.files.writing import write_whole
+from stepsim.files.writing import write_csv_rows, write_whole
 from stepsim.tables.spans import UNKNOWN, Spans, TaskKind, TaskPhase
 
 _Cell = int | str

@@ -19,11 +19,9 @@ import msgspec
 from msgspec import Struct
 
 from stepsim.base.errors import TraceError, bad_value
-from stepsim.base.quantities import Quantity, Value
-from stepsim.base.units import PS_PER_S
-from stepsim.files.models.public import beside
-from stepsim.files.reading import parse_toml, read_text
-from stepsim.files.shipped import DEFAULT_TOPOLOGY
+from stepsim.base.units import PS_PER_S, Quantity, Value
+from stepsim.files.load import beside
+from stepsim.files.reading import DEFAULT_TOPOLOGY, parse_toml, read_text
 from stepsim.files.traces.step_lines import read_step_log
 from stepsim.options import OPTIONS
 

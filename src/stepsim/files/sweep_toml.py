@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from stepsim.base.errors import SweepError, bad_value
-from stepsim.files.models.public import beside
+from stepsim.files.load import beside
 from stepsim.files.reading import read_toml
 
 _Scalar = str | int | float | bool

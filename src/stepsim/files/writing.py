@@ -1,12 +1,20 @@
-"""Writing result files: whole or not at all."""
+"""Writing result files: whole or not at all.
 
+Cells of CSV files are none that a spreadsheet takes for a formula. It runs a cell that begins with
+`=`, `+`, `-`, `@`, a tab or a carriage return, and names in files of others may begin so. Such a
+text is written behind an apostrophe, which a spreadsheet shows as the text (OWASP, "CSV
+Injection"). Numbers stay numbers, with their sign and their unit.
+"""
+
+import csv
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from os.path import exists, isdir, isfile, lexists, realpath
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 from stepsim.base.errors import OutputError
 
@@ -169,3 +177,29 @@ def _keep_access(path: Path, before: os.stat_result) -> None:
         with suppress(OSError):
             os.chown(path, user, group)
     os.chmod(path, stat.S_IMODE(before.st_mode))  # last: a new owner takes bits away
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_NUMBER = re.compile(r"[+-]([0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?( ?[A-Za-z%][A-Za-z/]*)?)?")
+_QUOTE = "'"
+
+
+def safe_cell(value: Any) -> Any:
+    """A value as a cell may hold it: text that a spreadsheet would run stands behind `'`."""
+    if isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value):
+        return _QUOTE + value
+    return value
+
+
+def text_of_cell(cell: str) -> str:
+    """The text that `safe_cell` made a cell of."""
+    text = cell.removeprefix(_QUOTE)
+    return text if text != cell and safe_cell(text) == cell else cell
+
+
+def write_csv_rows(file: TextIO, rows: Iterable[Iterable[Any]]) -> None:
+    """Write rows as lines of CSV, whose texts no spreadsheet runs."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerows(
+        [safe_cell(value) if isinstance(value, str) else value for value in row] for row in rows
+    )

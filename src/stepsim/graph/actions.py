@@ -17,8 +17,7 @@ from stepsim.base.structs import replace
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Action, ActionKind
 from stepsim.tables.spans import TaskKind
-from stepsim.workload.axes import ParallelAxis, Stream
-from stepsim.workload.rows import CommOp, Group, Phase, Row, StepItem, Work
+from stepsim.workload.rows import CommOp, Group, ParallelAxis, Phase, Row, StepItem, Stream, Work
 
 
 class HostPart(IntEnum):

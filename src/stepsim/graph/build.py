@@ -31,8 +31,7 @@ from stepsim.parallel.p2p.columns import far_ranks
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.stages import Stages
-from stepsim.workload.axes import ParallelAxis
-from stepsim.workload.rows import CollectiveKind, CommOp, Group
+from stepsim.workload.rows import CollectiveKind, CommOp, Group, ParallelAxis
 
 _SMALL = 1 << 13
 """Segments of a stage up to which its programs are kept for the next graph.

@@ -18,7 +18,7 @@ from stepsim.graph.programs import SegmentKind
 from stepsim.parallel.p2p import P2PProgram, StepKind
 from stepsim.parallel.p2p.columns import far_ranks
 from stepsim.parallel.schedules import Schedule
-from stepsim.workload.axes import Stream
+from stepsim.workload.rows import Stream
 
 NONE = -1
 
@@ -118,7 +118,6 @@ _QUEUES = np.array(
     [Stream.PP_BACKWARD, Stream.PP_FORWARD, Stream.PP_BACKWARD_RECV, Stream.PP_FORWARD_RECV],
     dtype=np.int8,
 )
-
 """Streams of sends to the rank before and to the next, and of receipts of such."""
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from stepsim.base.arrays import Lists, Small, narrowed, numbers_of
 from stepsim.graph.actions import TaskList
 from stepsim.parallel.schedules import OrderEntry
-from stepsim.workload.axes import Stream
+from stepsim.workload.rows import Stream
 
 
 class SegmentKind(IntEnum):

@@ -22,8 +22,7 @@ from stepsim.graph.actions import (
 )
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Action, ActionKind
-from stepsim.workload.axes import Stream
-from stepsim.workload.rows import CommOp, Group, Phase, Row, StepItem
+from stepsim.workload.rows import CommOp, Group, Phase, Row, StepItem, Stream
 
 _GRADIENTS = {
     ActionKind.BACKWARD: (True, True),

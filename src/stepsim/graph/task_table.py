@@ -10,8 +10,7 @@ from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import Program, SegmentKind
 from stepsim.parallel.schedules import ActionKind
 from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
-from stepsim.workload.axes import Stream
-from stepsim.workload.rows import Phase
+from stepsim.workload.rows import Phase, Stream
 
 _PHASES = {
     Phase.FORWARD: TaskPhase.FORWARD,

@@ -23,8 +23,7 @@ from stepsim.graph.task_lists import Buckets, TaskLists, gradient_buckets
 from stepsim.parallel.schedules import Action, ActionKind, Schedule
 from stepsim.parallel.schedules.order import ACTION_KINDS, Order
 from stepsim.parallel.stages import StageWork
-from stepsim.workload.axes import Stream
-from stepsim.workload.rows import CommOp, Row, Shards
+from stepsim.workload.rows import CommOp, Row, Shards, Stream
 
 _KEPT = 256
 _NOTHING = {"reads": False, "joins": Joins.NOT}

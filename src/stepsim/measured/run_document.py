@@ -2,8 +2,7 @@
 
 from typing import Self
 
-from stepsim.base.documents import Document, Entry, Names
-from stepsim.base.fields import Bytes, Seconds, Share
+from stepsim.base.documents import Bytes, Document, Entry, Names, Seconds, Share
 from stepsim.base.units import PS_PER_S
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.run import Degrees, OpKind

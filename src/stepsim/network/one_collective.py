@@ -1,19 +1,20 @@
 """One collective by itself: time, bandwidth and links used, for a range of sizes.
 
 Bandwidths are those of nccl-tests (doc/PERFORMANCE.md): algbw is size over time, busbw the rate at
-which the bottleneck works if it does no more than it must.
+which the bottleneck works if it does no more than it must. `stepsim collective --json` writes the
+prices as a document.
 """
 
 import re
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, distinct, first_largest
-from stepsim.base.documents import Entry
+from stepsim.base.documents import Bytes, BytesPerSecond, Document, Entry, Picoseconds
 from stepsim.base.errors import PlanError
-from stepsim.base.fields import Bytes, BytesPerSecond, Picoseconds
 from stepsim.base.units import PS_PER_S, parse_size_bytes
 from stepsim.network.collectives import (
     Algorithm,
@@ -218,3 +219,32 @@ def _link_traffic(
         busiest_bytes=float(carried[top]),
         utilisation=float(busy_ps / time_ps) if time_ps else 0.0,
     )
+
+
+class _AlgorithmEntry(Entry, frozen=True, kw_only=True):
+    """Prices with the algorithm that was asked for."""
+
+    algorithm: str
+    rows: tuple[ProbeRow, ...]
+
+
+class CollectiveDocument(Document, frozen=True, kw_only=True):
+    """`stepsim collective --json`: one collective; algbw and busbw as nccl-tests count them."""
+
+    topology: str
+    kind: str
+    ranks: tuple[int, ...]
+    algorithms: tuple[_AlgorithmEntry, ...]
+
+    @classmethod
+    def of(cls, probes: Sequence[Probe]) -> Self:
+        """The document of probes of one collective, each with an algorithm."""
+        first = probes[0]
+        return cls(
+            topology=first.topology,
+            kind=first.kind,
+            ranks=first.ranks,
+            algorithms=tuple(
+                _AlgorithmEntry(algorithm=probe.algorithm, rows=probe.rows) for probe in probes
+            ),
+        )

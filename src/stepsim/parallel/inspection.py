@@ -8,8 +8,8 @@ from msgspec import Struct
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Placement
 from stepsim.parallel.stages import Stages, split_stages
-from stepsim.workload.placeholders import placeholder_rows
 from stepsim.workload.rows import CollectiveKind, Group, Phase, Row, Work, Workload
+from stepsim.workload.scaling import placeholder_rows
 
 
 class _Traffic(Struct, frozen=True, kw_only=True):

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from stepsim.base.errors import PlanError
-from stepsim.base.kept import kept
 from stepsim.base.structs import replace
 from stepsim.parallel.modes import StageRows
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Placement, PlacementKind
-from stepsim.workload.axes import ParallelAxis
-from stepsim.workload.rows import CommOp, Microbatch, Role, Row, StepItem, Workload
+from stepsim.workload.rows import CommOp, Microbatch, ParallelAxis, Role, Row, StepItem, Workload
 
 if TYPE_CHECKING:
     from stepsim.workload.model.layout import LayerLayout
@@ -67,16 +65,9 @@ def split_stages(
     ends and the loss runs once per step. A workload with a layout is shared out as that says.
     Raises PlanError when there are more chunks than layers, or a layout does not add up.
     """
-    if _tells_shares(workload):
+    pp = plan.pp
+    if any(op.of_share for op in workload.comms()):
         workload = _with_whole_sizes(workload, plan)
-    return _split_stages(workload, plan.pp, placement, stage_rows)
-
-
-@kept(8)
-def _split_stages(
-    workload: Workload, pp: int, placement: Placement, stage_rows: StageRows
-) -> Stages:
-    """The stages of a workload that tells whole sizes; rows that are the same are one object."""
     if workload.layout is not None:
         return _as_laid_out(workload, workload.layout, pp, placement)
     distinct = {id(block): block for block in workload.microbatches}.values()
@@ -113,12 +104,6 @@ def _split_stages(
 def _shared(blocks: Iterable[_Rows], known: dict[tuple[int, ...], _Rows]) -> tuple[_Rows, ...]:
     """The rows of blocks; what is the same as before is the object of before."""
     return tuple(known.setdefault(tuple(map(id, rows)), rows) for rows in blocks)
-
-
-@kept(4)
-def _tells_shares(workload: Workload) -> bool:
-    """Whether some collective tells what a member has, not the whole."""
-    return any(op.of_share for op in workload.comms())
 
 
 def _with_whole_sizes(workload: Workload, plan: ParallelPlan) -> Workload:

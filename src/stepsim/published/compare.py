@@ -7,14 +7,12 @@ from typing import Annotated, Self
 import numpy as np
 from msgspec import Meta, Struct
 
-from stepsim.base.documents import Document, Entry, Names
+from stepsim.base.documents import Count, Document, Entry, Names, Seconds, Share
 from stepsim.base.errors import StepsimError
-from stepsim.base.fields import Count, Seconds, Share
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
-from stepsim.files.load import load_topology
+from stepsim.files.load import topology_of, with_numbers
 from stepsim.files.model_steps import PublishedStep
-from stepsim.files.topology.typed import with_numbers
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import StepOptions
 from stepsim.results.make_report import StepTotals
@@ -231,7 +229,7 @@ def simulated(step: PublishedStep, model: StepModel) -> StepTotals:
 
     Raises the errors of `stepsim.base.errors` where the job cannot run there.
     """
-    topology = load_topology(model.device.topology or _DEFAULT_TOPOLOGY)
+    topology = topology_of(model.device.topology or _DEFAULT_TOPOLOGY)
     if step.node_bandwidth is not None:
         outer = [each.name for each in topology.link_classes[1:]]
         share = step.node_bandwidth / step.npus_per_node
@@ -271,7 +269,7 @@ def published_memory(step: PublishedStep, model: StepModel) -> PublishedMemory:
 
 
 def _interconnect(step: PublishedStep, topology: str) -> Interconnect:
-    found = interconnect_of(load_topology(topology).fit(step.plan.npus))
+    found = interconnect_of(topology_of(topology).fit(step.plan.npus))
     if step.node_bandwidth is None:
         return found
     return replace(found, outer=step.node_bandwidth / step.npus_per_node)

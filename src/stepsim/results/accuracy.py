@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from stepsim.base.units import format_size_bytes
 from stepsim.network.collectives.cost import MEASURED
 from stepsim.network.topology import Topology
-from stepsim.network.topology.library import Accuracy, size_band
+from stepsim.network.topology.links import Accuracy, size_band
 from stepsim.results.comms import PlacedComm
 
 _WORTH = 0.02

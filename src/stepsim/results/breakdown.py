@@ -19,7 +19,7 @@ from stepsim.graph.actions import Task, TaskList
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import SegmentKind
 from stepsim.tables.spans import TaskKind
-from stepsim.workload.axes import Part, Stream
+from stepsim.workload.rows import Part, Stream
 
 _FEW = 6
 _PARTS = tuple(Part)

@@ -5,8 +5,7 @@ from collections import defaultdict
 from msgspec import Struct
 
 from stepsim.base.arrays import distinct
-from stepsim.base.documents import Entry, Names
-from stepsim.base.fields import Bytes, Count, Picoseconds
+from stepsim.base.documents import Bytes, Count, Entry, Names, Picoseconds
 from stepsim.engine.prices import Prices
 from stepsim.graph.build import TaskGraph
 from stepsim.workload.rows import CommOp, Group

@@ -20,8 +20,7 @@ from stepsim.graph.actions import TaskList
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import Look
 from stepsim.results.breakdown import part_of
-from stepsim.workload.axes import Part
-from stepsim.workload.rows import Group
+from stepsim.workload.rows import Group, Part
 
 _Place = tuple[int, int]
 """An actor and the number of a task in its laid-out program."""

@@ -7,8 +7,7 @@ import numpy as np
 from msgspec import Meta
 
 from stepsim.base.arrays import Ints, Summand, add_up, first_largest
-from stepsim.base.documents import Entry
-from stepsim.base.fields import Bytes, BytesPerSecond, Count, Picoseconds, Share, finite
+from stepsim.base.documents import Bytes, BytesPerSecond, Count, Entry, Picoseconds, Share, finite
 from stepsim.base.units import PS_PER_S
 from stepsim.graph.build import TaskGraph
 from stepsim.network.topology import Topology

@@ -12,9 +12,9 @@ from stepsim.base.units import MAX_INT64, PS_PER_S, format_size_bytes
 from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Cohort, Timeline
 from stepsim.network.collectives.cost import MEASURED
-from stepsim.parallel.memory import peak_live
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.schedules import ActionKind
+from stepsim.parallel.schedules.order import peak_live
 from stepsim.results.accuracy import accuracy_warnings
 from stepsim.results.breakdown import PartsOfLists, cohort_breakdown
 from stepsim.results.comms import CommUse, comm_use
@@ -31,8 +31,7 @@ from stepsim.results.report import (
 )
 from stepsim.results.throughput import Throughput, throughput
 from stepsim.results.traffic import Traffic, find_traffic
-from stepsim.workload.axes import Part
-from stepsim.workload.rows import CommOp
+from stepsim.workload.rows import CommOp, Part
 
 if TYPE_CHECKING:
     from stepsim.results.memory import StagePeak, StepMemory

@@ -21,8 +21,7 @@ from stepsim.graph.programs import SegmentKind, Use
 from stepsim.results.counters import transfers
 from stepsim.results.critical_path import PathRuns
 from stepsim.results.traffic import Traffic
-from stepsim.workload.axes import Stream
-from stepsim.workload.rows import CommOp
+from stepsim.workload.rows import CommOp, Stream
 
 _WORTH_SAYING = 0.02
 """Share of a communication's time from which on other traffic that slows it is warned about."""

@@ -9,16 +9,27 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 from numpy.typing import NDArray
 
-from stepsim.base.documents import Document, Entry, Names, json_text, missing_key
+from stepsim.base.documents import (
+    Bytes,
+    Count,
+    Document,
+    Entry,
+    Names,
+    Picoseconds,
+    Seconds,
+    Share,
+    json_text,
+    missing_key,
+    shown,
+)
 from stepsim.base.errors import StepsimError, bad_value
-from stepsim.base.fields import Bytes, Count, Picoseconds, Seconds, Share, shown
 from stepsim.engine.fold import Actors
-from stepsim.parallel.memory import PeakLive
+from stepsim.parallel.schedules.order import PeakLive
 from stepsim.results.comms import CommUse
 from stepsim.results.findings import Finding
 from stepsim.results.links import LinkUse
 from stepsim.results.throughput import Throughput
-from stepsim.workload.axes import ParallelAxis, Part
+from stepsim.workload.rows import ParallelAxis, Part
 
 _DEGREES = tuple(map(str, ParallelAxis))
 _PARTS = tuple(part.key for part in Part)

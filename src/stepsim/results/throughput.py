@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from stepsim.base.documents import Entry
-from stepsim.base.fields import Bytes, Count
+from stepsim.base.documents import Bytes, Count, Entry
 
 if TYPE_CHECKING:
     from stepsim.workload.model.effort import Effort

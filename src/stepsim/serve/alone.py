@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from stepsim.base.errors import OutputError, one_line
-from stepsim.files.shipped import SHIPPED, shipped_folder
+from stepsim.files.reading import SHIPPED, shipped_folder
 from stepsim.files.writing import write_folder
 from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer

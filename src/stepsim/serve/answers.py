@@ -7,17 +7,16 @@ from msgspec import Struct
 
 from stepsim.base.errors import PlanError, StepsimError, one_line
 from stepsim.base.option import Option
-from stepsim.base.quantities import Quantity
+from stepsim.base.units import Quantity
 from stepsim.files.accelerators import device_names, read_device
-from stepsim.files.models.public import EXAMPLE
+from stepsim.files.load import EXAMPLE
 from stepsim.serve.explorer import Explorer, Progress
 from stepsim.serve.export import EXPORTS
 from stepsim.serve.recorded import recorded_lines
 from stepsim.serve.state import KNOBS, SHIPPED_NAMES, ExplorerState
 from stepsim.show.palette import ON_DARK, PART_COLOURS, PATH, SHADES
-from stepsim.workload.axes import Part
 from stepsim.workload.model.model import Model
-from stepsim.workload.rows import Workload
+from stepsim.workload.rows import Part, Workload
 
 _CONTROLS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {

@@ -15,9 +15,8 @@ from numpy.typing import ArrayLike
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError, UnitError
-from stepsim.base.quantities import Quantity
 from stepsim.base.structs import replace
-from stepsim.base.units import PS_PER_S, format_time_ps
+from stepsim.base.units import PS_PER_S, Quantity, format_time_ps
 from stepsim.explore.batch import Batch, make_batch
 from stepsim.explore.batch.scenarios import PHASES, BatchBase
 from stepsim.explore.noise.speeds import SpeedNoise, noisy_speeds
@@ -33,12 +32,11 @@ from stepsim.serve.library import NamedNouns
 from stepsim.serve.recorded import recorded
 from stepsim.serve.state import KNOBS, NOISE, ExplorerState
 from stepsim.show.tables.studies import worth_table
+from stepsim.step.inputs import held_degrees
 from stepsim.step.simulate import SimulatedStep, simulate_step
 from stepsim.step.size import step_size
-from stepsim.step.work import held_degrees
-from stepsim.workload.axes import Part
 from stepsim.workload.model.model import Model
-from stepsim.workload.rows import Workload
+from stepsim.workload.rows import Part, Workload
 from stepsim.workload.scaling import ComputeScale
 
 _KEPT = 4

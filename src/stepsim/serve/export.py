@@ -41,8 +41,7 @@ def _figure(run: SimulatedStep, job: StepInputs, path: Path, command: str) -> No
 
 
 def _report(run: SimulatedStep, job: StepInputs, path: Path, command: str) -> None:
-    from stepsim.show.page.what_if import find_what_if
-    from stepsim.show.page.write import write_step
+    from stepsim.show.page.write import find_what_if, write_step
 
     write_step(run, path, command=command, what_if=find_what_if(job))
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
@@ -14,11 +13,17 @@ from msgspec import Struct, field
 
 from stepsim.base.errors import PlanError, StepsimError
 from stepsim.base.structs import replace
-from stepsim.files.load import load_result, load_topology, load_work
+from stepsim.files.load import (
+    is_model,
+    is_public,
+    load_result,
+    load_work,
+    public_names,
+    read_model,
+    topology_of,
+)
 from stepsim.files.measured import load_profile, load_run
-from stepsim.files.models.load import is_model, read_model
-from stepsim.files.models.public import is_public, public_names
-from stepsim.files.shipped import topology_names
+from stepsim.files.reading import topology_names
 from stepsim.files.traces.forms import is_measured, is_profile
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.profile.events import Profile
@@ -71,15 +76,10 @@ def _read_work(path: Path) -> Workload | Model | Ran:
     return load_work(path)
 
 
-@cache
-def _shipped(name: str) -> Topology:
-    return load_topology(name)
-
-
 _UPLOADS: Mapping[str, tuple[Callable[[Path], object], Sequence[str]]] = MappingProxyType(
     {
         "workload": (_read_work, (".txt", ".json", ".toml", ".log", ".gz", ".parquet", ".sqlite")),
-        "topology": (load_topology, (".toml", ".yml", ".yaml", ".txt")),
+        "topology": (topology_of, (".toml", ".yml", ".yaml", ".txt")),
     }
 )
 """What reads an upload of a kind, and how its name may end."""
@@ -120,7 +120,7 @@ class NamedNouns(Struct, kw_only=True):
         if name not in topology_names():
             known = ", ".join([*self.topologies, *topology_names()])
             raise PlanError(f"no topology named {name!r} is open here: expected {known}")
-        return _shipped(name)
+        return topology_of(name)
 
     def work_choices(self) -> list[tuple[str, str]]:
         """Names of all that the page can show, each with its kind: first what was given."""
@@ -169,7 +169,7 @@ class NamedNouns(Struct, kw_only=True):
         """Make a shipped topology or a topology file available; returns its name."""
         if name_or_path in topology_names():
             return name_or_path
-        name = self._add(self.topologies, load_topology(name_or_path), Path(name_or_path).name)
+        name = self._add(self.topologies, topology_of(name_or_path), Path(name_or_path).name)
         self.files[name] = name_or_path
         return name
 

@@ -101,12 +101,12 @@ def _packages() -> Iterator[Check]:
 
 
 def _topologies() -> str:
-    from stepsim.files.load import load_topology
-    from stepsim.files.shipped import topology_names
+    from stepsim.files.load import topology_of
+    from stepsim.files.reading import topology_names
 
     names = topology_names()
     for name in names:
-        load_topology(name)
+        topology_of(name)
     if not names:
         raise StepsimError("no topology came with the package: install it again")
     return f"{len(names)} shipped files read"
@@ -114,7 +114,7 @@ def _topologies() -> str:
 
 def _simulation() -> str:
     """A uniform pipeline on free links takes (m + P - 1)(f + b)."""
-    from stepsim.files.load import load_topology, load_workload
+    from stepsim.files.load import topology_of, workload_of
     from stepsim.options import StepOptions
     from stepsim.step.simulate import simulate_step
 
@@ -131,7 +131,7 @@ def _simulation() -> str:
         file = Path(folder) / "uniform.txt"
         file.write_text("\n".join(lines) + "\n")
         options = StepOptions(microbatches=_MICROBATCHES)
-        step = simulate_step(load_workload(file), load_topology("ideal"), options)
+        step = simulate_step(workload_of(file), topology_of("ideal"), options)
     found = step.report.step_time_ps
     if found != expected:
         raise StepsimError(f"a step of {expected} ps came out as {found} ps")

@@ -15,7 +15,7 @@ from typing import Any, get_args
 import msgspec
 import numpy as np
 
-from stepsim.base.csv_cells import write_csv_rows
+from stepsim.files.writing import write_csv_rows
 from stepsim.show.tables.model import Cell, Ordered, Shown, Table
 
 Columns = Mapping[str, list[Any]]

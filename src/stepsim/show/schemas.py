@@ -20,19 +20,19 @@ from stepsim.explore.plan.document import PlanDocument
 from stepsim.explore.sensitivity.analysis import Sensitivity
 from stepsim.explore.sweep.document import SweepDocument
 from stepsim.files.accelerators import DeviceFile, FrameworkFile
-from stepsim.files.plan_toml import PlanFile
+from stepsim.files.models.launch import PlanFile
 from stepsim.files.step_table import StepTable
 from stepsim.files.sweep_toml import SweepFile
 from stepsim.files.topology.tables import TopologyFile
 from stepsim.measured.calibration.nccl_document import CollectiveFitDocument
 from stepsim.measured.calibration.toml import CalibrationFile
 from stepsim.measured.run_document import LogDocument, RunDocument
-from stepsim.network.collective_document import CollectiveDocument
+from stepsim.network.one_collective import CollectiveDocument
 from stepsim.network.topology.inspection import TopologyNumbers
 from stepsim.published.compare import PublishedDocument
 from stepsim.results.report import ResultDocument
 from stepsim.show.doctor import Diagnosis
-from stepsim.step.document import ComparisonDocument
+from stepsim.step.compare import ComparisonDocument
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -1,11 +1,18 @@
-"""One workload under several pipeline schedules."""
+"""One workload under several pipeline schedules.
 
-from collections.abc import Sequence
+`stepsim compare --json` writes the comparison as a document.
+"""
+
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self
 
-from msgspec import Struct
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
-from stepsim.base.errors import PlanError, ScheduleError
+from stepsim.base.documents import Document, Entry, Picoseconds
+from stepsim.base.errors import PlanError, ScheduleError, StepsimError, bad_value
 from stepsim.base.structs import replace
 from stepsim.engine.run import OnProgress
 from stepsim.files.simai.formula import SimaiTotals, simai_formula
@@ -13,10 +20,10 @@ from stepsim.files.simai.text import read_simai_document
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Schedule
-from stepsim.step.inputs import for_schedule
+from stepsim.results.report import Report
+from stepsim.step.inputs import WorkSource, for_schedule, held_degrees
 from stepsim.step.simulate import SimulatedStep, simulate_step
-from stepsim.step.work import WorkSource, held_degrees
-from stepsim.workload.axes import Part
+from stepsim.workload.rows import Part
 
 _DEFAULTS = StepOptions()
 
@@ -92,3 +99,82 @@ def simai_totals(path: Path, comparison: ComparedSchedules) -> SimaiTotals:
 def exposed_p2p_ps(result: SimulatedStep) -> int:
     """Point-to-point time that compute waited for, mean over ranks, in ps."""
     return result.report.breakdown_ps[Part.EXPOSED_PP.key]
+
+
+class CandidateDocument(Report, frozen=True, kw_only=False):
+    """A schedule that runs; `speedup` is over the first that does."""
+
+    # msgspec writes fields that are not by keyword only first: these stand before the others
+    name: str
+    valid: Annotated[bool, Meta(extra_json_schema={"const": True})]
+    speedup: float
+    exposed_p2p_ps: Picoseconds = 0
+
+
+class _RefusedEntry(Entry, frozen=True, kw_only=True):
+    """A schedule that cannot run the job, and why."""
+
+    name: str
+    valid: Annotated[bool, Meta(extra_json_schema={"const": False})] = False
+    refusal: str
+
+
+_EITHER = (CandidateDocument, _RefusedEntry)
+_AnyCandidate = Annotated[
+    Any,
+    Meta(extra_json_schema={"anyOf": [{"$ref": f"#/$defs/{each.__name__}"} for each in _EITHER]}),
+]
+"""One of two types that no key of text tells apart, as msgspec wants it."""
+
+
+class ComparisonDocument(Document, frozen=True, kw_only=True):
+    """`stepsim compare --json`: one workload under several schedules, in the order asked for."""
+
+    named: ClassVar[tuple[type, ...]] = (*_EITHER, *Report.named)
+
+    candidates: tuple[_AnyCandidate, ...]
+    simai_formula: SimaiTotals | msgspec.UnsetType = msgspec.UNSET
+
+    @classmethod
+    def of(cls, comparison: ComparedSchedules, simai: SimaiTotals | None = None) -> Self:
+        """The document of a comparison, with SimAI's closed formula if that was asked for."""
+        return cls(candidates=tuple(_candidates(comparison)), simai_formula=simai or msgspec.UNSET)
+
+    @classmethod
+    def from_plain(cls, raw: dict[str, Any], place: str) -> Self:
+        """As for every document; raises StepsimError unless a candidate has run."""
+        found = raw.get("candidates")
+        if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+            raise StepsimError(bad_value(place, "candidates", found, "a list of objects"))
+        read = [
+            _EITHER[each.get("valid") is not True].from_plain(each, f"{place}: candidates[{i}]")
+            for i, each in enumerate(found)
+        ]
+        document = super().from_plain(raw | {"candidates": read}, place)
+        if not document.runs:
+            raise StepsimError(f"{place}: candidates: none of them ran: expected at least one")
+        return document
+
+    @property
+    def runs(self) -> tuple[CandidateDocument, ...]:
+        """Schedules that run."""
+        return tuple(each for each in self.candidates if isinstance(each, CandidateDocument))
+
+    @property
+    def refused(self) -> tuple[_RefusedEntry, ...]:
+        """Schedules that cannot run."""
+        return tuple(each for each in self.candidates if isinstance(each, _RefusedEntry))
+
+
+def _candidates(comparison: ComparedSchedules) -> Iterator[CandidateDocument | _RefusedEntry]:
+    for each in comparison.candidates:
+        if each.result is None:
+            yield _RefusedEntry(name=each.name, refusal=each.refusal)
+        else:
+            yield CandidateDocument(
+                **asdict(each.result.report),
+                name=each.name,
+                valid=True,
+                speedup=comparison.speedup(each.result),
+                exposed_p2p_ps=exposed_p2p_ps(each.result),
+            )

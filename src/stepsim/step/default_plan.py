@@ -1,10 +1,13 @@
-"""The plan of a model of which nobody said a degree: the fastest even one that fits."""
+"""The plan of a model of which nobody said a degree: the fastest even one that fits.
+
+What is tried where nobody says it is the same for the plan by default and for a search.
+"""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, product
-from math import inf
+from math import gcd, inf
 from typing import Any
 
 import numpy as np
@@ -27,14 +30,8 @@ from stepsim.step.model_plan import (
     plan_fields,
     planned_by_recipe,
 )
-from stepsim.step.tried import (
-    MICROBATCH_SIZES,
-    common_experts,
-    most_context,
-    recomputations,
-)
-from stepsim.workload.model.architecture import Architecture
-from stepsim.workload.model.choices import Recompute
+from stepsim.workload.model.architecture import Architecture, ExpertMlp
+from stepsim.workload.model.choices import AttentionKernel, Recompute
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.layout import LayerLayout
@@ -301,3 +298,31 @@ def _layout_text(plan: ModelPlan) -> str | None:
 def _powers(most: int, whole: int) -> list[int]:
     """Powers of two up to `most` that divide a number."""
     return [1 << i for i in range(most.bit_length()) if whole % (1 << i) == 0 and 1 << i <= most]
+
+
+MICROBATCH_SIZES = (1, 2, 4, 8)
+
+_LEAST_SEQUENCE = 4096
+
+
+def recomputations(options: StepOptions) -> tuple[Recompute, ...]:
+    """What may be recomputed: what was asked, else nothing, or all.
+
+    Core attention alone is worth it only where its scores are kept.
+    """
+    if options.recompute is not None:
+        return (options.recompute,)
+    unfused = options.attention is AttentionKernel.UNFUSED
+    scores = (Recompute.SELECTIVE,) if unfused else ()
+    return (Recompute.NONE, *scores, Recompute.FULL)
+
+
+def most_context(sequence: int) -> int:
+    """The largest degree of cp: shorter parts of a sequence are not worth their exchange."""
+    return max(1, sequence // _LEAST_SEQUENCE)
+
+
+def common_experts(architecture: Architecture) -> int:
+    """The largest degree of ep that all layers with experts can have; 0 where there are none."""
+    mlps = (layer.mlp for layer in architecture.layer_kinds())
+    return gcd(*(mlp.experts for mlp in mlps if isinstance(mlp, ExpertMlp)))

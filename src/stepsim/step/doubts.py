@@ -1,15 +1,27 @@
-"""What the doubts about a workload are worth: the step run again as it would be without each."""
+"""What is worth a second run: doubts about a workload, and groups that lie in several nodes.
 
-from collections.abc import Callable, Iterable
+A doubt is worth the difference to the step as it would be without it. What it costs that groups lie
+in several nodes or racks is the difference to a step in which they do not.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
 from math import inf
+from typing import TYPE_CHECKING, Any
 
 from stepsim.base.errors import StepsimError
-from stepsim.options import StepOptions
+from stepsim.base.structs import replace
+from stepsim.base.units import format_time_ps
+from stepsim.network.topology import Topology
+from stepsim.options import OPTIONS, StepOptions
+from stepsim.parallel.ranks import SIZES_OF_GROUPS, Crossing, ParallelPlan, whole_degrees
 from stepsim.results.findings import WEIGHTY, Finding, by_weight
 from stepsim.results.report import Report
 from stepsim.step.inputs import scaled_workload
-from stepsim.workload.placeholders import doubt_placeholders
 from stepsim.workload.rows import CollectiveKind, Doubt, Group, Work, Workload
+from stepsim.workload.scaling import doubt_placeholders
+
+if TYPE_CHECKING:
+    from stepsim.workload.model.plan import ModelPlan
 
 _Rates = dict[tuple[str, str], float]
 """The slowest picoseconds per byte of communications of a kind in a group."""
@@ -99,3 +111,75 @@ def _change_ps(before: Work, after: Work, rates: _Rates) -> float:
             sizes[key] = sizes.get(key, 0) + sign * op.size_bytes
     moved = sum(abs(size) * rates.get(key, inf) for key, size in sizes.items() if size)
     return abs(after.compute_ps - before.compute_ps) + moved
+
+
+StepTime = Callable[[StepOptions], int | None]
+"""The step time under other options, in ps; None where the job does not fit. Raises."""
+
+
+def with_crossing(
+    report: Report,
+    crossing: Crossing,
+    options: StepOptions,
+    step_time: StepTime,
+    smaller: Iterator[tuple[str, StepOptions]],
+) -> Report:
+    """The report with what a crossing costs.
+
+    Another placement has a step, or the first of `smaller` degrees that runs: flags and options. A
+    crossing that nothing runs without, or only slower, is a warning beside others.
+    """
+    if crossing.is_avoidable:
+        order = crossing.other_order
+        other = replace(options, placement=crossing.other_placement, rank_order=order)
+        step = step_time(other)
+        assert step is not None
+        return _with_worth(report, crossing.text, step)
+    for flag, other in smaller:
+        try:
+            step = step_time(other)
+        except StepsimError:
+            continue
+        if step is None:
+            continue
+        text = f"{crossing.text}, with {flag} in one"
+        if step < report.step_time_ps:
+            return _with_worth(report, text, step)
+        said = f"{text}: {_compared(step, report.step_time_ps)}"
+        return replace(report, warnings=(said, *report.warnings))
+    return replace(report, warnings=(crossing.text, *report.warnings))
+
+
+def _with_worth(report: Report, text: str, step_ps: int) -> Report:
+    """The report with another step time as what a finding is worth."""
+    worth = step_ps / report.step_time_ps - 1
+    found = Finding(text=f"{text}: {_compared(step_ps, report.step_time_ps)}", worth=worth)
+    return replace(report, findings=(found, *report.findings))
+
+
+def _compared(step_ps: int, than_ps: int) -> str:
+    worth = step_ps / than_ps - 1
+    way = "longer" if worth > 0 else "shorter"
+    return f"a step of {format_time_ps(step_ps)}, {abs(worth):.1%} {way}"
+
+
+def smaller_degrees(
+    crossing: Crossing,
+    topology: Topology,
+    ranks: ParallelPlan,
+    plan: "ModelPlan",
+    options: StepOptions,
+) -> Iterator[tuple[str, StepOptions]]:
+    """Options of a model with smaller degrees of the first kind of groups that cross, with flags.
+
+    The largest come first. The job keeps its size and its batch.
+    """
+    group = crossing.groups[0]
+    name = SIZES_OF_GROUPS[group]
+    same = replace(
+        options, npus=plan.npus, microbatches=None, global_batch=plan.global_batch, plan=None
+    )
+    for degree in whole_degrees(topology, ranks, crossing.placement, group):
+        words = OPTIONS[name].words(str(degree), short=True)
+        changed: dict[str, Any] = {name: degree}
+        yield " ".join(words), replace(same, **changed)

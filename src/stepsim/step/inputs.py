@@ -1,16 +1,31 @@
-"""What a step is made from, by its options: workload, plan, schedule, prices."""
+"""What a step is made from, by its options: workload, plan, schedule, prices.
+
+A workload is taken as it is; a model becomes one. Schedules that are searched for need to know how
+long the actions of the job take.
+"""
 
 from collections.abc import Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from stepsim.base.errors import ScheduleError
+from msgspec import Struct
+
+from stepsim.base.errors import CalibrationError, PlanError, ScheduleError
+from stepsim.base.option import Panel
 from stepsim.base.structs import replace
+from stepsim.engine.fold import fold
+from stepsim.engine.lay_out import lay_out
+from stepsim.engine.prices import make_prices
+from stepsim.graph.build import build_taskgraph
+from stepsim.graph.programs import SegmentKind
 from stepsim.network.topology import Topology
-from stepsim.options import StepOptions
-from stepsim.parallel.job_size import check_held_degrees, plan_job
-from stepsim.parallel.ranks import ParallelPlan
+from stepsim.options import OPTIONS, StepOptions
+from stepsim.parallel.p2p import P2PMode
+from stepsim.parallel.ranks import ParallelPlan, check_held_degrees, plan_job
 from stepsim.parallel.schedules import (
     SCHEDULE_OPTIONS,
+    Action,
+    ActionKind,
     Placement,
     Schedule,
     build,
@@ -18,12 +33,25 @@ from stepsim.parallel.schedules import (
     options_of,
 )
 from stepsim.parallel.schedules.check import check_schedule
-from stepsim.parallel.stages import split_stages
-from stepsim.step.action_times import search_times
-from stepsim.workload.experts import load_experts, rank_loads, skewed_loads
-from stepsim.workload.placeholders import fill_placeholders, placeholder_rows
+from stepsim.parallel.stages import Stages, split_stages
+from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
-from stepsim.workload.scaling import enlarge_microbatches, scale_compute
+from stepsim.workload.scaling import (
+    enlarge_microbatches,
+    fill_placeholders,
+    load_experts,
+    placeholder_rows,
+    rank_loads,
+    scale_compute,
+    skewed_loads,
+)
+
+if TYPE_CHECKING:
+    from stepsim.workload.model.architecture import Architecture
+    from stepsim.workload.model.device import Device
+    from stepsim.workload.model.framework import Framework
+    from stepsim.workload.model.interconnect import Interconnect
+    from stepsim.workload.model.plan import ModelPlan
 
 
 def scaled_workload(workload: Workload, options: StepOptions) -> tuple[Workload, list[str]]:
@@ -121,3 +149,147 @@ def _as_given(
             f"the job has pp {plan.pp} and {plan.microbatches} (--pp, --microbatches)"
         )
     return schedule
+
+
+_KINDS = {
+    "forward_ps": ActionKind.FORWARD,
+    "input_grad_ps": ActionKind.INPUT_GRAD,
+    "weight_grad_ps": ActionKind.WEIGHT_GRAD,
+}
+
+
+def search_times(
+    stages: Stages, plan: ParallelPlan, options: StepOptions, topology: Topology
+) -> dict[str, object]:
+    """Options of `auto_zb`: mean time per rank of F, I and W, and the time of a message, in ps.
+
+    Collectives inside an action count. A stage's ranks wait for the slowest of them, so it
+    represents them where they differ.
+    """
+    every = replace(options, p2p=P2PMode.EAGER)
+    graph = build_taskgraph(stages, _one_by_one(plan), plan, every)
+    prices = make_prices(graph, topology, options)
+    slow = options.slow.factors(plan.npus) if options.slow else None
+    actors = fold(graph, prices, slow)
+    sums = {name: [0] * plan.pp for name in _KINDS}
+    hop = 0
+    for actor, laid in enumerate(lay_out(graph, actors, prices, slow).programs):
+        stage = int(actors.stages[actor])
+        spent = dict.fromkeys(ActionKind, 0)
+        for task, number in enumerate(laid.segment.tolist()):
+            segment = laid.program.segments[number]
+            if segment.entry >= 0:
+                (action,) = laid.program.entries[segment.entry].parts()
+                spent[action.kind] += int(laid.duration_ps[task])
+            elif segment.kind is SegmentKind.SEND:
+                hop = max(hop, int(laid.duration_ps[task]))
+        for name, kind in _KINDS.items():
+            sums[name][stage] = max(sums[name][stage], spent[kind])
+    means = {name: [each // plan.microbatches for each in times] for name, times in sums.items()}
+    return {**means, "hop_ps": hop}
+
+
+def _one_by_one(plan: ParallelPlan) -> Schedule:
+    """Every rank runs F, I and W of one microbatch after the other: a list, not a plan to run."""
+    orders = tuple(
+        tuple(
+            Action(kind=kind, stage=rank, chunk=0, microbatch=j)
+            for j in range(plan.microbatches)
+            for kind in _KINDS.values()
+        )
+        for rank in range(plan.pp)
+    )
+    return Schedule(
+        name="one-by-one",
+        placement=Placement(ranks=plan.pp),
+        microbatches=plan.microbatches,
+        orders=orders,
+    )
+
+
+WorkSource = Workload | Model
+"""What a step is made of: a workload, or a model that becomes one under a plan on a device."""
+
+_USUAL: Mapping[str, bool | int] = MappingProxyType(
+    {
+        **dict.fromkeys(("dp_overlap", "tp_comm_overlap", "cuda_graph"), False),
+        "reshard": True,
+        "microbatch_size": 1,
+    }
+)
+"""What a workload file's step has of options that are not asked for."""
+_MODEL_ALONE = tuple(name for name, option in OPTIONS.items() if option.panel is Panel.MODEL)
+
+
+class BuiltModel(Struct, frozen=True, kw_only=True):
+    """What a workload was made of: a model, its plan, what it runs on.
+
+    `interconnect` is the network in two levels, None where it has no dimensions.
+    """
+
+    architecture: "Architecture"
+    plan: "ModelPlan"
+    device: "Device"
+    framework: "Framework"
+    interconnect: "Interconnect | None"
+
+
+class MadeWork(Struct, frozen=True, kw_only=True):
+    """A workload and the options it is run with; `sized` say its size.
+
+    `built` is what the workload of a model was made of, `notes` are what was assumed.
+    """
+
+    workload: Workload
+    options: StepOptions
+    sized: StepOptions
+    built: BuiltModel | None = None
+    notes: tuple[str, ...] = ()
+
+
+def make_work(source: WorkSource, topology: Topology, options: StepOptions) -> MadeWork:
+    """The workload of a source under the options asked for; raises PlanError.
+
+    A workload is taken as it is, and refuses what only a model can be asked. The errors of a model
+    begin with its name.
+    """
+    if isinstance(source, Workload):
+        options = _of_a_file(options)
+        if options.device is not None:
+            raise PlanError(
+                f"device: only a model can be asked that; compute times of {source.source} are of "
+                "an unknown device, and nothing says which operators they are of: scale them with "
+                "compute_scale"
+            )
+        why = "only a model can be asked that, and this is a workload file"
+        options.refuse(_MODEL_ALONE, why)
+        if options.calibration is not None:
+            raise CalibrationError(
+                "this calibration is of predictions of models: expected a model on a known device"
+            )
+        return MadeWork(workload=source, options=options, sized=options)
+    from stepsim.step.models import work_of_model
+
+    return work_of_model(source, topology, options)
+
+
+def held_degrees(
+    source: WorkSource, topology: Topology, options: StepOptions
+) -> tuple[dict[str, Any], list[str]]:
+    """Options of the plan that a model's step takes where none of its degrees is given, and a note.
+
+    Steps that are compared are held to one plan by it. Raises PlanError.
+    """
+    if isinstance(source, Workload):
+        return {}, []
+    from stepsim.step.models import degrees_of_model
+
+    return degrees_of_model(source, topology, options)
+
+
+def _of_a_file(options: StepOptions) -> StepOptions:
+    """The options of a workload file's step: what it has anyway is as good as not asked for."""
+    usual: dict[str, Any] = {
+        name: None for name, value in _USUAL.items() if getattr(options, name) == value
+    }
+    return replace(options, **usual) if usual else options

@@ -14,7 +14,7 @@ from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule, build, needs_times, parse_name
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.choices import ContextParallelKind, Precision, Recompute
-from stepsim.workload.model.context.parallel import ContextParallel
+from stepsim.workload.model.context import ContextParallel
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework, Recipe, RecipeShape
 from stepsim.workload.model.layout import LayerLayout, named_layout

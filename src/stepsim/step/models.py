@@ -1,4 +1,7 @@
-"""A model as a workload: its plan by the options asked for, and the rows that these make."""
+"""A model as a workload: its plan by the options asked for, and the rows that these make.
+
+Device and framework are taken with what was measured of them.
+"""
 
 from typing import Any
 
@@ -8,10 +11,9 @@ from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.modes import RankOrder
-from stepsim.parallel.placement import place
-from stepsim.parallel.ranks import ParallelPlan
-from stepsim.step.calibrated import as_measured, said_of_calibration
+from stepsim.parallel.ranks import ParallelPlan, place
 from stepsim.step.default_plan import PlanChooser
+from stepsim.step.inputs import BuiltModel, MadeWork
 from stepsim.step.model_plan import (
     ByRecipe,
     as_jobs_run,
@@ -21,9 +23,8 @@ from stepsim.step.model_plan import (
     said_of_defaults,
     said_of_recipe,
 )
-from stepsim.step.work import BuiltModel, MadeWork
 from stepsim.workload.model.architecture import Architecture
-from stepsim.workload.model.building.build import build_workload
+from stepsim.workload.model.build import build_workload
 from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework, RecipeShape
@@ -179,3 +180,34 @@ def _interconnect(network: Topology) -> Interconnect | None:
         return interconnect_of(network)
     except TopologyError:
         return None
+
+
+def as_measured(
+    device: Device, framework: Framework, options: StepOptions
+) -> tuple[Device, Framework]:
+    """Both with the calibration asked for, in the precision asked for."""
+    if options.calibration is None:
+        return device, framework
+    return options.calibration.apply(device, framework, options.precision or Precision.BF16)
+
+
+def said_of_calibration(device: Device, framework: Framework, options: StepOptions) -> list[str]:
+    """What the calibration asked for rests on."""
+    if options.calibration is None:
+        return []
+    precision = options.precision or Precision.BF16
+    machine = f"{device.name}, {framework.name}, {precision}"
+    found = options.calibration.factor_of(device, framework, precision)
+    rates = [
+        f"calibrated: products of {device.name} in {precision} at {each.rate.rate / 1e12:.0f} "
+        f"TFLOP/s, from {each.shapes} shapes"
+        for each in options.calibration.rates
+        if (each.device, each.precision) == (device.name, precision)
+    ]
+    if found:
+        return [
+            *rates,
+            f"calibrated: compute takes {found.factor:.3f} of the prediction on {machine}, from "
+            f"{found.runs} steps, each within {found.spread:.1%}",
+        ]
+    return rates or [f"the calibration has no factor of {machine}: predicted without"]

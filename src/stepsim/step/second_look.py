@@ -15,7 +15,7 @@ from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule
 from stepsim.results.findings import Finding
-from stepsim.step.work import BuiltModel
+from stepsim.step.inputs import BuiltModel
 from stepsim.workload.model.effort import Effort
 from stepsim.workload.model.framework import PublishedRate
 from stepsim.workload.model.step_time import StepModel

@@ -1,5 +1,6 @@
 """One training step, from a workload and a network to what is reported: read this first."""
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -8,7 +9,6 @@ from msgspec import Struct
 
 from stepsim.base import garbage
 from stepsim.base.arrays import Floats
-from stepsim.base.log import said
 from stepsim.base.structs import replace
 from stepsim.engine.fold import Actors, every_rank, fold
 from stepsim.engine.lay_out import Runnable, lay_out
@@ -19,17 +19,29 @@ from stepsim.graph.build import TaskGraph, build_taskgraph
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
-from stepsim.parallel.placement import Crossing, find_crossing, idle_npus, place
-from stepsim.parallel.ranks import ParallelPlan
+from stepsim.parallel.ranks import Crossing, ParallelPlan, find_crossing, idle_npus, place
 from stepsim.parallel.stages import split_stages
 from stepsim.results.findings import Finding
 from stepsim.results.make_report import StepTotals, make_report, make_totals, simulated_ranks
 from stepsim.results.report import Report, ResultDocument, SimulatedRanks
 from stepsim.step.doubts import doubts_of, weigh_doubts
-from stepsim.step.inputs import choose_plan, choose_schedule, scaled_workload
-from stepsim.step.model_memory import TooLarge, memory_of, too_large, with_memory
-from stepsim.step.size import MOST_EVENTS, OnSize, size_of
-from stepsim.step.work import MadeWork, WorkSource, make_work
+from stepsim.step.inputs import (
+    MadeWork,
+    WorkSource,
+    choose_plan,
+    choose_schedule,
+    make_work,
+    scaled_workload,
+)
+from stepsim.step.size import (
+    MOST_EVENTS,
+    OnSize,
+    TooLarge,
+    memory_of,
+    size_of,
+    too_large,
+    with_memory,
+)
 from stepsim.workload.rows import Doubt, Workload
 
 if TYPE_CHECKING:
@@ -236,7 +248,7 @@ def _with_crossing(
     crossing, look = ready.crossing, ready.second_look
     if crossing is None or not report.step_time_ps:
         return report
-    from stepsim.step.crossings import smaller_degrees, with_crossing
+    from stepsim.step.doubts import smaller_degrees, with_crossing
 
     def step_time(other: StepOptions) -> int | None:
         prepared = prepare(workload, topology, other)
@@ -450,3 +462,12 @@ def _engine_notes(timeline: Timeline, options: StepOptions) -> Iterator[str]:
             f"more than {MOST_EVENTS:,} tasks: their times are found level by level; they are "
             "those of the events (--engine simpy)"
         )
+
+
+def said(module: str, text: str, *values: object) -> None:
+    """Say something in a module's name, with `values` in place of `%d` and `%s`.
+
+    Nobody listens where nobody has imported `logging`, which takes longer than all that is said.
+    """
+    if logging := sys.modules.get("logging"):
+        logging.getLogger(module).info(text, *values, stacklevel=2)

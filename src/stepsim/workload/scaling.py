@@ -1,6 +1,15 @@
-"""Compute times of a workload: scaling to another device, and rows that were never profiled."""
+"""Rows of a workload with other compute times: on another device, never profiled, or uneven.
+
+A writer without a profile puts 1 or 1000 ns: such placeholders are filled or doubted. With uneven
+expert load some expert-parallel ranks get more tokens than others. Expert rows lie between two
+all-to-alls over the expert-parallel group, and the second one waits for all members, so the busiest
+rank decides how long they take.
+"""
 
 import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 
 import numpy as np
 from msgspec import Struct
@@ -8,9 +17,20 @@ from msgspec import Struct
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
-from stepsim.base.units import MAX_INT64
-from stepsim.workload.axes import ParallelAxis
-from stepsim.workload.rows import CommOp, Phase, Work, Workload, scaled_ps
+from stepsim.base.units import MAX_INT64, PS_PER_NS
+from stepsim.workload.rows import (
+    CollectiveKind,
+    CommOp,
+    Doubt,
+    Group,
+    Microbatch,
+    ParallelAxis,
+    Phase,
+    Row,
+    Work,
+    Workload,
+    scaled_ps,
+)
 
 _MAX_SCALE = 1e6
 _PHASES = ("forward", "input_grad", "weight_grad")
@@ -164,3 +184,151 @@ def parse_slow_ranks(text: str) -> SlowRanks:
             raise PlanError(f"slow is {item.strip()!r}: expected each rank once")
         ranges.append((low, high, factor))
     return SlowRanks(ranges=tuple(ranges))
+
+
+def rank_loads(tokens: Sequence[float], ep: int) -> tuple[float, ...]:
+    """Load of each expert-parallel rank over the mean, from the tokens of each expert (or rank).
+
+    Experts are shared out in order, equally many to each rank. Raises PlanError when they cannot
+    be, when a number is negative or when there are no tokens at all.
+    """
+    if not tokens or len(tokens) % ep:
+        raise PlanError(f"expert load has {len(tokens)} numbers: expected a multiple of ep, {ep}")
+    if min(tokens) < 0 or not 0 < sum(tokens) < float("inf"):
+        raise PlanError("expert load: expected tokens per expert, none negative, not all zero")
+    each = len(tokens) // ep
+    sums = [sum(tokens[rank * each : (rank + 1) * each]) for rank in range(ep)]
+    return tuple(load / sum(sums) * ep for load in sums)
+
+
+def skewed_loads(skew: float, ep: int) -> tuple[float, ...]:
+    """One rank with `skew` times the mean load, the others alike; raises PlanError."""
+    if not 1 <= skew <= ep:
+        raise PlanError(f"expert skew is {skew}: expected 1 (even) to ep, {ep} (all on one rank)")
+    return skew, *((ep - skew) / (ep - 1) for _ in range(ep - 1))
+
+
+def load_experts(workload: Workload, loads: tuple[float, ...]) -> Workload:
+    """The workload with all-to-alls that carry `loads` and expert rows of the busiest rank.
+
+    Compute and bytes of expert rows grow with the largest load: all ranks wait for that one. Raises
+    PlanError if no row exchanges tokens between experts.
+    """
+    rows = (row for block in workload.microbatches for row in block.rows())
+    if not any(_exchanges(op) for row in rows for op in row.forward.comms):
+        raise PlanError(f"{workload.source}: no all-to-all over ep groups: no experts to load")
+    busiest = f"the busiest of {len(loads)} expert ranks has {max(loads):.2f} times the mean load"
+    return replace(
+        workload,
+        microbatches=tuple(_block(block, loads) for block in workload.microbatches),
+        warnings=(*workload.warnings, f"{busiest}: expert rows of all ranks take as long as its"),
+    )
+
+
+def _block(block: Microbatch, loads: tuple[float, ...]) -> Microbatch:
+    return replace(block, layers=tuple(tuple(_rows(layer, loads)) for layer in block.layers))
+
+
+def _rows(rows: Iterable[Row], loads: tuple[float, ...]) -> Iterator[Row]:
+    """Rows of a layer: expert rows from after the first exchange to the second."""
+    inside = False
+    for row in rows:
+        factor = max(loads) if inside else 1.0
+        yield row.with_works(partial(_loaded, factor, loads))
+        if any(map(_exchanges, row.forward.comms)):
+            inside = not inside
+
+
+def _loaded(factor: float, loads: tuple[float, ...], _: Phase, work: Work) -> Work:
+    """A row's work with more tokens; its exchanges between experts carry the loads instead."""
+    return replace(
+        work,
+        compute_ps=round(work.compute_ps * factor),
+        comms=tuple(
+            replace(op, loads=loads)
+            if _exchanges(op)
+            else replace(op, size_bytes=round(op.size_bytes * factor))
+            for op in work.comms
+        ),
+    )
+
+
+def _exchanges(op: CommOp) -> bool:
+    return op.kind is CollectiveKind.ALL_TO_ALL and op.group is Group.EP
+
+
+_PLACEHOLDERS_PS = (1 * PS_PER_NS, 1000 * PS_PER_NS)
+
+
+def is_placeholder(compute_ps: int) -> bool:
+    """Whether a compute time is one that writers put where they have none."""
+    return compute_ps in _PLACEHOLDERS_PS
+
+
+def placeholder_rows(workload: Workload) -> tuple[int, int]:
+    """(rows of layers that have only placeholder compute, rows of layers that have compute)."""
+    rows = [row for block in workload.microbatches for row in block.rows()]
+    times = [[w.compute_ps for _, w in row.works() if w.compute_ps] for row in rows]
+    bare = sum(1 for row in times if row and all(map(is_placeholder, row)))
+    return bare, sum(1 for row in times if row)
+
+
+def fill_placeholders(workload: Workload) -> Workload:
+    """The workload with work in place of placeholders, in rows that have work in another phase.
+
+    An input gradient takes as long as the forward, a weight gradient as long as the input
+    gradient. Embeddings have no input gradient: their weight gradient is like the forward. A phase
+    in which no row of a layer has work is left out of the source on purpose: it stays.
+    """
+    layers = chain.from_iterable(block.layers for block in workload.microbatches)
+    rows = {id(row): row for row in chain.from_iterable(layers)}
+    given = {
+        phase
+        for row in rows.values()
+        for phase, work in row.works()
+        if work.compute_ps and not is_placeholder(work.compute_ps)
+    }
+    return workload.with_rows(lambda row: _filled(row, given))
+
+
+def doubt_placeholders(workload: Workload) -> Doubt | None:
+    """What filling in would change, None where it changes nothing."""
+    mended = fill_placeholders(workload)
+    names: dict[str, None] = {}
+    count = 0
+    for before, after in zip(workload.rows(), mended.rows(), strict=True):
+        if before is not after:
+            count += 1
+            names[_stem(before.name)] = None
+    if not count:
+        return None
+    return Doubt(
+        text=f"{count} row(s) ({', '.join(names)}) with work in one phase and a placeholder, 1 or "
+        "1000 ns, in another",
+        instead="weight gradients like their input gradients",
+        mended=mended,
+        remedy="--fill-placeholders",
+    )
+
+
+def _stem(name: str) -> str:
+    """A row's name without its number."""
+    return name.rstrip("0123456789").rstrip("_")
+
+
+def _filled(row: Row, given: set[Phase]) -> Row:
+    forward, gradient, weight = (work.compute_ps for _, work in row.works())
+    like = forward
+    if not is_placeholder(forward) and is_placeholder(gradient) and not row.lookup:
+        gradient = forward if Phase.INPUT_GRAD in given else gradient
+    if gradient and not is_placeholder(gradient):
+        like = gradient
+    if is_placeholder(weight) and like and not is_placeholder(like) and Phase.WEIGHT_GRAD in given:
+        weight = like
+    if (gradient, weight) == (row.input_grad.compute_ps, row.weight_grad.compute_ps):
+        return row
+    return replace(
+        row,
+        input_grad=replace(row.input_grad, compute_ps=gradient),
+        weight_grad=replace(row.weight_grad, compute_ps=weight),
+    )

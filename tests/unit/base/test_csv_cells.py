@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepsim.base.csv_cells import safe_cell, text_of_cell, write_csv_rows
 from stepsim.files.collectives.times_csv import format_comm_table, parse_comm_table
+from stepsim.files.writing import safe_cell, text_of_cell, write_csv_rows
 
 TABLE = "machine,source,kind,ranks,nodes,bytes,time_us\n{},run,all_reduce,8,1,1024,5\n"
 

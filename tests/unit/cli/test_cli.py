@@ -10,7 +10,7 @@ import typer.main
 from helpers import Run
 
 from stepsim import cli
-from stepsim.workload.axes import Part
+from stepsim.workload.rows import Part
 
 VALIDATE_OPTIONS = {
     "--csv",
@@ -191,7 +191,7 @@ OPTIONS = {
     | {"--write-workload"},
     "compare": RUN_OPTIONS
     | TRACE_OPTIONS
-    | {"--csv", "--report", "--schedules", "--set", "--with"},
+    | {"--chakra", "--csv", "--kineto", "--report", "--results", "--schedules", "--set", "--with"},
     "inspect": PLAN_OPTIONS
     | MODEL_OPTIONS
     | {"--csv", "--json", "--node-size", "--plot", "--style"},

@@ -14,10 +14,10 @@ from stepsim.base.structs import replace
 from stepsim.cli import measured
 from stepsim.cli.calibrate import RunsByDefault, runs
 from stepsim.explain.runs.measured import validate_table
+from stepsim.files.calibrations import read_calibration
 from stepsim.files.measured import load_run
 from stepsim.files.step_table import read_step_table
-from stepsim.files.traces.calibration_toml import read_calibration
-from stepsim.files.traces.forms import is_measured, is_optimus_log
+from stepsim.files.traces.forms import is_measured
 from stepsim.files.traces.optimus_log import read_optimus_log
 from stepsim.measured.calibration.calibration import Calibration, Fitted, LeafOverhead
 
@@ -135,7 +135,6 @@ def test_what_is_measured(run: Path, tmp_path: Path, workloads: Path) -> None:
     log.write_text(LOG.format(step=1, ms=100))
     assert is_measured(run)
     assert is_measured(log)
-    assert is_optimus_log(log.read_bytes())
     assert not is_measured(workloads / "moe_128.txt")
     with pytest.raises(TraceError, match="no such file"):
         load_run(tmp_path / "absent")

@@ -10,10 +10,10 @@ from helpers import Run, few
 from published_rows import table
 
 from stepsim.cli.calibrate import app as calibrate
-from stepsim.cli.commands import COMMANDS
+from stepsim.cli.root import COMMANDS
+from stepsim.show import terminal as shown_on_terminal
+from stepsim.show.console import PlainConsole
 from stepsim.show.tables.model import Room, Shown, Table
-from stepsim.show.terminal import printer
-from stepsim.show.terminal.console import PlainConsole
 
 WIDTHS = (40, 60, 80, 200)
 SMALL = "workloads/gpt_tp4.txt -t hgx-h100 --npus 16 --pp 4 -q"
@@ -92,7 +92,7 @@ def lines_of(shown: list[Shown], width: int, *, terminal: bool) -> list[str]:
     """What is printed at a width, without colours."""
     out = StringIO()
     console = PlainConsole(file=out, width=width, force_terminal=terminal, color_system=None)
-    printer.print_shown(console, shown)
+    shown_on_terminal.print_shown(console, shown)
     return re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
 
 
@@ -108,7 +108,7 @@ def test_no_number_is_cut_and_csv_holds_the_rows(
     for line in FIRST.get(command, ()):
         assert run(*line.split())[0] == 0
     shown: list[Shown] = []
-    monkeypatch.setattr(printer, "print_shown", lambda _, tables: shown.extend(tables))
+    monkeypatch.setattr(shown_on_terminal, "print_shown", lambda _, tables: shown.extend(tables))
     asked = [] if command in NO_CSV else ["--csv", "rows.csv"]
     code, _, err = run(*LINES[command].split(), *asked)
     monkeypatch.undo()

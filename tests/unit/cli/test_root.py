@@ -13,7 +13,7 @@ from helpers import Run
 from typer.core import TyperGroup
 
 from stepsim.cli import make_app
-from stepsim.cli.commands import COMMANDS
+from stepsim.cli.root import COMMANDS
 
 COMMAND = "from stepsim.cli import main; main()"
 

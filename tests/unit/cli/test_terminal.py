@@ -17,7 +17,7 @@ from helpers import Run
 from typer.models import OptionInfo
 
 from stepsim import cli
-from stepsim.cli.commands import COMMANDS
+from stepsim.cli.root import COMMANDS
 
 STEPSIM = Path(sys.executable).parent / "stepsim"
 
@@ -95,7 +95,7 @@ def test_colour_is_for_terminals_that_want_it(moe: Path) -> None:
 
 
 def test_long_work_shows_that_it_goes_on(moe: Path) -> None:
-    soon = "from stepsim.show.terminal import progress; progress._SHOWN_AFTER_S = 0.05"
+    soon = "from stepsim.show import terminal; terminal._SHOWN_AFTER_S = 0.05"
     command = ("noise", str(moe), "--samples", "150")
     assert "drawing 150 steps" in in_terminal(*command, setup=soon)
     assert "drawing" not in in_terminal(*command, "-q", setup=soon)

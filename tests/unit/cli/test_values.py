@@ -11,7 +11,7 @@ import typer
 import typer.core
 from typer.testing import CliRunner
 
-from stepsim.cli.common.values import LightCommand
+from stepsim.cli.root import LightCommand
 
 
 class Colour(StrEnum):

@@ -11,9 +11,9 @@ from stepsim.engine import nodes, run
 from stepsim.engine.contention import find_contention
 from stepsim.engine.lay_out import lay_out
 from stepsim.engine.prices import Prices
-from stepsim.files.load import load_topology, load_workload
+from stepsim.files.load import topology_of, workload_of
 from stepsim.network.flights import Fabric, Transfer, TransferPhase
-from stepsim.network.topology.numbers import with_values
+from stepsim.network.topology.nested import with_values
 from stepsim.step.simulate import prepare, step_totals
 
 
@@ -77,8 +77,8 @@ def test_levels_that_rounding_may_join_are_left_to_the_events(factor: float, nea
     ],
 )
 def test_times_are_those_of_the_events(name: str, more: dict[str, object], is_apart: bool) -> None:
-    workload = load_workload(Path(__file__).parents[3] / "workloads" / f"{name}.txt")
-    ready = prepare(workload, load_topology("hgx-h100"), asked(contention="fair", **more))
+    workload = workload_of(Path(__file__).parents[3] / "workloads" / f"{name}.txt")
+    ready = prepare(workload, topology_of("hgx-h100"), asked(contention="fair", **more))
     links = find_contention(ready.graph, ready.prices, None, fold_ranks=True)
     actors, plan = links.quotient.actors, ready.graph.plan
     runnable = lay_out(ready.graph, actors, ready.prices, contention=links)
@@ -103,7 +103,7 @@ def test_a_sweep_whose_transfers_meet_is_not_tried_again(
         return found
 
     monkeypatch.setattr(nodes, "run_apart", counted)
-    workload, topology = load_workload(moe), load_topology("hgx-h100")
+    workload, topology = workload_of(moe), topology_of("hgx-h100")
     for bandwidth in (40e9, 50e9, 60e9):
         changed = with_values(topology, {"fabric.bandwidth": bandwidth})
         options = asked(contention="fair", p2p=p2p)

@@ -11,7 +11,7 @@ from msgspec.structs import force_setattr
 import stepsim
 from stepsim.base.errors import PlanError, SimulationError
 from stepsim.engine.prices import Prices
-from stepsim.files.load import load_topology, load_workload
+from stepsim.files.load import topology_of, workload_of
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.p2p import P2PMode
@@ -33,7 +33,7 @@ def test_1f1b_takes_as_long_as_its_closed_form(ranks: int, microbatches: int) ->
 
 @pytest.mark.parametrize("path", WORKLOADS, ids=lambda path: path.stem)
 def test_every_task_of_a_shipped_job_runs_when_the_events_say(path: Path) -> None:
-    ready = prepare(load_workload(path), load_topology("hgx-h100"))
+    ready = prepare(workload_of(path), topology_of("hgx-h100"))
     events, levels = (run_graph(ready.graph, ready.prices, engine=each) for each in Engine)
     for one, other in zip(events.cohorts, levels.cohorts, strict=True):
         assert np.array_equal(one.start, other.start)
@@ -45,7 +45,7 @@ def test_every_task_of_a_shipped_job_runs_when_the_events_say(path: Path) -> Non
 def test_every_rank_of_a_shipped_job_runs_as_the_one_that_stands_for_it(
     name: str, engine: Engine, workloads: Path
 ) -> None:
-    ready = prepare(load_workload(workloads / f"{name}.txt"), load_topology("hgx-h100"))
+    ready = prepare(workload_of(workloads / f"{name}.txt"), topology_of("hgx-h100"))
     folded, every = (
         run_graph(ready.graph, ready.prices, engine=engine, fold_ranks=fold)
         for fold in (True, False)
@@ -111,7 +111,7 @@ def test_a_large_job_says_that_no_events_were_run(
 
 
 def test_totals_are_those_of_the_report_whatever_prices_are_kept(moe: Path) -> None:
-    workload, topology = load_workload(moe), load_topology("hgx-h100")
+    workload, topology = workload_of(moe), topology_of("hgx-h100")
     known: list[Prices] = []
     for microbatches in (4, 8):
         for sharing in Sharing:

@@ -15,8 +15,7 @@ from stepsim.network.collectives import Algorithm, AlgorithmChoice
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.parallel.modes import RankOrder, Sharing
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.workload.axes import ParallelAxis
-from stepsim.workload.rows import CollectiveKind, CommOp, Group
+from stepsim.workload.rows import CollectiveKind, CommOp, Group, ParallelAxis
 
 MB, MS = 10**6, 10**9
 PLAN = ParallelPlan(tp=2, dp=2)

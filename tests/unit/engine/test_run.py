@@ -10,7 +10,7 @@ from stepsim.base.errors import SimulationError
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Action, ActionKind, Placement, Schedule
 from stepsim.step.simulate import run_graph
-from stepsim.workload.axes import Part
+from stepsim.workload.rows import Part
 
 
 def action(kind: ActionKind, stage: int, microbatch: int = 0) -> Action:

@@ -28,13 +28,13 @@ from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Action, ActionKind, Placement, Schedule
 from stepsim.step.simulate import run_graph
 from stepsim.tables.spans import Span, TaskKind
-from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,
     Group,
     MadeFor,
     Microbatch,
+    ParallelAxis,
     Phase,
     Role,
     Row,

@@ -17,8 +17,7 @@ from stepsim.network.topology import Dimension, DimensionKind, LinkClass, Nested
 from stepsim.network.topology.wirings import Ports
 from stepsim.parallel.modes import RankOrder, Sharing
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.workload.axes import ParallelAxis
-from stepsim.workload.rows import CollectiveKind, CommOp, Group
+from stepsim.workload.rows import CollectiveKind, CommOp, Group, ParallelAxis
 
 MB, MS = 10**6, 10**9
 PLAN = ParallelPlan(tp=4, dp=2, pp=2)

@@ -16,10 +16,10 @@ from stepsim.explain.diff import ResultDiff, diff_results, explain
 from stepsim.files.load import load_result
 from stepsim.results.links import LinkUse
 from stepsim.results.report import ResultDocument, StageReport
-from stepsim.show.tables.difference import diff_shown
-from stepsim.show.terminal.console import PlainConsole
-from stepsim.show.terminal.printer import print_shown
-from stepsim.workload.axes import Part
+from stepsim.show.console import PlainConsole
+from stepsim.show.tables.comparison import diff_shown
+from stepsim.show.terminal import print_shown
+from stepsim.workload.rows import Part
 
 MS = 10**9
 GIB = 2**30

@@ -30,8 +30,16 @@ from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.parallel.modes import Engine
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.tables.spans import TaskKind
-from stepsim.workload.axes import ParallelAxis, Stream
-from stepsim.workload.rows import CollectiveKind, CommOp, Group, Phase, Work, Workload
+from stepsim.workload.rows import (
+    CollectiveKind,
+    CommOp,
+    Group,
+    ParallelAxis,
+    Phase,
+    Stream,
+    Work,
+    Workload,
+)
 from stepsim.workload.scaling import ComputeScale
 
 ROOT = Path(__file__).resolve().parents[3]

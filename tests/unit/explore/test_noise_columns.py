@@ -16,10 +16,9 @@ from stepsim.engine.layouts import Times
 from stepsim.explore.batch import Batch
 from stepsim.explore.noise.columns import NodeColumns
 from stepsim.explore.noise.draws import NoiseModel
-from stepsim.files.load import load_topology, load_workload
+from stepsim.files.load import topology_of, workload_of
 from stepsim.step.simulate import prepare, run_graph
-from stepsim.workload.axes import ParallelAxis
-from stepsim.workload.rows import Group, Work, Workload
+from stepsim.workload.rows import Group, ParallelAxis, Work, Workload
 
 SAMPLES = 2
 
@@ -61,7 +60,7 @@ def test_columns_equal_the_unfolded_job(options: dict[str, Any], moe: Path) -> N
     random = np.random.default_rng(3)
     factors = np.round(random.choice([1.0, 1.0, 1.2, 1.5], (128, SAMPLES)), 1)
     found = NodeColumns(batch).step_time_ps(Slowed(batch, factors), SAMPLES)
-    ready = prepare(load_workload(moe), load_topology("hgx-h100"), asked(**options))
+    ready = prepare(workload_of(moe), topology_of("hgx-h100"), asked(**options))
     for sample in range(SAMPLES):
         timeline = run_graph(ready.graph, ready.prices, slow=factors[:, sample])
         assert timeline.step_time_ps == found[sample]

@@ -27,15 +27,15 @@ from stepsim.explore.plan.held import held_values, wider_values
 from stepsim.explore.plan.runs import PlanRun, PlanRuns, step_options_of
 from stepsim.explore.plan.search import KNOWN_APART, price_plans
 from stepsim.files.asked import StepInputs, read_inputs
-from stepsim.files.models.load import read_model
+from stepsim.files.load import read_model
 from stepsim.files.models.megatron_plan import counted_ends, megatron_plan
 from stepsim.show.figures.plans import plan_front, plot_plans
 from stepsim.step.model_plan import DEFAULT_SEQUENCE, default_batch, model_plan
 from stepsim.step.simulate import simulate_step
-from stepsim.workload.axes import Part
 from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan, PipelineOrder, Recompute
+from stepsim.workload.rows import Part
 
 SMALL = "llama-3.1-8b"
 JOB: dict[str, Any] = {"global_batch": 16, "sequence": 4096}

@@ -10,8 +10,8 @@ from stepsim.explore.plan.asked import make_space
 from stepsim.explore.plan.search import PricedPlans, price_plans, search_plans
 from stepsim.explore.plan.space import PlanSpace
 from stepsim.files.asked import StepInputs, read_inputs
+from stepsim.step.inputs import held_degrees, make_work
 from stepsim.step.simulate import simulate_step
-from stepsim.step.work import held_degrees, make_work
 from stepsim.workload.model.choices import Recompute
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan

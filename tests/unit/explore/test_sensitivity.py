@@ -26,8 +26,15 @@ from stepsim.network.topology import (
     NestedTopology,
     Topology,
 )
-from stepsim.workload.axes import ParallelAxis
-from stepsim.workload.rows import CollectiveKind, CommOp, Group, MadeFor, Work, Workload
+from stepsim.workload.rows import (
+    CollectiveKind,
+    CommOp,
+    Group,
+    MadeFor,
+    ParallelAxis,
+    Work,
+    Workload,
+)
 from stepsim.workload.scaling import ComputeScale
 
 ROOT = Path(__file__).resolve().parents[3]

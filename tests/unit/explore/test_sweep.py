@@ -20,7 +20,7 @@ from stepsim.explore.sweep.evaluate import Simulation
 from stepsim.explore.sweep.store import open_for_writing
 from stepsim.explore.sweep.table import AxisTotals, SweepTable
 from stepsim.network.measured_times import CommTable, MeasuredCurve
-from stepsim.network.topology.numbers import with_link
+from stepsim.network.topology.nested import with_link
 from stepsim.workload.rows import CollectiveKind
 from stepsim.workload.scaling import ComputeScale
 

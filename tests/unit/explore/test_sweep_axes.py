@@ -15,7 +15,7 @@ from stepsim.base.errors import PlanError, StepsimError, SweepError
 from stepsim.explore.sweep import Grid, ScenarioSpan, Study, parse_axis
 from stepsim.explore.sweep.axes import OPTION_AXES, make_axis
 from stepsim.network.topology import LinkClass, Topology
-from stepsim.network.topology.numbers import with_link, with_values
+from stepsim.network.topology.nested import with_link, with_values
 from stepsim.options import OPTIONS
 
 GBPS = 125_000_000.0

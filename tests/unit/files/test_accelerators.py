@@ -12,8 +12,8 @@ from stepsim.files.accelerators import (
     read_device,
     read_framework,
 )
-from stepsim.files.load import load_topology
-from stepsim.files.shipped import shipped_folder
+from stepsim.files.load import topology_of
+from stepsim.files.reading import shipped_folder
 from stepsim.workload.model.plan import Precision, RecomputeModule
 
 
@@ -24,7 +24,7 @@ def test_a_shipped_device_says_where_its_numbers_are_from(name: str) -> None:
     for rate in device.rates.values():
         assert 0 < rate.rate <= rate.peak
     if device.topology:
-        load_topology(device.topology)
+        topology_of(device.topology)
 
 
 def test_names_are_read_in_any_case_and_by_their_other_names() -> None:

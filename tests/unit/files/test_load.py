@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stepsim.files import load
-from stepsim.files.load import WORKLOAD_FORMATS, WorkloadFormat, load_workload
+from stepsim.files.load import WORKLOAD_FORMATS, WorkloadFormat, workload_of
 from stepsim.workload.rows import Microbatch, Row, Work, Workload
 
 
@@ -23,7 +23,7 @@ def test_a_file_is_read_as_what_it_begins_like(
     monkeypatch.setattr(load, "WORKLOAD_FORMATS", (other, *WORKLOAD_FORMATS))
     file = tmp_path / "own.rows"
     file.write_text("rows\n")
-    found = load_workload(file, strict=True)
+    found = workload_of(file, strict=True)
     assert (found.source, [row.name for row in found.rows()]) == ("own.rows", ["strict"])
 
 

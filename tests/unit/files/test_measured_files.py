@@ -33,7 +33,7 @@ def test_forms_are_told_by_how_they_begin(tmp_path: Path, workloads: Path) -> No
     assert isinstance(load_run(folder), RunSummary)
     assert isinstance(load_run(log), LeafRun)
     starts = [path.read_bytes() for path in (first, log)]
-    told = [[form.begins(start) for form in RUN_FORMATS] for start in starts]
+    told = [[bool(form.begins(start)) for form in RUN_FORMATS] for start in starts]
     assert told == [[True, False], [False, True]]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import stepsim
-from stepsim.files.simai.names import unknown_names
+from stepsim.files.simai.sections import unknown_names
 from stepsim.files.simai.text import read_simai_text
 from stepsim.workload.rows import Role
 

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from stepsim.base.errors import WorkloadError
-from stepsim.files.simai.header import Header, Policy
+from stepsim.files.simai.sections import Header, Policy
 from stepsim.files.simai.text import SimaiDocument, read_simai_document, read_simai_text
-from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,
     Group,
     MadeFor,
     Microbatch,
+    ParallelAxis,
     Phase,
     Role,
     Row,

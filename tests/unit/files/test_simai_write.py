@@ -9,7 +9,7 @@ from stepsim import simulate
 from stepsim.base.errors import PlanError
 from stepsim.files.asked import read_inputs
 from stepsim.files.simai.write import write_simai_text
-from stepsim.step.work import make_work
+from stepsim.step.inputs import make_work
 
 APART: dict[str, Any] = {"dp_overlap": False}
 """A text cannot say that gradients and parameters move beside compute, as models run by default."""

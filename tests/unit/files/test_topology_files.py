@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from stepsim.base.errors import TopologyError
-from stepsim.files.load import load_topology
-from stepsim.files.topology.formats import read_topology
+from stepsim.files.load import read_topology, topology_of
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 
 SHIPPED = sorted((Path(__file__).parents[3] / "topologies").glob("*.toml"))
@@ -67,7 +66,7 @@ def test_shipped_files_name_their_source_and_carry_jobs(path: Path) -> None:
     topology = read_topology(path)
     assert topology.name == path.stem
     assert topology.source.strip()
-    assert load_topology(path.stem) == topology
+    assert topology_of(path.stem) == topology
     for npus in (2, 9, 24, 1024):
         if topology.grows or npus <= topology.npus:
             fitted = topology.fit(npus)
@@ -216,7 +215,7 @@ def test_unreadable_files_are_refused(tmp_path: Path) -> None:
 
 def test_unknown_names_list_the_shipped_ones() -> None:
     with pytest.raises(TopologyError, match=r"no topology named 'hgx-h1000'.*hgx-h100.*ring"):
-        load_topology("hgx-h1000")
+        topology_of("hgx-h1000")
 
 
 def check_refused(path: Path, words: list[str]) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stepsim.base.errors import TopologyError
-from stepsim.files.topology.formats import read_topology
+from stepsim.files.load import read_topology
 from stepsim.network.topology import DimensionKind, NestedTopology
 
 ASTRA = """

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from unit.files.test_topology_files import check_refused
 
-from stepsim.files.topology.formats import read_topology
+from stepsim.files.load import read_topology
 from stepsim.files.topology.tables import LinkClassTable
 from stepsim.network.topology import Dimension, LinkClass, NestedTopology
 from stepsim.network.topology.links import LINK_FIELDS

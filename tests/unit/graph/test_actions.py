@@ -27,8 +27,17 @@ from stepsim.options import StepOptions
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Action, ActionKind
 from stepsim.tables.spans import TaskKind
-from stepsim.workload.axes import ParallelAxis, Stream
-from stepsim.workload.rows import CollectiveKind, CommOp, Group, Phase, Row, StepItem, Work
+from stepsim.workload.rows import (
+    CollectiveKind,
+    CommOp,
+    Group,
+    ParallelAxis,
+    Phase,
+    Row,
+    StepItem,
+    Stream,
+    Work,
+)
 
 PLAN = ParallelPlan(tp=2, dp=2)
 NO_HOST = HostTimes()

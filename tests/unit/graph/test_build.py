@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from stepsim.files.load import load_topology, load_workload
+from stepsim.files.load import topology_of, workload_of
 from stepsim.files.schedule_csv import parse_schedule
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import SegmentKind
@@ -13,7 +13,7 @@ from stepsim.step.simulate import prepare, simulate_step
 
 
 def test_plans_of_one_schedule_share_their_segments(moe: Path) -> None:
-    workload, topology = load_workload(moe), load_topology("hgx-h100")
+    workload, topology = workload_of(moe), topology_of("hgx-h100")
 
     def graph(**options: Any) -> TaskGraph:
         return prepare(workload, topology, StepOptions(microbatches=8, **options)).graph
@@ -31,7 +31,7 @@ def test_plans_of_one_schedule_share_their_segments(moe: Path) -> None:
 
 def test_a_step_does_not_remember_those_before_it(moe: Path) -> None:
     """Steps of one schedule with other work, asked for in any order, take what they take alone."""
-    workload, topology = load_workload(moe), load_topology("hgx-h100")
+    workload, topology = workload_of(moe), topology_of("hgx-h100")
     asked = [
         StepOptions(microbatches=8, host_overhead_ps=ps) for ps in (0, 5_000_000, 0, 5_000_000)
     ]
@@ -50,9 +50,7 @@ def backwards_in_turn() -> Schedule:
 
 def test_both_ends_of_every_message_know_each_other(workloads: Path) -> None:
     options = StepOptions(schedule=backwards_in_turn(), microbatches=2, pp=2)
-    graph = prepare(
-        load_workload(workloads / "gpt_tp4.txt"), load_topology("hgx-h100"), options
-    ).graph
+    graph = prepare(workload_of(workloads / "gpt_tp4.txt"), topology_of("hgx-h100"), options).graph
     messages = 0
     for stage, program in enumerate(graph.programs):
         for number, segment in enumerate(program.segments):

@@ -17,9 +17,8 @@ from stepsim.graph.actions import (
 )
 from stepsim.graph.writer import spread_launches
 from stepsim.tables.spans import TaskKind
-from stepsim.workload.axes import Part, Stream
-from stepsim.workload.model.building.launches import with_launches
-from stepsim.workload.rows import Row, Work
+from stepsim.workload.model.build import with_launches
+from stepsim.workload.rows import Part, Row, Stream, Work
 
 NUMBERS = CommNumbers(alone=frozenset())
 

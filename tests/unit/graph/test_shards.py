@@ -7,7 +7,6 @@ from stepsim.base.errors import ScheduleError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.face import collective_time
-from stepsim.workload.axes import ParallelAxis, Part
 from stepsim.workload.model.layout import LayerLayout, counted_layout
 from stepsim.workload.rows import (
     CollectiveKind,
@@ -15,6 +14,8 @@ from stepsim.workload.rows import (
     Group,
     MadeFor,
     Microbatch,
+    ParallelAxis,
+    Part,
     PerParameter,
     Phase,
     Role,

@@ -12,10 +12,10 @@ from typer.testing import CliRunner, Result
 from stepsim import collective_time
 from stepsim.base.errors import CalibrationError, OutputError, StepsimError
 from stepsim.cli.calibrate import app
+from stepsim.files.collectives.fits import topology_text, write_topology
 from stepsim.files.collectives.measurements import read_measurements
-from stepsim.files.collectives.nccl_fit import topology_text, write_topology
 from stepsim.files.collectives.times_csv import format_comm_table
-from stepsim.files.topology.formats import read_topology
+from stepsim.files.load import read_topology
 from stepsim.measured.calibration.curves import fit_curve
 from stepsim.measured.calibration.lines import fit_regimes, least_distance
 from stepsim.measured.calibration.link_classes import Pattern, Regime

@@ -9,7 +9,7 @@ from timers import FormulaTimer
 
 from stepsim.base.errors import CalibrationError
 from stepsim.files.accelerators import device_toml, read_device, read_framework
-from stepsim.files.models.load import read_model
+from stepsim.files.load import read_model
 from stepsim.measured.device import torch_timer
 from stepsim.measured.device.fit import AttentionSample, fit_attention, fit_rate
 from stepsim.measured.device.kernels import AttentionCall, KernelTimes, LayerCall, ProductCall

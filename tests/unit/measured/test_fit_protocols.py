@@ -7,9 +7,9 @@ import pytest
 
 from stepsim.base.errors import CalibrationError
 from stepsim.base.structs import replace
-from stepsim.files.collectives.protocol_fit import write_fitted
-from stepsim.files.load import load_topology
-from stepsim.files.shipped import topology_file
+from stepsim.files.collectives.fits import write_fitted
+from stepsim.files.load import topology_of
+from stepsim.files.reading import topology_file
 from stepsim.measured.calibration.accuracy import (
     accuracy_of,
     errors_of,
@@ -19,7 +19,7 @@ from stepsim.measured.calibration.accuracy import (
 from stepsim.measured.calibration.protocols import group_members, with_library
 from stepsim.network.measured_times import MeasuredCurve
 from stepsim.network.topology import Topology
-from stepsim.network.topology.library import PLAIN, Library, Protocol
+from stepsim.network.topology.links import PLAIN, Library, Protocol
 from stepsim.workload.rows import CollectiveKind
 
 US = 1_000_000
@@ -46,7 +46,7 @@ TRUE = Library(
 
 
 def machine() -> Topology:
-    return replace(load_topology("hgx-h100"), algorithms=("ring",), library=TRUE)
+    return replace(topology_of("hgx-h100"), algorithms=("ring",), library=TRUE)
 
 
 def curve(ranks: int) -> MeasuredCurve:
@@ -85,7 +85,7 @@ def test_a_written_topology_gives_the_times_of_the_fit(tmp_path: Path) -> None:
     known = replace(TRUE, accuracy=accuracy_of(machine(), [curve(8)]))
     target = tmp_path / "mine.toml"
     write_fitted(topology_file("hgx-h100"), with_library(machine(), known), target)
-    read = load_topology(target)
+    read = topology_of(target)
     assert read.name == "mine"
     assert read.library == known
     assert read.link_classes == machine().link_classes

@@ -32,8 +32,7 @@ from stepsim.measured.summary import RunSummary, expert_groups, summarise
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.options import StepOptions
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.workload.axes import ParallelAxis, Part
-from stepsim.workload.rows import CollectiveKind, CommOp, Group
+from stepsim.workload.rows import CollectiveKind, CommOp, Group, ParallelAxis, Part
 
 RUN = MadeRun(forward=(10, 8, 8, 12), backward=(20, 16, 16, 21), microbatches=8)
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from stepsim.base.errors import PlanError, StepsimError
 from stepsim.cli.collective import collective_command
 from stepsim.face import collective_time
-from stepsim.files.load import load_topology
+from stepsim.files.load import topology_of
 from stepsim.network.collectives import Algorithm, parse_algorithm
 from stepsim.network.measured_times import bus_factor
 from stepsim.network.one_collective import (
@@ -191,7 +191,7 @@ def test_command_compares_algorithms_and_writes_json(tmp_path: Path) -> None:
 def test_command_takes_all_npus_and_all_algorithms() -> None:
     out, error = run("--kind", "reduce", "--size", "1MiB", "-t", "ring", "--algorithm", "all")
     assert error is None
-    topology = load_topology("ring")
+    topology = topology_of("ring")
     assert f"over {topology.npus} ranks" in out
     assert "double_binary_tree" in out
 

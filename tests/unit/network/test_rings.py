@@ -10,8 +10,7 @@ from unit.network.test_wirings import CUBE_MESH, dim, network
 from stepsim.network.topology import NestedTopology
 from stepsim.network.topology.links import LinkClass
 from stepsim.network.topology.network import Topology
-from stepsim.network.topology.rings.order import node_rings
-from stepsim.network.topology.rings.search import disjoint_rings
+from stepsim.network.topology.rings import disjoint_rings, node_rings
 
 
 def steps(topology: Topology, members: list[int]) -> list[tuple[list[int], float]]:

@@ -15,7 +15,7 @@ from unit.network.test_topology import explicit, load_of
 from stepsim.base.errors import TopologyError
 from stepsim.network.topology.links import LinkClass
 from stepsim.network.topology.listed import ListedTopology
-from stepsim.network.topology.routes.trees import Forest
+from stepsim.network.topology.routing import Forest
 
 NODES = [*(f"npu{i}" for i in range(4)), "a", "b", "c"]
 CABLES = st.lists(
@@ -108,8 +108,8 @@ def test_latencies_too_large_to_add_up_are_refused() -> None:
 
 
 def test_flows_of_one_batch_are_split_without_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepsim.network.topology.routes.routing._CELLS", 8)
-    monkeypatch.setattr("stepsim.network.topology.routes.trees._CELLS", 4)
+    monkeypatch.setattr("stepsim.network.topology.routing._CELLS", 8)
+    monkeypatch.setattr("stepsim.network.topology.routing._TREE_CELLS", 4)
     cables = [(f"npu{i}", f"leaf{i // 2}") for i in range(8)]
     cables += list(product((f"leaf{i}" for i in range(4)), ("s0", "s1")))
     topology = explicit(8, cables)

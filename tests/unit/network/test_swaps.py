@@ -14,8 +14,8 @@ from random_jobs import listed
 from stepsim.base.arrays import Ints
 from stepsim.network.collectives import collective_shape, collective_time_ps
 from stepsim.network.topology import LinkClass
+from stepsim.network.topology.cabling import find_swaps
 from stepsim.network.topology.listed import ListedTopology
-from stepsim.network.topology.routes.swaps import find_swaps
 from stepsim.workload.rows import CollectiveKind
 
 CLASSES = [LinkClass(name=name, bandwidth=1e9, latency_ps=1_000) for name in ("in", "out", "up")]

@@ -12,15 +12,14 @@ from unit.network.test_topology import explicit
 from unit.network.test_wirings import CUBE_MESH, dim, dragonfly, network, tree
 
 from stepsim.base.errors import OutputError
-from stepsim.files.topology.formats import read_topology
+from stepsim.files.load import read_topology
 from stepsim.network.topology import LinkClass, NestedTopology
 from stepsim.network.topology.inspection import inspect_topology
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.network import Topology
 from stepsim.network.topology.wirings import Ports, TreeShape
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.figures.topologies import draw_topology, topology_figure
-from stepsim.show.figures.topology_picture import picture
+from stepsim.show.figures.topologies import draw_topology, picture, topology_figure
 
 SHIPPED = sorted((Path(__file__).parents[3] / "topologies").glob("*.toml"))
 

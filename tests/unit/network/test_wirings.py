@@ -13,8 +13,8 @@ from unit.network.test_topology import check_links, check_route, load_of, shares
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TopologyError
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
-from stepsim.network.topology.wiring import Flows
-from stepsim.network.topology.wirings import DragonflyShape, Line, Ports, Ring, TreeShape, walks
+from stepsim.network.topology.wiring import Flows, steps_crossed
+from stepsim.network.topology.wirings import DragonflyShape, Line, Ports, Ring, TreeShape
 
 CUBE_MESH = (
     (0, 1), (0, 2), (0, 3), (0, 3), (0, 4), (0, 4), (1, 2), (1, 2), (1, 3), (1, 5), (1, 5), (2, 3),
@@ -222,7 +222,7 @@ def sum_of_each(wiring: Ring | Line, flows: Flows) -> dict[int, float]:
 
 def test_walks_of_nothing_cross_nothing() -> None:
     none = np.zeros(0, dtype=np.int64)
-    links, loads = walks.steps_crossed(4, none, none, none, np.zeros(0))
+    links, loads = steps_crossed(4, none, none, none, np.zeros(0))
     assert (links.size, loads.size) == (0, 0)
 
 

@@ -8,11 +8,17 @@ from helpers import uniform_workload
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
-from stepsim.parallel.job_size import plan_job
 from stepsim.parallel.modes import EpLayout
-from stepsim.parallel.ranks import ParallelPlan
-from stepsim.workload.axes import ParallelAxis
-from stepsim.workload.rows import CollectiveKind, CommOp, Group, MadeFor, Work, Workload
+from stepsim.parallel.ranks import ParallelPlan, plan_job
+from stepsim.workload.rows import (
+    CollectiveKind,
+    CommOp,
+    Group,
+    MadeFor,
+    ParallelAxis,
+    Work,
+    Workload,
+)
 
 
 def workload(made_for: MadeFor, *, microbatches: int = 3, group: Group | None = None) -> Workload:

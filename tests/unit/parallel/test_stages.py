@@ -9,13 +9,13 @@ from stepsim.parallel.modes import StageRows
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Placement
 from stepsim.parallel.stages import Stages, split_stages
-from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,
     Group,
     MadeFor,
     Microbatch,
+    ParallelAxis,
     Phase,
     Role,
     StepItem,

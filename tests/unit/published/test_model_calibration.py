@@ -7,7 +7,7 @@ import pytest
 from stepsim.base.errors import CalibrationError
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
-from stepsim.files.model_calibration import (
+from stepsim.files.calibrations import (
     fit_gemm_rates,
     model_calibration_toml,
     read_model_calibration,

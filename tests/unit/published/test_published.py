@@ -21,10 +21,10 @@ from stepsim.published.compare import (
     model_of,
     validate_published,
 )
-from stepsim.show.tables.published import published_shown
+from stepsim.show.tables.validation import published_shown
 from stepsim.workload.model.architecture import GroupedAttention, LatentAttention
 from stepsim.workload.model.choices import ContextParallelKind
-from stepsim.workload.model.context.parallel import ContextParallel
+from stepsim.workload.model.context import ContextParallel
 from stepsim.workload.model.plan import RecomputeModule
 
 

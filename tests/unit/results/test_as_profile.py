@@ -14,7 +14,7 @@ from stepsim.network.topology import Topology
 from stepsim.results import as_profile
 from stepsim.results.as_profile import profile_of_step
 from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
-from stepsim.workload.axes import Part
+from stepsim.workload.rows import Part
 
 
 @given(job=jobs(), network=networks(), data=st.data())

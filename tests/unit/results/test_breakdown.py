@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepsim.results.breakdown import breakdown, find_gaps, task_rows
-from stepsim.workload.axes import Part
+from stepsim.workload.rows import Part
 
 Flight = tuple[int, int, Part]
 """Start, duration and part of a transfer."""

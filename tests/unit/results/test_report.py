@@ -21,7 +21,7 @@ from stepsim.results.make_report import (
 )
 from stepsim.results.report import Report, SimulatedRanks
 from stepsim.step.simulate import run_graph
-from stepsim.workload.axes import Part
+from stepsim.workload.rows import Part
 
 F, B = 10, 20
 SHAPES = [(1, 1), (2, 2), (4, 4), (4, 8), (3, 7)]

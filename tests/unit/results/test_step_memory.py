@@ -12,9 +12,9 @@ import stepsim
 from stepsim.base.errors import PlanError
 from stepsim.face.results import Result
 from stepsim.files.accelerators import read_device, read_framework
-from stepsim.files.models.load import read_model
-from stepsim.parallel.memory import peak_live
+from stepsim.files.load import read_model
 from stepsim.parallel.schedules import Schedule, build
+from stepsim.parallel.schedules.order import peak_live
 from stepsim.results.memory import HeldBytes, MemoryPart, StepMemory, memory_curves, step_memory
 from stepsim.show.figures.memory import plot_memory
 from stepsim.workload.model.memory import rank_memory

@@ -21,9 +21,8 @@ from serving import running
 from stepsim.serve import server
 from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
-from stepsim.serve.jobs import Job, ObsoleteError
 from stepsim.serve.library import NamedNouns
-from stepsim.serve.server import Service
+from stepsim.serve.server import Job, ObsoleteError, Service
 
 OWN = {"X-Stepsim": "1", "Content-Type": "application/json"}
 STATUS = Path("/proc/self/status")

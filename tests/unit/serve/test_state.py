@@ -8,7 +8,7 @@ import typer.main
 
 import stepsim
 from stepsim.base.errors import PlanError
-from stepsim.base.quantities import Quantity
+from stepsim.base.units import Quantity
 from stepsim.cli import make_app
 from stepsim.files.asked import read_options
 from stepsim.serve.state import KNOBS, ExplorerState

@@ -76,7 +76,7 @@ def test_a_wrong_step_time_is_a_failure(run: Run, monkeypatch: pytest.MonkeyPatc
 
 
 def test_no_topologies_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepsim.files.shipped.topology_names", list)
+    monkeypatch.setattr("stepsim.files.reading.topology_names", list)
     assert found()["topologies"].status is Status.FAILED
 
 

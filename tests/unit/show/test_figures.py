@@ -32,8 +32,7 @@ from stepsim.show.figures.sweep import FIGURE_KINDS, choose_view, plot_pareto, p
 from stepsim.show.figures.sweep.bands import noise_sweep_figure
 from stepsim.show.figures.sweep.bounds import Bound, bound_figure, bounds_of
 from stepsim.show.figures.sweep.breakdowns import STACKING, breakdown_figure
-from stepsim.show.figures.sweep.closed_forms import bubble_closed_form
-from stepsim.show.figures.sweep.lines import line_figure
+from stepsim.show.figures.sweep.lines import bubble_closed_form, line_figure
 from stepsim.show.figures.timelines import drawn_step, timelines_figure
 from stepsim.show.page.sweep_page import sweep_page
 from stepsim.show.palette import (
@@ -48,8 +47,7 @@ from stepsim.show.palette import (
     series_colour,
     series_colours,
 )
-from stepsim.workload.axes import ParallelAxis, Part, PartKind, parts_of
-from stepsim.workload.rows import CollectiveKind
+from stepsim.workload.rows import CollectiveKind, ParallelAxis, Part, PartKind, parts_of
 
 ROOT = Path(__file__).resolve().parents[3]
 JOB: dict[str, Any] = {"npus": 32, "pp": 4}
@@ -252,10 +250,10 @@ DRAW = """
 import sys
 from pathlib import Path
 from stepsim.explore.sweep import SweepTable, open_for_reading
-from stepsim import load_topology
+from stepsim.files.load import topology_of
 from stepsim.show.figures.sweep import plot_sweep
 from stepsim.show.figures.topologies import draw_topology
-draw_topology(load_topology("hgx-h100"), Path(sys.argv[2] + ".svg"))
+draw_topology(topology_of("hgx-h100"), Path(sys.argv[2] + ".svg"))
 with open_for_reading(Path(sys.argv[1])) as store:
     for name in sys.argv[2:]:
         plot_sweep(SweepTable(store=store), Path(name), kind="breakdown", style="column")

@@ -21,8 +21,7 @@ from stepsim.base.units import format_time_ps
 from stepsim.face import Result, compare
 from stepsim.files.asked import read_inputs
 from stepsim.show.page.columns import span_columns
-from stepsim.show.page.what_if import find_what_if
-from stepsim.show.page.write import write_comparison, write_step
+from stepsim.show.page.write import find_what_if, write_comparison, write_step
 from stepsim.show.words import name_ranks
 from stepsim.tables.spans import TaskKind
 

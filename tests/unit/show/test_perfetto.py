@@ -18,7 +18,7 @@ import stepsim
 from stepsim.base.errors import OutputError, PlanError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
-from stepsim.cli.common import figures
+from stepsim.cli import options
 from stepsim.face import compare
 from stepsim.show.trace.document import Category
 from stepsim.show.trace.perfetto import COLOURS, trace_bytes, trace_lines, write_trace
@@ -181,7 +181,7 @@ def test_a_large_trace_is_told_before(
     command = ("simulate", moe, "-t", "hgx-h100", "--trace", target)
     assert "will have about" not in run(*command)[2]
     size = target.stat().st_size
-    monkeypatch.setattr(figures, "_LARGE_BYTES", size // 2)
+    monkeypatch.setattr(options, "_LARGE_BYTES", size // 2)
     said = run(*command)[2]
     assert f"warning: {target} will have about" in said
     assert "--window and --ranks show less" in said

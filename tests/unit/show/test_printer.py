@@ -8,12 +8,12 @@ import pytest
 from helpers import uniform_workload
 
 import stepsim
-from stepsim.files.load import load_topology
+from stepsim.files.load import topology_of
 from stepsim.network.topology.inspection import inspect_topology
+from stepsim.show.console import PlainConsole
 from stepsim.show.tables.inspection import topology_shown
 from stepsim.show.tables.model import Room, Shown, Table
-from stepsim.show.terminal.console import PlainConsole
-from stepsim.show.terminal.printer import PlainPaper, paper, print_shown
+from stepsim.show.terminal import PlainPaper, paper, print_shown
 
 WORK = uniform_workload(forward=10**9, backward=2 * 10**9, pp=4, microbatches=8)
 AXES = {"schedule": ["1f1b", "gpipe", "zb-h1"], "host_overhead": ["1 ms", "2 ms"]}
@@ -33,7 +33,7 @@ def shown() -> dict[str, list[Shown]]:
             "llama-3.1-8b", "hgx-h100", gpus=8, global_batch=8, sequence=1024, runs=2, fix={"tp": 8}
         ),
     }
-    topology = load_topology("hgx-h100")
+    topology = topology_of("hgx-h100")
     inspected = list(topology_shown(inspect_topology(topology), topology.library))
     return {**{name: list(each._shown()) for name, each in results.items()}, "inspect": inspected}
 

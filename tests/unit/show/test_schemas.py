@@ -26,7 +26,7 @@ from stepsim.base.units import (
     parse_size_bytes,
     parse_time_ps,
 )
-from stepsim.files.plan_toml import write_plan
+from stepsim.files.models.launch import write_plan
 from stepsim.show.schemas import FORMATS, json_schema, schema_json
 
 jsonschema = pytest.importorskip("jsonschema")

@@ -9,9 +9,9 @@ from typing import Annotated
 import pytest
 
 from stepsim import simulate
-from stepsim.base.documents import Entry
-from stepsim.base.fields import Bytes, Picoseconds, Share, shown
+from stepsim.base.documents import Bytes, Entry, Picoseconds, Share, shown
 from stepsim.base.structs import replace
+from stepsim.show.console import PlainConsole
 from stepsim.show.page.page import Page, Section, render
 from stepsim.show.tables.model import (
     BAR,
@@ -28,9 +28,8 @@ from stepsim.show.tables.model import (
     shown_pairs,
 )
 from stepsim.show.tables.step import stages_table
-from stepsim.show.terminal.console import PlainConsole
-from stepsim.show.terminal.printer import print_shown
-from stepsim.workload.axes import Part, PartKind
+from stepsim.show.terminal import print_shown
+from stepsim.workload.rows import Part, PartKind
 
 WHOLE = Piece(0, 1, "#ffffff", "all of it")
 LINKS = Table(

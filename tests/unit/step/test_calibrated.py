@@ -11,11 +11,10 @@ import stepsim
 from stepsim.base.errors import CalibrationError
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
-from stepsim.files.load import load_topology
-from stepsim.files.model_calibration import model_calibration_toml
+from stepsim.files.calibrations import model_calibration_toml
+from stepsim.files.load import topology_of
 from stepsim.options import StepOptions
-from stepsim.step.calibrated import said_of_calibration
-from stepsim.step.models import machine_of
+from stepsim.step.models import machine_of, said_of_calibration
 from stepsim.workload.model.calibration import (
     MachineFactor,
     MeasuredRate,
@@ -43,7 +42,7 @@ SIZE: dict[str, Any] = {"npus": 8, "tp": 8, "global_batch": 4}
 
 
 def test_the_factor_slows_the_device_down() -> None:
-    device, framework = machine_of(load_topology("hgx-h100"), OPTIONS)
+    device, framework = machine_of(topology_of("hgx-h100"), OPTIONS)
     assert device == slowed(read_device("h100"), 1.5)
     assert framework == read_framework("megatron-core")
     assert said_of_calibration(device, framework, OPTIONS) == [
@@ -54,7 +53,7 @@ def test_the_factor_slows_the_device_down() -> None:
 
 def test_another_precision_is_predicted_without() -> None:
     asked = replace(OPTIONS, precision=Precision.FP8)
-    device, framework = machine_of(load_topology("hgx-h100"), asked)
+    device, framework = machine_of(topology_of("hgx-h100"), asked)
     assert device == OPTIONS.device
     assert (
         "no factor of H100, megatron-core, fp8" in said_of_calibration(device, framework, asked)[0]
@@ -70,7 +69,7 @@ def test_measured_rates_alone_are_told() -> None:
         spread=0.01,
     )
     asked = replace(OPTIONS, calibration=ModelCalibration(rates=(rate,)))
-    device, framework = machine_of(load_topology("hgx-h100"), asked)
+    device, framework = machine_of(topology_of("hgx-h100"), asked)
     assert device.rates[Precision.BF16].rate == 5e14
     assert said_of_calibration(device, framework, asked) == [
         "calibrated: products of H100 in bf16 at 500 TFLOP/s, from 9 shapes"

@@ -18,17 +18,17 @@ from stepsim.explore.sweep.work import SweepJob, evaluate_span
 from stepsim.face import sensitivity
 from stepsim.files.accelerators import framework_names, read_framework
 from stepsim.files.asked import StepInputs, read_inputs
-from stepsim.files.models.public import public_names
+from stepsim.files.load import public_names
 from stepsim.network.two_levels import interconnect_of
 from stepsim.results.report import Report
 from stepsim.step.compare import compare_schedules
+from stepsim.step.inputs import held_degrees, make_work
 from stepsim.step.model_plan import DEFAULT_TOKENS, default_batch
-from stepsim.step.work import held_degrees, make_work
-from stepsim.workload.axes import Part
 from stepsim.workload.model.framework import JOB_DEFAULTS
 from stepsim.workload.model.memory import TIGHT_SHARE, rank_memory
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan
+from stepsim.workload.rows import Part
 
 FSDP = ("composer-fsdp", "torch-fsdp-compiled", "torch-fsdp-compiled-2024", "torch-fsdp-eager")
 MACHINES = ("hgx-a100", "hgx-h100", "hgx-h200", "hgx-b200", "gb200-nvl72")

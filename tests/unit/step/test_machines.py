@@ -8,7 +8,7 @@ from stepsim import plan, simulate, sweep
 from stepsim.base.units import format_time_ps
 from stepsim.files.accelerators import device_names, read_device
 from stepsim.files.asked import read_inputs
-from stepsim.files.load import load_topology
+from stepsim.files.load import topology_of
 from stepsim.parallel.modes import JobPlacement, RankOrder
 from stepsim.results.report import Report
 
@@ -27,7 +27,7 @@ def test_every_shipped_machine_of_a_device_is_there_and_names_it_or_its_generati
     for name in device_names():
         machine = read_device(name).topology
         if machine:
-            assert read_device(load_topology(machine).device).topology == machine
+            assert read_device(topology_of(machine).device).topology == machine
 
 
 def test_a_device_runs_in_the_machine_that_it_ships_in() -> None:

@@ -10,7 +10,7 @@ from stepsim.files.accelerators import read_device, read_framework
 from stepsim.parallel.schedules import Schedule, build
 from stepsim.results.memory import HeldBytes, step_memory
 from stepsim.workload.model.architecture import Architecture, DenseMlp, GroupedAttention, Layer
-from stepsim.workload.model.held.shares import plan_places
+from stepsim.workload.model.held import plan_places
 from stepsim.workload.model.memory import kept_by_1f1b, rank_memory, rank_parts
 from stepsim.workload.model.plan import ModelPlan, PipelineOrder
 

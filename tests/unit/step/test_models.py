@@ -21,13 +21,12 @@ from stepsim.files.sweep_toml import read_sweep
 from stepsim.network.two_levels import interconnect_of
 from stepsim.results.report import Report
 from stepsim.show.tables.step import whole_run_pairs
-from stepsim.step.work import MadeWork, make_work
-from stepsim.workload.axes import Part
+from stepsim.step.inputs import MadeWork, make_work
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.step_time import StepModel
-from stepsim.workload.rows import CollectiveKind, Group
+from stepsim.workload.rows import CollectiveKind, Group, Part
 
 PLANS: dict[str, tuple[str, dict[str, Any]]] = {
     "tensor": ("llama-3-8b", {"npus": 16, "tp": 4, "global_batch": 64, "sequence": 4096}),

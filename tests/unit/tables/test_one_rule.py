@@ -15,7 +15,7 @@ from stepsim.engine.fold import every_rank
 from stepsim.engine.lay_out import lay_out
 from stepsim.engine.run import run as run_events
 from stepsim.explore.batch import make_batch
-from stepsim.files.load import load_topology, load_workload
+from stepsim.files.load import topology_of, workload_of
 from stepsim.serve.explorer import Explorer
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.state import ExplorerState
@@ -105,8 +105,8 @@ def test_events_ask_nobody_where_nothing_is_contracted(
     workloads: Path, replace_ends: Replace
 ) -> None:
     ready = prepare(
-        load_workload(workloads / "gpt_tp4.txt"),
-        load_topology("hgx-h100"),
+        workload_of(workloads / "gpt_tp4.txt"),
+        topology_of("hgx-h100"),
         asked(npus=16, pp=4, microbatches=4),
     )
     actors = every_rank(ready.graph, ready.prices)
@@ -139,7 +139,7 @@ def test_every_answer_follows(
 def test_all_change_alike(workloads: Path, replace_ends: Replace) -> None:
     """A picosecond more for every node: by as much for columns, batches, plans and explorer."""
     options = asked(npus=16, pp=4, microbatches=4, engine="levels")
-    job = load_workload(workloads / "gpt_tp4.txt"), load_topology("hgx-h100"), options
+    job = workload_of(workloads / "gpt_tp4.txt"), topology_of("hgx-h100"), options
 
     def steps_ps() -> set[int]:
         library = NamedNouns()

@@ -3,8 +3,7 @@
 from math import prod
 
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.workload.axes import ParallelAxis, Part, PartKind, Stream, parts_of
-from stepsim.workload.rows import Group, MadeFor
+from stepsim.workload.rows import Group, MadeFor, ParallelAxis, Part, PartKind, Stream, parts_of
 
 
 def test_every_axis_has_a_stream_and_an_exposed_part_of_its_own() -> None:

@@ -7,11 +7,11 @@ from helpers import Run
 
 from stepsim import simulate
 from stepsim.base.errors import PlanError, WorkloadError
-from stepsim.files.expert_load import read_expert_load
-from stepsim.files.load import load_workload
+from stepsim.files.asked import read_expert_load
+from stepsim.files.load import workload_of
 from stepsim.network.collectives.direct import uneven_all_to_all
-from stepsim.workload.experts import load_experts, rank_loads, skewed_loads
 from stepsim.workload.rows import CollectiveKind, Group
+from stepsim.workload.scaling import load_experts, rank_loads, skewed_loads
 
 
 def test_experts_are_shared_out_in_order() -> None:
@@ -34,7 +34,7 @@ def test_a_skew_leaves_the_mean_as_it_is() -> None:
 
 
 def test_only_rows_between_the_exchanges_grow(moe: Path) -> None:
-    workload = load_workload(moe)
+    workload = workload_of(moe)
     loaded = load_experts(workload, (1.5, 0.5, 1.0, 1.0))
     before = {row.name: row for row in workload.rows()}
     inside = {"mlp_moelayer_4", "mlp_moelayer_5", "mlp_moelayer_6"}

@@ -7,14 +7,13 @@ from helpers import Run, row, uniform_workload
 
 from stepsim import simulate
 from stepsim.base.errors import PlanError
-from stepsim.files.load import load_workload
-from stepsim.workload.axes import ParallelAxis
-from stepsim.workload.rows import Phase, Workload
+from stepsim.files.load import workload_of
+from stepsim.workload.rows import ParallelAxis, Phase, Workload
 from stepsim.workload.scaling import enlarge_microbatches
 
 
 def test_compute_and_activations_grow_and_parameters_do_not(moe: Path) -> None:
-    before = load_workload(moe)
+    before = workload_of(moe)
     after = enlarge_microbatches(before, 3)
     assert after.pp_comm_bytes == 3 * before.pp_comm_bytes
     assert after.per_step == before.per_step
@@ -60,7 +59,7 @@ def test_memory_grows_with_the_samples(moe: Path) -> None:
 @pytest.mark.parametrize("samples", [0, -1, 2**60])
 def test_sizes_that_cannot_be_are_refused(samples: int, moe: Path) -> None:
     with pytest.raises(PlanError, match="microbatch_size is"):
-        enlarge_microbatches(load_workload(moe), samples)
+        enlarge_microbatches(workload_of(moe), samples)
 
 
 def test_a_workload_without_tokens_is_refused() -> None:

@@ -14,13 +14,13 @@ from stepsim.base.errors import WorkloadError
 from stepsim.base.structs import replace
 from stepsim.files.simai.text import read_simai_text
 from stepsim.results.report import ResultDocument
-from stepsim.workload.axes import ParallelAxis
 from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,
     Group,
     MadeFor,
     Microbatch,
+    ParallelAxis,
     Phase,
     Role,
     Row,

@@ -4,8 +4,7 @@ from typing import Annotated, Self
 
 from msgspec import Meta, Struct, field
 
-from stepsim.base.documents import Document, Entry, Names, json_text
-from stepsim.base.fields import Seconds, Share
+from stepsim.base.documents import Document, Entry, Names, Seconds, Share, json_text
 from stepsim.explain.runs.validate import Compared, Errors, RunValidation, Source, error_of
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from msgspec import Struct
 
+from stepsim.base.documents import Share
 from stepsim.base.errors import CalibrationError
-from stepsim.base.fields import Share
 from stepsim.base.units import PS_PER_S, format_size_bytes
 from stepsim.explain.runs.ready import runtime_of, with_runtime
 from stepsim.explain.runs.replay import (

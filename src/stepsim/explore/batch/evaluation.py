@@ -27,9 +27,9 @@ from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import needs_times
 from stepsim.results.breakdown import ProgramGaps, breakdown, program_gaps
 from stepsim.results.make_report import bubble_fraction, mean_columns
+from stepsim.step.inputs import WorkSource
 from stepsim.step.simulate import PreparedStep, prepare
-from stepsim.step.work import WorkSource
-from stepsim.workload.axes import Part
+from stepsim.workload.rows import Part
 from stepsim.workload.scaling import ComputeScale
 
 _TOTALS_AT_ONCE = 4096

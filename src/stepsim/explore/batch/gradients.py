@@ -25,7 +25,7 @@ from stepsim.explore.batch.lengths import (
 from stepsim.explore.batch.scenarios import HOST, Scenarios
 from stepsim.network.collectives.cost import TracedAlgorithm, steps_of
 from stepsim.network.collectives.flows import StepShape
-from stepsim.network.topology.numbers import leaders
+from stepsim.network.topology.nested import leaders
 from stepsim.results.critical_path import walk_back
 from stepsim.tables.ends import ends
 

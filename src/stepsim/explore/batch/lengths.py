@@ -31,8 +31,7 @@ from stepsim.results.breakdown import Gaps, breakdown, find_gaps, part_of, task_
 from stepsim.tables.ends import ends
 from stepsim.tables.spans import TaskKind
 from stepsim.tables.waits import NodeWaits, listed_waits
-from stepsim.workload.axes import Part, Stream
-from stepsim.workload.rows import CommOp, Phase
+from stepsim.workload.rows import CommOp, Part, Phase, Stream
 
 _NOTHING: Mapping[int, Times] = MappingProxyType({})
 

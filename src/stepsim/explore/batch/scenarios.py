@@ -14,9 +14,8 @@ from stepsim.base.structs import replace
 from stepsim.graph.actions import HostTimes
 from stepsim.network.topology import Topology
 from stepsim.network.topology.links import LAUNCH_LATENCY, LINK_FIELDS
-from stepsim.network.topology.numbers import followed, is_fixed, leaders
-from stepsim.workload.axes import ParallelAxis
-from stepsim.workload.rows import Phase
+from stepsim.network.topology.nested import followed, is_fixed, leaders
+from stepsim.workload.rows import ParallelAxis, Phase
 from stepsim.workload.scaling import ComputeScale
 
 PHASES = tuple(Phase)

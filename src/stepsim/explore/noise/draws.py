@@ -19,7 +19,7 @@ from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.noise.columns import NodeColumns
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
-from stepsim.step.work import WorkSource
+from stepsim.step.inputs import WorkSource
 
 _SAMPLES_AT_ONCE = 256
 """Part of what a seed means: samples are drawn so many at a time."""

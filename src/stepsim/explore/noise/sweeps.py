@@ -9,7 +9,7 @@ from stepsim.base.errors import StepsimError
 from stepsim.explore.noise.draws import NoiseModel, NoiseResult, simulate_noise
 from stepsim.explore.sweep.grid import Grid
 from stepsim.explore.sweep.study import Study
-from stepsim.network.topology.numbers import with_values
+from stepsim.network.topology.nested import with_values
 
 
 class NoiseSweep(Struct, frozen=True, kw_only=True):

@@ -18,9 +18,8 @@ from msgspec import Struct, field
 from stepsim import __version__
 from stepsim.base import garbage
 from stepsim.base.digest import content_hash
-from stepsim.base.documents import Entry
+from stepsim.base.documents import Entry, Picoseconds, Share
 from stepsim.base.errors import PlanError, StepsimError, SweepError
-from stepsim.base.fields import Picoseconds, Share
 from stepsim.base.structs import replace
 from stepsim.engine.prices import Prices
 from stepsim.explore.plan.store import PlanStore, open_plans
@@ -37,10 +36,10 @@ from stepsim.options import StepOptions
 from stepsim.results.make_report import StepTotals
 from stepsim.results.throughput import Throughput
 from stepsim.step.simulate import RunStep, run_step
-from stepsim.workload.axes import Part
 from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan
+from stepsim.workload.rows import Part
 
 _POLL_S = 2.0
 _LOSSES = 3

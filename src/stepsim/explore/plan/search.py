@@ -28,7 +28,6 @@ from stepsim.files.models.megatron_plan import counted_ends
 from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
 from stepsim.step.models import machine_of
-from stepsim.workload.axes import Part, PartKind, parts_of
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.interconnect import Interconnect
@@ -36,6 +35,7 @@ from stepsim.workload.model.memory import TIGHT_SHARE, RankMemory, rank_memory
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan
 from stepsim.workload.model.step_time import StepModel
+from stepsim.workload.rows import Part, PartKind, parts_of
 
 OnPlan = Callable[[int, int, int], None]
 """Called after every simulated plan with (plans done, plans to do, best step so far in ps)."""

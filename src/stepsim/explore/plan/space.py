@@ -11,13 +11,8 @@ from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.files.models.launch import LaunchForm, launch_form
 from stepsim.options import StepOptions
+from stepsim.step.default_plan import MICROBATCH_SIZES, common_experts, most_context, recomputations
 from stepsim.step.model_plan import exchange_of, planned_by_recipe
-from stepsim.step.tried import (
-    MICROBATCH_SIZES,
-    common_experts,
-    most_context,
-    recomputations,
-)
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.device import Device

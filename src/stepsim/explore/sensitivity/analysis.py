@@ -13,11 +13,10 @@ import numpy as np
 from msgspec import Meta, Struct
 
 from stepsim.base.arrays import Floats
-from stepsim.base.documents import Document, Entry, Names
+from stepsim.base.documents import Document, Entry, Names, Picoseconds
 from stepsim.base.errors import SimulationError
-from stepsim.base.fields import Picoseconds
-from stepsim.base.quantities import Quantity
 from stepsim.base.structs import replace
+from stepsim.base.units import Quantity
 from stepsim.engine.layouts import Times
 from stepsim.engine.prices import Prices
 from stepsim.explore.batch.evaluation import Batch, make_batch
@@ -26,11 +25,11 @@ from stepsim.explore.batch.lengths import MeasuredLength
 from stepsim.explore.batch.scenarios import HOST, PHASES, BatchBase
 from stepsim.network.topology import Topology
 from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
-from stepsim.network.topology.numbers import with_values
+from stepsim.network.topology.nested import with_values
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import needs_times
+from stepsim.step.inputs import WorkSource, held_degrees
 from stepsim.step.simulate import step_totals
-from stepsim.step.work import WorkSource, held_degrees
 from stepsim.workload.scaling import ComputeScale
 
 _RELATIVE_STEP = 1e-3

@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.errors import StepsimError
-from stepsim.base.quantities import Value
+from stepsim.base.units import Value
 from stepsim.explore.batch import Batch, BatchResult, make_batch
 from stepsim.explore.sweep.evaluate import Outcomes, ScenarioGroup, SimulatedGroup
 from stepsim.explore.sweep.grid import AxisColumn

@@ -5,8 +5,7 @@ from typing import Annotated, Any, Self
 
 from msgspec import Meta
 
-from stepsim.base.documents import Document, Entry, Names
-from stepsim.base.fields import BytesPerSecond, Count, Picoseconds, Share
+from stepsim.base.documents import BytesPerSecond, Count, Document, Entry, Names, Picoseconds, Share
 from stepsim.explore.sweep.table import SweepTable
 
 

@@ -12,16 +12,16 @@ from msgspec import Struct, field
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import StepsimError
-from stepsim.base.quantities import Value
 from stepsim.base.structs import replace
+from stepsim.base.units import Value
 from stepsim.engine.prices import Prices
 from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.study import Study
-from stepsim.network.topology.numbers import with_values
+from stepsim.network.topology.nested import with_values
 from stepsim.results.make_report import StepTotals
+from stepsim.step.inputs import held_degrees
 from stepsim.step.simulate import step_totals
-from stepsim.step.work import held_degrees
-from stepsim.workload.axes import Part
+from stepsim.workload.rows import Part
 
 
 class ScenarioGroup(Struct, frozen=True, kw_only=True):

@@ -4,12 +4,11 @@ import io
 from pathlib import Path
 from typing import Any
 
-from stepsim.base.csv_cells import write_csv_rows
 from stepsim.base.errors import OutputError
-from stepsim.base.quantities import Quantity
+from stepsim.base.units import Quantity
 from stepsim.explore.sweep.table import SweepTable
-from stepsim.files.parquet import parquet_library
-from stepsim.files.writing import whole_file
+from stepsim.files.reading import parquet_library
+from stepsim.files.writing import whole_file, write_csv_rows
 
 _CSV, _PARQUET = ".csv", ".parquet"
 

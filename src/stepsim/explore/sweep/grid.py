@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import SweepError
-from stepsim.base.quantities import Value
+from stepsim.base.units import Value
 from stepsim.explore.sweep.axes import Axis
 
 _MAX_SCENARIOS = 100_000_000

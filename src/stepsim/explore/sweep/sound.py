@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import SweepError
-from stepsim.base.quantities import Quantity
+from stepsim.base.units import Quantity
 from stepsim.explore.sweep.database import schema_of
-from stepsim.workload.axes import Part
+from stepsim.workload.rows import Part
 
 APPLICATION_ID = 0x57E9_51A  # names the file's kind in its header, see `man file`
 VERSION = 2

@@ -14,18 +14,17 @@ from stepsim import __version__
 from stepsim.base.digest import content_hash
 from stepsim.base.errors import SweepError, TopologyError
 from stepsim.base.option import Option
-from stepsim.base.quantities import Value
 from stepsim.base.structs import replace
+from stepsim.base.units import Value
 from stepsim.explore.sweep.axes import Axis
 from stepsim.explore.sweep.grid import Grid
 from stepsim.files.asked import with_axis_values
 from stepsim.files.reading import read_bytes
 from stepsim.network.topology import Topology
 from stepsim.network.topology.links import split_link
-from stepsim.network.topology.numbers import with_link
+from stepsim.network.topology.nested import with_link
 from stepsim.options import StepOptions
-from stepsim.step.inputs import for_schedule
-from stepsim.step.work import WorkSource
+from stepsim.step.inputs import WorkSource, for_schedule
 from stepsim.workload.rows import Workload
 
 _DEFAULTS = StepOptions()

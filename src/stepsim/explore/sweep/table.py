@@ -10,8 +10,7 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.errors import SweepError
-from stepsim.base.quantities import Quantity, Value
-from stepsim.base.units import MAX_INT64, PS_PER_S
+from stepsim.base.units import MAX_INT64, PS_PER_S, Quantity, Value
 from stepsim.explore.sweep.database import database_errors
 from stepsim.explore.sweep.sound import PART_COLUMNS
 from stepsim.explore.sweep.store import SweepProgress, SweepStore

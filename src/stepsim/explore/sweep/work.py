@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.errors import StepsimError, SweepError
-from stepsim.base.quantities import Value
+from stepsim.base.units import Value
 from stepsim.explore.sweep.batched import Batched
 from stepsim.explore.sweep.evaluate import (
     Evaluator,
@@ -22,11 +22,10 @@ from stepsim.explore.sweep.evaluate import (
 from stepsim.explore.sweep.grid import AxisColumn, ScenarioSpan
 from stepsim.explore.sweep.study import Study, unpack
 from stepsim.network.topology.links import LINK_FIELDS
-from stepsim.network.topology.numbers import followed
-from stepsim.parallel.placement import place
-from stepsim.step.inputs import choose_plan
+from stepsim.network.topology.nested import followed
+from stepsim.parallel.ranks import place
+from stepsim.step.inputs import choose_plan, make_work
 from stepsim.step.simulate import prepare
-from stepsim.step.work import make_work
 
 _GROUPS_KEPT = 4
 _GROUPS_TRIED = 32

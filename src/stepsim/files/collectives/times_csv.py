@@ -26,7 +26,6 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from stepsim.base.csv_cells import text_of_cell, write_csv_rows
 from stepsim.base.errors import CalibrationError, UnitError, bad_value
 from stepsim.base.units import PS_PER_S, parse_bandwidth, parse_size_bytes, parse_time_ps
 from stepsim.files.collectives.samples import (
@@ -34,7 +33,7 @@ from stepsim.files.collectives.samples import (
     collective_kind,
     curves_of,
 )
-from stepsim.files.writing import write_whole
+from stepsim.files.writing import text_of_cell, write_csv_rows, write_whole
 from stepsim.network.measured_times import CommTable, bus_factor
 from stepsim.workload.rows import CollectiveKind
 

@@ -14,8 +14,7 @@ from msgspec import Struct
 
 from stepsim.base.errors import PlanError, WorkloadError, bad_value
 from stepsim.files.models.fields import MOST_LAYERS
-from stepsim.files.models.megatron_rules import FSDP_STAGES, broken_rules
-from stepsim.files.models.megatron_words import megatron_arguments
+from stepsim.files.models.megatron_rules import FSDP_STAGES, broken_rules, megatron_arguments
 from stepsim.workload.model.architecture import (
     Activation,
     Architecture,

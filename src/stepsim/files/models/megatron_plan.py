@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 
-from stepsim.files.models.megatron_rules import FSDP_STAGES, broken_rules
-from stepsim.files.models.megatron_words import megatron_arguments
+from stepsim.files.models.megatron_rules import FSDP_STAGES, broken_rules, megatron_arguments
 from stepsim.workload.model.architecture import (
     Architecture,
     ExpertMlp,

@@ -1,6 +1,10 @@
-"""What Megatron-LM asks of its own arguments: which exclude, and which need, each other.
+"""Megatron-LM's own arguments: how they are found in a text, and which rules they must keep.
 
-Sources: `validate_args` of `megatron/training/arguments.py` (commit 000c4ac), `__post_init__` of
+Every `--name value` of a command line or script counts. A script's variables are replaced where the
+script sets them; a YAML file may nest its keys, with or without dashes.
+
+The rules say which arguments exclude, and which need, each other. Sources: `validate_args` of
+`megatron/training/arguments.py` (commit 000c4ac), `__post_init__` of
 `megatron/core/transformer/transformer_config.py` and of `megatron/core/model_parallel_config.py`,
 `pipeline_parallel_layer_layout.py`, and the user guide of Megatron FSDP, all of NVIDIA/Megatron-LM.
 A rule is judged where all that it speaks of is a number: a variable that nobody sets breaks none.
@@ -8,10 +12,11 @@ A rule is judged where all that it speaks of is a number: a variable that nobody
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 from msgspec import Struct
 
-from stepsim.base.errors import PlanError
+from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.workload.model.layout import StageSlice, parse_layout
 
 FSDP_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
@@ -417,3 +422,70 @@ def _holds(rule: Rule, line: _Line) -> bool:
         return rule.holds(line)
     except _UnknownError:
         return True
+
+
+_COMMENT = re.compile(r"(^|\s)#.*$", re.MULTILINE)
+_SET = re.compile(
+    r"^\s*(?:export\s+|local\s+)?([A-Za-z_]\w*)=(\"[^\"]*\"|'[^']*'|[^\s;()\"']*)", re.MULTILINE
+)
+_VARIABLE = re.compile(r"\$\{(\w+)(?::?[-=]([^}]*))?\}|\$(\w+)")
+_FLAG = re.compile(r"--[A-Za-z][\w-]*")
+_YAML = re.compile(r"^\s*(?:-\s+)?[\"']?(?:--)?([A-Za-z][\w-]*)[\"']?\s*:\s*(\S.*?)?\s*$")
+_QUOTES = re.compile(r"(\([EtmL|*,0-9]*\)\*[0-9]+)|[\"'()]")
+"""Quotes and a list's brackets, but not the brackets of a pipeline's layout, `(tt|)*29`."""
+_DEEPEST = 8
+_LONGEST = 1 << 20
+_ENDS = ("\\", "&&", "||", "|", ";", "&")
+
+
+def megatron_arguments(path: Path, text: str) -> Mapping[str, str]:
+    """Arguments by name, with dashes; a switch has an empty value.
+
+    A variable that the text does not set stays as it is written. Raises WorkloadError for a text
+    that grows beyond a MiB when its variables are filled in.
+    """
+    text = _COMMENT.sub(r"\1", text)
+    if path.suffix in (".yaml", ".yml"):
+        return dict(_of_yaml(text))
+    text = text.replace("\\\n", " ")
+    variables = {name: value.strip("\"'") for name, value in _SET.findall(text)}
+    for _ in range(_DEEPEST):
+        if len(text) > _LONGEST:
+            raise WorkloadError(f"{path}: with its variables filled in it is too long")
+        text = _VARIABLE.sub(lambda found: _value(found, variables), text)
+    return dict(_of_words(_QUOTES.sub(lambda found: found.group(1) or " ", text)))
+
+
+def _value(found: re.Match[str], variables: Mapping[str, str]) -> str:
+    """What a variable stands for; itself where nobody says."""
+    name = found.group(1) or found.group(3)
+    return variables.get(name) or found.group(2) or found.group(0)
+
+
+def _of_words(text: str) -> Iterator[tuple[str, str]]:
+    words = _split(text)
+    for i, word in enumerate(words):
+        if _FLAG.fullmatch(word):
+            after = words[i + 1] if i + 1 < len(words) else ""
+            value = "" if after.startswith("--") or after in _ENDS else after
+            yield word[2:].replace("_", "-"), value
+
+
+def _split(text: str) -> list[str]:
+    """Words, `--name=value` as two."""
+    words: list[str] = []
+    for word in text.split():
+        name, equals, value = word.partition("=")
+        words += [name, value] if equals and name.startswith("--") else [word]
+    return words
+
+
+def _of_yaml(text: str) -> Iterator[tuple[str, str]]:
+    for line in text.splitlines():
+        found = _YAML.match(line)
+        if not found:
+            continue
+        name, value = found.group(1).replace("_", "-"), (found.group(2) or "").strip("\"'")
+        if value.lower() in ("false", "null", "none", "~"):
+            continue
+        yield name, "" if value.lower() == "true" else value

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from stepsim.base.errors import PlanError, WorkloadError
-from stepsim.files.simai.header import Policy
+from stepsim.files.simai.sections import Policy
 from stepsim.files.simai.text import SimaiDocument
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.rows import CollectiveKind, CommOp, Group, Row, Work

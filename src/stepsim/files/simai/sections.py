@@ -1,16 +1,182 @@
-"""Sections of a workload text: microbatch blocks, layers, and rows run once per step."""
+"""The header and the rows of a workload text: which microbatch, layer and part each row is of.
+
+Line 1 is a policy, then keys in any order, with or without colons. What a row is for follows from
+its name alone; `docs/formats.md` lists the names, and AICB's generator writes them. An unknown name
+at the ends of a block is taken as a part of a layer.
+
+Which part of a stage's gradients and parameters belongs to embedding and head: AICB's generator
+(`SimAI_training_workload_generator.py`, `_get_total_params`) sums the parameters of a whole file,
+which are layers of one stage, embedding and head. No stage between the ends has the last two.
+
+Files of ASTRA-sim 1.0 mean something else in places. Source: ASTRA-sim 1.0, `Workload.cc`
+(`iterate_*`, one loop for each policy) and `Layer.cc`.
+
+- The bytes of an all-gather are what a rank has before it.
+- The process time (field 12) passes after every collective, before what it brings is there.
+  Weight-gradient collectives queue while their process times pass: the last one's counts.
+- DATA and HYBRID_DLRM*: a row's weight gradient is computed before its input gradient, the first
+  row's input gradient not at all. Rows run backward, so the input gradient is told of the row
+  before. No other input-gradient collective runs than the embedding's of HYBRID_DLRM*: after the
+  first top row, waited for after the last weight gradient; forward ones are all-to-alls alone.
+- MODEL, HYBRID_DATA_MODEL, HYBRID_MODEL_DATA and HYBRID_CUSTOMIZED leave out the first row's
+  input-gradient collective.
+- DISTRIBUTED_INFERENCE runs forwards alone.
+"""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from fractions import Fraction
 from itertools import pairwise
 
 from msgspec import Struct
 
+from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import replace
-from stepsim.files.simai.header import Header
-from stepsim.files.simai.shares import with_shares
-from stepsim.workload.axes import ParallelAxis
-from stepsim.workload.rows import Group, Microbatch, Phase, Role, Row, StepItem, Work
+from stepsim.base.units import MAX_INT64, plain_number
+from stepsim.workload.rows import (
+    CollectiveKind,
+    CommOp,
+    Group,
+    Microbatch,
+    ParallelAxis,
+    Phase,
+    Role,
+    Row,
+    StepItem,
+    Work,
+)
+from stepsim.workload.scaling import is_placeholder
+
+_KEYS = {
+    "model_parallel_npu_group": "tp",
+    "expert_parallel_npu_group": "ep",
+    "ep": "ep",
+    "pp": "pp",
+    "vpp": "vpp",
+    "ga": "ga",
+    "all_gpus": "npus",
+    "pp_comm": "pp_comm_bytes",
+    "dlrm_last_bottom_layer": "last_bottom_layer",
+    "mode": "mode",
+}
+_SIMAI = frozenset({"ep", "pp", "vpp", "ga", "npus", "pp_comm_bytes", "mode"})
+_LISTS = ("checkpoints", "checkpoint_initiates")
+_MAX_DEGREE = 1 << 24
+
+
+class Policy(StrEnum):
+    """Parallelism policy of a file: which group each phase communicates in."""
+
+    DATA = "DATA"
+    MODEL = "MODEL"
+    HYBRID_DATA_MODEL = "HYBRID_DATA_MODEL"
+    HYBRID_MODEL_DATA = "HYBRID_MODEL_DATA"
+    HYBRID_TRANSFORMER = "HYBRID_TRANSFORMER"
+    HYBRID_TRANSFORMER_FWD_IN_BCKWD = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
+    HYBRID_DLRM = "HYBRID_DLRM"
+    HYBRID_DLRM_ENHANCED = "HYBRID_DLRM_ENHANCED"
+    HYBRID_CUSTOMIZED = "HYBRID_CUSTOMIZED"
+    MICRO = "MICRO"
+    DISTRIBUTED_INFERENCE = "DISTRIBUTED_INFERENCE"
+
+
+class Header(Struct, frozen=True, kw_only=True):
+    """What the first line says. A missing key is None where 1 would not mean the same.
+
+    `checkpoints` and `checkpoint_initiates` count rows from 0. `is_simai`: it has keys that
+    ASTRA-sim 1.0 does not know.
+    """
+
+    policy: Policy
+    tp: int = 1
+    ep: int = 1
+    pp: int = 1
+    vpp: int = 1
+    ga: int | None = None
+    npus: int | None = None
+    pp_comm_bytes: int | None = None
+    last_bottom_layer: int | None = None
+    checkpoints: tuple[int, ...] = ()
+    checkpoint_initiates: tuple[int, ...] = ()
+    is_simai: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+def parse_header(place: str, line: str) -> Header:
+    """Parse a header line; `place` is `FILE:LINE` for messages.
+
+    Missing or zero degrees mean 1, a missing or zero pp_comm means that none is known.
+    """
+    words = line.split()
+    policy = _policy(place, words[0])
+    values, lists, unknown = _collect(place, policy, words[1:])
+    degrees = {key: values[key] or 1 for key in ("tp", "ep", "pp", "vpp") if key in values}
+    return Header(
+        policy=policy,
+        **degrees,
+        ga=values.get("ga") or None,
+        npus=values.get("npus") or None,
+        pp_comm_bytes=values.get("pp_comm_bytes") or None,
+        last_bottom_layer=values.get("last_bottom_layer"),
+        checkpoints=tuple(lists["checkpoints"]),
+        checkpoint_initiates=tuple(lists["checkpoint_initiates"]),
+        is_simai=not _SIMAI.isdisjoint(values),
+        warnings=(f"header: unknown keys ignored: {' '.join(unknown)}",) if unknown else (),
+    )
+
+
+def _policy(place: str, word: str) -> Policy:
+    try:
+        return Policy(word.rstrip(":").upper())
+    except ValueError:
+        expected = f"one of {', '.join(Policy)}"
+        raise WorkloadError(bad_value(place, "policy", word, expected)) from None
+
+
+def _collect(
+    place: str, policy: Policy, words: list[str]
+) -> tuple[dict[str, int], dict[str, list[int]], list[str]]:
+    """Values per key, id lists, and the words that mean nothing to stepsim."""
+    values: dict[str, int] = {}
+    lists: dict[str, list[int]] = {name: [] for name in _LISTS}
+    unknown: list[str] = []
+    if (
+        words
+        and words[0].isdecimal()
+        and policy in (Policy.HYBRID_DLRM, Policy.HYBRID_DLRM_ENHANCED)
+    ):
+        words = ["dlrm_last_bottom_layer", *words]
+    queue = iter(words)
+    for word in queue:
+        key = word.rstrip(":").lower()
+        if key in _LISTS:
+            count = _integer(place, key, next(queue, None))
+            lists[key] = [_integer(place, f"{key} id", next(queue, None)) for _ in range(count)]
+        elif key in _KEYS and _KEYS[key] in values:
+            raise WorkloadError(f"{place}: {key} is given twice: expected once")
+        elif key in _KEYS:
+            values[_KEYS[key]] = _integer(place, key, next(queue, None))
+        else:
+            unknown.append(word)
+    return values, lists, unknown
+
+
+def _integer(place: str, key: str, text: str | None) -> int:
+    """Non-negative integer; `4194304.0` counts. Degrees and ids are at most 2**24."""
+    limit = MAX_INT64 if key == "pp_comm" else _MAX_DEGREE
+    expected = f"an integer from 0 to {limit}"
+    if text is None:
+        raise WorkloadError(f"{place}: {key} has no value: expected {expected}")
+    try:
+        value = plain_number(text)
+    except ValueError:
+        raise WorkloadError(bad_value(place, key, text, expected)) from None
+    if not (0 <= value <= limit and value == int(value)):
+        raise WorkloadError(bad_value(place, key, text, expected))
+    return int(value)
+
 
 EMBEDDING = "embedding_layer"
 """Rows whose names begin so look tokens up, and begin a block."""
@@ -217,3 +383,148 @@ def _on_dp(work: Work) -> Work:
     return replace(
         work, comms=tuple(replace(c, group=Group.DP, axis=ParallelAxis.DP) for c in work.comms)
     )
+
+
+_EXPERTS = ("moe", "expert")
+
+
+def with_shares(
+    items: Iterable[StepItem], microbatches: Sequence[Microbatch]
+) -> Iterator[StepItem]:
+    """The items with the shares of embedding and head in what they reduce and gather.
+
+    A row's share of the parameters is its share of the weight-gradient compute, for both grow with
+    it; an embedding has as many as a head row. Expert gradients are in items of their own.
+    """
+    head, embeddings = _head_share(microbatches[0]) if microbatches else (Fraction(0), 0)
+    for item in items:
+        dense = all(op.group is Group.DP for op in item.work.comms)
+        if head and dense and item.role in (Role.GRADIENTS, Role.PARAMETERS):
+            yield replace(item, head_share=head, embedding_share=head * embeddings)
+        else:
+            yield item
+
+
+def _head_share(block: Microbatch) -> tuple[Fraction, int]:
+    """The head's share of a block's dense weight gradients, and embeddings for each head row."""
+    heads = [ps for row in block.head if not row.lookup and (ps := _weight_ps(row))]
+    layers = sum(
+        _weight_ps(row)
+        for layer in block.layers
+        for row in layer
+        if not any(word in row.name for word in _EXPERTS)
+    )
+    embeddings = 1 if block.embedding else 0
+    total = layers + sum(heads) * (1 + embeddings)
+    return (Fraction(sum(heads), total) if layers else Fraction(0)), embeddings
+
+
+def _weight_ps(row: Row) -> int:
+    """Weight-gradient compute of a row, 0 where it was not measured."""
+    ps = row.weight_grad.compute_ps
+    return 0 if is_placeholder(ps) else ps
+
+
+_WEIGHT_FIRST = (Policy.DATA, Policy.HYBRID_DLRM, Policy.HYBRID_DLRM_ENHANCED)
+_FIRST_ROW_KEEPS_GRADIENT = (
+    *(Policy.MODEL, Policy.HYBRID_DATA_MODEL, Policy.HYBRID_MODEL_DATA, Policy.HYBRID_CUSTOMIZED),
+)
+
+
+def as_astra(rows: Sequence[Row], process_ps: Sequence[int], header: Header) -> list[Row]:
+    """Rows of ASTRA-sim 1.0 as those of a workload; `process_ps` are their process times."""
+    timed = [_timed(row, ps) for row, ps in zip(rows, process_ps, strict=True)]
+    last = next((i for i, row in enumerate(timed) if row.weight_grad.comms), None)
+    found = [
+        row if i == last else replace(row, weight_grad=_processed(row.weight_grad, 0))
+        for i, row in enumerate(timed)
+    ]
+    if header.policy in _WEIGHT_FIRST:
+        return _weight_first(found, header)
+    if header.policy in _FIRST_ROW_KEEPS_GRADIENT and found:
+        found[0] = replace(found[0], input_grad=Work(compute_ps=found[0].input_grad.compute_ps))
+    if header.policy is Policy.DISTRIBUTED_INFERENCE:
+        return [replace(row, input_grad=Work(), weight_grad=Work()) for row in found]
+    return found
+
+
+def _timed(row: Row, process_ps: int) -> Row:
+    """The row with its process time after every collective, and shares where they are meant."""
+    return row.with_works(lambda _, work: _processed(work, process_ps))
+
+
+def _processed(work: Work, process_ps: int) -> Work:
+    return replace(work, comms=tuple(_op(op, process_ps) for op in work.comms))
+
+
+def _op(op: CommOp, process_ps: int) -> CommOp:
+    share = op.kind is CollectiveKind.ALL_GATHER
+    return replace(op, of_share=share, process_ps=process_ps)
+
+
+def _weight_first(rows: Sequence[Row], header: Header) -> list[Row]:
+    """Rows whose weight gradients come first: input gradients are told of the row before."""
+    gradients = [Work(compute_ps=row.input_grad.compute_ps) for row in rows[1:]]
+    found = [
+        replace(row, input_grad=gradient)
+        for row, gradient in zip(rows, [*gradients, Work()], strict=True)
+    ]
+    if header.policy is Policy.DATA:
+        return found
+    found = [replace(row, forward=_exchanges(row.forward)) for row in found]
+    bottom = header.last_bottom_layer or 0
+    if bottom < len(found):
+        gradient = replace(found[bottom].input_grad, comms=rows[0].input_grad.comms)
+        found[bottom] = replace(found[bottom], input_grad=gradient, backward_lag=bottom)
+    return found
+
+
+def _exchanges(work: Work) -> Work:
+    kept = tuple(op for op in work.comms if op.kind is CollectiveKind.ALL_TO_ALL)
+    return replace(work, comms=kept)
+
+
+_FLAGS = re.ASCII
+_KNOWN = re.compile(
+    r"embedding_layer\w*|attention\w*|(dense_)?mlp\w*|moe\w*|shared_expert\w*|final_\w*"
+    r"|embedding_norm|cross_entropy\w*|optimizer\w*|grad_\w+|layernorm|norm|embedding_grads"
+    r"|micro_test",
+    _FLAGS,
+)
+_LAYER = re.compile(r"attention\w*", _FLAGS)
+_EMBEDDING = re.compile(r"embedding_layer\w*", _FLAGS)
+_SHOWN = 4
+
+
+def unknown_names(rows: Sequence[Row]) -> Iterator[str]:
+    """A sentence for each way in which a name that is not known decides how rows are taken."""
+    starts = [i for i, row in enumerate(rows) if _EMBEDDING.match(row.name)]
+    layers = [i for i, row in enumerate(rows) if _LAYER.match(row.name)]
+    unknown = [i for i, row in enumerate(rows) if not _KNOWN.fullmatch(row.name)]
+    before = [i for i in unknown if starts and i < starts[0]]
+    if before:
+        yield f"{_shown(rows, before)}: no known name: run once per step"
+    inside = [i for i in unknown if i not in set(before)]
+    if not starts and any("embed" in rows[i].name.lower() for i in inside):
+        yield "no row begins with embedding_layer: the rows are one microbatch without embedding"
+    if not layers:
+        if len(inside) > 1:
+            yield f"{_shown(rows, inside)}: no row begins with attention: every row is a layer"
+        return
+    count = Counter(_stem(row.name) for row in rows)
+    ends = [i for i in inside if 2 * count[_stem(rows[i].name)] < len(layers)]
+    if ends:
+        yield (
+            f"{_shown(rows, ends)}: no known name: part of the layer that it stands in "
+            "(embedding_layer, final_ and cross_entropy begin the names of the ends)"
+        )
+
+
+def _shown(rows: Sequence[Row], numbers: Sequence[int]) -> str:
+    names = list(dict.fromkeys(rows[i].name for i in numbers))
+    more = ", ..." if len(names) > _SHOWN else ""
+    return f"row(s) {', '.join(map(repr, names[:_SHOWN]))}{more}"
+
+
+def _stem(name: str) -> str:
+    return name.rstrip("0123456789").rstrip("_")

@@ -36,12 +36,17 @@ import networkx as nx
 from msgspec import Struct, field
 
 from stepsim.base.errors import TopologyError, bad_value, one_line
-from stepsim.base.quantities import Quantity
-from stepsim.base.units import MAX_INT64
-from stepsim.files.topology.parts import algorithm_names, class_name, quantity
+from stepsim.base.units import MAX_INT64, Quantity
+from stepsim.files.topology.tables import algorithm_names, class_name, quantity
 from stepsim.network.topology.graph import listed_topology
-from stepsim.network.topology.library import PLAIN, Library
-from stepsim.network.topology.links import LAUNCH_LATENCY, LINK_FIELDS, LinkClass, LinkField
+from stepsim.network.topology.links import (
+    LAUNCH_LATENCY,
+    LINK_FIELDS,
+    PLAIN,
+    Library,
+    LinkClass,
+    LinkField,
+)
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
 

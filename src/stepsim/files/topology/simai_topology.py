@@ -13,7 +13,7 @@ from msgspec import Struct
 from stepsim.base.errors import TopologyError, bad_value, one_line
 from stepsim.base.units import parse_bandwidth, parse_time_ps
 from stepsim.files.reading import read_text
-from stepsim.files.topology.parts import quantity
+from stepsim.files.topology.tables import quantity
 from stepsim.network.topology import LinkClass
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS

@@ -1,14 +1,22 @@
-"""Tables of topology TOML files: what may be written, with defaults."""
+"""Tables of topology TOML files: what may be written, with defaults, and what it means.
 
-from typing import Annotated
+What the readers of all forms of topologies share stands at the end: quantities, classes of links,
+names of algorithms.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
 from msgspec import Meta
 
-from stepsim.base.fields import Bandwidth, Share, Time
-from stepsim.files.topology.library_tables import AccuracyTable, ProtocolTable
+from stepsim.base.documents import Bandwidth, Count, Share, Size, Time
+from stepsim.base.errors import StepsimError, TopologyError, bad_value
 from stepsim.network.collectives import Algorithm
 from stepsim.network.topology import DimensionKind
+from stepsim.network.topology.links import LINK_FIELDS, LinkClass, LinkField
+from stepsim.workload.rows import CollectiveKind
 
 _ALGORITHMS = [name.value for name in Algorithm if name is not Algorithm.AUTO]
 _Positive = Annotated[int, Meta(extra_json_schema={"minimum": 1})]
@@ -125,6 +133,51 @@ class LinkTable(
     oneway: Annotated[bool, Meta(description="one direction only")] = False
 
 
+COLLECTIVE_KINDS = [kind.value for kind in CollectiveKind]
+_CollectiveKind = Annotated[str, Meta(extra_json_schema={"enum": COLLECTIVE_KINDS})]
+
+
+class ProtocolTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
+    """`[[protocol]]`: how the machine's library sends; the fastest that serves is taken.
+
+    `step` and `rate` are by name of the links.
+    """
+
+    name: Annotated[str, Meta(description="of the protocol, such as LL")]
+    algorithms: Annotated[list[str], Meta(description="that it sends for; empty: all")] = []
+    kinds: Annotated[
+        list[_CollectiveKind], Meta(description="of collectives it sends; empty: all")
+    ] = []
+    least_nodes: Annotated[Count, Meta(description="over which a group lies")] = 1
+    most_nodes: Annotated[Count, Meta(description="over which a group lies; 0: any")] = 0
+    launch: Annotated[Time, Meta(description="on top of launch_latency, with its unit")] = "0 ns"
+    copy: Annotated[Bandwidth, Meta(description="of a rank's own share, before it is sent")] = "inf"
+    step: Annotated[
+        dict[str, Time], Meta(description="on top of the endpoint latency, by links")
+    ] = {}
+    rate: Annotated[dict[str, Share], Meta(description="of the links' payload, by links")] = {}
+
+
+class AccuracyTable(
+    msgspec.Struct,
+    forbid_unknown_fields=True,
+    frozen=True,
+    omit_defaults=True,
+    rename={"first": "from"},
+):
+    """`[[accuracy]]`: how far times are from measured ones, of collectives and sizes."""
+
+    collective: _CollectiveKind
+    nodes: Annotated[Count, Meta(description="the most measured: 1, or several")]
+    ranks: Annotated[Count, Meta(description="the most measured")]
+    first: Annotated[Size, Meta(description="smallest size, with its unit")]
+    to: Annotated[Size, Meta(description="largest size, with its unit")]
+    mean: Annotated[Share, Meta(description="mean of |ours / measured - 1|")]
+    largest: Annotated[Share, Meta(description="largest of |ours / measured - 1|")]
+    samples: Annotated[Count, Meta(description="times measured")]
+    source: Annotated[str, Meta(description="where the measurements come from")]
+
+
 class TopologyFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
     """A topology: nested `[[dimension]]` tables, or `[[link_class]]` and `[[link]]` tables."""
 
@@ -144,3 +197,54 @@ class TopologyFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit
     collective: CollectiveTable = CollectiveTable()
     protocol: list[ProtocolTable] = []
     accuracy: list[AccuracyTable] = []
+
+
+_T = TypeVar("_T")
+
+
+def quantity(parse: Callable[[str], _T], place: str, text: str) -> _T:
+    """A parsed quantity; raises TopologyError naming its place."""
+    try:
+        return parse(text)
+    except StepsimError as error:
+        raise TopologyError(f"{place}: {error}") from None
+
+
+def link_class(place: str, table: LinkClassTable) -> LinkClass:
+    """Links that are alike; raises TopologyError naming the place and the entry at fault."""
+    numbers = {
+        field.attribute: _number(f"{place} ({table.name})", field, getattr(table, field.name))
+        for field in LINK_FIELDS
+    }
+    return LinkClass(name=class_name(place, "name", table.name), **cast(Any, numbers))
+
+
+def class_name(place: str, field: str, name: object) -> str:
+    """A name of a class of links; raises TopologyError for what axes could not name."""
+    if (
+        not isinstance(name, str)
+        or not re.fullmatch(r"[A-Za-z][\w-]*", name)
+        or name.startswith("npu")
+    ):
+        expected = "letters, digits, _ and -, not starting with 'npu'"
+        raise TopologyError(bad_value(place, field, name, expected))
+    return name
+
+
+def _number(place: str, field: LinkField, value: str | float) -> object:
+    """A quantity in a text; a share is written as a number."""
+    if isinstance(value, str):
+        return quantity(field.quantity.parse, f"{place}: {field.name}", value)
+    return value
+
+
+def algorithm_names(place: str, names: Iterable[object]) -> tuple[str, ...]:
+    """Names of collective algorithms; raises TopologyError for one that does not exist."""
+    allowed = [algorithm.value for algorithm in Algorithm if algorithm is not Algorithm.AUTO]
+    found = []
+    for name in names:
+        if name not in allowed:
+            expected = f"of {', '.join(allowed)}"
+            raise TopologyError(bad_value(place, "algorithms", name, expected))
+        found.append(str(name))
+    return tuple(found)

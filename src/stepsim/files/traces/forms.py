@@ -26,33 +26,14 @@ TRACE_ENDS = (".json", ".json.gz", ".json.tar.gz")
 CHAKRA_ENDS = (".et", ".et.gz")
 _METADATA_ATTRIBUTE = 2
 """Field of Chakra's metadata."""
-
-
-def _is_megatron_trace(start: bytes) -> bool:
-    """Whether what begins so is the trace of a rank."""
-    return re.match(rb"\s*rank:\d+:\w+\(", start) is not None
-
-
-def is_optimus_log(start: bytes) -> bool:
-    """Whether what begins so holds forward times of Optimus."""
-    return b"forward time (no send/recv)" in start
-
-
-def _is_step_log(start: bytes) -> bool:
-    """Whether what begins so holds lines of steps, as a training framework prints them."""
-    return (
-        re.search(rb"elapsed time per iteration \(ms\):|\btps:|iter time \(s\):", start) is not None
-    )
-
-
-def _is_ndtimeline(start: bytes) -> bool:
-    """Whether a file begins as Parquet does: no other form of measured runs is one."""
-    return start.startswith(b"PAR1")
-
-
-def _is_nsys(start: bytes) -> bool:
-    """Whether a file begins as SQLite does: no other form of profiles is one."""
-    return start.startswith(b"SQLite format 3\x00")
+_MEGATRON_TRACE = re.compile(rb"\s*rank:\d+:\w+\(")
+_OPTIMUS_LOG = re.compile(rb"forward time \(no send/recv\)")
+_STEP_LOG = re.compile(rb"elapsed time per iteration \(ms\):|\btps:|iter time \(s\):")
+_PARQUET = re.compile(rb"PAR1")
+_SQLITE = re.compile(rb"SQLite format 3\x00")
+"""How files begin, or what stands near their beginning."""
+_LIKE_CHAKRA = re.compile(rb"[\x80-\xff]*[\x00-\x7f][\x0a\x12]")
+"""A length, and the key of a field that is a text or the metadata: no text file begins so."""
 
 
 def is_kineto(start: bytes) -> bool:
@@ -76,6 +57,8 @@ def is_chakra(start: bytes) -> bool:
     start = _unpacked(start)
     if is_archive(start):
         return _first_member(start).endswith(CHAKRA_ENDS)
+    if not _LIKE_CHAKRA.match(start):
+        return False
     try:
         length, place = read_varint(start, 0)
         number, told = next(read_fields(start[place : place + length]))
@@ -127,14 +110,14 @@ class _RunFormat(Struct, frozen=True, kw_only=True):
     """A form of measured runs: how its files begin, and whether a folder of them is a run."""
 
     name: str
-    begins: Callable[[bytes], bool]
+    begins: Callable[[bytes], object]
     read: "Callable[[Path], MeasuredRun | LeafRun]"
     in_folders: bool = False
 
 
 MEGATRON = _RunFormat(
     name="a trace of Megatron / Echo",
-    begins=_is_megatron_trace,
+    begins=_MEGATRON_TRACE.match,
     read=reader_of("traces.megatron_trace", "read_megatron_trace"),
     in_folders=True,
 )
@@ -142,7 +125,7 @@ RUN_FORMATS = (
     MEGATRON,
     _RunFormat(
         name="a log of Optimus",
-        begins=is_optimus_log,
+        begins=_OPTIMUS_LOG.search,
         read=reader_of("traces.optimus_log", "read_optimus_log"),
     ),
 )
@@ -155,7 +138,7 @@ class _ProfileFormat(Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    begins: Callable[[bytes], bool]
+    begins: Callable[[bytes], object]
     read: "Callable[..., Profile]"
     is_folder: Callable[[Path], bool] | None = None
 
@@ -163,7 +146,7 @@ class _ProfileFormat(Struct, frozen=True, kw_only=True):
 _PROFILE_FORMATS = (
     _ProfileFormat(
         name="NDTimeline parquet",
-        begins=_is_ndtimeline,
+        begins=_PARQUET.match,
         read=reader_of("traces.ndtimeline", "read_ndtimeline"),
     ),
     _ProfileFormat(
@@ -185,7 +168,9 @@ _PROFILE_FORMATS = (
         is_folder=_folder_of(CHAKRA_ENDS, is_chakra),
     ),
     _ProfileFormat(
-        name="Nsight Systems SQLite", begins=_is_nsys, read=reader_of("traces.nsys", "read_nsys")
+        name="Nsight Systems SQLite",
+        begins=_SQLITE.match,
+        read=reader_of("traces.nsys", "read_nsys"),
     ),
 )
 
@@ -223,7 +208,7 @@ def is_measured(path: Path) -> bool:
 
 def has_step_lines(path: Path) -> bool:
     """Whether a path, which is no measured run, is a log that tells how long steps took."""
-    return isfile(path) and _is_step_log(first_bytes(path, _OF_RUNS))
+    return isfile(path) and _STEP_LOG.search(first_bytes(path, _OF_RUNS)) is not None
 
 
 def run_format(path: Path) -> _RunFormat | None:

@@ -16,8 +16,7 @@ from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import OutputError, TraceError, bad_value
 from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64, PS_PER_S
-from stepsim.files.parquet import parquet_library
-from stepsim.files.reading import open_file
+from stepsim.files.reading import open_file, parquet_library
 from stepsim.files.writing import whole_file
 from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace, counted, same
 from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase

@@ -20,12 +20,12 @@ from stepsim.base.errors import CalibrationError
 from stepsim.base.structs import replace
 from stepsim.measured.calibration.protocol_starts import fitted_links, start_of
 from stepsim.network.collectives import CollectiveShape, collective_shape, collective_times_ps
-from stepsim.network.collectives.carriers import carriers
+from stepsim.network.collectives.cost import carriers
 from stepsim.network.collectives.flows import link_parameters
 from stepsim.network.measured_times import MeasuredCurve
 from stepsim.network.topology import Topology
-from stepsim.network.topology.library import PLAIN, Library, Protocol
-from stepsim.network.topology.numbers import with_values
+from stepsim.network.topology.links import PLAIN, Library, Protocol
+from stepsim.network.topology.nested import with_values
 from stepsim.workload.rows import CollectiveKind
 
 _SHARPNESS = (8.0, 32.0, 128.0)

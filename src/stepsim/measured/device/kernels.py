@@ -1,12 +1,12 @@
 """Kernels that are timed on a device, and what times them."""
 
-from enum import StrEnum
 from pathlib import Path
 from statistics import median
 from typing import Protocol
 
 from msgspec import Struct
 
+from stepsim.base.structs import NameWithFields
 from stepsim.workload.model.plan import Precision
 from stepsim.workload.rows import Phase
 
@@ -93,17 +93,10 @@ class AttentionCall(Struct, frozen=True, kw_only=True):
         return 2.5 * forward if self.backward else forward
 
 
-class MovingKind(StrEnum):
+class MovingKind(NameWithFields):
     """Kernels that only move bytes; `bytes_moved` are those of an element, forward."""
 
     bytes_moved: float
-
-    def __new__(cls, name: str, bytes_moved: float) -> "MovingKind":
-        """A kind with its name and its bytes."""
-        kind = str.__new__(cls, name)
-        kind._value_ = name
-        kind.bytes_moved = bytes_moved
-        return kind
 
     COPY = "copy", 4.0
     RESIDUAL = "residual", 6.0

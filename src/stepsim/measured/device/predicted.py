@@ -13,7 +13,7 @@ from stepsim.workload.model.architecture import DenseMlp, GroupedAttention
 from stepsim.workload.model.blocks import layer_blocks
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.held.kept import layer_bytes
+from stepsim.workload.model.held import layer_bytes
 from stepsim.workload.model.plan import Precision
 from stepsim.workload.model.pricing import WEIGHT_GRADIENT_FACTOR, Pricer
 from stepsim.workload.rows import Phase

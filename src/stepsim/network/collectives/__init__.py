@@ -4,17 +4,21 @@ An algorithm turns the layout of a group into steps of flows (`flows`); `choices
 carry out what and which ones `auto` prices; `cost` traces and prices them.
 """
 
-from stepsim.network.collectives.algorithms import Algorithm, AlgorithmChoice, parse_algorithm
-from stepsim.network.collectives.choices import (
+from stepsim.network.collectives.algorithms import (
+    Algorithm,
+    AlgorithmChoice,
     able_algorithms,
     basic_algorithm,
     candidates,
     flow_steps,
+    parse_algorithm,
     parse_algorithms,
 )
 from stepsim.network.collectives.cost import (
+    Beside,
     CollectiveShape,
     Cost,
+    Siblings,
     StepCost,
     TracedAlgorithm,
     collective_cost,
@@ -25,7 +29,6 @@ from stepsim.network.collectives.cost import (
     with_siblings_ps,
 )
 from stepsim.network.collectives.flows import FlowStep
-from stepsim.network.collectives.siblings import Beside, Siblings
 
 __all__ = [
     "Algorithm",

@@ -1,20 +1,34 @@
-"""The list of algorithms: their names, and where each is; the choice of one."""
+"""The list of algorithms: their names, where each is, and the choice of one.
 
-from collections.abc import Mapping
+The choice says which algorithms can carry out a collective, which of them `auto` prices, and what
+their steps are.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import product
 from types import MappingProxyType
 
 from msgspec import Struct
 
 from stepsim.base.errors import PlanError
-from stepsim.network.collectives.direct import DIRECT
+from stepsim.base.structs import replace
+from stepsim.network.collectives.direct import DIRECT, uneven_all_to_all
 from stepsim.network.collectives.double_binary_tree import DOUBLE_BINARY_TREE
+from stepsim.network.collectives.flows import (
+    FlatAlgorithm,
+    FlowStep,
+    LevelledAlgorithm,
+    Levels,
+    levels_of,
+)
 from stepsim.network.collectives.halving_doubling import HALVING_DOUBLING
 from stepsim.network.collectives.hierarchical import HIERARCHICAL, PER_DIMENSION
-from stepsim.network.collectives.kinds import FlatAlgorithm, LevelledAlgorithm
 from stepsim.network.collectives.nvls import NVLS
 from stepsim.network.collectives.ring import BIDIRECTIONAL_RING, RING
 from stepsim.network.collectives.tree import TREE
+from stepsim.network.topology import DimensionKind, Layout
+from stepsim.workload.rows import CollectiveKind as Kind
 
 
 class Algorithm(StrEnum):
@@ -106,3 +120,254 @@ def parse_algorithm(text: str) -> AlgorithmChoice:
     except ValueError as error:
         names = ", ".join(Algorithm)
         raise PlanError(f"{error}: expected {names}, or hierarchical:ring,direct") from None
+
+
+_LINEAR = (DimensionKind.RING, DimensionKind.LINE)
+
+
+def parse_algorithms(texts: Sequence[str]) -> dict[Kind, AlgorithmChoice]:
+    """Choices in `all_reduce=ring`, or in `ring`: for every collective that it can carry out.
+
+    Later texts win. Raises PlanError for kinds and algorithms that do not exist or do not go
+    together.
+    """
+    asked: dict[Kind, AlgorithmChoice] = {}
+    for text in texts:
+        name, equals, algorithm = text.rpartition("=")
+        choice = parse_algorithm(algorithm)
+        if equals:
+            kinds = [_asked_kind(text, name)]
+            if not _carries_out(kinds[0], choice):
+                raise PlanError(f"algorithm is {text!r}: {choice} cannot carry out {kinds[0]}")
+        else:
+            every = (kind for kind in Kind if kind is not Kind.SEND_RECV)
+            kinds = [kind for kind in every if _carries_out(kind, choice)]
+        asked |= dict.fromkeys(kinds, choice)
+    return asked
+
+
+def _asked_kind(text: str, name: str) -> Kind:
+    try:
+        return Kind(name.strip())
+    except ValueError:
+        expected = ", ".join(Kind)
+        raise PlanError(f"algorithm is {text!r}: expected one of {expected} before =") from None
+
+
+def basic_algorithm(kind: Kind) -> Algorithm:
+    """What carries out a kind on any network, where the machine's library offers nothing else."""
+    return next(name for name, algorithm in FLAT.items() if kind in algorithm.basic)
+
+
+def flow_steps(
+    kind: Kind,
+    layout: Layout,
+    choice: AlgorithmChoice | Algorithm | None = None,
+    loads: tuple[float, ...] = (),
+) -> list[FlowStep]:
+    """Steps of a collective over a group that lies so; none for a group of one.
+
+    Without a choice they are those of the basic algorithm. `loads` make an all-to-all uneven: see
+    `uneven_all_to_all`. Raises PlanError when the algorithm
+    cannot carry it out, or when the choice leaves something open: `auto`, or levels.
+    """
+    choice = _as_choice(choice or basic_algorithm(kind))
+    reason = refusal(kind, layout, choice)
+    if reason:
+        raise PlanError(f"{kind} cannot use {choice}: {reason}")
+    if layout.ranks < 2:
+        return []
+    if loads:
+        return uneven_all_to_all(loads)
+    if choice.algorithm in FLAT:
+        flat_steps = FLAT[choice.algorithm].steps(kind, layout)
+        return [_chunked(step, choice, choice.chunks) for step in flat_steps]
+    levels = levels_of(layout)
+    if levels is None or len(choice.levels) != len(levels.sizes):
+        raise PlanError(f"{choice} leaves its levels open")
+    flat = tuple(FLAT[level] for level in choice.levels)
+    steps = LEVELLED[choice.algorithm].steps(kind, levels, flat)
+    returns = kind in LEVELLED[choice.algorithm].returns
+    return [_chunked(step, choice, _passes(step.level, choice, returns=returns)) for step in steps]
+
+
+def _passes(level: int, choice: AlgorithmChoice, *, returns: bool) -> int:
+    """Chunks at a level that take time of their own, where level `view` never waits.
+
+    It works on all chunks; the first and the last of them pass the levels before and behind it once
+    more. What returns through the inner levels leaves the outer ones to be hidden: while they work
+    on the last chunk, the level still has those before it on their way back.
+    """
+    if level == choice.view:
+        return choice.chunks
+    return 0 if returns and level > choice.view and choice.chunks > 1 else 1
+
+
+def _chunked(step: FlowStep, choice: AlgorithmChoice, passes: int) -> FlowStep:
+    """A step of each of some chunks, of which `passes` take time of their own."""
+    if choice.chunks == 1:
+        return step
+    return replace(
+        step,
+        fraction=step.fraction / choice.chunks,
+        repeat=step.repeat * choice.chunks,
+        hidden=step.repeat * (choice.chunks - passes),
+    )
+
+
+def _as_choice(algorithm: AlgorithmChoice | Algorithm) -> AlgorithmChoice:
+    """A choice, of an algorithm by its name too."""
+    if isinstance(algorithm, AlgorithmChoice):
+        return algorithm
+    return AlgorithmChoice(algorithm=algorithm)
+
+
+def candidates(
+    kind: Kind,
+    layout: Layout,
+    wanted: AlgorithmChoice | Algorithm = Algorithm.AUTO,
+    offered: tuple[str, ...] = (),
+) -> tuple[AlgorithmChoice, ...]:
+    """The choices to price, each with its levels set.
+
+    `auto` prices what is `offered` (empty: everything), can carry the kind out on this group and is
+    worth its price: see `_worth_pricing`. Where that is nothing, the basic algorithm remains.
+    Raises PlanError when the wanted algorithm cannot.
+    """
+    wanted = _along_its_dimensions(layout, _as_choice(wanted))
+    if wanted.algorithm is not Algorithm.AUTO:
+        reason = refusal(kind, layout, wanted)
+        if reason:
+            raise PlanError(f"{kind} cannot use {wanted}: {reason}")
+        found = list(_with_levels(kind, layout, wanted, offered))
+        return tuple(view for choice in found for view in _views(choice))
+    found = [
+        choice
+        for algorithm in Algorithm
+        if algorithm in offered or not offered
+        if not refusal(kind, layout, _as_choice(algorithm))
+        if _worth_pricing(kind, layout, algorithm)
+        for choice in _with_levels(kind, layout, _as_choice(algorithm), offered)
+    ]
+    return tuple(found) or (_as_choice(basic_algorithm(kind)),)
+
+
+def _views(choice: AlgorithmChoice) -> Iterator[AlgorithmChoice]:
+    """A pipeline of chunks with each of its levels as the one that never waits."""
+    for view in range(len(choice.levels) if choice.chunks > 1 and choice.levels else 1):
+        yield replace(choice, view=view)
+
+
+def _along_its_dimensions(layout: Layout, wanted: AlgorithmChoice) -> AlgorithmChoice:
+    """The choice for a group along some dimensions, where levels name all of the network's.
+
+    ASTRA-sim's lists of implementations mean that: an algorithm for each dimension.
+    """
+    spans = (layout.coordinates.max(axis=0) > layout.coordinates.min(axis=0)).tolist()
+    if len(wanted.levels) != len(spans) or all(spans) or not any(spans):
+        return wanted
+    kept = tuple(level for level, spanned in zip(wanted.levels, spans, strict=True) if spanned)
+    if len(kept) == 1:
+        return replace(wanted, algorithm=kept[0], levels=())
+    return replace(wanted, levels=kept)
+
+
+def able_algorithms(kind: Kind, layout: Layout) -> tuple[Algorithm, ...]:
+    """All algorithms that can carry out the kind over this group."""
+    return tuple(a for a in Algorithm if not refusal(kind, layout, _as_choice(a)))
+
+
+def _carries_out(kind: Kind, choice: AlgorithmChoice) -> bool:
+    """Whether a choice can carry out a kind at all, on some group; `auto` can."""
+    return choice.algorithm is Algorithm.AUTO or kind in _kinds(choice.algorithm)
+
+
+def _kinds(algorithm: Algorithm) -> tuple[Kind, ...]:
+    if algorithm in LEVELLED:
+        return LEVELLED[algorithm].kinds
+    return FLAT[algorithm].kinds if algorithm in FLAT else ()
+
+
+def refusal(kind: Kind, layout: Layout, choice: AlgorithmChoice) -> str:
+    """Why a choice cannot carry out a collective over this group; empty if it can."""
+    algorithm = choice.algorithm
+    if kind not in _kinds(algorithm):
+        return f"expected {', '.join(name for name in Algorithm if kind in _kinds(name))}"
+    if layout.ranks < 2:
+        return ""
+    if algorithm in LEVELLED:
+        return _levels_refusal(kind, layout, choice)
+    return FLAT[algorithm].refuses(kind, layout)
+
+
+def _levels_refusal(kind: Kind, layout: Layout, choice: AlgorithmChoice) -> str:
+    levels = levels_of(layout)
+    if levels is None:
+        return "its ranks form no regular grid: nodes hold different numbers of them"
+    if len(levels.sizes) < 2:
+        return "its ranks differ along one dimension only"
+    if choice.levels and len(choice.levels) != len(levels.sizes):
+        return f"its ranks differ along {len(levels.sizes)} dimensions: name an algorithm for each"
+    for level, name in enumerate(choice.levels):
+        part = LEVELLED[choice.algorithm].part(kind, level, len(levels.sizes))
+        reason = refusal(part, levels.layout(level), _as_choice(name))
+        if reason:
+            return f"level {level} ({part}) cannot use {name}: {reason}"
+    return ""
+
+
+def _worth_pricing(kind: Kind, layout: Layout, algorithm: Algorithm, groups: int = 1) -> bool:
+    """Whether `auto` prices an algorithm in `groups` groups: see `FlatAlgorithm`."""
+    if algorithm in LEVELLED:
+        return LEVELLED[algorithm].worth_pricing
+    crossed = groups * layout.ranks * _reach(layout)
+    return kind in FLAT[algorithm].basic or FLAT[algorithm].worth_pricing(
+        kind, crossed, layout.ranks
+    )
+
+
+def _reach(layout: Layout) -> int:
+    """Dimensions, and on rings and lines links, between the members farthest apart, roughly."""
+    spans = (layout.coordinates.max(axis=0) - layout.coordinates.min(axis=0)).tolist()
+    return sum(
+        -(-span // 2) if wiring in _LINEAR else 1
+        for span, wiring in zip(spans, layout.kinds, strict=True)
+        if span
+    )
+
+
+def _with_levels(
+    kind: Kind, layout: Layout, choice: AlgorithmChoice, offered: tuple[str, ...]
+) -> Iterator[AlgorithmChoice]:
+    """The choice with every sensible algorithm at each level it leaves open."""
+    open_levels = choice.algorithm in LEVELLED and not choice.levels
+    levels = levels_of(layout) if open_levels else None
+    if levels is None:
+        yield choice
+        return
+    options = [
+        _level_options(
+            LEVELLED[choice.algorithm].part(kind, level, len(levels.sizes)), levels, level, offered
+        )
+        for level in range(len(levels.sizes))
+    ]
+    for chosen in product(*options):
+        yield replace(choice, levels=chosen)
+
+
+def _level_options(
+    kind: Kind, levels: Levels, level: int, offered: tuple[str, ...]
+) -> list[Algorithm]:
+    """What a level may use: offered algorithms, or any if none of these suits it.
+
+    Two ranks do the same in every algorithm; where each has a link to each, nothing beats `direct`.
+    """
+    layout = levels.layout(level)
+    able = [a for a in LEVEL_ALGORITHMS if not refusal(kind, layout, _as_choice(a))]
+    groups = len(levels.groups(level))
+    able = [a for a in able if _worth_pricing(kind, layout, a, groups)] or able[:1]
+    listed = [a for a in able if a in offered] or able
+    if any(FLAT[each].in_switch for each in listed):
+        return listed
+    best = [each for each in listed if layout.kinds[0] in FLAT[each].best_on]
+    return listed[:1] if layout.ranks == 2 else best or listed

@@ -4,37 +4,139 @@ The cost of a step is the longest path latency of its flows plus the largest byt
 any link they cross: latency and inverse bandwidth, as in Hockney, "The communication challenge for
 MPP", Parallel Computing 20, 1994. A collective takes the least of its candidates' sums, so links
 faster never make it slower.
+
+Protocols on the links of a topology change capacities, latencies and the launch. What protocols
+are, and which one NCCL takes, is in its `tuning.cc`: the one that ends first.
+
+Groups may run the same collective at the same time. The flows of a step share a link evenly,
+whichever group they are of, so a group waits for all bytes on the busiest link it crosses. That is
+the max-min fair time of the slowest group (Bertsekas and Gallager, Data Networks, 1992, section
+6.5.2): progressive filling stops first at the link with the most bytes over capacity, and there all
+flows have one rate. A group that is not slowed by that link may share one with a group that is;
+then it is priced as if the other took its whole share, so its time is at most too long.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 
-from stepsim.base.arrays import Floats, Ints, distinct
+from stepsim.base.arrays import Floats, Ints, distinct, mark_of
 from stepsim.base.errors import SimulationError
 from stepsim.base.structs import replace
-from stepsim.base.units import MAX_INT64
-from stepsim.network.collectives.algorithms import UNEVEN, Algorithm, AlgorithmChoice
-from stepsim.network.collectives.carriers import Carrier, Links, carriers
-from stepsim.network.collectives.choices import candidates, flow_steps
+from stepsim.base.units import MAX_INT64, PS_PER_S
+from stepsim.network.collectives.algorithms import (
+    FLAT,
+    UNEVEN,
+    Algorithm,
+    AlgorithmChoice,
+    candidates,
+    flow_steps,
+)
 from stepsim.network.collectives.flows import (
     FlowStep,
     StepShape,
     link_parameters,
     sent_s_per_byte,
     step_latencies_ps,
+    step_load,
     step_times_ps,
     trace,
 )
-from stepsim.network.collectives.siblings import Beside
-from stepsim.network.topology import Topology
+from stepsim.network.topology import Layout, Topology
+from stepsim.network.topology.links import Library, Load, Protocol, sum_loads
 from stepsim.workload.rows import CollectiveKind
 
 MEASURED = "measured"
 """What stands for the algorithm of a time that was measured."""
 
 _LONGEST_PS = MAX_INT64 * (1 - 1e-9)  # a sum of floats below it is below 2**63 in integers too
+
+Links = tuple[Floats, Floats, Floats]
+"""Capacity (bytes/s), latency and endpoint latency (ps), each of shape (scenarios, classes)."""
+
+
+class Carrier(Struct, frozen=True, kw_only=True, eq=False):
+    """A protocol in a group: `rates` (bytes/s) and `steps_ps` by link class, and what comes once.
+
+    `shared_rates` (bytes/s) hold for it and its siblings together. `copy_ps_per_byte` is for each
+    byte of the collective.
+    """
+
+    name: str
+    launch_ps: int
+    copy_ps_per_byte: float
+    rates: Floats
+    shared_rates: Floats
+    steps_ps: Floats
+
+    def links(self, links: Links) -> Links:
+        """The links with the protocol's steps; their capacity is that of all who share them."""
+        capacity, latency, endpoint = links
+        return capacity * self.shared_rates, latency, endpoint + self.steps_ps
+
+    def once_ps(self, size_bytes: Floats) -> Floats:
+        """Launch and local copy of each size, whole ps."""
+        once: Floats = np.rint(self.launch_ps + size_bytes * self.copy_ps_per_byte)
+        return once
+
+
+def carriers(
+    topology: Topology,
+    library: Library,
+    members: Ints,
+    kind: CollectiveKind,
+    algorithm: Algorithm,
+    beside: Sequence[Ints] = (),
+) -> tuple[Carrier, ...]:
+    """The protocols of a library that carry a kind with an algorithm among these NPUs.
+
+    Those that name the kind stand for those that name none. `beside` are the NPUs of the group and
+    its siblings.
+    """
+    names = [link.name for link in topology.link_classes]
+    filled = _in_nodes(topology, members)
+    nodes = int(np.count_nonzero(filled))
+    serving = [each for each in library.protocols if each.serves(kind, algorithm, nodes)]
+    named = [each for each in serving if each.kinds] or serving
+    flat = FLAT.get(algorithm) if kind is not CollectiveKind.SEND_RECV else None
+    copied = 1 / members.shape[-1] if flat and flat.copies_own else 0.0
+    reach = reach_all = np.ones(len(names))
+    if named and library.reach:
+        reach = _reach(library, names, int(filled.max()))
+        everyone = [members, *(each.reshape(-1) for each in beside)]
+        reach_all = _reach(library, names, int(_in_nodes(topology, np.concatenate(everyone)).max()))
+    return tuple(_carrier(protocol, names, (reach, reach_all), copied) for protocol in named)
+
+
+def _in_nodes(topology: Topology, npus: Ints) -> Ints:
+    """How many of some NPUs are in each node."""
+    return np.bincount(distinct(npus) // topology.node_size).astype(np.int64)
+
+
+def _reach(library: Library, names: list[str], together: int) -> Floats:
+    """Share of each class's links that so many ranks of a node use together."""
+    reach = np.ones(len(names))
+    for link, links in library.reach:
+        reach[names.index(link)] = min(1.0, links / together)
+    return reach
+
+
+def _carrier(
+    protocol: Protocol, names: list[str], reach: tuple[Floats, Floats], copied: float
+) -> Carrier:
+    """The protocol; `reach` is that of the group, and of the group with its siblings."""
+    rates, steps = dict(protocol.rates), dict(protocol.steps_ps)
+    own = np.array([rates.get(name, 1.0) for name in names])
+    return Carrier(
+        name=protocol.name,
+        launch_ps=protocol.launch_ps,
+        copy_ps_per_byte=copied / protocol.copy_bandwidth * PS_PER_S,
+        rates=own * reach[0] / reach[1],
+        shared_rates=reach[1],
+        steps_ps=np.array([float(steps.get(name, 0)) for name in names]),
+    )
 
 
 class TracedAlgorithm(Struct, frozen=True, kw_only=True):
@@ -177,6 +279,74 @@ class Cost(Struct, frozen=True, kw_only=True):
     def latency_ps(self) -> int:
         """Launch latency and path latencies: what is left with infinitely fast links."""
         return self.launch_ps + sum(step.latency_ps * step.repeat for step in self.steps)
+
+
+_SAME = 1 + 1e-9  # sums of loads in another order differ by less
+
+
+class Siblings(Struct, frozen=True, kw_only=True, eq=False, dict=True):
+    """Groups of NPUs that act together: `groups[i]` (a row per group) look like `looks[i]`.
+
+    What they put on links is traced when first asked for.
+    """
+
+    topology: Topology
+    looks: tuple[Ints, ...]
+    groups: tuple[Ints, ...]
+    _parts: dict[tuple[int, bytes], Load] = field(default_factory=dict)
+    _totals: dict[tuple[bytes, ...], Load] = field(default_factory=dict)
+
+    @cached_property
+    def count(self) -> int:
+        """Number of groups."""
+        return sum(len(each) for each in self.groups)
+
+    @cached_property
+    def key(self) -> bytes:
+        """What equal siblings share."""
+        return mark_of((*self.looks, *self.groups))
+
+    @cached_property
+    def layouts(self) -> tuple[Layout, ...]:
+        """How groups of each look lie."""
+        return tuple(self.topology.layout(look) for look in self.looks)
+
+    def loads(self, look: int, steps: Sequence[FlowStep]) -> Load:
+        """What all groups put on the links that groups of a look cross; `steps[i]` is of look i."""
+        keys = tuple(step.key() for step in steps)
+        for each, (key, step) in enumerate(zip(keys, steps, strict=True)):
+            if (each, key) not in self._parts:
+                self._parts[each, key] = step_load(self.topology, self.groups[each], step)
+        parts = [self._parts[each, key] for each, key in enumerate(keys)]
+        if len(parts) == 1:
+            return parts[0]
+        if keys not in self._totals:
+            loads = [(part.links, part.loads) for part in parts]
+            self._totals[keys] = sum_loads(loads, parts[0].hops)
+        total = self._totals[keys]
+        crossed = np.isin(total.links, parts[look].links, assume_unique=True)
+        return replace(total, links=total.links[crossed], loads=total.loads[crossed])
+
+
+class Beside(Struct, frozen=True, kw_only=True, eq=False):
+    """The place of a group among its siblings: its look."""
+
+    siblings: Siblings
+    look: int
+
+    def key(self) -> bytes:
+        """What tells it from other places."""
+        return self.siblings.key + str(self.look).encode()
+
+    def shared(self, shape: StepShape, steps: Sequence[FlowStep]) -> StepShape:
+        """A step's shape with the flows of all siblings on its links; `steps[i]` is of look i."""
+        if self.siblings.count == 1 or not np.any(shape.loads):
+            return shape
+        load = self.siblings.loads(self.look, steps)
+        most = np.zeros_like(shape.loads)
+        np.maximum.at(most, self.siblings.topology.link_class(load.links), load.loads)
+        more = most > shape.loads * _SAME
+        return replace(shape, shared=np.where(more, most, shape.loads)) if more.any() else shape
 
 
 def collective_shape(

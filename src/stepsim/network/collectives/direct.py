@@ -5,8 +5,7 @@ So are all-to-alls in NCCL, of grouped sends and receives; ASTRA-sim calls it `d
 
 import numpy as np
 
-from stepsim.network.collectives.flows import FlowStep, inwards, swapped
-from stepsim.network.collectives.kinds import REDUCING, FlatAlgorithm
+from stepsim.network.collectives.flows import REDUCING, FlatAlgorithm, FlowStep, inwards, swapped
 from stepsim.network.topology import DimensionKind, Layout
 from stepsim.workload.rows import CollectiveKind
 

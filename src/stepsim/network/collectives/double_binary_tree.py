@@ -11,8 +11,14 @@ fills costs a path latency before.
 import numpy as np
 
 from stepsim.base.arrays import Ints
-from stepsim.network.collectives.flows import FlowStep, flows, inwards, swapped
-from stepsim.network.collectives.kinds import FlatAlgorithm, soon_traced
+from stepsim.network.collectives.flows import (
+    FlatAlgorithm,
+    FlowStep,
+    flows,
+    inwards,
+    soon_traced,
+    swapped,
+)
 from stepsim.network.topology import Layout
 from stepsim.workload.rows import CollectiveKind
 

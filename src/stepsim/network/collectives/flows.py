@@ -3,17 +3,22 @@
 An algorithm turns the ranks of a group into `FlowStep`s and knows no link. `trace` finds the links
 the flows cross and keeps what the cost depends on (`StepShape`): it is found once per group
 pattern and priced for any size, bandwidth and latency by one function, `step_times_ps`.
+
+`FlatAlgorithm` and `LevelledAlgorithm` are what an algorithm says of itself, so that nobody else
+knows its name. Groups that form a regular grid have levels: a collective may run in all subgroups
+of one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from math import prod
 
 import numpy as np
 from msgspec import Struct, field
 
-from stepsim.base.arrays import Floats, Ints, add_up, mark_of
+from stepsim.base.arrays import Floats, Ints, add_up, distinct, mark_of
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
-from stepsim.network.topology import LinkClass, Load, Topology
+from stepsim.network.topology import DimensionKind, Layout, LinkClass, Load, Topology
 from stepsim.network.topology.links import sum_loads
 from stepsim.workload.rows import CollectiveKind
 
@@ -257,3 +262,146 @@ def link_parameters(classes: tuple[LinkClass, ...]) -> tuple[Floats, Floats, Flo
         np.array([[float(link.latency_ps) for link in classes]]),
         np.array([[float(link.endpoint_latency_ps) for link in classes]]),
     )
+
+
+REDUCING = (
+    CollectiveKind.ALL_REDUCE,
+    CollectiveKind.ALL_GATHER,
+    CollectiveKind.REDUCE_SCATTER,
+)
+ROOTED = (
+    CollectiveKind.BROADCAST,
+    CollectiveKind.REDUCE,
+    CollectiveKind.GATHER,
+    CollectiveKind.SCATTER,
+)
+_MOST_CROSSINGS = 1 << 20
+"""Links or dimensions that the flows of a step may cross: what is soon traced."""
+
+
+class FlatAlgorithm(Struct, frozen=True, kw_only=True):
+    """An algorithm over a group as a whole: what it carries out, and its steps.
+
+    For the kinds in `basic` it is the one that works on any network; a `level` of a hierarchical
+    algorithm can use it. `refuses` says why it cannot carry out a kind over a group, or nothing.
+    `worth_pricing` says whether `auto` prices it: whether it can win, and is soon traced if a step
+    crosses so many links or dimensions in `crossed` from or to each of `ranks`. Nothing beats it
+    where a group is wired as in `best_on`; with `in_switch` two ranks do not do the same as in
+    every other algorithm. With `copies_own` a rank first reads and writes the share of the data
+    that is its own, one of as many as there are ranks.
+    """
+
+    kinds: tuple[CollectiveKind, ...]
+    steps: Callable[[CollectiveKind, Layout], list[FlowStep]]
+    basic: tuple[CollectiveKind, ...] = ()
+    level: bool = False
+    refuses: Callable[[CollectiveKind, Layout], str] = lambda kind, layout: ""
+    worth_pricing: Callable[[CollectiveKind, int, int], bool] = lambda kind, crossed, ranks: True
+    best_on: tuple[DimensionKind, ...] = ()
+    in_switch: bool = False
+    copies_own: bool = False
+
+
+class Levels(Struct, frozen=True, kw_only=True):
+    """Positions of a group's members as a grid, one axis per level.
+
+    `grid` has the outermost level first; `kinds` and `sizes` are given innermost first. The
+    innermost level is numbered 0.
+    """
+
+    grid: Ints
+    kinds: tuple[DimensionKind, ...]
+    reduces_inside: bool = False
+    reduce_efficiency: float = 1.0
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Members along each level, innermost first."""
+        return self.grid.shape[::-1]
+
+    def groups(self, level: int) -> Ints:
+        """The subgroups of a level: rows of positions that differ along it only."""
+        moved = np.moveaxis(self.grid, self.grid.ndim - 1 - level, -1)
+        return moved.reshape(-1, self.sizes[level])
+
+    def layout(self, level: int) -> Layout:
+        """How each subgroup of a level lies."""
+        places = np.arange(self.sizes[level], dtype=np.int64)
+        return Layout(
+            coordinates=places[:, None],
+            kinds=(self.kinds[level],),
+            orders=(places,),
+            reduces=self.reduces_inside and level == 0,
+            reduce_efficiency=self.reduce_efficiency,
+        )
+
+    def share(self, level: int) -> float:
+        """What is left of the size when all levels inside have scattered it."""
+        return 1 / prod(self.sizes[:level])
+
+    def everywhere(self, steps: list[FlowStep], level: int, scale: float) -> list[FlowStep]:
+        """Steps of one subgroup of a level, done by all of them at once on `scale` of the size."""
+        groups = self.groups(level)
+        return [
+            FlowStep(
+                sources=groups[:, step.sources].reshape(-1),
+                destinations=groups[:, step.destinations].reshape(-1),
+                fraction=np.tile(step.fraction, len(groups)) * scale
+                if isinstance(step.fraction, np.ndarray)
+                else step.fraction * scale,
+                repeat=step.repeat,
+                level=level,
+            )
+            for step in (each.listed for each in steps)
+        ]
+
+
+def levels_of(layout: Layout) -> Levels | None:
+    """The grid that a group forms along the axes on which its members differ; None if irregular.
+
+    Regular means that every block of an axis holds as many blocks of the axis inside it, not that
+    these have the same coordinates.
+    """
+    order = np.lexsort(layout.coordinates.T)
+    ordered = layout.coordinates[order]
+    ends = np.ones(len(order), dtype=bool)
+    shape, kinds, blocks = [], [], 1
+    ends[1:] = False
+    for axis in reversed(range(len(layout.kinds))):
+        ends[1:] |= np.diff(ordered[:, axis]) != 0
+        starts = np.flatnonzero(ends)
+        if len(distinct(np.diff([*starts, len(order)]))) > 1 or len(starts) % blocks:
+            return None
+        if len(starts) > blocks:
+            shape.append(len(starts) // blocks)
+            kinds.append(layout.kinds[axis])
+            blocks = len(starts)
+    innermost = len(layout.kinds) > 0 and np.ptp(layout.coordinates[:, 0]) > 0
+    return Levels(
+        grid=order.reshape(shape).astype(np.int64),
+        kinds=tuple(reversed(kinds)),
+        reduces_inside=layout.reduces_inside and bool(innermost),
+        reduce_efficiency=layout.reduce_efficiency,
+    )
+
+
+class LevelledAlgorithm(Struct, frozen=True, kw_only=True):
+    """An algorithm made of a flat one at each level of a group, innermost first.
+
+    `part(kind, level, count)` is what one of `count` levels carries out. `worth_pricing` is false
+    where another one is never slower. Kinds that it `returns` come back through the inner levels.
+    """
+
+    kinds: tuple[CollectiveKind, ...]
+    steps: Callable[[CollectiveKind, Levels, tuple[FlatAlgorithm, ...]], list[FlowStep]]
+    part: Callable[[CollectiveKind, int, int], CollectiveKind]
+    worth_pricing: bool = True
+    returns: tuple[CollectiveKind, ...] = ()
+
+
+def soon_traced(kind: CollectiveKind, crossed: int, ranks: int) -> bool:
+    """Whether exchanges over distances are worth pricing: up to a million links in a step.
+
+    Left out are rings of more than 1,448 NPUs.
+    """
+    return crossed <= _MOST_CROSSINGS

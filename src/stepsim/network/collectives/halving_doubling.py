@@ -12,8 +12,13 @@ before and gets the result after, as in MPICH.
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
-from stepsim.network.collectives.flows import FlowStep, backwards
-from stepsim.network.collectives.kinds import REDUCING, FlatAlgorithm, soon_traced
+from stepsim.network.collectives.flows import (
+    REDUCING,
+    FlatAlgorithm,
+    FlowStep,
+    backwards,
+    soon_traced,
+)
 from stepsim.network.topology import Layout
 from stepsim.workload.rows import CollectiveKind
 

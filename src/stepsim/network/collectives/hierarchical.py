@@ -11,9 +11,13 @@ moves at least as much as hierarchically, so it is never faster.
 
 from collections.abc import Iterator
 
-from stepsim.network.collectives.flows import FlowStep
-from stepsim.network.collectives.kinds import REDUCING, FlatAlgorithm, LevelledAlgorithm
-from stepsim.network.collectives.levels import Levels
+from stepsim.network.collectives.flows import (
+    REDUCING,
+    FlatAlgorithm,
+    FlowStep,
+    LevelledAlgorithm,
+    Levels,
+)
 from stepsim.workload.rows import CollectiveKind
 
 _SCATTER, _GATHER = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER

@@ -19,9 +19,7 @@ from stepsim.network.collectives.double_binary_tree import (
     tree_depth,
     tree_edges,
 )
-from stepsim.network.collectives.flows import FlowStep, flows
-from stepsim.network.collectives.kinds import REDUCING, FlatAlgorithm
-from stepsim.network.collectives.levels import levels_of
+from stepsim.network.collectives.flows import REDUCING, FlatAlgorithm, FlowStep, flows, levels_of
 from stepsim.network.topology import Layout
 from stepsim.workload.rows import CollectiveKind
 

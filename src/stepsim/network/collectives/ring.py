@@ -11,8 +11,14 @@ the nodes through other NPUs, as NCCL's channels do. Broadcasts and reductions l
 import numpy as np
 
 from stepsim.base.arrays import Ints
-from stepsim.network.collectives.flows import FlowStep, flows, inwards, swapped
-from stepsim.network.collectives.kinds import REDUCING, FlatAlgorithm
+from stepsim.network.collectives.flows import (
+    REDUCING,
+    FlatAlgorithm,
+    FlowStep,
+    flows,
+    inwards,
+    swapped,
+)
 from stepsim.network.topology import Layout
 from stepsim.workload.rows import CollectiveKind
 

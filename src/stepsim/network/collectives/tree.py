@@ -7,8 +7,7 @@ MPICH: Thakur et al., "Optimization of collective communication operations in MP
 
 import numpy as np
 
-from stepsim.network.collectives.flows import FlowStep, backwards, inwards
-from stepsim.network.collectives.kinds import ROOTED, FlatAlgorithm
+from stepsim.network.collectives.flows import ROOTED, FlatAlgorithm, FlowStep, backwards, inwards
 from stepsim.network.topology import Layout
 from stepsim.workload.rows import CollectiveKind
 

@@ -5,10 +5,10 @@ The only package that imports networkx. A topology is described by nested dimens
 """
 
 from stepsim.network.topology.dimension import Dimension
-from stepsim.network.topology.layout import Layout
 from stepsim.network.topology.links import LinkClass, Load
 from stepsim.network.topology.nested import NestedTopology
 from stepsim.network.topology.network import Topology
+from stepsim.network.topology.placed import Layout
 from stepsim.network.topology.wiring import DimensionKind
 
 __all__ = [

@@ -13,11 +13,10 @@ import networkx as nx
 import numpy as np
 
 from stepsim.base.errors import TopologyError
-from stepsim.network.topology.library import PLAIN, Library
-from stepsim.network.topology.links import LINK_FIELDS, LinkClass
+from stepsim.network.topology.cabling import Cabling
+from stepsim.network.topology.links import LINK_FIELDS, PLAIN, Library, LinkClass
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.network import Topology
-from stepsim.network.topology.routes.cabling import Cabling
 
 _MOST_NPUS = 1 << 16
 _MOST_LINKS = 1 << 20

@@ -2,10 +2,17 @@
 
 from typing import Self
 
-from stepsim.base.documents import Document, Entry, Names
-from stepsim.base.fields import BytesPerSecond, Picoseconds, Share, finite
+from stepsim.base.documents import (
+    BytesPerSecond,
+    Document,
+    Entry,
+    Names,
+    Picoseconds,
+    Share,
+    finite,
+)
 from stepsim.network.topology import LinkClass, Topology
-from stepsim.network.topology.library import Accuracy, Protocol
+from stepsim.network.topology.links import Accuracy, Protocol
 
 
 class _LinkNumbers(Entry, frozen=True, kw_only=True):

@@ -8,18 +8,19 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
-from stepsim.network.topology.layout import Layout
-from stepsim.network.topology.library import PLAIN, Library
-from stepsim.network.topology.links import LinkClass, Load, sum_loads
+from stepsim.network.topology.cabling import (
+    Cabling,
+    Swap,
+    bundle_links,
+    canonical_groups,
+    even_cut,
+    find_swaps,
+)
+from stepsim.network.topology.links import PLAIN, Library, LinkClass, Load, sum_loads
 from stepsim.network.topology.network import Bisection, check_room
-from stepsim.network.topology.placed import Turn
-from stepsim.network.topology.rings.order import node_rings
-from stepsim.network.topology.rings.search import disjoint_rings
-from stepsim.network.topology.routes.bundles import bundle_links
-from stepsim.network.topology.routes.cabling import Cabling
-from stepsim.network.topology.routes.cut import even_cut
-from stepsim.network.topology.routes.routing import Router
-from stepsim.network.topology.routes.swaps import Swap, canonical_groups, find_swaps
+from stepsim.network.topology.placed import Layout, Turn
+from stepsim.network.topology.rings import disjoint_rings, node_rings
+from stepsim.network.topology.routing import Router
 from stepsim.network.topology.wiring import DimensionKind
 
 if TYPE_CHECKING:

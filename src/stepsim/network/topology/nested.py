@@ -3,29 +3,39 @@
 An NPU's coordinates are the mixed-radix digits of its number, innermost dimension first. Links are
 numbered, not stored. Routing is dimension-ordered, innermost first; a dimension that joins all NPUs
 of the dimensions inside it (`switch`, `fat_tree`, `dragonfly`) replaces the moves inside by one.
+
+A topology with other numbers on its links is made by `with_values`, and nowhere else.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from math import inf, prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct
 from stepsim.base.errors import TopologyError
-from stepsim.base.kept import kept
 from stepsim.base.structs import replace
-from stepsim.network.topology import alike
+from stepsim.network.topology import placed
 from stepsim.network.topology.dimension import Dimension
 from stepsim.network.topology.exchange import exchange
-from stepsim.network.topology.layout import Layout
-from stepsim.network.topology.library import PLAIN, Library
-from stepsim.network.topology.links import LinkClass, Load, sum_loads
-from stepsim.network.topology.network import Bisection, check_room
-from stepsim.network.topology.placed import PlacedWiring, Turn
-from stepsim.network.topology.rings.order import rings
+from stepsim.network.topology.links import (
+    LAUNCH_LATENCY,
+    PLAIN,
+    FollowingLinks,
+    Library,
+    LinkClass,
+    LinkField,
+    Load,
+    split_link,
+    sum_loads,
+)
+from stepsim.network.topology.network import Bisection, Topology, check_room
+from stepsim.network.topology.placed import Layout, PlacedWiring, Turn
+from stepsim.network.topology.rings import rings
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -192,7 +202,7 @@ class NestedTopology(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _turns(self) -> tuple[Turn, ...]:
-        return alike.find_turns(self.axes)
+        return placed.find_turns(self.axes)
 
     def canonical(self, members: Ints) -> Ints:
         """Groups (rows of NPU numbers) moved to a common origin: equal rows cost the same.
@@ -200,11 +210,11 @@ class NestedTopology(Struct, frozen=True, kw_only=True, dict=True):
         Most dimensions look the same from every coordinate, so digits are taken relative to the
         group's first member; those of lines, meshes and cables are kept.
         """
-        return alike.turned_to_origin(members, self._turns)
+        return placed.turned_to_origin(members, self._turns)
 
     def turns(self, turn: Turn) -> bool:
         """Whether shifting this digit of all NPU numbers leaves the network as it is."""
-        return alike.may_turn(self.axes, turn)
+        return placed.may_turn(self.axes, turn)
 
     def moves_links(self, turn: Turn) -> bool:
         """Whether `place_of` and `moved` know such a shift."""
@@ -213,7 +223,7 @@ class NestedTopology(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def bounds(self) -> tuple[int, ...]:
         """Strides at which digits of NPU numbers may begin, ascending."""
-        return tuple(sorted({each for axis in self.axes for each in alike.digit_bounds(axis)}))
+        return tuple(sorted({each for axis in self.axes for each in placed.digit_bounds(axis)}))
 
     def place_of(self, links: Ints) -> Ints:
         """The NPU that each link is of."""
@@ -347,7 +357,6 @@ class NestedTopology(Struct, frozen=True, kw_only=True, dict=True):
         return routes
 
 
-@kept(32)
 def _grown(topology: NestedTopology, npus: int) -> NestedTopology:
     """The topology with an outermost dimension of the size that so many NPUs need."""
     inside = prod(dimension.size for dimension in topology.dimensions[:-1])
@@ -360,3 +369,121 @@ def _meet(axis: PlacedWiring, members: Ints) -> bool:
     copies, positions = axis.copy_of(members), axis.positions(members)
     apart = len(distinct(axis.coordinates(members))) == len(members)
     return apart and bool((copies == copies[0]).all()) and axis.wiring.share_a_switch(positions)
+
+
+_ANY = {"bandwidth": 1.0, "latency_ps": 0, "endpoint_latency_ps": 0, "efficiency": 1.0}
+
+
+def with_values(topology: Topology, values: Mapping[str, float]) -> Topology:
+    """The topology with other values of `CLASS.bandwidth`, ..., `launch_latency` (bytes/s, ps).
+
+    Names of anything else are passed over. Raises TopologyError for values that a link cannot
+    have.
+    """
+    changes: dict[str, dict[str, float]] = {}
+    for name, value in values.items():
+        link, field = split_link(name)
+        if field:
+            changes.setdefault(link, {})[field.attribute] = value
+    edited = _edited(topology, changes) if changes else topology
+    if LAUNCH_LATENCY.name in values:
+        edited = replace(cast(Any, edited), launch_latency_ps=int(values[LAUNCH_LATENCY.name]))
+    return cast(Topology, edited)
+
+
+def with_link(topology: Topology, name: str, **changes: float) -> Topology:
+    """The topology with fields of one `LinkClass` replaced.
+
+    Raises TopologyError for a class that follows another (see `leaders`) or is fixed.
+    """
+    if _leader(topology, name) != name:
+        raise TopologyError(
+            f"the links {name} of topology {topology.name} follow others: give them numbers of "
+            "their own in the topology file"
+        )
+    if is_fixed(topology, name):
+        raise TopologyError(
+            f"the links {name} of topology {topology.name} have no numbers to change: they join "
+            "NPUs to the NIC that they share, at no cost"
+        )
+    return cast(Topology, _edited(topology, {name: changes}))
+
+
+def same_but_numbers(one: Topology, other: Topology) -> bool:
+    """Whether flows take the same links in both, which differ at most in the links' numbers.
+
+    Routes over listed links depend on latencies: of these nobody can say so.
+    """
+    if not (isinstance(one, NestedTopology) and isinstance(other, NestedTopology)):
+        return False
+    return bool(_without_numbers(one) == _without_numbers(other))
+
+
+def _without_numbers(topology: NestedTopology) -> Any:
+    """The network with the same numbers on all links."""
+    plain = _edited(topology, {link.name: _ANY for link in topology.link_classes})
+    return replace(plain, launch_latency_ps=0)
+
+
+def _leader(topology: Topology, name: str) -> str:
+    """The class whose numbers a class of links has: itself, unless it can have none of its own.
+
+    Raises TopologyError when there is no class of that name.
+    """
+    names = [link.name for link in topology.link_classes]
+    if name not in names:
+        expected = ", ".join(names)
+        raise TopologyError(f"topology {topology.name} has no links {name!r}: expected {expected}")
+    place = names.index(name)
+    now = topology.link_classes[place]
+    for other in (name, *names):
+        changed = cast(Topology, _edited(topology, {other: {"latency_ps": now.latency_ps + 1}}))
+        if changed.link_classes[place] != now:
+            return other
+    return name
+
+
+def is_fixed(topology: Topology, name: str) -> bool:
+    """Whether a leading class of links has no numbers to change: NPUs to a NIC they share."""
+    place = [link.name for link in topology.link_classes].index(name)
+    other = {"latency_ps": topology.link_classes[place].latency_ps + 1}
+    return _edited(topology, {name: other}) is topology
+
+
+def leaders(topology: Topology) -> tuple[str, ...]:
+    """The leader of every class of links, in their order."""
+    return tuple(_leader(topology, link.name) for link in topology.link_classes)
+
+
+def followed(topology: Topology, field: LinkField) -> tuple[str, ...]:
+    """Of every class of links, the class that it follows in a number, itself if in none.
+
+    Links between switches follow those of their dimension in all that the file does not say of
+    them.
+    """
+    names = [link.name for link in topology.link_classes]
+    found = list(names)
+    for leader in names:
+        now = getattr(topology.link_classes[names.index(leader)], field.attribute)
+        other = {field.attribute: 0.5 if now == 1 else 1}
+        changed = cast(Topology, _edited(topology, {leader: other})).link_classes
+        for i, (old, new) in enumerate(zip(topology.link_classes, changed, strict=True)):
+            if new != old and names[i] != leader:
+                found[i] = leader
+    return tuple(found)
+
+
+def _edited(value: Any, changes: Mapping[str, Mapping[str, float]]) -> Any:
+    """The value with every link class in it changed that has changes; the same object if none."""
+    if isinstance(value, LinkClass | FollowingLinks):
+        edits = changes.get(value.name, {})
+        return replace(value, **cast(Any, edits)) if edits else value
+    if isinstance(value, tuple):
+        items = tuple(_edited(item, changes) for item in value)
+        return items if any(a is not b for a, b in zip(items, value, strict=True)) else value
+    if not isinstance(value, Struct):
+        return value
+    old = asdict(value)
+    new = {name: _edited(item, changes) for name, item in old.items()}
+    different = {name: item for name, item in new.items() if item is not old[name]}
+    return replace(value, **different) if different else value

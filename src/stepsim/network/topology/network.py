@@ -7,10 +7,8 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import TopologyError
-from stepsim.network.topology.layout import Layout
-from stepsim.network.topology.library import Library
-from stepsim.network.topology.links import LinkClass, Load
-from stepsim.network.topology.placed import Turn
+from stepsim.network.topology.links import Library, LinkClass, Load
+from stepsim.network.topology.placed import Layout, Turn
 
 if TYPE_CHECKING:
     from pathlib import Path

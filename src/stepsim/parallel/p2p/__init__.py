@@ -1,21 +1,86 @@
 """Point-to-point programs: when each rank posts its messages and what it waits for.
 
 The program is all that tells runtimes apart: a schedule says what is computed in which order, a
-program adds POST and WAIT to it.
+program adds POST and WAIT to it. A message has a number, and its ends have two: twice that of the
+message for the sender, one more for the receiver.
 """
 
 from collections.abc import Callable, Iterable
-from enum import StrEnum
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from msgspec import Struct
 
 from stepsim.base.errors import ScheduleError
-from stepsim.parallel.p2p.steps import (
-    Direction,
-    Message,
-    P2POptions,
-    P2PProgram,
-    StepKind,
-)
-from stepsim.parallel.schedules import Schedule
+from stepsim.base.structs import NameWithFields
+from stepsim.parallel.schedules import ActionKind, Schedule
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from stepsim.base.arrays import Bools, Small
+
+
+class Direction(StrEnum):
+    """Which end of a message a rank holds."""
+
+    SEND = "send"
+    RECV = "recv"
+
+
+class Message(NamedTuple):
+    """The output of an action on its way to the action that needs it.
+
+    `kind` is F for activations, B for gradients; `source` and `target` are virtual stages.
+    """
+
+    kind: ActionKind
+    source: int
+    target: int
+    microbatch: int
+
+    @classmethod
+    def of(cls, schedule: Schedule, number: int) -> Self:
+        """The message with a number."""
+        rest, microbatch = divmod(number, schedule.microbatches)
+        backward, source = divmod(rest, schedule.placement.stages)
+        kind = ActionKind.BACKWARD if backward else ActionKind.FORWARD
+        return cls(kind, source, source - 1 if backward else source + 1, microbatch)
+
+
+class StepKind(IntEnum):
+    """What a step is: an entry of the order is computed, a message posted, or waited for."""
+
+    COMPUTE = 0
+    POST = 1
+    WAIT = 2
+
+
+class P2PProgram(Struct, frozen=True, kw_only=True, eq=False):
+    """Steps of a rank, in order, as columns.
+
+    `what` is the place of the entry that is computed, or an end of a message. A rank goes on when
+    what it waits for is over; where it is `alone`, what it waited for before is no longer of
+    interest, and the steps of this kind that follow each other are waited for together.
+    """
+
+    kind: "NDArray[np.int8]"
+    what: "Small"
+    alone: "Bools"
+
+
+class P2POptions(Struct, frozen=True, kw_only=True):
+    """What a runtime is configured to do.
+
+    `warmup_flush`: Megatron's `overlap_p2p_comm_warmup_flush`, the steady form in warm-up and
+    cool-down too. `deallocate_outputs`: its `deallocate_pipeline_outputs`, every asynchronous
+    forward send is waited for at once.
+    """
+
+    warmup_flush: bool = False
+    deallocate_outputs: bool = False
+
 
 _Programs = Callable[[Schedule, P2POptions], Iterable[P2PProgram]]
 """Steps of every rank, made when their turn comes.
@@ -64,7 +129,7 @@ def _overlap(schedule: Schedule, options: P2POptions) -> Iterable[P2PProgram]:
     return overlapped(schedule)
 
 
-class P2PMode(StrEnum):
+class P2PMode(NameWithFields):
     """How point-to-point messages are sent, and the programs that do it.
 
     Where a mode is `free`, messages leave when they are posted and senders never wait.
@@ -73,17 +138,9 @@ class P2PMode(StrEnum):
     programs: _Programs
     free: bool
 
-    def __new__(cls, name: str, programs: _Programs, free: bool = False) -> "P2PMode":
-        """A mode with what makes the programs of its ranks."""
-        mode = str.__new__(cls, name)
-        mode._value_ = name
-        mode.programs = programs
-        mode.free = free
-        return mode
-
     EAGER = "eager", _eager, True
-    BLOCKING = "blocking", _blocking
-    OVERLAP = "overlap", _overlap
+    BLOCKING = "blocking", _blocking, False
+    OVERLAP = "overlap", _overlap, False
 
 
 def default_mode(schedule: Schedule) -> P2PMode:

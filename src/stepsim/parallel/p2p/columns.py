@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Bools, Ints, divided
-from stepsim.parallel.p2p.steps import P2PProgram, StepKind
+from stepsim.parallel.p2p import P2PProgram, StepKind
 from stepsim.parallel.schedules import ActionKind, Schedule
 
 

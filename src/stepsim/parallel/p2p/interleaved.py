@@ -9,8 +9,8 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints
+from stepsim.parallel.p2p import P2POptions, P2PProgram, StepKind
 from stepsim.parallel.p2p.columns import MessageEnds, StepWriter, exchanges
-from stepsim.parallel.p2p.steps import P2POptions, P2PProgram, StepKind
 from stepsim.parallel.schedules import ActionKind, Schedule
 
 _STEPS = 16

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from stepsim.parallel.p2p import P2PProgram, StepKind
 from stepsim.parallel.p2p.columns import StepWriter, exchanges
-from stepsim.parallel.p2p.steps import P2PProgram, StepKind
 from stepsim.parallel.schedules import Schedule
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import ScheduleError
+from stepsim.parallel.p2p import P2PProgram, StepKind
 from stepsim.parallel.p2p.columns import exchanges, far_ranks
-from stepsim.parallel.p2p.steps import P2PProgram, StepKind
 from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.schedules.check import stuck_words
 

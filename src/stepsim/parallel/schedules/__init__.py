@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 from inspect import Parameter, signature
 from weakref import WeakValueDictionary
 
@@ -120,7 +120,6 @@ def options_of(name: str) -> list[str]:
     return [each for each in _parameters(known) if each not in _SHAPE] if known in BUILDERS else []
 
 
-@cache
 def _parameters(name: str) -> Mapping[str, Parameter]:
     """What the builder of a schedule takes."""
     return signature(BUILDERS[name]).parameters

@@ -1,4 +1,7 @@
-"""What a rank runs, as columns; alternating orders are those of 1F1B (arXiv:2104.04473)."""
+"""What a rank runs, as columns, and how many activations it holds at most.
+
+Alternating orders are those of 1F1B (arXiv:2104.04473).
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,8 +10,9 @@ from typing import Self, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stepsim.base.arrays import Bools, Small
-from stepsim.parallel.schedules.base import Action, ActionKind, FusedPair, OrderEntry
+from stepsim.base.arrays import Bools, Ints, Small
+from stepsim.base.documents import Count, Entry
+from stepsim.parallel.schedules.base import Action, ActionKind, FusedPair, OrderEntry, Schedule
 
 ACTION_KINDS = tuple(ActionKind)
 """Kinds by the numbers that columns have for them."""
@@ -117,3 +121,31 @@ def _alternating(rank: int, ranks: int, lead: int, table: Small, forwards: int) 
     numbers = ACTION_KINDS.index(ActionKind.FORWARD), ACTION_KINDS.index(ActionKind.BACKWARD)
     kind = np.where(order < forwards, *numbers)
     return Order.of_actions(kind, chunk * ranks + rank, chunk, microbatch)
+
+
+class PeakLive(Entry, frozen=True, kw_only=True):
+    """Most live activations of a rank, in (chunk, microbatch) pairs.
+
+    An activation lives from its forward to its backward. Where that is split, `freed_at_b` counts
+    it until the input gradient, `freed_at_w` until the weight gradient.
+    """
+
+    freed_at_b: Count = 0
+    freed_at_w: Count = 0
+
+
+def peak_live(schedule: Schedule) -> tuple[PeakLive, ...]:
+    """Peak live activations of every rank; a fused pair adds one before it frees one."""
+    return tuple(
+        PeakLive(
+            freed_at_b=int(_live(order, ActionKind.INPUT_GRAD).max(initial=0)),
+            freed_at_w=int(_live(order, ActionKind.WEIGHT_GRAD).max(initial=0)),
+        )
+        for order in schedule.columns
+    )
+
+
+def _live(order: Order, split_frees: ActionKind) -> Ints:
+    """Live activations after every part of every entry."""
+    frees = order.runs(ActionKind.BACKWARD, split_frees)
+    return np.cumsum(order.runs(ActionKind.FORWARD).astype(np.int64) - frees)

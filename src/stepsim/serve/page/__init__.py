@@ -2,7 +2,7 @@
 
 from importlib import resources
 
-from stepsim.show.page.digest import content_digest
+from stepsim.show.page.page import content_digest
 
 
 def page_parts() -> dict[str, str]:

@@ -21,7 +21,7 @@ from stepsim.show.figures.lanes import Box, Lane, Scene, TimelinePanel, lanes_fi
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import ACTION_COLOURS, PART_COLOURS, PATH, PER_STEP, TRANSFER, shade
 from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind, TaskPhase
-from stepsim.workload.axes import Part
+from stepsim.workload.rows import Part
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

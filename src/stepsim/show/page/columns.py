@@ -19,7 +19,7 @@ from stepsim.results.report import Report
 from stepsim.show.palette import ACTION_SHADES, span_shades
 from stepsim.show.words import CommWords, action_words, comm_words, message_words, name_ranks
 from stepsim.tables.spans import UNKNOWN, Spans
-from stepsim.workload.axes import Stream
+from stepsim.workload.rows import Stream
 
 MOST_SPANS = 250_000
 

@@ -12,7 +12,7 @@ from stepsim.base.units import time_unit
 from stepsim.show.figures.style import GRID
 from stepsim.show.page.columns import SpanColumns
 from stepsim.show.palette import IDLE, PATH, SHADES, ink_on
-from stepsim.workload.axes import Stream
+from stepsim.workload.rows import Stream
 
 if TYPE_CHECKING:
     from bokeh.models import ColumnDataSource, Range1d

@@ -1,31 +1,58 @@
-"""Writing pages: of results at hand, with all that can be shown, and of files."""
+"""Pages of steps, comparisons, sensitivities and files: their sections, and how one is written.
 
-from collections.abc import Sequence
+A section is a heading with charts and tables of a result. Where a result has no sensitivities, the
+page says why.
+"""
+
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from stepsim.base import garbage as collector
-from stepsim.base.errors import StepsimError
+from stepsim.base.errors import PlanError, StepsimError
+from stepsim.base.structs import replace
+from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.explain.improve import Improvements
 from stepsim.explain.stragglers import Stragglers
-from stepsim.explore.sensitivity import Sensitivity
+from stepsim.explore.sensitivity import Sensitivity, find_sensitivity
 from stepsim.explore.sweep import open_for_reading
 from stepsim.explore.sweep.table import SweepTable
+from stepsim.files.asked import StepInputs
 from stepsim.files.reading import open_file, read_json
 from stepsim.files.writing import write_whole
-from stepsim.results.report import ResultDocument
-from stepsim.show.page.build import (
-    comparison_page,
-    improvements_page,
-    profile_page,
-    sensitivity_page,
-    step_page,
-)
-from stepsim.show.page.columns import MOST_SPANS, span_columns
+from stepsim.measured.profile.pipeline import pipeline_waits
+from stepsim.results.report import Report, ResultDocument
+from stepsim.show.page.columns import MOST_SPANS, SpanColumns, span_columns
+from stepsim.show.page.figures import MOST_PX, time_range, timeline_plot
 from stepsim.show.page.measured import RunBesideReplay
-from stepsim.show.page.page import Page, render
+from stepsim.show.page.page import Chart, Page, Section, render
 from stepsim.show.page.sweep_page import sweep_page
-from stepsim.step.compare import ComparedSchedules
-from stepsim.step.document import ComparisonDocument
+from stepsim.show.palette import PATH, SHADES
+from stepsim.show.tables.comparison import schedules_table
+from stepsim.show.tables.model import Pairs, share_of, shown_pairs
+from stepsim.show.tables.profiles import (
+    changes_table,
+    replay_pairs,
+    replay_tables,
+    untold_table,
+    where_steps_go,
+)
+from stepsim.show.tables.step import (
+    bars_table,
+    comms_table,
+    job_pairs,
+    job_words,
+    knows_memory,
+    links_table,
+    memory_table,
+    option_pairs,
+    parts_table,
+    path_table,
+    runs_bars_table,
+    stages_table,
+    whole_run_pairs,
+)
+from stepsim.show.tables.studies import path_changes, worth_table
+from stepsim.step.compare import ComparedSchedules, ComparisonDocument
 from stepsim.step.simulate import SimulatedStep
 
 _DATABASE = b"SQLite format 3\0"
@@ -124,3 +151,377 @@ def _read(source: Path, command: str) -> Page:
 
 def _write(page: Page, path: str | Path) -> None:
     write_whole(Path(path), render(page))
+
+
+_OF_GAINS = (
+    "Every change is replayed through all steps. Least and most are the extremes over the steps; "
+    "the ceiling is the gain where what is changed is as good as can be."
+)
+_NO_SPANS = "The file holds no tasks, so there is no timeline: --report of {} draws it."
+_NO_WHAT_IF = "The file holds no sensitivities: --report of {} finds them."
+
+
+def step_page(
+    result: ResultDocument,
+    *,
+    command: str,
+    spans: SpanColumns | None = None,
+    what_if: Sensitivity | str = "",
+    measured: RunBesideReplay | None = None,
+) -> Page:
+    """A simulated step; `what_if` says why there are no sensitivities, if there are none.
+
+    `measured` is the run that it is the replay of.
+    """
+    what_if = what_if or _NO_WHAT_IF.format("stepsim simulate")
+    job = job_words(result)
+    runs = [("", result, spans)] if spans else []
+    absent = "" if spans else _NO_SPANS.format("stepsim simulate")
+    return Page(
+        title=f"{result.workload} on {result.topology}",
+        subtitle=f"One training step under {result.schedule}, {job}",
+        facts=step_facts(result, measured),
+        settings=whole_run_pairs(result),
+        notices=notices_of(result),
+        sections=(
+            timeline_section(runs, absent, measured),
+            *([replay_section(measured)] if measured else []),
+            path_section(result),
+            breakdown_section(result),
+            memory_section(result),
+            network_section(result),
+            _what_if({"": what_if}),
+            notes_section(result.said),
+        ),
+        command=command,
+    )
+
+
+def comparison_page(
+    comparison: ComparisonDocument,
+    *,
+    command: str,
+    spans: Sequence[SpanColumns] = (),
+    what_if: Sequence[Sensitivity | str] = (),
+) -> Page:
+    """Several schedules; `spans` and `what_if` belong to those that run, in order, or are empty."""
+    runs = comparison.runs
+    names = [run.name for run in runs]
+    first, fastest = runs[0], min(runs, key=lambda run: run.step_time_ps)
+    job = job_words(first)
+    return Page(
+        title=f"{first.workload} on {first.topology}: {len(runs)} schedules",
+        subtitle=f"One training step, {job}",
+        facts=(
+            ("fastest", fastest.name),
+            ("step time", format_time_ps(fastest.step_time_ps)),
+            (f"speed-up over {first.name}", f"{fastest.speedup:.3f}"),
+            ("pipeline bubble", f"{fastest.bubble_fraction:.1%}"),
+        ),
+        settings=(*job_pairs(first), *option_pairs(first)),
+        notices=tuple(dict.fromkeys(each for run in runs for each in notices_of(run))),
+        sections=(
+            _schedules(comparison),
+            timeline_section(
+                list(zip(names, runs, spans, strict=True)) if spans else [],
+                "" if spans else _NO_SPANS.format("stepsim compare"),
+            ),
+            _what_if(
+                dict(zip(names, what_if, strict=True))
+                if what_if
+                else {"": _NO_WHAT_IF.format("stepsim compare")}
+            ),
+            notes_section(tuple(dict.fromkeys(w for run in runs for w in run.said))),
+        ),
+        command=command,
+    )
+
+
+def sensitivity_page(found: Sensitivity, *, command: str) -> Page:
+    """What one per cent of each parameter is worth."""
+    return Page(
+        title=f"{found.workload} on {found.topology}: sensitivities",
+        subtitle=f"One training step under {found.schedule}",
+        facts=(("step time", format_time_ps(found.step_time_ps)),),
+        settings=(
+            ("workload", found.workload),
+            ("topology", found.topology),
+            ("schedule", found.schedule),
+        ),
+        sections=(what_if_section({"": found}), notes_section(found.warnings)),
+        command=command,
+    )
+
+
+def improvements_page(found: Improvements, *, command: str) -> Page:
+    """What would help a profiled run, where its steps go, and what cannot be told."""
+    profile = found.profile
+    best = found.changes[0] if found.changes else None
+    shares, path = where_steps_go(pipeline_waits(profile, posted=True))
+    return Page(
+        title=f"{profile.source}: what would help",
+        subtitle=f"{profile.format}, {len(profile.ranks)} ranks, {len(profile.steps)} steps",
+        facts=(
+            ("mean step", format_time_ps(found.measured_ps)),
+            ("replayed", format_time_ps(found.replayed_ps)),
+            ("largest gain", f"{best.gain:.1%}, {best.name}" if best else "none"),
+            ("ceiling", f"{found.ceiling:.1%}"),
+        ),
+        settings=(("operations", f"{len(profile.events):,}"),),
+        sections=(
+            Section(
+                name="changes",
+                heading="What would help",
+                text=_OF_GAINS,
+                tables=(changes_table(found),),
+                missing="" if found.changes else "No change gains anything.",
+            ),
+            Section(name="others", heading="No gain, or not told", tables=(untold_table(found),)),
+            Section(name="ranks", heading="Where the mean step goes", tables=(shares,)),
+            Section(name="path", heading="Critical path", tables=(path,)),
+            notes_section(profile.warnings),
+        ),
+        command=command,
+    )
+
+
+def profile_page(found: Stragglers, *, command: str) -> Page:
+    """What a profile recorded: its steps measured and replayed, and where they go."""
+    profile = found.profile
+    shares, path = where_steps_go(pipeline_waits(profile, posted=True))
+    return Page(
+        title=profile.source,
+        subtitle=f"{profile.format}, {len(profile.ranks)} ranks, {len(profile.steps)} steps",
+        facts=(
+            ("mean step", format_time_ps(int(found.measured_ps.mean()))),
+            ("replayed", format_time_ps(int(found.replayed_ps.mean()))),
+        ),
+        settings=replay_pairs(found),
+        sections=(
+            Section(name="ranks", heading="Where the mean step goes", tables=(shares,)),
+            Section(name="path", heading="Critical path", tables=(path,)),
+            Section(
+                name="replay", heading="Measured and replayed", tables=tuple(replay_tables(found))
+            ),
+            notes_section(profile.warnings),
+        ),
+        command=command,
+    )
+
+
+def _schedules(comparison: ComparisonDocument) -> Section:
+    """A row per schedule, a bar per schedule on one scale, and why the others cannot run."""
+    return Section(
+        name="schedules",
+        heading="Schedules",
+        tables=(
+            schedules_table(comparison.runs),
+            runs_bars_table({run.name: run for run in comparison.runs}),
+        ),
+        notes=tuple(f"{each.name} cannot run: {each.refusal}" for each in comparison.refused),
+    )
+
+
+def _what_if(runs: Mapping[str, Sensitivity | str]) -> Section:
+    found = {title: each for title, each in runs.items() if isinstance(each, Sensitivity)}
+    reasons = dict.fromkeys(each for each in runs.values() if isinstance(each, str))
+    return what_if_section(found, " ".join(reasons))
+
+
+_MOST_NAMED = 16
+_ONE_OF_SEVERAL_PX = 560
+
+
+def step_facts(result: Report, measured: RunBesideReplay | None = None) -> Pairs:
+    """The few numbers that are looked for first."""
+    step_s = result.step_time_ps / PS_PER_S
+    exposed = sum(t for name, t in result.breakdown_ps.items() if name.startswith("exposed"))
+    parts = {"compute": result.breakdown_ps.get("compute", 0), "exposed communication": exposed}
+    shares = {
+        name: f"{share_of(time, result.step_time_ps):.1%}" if step_s else "-"
+        for name, time in parts.items()
+    }
+    piped = result.plan["pp"] > 1
+    facts = {
+        **dict(shown_pairs(result)),
+        **_measured_facts(result, measured),
+        **({"pipeline bubble": f"{result.bubble_fraction:.1%}"} if piped else {}),
+        **shares,
+    }
+    if step_s:
+        rate = result.microbatches * result.plan["dp"] / step_s
+        facts["throughput"] = f"{rate:,.4g} microbatches/s"
+        facts["steps"] = f"{3600 / step_s:,.4g} per hour"
+    return tuple(facts.items())
+
+
+def _measured_facts(result: Report, measured: RunBesideReplay | None) -> dict[str, str]:
+    """The measured step, and how far off the simulated one is."""
+    if measured is None:
+        return {}
+    error = result.step_time_ps / measured.step_ps - 1
+    return {"measured step": format_time_ps(measured.step_ps), "error": f"{error:+.2%}"}
+
+
+def notices_of(result: Report) -> tuple[str, ...]:
+    """What changes the answer and is said first: weighty findings, with memory that is short."""
+    return tuple(finding.text for finding in result.findings if finding.is_weighty)
+
+
+def replay_section(measured: RunBesideReplay) -> Section:
+    """Measured times beside simulated ones."""
+    return Section(name="replay", heading="Measured beside simulated", tables=(measured.errors,))
+
+
+def timeline_section(
+    runs: Sequence[tuple[str, Report, SpanColumns]],
+    missing: str = "",
+    measured: RunBesideReplay | None = None,
+) -> Section:
+    """Timelines of runs under each other on one time axis, below a measured one."""
+    charts: list[Chart] = []
+    if runs:
+        longest = max(result.step_time_ps for _, result, _ in runs)
+        longest = max(longest, measured.step_ps if measured else 0)
+        times = time_range(longest)
+        if measured:
+            charts.append(measured.chart(times, longest))
+        for i, (title, result, columns) in enumerate(runs):
+            words = f"Timeline of {title or result.schedule}, {len(columns):,} tasks"
+            plot = timeline_plot(
+                columns,
+                times,
+                longest,
+                name=f"timeline-{i}",
+                described=words,
+                most_px=MOST_PX if len(runs) == 1 else _ONE_OF_SEVERAL_PX,
+            )
+            charts.append(
+                Chart(
+                    plot=plot,
+                    title=title or "Simulated" * bool(measured),
+                    legend=_legend(columns),
+                    note=_shown(columns),
+                )
+            )
+    return Section(
+        name="timeline",
+        heading="Timeline",
+        text="Actions of each rank above their tasks, then collectives and messages, a line per "
+        "stream. The edge along the top of tasks marks the critical path; what a task under the "
+        "pointer waits for is framed."
+        if charts
+        else "",
+        charts=tuple(charts),
+        missing=missing,
+    )
+
+
+def _legend(columns: SpanColumns) -> tuple[tuple[str, str], ...]:
+    used = {*columns.shade.tolist(), *columns.action.shade.tolist()}
+    return (*(SHADES[s] for s in sorted(used)), ("critical path", PATH))
+
+
+def _shown(columns: SpanColumns) -> str:
+    """What the rows stand for, and what is not shown."""
+    several = [row for row in columns.rows if row.ranks != f"rank {row.rank}"]
+    text = f"{len(columns):,} tasks."
+    if several:
+        stands = "; ".join(f"{row.label}: {row.ranks}" for row in several[:_MOST_NAMED])
+        more = f"; and {len(several) - _MOST_NAMED} more" if len(several) > _MOST_NAMED else ""
+        text += f" A row stands for all ranks that behave alike: {stands}{more}."
+    return f"{text} Shown: {columns.left_out}." if columns.left_out else text
+
+
+def breakdown_section(result: ResultDocument) -> Section:
+    """Where the step goes: a bar per class of ranks or per stage, means, and stages."""
+    stages = [stages_table(result)] if result.plan["pp"] > 1 else []
+    return Section(
+        name="breakdown",
+        heading="Where the step goes",
+        text="Parts add up to the step. The last four times of a stage are those in its actions, "
+        "and the bubble: in the pipeline, but in none.",
+        tables=(bars_table(result), parts_table(result), *stages),
+    )
+
+
+def memory_section(result: Report) -> Section:
+    """What ranks hold, stage by stage; empty where that is not known."""
+    known = knows_memory(result)
+    return Section(
+        name="memory",
+        heading="Memory",
+        text="Activations and logits are those of the microbatches that the schedule keeps, "
+        "from their forward to their backward; the rest is held throughout." * known,
+        tables=(memory_table(result),) if known else (),
+        missing="" if known else "Only a model says what its ranks hold.",
+    )
+
+
+def path_section(result: Report) -> Section:
+    """What the chain of tasks that sets the step time is made of."""
+    table = path_table(result)
+    if not table.rows:
+        return Section(name="path", heading="Critical path", missing="The result holds none.")
+    return Section(
+        name="path",
+        heading="Critical path",
+        text="The chain of tasks that makes the step as long as it is: only what lies on it is "
+        "worth making faster.",
+        tables=(table,),
+    )
+
+
+def network_section(result: Report) -> Section:
+    """Communications and links."""
+    found = comms_table(result), links_table(result.links)
+    tables = tuple(table for table in found if table.rows)
+    missing = "" if tables else "The step communicates nothing."
+    return Section(name="network", heading="Network", tables=tables, missing=missing)
+
+
+def what_if_section(runs: Mapping[str, Sensitivity], missing: str = "") -> Section:
+    """What one per cent of each parameter is worth, a column per run."""
+    notes = (
+        note if note in found.notes else f"{found.schedule}, {note}"
+        for found in runs.values()
+        for note in (*found.notes, *path_changes(found))
+    )
+    return Section(
+        name="what-if",
+        heading="What if",
+        text="How much shorter the step gets when one thing is one per cent better, evaluated "
+        "exactly." * bool(runs),
+        tables=(worth_table(runs),) if runs else (),
+        notes=tuple(dict.fromkeys(notes)),
+        missing=missing,
+    )
+
+
+def notes_section(warnings: Sequence[str]) -> Section:
+    """Warnings and assumptions."""
+    return Section(
+        name="assumptions",
+        heading="Warnings and assumptions",
+        text="" if warnings else "None.",
+        notes=tuple(warnings),
+    )
+
+
+def find_what_if(job: StepInputs) -> Sensitivity | str:
+    """What one per cent of each parameter of a job is worth.
+
+    A text where derivatives are not defined, as with links that transfers share.
+    """
+    try:
+        return find_sensitivity(job.workload, job.topology, job.options)
+    except PlanError as error:
+        return f"No sensitivities: {error}."
+
+
+def find_each_what_if(comparison: ComparedSchedules, job: StepInputs) -> list[Sensitivity | str]:
+    """The same for every schedule that runs, in order."""
+    return [
+        find_what_if(replace(job, options=result.timeline.graph.options))
+        for _, result in comparison.valid
+    ]

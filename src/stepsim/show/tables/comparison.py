@@ -1,11 +1,27 @@
-"""Pipeline schedules side by side, and what explains the difference of two results."""
+"""Pipeline schedules side by side, and what explains the difference of two results.
+
+A difference is told by settings, components, stages and links.
+"""
 
 from collections.abc import Iterator, Sequence
 
+from stepsim.base.units import format_time_ps
+from stepsim.explain.diff import Change, ResultDiff, explain
 from stepsim.files.simai.formula import SimaiTotals
-from stepsim.show.tables.model import SHARE, SIZE, TEXT, TIME, Shown, Table, as_number, table_of
+from stepsim.show.tables.model import (
+    COUNT,
+    SHARE,
+    SIZE,
+    TEXT,
+    TIME,
+    Column,
+    Shown,
+    Table,
+    as_number,
+    table_of,
+)
 from stepsim.show.tables.step import job_pairs
-from stepsim.step.document import CandidateDocument, ComparisonDocument
+from stepsim.step.compare import CandidateDocument, ComparisonDocument
 
 _SIMAI_PARTS = ("compute", "dp", "dp_ep", "tp", "ep", "bubble", "total")
 
@@ -42,3 +58,86 @@ _COLUMNS = {
     "exposed p2p": TIME.of(lambda run: run.breakdown_ps["exposed_pp"]),
     "activations": SIZE.of(_activations),
 }
+
+_MOST_STAGES = 3
+
+
+def diff_shown(diff: ResultDiff) -> Iterator[Shown]:
+    """Settings that differ, step times, components, stages, links, and what explains most."""
+    if diff.identical:
+        yield "A and B are identical: settings, step time, components, stages and links"
+        return
+    settings = [(each.name, f"{each.a} -> {each.b}") for each in diff.settings]
+    none = ("settings", "no difference in those that the files name")
+    yield (*(settings or [none]), ("step time", _step_words(diff.step)))
+    yield _components(diff)
+    few, many = diff.stage_counts
+    if few != many:
+        yield f"stages: A has {few}, B has {many}, so only the totals are compared"
+    elif len(diff.stages) > 1:
+        yield _stages(diff)
+    if diff.links:
+        yield _links(diff)
+    yield explain(diff)
+
+
+def _step_words(step: Change) -> str:
+    times = f"{format_time_ps(step.a_ps)} -> {format_time_ps(step.b_ps)}"
+    if not step.difference_ps:
+        return f"{times} (no difference)"
+    relative = f", {step.difference_ps / step.a_ps:+.2%}" if step.a_ps else ""
+    return f"{times} ({_signed(step.difference_ps)}{relative})"
+
+
+def _components(diff: ResultDiff) -> Table:
+    """Components that either result has."""
+    shown = [change for change in diff.components if change.a_ps or change.b_ps]
+    share = SHARE.of(lambda change: round(diff.share(change), 3) + 0.0 if diff.direction else None)
+    columns = {"part": TEXT.of("label"), **_times(), "share": share}
+    return table_of("where the difference is, mean over ranks", shown, columns)
+
+
+def _stages(diff: ResultDiff) -> Table:
+    """The stages that differ most."""
+    changed = [stage for stage in diff.stages if stage.largest.difference_ps]
+    return table_of(
+        "stages that differ most: what they do themselves, how much longer they wait",
+        changed[:_MOST_STAGES],
+        {
+            "stage": COUNT.of("stage"),
+            **_times("own."),
+            "waiting": _SIGNED.of("waiting.difference_ps"),
+            "largest part": TEXT.of("largest.label"),
+            "its change": _SIGNED.of("largest.difference_ps"),
+        },
+    )
+
+
+def _links(diff: ResultDiff) -> Table:
+    """Classes of links that carry anything in either result."""
+    return table_of(
+        "links: bytes over all of them, time their busiest one is in use",
+        [link for link in diff.links if any(link.total_bytes)],
+        {
+            "links": TEXT.of("name"),
+            "A bytes": SIZE.of(lambda link: link.total_bytes[0]),
+            "B bytes": SIZE.of(lambda link: link.total_bytes[1]),
+            **_times("busy."),
+        },
+    )
+
+
+def _signed(time_ps: int) -> str:
+    return f"{'+' * (time_ps > 0)}{format_time_ps(time_ps)}"
+
+
+_SIGNED = Column(write=_signed)
+
+
+def _times(change: str = "") -> dict[str, Column]:
+    """Both times of a change, an attribute of the items or they themselves."""
+    return {
+        "A": TIME.of(f"{change}a_ps"),
+        "B": TIME.of(f"{change}b_ps"),
+        "difference": _SIGNED.of(f"{change}difference_ps"),
+    }

@@ -1,16 +1,25 @@
-"""What was understood of a workload and of a topology."""
+"""What was understood of a workload, a topology, a device and a framework.
 
-from collections.abc import Iterator
+The numbers of a device or a framework stand with what they rest on: the kind of evidence, then the
+source. Protocols of a machine's communication library stand with how well they meet measurements.
+"""
 
-from stepsim.base.fields import unbounded
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from math import isfinite
+from typing import NamedTuple
+
+from msgspec.structs import fields
+
+from stepsim.base.documents import unbounded
 from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
 from stepsim.network.topology.inspection import TopologyNumbers
-from stepsim.network.topology.library import Library
+from stepsim.network.topology.links import Library, Protocol
 from stepsim.parallel.inspection import Inspection
-from stepsim.show.tables.library import library_shown
 from stepsim.show.tables.model import (
     BANDWIDTH,
     COUNT,
+    LONG,
     SHARE,
     SIZE,
     TEXT,
@@ -20,6 +29,9 @@ from stepsim.show.tables.model import (
     table_of,
 )
 from stepsim.show.words import size_words
+from stepsim.workload.model.context import ContextParallel
+from stepsim.workload.model.device import Device
+from stepsim.workload.model.framework import Framework
 
 _TRAFFIC = {
     "group": TEXT.of("group"),
@@ -80,3 +92,199 @@ def topology_shown(seen: TopologyNumbers, library: Library) -> Iterator[Shown]:
     yield table_of("links, one direction each", seen.links, _LINKS)
     yield from library_shown(library)
     yield f"source: {seen.source}"
+
+
+_TERA = 1e12
+_NOT_NUMBERS = ("name", "attention", "errors", "sources", "defaults", "recipes", "rates", "context")
+
+
+class Evidence(StrEnum):
+    """What a number rests on, from a measurement of the very thing to a guess.
+
+    `DERIVED` follows from other facts, such as the code of a program. `FITTED` was set on measured
+    steps, `SHARED` is that of another device or framework. `UNSAID` has no source.
+    """
+
+    MEASURED = "measured kernel"
+    DATA_SHEET = "data sheet"
+    DERIVED = "derived"
+    FITTED = "fitted on"
+    SHARED = "shared"
+    GUESS = "guess"
+    UNSAID = "not said"
+
+
+class Provenance(NamedTuple):
+    """The evidence of a number, and its source in words."""
+
+    evidence: Evidence
+    text: str
+
+
+def source_of(text: str | None) -> Provenance:
+    """The source that a text such as `fitted on: runs of nanotron` names.
+
+    A text that begins with no kind of evidence is UNSAID, and stands as it is.
+    """
+    kind, colon, rest = (text or "").partition(":")
+    if colon and kind in list(Evidence):
+        return Provenance(Evidence(kind), rest.strip())
+    return Provenance(Evidence.UNSAID, text or "")
+
+
+_USUAL = f"{Evidence.SHARED}: the usual case, which a framework's file leaves out"
+
+
+class _Constant(NamedTuple):
+    """A number in words, and where it is from."""
+
+    name: str
+    value: str
+    source: Provenance
+
+
+_COLUMNS = {
+    "number": TEXT.of("name"),
+    "value": TEXT.of("value"),
+    "evidence": TEXT.of("source.evidence"),
+    "source": LONG.of("source.text"),
+}
+_ERRORS = {
+    "GPU": TEXT.of("device"),
+    "models": TEXT.of(lambda band: "experts" if band.sparse else "dense"),
+    "runs": COUNT.of("runs"),
+    "mean": SHARE.of("error"),
+    "median": SHARE.of("median"),
+    "90 % within": SHARE.of("ninety"),
+    "sources": LONG.of("source"),
+}
+
+
+def constants_of_device(device: Device) -> Iterator[Shown]:
+    """The numbers of a device."""
+    yield table_of(f"device {device.name}", list(_of_device(device)), _COLUMNS)
+
+
+def constants_of_framework(framework: Framework) -> Iterator[Shown]:
+    """The numbers of a framework, and how far off predictions with it were."""
+    yield table_of(f"framework {framework.name}", list(_of_framework(framework)), _COLUMNS)
+    if framework.errors:
+        caption = "errors of predictions, each source with constants set without it"
+        yield table_of(caption, framework.errors, _ERRORS)
+    else:
+        yield "no published run with it was compared: its error is not known"
+
+
+def _of_device(device: Device) -> Iterator[_Constant]:
+    def constant(name: str, value: str, source: str) -> _Constant:
+        return _Constant(name, value, source_of(device.sources.get(source)))
+
+    yield constant("memory", format_size_bytes(device.memory_bytes), "memory")
+    bandwidth = format_bandwidth(device.memory_bandwidth)
+    yield constant("memory bandwidth", bandwidth, "memory")
+    yield constant("share that kernels reach", f"{device.memory_share:.2f}", "memory_share")
+    for precision, rate in device.rates.items():
+        start = format_time_ps(rate.start_ps)
+        yield constant(f"peak {precision}", f"{rate.peak / _TERA:,.0f} TFLOP/s", "peak")
+        shown = f"{rate.rate / _TERA:,.0f} TFLOP/s after {start}"
+        yield constant(f"products {precision}", shown, "rate")
+    yield constant("clocks kept in training", f"{device.sustained:.2f}", "sustained")
+    for family, reached in device.attention.items():
+        yield constant(f"attention {family}", f"{reached.rate / _TERA:,.0f} TFLOP/s", "attention")
+    yield constant("without tensor cores", f"{device.vector_rate / _TERA:.1f} TFLOP/s", "vector")
+    yield constant("shortest kernel", format_time_ps(device.kernel_floor_ps), "kernel_floor")
+    yield constant("kept by libraries", format_size_bytes(device.reserved_bytes), "reserved")
+    if device.watts is not None:
+        yield constant("power", f"{device.watts:.0f} W", "watts")
+
+
+def _of_framework(framework: Framework) -> Iterator[_Constant]:
+    yield from _numbers_of(framework, framework.sources, "")
+    yield from _numbers_of(framework.context, framework.sources, "context_")
+    source = source_of(framework.sources.get("attention"))
+    for device, family in framework.attention.items():
+        yield _Constant(f"attention on {device}", family, source)
+
+
+def _numbers_of(
+    noun: Framework | ContextParallel, sources: Mapping[str, str], prefix: str
+) -> Iterator[_Constant]:
+    """The fields of a noun; their sources have a prefix before the name, and no unit after it."""
+    for field in fields(noun):
+        if field.name in _NOT_NUMBERS:
+            continue
+        value, name = getattr(noun, field.name), prefix + field.name.removesuffix("_ps")
+        text = sources.get(name) or sources.get(name.removesuffix("_bytes"))
+        if text is None and value == field.default:
+            text = _USUAL
+        shown = format_time_ps(value) if field.name.endswith("_ps") else str(value)
+        yield _Constant(name.replace("_", " "), shown, source_of(text))
+
+
+def library_shown(library: Library) -> Iterator[Shown]:
+    """A table of protocols and one of accuracies; a sentence where nothing was measured."""
+    if library.protocols:
+        yield _protocols(library)
+    if library.accuracy:
+        yield _accuracies(library)
+    elif library.protocols:
+        yield "accuracy: its times were not compared with measured ones"
+
+
+def _protocols(library: Library) -> Table:
+    links = list(dict.fromkeys(n for each in library.protocols for n, _ in each.steps_ps))
+    columns = dict.fromkeys(
+        ("protocol", "for", "nodes", "launch", *(f"step {n}" for n in links)), TEXT
+    )
+    columns |= dict.fromkeys((*(f"rate {n}" for n in links), "copy"), TEXT)
+    rows = tuple(_protocol_row(each, links) for each in library.protocols)
+    caption = "protocols: on top of launch and endpoint latency; shares of the links' payload"
+    return Table(caption=caption, columns=columns, rows=rows)
+
+
+def _protocol_row(protocol: Protocol, links: list[str]) -> tuple[str, ...]:
+    steps, rates = dict(protocol.steps_ps), dict(protocol.rates)
+    copy = protocol.copy_bandwidth
+    return (
+        protocol.name,
+        ", ".join((*protocol.algorithms, *protocol.kinds)) or "all",
+        _nodes(protocol),
+        format_time_ps(protocol.launch_ps),
+        *(format_time_ps(steps.get(link, 0)) for link in links),
+        *(f"{rates.get(link, 1.0):.1%}" for link in links),
+        format_bandwidth(copy) if isfinite(copy) else "-",
+    )
+
+
+def _nodes(protocol: Protocol) -> str:
+    if protocol.most_nodes:
+        return f"{protocol.least_nodes} to {protocol.most_nodes}"
+    return f"from {protocol.least_nodes}" if protocol.least_nodes > 1 else "any"
+
+
+def _accuracies(library: Library) -> Table:
+    columns = {
+        "collective": TEXT,
+        "nodes": COUNT,
+        "ranks": COUNT,
+        "sizes": TEXT,
+        "mean": SHARE,
+        "largest": SHARE,
+        "times": COUNT,
+        "": TEXT,
+    }
+    rows = tuple(
+        (
+            each.kind,
+            each.nodes,
+            each.most_ranks,
+            f"{format_size_bytes(each.first_bytes)} to {format_size_bytes(each.last_bytes)}",
+            each.mean,
+            each.largest,
+            each.samples,
+            "" if each.good else "poor",
+        )
+        for each in library.accuracy
+    )
+    caption = "off measured times (to so many nodes and ranks)"
+    return Table(caption=caption, columns=columns, rows=rows)

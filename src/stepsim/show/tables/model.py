@@ -1,6 +1,6 @@
 """What a table is: named columns of one kind of value each, and rows of values.
 
-A printer turns it into text: `stepsim.show.terminal.printer` for a terminal, the template of
+A printer turns it into text: `stepsim.show.terminal` for a terminal, the template of
 `stepsim.show.page.page` for a page. Both write a value as its column says.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 from msgspec import Struct
 
-from stepsim.base.fields import Bytes, BytesPerSecond, Count, Picoseconds, Share
+from stepsim.base.documents import Bytes, BytesPerSecond, Count, Picoseconds, Share
 from stepsim.base.structs import replace
 from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
 
@@ -153,7 +153,7 @@ _NUMBERS = {Picoseconds: TIME, Bytes: SIZE, BytesPerSecond: BANDWIDTH, Share: SH
 
 
 def shown_pairs(document: msgspec.Struct) -> Pairs:
-    """The numbers of a document that it marks with `stepsim.base.fields.shown`, by their names."""
+    """The numbers of a document that it marks with `base.documents.shown`, by their names."""
     pairs = []
     for field in msgspec.structs.fields(document):
         notes = _notes(field.type)

@@ -1,10 +1,17 @@
-"""How far simulations are from measurements, number by number and by kind of number."""
+"""How far simulations are from measurements, number by number and by kind of number.
 
-from collections.abc import Iterator
+Predictions of published steps are compared by source and by run.
+"""
 
+from collections.abc import Iterator, Sequence
+
+from stepsim.base.units import PS_PER_S
 from stepsim.explain.runs.document import Validation
 from stepsim.explain.runs.validate import Compared, RunValidation
-from stepsim.show.tables.model import COUNT, ERROR, TEXT, TIME, Shown, as_number, table_of
+from stepsim.published.calibrate import CalibratedStep
+from stepsim.published.compare import PublishedValidation
+from stepsim.show.tables.model import COUNT, ERROR, SHARE, TEXT, TIME, Shown, as_number, table_of
+from stepsim.workload.model.calibration import ModelCalibration
 
 _PERCENT = as_number(".2%")
 
@@ -48,3 +55,92 @@ def _origin(run: RunValidation) -> str:
     if run.calibrated_on_itself:
         return "; host and message times are its own, so nothing is predicted"
     return f"; host and message times of {len(run.calibrated_from)} other run(s)"
+
+
+_MOST_ROWS = 40
+_GIB = as_number(".1f")
+_SOURCES = {
+    "source": TEXT.of("source"),
+    "runs": COUNT.of("count"),
+    "mean": SHARE.of("mean"),
+    "median": SHARE.of("median"),
+    "largest": SHARE.of("largest"),
+    "calibrated": SHARE.of("calibrated_mean"),
+    "its largest": SHARE.of("calibrated_largest"),
+    "memory": SHARE.of("memory_mean"),
+}
+_ROWS = {
+    "run": TEXT.of("step.name"),
+    "source": TEXT.of("step.source"),
+    "model": TEXT.of("step.architecture.name"),
+    "device": TEXT.of("step.device"),
+    "NPUs": COUNT.of("step.plan.npus"),
+    "measured": TIME.of(lambda row: round(row.measured_s * PS_PER_S)),
+    "predicted": TIME.of(lambda row: round(row.predicted_s * PS_PER_S)),
+    "error": ERROR.of("error"),
+    "calibrated": ERROR.of("calibrated_error"),
+    "GiB": _GIB.of("predicted_gib").on_pages,
+}
+
+
+def published_shown(found: PublishedValidation, *, most: int = _MOST_ROWS) -> Iterator[Shown]:
+    """The runs, at most so many of them, then errors of each source."""
+    yield table_of("published steps", found.rows, _ROWS, most=most, both_ends=True)
+    yield table_of("errors by source", found.errors(), _SOURCES)
+    yield (
+        "calibrated: after one factor per source, device and precision; memory: mean error where "
+        "the source reports it"
+    )
+    if found.ran_out or any(row.step.memory_gib for row in found.rows):
+        yield _fitting(found)
+
+
+def _fitting(found: PublishedValidation) -> str:
+    """How many runs are predicted to fit, and how many of those that ran out not to."""
+    ran, out = found.rows, found.ran_out
+    said = f"memory: {sum(row.memory.fits for row in ran)} of {len(ran)} runs are predicted to fit"
+    return said + (
+        f", {sum(not each.fits for each in out)} of {len(out)} that ran out not to" if out else ""
+    )
+
+
+_FACTOR = as_number(".3f")
+_TERA = as_number(".0f")
+_RESIDUALS = {
+    "run": TEXT.of("step.name"),
+    "source": TEXT.of("step.source"),
+    "model": TEXT.of("step.architecture.name"),
+    "device": TEXT.of("step.device"),
+    "precision": TEXT.of("step.plan.precision.value"),
+    "measured": TIME.of(lambda row: round(row.step.measured_s * PS_PER_S)),
+    "predicted": TIME.of(lambda row: round(row.predicted_s * PS_PER_S)),
+    "residual": ERROR.of("residual"),
+}
+_FACTORS = {
+    "device": TEXT.of("device"),
+    "framework": TEXT.of("framework"),
+    "precision": TEXT.of("precision.value"),
+    "factor": _FACTOR.of("factor"),
+    "host per layer": TIME.of("host_layer_ps"),
+    "steps": COUNT.of("runs"),
+    "largest residual": SHARE.of("spread"),
+}
+_RATES = {
+    "device": TEXT.of("device"),
+    "precision": TEXT.of("precision.value"),
+    "TFLOP/s": _TERA.of(lambda each: each.rate.rate / 1e12),
+    "start": TIME.of("rate.start_ps"),
+    "shapes": COUNT.of("shapes"),
+    "mean residual": SHARE.of("spread"),
+}
+
+
+def model_calibration_shown(
+    found: ModelCalibration, rows: Sequence[CalibratedStep]
+) -> Iterator[Shown]:
+    """Residual of every step, then factors and rates."""
+    if rows:
+        yield table_of("steps", rows, _RESIDUALS, most=_MOST_ROWS, both_ends=True)
+        yield table_of("factors on compute, measured over predicted", found.factors, _FACTORS)
+    if found.rates:
+        yield table_of("rates of matrix products", found.rates, _RATES)

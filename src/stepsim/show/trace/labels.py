@@ -145,7 +145,7 @@ class Labels(Struct, frozen=True, kw_only=True):
         }
 
 
-def recorded(
+def recorded_slices(
     spans: Spans, labels: dict[tuple[int, ...], Label], first_message: int
 ) -> SliceColumns:
     """What slices of a rank's operations say; `labels` are those made before, by what they tell.

@@ -18,7 +18,7 @@ from stepsim.results.critical_path import Walk
 from stepsim.results.memory import StepMemory, memory_curves
 from stepsim.results.report import Report
 from stepsim.show.trace.document import Category, Fact, Label, Process, Slice, SliceColumns, Thread
-from stepsim.show.trace.labels import Labels, recorded
+from stepsim.show.trace.labels import Labels, recorded_slices
 from stepsim.show.trace.slices import Slicer
 from stepsim.show.trace.window import WHOLE, Window
 from stepsim.step.simulate import SimulatedStep
@@ -184,7 +184,7 @@ class TracedProfile(Struct, frozen=True, kw_only=True):
         spans, labels = self._shown(), dict[tuple[int, ...], Label]()
         for rank in np.unique(spans.rank).tolist():
             table = spans.taken(spans.rank == rank)
-            stage, columns = int(table.stage[0]), recorded(table, labels, first_message)
+            stage, columns = int(table.stage[0]), recorded_slices(table, labels, first_message)
             yield Process(
                 number=next(numbers),
                 name=f"rank {rank}" + (f", stage {stage}" if stage != UNKNOWN else ""),

@@ -11,19 +11,13 @@ from enum import StrEnum
 from msgspec import Struct
 
 from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.base.structs import NameWithFields
 
 
-class Activation(StrEnum):
+class Activation(NameWithFields):
     """Between the products of an MLP; `gated` ones multiply two inputs and need a third weight."""
 
     gated: bool
-
-    def __new__(cls, name: str, gated: bool) -> "Activation":
-        """An activation with its name and whether it has a gate."""
-        activation = str.__new__(cls, name)
-        activation._value_ = name
-        activation.gated = gated
-        return activation
 
     SWIGLU = "swiglu", True
     GEGLU = "geglu", True
@@ -32,17 +26,10 @@ class Activation(StrEnum):
     SQUARED_RELU = "sqrelu", False
 
 
-class NormKind(StrEnum):
+class NormKind(NameWithFields):
     """How inputs are normed; `weights` are the parameters per element."""
 
     weights: int
-
-    def __new__(cls, name: str, weights: int) -> "NormKind":
-        """A norm with its name and its parameters per element."""
-        norm = str.__new__(cls, name)
-        norm._value_ = name
-        norm.weights = weights
-        return norm
 
     RMS = "rms", 1
     LAYER = "layer", 2

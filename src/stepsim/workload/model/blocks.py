@@ -17,9 +17,7 @@ from stepsim.workload.model.architecture import (
     LinearBlock,
 )
 from stepsim.workload.model.columns import PlanColumns
-from stepsim.workload.model.context.hops import shared_blocks
-from stepsim.workload.model.context.parallel import ContextParallel
-from stepsim.workload.model.context.parts import Block, Exchange
+from stepsim.workload.model.context import Block, ContextParallel, Exchange, shared_blocks
 from stepsim.workload.model.operators import (
     Operator,
     attention_operators,

@@ -2,8 +2,10 @@
 
 from enum import StrEnum
 
+from stepsim.base.structs import NameWithFields
 
-class Precision(StrEnum):
+
+class Precision(NameWithFields):
     """Number format of the matrix products; master weights and sums are fp32 in all.
 
     `element_bytes` is what an operand's element takes, `casts` whether inputs are converted first.
@@ -11,14 +13,6 @@ class Precision(StrEnum):
 
     element_bytes: float
     casts: bool
-
-    def __new__(cls, name: str, element_bytes: float, casts: bool) -> "Precision":
-        """A format with its name, the bytes of an element, and whether operands are converted."""
-        precision = str.__new__(cls, name)
-        precision._value_ = name
-        precision.element_bytes = element_bytes
-        precision.casts = casts
-        return precision
 
     BF16 = "bf16", 2.0, False
     FP16 = "fp16", 2.0, False
@@ -57,7 +51,7 @@ class RecomputeModule(StrEnum):
     CORE_ATTENTION = "core_attn"
 
 
-class PipelineOrder(StrEnum):
+class PipelineOrder(NameWithFields):
     """In which order the ranks of a pipeline run microbatches, as far as a closed form knows them.
 
     1F1B is interleaved where ranks have several chunks; `chunks` is how many an order needs (0: any
@@ -68,15 +62,6 @@ class PipelineOrder(StrEnum):
     chunks: int
     folded: bool
     bubble: float
-
-    def __new__(cls, name: str, chunks: int, folded: bool, bubble: float) -> "PipelineOrder":
-        """An order with its name and what it needs and saves."""
-        order = str.__new__(cls, name)
-        order._value_ = name
-        order.chunks = chunks
-        order.folded = folded
-        order.bubble = bubble
-        return order
 
     def fits(self, pp: int, chunks: int) -> bool:
         """Whether so many ranks with so many chunks can run it."""
@@ -102,7 +87,7 @@ class AttentionKernel(StrEnum):
     UNFUSED = "unfused"
 
 
-class ExpertDispatch(StrEnum):
+class ExpertDispatch(NameWithFields):
     """How tokens reach experts: one all-to-all, or DeepEP's, which sends each token once a node.
 
     `DEEPEP_FP8` sends tokens to their experts in 8 bits, with a scale for 128 elements; all that
@@ -112,14 +97,6 @@ class ExpertDispatch(StrEnum):
 
     once: bool
     element_bytes: float
-
-    def __new__(cls, name: str, once: bool, element_bytes: float) -> "ExpertDispatch":
-        """A dispatcher with its name, whether it sends once, and the bytes of an element."""
-        dispatch = str.__new__(cls, name)
-        dispatch._value_ = name
-        dispatch.once = once
-        dispatch.element_bytes = element_bytes
-        return dispatch
 
     ALL_TO_ALL = "all_to_all", False, 2.0
     DEEPEP = "deepep", True, 2.0

@@ -56,7 +56,7 @@ class Device(Struct, frozen=True, kw_only=True):
     Devices of one `generation` share what was not measured for each of them. `memory_share` is what
     kernels reach of the bandwidth (bytes/s); no kernel is shorter than `kernel_floor_ps`.
     `reserved_bytes` are contexts and communication buffers. `sources` say where each number is
-    from, see `stepsim.workload.evidence`.
+    from, see `stepsim.show.tables.inspection`.
     """
 
     name: str

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from stepsim.base.structs import replace
 from stepsim.workload.model.choices import ExpertDispatch, Precision, RecomputeModule
-from stepsim.workload.model.context.parallel import ContextParallel
+from stepsim.workload.model.context import ContextParallel
 
 
 class JobDefaults(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from itertools import groupby, product
 from math import ceil
 
@@ -105,7 +104,6 @@ class LayerLayout(Struct, frozen=True, kw_only=True):
                 raise PlanError(f"layout has {has} {name}: expected {expected}")
 
 
-@lru_cache(maxsize=4096)
 def _resolved(
     layout: LayerLayout, layers: int, prediction_layers: int, stages: int
 ) -> tuple[StageSlice, ...]:

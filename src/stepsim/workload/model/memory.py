@@ -5,7 +5,6 @@ rank keeps is the schedule's (`kept`, or `kept_by_1f1b`).
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 from msgspec import Struct
@@ -15,19 +14,17 @@ from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.held.kept import (
-    largest_matrix,
-    layer_bytes,
-    mlp_weights,
-    working_bytes,
-)
-from stepsim.workload.model.held.shares import (
+from stepsim.workload.model.held import (
     Places,
     counts_by_chunk,
     dense_parameters,
+    largest_matrix,
+    layer_bytes,
+    mlp_weights,
     plan_places,
     rank_parameters,
     routed_parameters,
+    working_bytes,
 )
 from stepsim.workload.model.layout import LayerLayout
 from stepsim.workload.model.plan import ModelPlan, PipelineOrder
@@ -90,7 +87,6 @@ def _kept_by(plan: ModelPlan) -> _Kept:
             return kept_by_1f1b(pp, plan.chunks, most)
 
 
-@lru_cache(maxsize=4096)
 def kept_by_1f1b(pp: int, chunks: int, microbatches: int) -> _Kept:
     """Microbatches that each rank keeps of each chunk under 1F1B, or its interleaved form.
 

@@ -14,11 +14,10 @@ from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.architecture import Architecture, ExpertMlp, Layer
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
 from stepsim.workload.model.columns import PlanColumns, plan_columns
-from stepsim.workload.model.context.hops import launch_ps
-from stepsim.workload.model.context.parts import Block, Exchange
+from stepsim.workload.model.context import Block, Exchange, launch_ps
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.held.shares import (
+from stepsim.workload.model.held import (
     counts_by_chunk,
     dense_parameters,
     plan_places,

@@ -8,8 +8,8 @@ import pytest
 from helpers import Run
 
 from stepsim.base.errors import WorkloadError
+from stepsim.files.load import is_model, read_model
 from stepsim.files.models.huggingface import architecture_of
-from stepsim.files.models.load import is_model, read_model
 from stepsim.workload.model.architecture import (
     Architecture,
     DenseMlp,

@@ -16,9 +16,14 @@ from stepsim.explore.plan.runs import step_options_of
 from stepsim.explore.plan.search import price_plans
 from stepsim.explore.plan.space import PlanSpace
 from stepsim.files.asked import StepInputs, read_inputs
-from stepsim.files.models.bridge import bridge_arguments
-from stepsim.files.models.launch import LaunchForm, launch_form, launch_of, with_launch
-from stepsim.files.models.load import read_model
+from stepsim.files.load import read_model
+from stepsim.files.models.launch import (
+    LaunchForm,
+    bridge_arguments,
+    launch_form,
+    launch_of,
+    with_launch,
+)
 from stepsim.files.models.megatron_plan import broken_by, megatron_plan
 from stepsim.step.model_plan import model_plan
 from stepsim.step.simulate import simulate_step

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stepsim.base.errors import WorkloadError
-from stepsim.files.models.load import is_model, read_model
+from stepsim.files.load import is_model, read_model
 from stepsim.workload.model.architecture import DenseMlp, ExpertMlp, GroupedAttention
 
 GPT = (

@@ -3,8 +3,7 @@
 import pytest
 
 from stepsim.base.errors import WorkloadError
-from stepsim.files.models.load import is_model, read_model
-from stepsim.files.models.public import public_names
+from stepsim.files.load import is_model, public_names, read_model
 
 PUBLISHED = {
     "llama-2-7b": 6_738_415_616,

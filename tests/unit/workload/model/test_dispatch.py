@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from stepsim.files.models.load import read_model
+from stepsim.files.load import read_model
 from stepsim.workload.model.architecture import ExpertMlp, Layer
 from stepsim.workload.model.blocks import layer_blocks
 from stepsim.workload.model.columns import plan_columns
-from stepsim.workload.model.context.parts import sent_share
+from stepsim.workload.model.context import sent_share
 from stepsim.workload.model.plan import ExpertDispatch, ModelPlan
 
 MLP = ExpertMlp(experts=64, top_k=8, width=64)

@@ -8,9 +8,8 @@ from stepsim.files.accelerators import (
     read_device,
     read_framework,
 )
-from stepsim.show.constants import constants_of_framework
+from stepsim.show.tables.inspection import Evidence, constants_of_framework, source_of
 from stepsim.show.tables.model import Table
-from stepsim.workload.evidence import Evidence, source_of
 from stepsim.workload.model.device import Device
 
 DEVICES = [read_device(name) for name in device_names()]

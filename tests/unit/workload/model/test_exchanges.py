@@ -19,9 +19,9 @@ from stepsim.workload.model.architecture import (
     Layer,
 )
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
-from stepsim.workload.model.building.build import build_workload
+from stepsim.workload.model.build import build_workload
 from stepsim.workload.model.columns import plan_columns
-from stepsim.workload.model.context.parts import Block, Exchange
+from stepsim.workload.model.context import Block, Exchange
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ContextParallelKind, ModelPlan
 from stepsim.workload.rows import CollectiveKind, Group, Workload

@@ -7,24 +7,24 @@ import pytest
 
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
-from stepsim.files.load import load_topology
-from stepsim.files.models.load import read_model
+from stepsim.files.load import read_model, topology_of
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import StepOptions
 from stepsim.step.simulate import step_totals
 from stepsim.workload.model.architecture import Architecture, DenseMlp, GroupedAttention, Layer
 from stepsim.workload.model.blocks import layer_blocks
-from stepsim.workload.model.building.build import build_workload
+from stepsim.workload.model.build import build_workload
 from stepsim.workload.model.columns import PlanColumns, plan_columns
-from stepsim.workload.model.context.hops import (
+from stepsim.workload.model.context import (
+    Block,
+    ContextParallel,
+    Exchange,
     kernel_shares,
     launch_ps,
     mask_share,
     merge_operator,
     merge_shares,
 )
-from stepsim.workload.model.context.parallel import ContextParallel
-from stepsim.workload.model.context.parts import Block, Exchange
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.operators import OperatorKind
@@ -201,7 +201,7 @@ def model(framework: Framework, topology: str = "hgx-h100", device: str = "h100"
         architecture=LLAMA,
         device=read_device(device),
         framework=framework,
-        interconnect=interconnect_of(load_topology(topology)),
+        interconnect=interconnect_of(topology_of(topology)),
     )
 
 
@@ -271,7 +271,7 @@ def graph_s(framework: Framework, cp: int, kind: ContextParallelKind, **options:
         framework=framework,
         **options,
     )
-    topology = load_topology("hgx-h100")
+    topology = topology_of("hgx-h100")
     totals = step_totals(read_model("llama-3-8b"), topology, asked, breakdown=False, known=[])
     return totals.step_time_ps / 1e12
 

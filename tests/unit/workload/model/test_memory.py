@@ -6,8 +6,8 @@ import pytest
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
-from stepsim.parallel.memory import peak_live
 from stepsim.parallel.schedules import build
+from stepsim.parallel.schedules.order import peak_live
 from stepsim.workload.model.architecture import (
     Architecture,
     DenseMlp,
@@ -15,7 +15,7 @@ from stepsim.workload.model.architecture import (
     GroupedAttention,
     Layer,
 )
-from stepsim.workload.model.held.shares import loop_places
+from stepsim.workload.model.held import loop_places
 from stepsim.workload.model.memory import RankMemory, kept_by_1f1b, rank_memory, rank_parts
 from stepsim.workload.model.plan import ModelPlan, Precision, Recompute
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from stepsim.base.structs import replace
-from stepsim.files.models.load import read_model
+from stepsim.files.load import read_model
 from stepsim.workload.model.architecture import (
     Activation,
     Architecture,
@@ -16,7 +16,7 @@ from stepsim.workload.model.architecture import (
 )
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
 from stepsim.workload.model.columns import plan_columns
-from stepsim.workload.model.context.parts import Block
+from stepsim.workload.model.context import Block
 from stepsim.workload.model.operators import Operator
 from stepsim.workload.model.plan import AttentionKernel, ContextParallelKind, ModelPlan, Precision
 from stepsim.workload.rows import CollectiveKind, Group

@@ -6,7 +6,7 @@ import pytest
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
-from stepsim.files.load import load_topology
+from stepsim.files.load import topology_of
 from stepsim.network.two_levels import interconnect_of
 from stepsim.workload.model.architecture import Architecture, DenseMlp, GroupedAttention, Layer
 from stepsim.workload.model.plan import ModelPlan, Precision, Recompute
@@ -23,7 +23,7 @@ def model(device: str = "h100") -> StepModel:
         architecture=LLAMA,
         device=read_device(device),
         framework=read_framework("megatron-core"),
-        interconnect=interconnect_of(load_topology("hgx-h100")),
+        interconnect=interconnect_of(topology_of("hgx-h100")),
     )
 
 

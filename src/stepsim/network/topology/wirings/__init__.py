@@ -1,11 +1,11 @@
 """Wirings, one file each: ring, line, fully connected, cables, star, fat tree, dragonfly."""
 
+from stepsim.network.topology.wiring import ONE_NIC, Ports
 from stepsim.network.topology.wirings.cables import MAX_CABLED, Cables
 from stepsim.network.topology.wirings.dragonfly import Dragonfly, DragonflyShape
 from stepsim.network.topology.wirings.fat_tree import FatTree, TreeShape
 from stepsim.network.topology.wirings.fully_connected import FullyConnected
 from stepsim.network.topology.wirings.line import Line
-from stepsim.network.topology.wirings.ports import ONE_NIC, Ports
 from stepsim.network.topology.wirings.ring import Ring
 from stepsim.network.topology.wirings.star import Star
 

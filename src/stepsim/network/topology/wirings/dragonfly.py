@@ -11,9 +11,8 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, Summand
 from stepsim.base.errors import TopologyError
-from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node
+from stepsim.network.topology.wiring import ONE_NIC, Digit, DimensionKind, Flows, Node, Ports
 from stepsim.network.topology.wirings.fully_connected import FullyConnected, pair_number
-from stepsim.network.topology.wirings.ports import ONE_NIC, Ports
 from stepsim.network.topology.wirings.star import Star
 
 

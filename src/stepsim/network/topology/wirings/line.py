@@ -6,8 +6,14 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Ints, Summand
-from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node, Switchless
-from stepsim.network.topology.wirings.walks import steps_crossed
+from stepsim.network.topology.wiring import (
+    Digit,
+    DimensionKind,
+    Flows,
+    Node,
+    Switchless,
+    steps_crossed,
+)
 
 
 class Line(Switchless, Struct, frozen=True, kw_only=True):

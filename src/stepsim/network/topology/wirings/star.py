@@ -6,8 +6,7 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, Summand, carried
-from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node
-from stepsim.network.topology.wirings.ports import ONE_NIC, Ports
+from stepsim.network.topology.wiring import ONE_NIC, Digit, DimensionKind, Flows, Node, Ports
 
 
 class Star(Struct, frozen=True, kw_only=True):

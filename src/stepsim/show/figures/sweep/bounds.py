@@ -18,7 +18,7 @@ from stepsim.show.figures.sweep.pictures import map_scales
 from stepsim.show.figures.sweep.scales import Scale, time_unit_of
 from stepsim.show.figures.sweep.views import FigureKind, PlotLayout, View, title
 from stepsim.show.palette import PART_COLOURS, shade
-from stepsim.workload.axes import Part, PartKind, parts_of
+from stepsim.workload.rows import Part, PartKind, parts_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

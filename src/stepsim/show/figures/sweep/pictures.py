@@ -1,6 +1,6 @@
 """What a figure of a sweep shows, before anybody draws it: lines over one axis, maps over two.
 
-`lines` and `maps` draw it into files, `stepsim.show.page.sweep_figures` on pages.
+`lines` and `maps` draw it into files, `stepsim.show.page.sweep_page` on pages.
 """
 
 import numpy as np

@@ -7,7 +7,7 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
-from stepsim.base.quantities import Quantity
+from stepsim.base.units import Quantity
 from stepsim.explore.sweep.table import StoredAxis
 from stepsim.show.words import axis_words
 

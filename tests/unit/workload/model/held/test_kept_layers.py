@@ -17,7 +17,7 @@ from stepsim.workload.model.architecture import (
 )
 from stepsim.workload.model.columns import plan_columns
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.held.kept import layer_bytes, working_bytes
+from stepsim.workload.model.held import layer_bytes, working_bytes
 from stepsim.workload.model.plan import ModelPlan, Precision, Recompute, RecomputeModule
 
 MEGATRON = read_framework("megatron-core")

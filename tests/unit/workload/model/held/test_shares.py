@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepsim.files.models.load import read_model
+from stepsim.files.load import read_model
 from stepsim.workload.model.columns import plan_columns
-from stepsim.workload.model.held.shares import counts_by_chunk, loop_places, rank_parameters
+from stepsim.workload.model.held import counts_by_chunk, loop_places, rank_parameters
 from stepsim.workload.model.layout import LayerLayout, parse_layout
 from stepsim.workload.model.plan import ModelPlan
 

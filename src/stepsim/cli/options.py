@@ -1,0 +1,438 @@
+"""What commands are asked: options of a step, from the one list of them, and their own.
+
+What a shell offers when Tab is pressed in a value stands first. Options of commands that show
+timelines (figures, traces, pages) stand last.
+"""
+
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+
+import typer
+from msgspec import Struct
+
+from stepsim.base.errors import OutputError, PlanError
+from stepsim.base.option import Option, Panel
+from stepsim.base.units import Quantity, format_size_bytes
+from stepsim.cli.terminal import command_line, log_shown, warn
+from stepsim.options import OPTIONS
+from stepsim.show.figures.style import FigureStyle
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    from stepsim.files.asked import StepInputs
+    from stepsim.measured.profile.events import Profile
+    from stepsim.show.trace.processes import TracedProfile, TracedRun
+    from stepsim.show.trace.window import Window
+    from stepsim.step.simulate import SimulatedStep
+    from stepsim.workload.model.model import Model
+
+
+def completed(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Completes names that are looked up when a shell asks."""
+
+    def complete(incomplete: str) -> list[str]:
+        return sorted(name for name in names() if name.startswith(incomplete))
+
+    return complete
+
+
+def _topologies() -> Iterable[str]:
+    from stepsim.files.reading import topology_names
+
+    return topology_names()
+
+
+def _schedules() -> Iterable[str]:
+    from stepsim.parallel.schedules import BUILDERS
+
+    return BUILDERS
+
+
+def _collectives() -> Iterable[str]:
+    from stepsim.workload.rows import CollectiveKind
+
+    return CollectiveKind
+
+
+def _durations() -> Iterable[str]:
+    from stepsim.explain.runs.replay import Durations
+
+    return Durations
+
+
+def _figure_kinds() -> Iterable[str]:
+    from stepsim.show.figures.sweep import FIGURE_KINDS
+
+    return FIGURE_KINDS
+
+
+completed_figure_kinds = completed(_figure_kinds)
+completed_topologies = completed(_topologies)
+completed_schedules = completed(_schedules)
+completed_collectives = completed(_collectives)
+completed_durations = completed(_durations)
+
+
+def completed_list(one: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
+    """Completes the last of several values that stand between commas."""
+
+    def complete(incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",")
+        return [before + comma + name for name in one(last)]
+
+    return complete
+
+
+ON_COMMAND_LINE = frozenset(name for name, option in OPTIONS.items() if option.flags != ())
+"""Options of a step that have a flag."""
+NO_MEMORY = ON_COMMAND_LINE - {"activation_size"}
+"""Those of commands that show no memory."""
+OF_SIZE = frozenset(
+    name for name in ON_COMMAND_LINE if OPTIONS[name].panel is Panel.JOB and name != "rank_order"
+)
+"""Those that set the size of a job."""
+OF_MODEL = frozenset(name for name, option in OPTIONS.items() if option.panel is Panel.MODEL)
+"""Those that only a model can be asked."""
+
+
+class _Switch(StrEnum):
+    """Values of an option that is on or off."""
+
+    ON = "on"
+    OFF = "off"
+
+
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=RANGE",
+        help="An axis, e.g. 'fabric.bandwidth=100..800 Gbps:8' or schedule=1f1b,zb-h1.",
+    ),
+]
+ChunksOption = Annotated[
+    int | None, typer.Option(*OPTIONS["chunks"].flags or (), help=OPTIONS["chunks"].help)
+]
+
+
+# no struct: options of commands are metadata of their fields
+@dataclass(frozen=True, kw_only=True)
+class CommandOptions:
+    """What commands about a step take beside its options, which `asked` holds as typed."""
+
+    topology: Annotated[
+        str | None,
+        typer.Option(
+            "--topology",
+            "-t",
+            help="Shipped topology or TOML file.",
+            show_default="the device's machine, else hgx-h100",
+            autocompletion=completed_topologies,
+            rich_help_panel=Panel.NETWORK.value,
+        ),
+    ] = None
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse files whose header and rows disagree.")
+    ] = False
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print no warnings and no progress.")
+    ] = False
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose", "-v", help="Print each stage of the work and its time on stderr."
+        ),
+    ] = False
+    asked: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def flags(self) -> list[str]:
+        """The options of a step that were given, as flags."""
+        own = ("topology", "strict", "comm_source", "plan_file")
+        names = [*(name for name in own if getattr(self, name, None)), *self.asked]
+        given = ["--" + name.replace("_", "-") for name in names]
+        return [*given, "--set"] if getattr(self, "numbers", None) else given
+
+    def file_of(self, name: str) -> Path | None:
+        """The file that was typed as an option."""
+        typed = self.asked.get(name)
+        return None if typed is None else Path(str(typed))
+
+    def typed_files(self) -> dict[str, str]:
+        """Options that name a file, or what may lie in one, as they were typed."""
+        found = {}
+        for name, typed in self.asked.items():
+            if OPTIONS[name].is_file or OPTIONS[name].noun:
+                several = typed if isinstance(typed, list) else [typed]
+                if len(several) > 1:
+                    raise PlanError(f"{name}: a plan file names one file: give one")
+                found[name] = str(several[0])
+        return found
+
+    def inputs(self, file: "Path | Model") -> "StepInputs":
+        """Read everything that the options name; raises the errors of the readers."""
+        from stepsim.files.asked import read_inputs
+        from stepsim.files.load import read_numbers
+
+        return read_inputs(
+            file,
+            self.topology,
+            self.asked,
+            comm_source=getattr(self, "comm_source", None) or "",
+            strict=self.strict,
+            numbers=read_numbers(getattr(self, "numbers", None) or ()),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(CommandOptions):
+    """What commands that run a step take."""
+
+    comm_source: Annotated[
+        str | None,
+        typer.Option(
+            "--comm-source",
+            help="Use the curves whose machine or run holds this text; !TEXT leaves them out.",
+            rich_help_panel=Panel.NETWORK.value,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneStepOptions(RunOptions):
+    """What commands take whose topology has one value of each number."""
+
+    numbers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A number of the topology, e.g. 'fabric.bandwidth=400 Gbps'. Repeatable.",
+            rich_help_panel=Panel.NETWORK.value,
+        ),
+    ] = None
+
+
+_Options = TypeVar("_Options", bound="DataclassInstance")
+
+
+def takes(
+    kind: type[_Options], asked: Collection[str] = NO_MEMORY
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of a dataclass and of a step; it receives them as `options`."""
+    hints = get_type_hints(kind, include_extras=True)
+    declared = [each for each in fields(kind) if each.name != "asked"]
+    of_step = [
+        _parameter(option)
+        for name, option in OPTIONS.items()
+        if name in asked and issubclass(kind, CommandOptions)
+    ]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        def run(**arguments: Any) -> None:
+            typed = {each.name: arguments.pop(each.name) for each in of_step}
+            given = {n: v for n, v in typed.items() if v not in (None, [])}
+            own = {each.name: arguments.pop(each.name) for each in declared}
+            options: Any = kind(**own, **({"asked": given} if of_step else {}))
+            # Numpy makes its types in thousands of calls. Deeper in the stack each of them may
+            # begin a new chunk of it, which Python asks the system for and gives back.
+            import numpy  # noqa: F401
+
+            with log_shown(enabled=own.get("verbose", False)):
+                command(**arguments, options=options)
+
+        own = inspect.signature(command).parameters
+        kept = [p.replace(kind=p.KEYWORD_ONLY) for n, p in own.items() if n != "options"]
+        shared = [
+            inspect.Parameter(
+                each.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=each.default,
+                annotation=hints[each.name],
+            )
+            for each in declared
+        ]
+        parameters = [*kept, *of_step, *shared]
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        # typer reads the signature, which mypy does not know functions to have
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in parameters}
+        return run
+
+    return decorate
+
+
+_TYPES: Mapping[Quantity, type] = {Quantity.COUNT: int, Quantity.FACTOR: float}
+
+
+def _parameter(option: Option) -> inspect.Parameter:
+    """A parameter of a command that typer makes a flag of; absent, it is None."""
+    value: Any = str if option.read else _TYPES.get(option.quantity, str)
+    if option.quantity is Quantity.SWITCH:
+        value = bool if option.flags or option.default is False else _Switch
+    if option.is_file:
+        value = Path
+    flags = option.flags or ("--" + option.name.replace("_", "-"),)
+    offered = option.offers or option.choices
+    shown = option.absent or (option.text(option.default) if value is not bool else "")
+    declared = typer.Option(
+        *flags,
+        help=option.about,
+        show_default=shown or False,
+        autocompletion=completed(offered) if offered else None,
+        rich_help_panel=option.panel.value if option.panel is not Panel.RUN else None,
+    )
+    return inspect.Parameter(
+        option.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[list[value] | None if option.many else value | None, declared],
+    )
+
+
+_LARGE_BYTES = 200_000_000
+
+PlotOption = Annotated[
+    Path | None, typer.Option("--plot", help="Draw timelines: .png, .svg or .pdf.")
+]
+PlotMemoryOption = Annotated[
+    Path | None,
+    typer.Option("--plot-memory", help="Draw memory of ranks over time: .png, .svg or .pdf."),
+]
+MessagesOption = Annotated[
+    bool, typer.Option("--messages", help="Draw an arrow for every message, with --plot.")
+]
+ReportOption = Annotated[
+    Path | None, typer.Option("--report", help="Write the full report as one HTML page.")
+]
+TraceOption = Annotated[
+    Path | None, typer.Option("--trace", help="Write a trace for Perfetto: .json or .json.gz.")
+]
+RanksOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ranks", help="Ranks in the trace, e.g. 0,8-15.", show_default="one of each class"
+    ),
+]
+WindowOption = Annotated[
+    str | None,
+    typer.Option(
+        "--window", help="Part of the step in the trace, e.g. 2s..3s.", show_default="all of it"
+    ),
+]
+StyleOption = Annotated[
+    FigureStyle,
+    typer.Option(
+        "--style",
+        help="Size of figures: screen, or a paper's column (3.3 in) or page (7 in).",
+    ),
+]
+
+
+def check_messages(messages: bool, plot: Path | None) -> None:
+    """Raise OutputError when arrows are asked for and no figure."""
+    if messages and not plot:
+        raise OutputError("--messages draws arrows into a figure: name one with --plot")
+
+
+class TraceOutput(Struct, frozen=True, kw_only=True):
+    """Where a trace goes, and what it shows: `ranks` is None for one of each class."""
+
+    path: Path
+    ranks: tuple[int, ...] | None
+    window: "Window"
+
+    def write(self, steps: "Iterable[tuple[str, SimulatedStep]]", *, quiet: bool = False) -> None:
+        """Write named steps as one trace, and say before if it will be large.
+
+        Raises PlanError for ranks that a job does not have, or a window behind a step.
+        """
+        from stepsim.show.trace.processes import traced
+
+        self._write([traced(s, self.ranks, self.window, name) for name, s in steps], quiet=quiet)
+
+    def write_profile(self, profile: "Profile", *, quiet: bool = False) -> None:
+        """Write a profile as a trace, as `write` does."""
+        from stepsim.show.trace.processes import TracedProfile
+
+        run = TracedProfile(profile=profile, ranks=self.ranks, window=self.window)
+        self._write([run], quiet=quiet)
+
+    def _write(self, runs: "Sequence[TracedRun | TracedProfile]", *, quiet: bool) -> None:
+        """Write runs as one trace, and say before if it will be large."""
+        from stepsim.show.trace.perfetto import trace_bytes, write_trace
+
+        size_bytes = trace_bytes(sum(run.slices for run in runs), self.path)
+        if size_bytes > _LARGE_BYTES:
+            text = f"{self.path} will have about {format_size_bytes(size_bytes)}"
+            warn([f"{text}: --window and --ranks show less, .json.gz packs"], quiet=quiet)
+        write_trace(runs, self.path, command_line())
+
+
+def check_trace(trace: Path | None, ranks: str | None, window: str | None) -> TraceOutput | None:
+    """What was asked for; raises OutputError for no trace's name, PlanError for what it shows."""
+    if trace is None:
+        for name, text in (("--ranks", ranks), ("--window", window)):
+            if text is not None:
+                raise PlanError(f"{name} chooses what a trace shows: name one with --trace")
+        return None
+    from stepsim.network.one_collective import parse_ranks
+    from stepsim.show.trace.perfetto import check_trace_path
+    from stepsim.show.trace.window import WHOLE, parse_window
+
+    check_trace_path(trace)
+    return TraceOutput(
+        path=trace,
+        ranks=None if ranks is None else parse_ranks(ranks),
+        window=WHOLE if window is None else parse_window(window),
+    )
+
+
+def write_traces(
+    step: "SimulatedStep", source: str, chakra: Path | None, kineto: Path | None
+) -> None:
+    """Write all ranks of a step as the traces that other tools read.
+
+    Raises PlanError for a step of too many tasks, OutputError where a folder cannot be written.
+    """
+    from stepsim.results.as_profile import profile_of_step
+
+    write_profile_traces(profile_of_step(step.timeline, step.prices, source=source), chakra, kineto)
+
+
+def write_profile_traces(profile: "Profile", chakra: Path | None, kineto: Path | None) -> None:
+    """Write a profile as the traces that other tools read; raises OutputError."""
+    from stepsim.files.traces.chakra_write import write_chakra
+    from stepsim.files.traces.kineto_write import write_kineto
+
+    if chakra:
+        write_chakra(profile, chakra)
+    if kineto:
+        write_kineto(profile, kineto)
+
+
+def refuse_options(path: Path, options: CommandOptions, *others: str, but: str = "") -> None:
+    """A run is taken as it ran: raise PlanError for options that would do nothing."""
+    asked = [flag for flag in (*options.flags, *others) if flag != but]
+    if asked:
+        raise PlanError(
+            f"{path}: a measured run is taken as it ran: leave out {', '.join(asked)} (stepsim "
+            "what-if changes runs)"
+        )
+
+
+def refuse_run_options(
+    path: Path, *, times: str | None = None, node_size: int | None = None
+) -> None:
+    """Raise PlanError for options of measured runs on what is none."""
+    asked = ["--times"] * (times is not None) + ["--node-size"] * (node_size is not None)
+    if asked:
+        raise PlanError(
+            f"{path}: this is no measured run, the options of one do nothing: leave out "
+            f"{', '.join(asked)}"
+        )

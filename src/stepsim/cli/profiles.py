@@ -1,0 +1,179 @@
+"""`stepsim improve`, and profiles given to `inspect` and `simulate`: their tables and views."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from msgspec import Struct
+
+from stepsim.base.errors import PlanError
+from stepsim.cli.options import TraceOutput, write_profile_traces
+from stepsim.cli.terminal import (
+    CsvOption,
+    JsonOption,
+    QuietOption,
+    check_outputs,
+    command_line,
+    show,
+    warn,
+    write_rows,
+)
+from stepsim.show.figures.style import FigureStyle
+
+if TYPE_CHECKING:
+    from stepsim.explain.stragglers import Stragglers
+    from stepsim.measured.profile.events import Profile
+    from stepsim.show.tables.model import Shown
+
+
+def improve_command(
+    run: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="A profile, or a folder with the traces of all ranks."),
+    ],
+    apply: Annotated[
+        str | None, typer.Option("--apply", help="Write the run with this change, by its name.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Where --apply writes: a .parquet, or a folder for Chakra."
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Write a page, one HTML file.")
+    ] = None,
+    node_size: Annotated[
+        int | None,
+        typer.Option("--node-size", min=1, help="Ranks per node, where the run does not tell."),
+    ] = None,
+    json: JsonOption = None,
+    csv: CsvOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Rank changes of a profiled RUN by the step time that they save."""
+    from stepsim.explain.improve import ImprovementsDocument, change_profile, improve_profile
+    from stepsim.files.traces.chakra_write import write_chakra
+    from stepsim.files.traces.ndtimeline import write_ndtimeline
+    from stepsim.show.frames import tables_of
+    from stepsim.show.tables.profiles import improvements_shown
+
+    if (apply is None) != (output is None):
+        raise PlanError("expected --apply NAME and --output FILE together")
+    one_file = output is not None and output.suffix == ".parquet"
+    files, folders = ([csv, output], []) if one_file else ([csv], [output])
+    check_outputs([run], json=json, files=files, folders=folders, page=report)
+    profile = read_with_progress(run, quiet=quiet).on_nodes(node_size)
+    warn(profile.warnings, quiet=quiet)
+    if apply and output:
+        write = write_ndtimeline if one_file else write_chakra
+        write(change_profile(profile, apply), output)
+    found = improve_profile(profile)
+    document = ImprovementsDocument.of(found)
+    if report:
+        from stepsim.show.page.write import write_improvements
+
+        write_improvements(found, report, command=command_line())
+    write_rows(csv, tables_of(document))
+    show(json, document.to_json, improvements_shown(found))
+
+
+class ProfileViews(Struct, frozen=True, kw_only=True):
+    """Files to write of what a profile recorded; None for those that were not asked for."""
+
+    plot: Path | None = None
+    csv: Path | None = None
+    trace: TraceOutput | None = None
+    report: Path | None = None
+    chakra: Path | None = None
+    kineto: Path | None = None
+    style: FigureStyle = FigureStyle.SCREEN
+
+    def write(self, found: "Stragglers", *, quiet: bool) -> None:
+        """Write them; raises OutputError where one cannot be written."""
+        profile = found.profile
+        if self.trace:
+            self.trace.write_profile(profile, quiet=quiet)
+        if self.chakra or self.kineto:
+            write_profile_traces(profile, self.chakra, self.kineto)
+        if self.plot:
+            from stepsim.show.figures.timelines import drawn_profile, plot_timelines
+
+            plot_timelines([drawn_profile(profile)], self.plot, style=self.style)
+        if self.csv:
+            from stepsim.files.spans_csv import write_spans
+
+            write_spans([profile.spans()], self.csv)
+        if self.report:
+            from stepsim.show.page.write import write_profile
+
+            write_profile(found, self.report, command=command_line())
+
+
+def inspect_profile(
+    path: Path, *, json: str | None = None, csv: Path | None = None, quiet: bool = False
+) -> None:
+    """Print where the steps of a profile go, and which workers are slow.
+
+    Of a profile without times, what it holds.
+    """
+    from stepsim.explain.contents import ContentsDocument
+    from stepsim.show.tables.profiles import contents_shown, profile_shown
+
+    check_outputs([path], json=json, files=[csv])
+    profile = read_with_progress(path, quiet=quiet)
+    if profile.is_timed:
+        found = _stragglers(profile, quiet=quiet)
+        _show_profile(found, profile_shown(found), json=json, csv=csv)
+        return
+    warn(profile.warnings, quiet=quiet)
+    show(json, lambda: ContentsDocument.of(profile).to_json(), contents_shown(profile), csv)
+
+
+def simulate_profile(
+    path: Path, views: ProfileViews, *, json: str | None = None, quiet: bool = False
+) -> None:
+    """Replay every step of a profile, and show what was recorded."""
+    from stepsim.show.tables.profiles import profile_replay_shown
+
+    found = _stragglers(read_with_progress(path, quiet=quiet), quiet=quiet)
+    views.write(found, quiet=quiet)
+    _show_profile(found, profile_replay_shown(found), json=json)
+
+
+def read_with_progress(path: Path, *, quiet: bool = False) -> "Profile":
+    """Read a profile; a bar on stderr counts the files of a folder."""
+    from stepsim.files.measured import load_profile
+    from stepsim.show.terminal import progress_bar
+
+    with progress_bar("reading traces", enabled=not quiet) as progress:
+        return load_profile(path, progress=progress)
+
+
+def refuse_for_profiles(path: Path, **given: object) -> None:
+    """Raise PlanError for options that do nothing for a profile."""
+    asked = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
+    if asked:
+        raise PlanError(f"{path}: a profile is replayed as it ran: leave out {', '.join(asked)}")
+
+
+def _stragglers(profile: "Profile", *, quiet: bool) -> "Stragglers":
+    """What slows the steps of a profile, once it is said what is wrong with it."""
+    from stepsim.explain.stragglers import find_stragglers
+    from stepsim.measured.profile.pipeline import pipeline_waits
+
+    warn(profile.warnings, quiet=quiet)
+    return find_stragglers(pipeline_waits(profile))
+
+
+def _show_profile(
+    found: "Stragglers",
+    tables: "Iterable[Shown]",
+    *,
+    json: str | None,
+    csv: Path | None = None,
+) -> None:
+    from stepsim.explain.profile_document import ProfileDocument
+
+    show(json, lambda: ProfileDocument.of(found).to_json(), tables, csv)

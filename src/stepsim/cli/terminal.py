@@ -1,0 +1,222 @@
+"""What commands share: where results may go, warnings, and showing a result."""
+
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from os import environ
+from os.path import isdir
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stepsim.base.errors import OutputError, one_line
+
+if TYPE_CHECKING:
+    from stepsim.results.report import Report
+    from stepsim.show.frames import Tables
+    from stepsim.show.tables.model import Shown
+
+_STDOUT = "-"
+
+
+class Stopped(BaseException):
+    """A signal asked the command to end; it does so in one line, with the shell's exit code."""
+
+    def __init__(self, number: int, also: str = "") -> None:
+        super().__init__(number, also)
+        self.code = 128 + number
+        word = "terminated" if number == signal.SIGTERM else "interrupted"
+        self.text = f"{word}: {also}" if also else word
+
+
+WorkloadArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE", help="Model by name or file, or a workload (SimAI, AICB, ASTRA-sim)."
+    ),
+]
+JsonOption = Annotated[
+    str | None, typer.Option("--json", help="Write the result as JSON; - is stdout.")
+]
+CsvOption = Annotated[
+    Path | None,
+    typer.Option("--csv", help="Write the rows of the result as CSV, in ps and bytes."),
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print no warnings.")]
+
+
+def check_outputs(
+    inputs: Sequence[Path],
+    *,
+    json: str | None = None,
+    figures: Iterable[Path | None] = (),
+    files: Iterable[Path | None] = (),
+    page: Path | None = None,
+    folders: Iterable[Path | None] = (),
+) -> None:
+    """Refuse outputs that cannot be written before the work, not after it; raises OutputError.
+
+    `inputs` are files to read beside those that stand on the command line, `folders` hold files
+    that shall be all that is in them.
+    """
+    from stepsim.files.writing import (
+        check_figure_path,
+        check_new_folder,
+        check_page_path,
+        check_separate,
+        check_writable,
+    )
+
+    drawn = [path for path in figures if path]
+    written = [*drawn, *(path for path in (*files, page) if path)]
+    if json and json != _STDOUT:
+        written.append(Path(json))
+    made = [path for path in folders if path]
+    every = [*written, *made]
+    for path in every:
+        if str(path) == _STDOUT:
+            raise OutputError("only --json can be written to stdout: name a file")
+        (check_new_folder if path in made else check_writable)(path)
+    check_separate([*inputs, *_typed_inputs(every)], every)
+    for path in drawn:
+        check_figure_path(path)
+    if page:
+        check_page_path(page)
+
+
+def named_files(values: Iterable[object]) -> Iterator[Path]:
+    """Files that may be read for values of options: those they name, in lists and axes too."""
+    from stepsim.files.reading import topology_file, topology_names
+
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from named_files(value)
+        elif isinstance(value, str | Path):
+            text = str(value)
+            for each in {text, *text.split(","), *text.partition("=")[2].split(",")} - {""}:
+                path = topology_file(each) if each in topology_names() else Path(each.strip())
+                yield from _traces(path) if isdir(path) else [path]
+
+
+def _traces(folder: Path) -> Iterator[Path]:
+    from stepsim.files.traces.megatron_trace import TRACE_SUFFIXES
+
+    return (file for file in folder.iterdir() if file.suffix in TRACE_SUFFIXES)
+
+
+def _typed_inputs(outputs: Iterable[Path]) -> Iterator[Path]:
+    """Files that stand on the command line where no output does."""
+    written = Counter(outputs)
+    for word in sys.argv[1:]:
+        flag = word.startswith("-")
+        texts = [word[2:], word.partition("=")[2]] if flag else [word]
+        output = next((path for path in map(Path, texts) if written[path]), None)
+        if output:
+            written[output] -= 1
+        else:
+            yield from named_files(texts)
+
+
+def command_line() -> str:
+    """The command as it was typed, for results that say how they were made."""
+    import shlex
+
+    return shlex.join(["stepsim", *sys.argv[1:]])
+
+
+def warn(warnings: Iterable[str], *, quiet: bool = False) -> None:
+    """Print warnings on stderr unless asked to be quiet."""
+    for warning in () if quiet else warnings:
+        typer.echo(f"warning: {one_line(warning)}", err=True)
+
+
+def warn_of(reports: "Iterable[Report]", *, quiet: bool = False, verbose: bool = False) -> None:
+    """Print once what reports say of their input: what changes the answer first and in colour.
+
+    What that is worth is told of the first. Notes about what is as it should be are for those who
+    ask for everything.
+    """
+    every = list(reports)
+    found = every[0].findings if every else ()
+    if not quiet:
+        for each in found:
+            if each.is_weighty:
+                text = f"warning: {one_line(each.text)}"
+                typer.echo(
+                    text if environ.get("NO_COLOR") else typer.style(text, fg="red"), err=True
+                )
+    warn(dict.fromkeys(text for report in every for text in report.warnings), quiet=quiet)
+    warn((each.text for each in found if not each.is_weighty), quiet=quiet)
+    for note in dict.fromkeys(text for report in every for text in report.notes if verbose):
+        typer.echo(f"note: {one_line(note)}", err=True)
+
+
+@contextmanager
+def log_shown(*, enabled: bool) -> Iterator[None]:
+    """Print the package's log on stderr, each line with the time since the start."""
+    if not enabled:
+        yield
+        return
+    import logging
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(relativeCreated)7.0f ms  %(message)s"))
+    log = logging.getLogger("stepsim")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(logging.NOTSET)
+
+
+def show(
+    json: str | None,
+    document: Callable[[], bytes],
+    shown: "Iterable[Shown]",
+    csv: Path | None = None,
+) -> None:
+    """Write a result as JSON or CSV where asked for; print its tables unless JSON is stdout."""
+    from stepsim.files.writing import write_whole
+
+    shown = _written(csv, shown)
+    if json == _STDOUT:
+        typer.echo(document().decode(), nl=False)
+        return
+    if json:
+        write_whole(Path(json), document())
+    show_tables(shown)
+
+
+def write_rows(path: Path | None, tables: "Tables") -> None:
+    """Write the first of some tables as CSV where that is asked for; raises OutputError."""
+    if path:
+        from stepsim.files.writing import write_whole
+        from stepsim.show.frames import csv_text
+
+        write_whole(path, csv_text(next(iter(tables.values()))()).encode())
+
+
+def show_tables(shown: "Iterable[Shown]", csv: Path | None = None) -> None:
+    """Print tables on stdout; names from files as they are, what is not printable escaped.
+
+    The rows of the first are written as CSV where that is asked for.
+    """
+    from stepsim.show.terminal import paper, print_shown
+
+    print_shown(paper(), _written(csv, shown))
+
+
+def _written(csv: Path | None, shown: "Iterable[Shown]") -> "Iterable[Shown]":
+    """Write the rows of the first table as CSV where that is asked for, and hand all on."""
+    if not csv:
+        return shown
+    from stepsim.show.frames import first_table
+
+    tables = list(shown)
+    write_rows(csv, {"rows": lambda: first_table(tables)})
+    return tables

@@ -1,0 +1,216 @@
+"""Calibrations of predictions: TOML, and the GEMM tables that rates are fitted to.
+
+A `calibration.toml` of measured runs holds what `stepsim.measured.calibration.toml` describes.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import numpy as np
+import tomli_w
+from msgspec import Meta
+
+from stepsim.base.arguments import checked
+from stepsim.base.documents import SCHEMA_VERSION, Positive, Share, Time, toml_text
+from stepsim.base.errors import CalibrationError, StepsimError, bad_value
+from stepsim.base.units import exact_time, parse_time_ps
+from stepsim.files.reading import csv_rows, first_bytes, read_text, read_toml
+from stepsim.files.writing import write_whole
+from stepsim.measured.calibration.calibration import Calibration
+from stepsim.measured.calibration.toml import CalibrationFile
+from stepsim.measured.device.fit import LEAST_SHAPES, fit_rate
+from stepsim.workload.model.calibration import MachineFactor, MeasuredRate, ModelCalibration
+from stepsim.workload.model.device import Device, MatrixRate
+from stepsim.workload.model.plan import Precision
+from stepsim.workload.model.pricing import WEIGHT_GRADIENT_FACTOR
+from stepsim.workload.rows import Phase
+
+_TFLOPS = 1e12
+_LEAST_SIDE = 1024
+_LEAST, _MOST = 1e-6, 1e9
+
+
+class _FactorTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[[factor]]`: measured over predicted compute of a device, a framework and a precision."""
+
+    device: str
+    framework: str
+    precision: Precision
+    factor: Positive
+    runs: Annotated[int, Meta(ge=1)]
+    spread: Annotated[Share, Meta(description="largest residual of a step", ge=0, le=1e9)]
+    host_layer: Time | None = None
+
+
+class _MeasuredRateTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[[rate]]`: matrix products on a device; `rate` and `peak` in TFLOP per second."""
+
+    device: str
+    precision: Precision
+    rate: Annotated[Positive, Meta(description="TFLOP/s")]
+    peak: Annotated[Positive, Meta(description="TFLOP/s")]
+    start: Time
+    shapes: Annotated[int, Meta(ge=1)]
+    spread: Annotated[Share, Meta(description="mean residual of a shape", ge=0, le=1e9)]
+
+
+class _ModelCalibrationFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """What measured steps and kernels said of machines; `notes` are what they could not say."""
+
+    sources: list[str] = []
+    factor: list[_FactorTable] = []
+    rate: list[_MeasuredRateTable] = []
+    notes: list[str] = []
+
+
+def read_model_calibration(path: Path) -> ModelCalibration:
+    """A calibration written by `stepsim calibrate model`; raises CalibrationError."""
+    file = read_toml(path, _ModelCalibrationFile, CalibrationError, "calibration of predictions")
+    return ModelCalibration(
+        factors=tuple(
+            MachineFactor(
+                device=each.device,
+                framework=each.framework,
+                precision=each.precision,
+                factor=each.factor,
+                runs=each.runs,
+                spread=each.spread,
+                host_layer_ps=None if each.host_layer is None else parse_time_ps(each.host_layer),
+            )
+            for each in file.factor
+        ),
+        rates=tuple(
+            MeasuredRate(
+                device=each.device,
+                precision=each.precision,
+                rate=MatrixRate(
+                    rate=each.rate * _TFLOPS,
+                    peak=each.peak * _TFLOPS,
+                    start_ps=parse_time_ps(each.start),
+                ),
+                shapes=each.shapes,
+                spread=each.spread,
+            )
+            for each in file.rate
+        ),
+        sources=tuple(file.sources),
+        notes=tuple(file.notes),
+        path=str(path),
+    )
+
+
+def model_calibration_toml(calibration: ModelCalibration) -> str:
+    """The calibration as TOML."""
+    factors = [_factor_table(each) for each in calibration.factors]
+    rates = [
+        {
+            "device": each.device,
+            "precision": each.precision.value,
+            "rate": round(each.rate.rate / _TFLOPS, 1),
+            "peak": round(each.rate.peak / _TFLOPS, 1),
+            "start": exact_time(each.rate.start_ps),
+            "shapes": each.shapes,
+            "spread": round(each.spread, 4),
+        }
+        for each in calibration.rates
+    ]
+    parts = {"sources": list(calibration.sources), "notes": list(calibration.notes)}
+    tables = {"factor": factors, "rate": rates}
+    return tomli_w.dumps({key: value for key, value in {**parts, **tables}.items() if value})
+
+
+def _factor_table(factor: MachineFactor) -> dict[str, object]:
+    host = factor.host_layer_ps
+    return {
+        "device": factor.device,
+        "framework": factor.framework,
+        "precision": factor.precision.value,
+        "factor": round(factor.factor, 4),
+        "runs": factor.runs,
+        "spread": round(factor.spread, 4),
+        **({} if host is None else {"host_layer": exact_time(host)}),
+    }
+
+
+def fit_gemm_rates(path: Path, device: Device, precision: Precision) -> MeasuredRate:
+    """Rate and start of a table of measured products: columns m, n, k and tflops.
+
+    Rows that a column `precision` gives another one are passed over; those that a column `phase`
+    calls weight gradients are slower by what predictions add to them. Fitted to shapes of at least
+    1,024 a side (all where there are none): the time is flops / rate + start, residuals relative.
+    Raises CalibrationError for fewer than three shapes.
+    """
+    shapes = _shapes(path, precision)
+    large = [each for each in shapes if min(each[:3]) >= _LEAST_SIDE] or shapes
+    if len(large) < LEAST_SHAPES:
+        raise CalibrationError(f"{path}: {len(large)} shapes: expected at least {LEAST_SHAPES}")
+    m, n, k, tflops = np.array(large).T
+    flops = 2.0 * m * n * k
+    fitted = fit_rate(flops, flops / (tflops * _TFLOPS), device.rate_of(precision).peak)
+    return MeasuredRate(
+        device=device.name,
+        precision=precision,
+        rate=fitted.rate,
+        shapes=fitted.shapes,
+        spread=fitted.residual,
+    )
+
+
+def _shapes(path: Path, precision: Precision) -> list[tuple[float, float, float, float]]:
+    text = read_text(path, CalibrationError, "table of matrix products", "CSV")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    rows = csv_rows(path, "\n".join(lines), CalibrationError)
+    names = rows[0].keys() if rows else ()
+    column = "tflops" if "tflops" in names else "tflops_median"
+    for name in ("m", "n", "k", column):
+        if name not in names:
+            raise CalibrationError(f"{path}: no column {name}: expected m, n, k, tflops")
+    return [
+        _shape(path, row, column, number)
+        for number, row in enumerate(rows, start=2)
+        if row.get("precision", precision) == precision
+    ]
+
+
+def _shape(
+    path: Path, row: dict[str, str], column: str, number: int
+) -> tuple[float, float, float, float]:
+    found = []
+    for name in ("m", "n", "k", column):
+        try:
+            value = float(row[name])
+        except (TypeError, ValueError):
+            value = 0.0
+        if not _LEAST <= value <= _MOST:
+            place, expected = f"{path}: row {number}", f"a number from {_LEAST:g} to {_MOST:g}"
+            raise CalibrationError(bad_value(place, name, row[name], expected))
+        found.append(value)
+    m, n, k, tflops = found
+    slower = row.get("phase") == Phase.WEIGHT_GRAD
+    return m, n, k, tflops * (WEIGHT_GRADIENT_FACTOR if slower else 1.0)
+
+
+def is_model_calibration(path: Path) -> bool:
+    """Whether a file holds factors or rates of predictions, not times of a traced machine."""
+    start = first_bytes(path, 1 << 16)
+    return b"[[factor]]" in start or b"[[rate]]" in start
+
+
+@checked
+def read_calibration(path: str | Path) -> Calibration:
+    """Calibration in a TOML file; raises CalibrationError naming file, field and value."""
+    file = read_toml(Path(path), CalibrationFile, CalibrationError, "calibration")
+    if file.schema_version != SCHEMA_VERSION:
+        allowed = str(SCHEMA_VERSION)
+        raise CalibrationError(bad_value(str(path), "schema_version", file.schema_version, allowed))
+    try:
+        return file.calibration()
+    except StepsimError as error:
+        raise CalibrationError(f"{path}: {error}") from None
+
+
+@checked
+def write_calibration(calibration: Calibration, path: str | Path) -> None:
+    """Write a calibration; raises OutputError when the file cannot be written."""
+    write_whole(Path(path), toml_text(CalibrationFile.of(calibration)).encode())

@@ -1,1 +1,0 @@
-"""Routes between NPUs over listed links."""

@@ -1,0 +1,288 @@
+"""The terminal: what is shown of a result, printed, and a progress bar for longer runs."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import zip_longest
+from textwrap import wrap
+from typing import Protocol
+
+from stepsim.base.errors import printable
+from stepsim.base.units import format_time_ps
+from stepsim.show.tables.model import Pairs, Room, Shown, Table
+
+_BETWEEN = "  "
+_LEAST_FOLDED = 16
+_LEAST_FIRST = 8
+_LEFT_OUT = "..."
+_FORCES = ("FORCE_COLOR", "TTY_COMPATIBLE")
+"""Variables by which users tell `rich` that it prints on a terminal, or not."""
+
+
+class _Paper(Protocol):
+    """What is printed on: a console of `rich`, or a stream that is no terminal."""
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether somebody looks at lines of a `width`."""
+
+    @property
+    def width(self) -> int:
+        """Characters of a line."""
+
+    def print(self, text: str = "", *, style: str | None = None, soft_wrap: bool = False) -> None:
+        """Print a text, in a style where that can be seen."""
+
+
+class PlainPaper:
+    """Standard output that is no terminal: lines as they are, without control characters."""
+
+    is_terminal = False
+    width = 0
+
+    def print(self, text: str = "", *, style: str | None = None, soft_wrap: bool = False) -> None:
+        """Print a text, its lines cleaned of what a terminal would obey."""
+        sys.stdout.write("\n".join(map(printable, text.split("\n"))) + "\n")
+
+
+def paper() -> _Paper:
+    """What standard output is: `rich` is for terminals, and takes a tenth of a second to import."""
+    if sys.stdout.isatty() or any(os.environ.get(name) for name in _FORCES):
+        from stepsim.show.console import PlainConsole
+
+        return PlainConsole()
+    return PlainPaper()
+
+
+def print_shown(console: _Paper, shown: Iterable[Shown]) -> None:
+    """Print one below the other, tables with an empty line before and after them.
+
+    Nothing is cut. On a terminal texts are broken between words, and tables that are too wide
+    stand in blocks of columns; elsewhere a row is one line, however wide.
+    """
+    before: Shown | None = None
+    for each in shown:
+        if isinstance(each, Table) and not each.rows:
+            continue
+        if before is not None and (isinstance(each, Table) or isinstance(before, Table)):
+            console.print()
+        if isinstance(each, Table):
+            _print_table(console, each)
+        elif isinstance(each, str):
+            console.print(each, soft_wrap=not console.is_terminal)
+        else:
+            _print_pairs(console, each)
+        before = each
+
+
+def _print_pairs(console: _Paper, pairs: Pairs) -> None:
+    width = max(len(name) for name, _ in pairs)
+    room = console.width - width - len(_BETWEEN)
+    for name, value in pairs:
+        lines = _fold(value, room) if console.is_terminal and room >= _LEAST_FOLDED else [value]
+        for i, line in enumerate(lines):
+            console.print(f"{'' if i else name:<{width}}  {line}", soft_wrap=True)
+
+
+def _print_table(console: _Paper, table: Table) -> None:
+    """Caption and names of the columns in bold, numbers right, texts left, no frame.
+
+    On a terminal that is too narrow the columns stand in blocks below each other, each with the
+    first column.
+    """
+    if table.caption:
+        console.print(table.caption, style="bold", soft_wrap=not console.is_terminal)
+    columns = table.shown(Room.EVERYWHERE, Room.TERMINAL)
+    names = [name for _, name, _ in columns]
+    first, last = table.ends()
+    rows = [[printable(c.text(row[i])) for i, _, c in columns] for row in (*first, *last)]
+    widths = [max(map(_cells, texts)) for texts in zip(names, *rows, strict=True)]
+    blocks = [list(range(len(columns)))]
+    if console.is_terminal:
+        widths = _folded(widths, [column.folds for _, _, column in columns], console.width)
+        blocks = _blocks(widths, console.width)
+    right = [column.number for _, _, column in columns]
+    more = len(rows) == len(first) < len(table.rows)
+    for block in blocks:
+        spans, sides = [widths[i] for i in block], [right[i] for i in block]
+        shown = [[texts[i] for i in block] for texts in (names, *rows)]
+        for number, texts in enumerate(shown):
+            if number == len(first) + 1:
+                console.print(_LEFT_OUT)
+            for line in zip_longest(*map(_fold, texts, spans), fillvalue=""):
+                style = None if number else "bold"
+                console.print(_line(line, spans, sides), style=style, soft_wrap=True)
+        if more:
+            console.print(_LEFT_OUT)
+
+
+def _folded(widths: Sequence[int], folds: Sequence[bool], room: int) -> list[int]:
+    """Widths of columns with those of long texts narrowed, as far as the room needs it."""
+    found = list(widths)
+    lacking = sum(widths) + len(_BETWEEN) * (len(widths) - 1) - room
+    for place, may in enumerate(folds):
+        if may and lacking > 0:
+            found[place] = max(min(found[place], _LEAST_FOLDED), found[place] - lacking)
+    widest = max(found[1:], default=0) + len(_BETWEEN)
+    if found[0] + widest > room:
+        found[0] = min(found[0], max(_LEAST_FIRST, room - widest))
+    return found
+
+
+def _blocks(widths: Sequence[int], room: int) -> list[list[int]]:
+    """Columns by number that stand side by side, the first one in every block."""
+    blocks, used = [[0]], widths[0]
+    for place, width in enumerate(widths[1:], start=1):
+        if used + len(_BETWEEN) + width > room and len(blocks[-1]) > 1:
+            blocks.append([0])
+            used = widths[0]
+        blocks[-1].append(place)
+        used += len(_BETWEEN) + width
+    return blocks
+
+
+def _fold(text: str, width: int) -> list[str]:
+    if _cells(text) <= width:
+        return [text]
+    return wrap(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    cells = []
+    for text, width, number in zip(texts, widths, right, strict=True):
+        space = " " * (width - _cells(text))
+        cells.append(space + text if number else text + space)
+    return _BETWEEN.join(cells).rstrip()
+
+
+def _cells(text: str) -> int:
+    """Places that a text takes on a terminal; wide characters take two."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+_SHOWN_AFTER_S = 1.0
+
+
+@contextmanager
+def progress_bar(
+    text: str = "simulating", *, enabled: bool = True
+) -> Iterator[Callable[[int, int], None] | None]:
+    """Yield a function to call with (tasks ended, all tasks), None where nobody watches."""
+    if not (enabled and sys.stderr.isatty()):
+        yield None
+        return
+    from threading import Timer
+
+    from rich.console import Console
+    from rich.progress import Progress
+
+    began = time.monotonic()
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(text, visible=False, total=None)
+
+        def update(ended: int, total: int) -> None:
+            visible = time.monotonic() - began > _SHOWN_AFTER_S
+            bar.update(task, completed=ended, total=total, visible=visible)
+
+        # what is done before the first task, or without events, shows that it goes on too
+        timer = Timer(_SHOWN_AFTER_S, lambda: bar.update(task, visible=True))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield update
+        finally:
+            timer.cancel()
+
+
+@contextmanager
+def working(text: str, *, enabled: bool = True) -> Iterator[None]:
+    """Show on stderr that something goes on, once it has taken a second."""
+    if not (enabled and sys.stderr.isatty()):
+        yield
+        return
+    from threading import Timer
+
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(text, total=None, visible=False)
+        timer = Timer(_SHOWN_AFTER_S, lambda: bar.update(task, visible=True))
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+@contextmanager
+def sweep_bar(*, enabled: bool = True) -> Iterator[Callable[[int, int, int], None] | None]:
+    """Yield a function to call with (scenarios done, failed, all), None where nobody watches.
+
+    The bar shows the rate since the first call and the time that remains at that rate.
+    """
+    if not (enabled and sys.stderr.isatty()):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("sweeping"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[failed]}{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None, failed="", rate="")
+
+        def update(done: int, failed: int, total: int) -> None:
+            if bar.tasks[task].total is None:
+                bar.reset(task, completed=done, total=total)
+            speed = bar.tasks[task].finished_speed or bar.tasks[task].speed or 0.0
+            bar.update(
+                task,
+                completed=done,
+                total=total,
+                failed=f"{failed} failed, " if failed else "",
+                rate=f"{speed:,.1f}/s" if speed else "",
+            )
+
+        yield update
+
+
+@contextmanager
+def plan_bar(*, enabled: bool = True) -> Iterator[Callable[[int, int, int], None] | None]:
+    """Yield a function to call with (plans simulated, plans to simulate, best step in ps).
+
+    None where nobody watches.
+    """
+    if not (enabled and sys.stderr.isatty()):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = TextColumn("simulating plans"), BarColumn(), MofNCompleteColumn()
+    best = TextColumn("{task.fields[best]}")
+    with Progress(*columns, best, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None, best="pricing all")
+
+        def update(done: int, total: int, best_ps: int) -> None:
+            bar.update(task, completed=done, total=total, best=f"best {format_time_ps(best_ps)}")
+
+        yield update

@@ -1,0 +1,564 @@
+"""A model under a plan on a device, as a workload: the rows of all its layers, ends and steps.
+
+Blocks become rows, priced by `stepsim.workload.model.pricing`; the engine runs their exchanges on
+the network. What hides behind what is left to the engine wherever a row can say it.
+
+Tensor-parallel collectives may be pipelined with the products beside them: most of an overlapped
+collective runs beside a product, a share stays visible. An all-gather feeds the next block, a
+reduction ends the block itself: their hidden parts lie in rows of no compute between blocks, which
+the forward passes one block early, and the backward one block late.
+
+What the host takes to launch a layer's kernels is on the rows with which the layer begins. Who
+holds which part of parameters and gradients is that of ZeRO 0 to 3, FSDP and HSDP.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from math import log2
+
+import numpy as np
+from msgspec import Struct, field
+
+from stepsim.base.arrays import Floats
+from stepsim.base.structs import replace
+from stepsim.base.units import PS_PER_S, format_time_ps
+from stepsim.workload.model.architecture import ExpertMlp, Layer
+from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
+from stepsim.workload.model.columns import PlanColumns, plan_columns
+from stepsim.workload.model.context import Block, Exchange, launch_ps
+from stepsim.workload.model.device import Device
+from stepsim.workload.model.effort import step_effort
+from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.interconnect import Interconnect
+from stepsim.workload.model.layout import layer_ranges
+from stepsim.workload.model.model import Model
+from stepsim.workload.model.operators import linear
+from stepsim.workload.model.plan import ModelPlan, Recompute
+from stepsim.workload.model.pricing import Pricer
+from stepsim.workload.rows import (
+    CollectiveKind,
+    CommOp,
+    Group,
+    MadeFor,
+    Microbatch,
+    ParallelAxis,
+    PerParameter,
+    Phase,
+    Role,
+    Row,
+    Shards,
+    StepItem,
+    Work,
+    Workload,
+)
+
+_AXES = {
+    Group.TP: ParallelAxis.TP,
+    Group.ETP: ParallelAxis.TP,
+    Group.CP: ParallelAxis.CP,
+    Group.EP: ParallelAxis.EP,
+}
+_Rows = tuple[Row, ...]
+
+
+def build_workload(
+    model: Model,
+    plan: ModelPlan,
+    device: Device,
+    framework: Framework,
+    interconnect: Interconnect | None = None,
+) -> Workload:
+    """The workload of a whole model; its layers are shared out by the plan's layout.
+
+    `interconnect` tells how much of a layer's communication the host's launches hide behind, and
+    how long gathered parameters slow compute; without it neither is known. Raises PlanError where
+    plan, model and device do not go together.
+    """
+    builder = _Builder(
+        model=model, plan=plan, device=device, framework=framework, interconnect=interconnect
+    )
+    return builder.workload()
+
+
+_PARAMETER = 2
+"""Bytes of a gathered parameter."""
+_OWNED, _OWNED_WHOLE, _EVERY = 30.0, 26.0, 8.0
+"""Bytes that an optimizer moves per owned parameter in shards, or whole, and per parameter."""
+
+
+class Sharding(Struct, frozen=True, kw_only=True):
+    """What ZeRO's stage means for the collectives of parameters and gradients.
+
+    From stage 2 on parameters are gathered layer by layer, in a pipeline at stage 2 once a step,
+    for ranks keep them whole until the last microbatch (torch/distributed/pipelining/stage.py);
+    with `dp_overlap` stage 1 gathers each layer's before its first forward, else all at the end of
+    the step.
+    """
+
+    plan: ModelPlan
+    framework: Framework
+    device: Device
+
+    @property
+    def shards(self) -> int:
+        """Parts of each parameter that is gathered layer by layer; 1 where none is."""
+        return self.plan.shards if self.plan.zero >= 2 else 1
+
+    @property
+    def expert_replicas(self) -> int:
+        """Ranks that hold the same experts."""
+        return self.plan.stage_ranks // (self.plan.ep * self.plan.expert_degree)
+
+    def shards_of(self, dense: int, routed: int) -> Shards | None:
+        """How so many parameters are brought together; None where ranks have them."""
+        zero, again = self.plan.zero, self.plan.zero == 3 and self.plan.reshard
+        if zero >= 2:
+            return Shards(
+                gather=tuple(self._gathers(Group.FSDP, dense, routed, ParallelAxis.FSDP)),
+                reduce=tuple(self._reductions(dense, routed)),
+                again=again,
+                once=zero == 2 and self.plan.pp > 1,
+            )
+        if zero == 1 and self.plan.dp_overlap:
+            gather = self._gathers(Group.DP_CP, dense, routed, ParallelAxis.DP)
+            return Shards(gather=tuple(gather), once=True)
+        return None
+
+    def _gathers(
+        self, group: Group, dense: int, routed: int, axis: ParallelAxis
+    ) -> Iterator[CommOp]:
+        for members, count in ((group, dense), (Group.DP_EP, routed)):
+            if count:
+                yield CommOp(
+                    kind=CollectiveKind.ALL_GATHER,
+                    group=members,
+                    axis=axis,
+                    size_bytes=_PARAMETER * count,
+                )
+
+    def _reductions(self, dense: int, routed: int) -> Iterator[CommOp]:
+        """Reduce-scatters over the shards; ranks that hold the same shard sum it (HSDP)."""
+        size = self.framework.sharded_gradient_bytes
+        for members, count in ((Group.FSDP, dense), (Group.DP_EP, routed)):
+            if count:
+                yield CommOp(
+                    kind=CollectiveKind.REDUCE_SCATTER,
+                    group=members,
+                    axis=ParallelAxis.DP,
+                    size_bytes=size * count,
+                )
+        if self.shards < self.plan.cp * self.plan.dp:
+            yield CommOp(
+                kind=CollectiveKind.ALL_REDUCE,
+                group=Group.DP_FSDP,
+                axis=ParallelAxis.DP,
+                size_bytes=size * dense // self.shards,
+            )
+
+    def per_parameter(self) -> Iterator[PerParameter]:
+        """What a step ends with: gradients reduced, parameters updated and gathered."""
+        replicas = self.plan.cp * self.plan.dp
+        for experts, group, ranks in (
+            (False, Group.DP_CP, replicas),
+            (True, Group.DP_EP, self.expert_replicas),
+        ):
+            name = "expert_" if experts else ""
+            yield PerParameter(
+                name=f"{name}optimizer",
+                phase=Phase.FORWARD,
+                role=Role.UPDATE,
+                experts=experts,
+                compute_ps=self._update_ps(ranks),
+            )
+            if self.plan.zero >= 2:
+                continue
+            whole = self.plan.zero == 0
+            yield PerParameter(
+                name=f"{name}gradients",
+                phase=Phase.WEIGHT_GRAD,
+                role=Role.GRADIENTS,
+                experts=experts,
+                kind=CollectiveKind.ALL_REDUCE if whole else CollectiveKind.REDUCE_SCATTER,
+                group=group,
+                size_bytes=self.framework.gradient_bytes,
+            )
+            if not whole and not self.plan.dp_overlap:
+                yield PerParameter(
+                    name=f"{name}parameters",
+                    phase=Phase.FORWARD,
+                    role=Role.PARAMETERS,
+                    experts=experts,
+                    kind=CollectiveKind.ALL_GATHER,
+                    group=group,
+                    size_bytes=_PARAMETER,
+                )
+
+    def _update_ps(self, replicas: int) -> float:
+        """Time of the optimizer's kernels per parameter that a rank computes with."""
+        zero = self.plan.zero
+        own = _OWNED_WHOLE if zero == 0 else _OWNED / (self.shards if zero >= 2 else replicas)
+        moved = own + (0.0 if zero >= 2 else _EVERY)
+        return moved / self.device.bytes_per_s * PS_PER_S
+
+
+class _Builder(Struct, frozen=True, kw_only=True, dict=True):
+    """Makes rows of blocks; of layers that are `networked` the network decides the compute."""
+
+    model: Model
+    plan: ModelPlan
+    device: Device
+    framework: Framework
+    interconnect: Interconnect | None
+    notes: list[str] = field(default_factory=list)
+    networked: list[Layer] = field(default_factory=list)
+
+    @cached_property
+    def columns(self) -> PlanColumns:
+        """The plan as columns of one row."""
+        return plan_columns([self.plan])
+
+    @cached_property
+    def pricer(self) -> Pricer:
+        """What prices operators under the plan."""
+        return Pricer(
+            device=self.device,
+            framework=self.framework,
+            columns=self.columns,
+            precision=self.plan.precision,
+        )
+
+    @cached_property
+    def sharding(self) -> Sharding:
+        """What ranks hold of parameters, and when they bring them together."""
+        return Sharding(plan=self.plan, framework=self.framework, device=self.device)
+
+    def workload(self) -> Workload:
+        plan, architecture = self.plan, self.model.architecture
+        block = Microbatch(
+            embedding=self._embedding(),
+            layers=tuple(self._layers()),
+            head=self._head(),
+            prediction=tuple(map(self._prediction, architecture.prediction_layers)),
+        )
+        tokens = plan.microbatch_size * plan.sequence // plan.cp
+        return Workload(
+            source=self.model.source,
+            microbatches=(block,),
+            made_for=MadeFor(
+                tp=plan.tp,
+                cp=plan.cp,
+                ep=plan.ep,
+                expert_tp=plan.expert_degree,
+                fsdp=self.sharding.shards,
+                pp=plan.pp,
+                npus=plan.npus,
+                microbatches=plan.microbatches,
+            ),
+            per_step=tuple(self._host_step()),
+            pp_comm_bytes=2 * tokens * architecture.hidden // plan.tp,
+            layout=plan.layout,
+            per_parameter=tuple(self.sharding.per_parameter()),
+            effort=step_effort(
+                self.model, plan, self.columns, self._recomputed(), self.device, self.framework
+            ),
+            reads_network=bool(self.networked),
+            described=tuple(self._described()),
+            warnings=(*self.model.warnings, *dict.fromkeys(self.notes)),
+        )
+
+    def _described(self) -> Iterator[tuple[str, str]]:
+        """The model and what it runs on, for people."""
+        a = self.model.architecture
+        active = a.parameters(active=True)
+        used = f", {active / 1e9:.4g} active" if active < a.parameters() else ""
+        yield (
+            "model",
+            f"{a.parameters() / 1e9:.4g} billion parameters{used}; {a.depth} layers, "
+            f"hidden {a.hidden}, vocabulary {a.vocabulary}",
+        )
+        yield "runs on", f"{self.device.name}, {self.framework.name}, {self.plan.precision}"
+
+    def _embedding(self) -> _Rows:
+        architecture = self.model.architecture
+        row = self._row(embedding_block(architecture, self.columns))
+        held = architecture.embedding_parameters // self.plan.tp
+        return self._owned((row,), held, 0)
+
+    def _head(self) -> _Rows:
+        architecture = self.model.architecture
+        rows = self._block_rows(self._head_blocks())
+        held = architecture.head_parameters
+        if architecture.tied and self.plan.pp > 1:
+            held += architecture.vocabulary * architecture.hidden
+        return self._owned(rows, held // self.plan.tp, 0)
+
+    def _head_blocks(self) -> tuple[Block, ...]:
+        fused = self.framework.fused_loss
+        return head_blocks(self.model.architecture, self.columns, fused_loss=fused)
+
+    def _layers(self) -> Iterator[_Rows]:
+        """Layers in order: alike ones are the same rows, so that their tasks are made once."""
+        known: dict[tuple[Layer, bool], _Rows] = {}
+        layers = self.model.architecture.layers
+        for layer, again in zip(layers, self._recomputed(), strict=True):
+            if (layer, again) not in known:
+                known[layer, again] = self._layer(layer, again=again)
+            yield known[layer, again]
+
+    def _recomputed(self) -> Iterator[bool]:
+        """Whether each layer runs forward again before its backward, by virtual stage."""
+        full = self.plan.recompute is Recompute.FULL
+        most = self.plan.recompute_layers
+        for stage in layer_ranges(self.plan.stage_slices(self.model.architecture)):
+            for number, _ in enumerate(stage):
+                yield full and (most is None or number < most)
+
+    def _layer(self, layer: Layer, *, again: bool) -> _Rows:
+        rows = self._block_rows(
+            layer_blocks(layer, self.model.architecture, self.columns, self.framework.context)
+        )
+        rows = self._held_up(layer, rows, again=again)
+        if again:
+            nothing = Work()
+            last = Row(
+                name="recompute",
+                forward=nothing,
+                input_grad=nothing,
+                weight_grad=nothing,
+                recompute=True,
+            )
+            rows = (replace(rows[0], checkpoint=True), *rows[1:], last)
+        return self._owned(rows, *self._parameters(layer))
+
+    def _prediction(self, layer: Layer) -> _Rows:
+        """A layer that predicts a further token: a product of two hidden, the layer, the head."""
+        h = self.model.architecture.hidden
+        joint = linear("joint projection", self.columns, self.columns.tokens, 2 * h, h)
+        first = self._row(Block(name="prediction", operators=(joint,)))
+        rows = (first, *self._layer(layer, again=False))
+        dense, routed = self._parameters(layer)
+        owned = self._owned(tuple(replace(r, shards=None) for r in rows), dense + 2 * h * h, routed)
+        return (*owned, *self._block_rows(self._head_blocks()))
+
+    def _parameters(self, layer: Layer) -> tuple[int, int]:
+        """Dense parameters of a rank, and those of routed experts."""
+        architecture, plan = self.model.architecture, self.plan
+        h = architecture.hidden
+        routed = layer.mlp.routed_parameters(h) if isinstance(layer.mlp, ExpertMlp) else 0
+        dense = layer.parameters(h, architecture.norm) - routed
+        return dense // plan.tp, routed // (plan.ep * plan.expert_degree)
+
+    def _owned(self, rows: _Rows, dense: int, routed: int) -> _Rows:
+        """Rows that hold parameters, all of them counted with the first row."""
+        shards = self.sharding.shards_of(dense, routed)
+        first = replace(rows[0], parameters=dense, expert_parameters=routed, shards=shards)
+        return (first, *(replace(row, parameters=0, expert_parameters=0) for row in rows[1:]))
+
+    def _block_rows(self, blocks: Iterable[Block]) -> _Rows:
+        rows = [self._row(block) for block in blocks]
+        rows = [row for row in rows if any(w.compute_ps or w.comms for _, w in row.works())]
+        if self.plan.tp_comm_overlap and self.plan.tp > 1:
+            return with_gaps(rows, exposed=self.framework.exposed_tp)
+        return tuple(rows)
+
+    def _row(self, block: Block) -> Row:
+        """A block as a row; what runs beside the next block is waited for at its end."""
+        price = self.pricer.price(block.operators)
+        forward, back = _one(price.forward), _one(price.input_grad)
+        if self.plan.recompute is Recompute.SELECTIVE:
+            back += _one(price.core)
+        elif self.plan.recompute is Recompute.OPERATORS:
+            back += self.framework.operator_recompute * forward
+        return Row(
+            name=block.name.replace(" ", "_"),
+            forward=Work(compute_ps=_ps(forward), comms=tuple(self._ops(block.forward))),
+            input_grad=Work(compute_ps=_ps(back), comms=tuple(self._ops(block.backward))),
+            weight_grad=Work(compute_ps=_ps(_one(price.weight_grad))),
+            forward_lag=_lag(block.forward),
+            backward_lag=_lag(block.backward),
+        )
+
+    def _ops(self, exchanges: Iterable[Exchange]) -> Iterator[CommOp]:
+        """Exchanges as collectives; those of no bytes do not exist."""
+        domain = self.interconnect.domain if self.interconnect else 1
+        for each in exchanges:
+            size = round(_one(each.sent_bytes(self.columns, domain)))
+            if size:
+                axis = _AXES[each.group]
+                yield CommOp(kind=each.kind, group=each.group, axis=axis, size_bytes=size)
+
+    def _held_up(self, layer: Layer, rows: _Rows, *, again: bool) -> _Rows:
+        """Rows slowed by gathers beside them and by stragglers, with the host's launches."""
+        computed = [sum(getattr(r, phase).compute_ps for r in rows) for phase in Phase]
+        slow_f, slow_b = self._gather_slowdown(layer, computed[0], computed[1] + computed[2])
+        if self.plan.zero >= 2 and slow_b > 1 and self.framework.fsdp_slowdown:
+            self.networked.append(layer)
+        slow = {Phase.FORWARD: slow_f}
+        slowed = tuple(
+            row.with_works(
+                lambda phase, work: replace(
+                    work, compute_ps=round(work.compute_ps * slow.get(phase, slow_b))
+                )
+            )
+            for row in rows
+        )
+        alone = slow_f * computed[0] * (2 if again else 1)
+        alone += slow_b * (computed[1] + computed[2])
+        launched = self._host_ps(layer)
+        if launched * (4 / 3 if again else 1) > alone:
+            experts = " with experts" if layer.is_sparse else ""
+            self.notes.append(
+                f"the host launches a layer{experts} in {format_time_ps(round(launched))} "
+                f"({self.framework.name}), longer than its kernels run: it decides"
+            )
+        return with_launches(slowed, round(launched))
+
+    def _host_ps(self, layer: Layer) -> float:
+        """Host time of a layer's kernels in both passes."""
+        sparse = self.framework.host_expert_layer_ps
+        host = float(sparse if layer.is_sparse else self.framework.host_layer_ps)
+        graph = self.framework.graph_share if self.plan.cuda_graph else 1.0
+        plan, network = self.plan, self.interconnect
+        far = network and plan.pp > 1 and plan.tp > 1 and plan.npus > network.domain
+        more = self.framework.host_tp_ps * plan.tp if far else 0
+        host += _one(launch_ps(layer, self.columns, self.framework.context))
+        return host * graph + more
+
+    def _gather_slowdown(self, layer: Layer, forward: int, backward: int) -> tuple[float, float]:
+        """Factors on both passes: kernels and collectives share the device; ranks drift apart."""
+        if self.interconnect is None:
+            return 1.0, 1.0
+        nodes = max(self.plan.stage_ranks / self.interconnect.domain, 1.0)
+        skew = 1 + self.framework.skew * log2(nodes)
+        if self.plan.zero < 2 or self.sharding.shards == 1:
+            return skew, skew
+        shards = self.sharding.shards_of(*self._parameters(layer))
+        gather = sum(map(self._alone_ps, shards.gather)) if shards and not shards.once else 0.0
+        reduce = sum(map(self._alone_ps, shards.reduce)) if shards else 0.0
+        both = reduce + (gather if shards and shards.again else 0.0)
+        slow = self.framework.fsdp_slowdown
+        return (
+            skew * (1 + slow * min(gather / max(forward, 1), 1.0)),
+            skew * (1 + slow * min(both / max(backward, 1), 1.0)),
+        )
+
+    def _alone_ps(self, op: CommOp) -> float:
+        """A collective with the network to itself, by the closed form."""
+        if self.interconnect is None:
+            return 0.0
+        plan = self.plan
+        ranks, stride = {
+            Group.TP: (plan.tp, 1),
+            Group.ETP: (plan.expert_degree, 1),
+            Group.CP: (plan.cp, plan.tp),
+            Group.EP: (plan.ep, plan.expert_degree),
+            Group.FSDP: (self.sharding.shards, plan.tp),
+            Group.DP_CP: (plan.cp * plan.dp, plan.tp),
+            Group.DP_EP: (self.sharding.expert_replicas, plan.ep * plan.expert_degree),
+            Group.DP_FSDP: (
+                plan.cp * plan.dp // self.sharding.shards,
+                plan.tp * self.sharding.shards,
+            ),
+        }[op.group]
+        size, n, step = np.array([[op.size_bytes], [ranks], [stride]], dtype=np.float64)
+        return float(self.interconnect.seconds(op.kind, size, n, step)[0]) * PS_PER_S
+
+    def _host_step(self) -> Iterator[StepItem]:
+        """Host time that every step costs besides; a graph of the step leaves a share of it."""
+        host = self.framework.host_step_ps
+        host = round(host * self.framework.graph_share) if self.plan.cuda_graph else host
+        if host:
+            work = Work(host_ps=host)
+            yield StepItem(name="host_step", phase=Phase.FORWARD, work=work, role=Role.SCALARS)
+
+
+def _lag(exchanges: Iterable[Exchange]) -> int:
+    """1 where exchanges run beside the block that follows: all of a block do, or none does."""
+    sent = [each for each in exchanges if _one(each.size_bytes)]
+    return int(any(_one(np.asarray(each.beside)) for each in sent))
+
+
+def _one(values: Floats) -> float:
+    """The value of the only plan."""
+    return float(values[0]) if getattr(values, "shape", ()) else float(values)
+
+
+def _ps(seconds: float) -> int:
+    return round(seconds * PS_PER_S)
+
+
+def with_gaps(rows: Sequence[Row], *, exposed: float) -> tuple[Row, ...]:
+    """Rows whose tp collectives keep the `exposed` share, the rest in rows between them."""
+    found: list[Row] = []
+    for i in range(len(rows) + 1):
+        before = rows[i - 1] if i else None
+        after = rows[i] if i < len(rows) else None
+        forward = [*_hidden(before, "forward", exposed, gathers=True)]
+        forward += _hidden(after, "forward", exposed, gathers=False)
+        back = [*_hidden(after, "input_grad", exposed, gathers=True)]
+        back += _hidden(before, "input_grad", exposed, gathers=False)
+        gap_here = bool(forward or back)
+        if gap_here:
+            if found and found[-1].forward_lag:
+                found[-1] = replace(found[-1], forward_lag=found[-1].forward_lag + 1)
+            gap = Row(
+                name="overlapped_tp",
+                forward=Work(comms=tuple(forward)),
+                input_grad=Work(comms=tuple(back)),
+                weight_grad=Work(),
+                forward_lag=1,
+                backward_lag=1 if i else 2,  # past the last gap of the layer before
+            )
+            found.append(gap)
+        if after is not None:
+            shown = _visible(after, exposed)
+            later = gap_here and bool(shown.backward_lag)
+            found.append(replace(shown, backward_lag=shown.backward_lag + later))
+    return tuple(found)
+
+
+def _hidden(row: Row | None, phase: str, exposed: float, *, gathers: bool) -> list[CommOp]:
+    """The hidden parts of a row's gathers, or of its reductions."""
+    if row is None:
+        return []
+    work: Work = getattr(row, phase)
+    return [
+        replace(op, size_bytes=op.size_bytes - round(op.size_bytes * exposed))
+        for op in work.comms
+        if op.group is Group.TP and (op.kind is CollectiveKind.ALL_GATHER) == gathers
+    ]
+
+
+def _visible(row: Row, exposed: float) -> Row:
+    def shorter(work: Work) -> Work:
+        comms = (
+            replace(op, size_bytes=round(op.size_bytes * exposed)) if op.group is Group.TP else op
+            for op in work.comms
+        )
+        return replace(work, comms=tuple(comms))
+
+    return row.with_works(lambda _, work: shorter(work))
+
+
+_PASSES = 3
+"""A forward, input gradients and weight gradients take about as many kernels, and as long."""
+
+
+def with_launches(rows: Sequence[Row], host_ps: int) -> tuple[Row, ...]:
+    """A layer's rows with `host_ps` of launches, a third in each phase.
+
+    The forward begins with its first row that computes, the backward with its last: those rows
+    hold the time. A forward that runs again in the backward launches its kernels again.
+    """
+    found = list(rows)
+    share = host_ps // _PASSES
+    first = next((i for i, row in enumerate(rows) if row.forward.compute_ps), 0)
+    last = next((i for i in range(len(rows) - 1, 0, -1) if rows[i].input_grad.compute_ps), 0)
+    forward = replace(found[first].forward, host_ps=host_ps - 2 * share)
+    found[first] = replace(found[first], forward=forward)
+    found[last] = replace(
+        found[last],
+        input_grad=replace(found[last].input_grad, host_ps=share),
+        weight_grad=replace(found[last].weight_grad, host_ps=share),
+    )
+    return tuple(found)

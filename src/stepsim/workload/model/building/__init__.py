@@ -1,1 +1,0 @@
-"""What the rows of a model are built with: shards of parameters, gaps of the host."""

@@ -1,0 +1,348 @@
+"""Core attention of a sequence that ranks share: its kernels by hop, and what is sent beside them.
+
+A ring of n ranks begins with its own keys and values and gets those of another rank with each of
+n - 1 hops. Hops between the first and the last are alike, so that they are one block: n - 2 kernels
+beside n - 2 messages take as long as all of the kernels or all of the messages.
+
+Frameworks differ in how they compute and exchange it. The nouns of a layer's parts are an exchange
+of ranks, and a block of operators that it follows.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from stepsim.base.arrays import Floats
+from stepsim.base.structs import replace
+from stepsim.workload.model.architecture import (
+    ExpertMlp,
+    GroupedAttention,
+    LatentAttention,
+    Layer,
+    LinearBlock,
+)
+from stepsim.workload.model.choices import ContextParallelKind
+from stepsim.workload.model.columns import PlanColumns
+from stepsim.workload.model.operators import Operator, OperatorKind, memory
+from stepsim.workload.rows import CollectiveKind, Group
+
+_Core = GroupedAttention | LatentAttention
+_TURNED_BYTES = 8.0
+"""Bytes per element of an all-to-all of heads: read and written before it, and again after it."""
+
+
+class _Shares(Struct, frozen=True, kw_only=True):
+    """Parts of some work that the first hop does, those between and the last; by plan."""
+
+    first: Floats
+    between: Floats
+    last: Floats
+
+
+class ContextParallel(Struct, frozen=True, kw_only=True):
+    """Context parallelism of a framework; by default that of Transformer Engine.
+
+    `exchange` is the one of its jobs where nobody says it. In a `balanced` sequence a rank has a
+    chunk of the head and one of the tail, so that all have as much of the causal mask; else it has
+    one piece, and the last rank has nearly twice the mean. A ring runs a kernel a hop; with
+    `gathers_by_hop` so does an all-gather, which else runs the whole kernel after it. `hides` says
+    that messages run beside the kernel of the hop before; `kernels_at_once` are those of hops that
+    fill the device together. With `repeats_heads` there are as many heads of keys and values as of
+    queries when they are sent.
+
+    A hop merges its output into the sum of those before: `merge_bytes` are moved per element of
+    the output, `sum_bytes` per element of the gradients of queries, keys and values, of which
+    those of keys and values are sent in `gradient_bytes`. With `returns_gradients` these go one
+    hop further, to where they belong, beside no kernel. The host launches a hop in `hop_ps`, and
+    in twice that in the backward.
+    """
+
+    exchange: ContextParallelKind = ContextParallelKind.RING
+    balanced: bool = True
+    gathers_by_hop: bool = False
+    hides: bool = True
+    kernels_at_once: int = 2
+    repeats_heads: bool = False
+    merge_bytes: float = 6.0
+    sum_bytes: float = 6.0
+    gradient_bytes: int = 2
+    returns_gradients: bool = False
+    hop_ps: int = 0
+
+
+def runs_by_hop(columns: PlanColumns, context: ContextParallel) -> Floats:
+    """1 where core attention is a kernel a hop, 0 where it is one kernel."""
+    ring = columns.context_ring > 0
+    gathered = (columns.context_all_to_all == 0) & context.gathers_by_hop
+    return np.where((ring | gathered) & (columns.cp > 1), 1.0, 0.0)
+
+
+def mask_share(columns: PlanColumns, context: ContextParallel, window: int | None = None) -> Floats:
+    """What the busiest rank has of the causal mask, over the mean of all ranks.
+
+    1 where it is balanced. Else the last of n ranks reads all keys before its tokens, of a sequence
+    of s tokens s - s / 2n on average where the mean is s / 2: (2n - 1) / n, or less in a window.
+    """
+    if context.balanced:
+        return np.ones_like(columns.cp)
+    most = np.inf if window is None else float(window)
+    mean = np.minimum(columns.sequence / 2, most)
+    last = np.minimum(columns.sequence * (1 - 0.5 / columns.cp), most)
+    return np.where(columns.context_all_to_all > 0, 1.0, last / mean)
+
+
+def kernel_shares(columns: PlanColumns, context: ContextParallel) -> _Shares:
+    """Parts of the kernels: alike where the mask is balanced, else the first hop has half a block.
+
+    On the first hop every rank computes the diagonal, on every other some rank computes a block of
+    (s / n)^2 where the balanced ranks compute half of it, and the others wait for its messages.
+    """
+    n, hops = columns.cp, runs_by_hop(columns, context) > 0
+    first = np.where(hops, 1 / n if context.balanced else 1 / (2 * n - 1), 1.0)
+    last = np.where(hops, 1 / n if context.balanced else 2 / (2 * n - 1), 0.0)
+    return _Shares(first=first, between=np.maximum(1 - first - last, 0.0), last=last)
+
+
+def merge_shares(columns: PlanColumns, context: ContextParallel) -> _Shares:
+    """Parts of the n - 1 merges of outputs: none on the first hop, one on each of the others."""
+    hops, merges = runs_by_hop(columns, context), np.maximum(columns.cp - 1, 1.0)
+    return _Shares(
+        first=np.zeros_like(hops), between=hops * (merges - 1) / merges, last=hops / merges
+    )
+
+
+def merge_operator(attention: _Core, columns: PlanColumns, context: ContextParallel) -> Operator:
+    """All merges of outputs of a layer, and in its backward all sums of gradients.
+
+    Each of n - 1 hops moves `merge_bytes` per element of the output, a d_v of each token, and in
+    the backward `sum_bytes` per element of the gradients of queries, keys and values.
+    """
+    heads, _, values = _widths(attention, columns, repeats=False)
+    count = runs_by_hop(columns, context) * (columns.cp - 1) * columns.tokens
+    out, queries = heads * values, heads * attention.head_dim
+    sums = queries + _pair(attention, columns, repeats=context.repeats_heads)
+    forward, backward = context.merge_bytes * count * out, context.sum_bytes * count * sums
+    return memory("merges of hops", forward, backward, core=True)
+
+
+def launch_ps(layer: Layer, columns: PlanColumns, context: ContextParallel) -> Floats:
+    """Host time, in ps, of the hops after the first in both passes of a layer."""
+    if layer.attention is None or isinstance(layer.attention, LinearBlock):
+        return np.zeros_like(columns.cp)
+    return 3.0 * context.hop_ps * (columns.cp - 1) * runs_by_hop(columns, context)
+
+
+class Exchange(Struct, frozen=True, kw_only=True):
+    """One collective of a block; `size_bytes` as in CommOp, an array over plans, 0 where none.
+
+    One that carries tokens to or from their experts names these in `experts`. One with `beside` 1
+    runs beside the operators of the block that follows in its pass, one with 0 before them.
+    """
+
+    kind: CollectiveKind
+    group: Group
+    size_bytes: Floats
+    experts: ExpertMlp | None = None
+    beside: Floats | float = 0.0
+
+    def sent_bytes(self, columns: PlanColumns, domain: int) -> Floats:
+        """What ranks send where `domain` of them share a node: see `sent_share`."""
+        if self.experts is None:
+            return self.size_bytes
+        return self.size_bytes * sent_share(self.experts, columns, domain)
+
+
+def sent_share(mlp: ExpertMlp, columns: PlanColumns, domain: int) -> Floats:
+    """Share of the tokens' copies that leave a rank, less than 1 where a token is sent once a node.
+
+    Of n nodes (ranks, if there is one node) that a token's k experts lie on at random, n (1 - (1 -
+    1/n)^k) differ. Experts of `token_groups` of `groups` lie on as many nodes at most, or on their
+    part of the nodes where there are more nodes than groups. For example 8 experts on 8 nodes are
+    on 5.25 of them: 0.66 of the copies leave.
+    """
+    nodes = np.ceil(columns.ep * columns.expert_tp / domain)
+    reached = np.where(nodes > 1, nodes, columns.ep)
+    if mlp.groups > 1:
+        limited = np.minimum(reached, mlp.token_groups * np.maximum(reached / mlp.groups, 1.0))
+        reached = np.where(nodes > 1, limited, reached)
+    once = reached * (1 - (1 - 1 / reached) ** mlp.top_k) / mlp.top_k
+    return np.where((columns.sends_once > 0) & (columns.ep > 1), once, 1.0)
+
+
+class Block(Struct, frozen=True, kw_only=True):
+    """Operators in order, and the exchanges that follow them in each pass."""
+
+    name: str
+    operators: tuple[Operator, ...]
+    forward: tuple[Exchange, ...] = ()
+    backward: tuple[Exchange, ...] = ()
+
+
+def shared_blocks(
+    attention: _Core,
+    operators: tuple[Operator, ...],
+    columns: PlanColumns,
+    context: ContextParallel,
+    *,
+    summed: tuple[Exchange, ...],
+) -> Iterator[Block]:
+    """Attention of ranks that share a sequence: projections, hops of core attention, and the rest.
+
+    `summed` are the exchanges of tp that follow what comes after core attention, and the input
+    gradients of what comes before it. The block without operators begins the backward of a ring.
+    """
+    sent = _Sent.of(attention, columns, context)
+    core = [i for i, each in enumerate(operators) if each.core]
+    before, after = operators[: core[0]], operators[core[-1] + 1 :]
+    turned = _TURNED_BYTES / 2 * (sent.turned + sent.turned_back)
+    if turned.any():
+        before = (*before, memory("layouts of heads", turned, turned))
+    yield Block(
+        name="qkv",
+        operators=before,
+        forward=(sent.gathered(), sent.turn(sent.turned)),
+        backward=summed,
+    )
+    kernels = (_kernel(each, attention, columns, context) for each in operators if each.core)
+    whole = [(each, kernel_shares(columns, context)) for each in kernels]
+    whole.append((merge_operator(attention, columns, context), merge_shares(columns, context)))
+    yield from _hop_blocks(whole, sent, runs_by_hop(columns, context))
+    yield Block(name="ring", operators=(), backward=(sent.gathered(), sent.turn(sent.turned_back)))
+    yield Block(name="attention", operators=after, forward=summed)
+
+
+def _hop_blocks(
+    whole: Sequence[tuple[Operator, _Shares]], sent: "_Sent", hops: Floats
+) -> Iterator[Block]:
+    """Core attention with its merges as the first hop, those between, and the last."""
+    between = (sent.scattered(sent.hop_sums, beside=True),)
+    for name, part, forward, backward in (
+        ("first hop", 0, sent.after_first(), sent.after_all()),
+        ("hops between", 1, (), between),
+        ("last hop", 2, (), sent.after_first_backward()),
+    ):
+        parts = tuple(_part_of(each, shares, hops, part) for each, shares in whole)
+        yield Block(name=name, operators=parts, forward=forward, backward=backward)
+
+
+def _part_of(operator: Operator, shares: _Shares, hops: Floats, part: int) -> Operator:
+    """A part of an operator; its backward goes through the hops from the first on as well.
+
+    So the block that is the forward's last hop is the backward's first.
+    """
+    order = (shares.first, shares.between, shares.last)
+    back = np.where(hops > 0, order[2 - part], order[part])
+    return operator.times(order[part], back)
+
+
+def _kernel(
+    operator: Operator,
+    attention: _Core,
+    columns: PlanColumns,
+    context: ContextParallel,
+) -> Operator:
+    """Core attention of the busiest rank, at the rate of the sequences of its kernels.
+
+    The kernel of a hop sees a rank's tokens; a whole one sees the sequence with a part of the
+    heads, or of the queries.
+    """
+    if operator.kind is not OperatorKind.ATTENTION:
+        return operator
+    assert operator.rows is not None
+    hops = runs_by_hop(columns, context) > 0
+    window = attention.window if isinstance(attention, GroupedAttention) else None
+    share = mask_share(columns, context, window)
+    return replace(
+        operator.times(share, share),
+        length=np.where(hops, columns.sequence / columns.cp, columns.sequence),
+        rows=np.where(hops, operator.rows * context.kernels_at_once, operator.rows / columns.cp),
+    )
+
+
+class _Sent(Struct, frozen=True, kw_only=True):
+    """Bytes that ranks of a sequence exchange in a layer, arrays over plans.
+
+    `first` are keys and values that are on their way during the first hop, `rest` those of a ring
+    during the hops between; `hop_sums` are gradients of keys and values during a hop, `all_sums`
+    those of the hops between, `last_sums` what is sent after all kernels. `turned` are queries,
+    keys and values that change from tokens to heads, `turned_back` outputs that change back.
+    """
+
+    first: Floats
+    rest: Floats
+    hop_sums: Floats
+    all_sums: Floats
+    last_sums: Floats
+    turned: Floats
+    turned_back: Floats
+    ring_hides: Floats
+    hides: Floats
+
+    @classmethod
+    def of(cls, attention: _Core, columns: PlanColumns, context: ContextParallel) -> "_Sent":
+        """What a layer sends under each of the plans."""
+        n, t, hops = columns.cp, columns.tokens, runs_by_hop(columns, context)
+        shared, turn = 1.0 * (n > 1), columns.context_all_to_all
+        ring, sends = columns.context_ring, np.maximum(n - 1, 1.0)
+        pair = _pair(attention, columns, repeats=context.repeats_heads)
+        whole = 2.0 * t * n * pair * shared * (1 - turn)
+        sums = context.gradient_bytes / 2 * whole * hops / sends
+        heads, _, values = _widths(attention, columns, repeats=False)
+        own = _pair(attention, columns, repeats=False)
+        return cls(
+            first=np.where(ring > 0, whole / sends, whole),
+            rest=ring * whole * (sends - 1) / sends,
+            hop_sums=sums,
+            all_sums=sums * (sends - 1),
+            last_sums=np.where(hops > 0, context.returns_gradients * sums, whole),
+            turned=2.0 * t * (heads * attention.head_dim + own) * shared * turn,
+            turned_back=2.0 * t * heads * values * shared * turn,
+            ring_hides=ring * context.hides,
+            hides=hops * context.hides,
+        )
+
+    def gathered(self) -> Exchange:
+        """Keys and values that are sent before the first kernel begins."""
+        return _along_cp(CollectiveKind.ALL_GATHER, self.first, self.hides)
+
+    def scattered(self, size: Floats, *, beside: bool) -> Exchange:
+        """Gradients of keys and values on their way to their rank."""
+        return _along_cp(CollectiveKind.REDUCE_SCATTER, size, self.hides * beside)
+
+    def turn(self, size: Floats) -> Exchange:
+        """An all-to-all of tokens against heads, which nothing hides."""
+        return _along_cp(CollectiveKind.ALL_TO_ALL, size, 0.0)
+
+    def after_first(self) -> tuple[Exchange, ...]:
+        """What follows the forward's first hop, or its only kernel."""
+        rest = _along_cp(CollectiveKind.ALL_GATHER, self.rest, self.ring_hides)
+        return rest, self.turn(self.turned_back)
+
+    def after_first_backward(self) -> tuple[Exchange, ...]:
+        """What follows the backward's first hop: keys and values, and sums of the hop before."""
+        rest = _along_cp(CollectiveKind.ALL_GATHER, self.rest, self.ring_hides)
+        return rest, self.scattered(self.all_sums, beside=True)
+
+    def after_all(self) -> tuple[Exchange, ...]:
+        """What follows the backward's last hop, or its only kernel."""
+        return self.scattered(self.last_sums, beside=False), self.turn(self.turned)
+
+
+def _along_cp(kind: CollectiveKind, size: Floats, beside: Floats | float) -> Exchange:
+    return Exchange(kind=kind, group=Group.CP, size_bytes=size, beside=beside)
+
+
+def _widths(attention: _Core, columns: PlanColumns, *, repeats: bool) -> tuple[Floats, Floats, int]:
+    """A rank's heads, its heads of keys and values, and the width of a value."""
+    heads = attention.heads / columns.tp
+    if not isinstance(attention, GroupedAttention):
+        return heads, heads, attention.value_dim
+    kv = heads if repeats else np.maximum(attention.kv_heads / columns.tp, 1.0)
+    return heads, kv, attention.values
+
+
+def _pair(attention: _Core, columns: PlanColumns, *, repeats: bool) -> Floats:
+    """Elements of a token's keys and values on a rank."""
+    _, kv, values = _widths(attention, columns, repeats=repeats)
+    return kv * (attention.head_dim + values)

@@ -1,0 +1,358 @@
+"""What a rank holds of a model, in bytes: parameters by plan, and what a microbatch leaves.
+
+A layer keeps what its forward made until its backward has run.
+"""
+
+import numpy as np
+
+from stepsim.base.arrays import Floats
+from stepsim.workload.model.architecture import (
+    Architecture,
+    Attention,
+    DenseMlp,
+    ExpertMlp,
+    GroupedAttention,
+    LatentAttention,
+    Layer,
+    LinearBlock,
+    Mlp,
+)
+from stepsim.workload.model.columns import PlanColumns
+from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.layout import LayerLayout, layer_ranges
+from stepsim.workload.model.plan import ModelPlan
+
+
+def layer_bytes(
+    layer: Layer, architecture: Architecture, columns: PlanColumns, framework: Framework
+) -> Floats:
+    """Bytes that a layer keeps of a microbatch; with full recomputation its input alone.
+
+    That input is shared out over tp with sequence parallelism. Selective recomputation drops the
+    scores of unfused attention; per operator it keeps what `_of_operators` counts. Recomputed
+    modules drop what `_dropped` counts.
+    """
+    whole = _whole(layer, architecture, columns, framework)
+    scores = _scores(layer.attention, columns)
+    kept = np.where(columns.recompute_selective > 0, whole, whole + scores)
+    kept = kept - _dropped(layer, architecture, columns, framework)
+    chosen = _of_operators(layer, architecture, columns)
+    kept = np.where(columns.recompute_operators > 0, chosen, kept)
+    return np.asarray(np.where(columns.recompute_full > 0, _input(architecture, columns), kept))
+
+
+def working_bytes(architecture: Architecture, columns: PlanColumns, framework: Framework) -> Floats:
+    """Bytes of the one layer that is being recomputed, the largest; 0 without recomputation.
+
+    Of recomputed modules that is what they drop.
+    """
+    largest = np.zeros(len(columns))
+    for layer in architecture.layer_kinds():
+        scores = _scores(layer.attention, columns)
+        whole = _whole(layer, architecture, columns, framework) + scores
+        again = np.maximum(whole - _of_operators(layer, architecture, columns), 0.0)
+        found = columns.recompute_full * whole + columns.recompute_operators * again
+        found = found + columns.recompute_selective * scores
+        dropped = _dropped(layer, architecture, columns, framework)
+        largest = np.maximum(largest, found + dropped * (columns.recompute_full == 0))
+    return np.asarray(largest)
+
+
+def _input(architecture: Architecture, columns: PlanColumns) -> Floats:
+    return 2.0 * columns.shard_tokens * architecture.hidden
+
+
+def _of_operators(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Floats:
+    """The layer's input, the result of attention, and of its products every second from the first.
+
+    That is torch's policy per operator as torchtitan has it (`_get_custom_policy`); products of
+    experts come in groups, of which it keeps none.
+    """
+    outputs = [
+        *_attention_outputs(layer.attention, architecture, columns),
+        *_mlp_outputs(layer.mlp, architecture, columns),
+    ]
+    chosen = 2.0 * sum(outputs[::2], np.zeros_like(columns.tp))
+    return np.asarray(_input(architecture, columns) + _result(layer.attention, columns) + chosen)
+
+
+def _attention_outputs(
+    attention: Attention | None, architecture: Architecture, columns: PlanColumns
+) -> list[Floats]:
+    """Elements of what each product of attention makes, in order."""
+    if attention is None:
+        return []
+    t, s, out = columns.tokens, columns.shard_tokens, columns.shard_tokens * architecture.hidden
+    if isinstance(attention, LinearBlock):
+        return [out]
+    heads = attention.heads / columns.tp
+    queries = t * heads * attention.head_dim
+    if isinstance(attention, GroupedAttention):
+        kv = t * np.maximum(attention.kv_heads / columns.tp, 1.0)
+        return [queries, kv * attention.head_dim, kv * attention.values, out]
+    down = [] if attention.query_rank is None else [s * attention.query_rank]
+    keys = s * (attention.kv_rank + attention.rope_dim)
+    return [
+        *(*down, queries, keys),
+        t * heads * (attention.nope_dim + attention.value_dim),
+        out,
+    ]
+
+
+def _mlp_outputs(mlp: Mlp | None, architecture: Architecture, columns: PlanColumns) -> list[Floats]:
+    """Elements of what each product of an MLP makes, in order: of experts, the shared one's."""
+    dense = mlp.shared if isinstance(mlp, ExpertMlp) else mlp
+    if dense is None:
+        return []
+    out = columns.shard_tokens * architecture.hidden
+    if isinstance(dense, LinearBlock):
+        return [out]
+    inner = columns.tokens * dense.width / columns.tp
+    return [*[inner] * (2 if dense.activation.gated else 1), out]
+
+
+def _result(attention: Attention | None, columns: PlanColumns) -> Floats:
+    """Bytes of what core attention makes."""
+    if attention is None or isinstance(attention, LinearBlock):
+        return np.zeros_like(columns.tp)
+    rows = 2.0 * columns.tokens * attention.heads / columns.tp
+    if isinstance(attention, GroupedAttention):
+        return rows * attention.values
+    return rows * attention.value_dim
+
+
+def _dropped(
+    layer: Layer, architecture: Architecture, columns: PlanColumns, framework: Framework
+) -> Floats:
+    """Bytes of a layer that recomputed modules drop, as Megatron-LM's `recompute_modules` do.
+
+    What a norm makes is an input of a product: where that keeps it converted, nothing is won unless
+    the framework drops that as well.
+    """
+    element = _element(columns, framework)
+    whole = (element == 2.0) | framework.drops_cast_norms
+    norm = layer.norms * element * columns.shard_tokens * architecture.hidden * whole
+    dropped = columns.drops_norms * norm
+    attention, mlp = layer.attention, layer.mlp
+    if isinstance(attention, LatentAttention):
+        heads = columns.tokens * attention.heads / columns.tp
+        inner = 2.0 * heads * (2 * attention.head_dim + attention.value_dim)
+        dropped = dropped + columns.drops_up_projection * inner
+    if isinstance(mlp, ExpertMlp):
+        tokens = columns.shard_tokens * mlp.top_k * columns.expert_tp
+        made = element * tokens * mlp.width / columns.expert_tp
+        whole = _mlp(mlp, architecture, columns, element, framework)
+        dropped = dropped + np.where(
+            columns.drops_experts > 0, whole, columns.drops_activation * made
+        )
+    elif isinstance(mlp, DenseMlp):
+        whole = _mlp(mlp, architecture, columns, element, framework)
+        dropped = dropped + columns.drops_mlp * whole
+    return np.asarray(dropped)
+
+
+def _element(columns: PlanColumns, framework: Framework) -> Floats:
+    """Bytes of an element of what products keep of their inputs."""
+    return columns.element_bytes if framework.keeps_casts else np.full(len(columns), 2.0)
+
+
+def _whole(
+    layer: Layer, architecture: Architecture, columns: PlanColumns, framework: Framework
+) -> Floats:
+    """Inputs and outputs of norms, and what attention and MLP keep, without scores.
+
+    Inputs of products are kept as they were converted where the framework does that.
+    """
+    element = _element(columns, framework)
+    masks = 1.0 if architecture.dropout else 0.0
+    norms = layer.norms * (2.0 + element + masks) * columns.shard_tokens * architecture.hidden
+    attention = _attention(layer.attention, columns, element, framework)
+    return np.asarray(
+        norms + attention + _mlp(layer.mlp, architecture, columns, element, framework)
+    )
+
+
+def _attention(
+    attention: Attention | None, columns: PlanColumns, element: Floats, framework: Framework
+) -> Floats:
+    """Queries, keys, values and the result, which its product keeps converted as well.
+
+    Of latent attention also what the norms of both ranks take and make.
+
+    Where heads are copied, keys and values twice: a buffer of all three lives on in the queries.
+    """
+    if attention is None or isinstance(attention, LinearBlock):
+        return np.zeros_like(columns.tp)
+    t, heads = columns.tokens, attention.heads / columns.tp
+    result = _result_bytes(element, framework)
+    if isinstance(attention, GroupedAttention):
+        kv = np.maximum(attention.kv_heads / columns.tp, 1.0)
+        pair = kv * (attention.head_dim + attention.values)
+        copies = 1 + (framework.copies_heads and attention.kv_heads == attention.heads)
+        inner = heads * attention.head_dim + copies * pair
+        return np.asarray(t * (2.0 * inner + result * heads * attention.values))
+    ranks: Floats = columns.shard_tokens * ((attention.query_rank or 0) + attention.kv_rank)
+    inner = heads * (2 * attention.head_dim + attention.value_dim)
+    out = result * heads * attention.value_dim
+    return np.asarray(t * (2.0 * inner + out) + (2.0 + element) * ranks)
+
+
+def _result_bytes(element: Floats, framework: Framework) -> Floats:
+    """Bytes of an element of attention's result, with what its product keeps of it."""
+    both = 2.0 + element if framework.result_bytes is None else framework.result_bytes
+    return np.where(element < 2.0, both, 2.0)
+
+
+def _scores(attention: Attention | None, columns: PlanColumns) -> Floats:
+    """Softmax, its dropout's mask and output of unfused attention: 5 bytes a score."""
+    if attention is None or isinstance(attention, LinearBlock):
+        return np.zeros_like(columns.tp)
+    scores = columns.tokens * columns.sequence * attention.heads / columns.tp
+    return 5.0 * scores * (1 - columns.flash)
+
+
+def _mlp(
+    mlp: Mlp | None,
+    architecture: Architecture,
+    columns: PlanColumns,
+    element: Floats,
+    framework: Framework,
+) -> Floats:
+    """Inputs and output of the activation; of experts also their inputs, converted.
+
+    What experts make is kept as well where their weights multiply it, not what is before.
+    """
+    if mlp is None or isinstance(mlp, LinearBlock):
+        return np.zeros_like(columns.tp)
+    if isinstance(mlp, DenseMlp):
+        return _between(mlp, columns.tokens, mlp.width / columns.tp, element, framework)
+    tokens = columns.shard_tokens * mlp.top_k * columns.expert_tp
+    gates = np.where(element < 2.0, framework.gate_bytes, 2.0)
+    routed = _between(mlp.expert, tokens, mlp.width / columns.expert_tp, element, framework, gates)
+    moved = (element + 2.0 * (not framework.weighs_inside)) * tokens * architecture.hidden
+    router = 4.0 * columns.shard_tokens * mlp.experts
+    shared = mlp.shared
+    if shared is None:
+        return routed + moved + router
+    return (
+        routed
+        + moved
+        + router
+        + _between(shared, columns.tokens, shared.width / columns.tp, element, framework, gates)
+    )
+
+
+def _between(
+    mlp: DenseMlp,
+    tokens: Floats,
+    width: Floats,
+    element: Floats,
+    framework: Framework,
+    gates: Floats | float = 2.0,
+) -> Floats:
+    """Inputs and output of the activation, and apart from its gate what it makes before that.
+
+    An input of a gated one takes `gates` bytes an element.
+    """
+    gated = mlp.activation.gated
+    inputs = 2 * gates if gated else 2.0
+    apart = 2.0 * (gated and not framework.fuses_gates)
+    return np.asarray(tokens * width * (inputs + apart + element))
+
+
+def _expert_weights(mlp: ExpertMlp, architecture: Architecture, columns: PlanColumns) -> Floats:
+    """Elements of the weights of a rank's experts of one layer."""
+    inputs = 2 if mlp.activation.gated else 1
+    each = (inputs + 1) * mlp.width * architecture.hidden
+    return mlp.experts * each / (columns.ep * columns.expert_tp)
+
+
+def mlp_weights(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Floats:
+    """Elements of the weights of a layer's MLP on a rank."""
+    mlp = layer.mlp
+    if isinstance(mlp, ExpertMlp):
+        return _expert_weights(mlp, architecture, columns)
+    if isinstance(mlp, DenseMlp):
+        inputs = 2 if mlp.activation.gated else 1
+        return (inputs + 1) * mlp.width * architecture.hidden / columns.tp
+    return np.zeros_like(columns.tp)
+
+
+def largest_matrix(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Floats:
+    """Elements of the largest weight of a layer on a rank: an MLP's first, of both its inputs."""
+    mlp = layer.mlp
+    if isinstance(mlp, DenseMlp | ExpertMlp):
+        inputs = 2 if mlp.activation.gated else 1
+        degree = columns.tp if isinstance(mlp, DenseMlp) else columns.expert_tp
+        return inputs * mlp.width * architecture.hidden / degree
+    return np.zeros_like(columns.tp)
+
+
+Places = tuple[tuple[int, ...], ...]
+"""Virtual stage of each rank's chunks."""
+
+
+def loop_places(pp: int, chunks: int) -> Places:
+    """Virtual stages handed round: stage s on rank s mod pp."""
+    return tuple(tuple(chunk * pp + rank for chunk in range(chunks)) for rank in range(pp))
+
+
+def plan_places(plan: ModelPlan) -> Places:
+    """Virtual stages where a plan's schedule has them: handed round, or down and back up."""
+    if plan.order.folded:
+        return tuple((rank, 2 * plan.pp - 1 - rank) for rank in range(plan.pp))
+    return loop_places(plan.pp, plan.chunks)
+
+
+def counts_by_chunk(architecture: Architecture, layout: LayerLayout, places: Places) -> Floats:
+    """Layers of each kind, then embeddings and heads; shape (kinds + 2, pp, chunks).
+
+    Prediction layers count as layers of their kind, and each as a head: it predicts one token more.
+    """
+    stages = 1 + max(max(held) for held in places)
+    slices = layout.resolve(architecture.depth, len(architecture.prediction_layers), stages)
+    number = {kind: i for i, kind in enumerate(architecture.layer_kinds())}
+    by_stage = np.zeros((len(number) + 2, stages))
+    for stage, (each, layers) in enumerate(zip(slices, layer_ranges(slices), strict=True)):
+        held = [architecture.layers[i] for i in layers]
+        held += architecture.prediction_layers[: each.prediction_layers]
+        for layer in held:
+            by_stage[number[layer], stage] += 1
+        by_stage[-2, stage] = each.embedding
+        by_stage[-1, stage] = each.head + each.prediction_layers
+    return by_stage[:, np.array(places)]
+
+
+def dense_parameters(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Floats:
+    """Parameters of a layer on a rank but those of routed experts, before sharding."""
+    whole = layer.parameters(architecture.hidden, architecture.norm)
+    return (whole - _routed(layer, architecture)) / columns.tp
+
+
+def routed_parameters(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Floats:
+    """Parameters of a layer's routed experts on a rank, before sharding."""
+    return _routed(layer, architecture) / (columns.ep * columns.expert_tp)
+
+
+def _routed(layer: Layer, architecture: Architecture) -> int:
+    if not isinstance(layer.mlp, ExpertMlp):
+        return 0
+    return layer.mlp.routed_parameters(architecture.hidden)
+
+
+def rank_parameters(
+    architecture: Architecture, columns: PlanColumns, layout: LayerLayout, places: Places
+) -> tuple[Floats, Floats]:
+    """Dense and routed parameters of each rank; shape (plans, pp). The plans share the layout.
+
+    The rank of the head has a copy of a tied embedding where that is on another rank.
+    """
+    counts = counts_by_chunk(architecture, layout, places).sum(axis=2)
+    kinds = architecture.layer_kinds()
+    dense = np.stack([dense_parameters(each, architecture, columns) for each in kinds], axis=1)
+    routed = np.stack([routed_parameters(each, architecture, columns) for each in kinds], axis=1)
+    tied = architecture.vocabulary * architecture.hidden * architecture.tied
+    copied = np.where(counts[-2] > 0, 0, tied)
+    ends = np.outer(1 / columns.tp, counts[-2] * architecture.embedding_parameters)
+    ends += np.outer(1 / columns.tp, (counts[-1] > 0) * (architecture.head_parameters + copied))
+    return dense @ counts[:-2] + ends, routed @ counts[:-2]

@@ -1,0 +1,159 @@
+"""Steps of flows: what they put on links, by hand and by conservation."""
+
+import numpy as np
+import pytest
+from helpers import examples, two_levels
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepsim.network.collectives import FlowStep
+from stepsim.network.collectives.flows import (
+    StepShape,
+    backwards,
+    flows,
+    link_parameters,
+    loads_by_owner,
+    sent_s_per_byte,
+    step_latencies_ps,
+    step_load,
+    step_times_ps,
+    trace,
+)
+from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
+
+PAIR = np.array([[0, 1], [1, 0]])
+
+
+def ring(npus: int) -> NestedTopology:
+    link = LinkClass(name="wire", bandwidth=1e9, latency_ps=10)
+    dimension = Dimension(kind=DimensionKind.RING, size=npus, link=link)
+    return NestedTopology(name="ring", source="test", dimensions=(dimension,))
+
+
+def everyone(count: int, fraction: float = 1.0) -> FlowStep:
+    nothing = np.zeros(0, dtype=np.int64)
+    return FlowStep(sources=nothing, destinations=nothing, fraction=fraction, everyone=count)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_everyone_sends_to_every_other_one_once(count: int) -> None:
+    listed = everyone(count).listed
+    pairs = list(zip(listed.sources.tolist(), listed.destinations.tolist(), strict=True))
+    assert sorted(pairs) == [(a, b) for a in range(count) for b in range(count) if a != b]
+    assert listed.listed is listed
+
+
+def test_equal_steps_have_one_key_however_often_they_repeat() -> None:
+    step = flows(PAIR, 0.5)
+    assert step.key() == flows(PAIR.copy(), 0.5, repeat=3).key()
+    others = [flows(PAIR, 0.25), flows(PAIR[::-1, :1], 0.5), everyone(2)]
+    assert len({step.key(), *(other.key() for other in others)}) == 4
+
+
+def test_hidden_repeats_take_no_time_of_their_own() -> None:
+    step = FlowStep(sources=PAIR[0], destinations=PAIR[1], fraction=1.0, repeat=5, hidden=2)
+    assert step.timed == 3
+    with pytest.raises(ValueError, match="unpaired"):
+        FlowStep(sources=PAIR[0], destinations=PAIR[1][:1], fraction=1.0)
+    with pytest.raises(ValueError, match="0 steps"):
+        flows(PAIR, 1.0, repeat=0)
+
+
+def test_backwards_the_last_step_is_first_and_flows_turn_round() -> None:
+    first, last = flows(np.array([[0], [1]]), 1.0), flows(np.array([[1], [2]]), 0.5, repeat=4)
+    turned = backwards([first, last])
+    assert [step.sources.tolist() for step in turned] == [[2], [1]]
+    assert [step.destinations.tolist() for step in turned] == [[1], [0]]
+    assert [(step.fraction, step.repeat) for step in turned] == [(0.5, 4), (1.0, 1)]
+
+
+def test_a_step_of_a_ring_by_hand() -> None:
+    """NPU 0 of four sends to 2, half each way round; NPU 1 to 2: both cross the link between."""
+    step = flows(np.array([[0, 1], [2, 2]]), 0.5)
+    shape = trace(ring(4), np.arange(4), step)
+    assert shape.loads.tolist() == [0.5 + 0.25]
+    assert sorted(shape.hops.ravel().tolist()) == [1, 2]
+    assert shape.shared is shape.loads
+    assert shape.alone is shape
+
+
+def test_members_are_the_npus_of_a_group() -> None:
+    """The same step of NPUs 0 and 2 crosses the outer links, of NPUs 0 and 1 the inner ones."""
+    step = flows(PAIR, 1.0)
+    inside, across = (
+        trace(two_levels(), np.array(members), step).loads.tolist() for members in ([0, 1], [0, 2])
+    )
+    assert (inside, across) == ([1.0, 0.0], [0.0, 1.0])
+
+
+def test_times_of_a_step_by_hand() -> None:
+    """Two paths: 2 links of the first class, or 1 of each; endpoint latency is the largest met."""
+    loads = np.array([3.0, 0.5])
+    shape = StepShape(loads=loads, shared=loads * [1, 4], hops=np.array([[2, 0], [1, 1]]))
+    capacity, latency = np.array([[1e9, 1e8]]), np.array([[10.0, 70.0]])
+    endpoint = np.array([[5.0, 9.0]])
+    assert step_latencies_ps(shape, latency, endpoint).tolist() == [10 + 70 + 9]
+    assert sent_s_per_byte(shape, capacity, None) == pytest.approx(np.array([[3e-9, 2e-8]]))
+    assert sent_s_per_byte(shape, capacity, np.array([0.1, 1.0])) == pytest.approx(
+        np.array([[3e-8, 2e-8]])
+    )
+    size = np.array([100.0])
+    assert step_times_ps(shape, size, capacity, latency, endpoint).tolist() == [89 + 2_000_000]
+    assert step_times_ps(shape.alone, size, capacity, latency, endpoint).tolist() == [89 + 500_000]
+
+
+def test_a_chained_step_has_the_mean_of_its_paths() -> None:
+    """Three of four flows cross one link, one crosses three."""
+    loads = np.array([1.0])
+    shape = StepShape(
+        loads=loads, shared=loads, hops=np.array([[1], [3]]), shares=np.array([0.75, 0.25])
+    )
+    latency, endpoint = np.array([[100.0]]), np.array([[8.0]])
+    assert step_latencies_ps(shape, latency, endpoint).tolist() == [308]
+    assert step_latencies_ps(shape, latency, endpoint, along=True).tolist() == [150 + 8]
+
+
+def test_parameters_of_links_are_their_capacity_and_latencies() -> None:
+    link = LinkClass(name="a", bandwidth=2e9, latency_ps=3, endpoint_latency_ps=4, efficiency=0.5)
+    assert [column.tolist() for column in link_parameters((link,))] == [[[1e9]], [[3]], [[4]]]
+
+
+TOPOLOGIES = [ring(96), two_levels(48)]
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES, ids=lambda topology: topology.name)
+@pytest.mark.parametrize("count", [63, 64, 96])
+def test_an_exchange_of_many_is_that_of_its_pairs(topology: NestedTopology, count: int) -> None:
+    members, step = np.arange(count), everyone(count, 0.5)
+    whole, listed = step_load(topology, members, step), step_load(topology, members, step.listed)
+    assert whole.links.tolist() == listed.links.tolist()
+    assert whole.loads == pytest.approx(listed.loads)
+    assert {*map(tuple, whole.hops.tolist())} >= {*map(tuple, listed.hops.tolist())}
+
+
+@given(data=st.data(), topology=st.sampled_from([ring(6), two_levels(3)]))
+@examples(60)
+def test_what_groups_put_on_links_is_what_each_of_them_does(
+    data: st.DataObject, topology: NestedTopology
+) -> None:
+    """Loads of groups together, of each by its owner, and of each alone: the same sums."""
+    groups = np.array(data.draw(st.permutations(range(6)))).reshape(2, 3)
+    edges = data.draw(st.lists(st.permutations(range(3)), min_size=1, max_size=4))
+    step = flows(np.array(edges).T[:2], np.array(data.draw(weights(len(edges)))))
+    links = 1 + max(number for number, *_ in topology.links())
+    together = np.zeros(links)
+    load = step_load(topology, groups, step)
+    together[load.links] = load.loads
+    owner, link, own = loads_by_owner(topology, groups, np.array([7, 9]), step)
+    assert set(owner.tolist()) <= {7, 9}
+    for name, group in zip((7, 9), groups, strict=True):
+        alone, apart = step_load(topology, group, step), np.zeros(links)
+        np.add.at(apart, link[owner == name], own[owner == name])
+        assert apart[alone.links] == pytest.approx(alone.loads)
+        assert apart.sum() == pytest.approx(alone.loads.sum())
+        together -= apart
+    assert together == pytest.approx(np.zeros(links))
+
+
+def weights(count: int) -> st.SearchStrategy[list[float]]:
+    return st.lists(st.sampled_from([0.25, 0.5, 1.0]), min_size=count, max_size=count)
