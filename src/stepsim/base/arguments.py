@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum, EnumType
-from functools import wraps
+from functools import cache, wraps
 from inspect import Parameter, signature
 from numbers import Integral, Real
 from pathlib import Path
@@ -68,10 +68,12 @@ class _Names(dict[str, object]):
         return getattr(builtins, name, object)
 
 
+@cache  # of classes, which do not change: simulate of a model takes 1.15 times as long without
 def _hints(owner: Any) -> dict[str, Any]:
     return get_type_hints(owner, localns=_Names(vars(sys.modules[owner.__module__])))
 
 
+@cache
 def _fields(kind: Any) -> tuple[tuple[str, Any, frozenset[Any]], ...]:
     """Name and hint of each field, and the types whose values need no second look."""
     hints = _hints(kind).items()

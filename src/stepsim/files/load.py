@@ -8,6 +8,7 @@ topology are typed as `fabric.bandwidth=400 Gbps`.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import cache
 from os.path import exists, isdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -231,6 +232,7 @@ EXAMPLE = "llama-3.1-8b"
 """A public model, where one has to be named."""
 
 
+@cache  # asked for twice by each command with a public model
 def _public() -> Mapping[str, Mapping[str, Any]]:
     path = shipped_folder("models") / "public.toml"
     return parse_toml(read_text(path, WorkloadError, "public models", "TOML"))
