@@ -184,6 +184,14 @@ def what_if_command(
             autocompletion=completed_schedules,
         ),
     ] = None,
+    p2p: Annotated[
+        str | None,
+        typer.Option(
+            "--p2p",
+            help="How the changed run sends messages: eager, blocking or overlap.",
+            show_default="as the schedule's runtime",
+        ),
+    ] = None,
     microbatches: Annotated[
         int | None, typer.Option("--microbatches", "-m", help="Microbatches per pipeline.")
     ] = None,
@@ -207,6 +215,7 @@ def what_if_command(
 ) -> None:
     """Simulate a measured RUN with another schedule, balance or bandwidth."""
     from stepsim.explain.runs.measured import change_measured, warnings_of
+    from stepsim.files.asked import read_options
     from stepsim.files.calibrations import read_calibration
     from stepsim.files.measured import load_trace, message_bandwidths
     from stepsim.show.tables.measured import what_if_shown
@@ -218,6 +227,7 @@ def what_if_command(
         loaded,
         calibration=read_calibration(calibration) if calibration else None,
         schedule=schedule,
+        p2p=read_options({"p2p": p2p})[0].p2p,
         microbatches=microbatches,
         balance=_balance(balance),
         layers=layers,

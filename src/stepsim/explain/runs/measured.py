@@ -23,6 +23,7 @@ from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
+from stepsim.parallel.p2p import P2PMode
 from stepsim.step.simulate import SimulatedStep, simulate_step
 
 
@@ -115,6 +116,7 @@ def change_measured(
     *,
     calibration: Calibration | None = None,
     schedule: str | None = None,
+    p2p: P2PMode | None = None,
     microbatches: int | None = None,
     balance: Sequence[int] | None = None,
     layers: int | None = None,
@@ -123,7 +125,8 @@ def change_measured(
     """A run replayed, and once more with another schedule, balance or bandwidth of messages.
 
     `balance` are the layers of every stage, `layers` those of the model where the run's names do
-    not tell, `bandwidths` bytes/s. Raises PlanError for changes that the run cannot make,
+    not tell, `bandwidths` bytes/s, `p2p` how the changed run sends messages, as the runtime of its
+    schedule without it. Raises PlanError or ScheduleError for changes that the run cannot make,
     TraceError for runs that cannot be replayed.
     """
     ready = with_runtime(run, calibration)
@@ -133,6 +136,7 @@ def change_measured(
         network = message_topology(links, ready.summary.clocks.node_size)
     change = RunChange(
         schedule=schedule,
+        p2p=p2p,
         microbatches=microbatches,
         balance=tuple(balance) if balance else None,
         topology=network,

@@ -22,6 +22,7 @@ from stepsim.explain.runs.replay import (
 from stepsim.measured.layers import StageCost, stage_costs
 from stepsim.measured.summary import RunSummary
 from stepsim.network.topology import Topology
+from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Placement, Schedule, build, needs_times
 from stepsim.parallel.schedules.base import PlacementKind
 from stepsim.parallel.stages import StageWork
@@ -32,10 +33,12 @@ from stepsim.workload.rows import Row, StepItem, Work
 class RunChange(Struct, frozen=True, kw_only=True):
     """What to change; None leaves it as measured. `balance` are the layers of every stage.
 
-    `layers` are those of the whole model, where the run's names do not tell them.
+    `layers` are those of the whole model, where the run's names do not tell them. Without `p2p`
+    messages are sent as the schedule's own runtime does.
     """
 
     schedule: str | None = None
+    p2p: P2PMode | None = None
     microbatches: int | None = None
     balance: tuple[int, ...] | None = None
     topology: Topology | None = None
@@ -43,25 +46,45 @@ class RunChange(Struct, frozen=True, kw_only=True):
 
 
 class WhatIf(Struct, frozen=True, kw_only=True):
-    """The run replayed, and replayed with the change; `notes` say what was assumed."""
+    """The run replayed, and replayed with the change; `notes` say what was assumed.
+
+    `messages` is the run as it was, but with messages sent as in the changed one: it tells what
+    of the gain is theirs. It is None where both send them alike.
+    """
 
     base: SimulatedStep
     changed: SimulatedStep
     notes: tuple[str, ...]
+    messages: SimulatedStep | None = None
 
     @property
     def speedup(self) -> float:
         """Step time of the replay over that of the changed run, per microbatch."""
-        before, after = self.base.report, self.changed.report
-        each = before.step_time_ps / before.microbatches
-        return each / (after.step_time_ps / after.microbatches)
+        return _speedup(self.base, self.changed)
+
+    @property
+    def speedup_of_messages(self) -> float:
+        """What of the speed-up comes from how messages are sent; 1 where that is unchanged."""
+        return _speedup(self.base, self.messages or self.base)
+
+    @property
+    def speedup_of_rest(self) -> float:
+        """What of the speed-up comes from all else: `speedup` is the product of the two."""
+        return _speedup(self.messages or self.base, self.changed)
+
+
+def _speedup(before: SimulatedStep, after: SimulatedStep) -> float:
+    """Step time before over that after, per microbatch."""
+    old, new = before.report, after.report
+    return (old.step_time_ps / old.microbatches) / (new.step_time_ps / new.microbatches)
 
 
 def change_run(summary: RunSummary, runtime: ReplayRuntime, change: RunChange) -> WhatIf:
     """Replay a run with mean stage times, and once more changed.
 
     Raises PlanError where the balance does not share out the run's layers, or a schedule needs
-    more chunks than a stage has layers.
+    more chunks than a stage has layers; ScheduleError where it does not define how messages are
+    sent.
     """
     if change.layers is not None:
         summary = _with_layers(summary, change.layers)
@@ -69,8 +92,9 @@ def change_run(summary: RunSummary, runtime: ReplayRuntime, change: RunChange) -
     measured = summary.schedule.label if summary.schedule else "1f1b"
     ranks, count = summary.run.degrees.pp, summary.run.degrees.microbatches
     items = _measured_items(summary)
-    order = build(measured, ranks=ranks, microbatches=count)
-    base = simulate_costs(summary, costs, order, runtime, items)
+    own = build(measured, ranks=ranks, microbatches=count)
+    base = simulate_costs(summary, costs, own, runtime, items)
+    old_costs, old_runtime = costs, runtime
     if change.balance:
         costs = _balanced(costs, change.balance)
         notes.append("memory is not checked; per-step operations are those of the measured balance")
@@ -79,11 +103,17 @@ def change_run(summary: RunSummary, runtime: ReplayRuntime, change: RunChange) -
     order = _order(chosen, costs, count)
     if order.splits_backward:
         notes.append(f"weight gradient taken as {WEIGHT_GRAD_SHARE:.0%} of a backward")
+    if change.p2p:
+        runtime = replace(runtime, p2p=change.p2p)
     if change.topology:
         runtime = replace(runtime, topology=change.topology)
         notes.append("collectives inside forwards and backwards keep their measured time")
     changed = simulate_costs(summary, costs, order, runtime, items)
-    return WhatIf(base=base, changed=changed, notes=tuple(notes))
+    messages = None
+    if changed.report.p2p != base.report.p2p:
+        as_changed = replace(old_runtime, p2p=P2PMode(changed.report.p2p))
+        messages = simulate_costs(summary, old_costs, own, as_changed, items)
+    return WhatIf(base=base, changed=changed, notes=tuple(notes), messages=messages)
 
 
 def _with_layers(summary: RunSummary, layers: int) -> RunSummary:

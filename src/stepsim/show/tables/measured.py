@@ -209,10 +209,17 @@ def replay_table(summary: RunSummary, report: Report) -> Table:
 
 def what_if_shown(result: WhatIf, measured_ps: int) -> Iterator[Shown]:
     """A run measured, replayed and changed."""
-    runs = {"replayed": result.base.report, "changed": result.changed.report}
+    messages = {"its messages": result.messages.report} if result.messages else {}
+    runs = {"replayed": result.base.report, **messages, "changed": result.changed.report}
     changed = table_of("the run as it was, and changed", runs.items(), _CHANGED)
     yield replace(changed, rows=(("measured", "", "", "", measured_ps, ""), *changed.rows))
     yield f"per microbatch {result.speedup:.3f} times as fast"
+    if result.messages:
+        yield (
+            f"of that {result.speedup_of_messages:.3f} times by its messages "
+            f"({result.changed.report.p2p}, not {result.base.report.p2p}), "
+            f"{result.speedup_of_rest:.3f} times by all else"
+        )
     yield from (f"note: {note}" for note in result.notes)
 
 
