@@ -19,7 +19,7 @@ from stepsim.explore.batch.lengths import LengthTable
 from stepsim.explore.batch.passes import Passes, Totals
 from stepsim.explore.batch.program import compile_program
 from stepsim.explore.batch.scenarios import HOST, BatchBase, Scenarios
-from stepsim.graph.actions import HostTimes
+from stepsim.graph.actions import HostPart, HostTimes
 from stepsim.network.topology import Topology
 from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
 from stepsim.options import StepOptions
@@ -243,9 +243,7 @@ def make_batch(
     scale = options.compute_scale or ComputeScale()
     host = HostTimes.of(options)
     options.refuse(["activation_size"], "many scenarios are evaluated without memory")
-    unscaled = replace(
-        options, compute_scale=None, host_overhead_ps=1, get_batch_ps=1, loss_time_ps=1
-    )
+    unscaled = replace(options, compute_scale=None, **{part.field: 1 for part in HostPart})
     job = prepare(workload, topology, unscaled, notes=notes)
     fixed = _why_fixed(job)
     if fixed:

@@ -23,6 +23,7 @@ from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.batch.gradients import CriticalPath, critical_paths, slopes
 from stepsim.explore.batch.lengths import MeasuredLength
 from stepsim.explore.batch.scenarios import HOST, PHASES, BatchBase
+from stepsim.graph.actions import HostTimes
 from stepsim.network.topology import Topology
 from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
 from stepsim.network.topology.nested import with_values
@@ -257,8 +258,7 @@ def _searched(batch: Batch) -> bool:
 
 def _notes(batch: Batch) -> Iterator[str]:
     options = batch.job.options
-    host = options.host_overhead_ps, options.get_batch_ps, options.loss_time_ps
-    if batch.fixed and any(host):
+    if batch.fixed and any(HostTimes.of(options).by_part):
         yield f"host times are left out: {batch.fixed}"
     if _searched(batch):
         name = batch.job.graph.schedule.name
