@@ -9,6 +9,7 @@ import typer
 
 from stepsim.base.errors import PlanError
 from stepsim.cli.options import (
+    SpanFile,
     StyleOption,
     TraceOutput,
     completed_durations,
@@ -268,7 +269,7 @@ def simulate_measured(
     times: str | None = None,
     json: str | None = None,
     plot: Path | None = None,
-    csv: Path | None = None,
+    spans: Sequence[SpanFile] = (),
     trace: TraceOutput | None = None,
     report: Path | None = None,
     chakra: Path | None = None,
@@ -286,7 +287,6 @@ def simulate_measured(
     from stepsim.explain.runs.replay import parse_durations
     from stepsim.files.calibrations import read_calibration
     from stepsim.files.measured import load_run
-    from stepsim.files.spans_csv import write_spans
     from stepsim.measured.leaf_log import LeafRun
     from stepsim.show.tables.measured import leaf_simulated_shown, replay_table
     from stepsim.show.tables.step import step_shown
@@ -300,8 +300,8 @@ def simulate_measured(
         trace.write([("", result)], quiet=quiet)
     if plot:
         _draw(run, result, plot, style)
-    if csv:
-        write_spans(result.timeline.spans(), csv)
+    for write, file in spans:
+        write(result.timeline.spans(), file)
     if chakra or kineto:
         write_traces(result, str(path), chakra, kineto)
     if report:

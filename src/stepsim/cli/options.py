@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from stepsim.show.trace.processes import TracedProfile, TracedRun
     from stepsim.show.trace.window import Window
     from stepsim.step.simulate import SimulatedStep
+    from stepsim.tables.spans import Spans
     from stepsim.workload.model.model import Model
 
 
@@ -403,6 +404,10 @@ def write_traces(
     from stepsim.results.as_profile import profile_of_step
 
     write_profile_traces(profile_of_step(step.timeline, step.prices, source=source), chakra, kineto)
+
+
+SpanFile = tuple["Callable[[Iterable[Spans], Path], None]", Path]
+"""A function that writes tables of what ran, and the file to write."""
 
 
 def write_profile_traces(profile: "Profile", chakra: Path | None, kineto: Path | None) -> None:

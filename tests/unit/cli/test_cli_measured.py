@@ -16,6 +16,7 @@ from stepsim.cli.calibrate import RunsByDefault, runs
 from stepsim.explain.runs.measured import validate_table
 from stepsim.files.calibrations import read_calibration
 from stepsim.files.measured import load_run
+from stepsim.files.spans_csv import write_spans
 from stepsim.files.step_table import read_step_table
 from stepsim.files.traces.forms import is_measured
 from stepsim.files.traces.optimus_log import read_optimus_log
@@ -119,7 +120,7 @@ def test_simulate_and_inspect(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     figure, spans = tmp_path / "run.svg", tmp_path / "run.csv"
-    measured.simulate_measured(run, plot=figure, csv=spans, times="microbatch")
+    measured.simulate_measured(run, plot=figure, spans=[(write_spans, spans)], times="microbatch")
     measured.inspect_measured(run)
     printed = capsys.readouterr().out
     assert "measured" in printed
@@ -167,7 +168,7 @@ def test_optimus_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_an_optimus_log_is_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log, spans, figure = (tmp_path / name for name in ("optimus.txt", "spans.csv", "step.svg"))
     log.write_text("".join(LOG.format(step=s, ms=m) for s, m in ((1, 900), (2, 200))))
-    measured.simulate_measured(log, csv=spans, plot=figure)
+    measured.simulate_measured(log, spans=[(write_spans, spans)], plot=figure)
     printed = capsys.readouterr().out
     assert "measured step        200 ms" in printed
     assert "87% of it (174 ms)" in printed, "12 + 24 for each of 4, and 10 + 20 of the first stage"
