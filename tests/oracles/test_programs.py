@@ -9,8 +9,8 @@ import pytest
 from helpers import line_of_npus
 
 from stepsim.base.structs import replace
-from stepsim.engine.prices import Prices
 from stepsim.graph.build import build_taskgraph
+from stepsim.network.prices import Prices
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan

@@ -10,8 +10,8 @@ from jobs import asked
 from random_jobs import Job, circumstances, jobs, networks
 
 from stepsim.base.structs import replace
-from stepsim.engine.prices import Prices
 from stepsim.files.load import topology_of, workload_of
+from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.network.topology.nested import is_fixed, leaders, same_but_numbers, with_values
 from stepsim.step.simulate import step_totals

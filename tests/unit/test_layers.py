@@ -15,8 +15,8 @@ PACKAGE = Path(stepsim.__file__).parent
 ROOMS = (
     ("base",),
     ("workload",),
-    ("network",),
     ("parallel",),
+    ("network",),
     ("options",),
     ("tables",),
     ("graph", "measured"),

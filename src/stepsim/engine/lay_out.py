@@ -12,19 +12,19 @@ from msgspec import Struct
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import SimulationError
 from stepsim.base.units import MAX_INT64
-from stepsim.engine.fold import Actors
 from stepsim.engine.layouts import LaidOut, Met, TaskListTimes, layout_of
-from stepsim.engine.prices import Prices
 from stepsim.graph.actions import Task, TaskList
 from stepsim.graph.build import TaskGraph
-from stepsim.graph.programs import Program, Use
+from stepsim.graph.programs import Program
+from stepsim.network.fold import Actors
+from stepsim.network.prices import Prices, Use
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.tables.ends import ends
 from stepsim.tables.spans import TaskKind
 from stepsim.tables.waits import listed_waits
 
 if TYPE_CHECKING:
-    from stepsim.engine.contention import Contention
+    from stepsim.network.contention import Contention
     from stepsim.network.flights import Transfer
 
 _TOO_LONG = "the step exceeds 2**63 - 1 ps (106 days): it cannot be simulated"

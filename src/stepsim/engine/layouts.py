@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from stepsim.base.arrays import Ints, Lists, Small, bounds, distinct, narrowed, spans
 from stepsim.base.kept import keep
-from stepsim.graph.programs import Look, Program, SegmentKind, Use
+from stepsim.graph.programs import Look, Program, SegmentKind
+from stepsim.network.prices import Use
 from stepsim.workload.rows import Group
 
 Times = NDArray[np.int64]

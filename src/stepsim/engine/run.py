@@ -17,11 +17,12 @@ from simpy.events import EventPriority
 from stepsim.base.arrays import Small
 from stepsim.base.errors import SimulationError
 from stepsim.base.units import MAX_INT64
-from stepsim.engine.fold import Actors
 from stepsim.engine.lay_out import Runnable, far_actor
 from stepsim.engine.layouts import GROUPS, MESSAGES, LaidOut
-from stepsim.graph.programs import SegmentKind, Use
+from stepsim.graph.programs import SegmentKind
 from stepsim.network.flights import Fabric, Transfer
+from stepsim.network.fold import Actors
+from stepsim.network.prices import Use
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.rows import Group
 

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from stepsim.base.arrays import Ints, Small
 from stepsim.base.errors import PlanError, SimulationError
-from stepsim.engine.fold import Actors
 from stepsim.engine.layouts import LaidOut, Times
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.task_table import STREAMS, TaskTable
+from stepsim.network.fold import Actors
 from stepsim.parallel.modes import Engine
 from stepsim.tables.spans import UNKNOWN, Spans
 from stepsim.workload.rows import Stream

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from stepsim.base.arrays import Lists, Small, narrowed, numbers_of
 from stepsim.graph.actions import TaskList
+from stepsim.network.prices import Use
 from stepsim.parallel.schedules import OrderEntry
 from stepsim.workload.rows import Stream
 
@@ -42,26 +43,6 @@ class Segment(NamedTuple):
     comm: int = -1
     peer_stage: int = -1
     peer: int = -1
-
-
-class Use(NamedTuple):
-    """A communication as a stage uses it.
-
-    For messages `peer_stage` is the stage at the other end (-1 for collectives) and `sends` says
-    whether this one sends.
-    """
-
-    comm: int
-    stage: int
-    peer_stage: int = -1
-    sends: bool = False
-
-    @property
-    def ends(self) -> tuple[int, int]:
-        """Stages of sender and receiver of a message; of a collective, its stage twice."""
-        if self.peer_stage < 0:
-            return self.stage, self.stage
-        return (self.stage, self.peer_stage) if self.sends else (self.peer_stage, self.stage)
 
 
 class Look(NamedTuple):

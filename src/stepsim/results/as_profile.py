@@ -9,17 +9,17 @@ from msgspec import Struct, field
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
-from stepsim.engine.fold import every_rank
 from stepsim.engine.lay_out import lay_out
 from stepsim.engine.layouts import GROUPS, MESSAGES, LaidOut
-from stepsim.engine.orbits import lowered
-from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Timeline
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import Program, SegmentKind
 from stepsim.graph.task_table import TaskTable
 from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace, same
 from stepsim.measured.profile.waits import Waits
+from stepsim.network.fold import every_rank
+from stepsim.network.groups import lowered
+from stepsim.network.prices import Prices
 from stepsim.parallel.schedules import ActionKind
 from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
 
@@ -50,7 +50,7 @@ def profile_of_step(timeline: Timeline, prices: Prices, *, source: str) -> Profi
     step of more than `MOST_TASKS` tasks.
     """
     graph = timeline.graph
-    programs = lay_out(graph, every_rank(graph, prices), prices, coalesce=False).programs
+    programs = lay_out(graph, every_rank(prices), prices, coalesce=False).programs
     total = sum(len(laid.segment) for laid in programs)
     if total > MOST_TASKS:
         raise PlanError(

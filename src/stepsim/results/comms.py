@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from stepsim.base.arrays import distinct
 from stepsim.base.documents import Bytes, Count, Entry, Names, Picoseconds
-from stepsim.engine.prices import Prices
 from stepsim.graph.build import TaskGraph
+from stepsim.network.prices import Prices
 from stepsim.workload.rows import CommOp, Group
 
 

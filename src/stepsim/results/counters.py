@@ -9,11 +9,11 @@ from msgspec import Struct
 from stepsim.base.arrays import Floats, Ints, totals
 from stepsim.base.units import PS_PER_S
 from stepsim.engine.layouts import Times
-from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Cohort, Timeline
 from stepsim.graph.build import TaskGraph
-from stepsim.graph.programs import SegmentKind, Use
+from stepsim.graph.programs import SegmentKind
 from stepsim.network.collectives.flows import step_load
+from stepsim.network.prices import Prices, Use
 from stepsim.parallel.schedules import ActionKind
 from stepsim.results.traffic import alike_groups
 

@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from stepsim.base.arrays import Floats
 from stepsim.base.units import MAX_INT64, PS_PER_S, format_size_bytes
-from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Cohort, Timeline
 from stepsim.network.collectives.cost import MEASURED
+from stepsim.network.prices import Prices
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.schedules import ActionKind
 from stepsim.parallel.schedules.order import peak_live

@@ -14,10 +14,10 @@ from msgspec import Struct, field
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.engine.layouts import Times
-from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Timeline
 from stepsim.graph.build import TaskGraph
-from stepsim.graph.programs import SegmentKind, Use
+from stepsim.graph.programs import SegmentKind
+from stepsim.network.prices import Prices, Use
 from stepsim.results.counters import transfers
 from stepsim.results.critical_path import PathRuns
 from stepsim.results.traffic import Traffic

@@ -23,7 +23,7 @@ from stepsim.base.documents import (
     shown,
 )
 from stepsim.base.errors import StepsimError, bad_value
-from stepsim.engine.fold import Actors
+from stepsim.network.fold import Actors
 from stepsim.parallel.schedules.order import PeakLive
 from stepsim.results.comms import CommUse
 from stepsim.results.findings import Finding

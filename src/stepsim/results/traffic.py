@@ -15,12 +15,11 @@ from msgspec import Struct
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
-from stepsim.engine.orbits import lies_in, lowered, stages_turn, turns_of_ranks
-from stepsim.engine.prices import Prices
-from stepsim.engine.shared_links import mixed, sums_at
 from stepsim.graph.build import TaskGraph
-from stepsim.graph.programs import Use
 from stepsim.network.collectives.flows import loads_by_owner
+from stepsim.network.groups import lies_in, lowered, stages_turn, turns_of_ranks
+from stepsim.network.prices import Prices, Use
+from stepsim.network.shared_links import mixed, sums_at
 from stepsim.network.topology.placed import Turn
 from stepsim.parallel.ranks import Ranks
 from stepsim.workload.rows import CommOp, Group
@@ -97,9 +96,8 @@ class _Tracer(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def numbers(self) -> dict[Use, int]:
         """Collectives and sent messages of all stages, numbered."""
-        stages = range(len(self.graph.programs))
-        uses = (use for stage in stages for use in self.graph.uses(stage))
-        return {use: i for i, use in enumerate(u for u in uses if u.peer_stage < 0 or u.sends)}
+        uses = (use for use in self.graph.uses if use.peer_stage < 0 or use.sends)
+        return {use: i for i, use in enumerate(uses)}
 
     @cached_property
     def turns(self) -> dict[Turn, Turn]:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
+from stepsim.network.placement import SIZES_OF_GROUPS, Crossing, whole_degrees
 from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS, StepOptions
-from stepsim.parallel.ranks import SIZES_OF_GROUPS, Crossing, ParallelPlan, whole_degrees
+from stepsim.parallel.ranks import ParallelPlan
 from stepsim.results.findings import WEIGHTY, Finding, by_weight
 from stepsim.results.report import Report
 from stepsim.step.inputs import scaled_workload

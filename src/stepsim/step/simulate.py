@@ -10,16 +10,17 @@ from msgspec import Struct
 from stepsim.base import garbage
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
-from stepsim.engine.fold import Actors, every_rank, fold
 from stepsim.engine.lay_out import Runnable, lay_out
 from stepsim.engine.layouts import Times
-from stepsim.engine.prices import Prices, make_prices, prices_like
 from stepsim.engine.timeline import Timeline, make_timeline
 from stepsim.graph.build import TaskGraph, build_taskgraph
+from stepsim.network.fold import Actors, every_rank, fold
+from stepsim.network.placement import Crossing, find_crossing, idle_npus, place
+from stepsim.network.prices import Prices, make_prices
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
-from stepsim.parallel.ranks import Crossing, ParallelPlan, find_crossing, idle_npus, place
+from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.stages import split_stages
 from stepsim.results.findings import Finding
 from stepsim.results.make_report import StepTotals, make_report, make_totals, simulated_ranks
@@ -45,9 +46,9 @@ from stepsim.step.size import (
 from stepsim.workload.rows import Doubt, Workload
 
 if TYPE_CHECKING:
-    from stepsim.engine.contention import Contention
     from stepsim.engine.nodes import NodeTimes
     from stepsim.engine.run import OnProgress
+    from stepsim.network.contention import Contention
     from stepsim.results.memory import StepMemory
     from stepsim.step.second_look import SecondLook
 
@@ -309,7 +310,15 @@ def prepare(
     unfit = too_large(memory, made.built, topology, asked)
     work, full = with_memory(work, memory, made.built)
     graph = build_taskgraph(stages, schedule, plan, options)
-    prices = prices_like(like, graph, network, options) or make_prices(graph, network, options)
+    prices = make_prices(
+        plan,
+        graph.comms,
+        network,
+        algorithm=options.algorithm,
+        table=options.comm_table,
+        sharing=options.contention,
+        known=like,
+    )
     said(__name__, "workload %s: %d layers", work.source, work.layers)
     said(__name__, "topology %s: %d NPUs", network.name, network.npus)
     said(__name__, "schedule %s: %d stages", schedule.label, plan.pp)
@@ -407,13 +416,15 @@ def _lay_out(
     graph: TaskGraph, prices: Prices, slow: Floats | None, fold_ranks: bool, engine: Engine | None
 ) -> _LaidOutStep:
     if prices.sharing is Sharing.FAIR:
-        from stepsim.engine.contention import find_contention
+        from stepsim.network.contention import find_contention
 
-        contention = find_contention(graph, prices, slow, fold_ranks=fold_ranks)
+        contention = find_contention(
+            prices, graph.uses, graph.streams(), slow, fold_ranks=fold_ranks
+        )
         actors = contention.quotient.actors
     else:
         contention = None
-        actors = fold(graph, prices, slow) if fold_ranks else every_rank(graph, prices)
+        actors = fold(prices, graph.uses, slow) if fold_ranks else every_rank(prices)
     said(__name__, "%d of %d ranks are simulated", len(actors), graph.plan.npus)
     runnable = lay_out(graph, actors, prices, slow, contention)
     tasks = sum(map(len, runnable.programs))

@@ -10,8 +10,8 @@ from msgspec.structs import force_setattr
 
 import stepsim
 from stepsim.base.errors import PlanError, SimulationError
-from stepsim.engine.prices import Prices
 from stepsim.files.load import topology_of, workload_of
+from stepsim.network.prices import Prices
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.p2p import P2PMode

@@ -8,7 +8,8 @@ from helpers import collective, row
 
 from stepsim.base.structs import replace
 from stepsim.graph.build import TaskGraph, build_taskgraph
-from stepsim.graph.programs import Look, Segment, SegmentKind, Use
+from stepsim.graph.programs import Look, Segment, SegmentKind
+from stepsim.network.prices import Use
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan

@@ -8,7 +8,6 @@ from traces import MadeRun, ps
 
 from stepsim.base.errors import CalibrationError, PlanError, TraceError
 from stepsim.base.structs import replace
-from stepsim.engine.prices import Prices
 from stepsim.explain.runs.ready import (
     infer_hidden,
     with_bandwidth,
@@ -30,6 +29,7 @@ from stepsim.measured.layers import stage_costs
 from stepsim.measured.run import Degrees, OpKind, gradient_groups
 from stepsim.measured.summary import RunSummary, expert_groups, summarise
 from stepsim.network.measured_times import CommTable, MeasuredCurve
+from stepsim.network.prices import Prices
 from stepsim.options import StepOptions
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.rows import CollectiveKind, CommOp, Group, ParallelAxis, Part

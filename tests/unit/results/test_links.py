@@ -7,8 +7,8 @@ import pytest
 from helpers import collective, row, two_levels
 
 from stepsim.base.structs import replace
-from stepsim.engine.prices import Prices
 from stepsim.graph.build import TaskGraph, build_taskgraph
+from stepsim.network.prices import Prices
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.options import StepOptions
 from stepsim.parallel.ranks import ParallelPlan

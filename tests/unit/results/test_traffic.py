@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepsim.base.structs import replace
-from stepsim.engine.prices import Prices
 from stepsim.graph.build import TaskGraph, build_taskgraph
+from stepsim.network.prices import Prices
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import RankOrder
 from stepsim.parallel.ranks import ParallelPlan

@@ -11,11 +11,11 @@ from helpers import Run
 from jobs import asked
 
 import stepsim
-from stepsim.engine.fold import every_rank
 from stepsim.engine.lay_out import lay_out
 from stepsim.engine.run import run as run_events
 from stepsim.explore.batch import make_batch
 from stepsim.files.load import topology_of, workload_of
+from stepsim.network.fold import every_rank
 from stepsim.serve.explorer import Explorer
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.state import ExplorerState
@@ -109,7 +109,7 @@ def test_events_ask_nobody_where_nothing_is_contracted(
         topology_of("hgx-h100"),
         asked(npus=16, pp=4, microbatches=4),
     )
-    actors = every_rank(ready.graph, ready.prices)
+    actors = every_rank(ready.prices)
     replace_ends(refuse)
     runnable = lay_out(ready.graph, actors, ready.prices, coalesce=False)
     _, finishes = run_events(runnable, actors, ready.graph.plan)

@@ -11,11 +11,11 @@ from msgspec import Struct
 
 from stepsim.base.errors import PlanError, TraceError
 from stepsim.base.structs import replace
-from stepsim.engine.prices import Prices
 from stepsim.graph.build import build_taskgraph
 from stepsim.measured.run import OpKind
 from stepsim.measured.step_ops import StepOp
 from stepsim.measured.summary import OperationTimes, RunSummary, StageTimes, of_ranks
+from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine

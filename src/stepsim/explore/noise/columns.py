@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Ints, Lists
 from stepsim.engine.layouts import GROUPS, Times
-from stepsim.engine.orbits import lowered
 from stepsim.explore.batch.evaluation import Batch
+from stepsim.network.groups import lowered
 from stepsim.tables.ends import ends
 from stepsim.tables.waits import EndView, NodeWaits
 from stepsim.workload.rows import Group

@@ -21,7 +21,6 @@ from stepsim.base.digest import content_hash
 from stepsim.base.documents import Entry, Picoseconds, Share
 from stepsim.base.errors import PlanError, StepsimError, SweepError
 from stepsim.base.structs import replace
-from stepsim.engine.prices import Prices
 from stepsim.explore.plan.store import PlanStore, open_plans
 from stepsim.explore.sweep.executors import (
     ExecutorKind,
@@ -31,6 +30,7 @@ from stepsim.explore.sweep.executors import (
     local_pool,
 )
 from stepsim.explore.sweep.study import pack, unpack
+from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.results.make_report import StepTotals

@@ -18,11 +18,11 @@ from stepsim.base.errors import SimulationError
 from stepsim.base.structs import replace
 from stepsim.base.units import Quantity
 from stepsim.engine.layouts import Times
-from stepsim.engine.prices import Prices
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.batch.gradients import CriticalPath, critical_paths, slopes
 from stepsim.explore.batch.lengths import MeasuredLength
 from stepsim.explore.batch.scenarios import HOST, PHASES, BatchBase
+from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
 from stepsim.network.topology.nested import with_values

@@ -9,9 +9,9 @@ from msgspec import Struct
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
-from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Timeline
 from stepsim.measured.profile.events import Profile
+from stepsim.network.prices import Prices
 from stepsim.parallel.ranks import Ranks
 from stepsim.results.counters import Curves, link_rates, live_activations
 from stepsim.results.critical_path import Walk

@@ -7,7 +7,8 @@ from itertools import accumulate
 import numpy as np
 from msgspec import Struct, field
 
-from stepsim.graph.programs import Program, Segment, SegmentKind, Use
+from stepsim.graph.programs import Program, Segment, SegmentKind
+from stepsim.network.prices import Use
 from stepsim.parallel.p2p import Message
 from stepsim.results.critical_path import Walk
 from stepsim.show.trace.document import Category, Label, Slice, SliceColumns

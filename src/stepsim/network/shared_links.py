@@ -8,17 +8,17 @@ their loads on a link are summed. Max-min rates are unique, so the rates of the 
 those of this quotient (an equitable partition of ranks, sites and links).
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats, Ints, distinct
 from stepsim.base.structs import replace
-from stepsim.engine.patterns import GroupPatterns
-from stepsim.engine.prices import PhasePrice, Prices
-from stepsim.graph.build import TaskGraph
-from stepsim.graph.programs import Use
 from stepsim.network.collectives.flows import loads_by_owner
+from stepsim.network.groups import GroupPatterns
+from stepsim.network.prices import PhasePrice, Prices, Use
 from stepsim.parallel.ranks import Ranks
 from stepsim.workload.rows import Group
 
@@ -80,32 +80,30 @@ class TransferSites(Struct, frozen=True, kw_only=True):
     first: dict[_SiteKind, int]
     places: tuple[_TransferPlace, ...]
 
-    def site(self, graph: TaskGraph, use: Use, group: int) -> int:
+    def site(self, prices: Prices, use: Use, group: int) -> int:
         """The site of a communication in a group of its kind."""
-        return self.first[_site_kind(graph, use)] + group
+        return self.first[_site_kind(prices, use)] + group
 
 
-def _site_kind(graph: TaskGraph, use: Use) -> _SiteKind:
+def _site_kind(prices: Prices, use: Use) -> _SiteKind:
     """The kind of the sites where a communication happens."""
     if use.peer_stage < 0:
-        return graph.comms[use.comm].group, -1, -1
+        return prices.comms[use.comm].group, -1, -1
     return Group.PP, *use.ends
 
 
-def find_transfer_sites(graph: TaskGraph, prices: Prices) -> TransferSites:
-    """Trace the communications of every stage at every site."""
-    tracer = _Tracer(graph=graph, prices=prices)
-    for stage in range(len(graph.programs)):
-        for use in graph.uses(stage):
-            if use.peer_stage < 0 or use.sends:
-                tracer.add(use)
+def find_transfer_sites(prices: Prices, uses: Iterable[Use]) -> TransferSites:
+    """Trace the communications of every stage, in these `uses`, at every site."""
+    tracer = _Tracer(prices=prices)
+    for use in uses:
+        if use.peer_stage < 0 or use.sends:
+            tracer.add(use)
     return tracer.sites()
 
 
 class _Tracer(Struct, kw_only=True):
     """Collects the columns of `TransferSites`."""
 
-    graph: TaskGraph
     prices: Prices
     count: int = 0
     first: dict[_SiteKind, int] = field(default_factory=dict)
@@ -116,8 +114,8 @@ class _Tracer(Struct, kw_only=True):
     def add(self, use: Use) -> None:
         """Trace a communication at the sites of one stage."""
         patterns = self.prices.patterns(use)
-        first = self._first(_site_kind(self.graph, use), patterns)
-        for groups in patterns.rows(use.ends[0], self.graph.plan.stage_ranks):
+        first = self._first(_site_kind(self.prices, use), patterns)
+        for groups in patterns.rows(use.ends[0], self.prices.plan.stage_ranks):
             place = _TransferPlace(
                 comm=use.comm, patterns=patterns, groups=groups, sites=first + groups
             )

@@ -6,7 +6,7 @@ prices, split classes whose groups or pipeline neighbours have different classes
 splits (Paige and Tarjan, "Three partition refinement algorithms", SIAM J. Comput. 16, 1987).
 Unless links are shared fairly a class then has one timeline, so one representative stands for all.
 Where they are, links are split along with the ranks, by the loads of the sites that use them, and
-sites by the links they load (see `stepsim.engine.shared_links`).
+sites by the links they load (see `stepsim.network.shared_links`).
 """
 
 from collections.abc import Iterable
@@ -17,17 +17,14 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Floats, row_numbers
 from stepsim.base.structs import replace
-from stepsim.engine.orbits import Orbits, lowered, turns_of_ranks
-from stepsim.engine.prices import Prices
-from stepsim.engine.shared_links import (
-    TransferSites,
-    refine_sites,
-    sites_of_ranks,
-    uncoloured,
-)
-from stepsim.graph.build import TaskGraph
+from stepsim.network.groups import Orbits, lowered, turns_of_ranks
+from stepsim.network.prices import Prices, Use
+from stepsim.network.shared_links import TransferSites, refine_sites, sites_of_ranks, uncoloured
 from stepsim.parallel.ranks import Ranks
 from stepsim.workload.rows import Group
+
+_StagePairs = tuple[tuple[int, int], ...]
+"""(stage, other stage) of all messages."""
 
 
 class Actors(Struct, frozen=True, kw_only=True, dict=True):
@@ -68,32 +65,32 @@ class Actors(Struct, frozen=True, kw_only=True, dict=True):
         return self.orbit_actor[self.orbits.places(np.arange(self.orbits.count))]
 
 
-def every_rank(graph: TaskGraph, prices: Prices) -> Actors:
+def every_rank(prices: Prices) -> Actors:
     """Actors without folding: one for each rank."""
-    orbits = Orbits(count=graph.plan.npus)
-    return _Folding(graph=graph, prices=prices, orbits=orbits).actors(orbits.lowest)
+    orbits = Orbits(count=prices.plan.npus)
+    return _Folding(prices=prices, pairs=(), orbits=orbits).actors(orbits.lowest)
 
 
 def fold(
-    graph: TaskGraph,
     prices: Prices,
+    uses: Iterable[Use],
     slow: Floats | None = None,
     sites: TransferSites | None = None,
 ) -> Actors:
-    """One actor per class of ranks that behave alike.
+    """One actor per class of ranks that behave alike, whose stages communicate in these `uses`.
 
     `slow` are factors on the ranks' compute times; with `sites` links are shared. Without either
-    the classes are kept with the prices, for all graphs whose ranks talk to the same others, and
+    the classes are kept with the prices, for all steps whose ranks talk to the same others, and
     ranks that no number tells apart are not looked at one by one.
     """
-    plan = graph.plan
+    plan, pairs = prices.plan, _stage_pairs(uses)
     if slow is not None or sites is not None:
-        folding = _Folding(graph=graph, prices=prices, orbits=Orbits(count=plan.npus))
+        folding = _Folding(prices=prices, pairs=pairs, orbits=Orbits(count=plan.npus))
         return folding.run(slow, sites)
-    key = tuple(_kinds(graph)), tuple(_stage_pairs(graph))
+    key = tuple(_kinds(prices)), pairs
     if key not in prices.folds:
         orbits = Orbits(count=plan.npus, turns=turns_of_ranks(plan, key[0], prices.topology))
-        folding = _Folding(graph=graph, prices=prices, orbits=orbits)
+        folding = _Folding(prices=prices, pairs=pairs, orbits=orbits)
         prices.folds[key] = folding.run(None, None)
     return prices.folds[key]
 
@@ -101,8 +98,8 @@ def fold(
 class _Folding(Struct, frozen=True, kw_only=True, dict=True):
     """Refines classes of the orbits of ranks, each seen by its lowest rank."""
 
-    graph: TaskGraph
     prices: Prices
+    pairs: _StagePairs
     orbits: Orbits
 
     def run(self, slow: Floats | None, sites: TransferSites | None) -> Actors:
@@ -124,11 +121,11 @@ class _Folding(Struct, frozen=True, kw_only=True, dict=True):
     def own_traits(self) -> Iterable[Ranks]:
         """What sets ranks apart by themselves: stage, and how their groups lie on the topology."""
         ranks = self.orbits.lowest
-        stages = ranks // self.graph.plan.stage_ranks
+        stages = ranks // self.prices.plan.stage_ranks
         yield stages
-        for kind in _kinds(self.graph):
+        for kind in _kinds(self.prices):
             yield self.prices.groups(kind).looks(ranks)
-        for stage, peer in _stage_pairs(self.graph):
+        for stage, peer in self.pairs:
             pairs = self.prices.pairs(stage, peer)
             trait = np.where(stages == stage, pairs.looks(ranks), -1)
             if pairs.pattern.any():
@@ -139,8 +136,8 @@ class _Folding(Struct, frozen=True, kw_only=True, dict=True):
         for members, group_of in self.meetings.values():
             met = np.sort(colours[members], axis=1)
             yield row_numbers(met)[1][group_of]
-        width = len(colours) // self.graph.plan.pp
-        for offset in sorted({peer - stage for stage, peer in _stage_pairs(self.graph)}):
+        width = len(colours) // self.prices.plan.pp
+        for offset in sorted({peer - stage for stage, peer in self.pairs}):
             yield np.roll(colours, -offset * width)
 
     @cached_property
@@ -149,8 +146,8 @@ class _Folding(Struct, frozen=True, kw_only=True, dict=True):
 
         An orbit that has several members in a group has as many in all that it is in.
         """
-        plan, orbits, found = self.graph.plan, self.orbits, {}
-        for kind in _kinds(self.graph):
+        plan, orbits, found = self.prices.plan, self.orbits, {}
+        for kind in _kinds(self.prices):
             low, high = plan.span(kind)
             ranks = orbits.lowest
             firsts, group_of = np.unique(lowered(ranks, [(low, high)]), return_inverse=True)
@@ -173,7 +170,7 @@ class _Folding(Struct, frozen=True, kw_only=True, dict=True):
         return Actors(
             ranks=ranks.astype(np.int64),
             counts=counts.astype(np.int64) * self.orbits.size,
-            stages=(ranks // self.graph.plan.stage_ranks).astype(np.int64),
+            stages=(ranks // self.prices.plan.stage_ranks).astype(np.int64),
             groups=groups,
             sizes=sizes,
             orbits=self.orbits,
@@ -181,20 +178,12 @@ class _Folding(Struct, frozen=True, kw_only=True, dict=True):
         )
 
 
-def _kinds(graph: TaskGraph) -> list[Group]:
-    return sorted({op.group for op in graph.comms} - {Group.PP})
+def _kinds(prices: Prices) -> list[Group]:
+    return sorted({op.group for op in prices.comms} - {Group.PP})
 
 
-def _stage_pairs(graph: TaskGraph) -> list[tuple[int, int]]:
-    """(stage, other stage) of all messages."""
-    return sorted(
-        {
-            (stage, use.peer_stage)
-            for stage in range(len(graph.programs))
-            for use in graph.uses(stage)
-            if use.peer_stage >= 0
-        }
-    )
+def _stage_pairs(uses: Iterable[Use]) -> _StagePairs:
+    return tuple(sorted({(use.stage, use.peer_stage) for use in uses if use.peer_stage >= 0}))
 
 
 def _merge(traits: Iterable[Ranks]) -> Ranks:

@@ -9,7 +9,8 @@ from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.parallel.modes import EpLayout
-from stepsim.parallel.ranks import ParallelPlan, plan_job
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.step.inputs import plan_job
 from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,

@@ -3,7 +3,7 @@
 import numpy as np
 from helpers import two_levels
 
-from stepsim.engine.patterns import GroupPatterns, find_patterns
+from stepsim.network.groups import GroupPatterns, find_patterns
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.rows import Group
 

@@ -5,24 +5,22 @@ quotient of ranks, sites and links is kept for runs that take the same ones.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
 from msgspec import Struct, field
 
-from stepsim.base.arrays import Floats, Ints, distinct, row_numbers
-from stepsim.engine.fold import Actors, every_rank, fold
-from stepsim.engine.prices import Prices
-from stepsim.engine.shared_links import (
+from stepsim.base.arrays import Floats, Ints, row_numbers
+from stepsim.network.flights import Transfer, TransferPhase, level_alone
+from stepsim.network.fold import Actors, every_rank, fold
+from stepsim.network.prices import Prices, Use
+from stepsim.network.shared_links import (
     SiteColours,
     TransferSites,
     colour_sites,
     find_transfer_sites,
 )
-from stepsim.graph.build import TaskGraph
-from stepsim.graph.programs import Use
-from stepsim.network.flights import Transfer, TransferPhase, level_alone
 from stepsim.workload.rows import Stream
 
 _QUOTIENTS_KEPT = 8
@@ -116,51 +114,45 @@ class Quotient(Struct, frozen=True, kw_only=True, dict=True):
 
 
 def find_contention(
-    graph: TaskGraph, prices: Prices, slow: Floats | None, *, fold_ranks: bool
+    prices: Prices,
+    uses: Sequence[Use],
+    streams: Iterable[tuple[int, Stream]],
+    slow: Floats | None,
+    *,
+    fold_ranks: bool,
 ) -> "Contention":
-    """The network of a job, its ranks folded or not; `slow` are factors on their compute times."""
+    """The network of a job, its ranks folded or not; `slow` are factors on their compute times.
+
+    `uses` are the communications of all stages, `streams` on which each of them runs.
+    """
     free = tuple(np.isinf(each.capacity).item() for each in prices.topology.link_classes)
-    streams = tuple(sorted(set(_streams(graph))))
+    every = tuple(sorted(set(streams)))
     slowed = None if slow is None else slow.tobytes()
-    key = *_taken(graph, prices), free, streams, slowed, fold_ranks
+    key = *_taken(prices, uses), free, every, slowed, fold_ranks
     kept = prices.quotients
     if key not in kept:
-        sites = find_transfer_sites(graph, prices)
-        actors = fold(graph, prices, slow, sites) if fold_ranks else every_rank(graph, prices)
+        sites = find_transfer_sites(prices, uses)
+        actors = fold(prices, uses, slow, sites) if fold_ranks else every_rank(prices)
         colours = colour_sites(sites, actors.actor_of)
         while len(kept) >= _QUOTIENTS_KEPT:
             kept.pop(next(iter(kept)))
-        kept[key] = Quotient(
-            sites=sites, actors=actors, colours=colours, free=free, streams=streams
-        )
-    return Contention(graph=graph, prices=prices, quotient=kept[key])
+        kept[key] = Quotient(sites=sites, actors=actors, colours=colours, free=free, streams=every)
+    return Contention(prices=prices, quotient=kept[key])
 
 
-def _taken(graph: TaskGraph, prices: Prices) -> Iterator[object]:
+def _taken(prices: Prices, uses: Iterable[Use]) -> Iterator[object]:
     """What sets the flows of a job: its communications, and the algorithm of each at each look."""
-    for stage in range(len(graph.programs)):
-        for use in graph.uses(stage):
-            if use.peer_stage < 0 or use.sends:
-                op, patterns = graph.comms[use.comm], prices.patterns(use)
-                yield use, op
-                for pattern in range(len(patterns.distinct)):
-                    yield prices.cost(op, patterns, pattern).algorithm
-
-
-def _streams(graph: TaskGraph) -> Iterator[tuple[int, Stream]]:
-    """Communications and streams on which they run."""
-    for task_list in graph.task_lists:
-        for task in task_list.tasks:
-            yield task.comm, task.stream
-    for program in graph.programs:
-        for stream in distinct(program.stream[program.peer >= 0].astype(np.int64)).tolist():
-            yield program.message, Stream(stream)
+    for use in uses:
+        if use.peer_stage < 0 or use.sends:
+            op, patterns = prices.comms[use.comm], prices.patterns(use)
+            yield use, op
+            for pattern in range(len(patterns.distinct)):
+                yield prices.cost(op, patterns, pattern).algorithm
 
 
 class Contention(Struct, frozen=True, kw_only=True, dict=True):
     """A quotient at prices: its links have speeds, and its transfers phases that take time."""
 
-    graph: TaskGraph
     prices: Prices
     quotient: Quotient
 
@@ -173,7 +165,7 @@ class Contention(Struct, frozen=True, kw_only=True, dict=True):
 
     def cost(self, use: Use, group: int) -> int | Transfer:
         """A communication in a group: a fixed time in ps if nothing can slow it, or a transfer."""
-        site = self.quotient.sites.site(self.graph, use, group)
+        site = self.quotient.sites.site(self.prices, use, group)
         key = int(self.quotient.colours.site[site]), use.comm
         transfer = self._transfers[key]
         if use.peer_stage < 0 and self.quotient.isolated[key]:

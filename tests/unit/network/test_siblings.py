@@ -10,9 +10,9 @@ from helpers import collective
 from networks import cabled
 
 from stepsim.base.structs import replace
-from stepsim.engine.prices import Prices
 from stepsim.network.collectives import Algorithm, AlgorithmChoice
 from stepsim.network.measured_times import CommTable, MeasuredCurve
+from stepsim.network.prices import Prices
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology, Topology
 from stepsim.network.topology.wirings import Ports
 from stepsim.parallel.modes import RankOrder, Sharing

@@ -7,9 +7,9 @@ import pytest
 from helpers import collective, line_of_npus, row, two_levels
 
 from stepsim.base.structs import replace
-from stepsim.engine.fold import Actors, every_rank, fold
-from stepsim.engine.prices import Prices
 from stepsim.graph.build import TaskGraph, build_taskgraph
+from stepsim.network.fold import Actors, every_rank, fold
+from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.ranks import ParallelPlan
@@ -35,7 +35,7 @@ def classes(
     factors[list(slow)] = 2.0
     network = topology or line_of_npus(graph.plan.npus, 10)
     prices = Prices(plan=graph.plan, topology=network, comms=graph.comms)
-    actors = fold(graph, prices, factors)
+    actors = fold(prices, graph.uses, factors)
     found = [np.flatnonzero(actors.actor_of == a).tolist() for a in range(len(actors))]
     assert [len(each) for each in found] == actors.counts.tolist()
     assert [each[0] for each in found] == actors.ranks.tolist()
@@ -84,7 +84,7 @@ def test_groups_that_pay_other_prices_are_told_apart() -> None:
 def actors_of(graph: TaskGraph, *, folded: bool) -> Actors:
     topology = line_of_npus(graph.plan.npus, 10)
     prices = Prices(plan=graph.plan, topology=topology, comms=graph.comms)
-    return fold(graph, prices) if folded else every_rank(graph, prices)
+    return fold(prices, graph.uses) if folded else every_rank(prices)
 
 
 @pytest.mark.parametrize("folded", [True, False])

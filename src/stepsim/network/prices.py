@@ -5,17 +5,13 @@ Groups that look alike on the topology cost the same, so each distinct pattern i
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
 
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
-from stepsim.engine.orbits import stages_turn
-from stepsim.engine.patterns import GroupPatterns, find_patterns
-from stepsim.graph.build import TaskGraph
-from stepsim.graph.programs import Use
 from stepsim.network.collectives import (
     Algorithm,
     AlgorithmChoice,
@@ -27,12 +23,37 @@ from stepsim.network.collectives import (
     flow_steps,
     parse_algorithms,
 )
+from stepsim.network.groups import GroupPatterns, find_patterns, stages_turn
 from stepsim.network.topology import Topology
 from stepsim.network.topology.nested import same_but_numbers
-from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.ranks import ParallelPlan, Ranks
 from stepsim.workload.rows import CollectiveKind, CommOp, Group
+
+if TYPE_CHECKING:
+    from stepsim.network.contention import Quotient
+    from stepsim.network.fold import Actors
+    from stepsim.network.measured_times import CommTable
+
+
+class Use(NamedTuple):
+    """A communication as a stage uses it.
+
+    For messages `peer_stage` is the stage at the other end (-1 for collectives) and `sends` says
+    whether this one sends.
+    """
+
+    comm: int
+    stage: int
+    peer_stage: int = -1
+    sends: bool = False
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """Stages of sender and receiver of a message; of a collective, its stage twice."""
+        if self.peer_stage < 0:
+            return self.stage, self.stage
+        return (self.stage, self.peer_stage) if self.sends else (self.peer_stage, self.stage)
 
 
 class PhasePrice(Struct, frozen=True, kw_only=True, eq=False):
@@ -47,11 +68,6 @@ class PhasePrice(Struct, frozen=True, kw_only=True, eq=False):
     step: FlowStep
     rate: float = inf
 
-
-if TYPE_CHECKING:
-    from stepsim.engine.contention import Quotient
-    from stepsim.engine.fold import Actors
-    from stepsim.network.measured_times import CommTable
 
 _MOST = 4096
 """Prices of a network up to which the next job on it takes what is known."""
@@ -98,27 +114,22 @@ class Prices(Struct, kw_only=True):
             return False
         return replace(self.plan, microbatches=plan.microbatches) == plan
 
-    def follow(self, options: StepOptions) -> bool:
-        """Whether they are found as is asked for."""
-        asked = parse_algorithms(options.algorithm), options.comm_table, options.contention
-        return (self.algorithms, self.table, self.sharing) == asked
-
-    def of(self, graph: TaskGraph) -> "Prices":
-        """The prices of a graph that these serve; what is found for one is known to both."""
-        return replace(self, plan=graph.plan, comms=graph.comms)
+    def of(self, other: "Prices") -> "Prices":
+        """The prices of a step that these serve; what is found for one is known to both."""
+        return replace(self, plan=other.plan, comms=other.comms)
 
     def on(self, topology: Topology) -> "Prices":
         """The prices on a network with other numbers: how groups lie and flow is found already."""
         return replace(self, topology=topology, _costs={}, _phases={})
 
-    def beside(self, graph: TaskGraph) -> "Prices | None":
+    def beside(self, other: "Prices") -> "Prices | None":
         """The prices of another job on this network: how its groups lie is to be found.
 
         None where so much is known that all is better found anew.
         """
         if len(self._costs) > _MOST:
             return None
-        return replace(self.of(graph), folds={}, quotients={}, _groups={}, _pairs={})
+        return replace(self.of(other), folds={}, quotients={}, _groups={}, _pairs={})
 
     def are(self, other: "Prices") -> bool:
         """Whether all that is found for one is known to the other."""
@@ -248,32 +259,37 @@ def _stretched(phases: list[PhasePrice], time_ps: int) -> Iterator[PhasePrice]:
         passed = marks[-1]
 
 
-def prices_like(
-    known: Sequence[Prices], graph: TaskGraph, topology: Topology, options: StepOptions
-) -> Prices | None:
-    """Prices found before that hold for a graph, or from which others can be found.
+def make_prices(
+    plan: ParallelPlan,
+    comms: tuple[CommOp, ...],
+    topology: Topology,
+    *,
+    algorithm: Sequence[str],
+    table: "CommTable | None",
+    sharing: Sharing,
+    known: Sequence[Prices] = (),
+) -> Prices:
+    """What the communications of a job cost with the algorithms and measured times asked for.
 
-    Those are of the same job on a network that differs in numbers alone, or of another job on the
-    same network.
+    `known` are prices of other steps: those that hold for this one are taken, or what they know of
+    the same job on a network that differs in numbers alone, or of another job on the same network.
     """
-    able = [each for each in known if each.follow(options)]
+    algorithms = parse_algorithms(algorithm)
+    new = Prices(
+        plan=plan,
+        topology=topology,
+        comms=comms,
+        algorithms=algorithms,
+        table=table,
+        sharing=sharing,
+    )
+    asked = algorithms, table, sharing
+    able = [each for each in known if (each.algorithms, each.table, each.sharing) == asked]
     here = [each for each in able if each.topology == topology]
     for each in here:
-        if each.serve(graph.plan):
-            return each.of(graph)
+        if each.serve(plan):
+            return each.of(new)
     for each in reversed(able):
-        if each.serve(graph.plan) and same_but_numbers(each.topology, topology):
-            return each.on(topology).of(graph)
-    return here[-1].beside(graph) if here else None
-
-
-def make_prices(graph: TaskGraph, topology: Topology, options: StepOptions) -> Prices:
-    """What the communications of a graph cost with the algorithms and measured times asked for."""
-    return Prices(
-        plan=graph.plan,
-        topology=topology,
-        comms=graph.comms,
-        algorithms=parse_algorithms(options.algorithm),
-        table=options.comm_table,
-        sharing=options.contention,
-    )
+        if each.serve(plan) and same_but_numbers(each.topology, topology):
+            return each.on(topology).of(new)
+    return (here[-1].beside(new) if here else None) or new

@@ -3,16 +3,10 @@
 import pytest
 
 from stepsim.base.structs import replace
+from stepsim.network.placement import crossing, find_crossing, idle_npus, place, whole_degrees
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.parallel.modes import JobPlacement, RankOrder
-from stepsim.parallel.ranks import (
-    ParallelPlan,
-    crossing,
-    find_crossing,
-    idle_npus,
-    place,
-    whole_degrees,
-)
+from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.rows import Group
 
 ALIGNED, PACKED = JobPlacement.ALIGNED, JobPlacement.PACKED

@@ -9,10 +9,9 @@ import pytest
 from helpers import collective, line_of_npus, two_levels
 
 from stepsim.base.structs import replace
-from stepsim.engine.prices import Prices
-from stepsim.graph.programs import Use
 from stepsim.network.collectives import Algorithm, AlgorithmChoice
 from stepsim.network.measured_times import CommTable, MeasuredCurve
+from stepsim.network.prices import Prices, Use
 from stepsim.parallel.modes import RankOrder, Sharing
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.rows import CollectiveKind, CommOp, Group, ParallelAxis
