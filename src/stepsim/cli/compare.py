@@ -174,8 +174,9 @@ def diff_command(
     csv: CsvOption = None,
 ) -> None:
     """Explain the difference of two step times: settings, components, stages, links."""
-    from stepsim.explain.diff import diff_profiles, diff_results, load_recorded
+    from stepsim.explain.diff import diff_profiles, diff_results
     from stepsim.explain.profile_document import ProfileDocument
+    from stepsim.files.load import load_recorded
     from stepsim.show.tables.comparison import diff_shown
 
     check_outputs([a, b], files=[csv])

@@ -60,7 +60,7 @@ def _collectives() -> Iterable[str]:
 
 
 def _durations() -> Iterable[str]:
-    from stepsim.explain.runs.replay import Durations
+    from stepsim.runs.replay import Durations
 
     return Durations
 
@@ -400,7 +400,7 @@ def write_traces(
 
     Raises PlanError for a step of too many tasks, OutputError where a folder cannot be written.
     """
-    from stepsim.results.as_profile import profile_of_step
+    from stepsim.explain.as_profile import profile_of_step
 
     write_profile_traces(profile_of_step(step.timeline, step.prices, source=source), chakra, kineto)
 

@@ -17,6 +17,8 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError, UnitError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, Quantity, format_time_ps
+from stepsim.explain.memory import StepMemory
+from stepsim.explain.throughput import throughput
 from stepsim.explore.batch import Batch, make_batch
 from stepsim.explore.batch.scenarios import PHASES, BatchBase
 from stepsim.explore.noise.speeds import SpeedNoise, noisy_speeds
@@ -24,8 +26,6 @@ from stepsim.explore.sensitivity import find_sensitivity
 from stepsim.files.asked import StepInputs, read_inputs, read_options
 from stepsim.graph.actions import HostTimes
 from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
-from stepsim.results.memory import StepMemory
-from stepsim.results.throughput import throughput
 from stepsim.serve.facts import answer_facts, document_shown, memory_shown, plain_table
 from stepsim.serve.lanes import lanes_of_batch, lanes_of_timeline
 from stepsim.serve.library import NamedNouns

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
+from stepsim.explain.findings import WEIGHTY, Finding, by_weight
+from stepsim.explain.report import Report
 from stepsim.network.placement import SIZES_OF_GROUPS, Crossing, whole_degrees
 from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.results.findings import WEIGHTY, Finding, by_weight
-from stepsim.results.report import Report
 from stepsim.step.inputs import scaled_workload
 from stepsim.workload.rows import CollectiveKind, Doubt, Group, Work, Workload
 from stepsim.workload.scaling import doubt_placeholders

@@ -13,6 +13,9 @@ from stepsim.base.structs import replace
 from stepsim.engine.lay_out import Runnable, lay_out
 from stepsim.engine.layouts import Times
 from stepsim.engine.timeline import Timeline, make_timeline
+from stepsim.explain.findings import Finding
+from stepsim.explain.make_report import StepTotals, make_report, make_totals, simulated_ranks
+from stepsim.explain.report import Report, ResultDocument, SimulatedRanks
 from stepsim.graph.build import TaskGraph, build_taskgraph
 from stepsim.network.fold import Actors, every_rank, fold
 from stepsim.network.placement import Crossing, find_crossing, idle_npus, place
@@ -22,9 +25,6 @@ from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.stages import split_stages
-from stepsim.results.findings import Finding
-from stepsim.results.make_report import StepTotals, make_report, make_totals, simulated_ranks
-from stepsim.results.report import Report, ResultDocument, SimulatedRanks
 from stepsim.step.doubts import doubts_of, weigh_doubts
 from stepsim.step.inputs import (
     MadeWork,
@@ -48,8 +48,8 @@ from stepsim.workload.rows import Doubt, Workload
 if TYPE_CHECKING:
     from stepsim.engine.nodes import NodeTimes
     from stepsim.engine.run import OnProgress
+    from stepsim.explain.memory import StepMemory
     from stepsim.network.contention import Contention
-    from stepsim.results.memory import StepMemory
     from stepsim.step.second_look import SecondLook
 
 _DEFAULTS = StepOptions()

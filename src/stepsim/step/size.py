@@ -35,7 +35,7 @@ from stepsim.step.inputs import (
 from stepsim.workload.rows import Workload
 
 if TYPE_CHECKING:
-    from stepsim.results.memory import HeldBytes, StepMemory
+    from stepsim.explain.memory import HeldBytes, StepMemory
 
 MOST_EVENTS = 100_000
 """Tasks above which columns take the place of events, unless an engine is asked for."""
@@ -159,7 +159,7 @@ def memory_of(
     shares = None if asked is None else asked * _chunk_shares(work, stages, placement)
     if made.built is None:
         return None if shares is None else _of_chunks(_whole(shares, schedule), schedule)
-    from stepsim.results.memory import step_memory
+    from stepsim.explain.memory import step_memory
 
     held = _held(made.built, schedule)
     if shares is not None:
@@ -213,7 +213,7 @@ def with_memory(
 
 def _of_chunks(kept: Ints, schedule: Schedule) -> "StepMemory":
     """Memory of ranks that hold nothing but activations: bytes of every chunk."""
-    from stepsim.results.memory import HeldBytes, step_memory
+    from stepsim.explain.memory import HeldBytes, step_memory
 
     nothing = np.zeros(schedule.placement.ranks, dtype=np.int64)
     held = HeldBytes(activations=kept, logits=0 * kept, recomputed=nothing, fixed={})
@@ -221,7 +221,7 @@ def _of_chunks(kept: Ints, schedule: Schedule) -> "StepMemory":
 
 
 def _held(built: BuiltModel, schedule: Schedule) -> "HeldBytes":
-    from stepsim.results.memory import HeldBytes, MemoryPart
+    from stepsim.explain.memory import HeldBytes, MemoryPart
     from stepsim.workload.model.memory import rank_parts
 
     placement = schedule.placement

@@ -8,14 +8,6 @@ from traces import MadeRun, ps
 
 from stepsim.base.errors import CalibrationError, PlanError, TraceError
 from stepsim.base.structs import replace
-from stepsim.explain.runs.ready import (
-    infer_hidden,
-    with_bandwidth,
-    with_runtime,
-)
-from stepsim.explain.runs.replay import Durations, replay
-from stepsim.explain.runs.validate import validate_run, validate_runs
-from stepsim.explain.runs.what_if import RunChange, change_run
 from stepsim.face import simulate
 from stepsim.face.runs import simulate_run
 from stepsim.files.measured import load_trace
@@ -32,6 +24,10 @@ from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.network.prices import Prices
 from stepsim.options import StepOptions
 from stepsim.parallel.ranks import ParallelPlan
+from stepsim.runs.ready import infer_hidden, with_bandwidth, with_runtime
+from stepsim.runs.replay import Durations, replay
+from stepsim.runs.validate import validate_run, validate_runs
+from stepsim.runs.what_if import RunChange, change_run
 from stepsim.workload.rows import CollectiveKind, CommOp, Group, ParallelAxis, Part
 
 RUN = MadeRun(forward=(10, 8, 8, 12), backward=(20, 16, 16, 21), microbatches=8)

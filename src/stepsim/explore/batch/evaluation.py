@@ -14,6 +14,8 @@ from stepsim.base.structs import replace
 from stepsim.base.units import LARGEST_SUM
 from stepsim.engine.lay_out import lay_out
 from stepsim.engine.layouts import LaidOut, Times
+from stepsim.explain.breakdown import ProgramGaps, breakdown, program_gaps
+from stepsim.explain.make_report import bubble_fraction, mean_columns
 from stepsim.explore.batch.lengths import LengthTable
 from stepsim.explore.batch.passes import Passes, Totals
 from stepsim.explore.batch.program import compile_program
@@ -25,8 +27,6 @@ from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import needs_times
-from stepsim.results.breakdown import ProgramGaps, breakdown, program_gaps
-from stepsim.results.make_report import bubble_fraction, mean_columns
 from stepsim.step.inputs import WorkSource
 from stepsim.step.simulate import PreparedStep, prepare
 from stepsim.workload.rows import Part

@@ -16,6 +16,7 @@ from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import SimulationError
 from stepsim.base.units import MAX_INT64
 from stepsim.engine.layouts import Times
+from stepsim.explain.breakdown import Gaps, breakdown, find_gaps, part_of, task_rows
 from stepsim.explore.batch.scenarios import AXES, PHASES, Scenarios
 from stepsim.graph.actions import HostPart, Task, TaskList
 from stepsim.graph.build import TaskGraph
@@ -26,7 +27,6 @@ from stepsim.network.collectives import (
     with_siblings_ps,
 )
 from stepsim.network.prices import Prices, Use
-from stepsim.results.breakdown import Gaps, breakdown, find_gaps, part_of, task_rows
 from stepsim.tables.ends import ends
 from stepsim.tables.spans import TaskKind
 from stepsim.tables.waits import NodeWaits, listed_waits

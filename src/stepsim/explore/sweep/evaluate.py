@@ -14,11 +14,11 @@ from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
 from stepsim.base.units import Value
+from stepsim.explain.make_report import StepTotals
 from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.study import Study
 from stepsim.network.prices import Prices
 from stepsim.network.topology.nested import with_values
-from stepsim.results.make_report import StepTotals
 from stepsim.step.inputs import held_degrees
 from stepsim.step.simulate import step_totals
 from stepsim.workload.rows import Part

@@ -132,7 +132,7 @@ class LayerTimes(Struct, frozen=True, kw_only=True):
 
 
 class LeafOverhead(Struct, frozen=True, kw_only=True):
-    """What logs of leaf modules do not show, see `stepsim.explain.runs.leaf`.
+    """What logs of leaf modules do not show, see `stepsim.runs.leaf`.
 
     `action` is host time in ps of a forward or a backward, `layer_factor` what a layer takes over
     what its leaf modules take. `residual` is how far each moves if every step is off by its spread.

@@ -7,10 +7,10 @@ from itertools import accumulate
 import numpy as np
 from msgspec import Struct, field
 
+from stepsim.explain.critical_path import Walk
 from stepsim.graph.programs import Program, Segment, SegmentKind
 from stepsim.network.prices import Use
 from stepsim.parallel.p2p import Message
-from stepsim.results.critical_path import Walk
 from stepsim.show.trace.document import Category, Label, Slice, SliceColumns
 from stepsim.show.trace.labels import Labels, Ways, actions_of
 from stepsim.show.trace.window import Window

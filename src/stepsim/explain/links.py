@@ -1,0 +1,102 @@
+"""What a step sends over the links of a topology, and which communications do."""
+
+from collections import defaultdict
+from typing import Annotated
+
+import numpy as np
+from msgspec import Meta
+
+from stepsim.base.arrays import Ints, Summand, add_up, first_largest
+from stepsim.base.documents import Bytes, BytesPerSecond, Count, Entry, Picoseconds, Share, finite
+from stepsim.base.units import PS_PER_S
+from stepsim.explain.traffic import Traffic
+from stepsim.graph.build import TaskGraph
+from stepsim.network.topology import Topology
+from stepsim.workload.rows import CollectiveKind, Group
+
+
+class LinkUser(Entry, frozen=True, kw_only=True):
+    """Communications of one kind in one kind of group, and their bytes on a link."""
+
+    group: str
+    kind: str
+    bytes: Bytes
+
+
+class LinkUse(Entry, frozen=True, kw_only=True):
+    """A class of links, one direction each: `used` of the `links` carry anything.
+
+    The bandwidth is None where it has no bound. `busiest` is the link with the most bytes,
+    `busy_ps` how long it takes to carry them, `utilisation` that time over the step time, and
+    `users` says whose bytes they are, most first.
+    """
+
+    name: str
+    links: Count = 0
+    used: Count = 0
+    bandwidth_bytes_per_s: Annotated[BytesPerSecond, Meta(gt=0)] | None
+    total_bytes: Bytes
+    busiest: str = ""
+    busiest_bytes: Bytes = 0
+    busy_ps: Picoseconds
+    utilisation: Share = 0.0
+    users: tuple[LinkUser, ...] = ()
+
+
+def link_use(
+    graph: TaskGraph, topology: Topology, traffic: Traffic, step_time_ps: int
+) -> tuple[LinkUse, ...]:
+    """Bytes of every transfer of the step on every link it crosses, summed up per class."""
+    links, loads = add_up([(traffic.link, traffic.size * traffic.counts[traffic.user])])
+    _, first = np.unique(traffic.link, return_index=True)
+    alike = traffic.alike[first]
+    classes = topology.link_class(links)
+    return tuple(
+        _class_use(
+            graph, topology, c, (links[mine], loads[mine]), alike[mine], traffic, step_time_ps
+        )
+        for c, mine in enumerate(classes == c for c in range(len(topology.link_classes)))
+    )
+
+
+def _class_use(
+    graph: TaskGraph,
+    topology: Topology,
+    c: int,
+    total: Summand,
+    alike: Ints,
+    traffic: Traffic,
+    step_time_ps: int,
+) -> LinkUse:
+    link = topology.link_classes[c]
+    links, loads = total
+    top = int(links[first_largest(loads)]) if loads.size else -1
+    most = float(loads.max(initial=0.0))
+    busy_ps = round(most / link.capacity * PS_PER_S)
+    return LinkUse(
+        name=link.name,
+        links=topology.link_counts()[c],
+        used=int(alike[loads != 0].sum()),
+        bandwidth_bytes_per_s=finite(link.bandwidth),
+        total_bytes=round(float((loads * alike).sum())),
+        busiest=" to ".join(topology.link_ends(top)) if loads.size else "",
+        busiest_bytes=round(most),
+        busy_ps=busy_ps,
+        utilisation=busy_ps / step_time_ps if step_time_ps else 0.0,
+        users=_users_of(top, graph, traffic),
+    )
+
+
+def _users_of(link: int, graph: TaskGraph, traffic: Traffic) -> tuple[LinkUser, ...]:
+    """Who puts how many bytes on a link, most first."""
+    sizes: dict[tuple[Group, CollectiveKind], float] = defaultdict(float)
+    for row in np.flatnonzero(traffic.link == link).tolist():
+        user = int(traffic.user[row])
+        op = graph.comms[traffic.uses[user].comm]
+        sizes[op.group, op.kind] += float(traffic.size[row] * traffic.counts[user])
+    most_first = sorted(sizes.items(), key=lambda item: -item[1])
+    return tuple(
+        LinkUser(group=group, kind=kind, bytes=round(size))
+        for (group, kind), size in most_first
+        if size
+    )
