@@ -17,8 +17,7 @@ from simpy.events import EventPriority
 from stepsim.base.arrays import Small
 from stepsim.base.errors import SimulationError
 from stepsim.base.units import MAX_INT64
-from stepsim.engine.lay_out import Runnable, far_actor
-from stepsim.engine.layouts import GROUPS, MESSAGES, LaidOut
+from stepsim.engine.lay_out import GROUPS, MESSAGES, LaidOut, Runnable, far_actor
 from stepsim.graph.programs import SegmentKind
 from stepsim.network.flights import Fabric, Transfer
 from stepsim.network.fold import Actors

@@ -1,6 +1,7 @@
-"""When everything ran: the start and end of every task of every simulated rank."""
+"""When everything ran: the start and end of every task and transfer of every simulated rank."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -9,10 +10,12 @@ from numpy.typing import NDArray
 
 from stepsim.base.arrays import Ints, Small
 from stepsim.base.errors import PlanError, SimulationError
-from stepsim.engine.layouts import LaidOut, Times
+from stepsim.engine.lay_out import LaidOut, Times
 from stepsim.graph.build import TaskGraph
+from stepsim.graph.programs import SegmentKind
 from stepsim.graph.task_table import STREAMS, TaskTable
 from stepsim.network.fold import Actors
+from stepsim.network.prices import Use
 from stepsim.parallel.modes import Engine
 from stepsim.tables.spans import UNKNOWN, Spans
 from stepsim.workload.rows import Stream
@@ -223,3 +226,38 @@ def _columns(times: Sequence[Times], actors: Sequence[int]) -> Times:
     if len(actors) == 1:
         return times[actors[0]][:, None]
     return np.stack([times[actor] for actor in actors], axis=1)
+
+
+def transfers(
+    cohort: Cohort, graph: TaskGraph, only: Container[Use] | None = None
+) -> Iterator[tuple[Use, Times, Times]]:
+    """Start and end of collectives and sends, of shape (times run, actors), use by use.
+
+    With `only`, of these uses alone.
+    """
+    laid = cohort.laid
+    stage = laid.program.stage
+    alone: dict[Use, list[Ints]] = defaultdict(list)
+    coalesced: dict[int, Ints] = {}
+    for look, inner, tasks in laid.alike():
+        if look.task_list >= 0 and inner < 0:
+            coalesced[look.task_list] = tasks
+            continue
+        comm = laid.program.message
+        if inner >= 0:
+            comm = graph.task_lists[look.task_list].tasks[inner].comm
+        if comm >= 0 and look.kind is not SegmentKind.RECV:
+            sends = look.kind is SegmentKind.SEND
+            use = Use(comm=comm, stage=stage, peer_stage=look.peer_stage, sends=sends)
+            if only is None or use in only:
+                alone[use].append(tasks)
+    for use, several in alone.items():
+        run = np.sort(np.concatenate(several))
+        yield use, cohort.start[run], cohort.end[run]
+    for task_list, tasks in coalesced.items():
+        times, begin = laid.times[task_list], cohort.start[tasks]
+        for inner, each in enumerate(graph.task_lists[task_list].tasks):
+            if each.comm >= 0:
+                use = Use(comm=each.comm, stage=stage)
+                if only is None or use in only:
+                    yield use, begin + times.start[inner], begin + times.end[inner]

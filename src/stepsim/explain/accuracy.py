@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from stepsim.base.units import format_size_bytes
-from stepsim.explain.comms import PlacedComm
+from stepsim.explain.network_use import PlacedComm
 from stepsim.network.collectives.cost import MEASURED
 from stepsim.network.topology import Topology
-from stepsim.network.topology.links import Accuracy, size_band
+from stepsim.network.topology.dimension import Accuracy, size_band
 
 _WORTH = 0.02
 """Communications that take less of the step are passed over."""

@@ -9,8 +9,7 @@ from msgspec import Struct, field
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
-from stepsim.engine.lay_out import lay_out
-from stepsim.engine.layouts import GROUPS, MESSAGES, LaidOut
+from stepsim.engine.lay_out import GROUPS, MESSAGES, LaidOut, lay_out
 from stepsim.engine.timeline import Timeline
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import Program, SegmentKind

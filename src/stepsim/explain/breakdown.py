@@ -13,7 +13,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Bools, Ints, Lists, Small, bounds, numbers_of, spans
-from stepsim.engine.layouts import LaidOut, TaskListTimes, Times
+from stepsim.engine.lay_out import LaidOut, TaskListTimes, Times
 from stepsim.engine.timeline import Cohort
 from stepsim.graph.actions import Task, TaskList
 from stepsim.graph.build import TaskGraph

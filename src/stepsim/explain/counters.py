@@ -1,18 +1,14 @@
 """What a step holds and moves over time: live activations of a rank, bytes on the links."""
 
-from collections import defaultdict
-from collections.abc import Container, Iterator
-
 import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, totals
 from stepsim.base.units import PS_PER_S
-from stepsim.engine.layouts import Times
-from stepsim.engine.timeline import Cohort, Timeline
+from stepsim.engine.lay_out import Times
+from stepsim.engine.timeline import Timeline, transfers
 from stepsim.explain.traffic import alike_groups
 from stepsim.graph.build import TaskGraph
-from stepsim.graph.programs import SegmentKind
 from stepsim.network.collectives.flows import step_load
 from stepsim.network.prices import Prices, Use
 from stepsim.parallel.schedules import ActionKind
@@ -91,41 +87,6 @@ def link_rates(timeline: Timeline, prices: Prices) -> Curves:
         np.concatenate([nothing, *times]),
         np.concatenate([np.zeros((0, len(classes))), *changes]),
     )
-
-
-def transfers(
-    cohort: Cohort, graph: TaskGraph, only: Container[Use] | None = None
-) -> Iterator[tuple[Use, Times, Times]]:
-    """Start and end of collectives and sends, of shape (times run, actors), use by use.
-
-    With `only`, of these uses alone.
-    """
-    laid = cohort.laid
-    stage = laid.program.stage
-    alone: dict[Use, list[Ints]] = defaultdict(list)
-    coalesced: dict[int, Ints] = {}
-    for look, inner, tasks in laid.alike():
-        if look.task_list >= 0 and inner < 0:
-            coalesced[look.task_list] = tasks
-            continue
-        comm = laid.program.message
-        if inner >= 0:
-            comm = graph.task_lists[look.task_list].tasks[inner].comm
-        if comm >= 0 and look.kind is not SegmentKind.RECV:
-            sends = look.kind is SegmentKind.SEND
-            use = Use(comm=comm, stage=stage, peer_stage=look.peer_stage, sends=sends)
-            if only is None or use in only:
-                alone[use].append(tasks)
-    for use, several in alone.items():
-        run = np.sort(np.concatenate(several))
-        yield use, cohort.start[run], cohort.end[run]
-    for task_list, tasks in coalesced.items():
-        times, begin = laid.times[task_list], cohort.start[tasks]
-        for inner, each in enumerate(graph.task_lists[task_list].tasks):
-            if each.comm >= 0:
-                use = Use(comm=each.comm, stage=stage)
-                if only is None or use in only:
-                    yield use, begin + times.start[inner], begin + times.end[inner]
 
 
 def _bytes_per_rank(graph: TaskGraph, prices: Prices, use: Use) -> Floats:

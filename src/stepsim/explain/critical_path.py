@@ -13,8 +13,7 @@ from msgspec import Struct, field
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import SimulationError
-from stepsim.engine.lay_out import far_actor
-from stepsim.engine.layouts import GROUPS, TaskListTimes, Times
+from stepsim.engine.lay_out import GROUPS, TaskListTimes, Times, far_actor
 from stepsim.engine.timeline import Cohort, Timeline
 from stepsim.explain.breakdown import part_of
 from stepsim.graph.actions import TaskList

@@ -12,7 +12,7 @@ from statistics import fmean
 from msgspec import Struct
 
 from stepsim.base.units import PS_PER_S, format_bandwidth, format_size_bytes, format_time_ps
-from stepsim.explain.links import LinkUse
+from stepsim.explain.network_use import LinkUse
 from stepsim.explain.profile_document import ProfileDocument
 from stepsim.explain.report import ResultDocument
 from stepsim.workload.rows import Part, PartKind, part_label

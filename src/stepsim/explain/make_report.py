@@ -12,13 +12,11 @@ from stepsim.base.units import MAX_INT64, PS_PER_S, format_size_bytes
 from stepsim.engine.timeline import Cohort, Timeline
 from stepsim.explain.accuracy import accuracy_warnings
 from stepsim.explain.breakdown import PartsOfLists, cohort_breakdown
-from stepsim.explain.comms import CommUse, comm_use
 from stepsim.explain.critical_path import PathRuns, critical_path, path_parts, path_runs
-from stepsim.explain.links import LinkUse, link_use
-from stepsim.explain.other_traffic import other_traffic
+from stepsim.explain.network_use import CommUse, LinkUse, comm_use, link_use
 from stepsim.explain.report import Bubble, Report, SimulatedRanks, StageMemory, StageReport, by_name
 from stepsim.explain.throughput import Throughput, throughput
-from stepsim.explain.traffic import Traffic, find_traffic
+from stepsim.explain.traffic import Traffic, find_traffic, other_traffic
 from stepsim.network.collectives.cost import MEASURED
 from stepsim.network.prices import Prices
 from stepsim.parallel.modes import Engine, Sharing

@@ -1,4 +1,7 @@
-"""The report of a step: what is shown of it, and what `stepsim simulate --json` writes."""
+"""The report of a step: what is shown of it, and what `stepsim simulate --json` writes.
+
+Findings say what a step's input can hardly mean, and what it is worth in step time.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Self
@@ -9,7 +12,8 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 from numpy.typing import NDArray
 
-from stepsim.base.documents import (
+from stepsim.base.errors import StepsimError, bad_value
+from stepsim.base.structs import (
     Bytes,
     Count,
     Document,
@@ -22,14 +26,46 @@ from stepsim.base.documents import (
     missing_key,
     shown,
 )
-from stepsim.base.errors import StepsimError, bad_value
-from stepsim.explain.comms import CommUse
-from stepsim.explain.findings import Finding
-from stepsim.explain.links import LinkUse
+from stepsim.explain.network_use import CommUse, LinkUse
 from stepsim.explain.throughput import Throughput
 from stepsim.network.fold import Actors
 from stepsim.parallel.schedules.order import PeakLive
 from stepsim.workload.rows import ParallelAxis, Part
+
+WEIGHTY = 0.02
+"""The least share of the step time that is said first."""
+
+_NEGLIGIBLE = 0.001
+"""A smaller share of the step time is said only to those who want to know everything."""
+
+
+class Finding(Entry, frozen=True, kw_only=True):
+    """Something about the input, and by which share the step is longer without it.
+
+    `worth` is (other - this) / this of the step times; None where nobody can know.
+    """
+
+    text: str
+    worth: float | None = None
+
+    @property
+    def is_weighty(self) -> bool:
+        """Whether it is one of those that are said first."""
+        return self.worth is None or abs(self.worth) >= WEIGHTY
+
+    @property
+    def is_negligible(self) -> bool:
+        """Whether it changes next to nothing."""
+        return self.worth is not None and abs(self.worth) < _NEGLIGIBLE
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def by_weight(finding: Finding) -> float:
+    """A key that sorts findings, the weightiest first, after them those of unknown worth."""
+    return -abs(WEIGHTY if finding.worth is None else finding.worth)
+
 
 _DEGREES = tuple(map(str, ParallelAxis))
 _PARTS = tuple(part.key for part in Part)

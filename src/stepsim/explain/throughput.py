@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from stepsim.base.documents import Bytes, Count, Entry
+from stepsim.base.structs import Bytes, Count, Entry
 
 if TYPE_CHECKING:
     from stepsim.workload.model.effort import Effort

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.arguments import checked
-from stepsim.base.documents import Document
+from stepsim.base.structs import Document
 from stepsim.base.units import format_time_ps
 from stepsim.explore.noise.document import NoiseDocument
 from stepsim.explore.noise.draws import NoiseResult

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.arguments import checked
-from stepsim.base.documents import Document
+from stepsim.base.structs import Document
 from stepsim.explain.improve import Improvements, ImprovementsDocument, improve_profile
 from stepsim.explain.profile_document import ProfileDocument
 from stepsim.explain.stragglers import Stragglers, find_stragglers

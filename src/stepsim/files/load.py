@@ -38,7 +38,7 @@ from stepsim.files.reading import (
 )
 from stepsim.files.simai.text import read_simai_text
 from stepsim.network.topology import NestedTopology, Topology
-from stepsim.network.topology.links import LAUNCH_LATENCY, LINK_FIELDS, split_link
+from stepsim.network.topology.dimension import LAUNCH_LATENCY, LINK_FIELDS, split_link
 from stepsim.network.topology.nested import with_link, with_values
 from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
 from stepsim.workload.model.model import Model

@@ -21,8 +21,8 @@ from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
-from stepsim.base.documents import plain_document
 from stepsim.base.errors import StepsimError, TopologyError
+from stepsim.base.structs import plain_document
 
 _Schema = TypeVar("_Schema")
 

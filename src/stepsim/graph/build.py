@@ -15,8 +15,17 @@ from stepsim.base.arrays import distinct
 from stepsim.base.errors import ScheduleError
 from stepsim.base.kept import Same, keep, kept, kept_beside
 from stepsim.graph.actions import CommNumbers, TaskList
-from stepsim.graph.linking import NONE, Rows, step_rows, waits_of
-from stepsim.graph.programs import Looks, Program, Shape, ShapeFamily, looks_of
+from stepsim.graph.programs import (
+    NONE,
+    Looks,
+    Program,
+    Rows,
+    Shape,
+    ShapeFamily,
+    looks_of,
+    step_rows,
+    waits_of,
+)
 from stepsim.graph.task_lists import TaskLists, TaskOptions
 from stepsim.graph.writer import ProgramWriter, Written
 from stepsim.network.prices import Use

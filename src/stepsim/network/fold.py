@@ -106,17 +106,28 @@ class _Folding(Struct, frozen=True, kw_only=True, dict=True):
         own = [*self.own_traits()]
         if slow is not None:
             own.append(np.unique(slow, return_inverse=True)[1].astype(np.int64))
-        colours = uncoloured(_merge(own), sites)
+        ranks = _merge(own)
+        return self.actors(self.refined(ranks) if sites is None else self.shared(ranks, sites))
+
+    def refined(self, ranks: Ranks) -> Ranks:
+        """Classes of ranks, split until none meets others than its like."""
+        while True:
+            finer = _merge((ranks, *self.neighbours(ranks)))
+            if finer.max() == ranks.max():
+                return finer
+            ranks = finer
+
+    def shared(self, ranks: Ranks, sites: TransferSites) -> Ranks:
+        """As `refined`; sites and the links that they share are split along with the ranks."""
+        colours = uncoloured(ranks, sites)
         while True:
             ranks = _merge((colours.rank, *self.neighbours(colours.rank)))
-            refined = replace(colours, rank=ranks)
-            if sites is not None:
-                refined = refine_sites(sites, ranks, colours)
-                met = sites_of_ranks(sites, refined.site, len(ranks))
-                refined = replace(refined, rank=_merge((ranks, met)))
-            if refined.count == colours.count:
-                return self.actors(refined.rank)
-            colours = refined
+            finer = refine_sites(sites, ranks, colours)
+            met = sites_of_ranks(sites, finer.site, len(ranks))
+            finer = replace(finer, rank=_merge((ranks, met)))
+            if finer.count == colours.count:
+                return finer.rank
+            colours = finer
 
     def own_traits(self) -> Iterable[Ranks]:
         """What sets ranks apart by themselves: stage, and how their groups lie on the topology."""

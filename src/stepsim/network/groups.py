@@ -1,10 +1,9 @@
-"""Which groups of a job lie alike on the topology, and so cost the same.
+"""Which groups and ranks of a job lie alike on the topology, and so cost the same.
 
 Siblings are the groups of one kind in a stage: ranks of a stage run one program, so these groups
 run the same collectives at the same time. So are the pairs that carry a message between two stages.
 
-Ranks that job and network cannot tell apart: a digit of rank numbers that may be shifted.
-
+Job and network cannot tell ranks apart that differ in a digit of their number that may be shifted.
 A shift of a digit `rank % high // low` takes groups of ranks to groups where all spans of groups
 are whole digits, and the network to itself where the same digit of NPU numbers turns. One rank of
 each orbit then says all that a million could.

@@ -1,4 +1,4 @@
-"""What every communication of a task graph costs, in every group that carries it out.
+"""What every communication of a step costs, in every group that carries it out.
 
 Groups that look alike on the topology cost the same, so each distinct pattern is traced once.
 """

@@ -12,17 +12,14 @@ from collections.abc import Iterable
 
 import numpy as np
 from msgspec import Struct, field
-from numpy.typing import NDArray
 
-from stepsim.base.arrays import Floats, Ints, distinct
+from stepsim.base.arrays import Floats, Ints, _Hashes, distinct, mixed, sums_at
 from stepsim.base.structs import replace
 from stepsim.network.collectives.flows import loads_by_owner
 from stepsim.network.groups import GroupPatterns
 from stepsim.network.prices import PhasePrice, Prices, Use
 from stepsim.parallel.ranks import Ranks
 from stepsim.workload.rows import Group
-
-_Hashes = NDArray[np.uint64]
 
 _SiteKind = tuple[Group, int, int]
 """Group kind, and for messages the stages of sender and receiver, else -1."""
@@ -185,11 +182,10 @@ class SiteColours(Struct, frozen=True, kw_only=True):
         )
 
 
-def uncoloured(ranks: Ranks, sites: TransferSites | None) -> SiteColours:
+def uncoloured(ranks: Ranks, sites: TransferSites) -> SiteColours:
     """These colours of ranks, with sites and links not told apart but by what they are."""
-    count = sites.count if sites else 0
-    link = sites.link_class if sites else np.zeros(0, dtype=np.int64)
-    return SiteColours(rank=ranks, site=np.zeros(count, dtype=np.int64), link=link)
+    nothing = np.zeros(sites.count, dtype=np.int64)
+    return SiteColours(rank=ranks, site=nothing, link=sites.link_class)
 
 
 def refine_sites(sites: TransferSites, ranks: Ranks, colours: SiteColours) -> SiteColours:
@@ -223,21 +219,3 @@ def sites_of_ranks(sites: TransferSites, colours: Ranks, ranks: int) -> Ranks:
 
 def _numbers(hashes: _Hashes) -> Ranks:
     return np.unique(hashes, return_inverse=True)[1].reshape(-1).astype(np.int64)
-
-
-def sums_at(place: Ints, hashes: _Hashes, places: int) -> _Hashes:
-    """Sum of hashes per place, modulo 2**64: equal for equal multisets."""
-    total = np.zeros(places, dtype=np.uint64)
-    np.add.at(total, place, hashes)
-    return total
-
-
-def mixed(*columns: NDArray[np.int64] | _Hashes) -> _Hashes:
-    """One well-spread 64-bit number per row (splitmix64, Steele et al., OOPSLA 2014)."""
-    found = np.zeros(len(columns[0]), dtype=np.uint64)
-    for column in columns:
-        found = (found ^ column.astype(np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
-        found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        found ^= found >> np.uint64(31)
-    return found

@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from msgspec import Meta, Struct, field
 
-from stepsim.base.documents import Document, Entry, Names, Seconds, Share, json_text
+from stepsim.base.structs import Document, Entry, Names, Seconds, Share, json_text
 from stepsim.runs.validate import Compared, Errors, RunValidation, Source, error_of
 
 

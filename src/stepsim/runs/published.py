@@ -7,9 +7,8 @@ from typing import Annotated, Self
 import numpy as np
 from msgspec import Meta, Struct
 
-from stepsim.base.documents import Count, Document, Entry, Names, Seconds, Share
 from stepsim.base.errors import StepsimError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Count, Document, Entry, Names, Seconds, Share, replace
 from stepsim.explain.make_report import StepTotals
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import topology_of, with_numbers

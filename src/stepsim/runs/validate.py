@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.documents import Share
 from stepsim.base.errors import CalibrationError
+from stepsim.base.structs import Share
 from stepsim.base.units import PS_PER_S, format_size_bytes
 from stepsim.measured.calibration.calibration import Calibration, LayerTimes
 from stepsim.measured.calibration.gradients import gradient_group

@@ -25,7 +25,7 @@ from stepsim.explore.noise.speeds import SpeedNoise, noisy_speeds
 from stepsim.explore.sensitivity import find_sensitivity
 from stepsim.files.asked import StepInputs, read_inputs, read_options
 from stepsim.graph.actions import HostTimes
-from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
+from stepsim.network.topology.dimension import LAUNCH_LATENCY, split_link
 from stepsim.serve.facts import answer_facts, document_shown, memory_shown, plain_table
 from stepsim.serve.lanes import lanes_of_batch, lanes_of_timeline
 from stepsim.serve.library import NamedNouns

@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Ints
-from stepsim.engine.layouts import Times
+from stepsim.engine.lay_out import Times
 from stepsim.engine.timeline import Cohort, Timeline
 from stepsim.explain.critical_path import critical_path, path_tasks
 from stepsim.explore.batch import Batch

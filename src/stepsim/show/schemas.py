@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from stepsim.base.documents import Document, json_text
 from stepsim.base.errors import StepsimError
+from stepsim.base.structs import Document, json_text
 from stepsim.explain.contents import ContentsDocument
 from stepsim.explain.improve import ImprovementsDocument
 from stepsim.explain.profile_document import ProfileDocument

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from stepsim.base.units import format_size_bytes, format_time_ps
-from stepsim.explain.comms import CommUse
+from stepsim.explain.network_use import CommUse
 from stepsim.parallel.modes import EpLayout, RankOrder, Sharing
 from stepsim.parallel.schedules import OrderEntry
 from stepsim.show.palette import ACTION_NAMES

@@ -11,9 +11,8 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
-from stepsim.base.documents import Document, Entry, Picoseconds
 from stepsim.base.errors import PlanError, ScheduleError, StepsimError, bad_value
-from stepsim.base.structs import replace
+from stepsim.base.structs import Document, Entry, Picoseconds, replace
 from stepsim.engine.run import OnProgress
 from stepsim.explain.report import Report
 from stepsim.files.simai.formula import SimaiTotals, simai_formula

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
-from stepsim.explain.findings import WEIGHTY, Finding, by_weight
-from stepsim.explain.report import Report
+from stepsim.explain.report import WEIGHTY, Finding, Report, by_weight
 from stepsim.network.placement import SIZES_OF_GROUPS, Crossing, whole_degrees
 from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS, StepOptions

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from stepsim.base.option import Panel
 from stepsim.base.units import PS_PER_S, format_time_ps
-from stepsim.explain.findings import Finding
+from stepsim.explain.report import Finding
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule
 from stepsim.step.inputs import BuiltModel

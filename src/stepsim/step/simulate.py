@@ -10,12 +10,10 @@ from msgspec import Struct
 from stepsim.base import garbage
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
-from stepsim.engine.lay_out import Runnable, lay_out
-from stepsim.engine.layouts import Times
+from stepsim.engine.lay_out import Runnable, Times, lay_out
 from stepsim.engine.timeline import Timeline, make_timeline
-from stepsim.explain.findings import Finding
 from stepsim.explain.make_report import StepTotals, make_report, make_totals, simulated_ranks
-from stepsim.explain.report import Report, ResultDocument, SimulatedRanks
+from stepsim.explain.report import Finding, Report, ResultDocument, SimulatedRanks
 from stepsim.graph.build import TaskGraph, build_taskgraph
 from stepsim.network.fold import Actors, every_rank, fold
 from stepsim.network.placement import Crossing, find_crossing, idle_npus, place

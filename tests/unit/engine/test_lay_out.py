@@ -7,8 +7,7 @@ from helpers import collective, line_of_npus, row
 from stepsim.base.errors import SimulationError
 from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64
-from stepsim.engine.lay_out import Runnable, lay_out, task_list_times
-from stepsim.engine.layouts import GROUPS
+from stepsim.engine.lay_out import GROUPS, Runnable, lay_out, task_list_times
 from stepsim.graph.actions import CommNumbers, HostTimes, forward_tasks
 from stepsim.graph.build import TaskGraph, build_taskgraph
 from stepsim.network.fold import every_rank, fold

@@ -5,7 +5,7 @@ import pytest
 from helpers import collective, row
 
 from stepsim.base.structs import replace
-from stepsim.engine.layouts import GROUPS, MESSAGES, Met, layout_of
+from stepsim.engine.lay_out import GROUPS, MESSAGES, Met, layout_of
 from stepsim.graph.build import build_taskgraph
 from stepsim.graph.programs import Program
 from stepsim.options import StepOptions

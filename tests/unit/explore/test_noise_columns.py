@@ -12,7 +12,7 @@ from stepsim import noise, simulate
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
-from stepsim.engine.layouts import Times
+from stepsim.engine.lay_out import Times
 from stepsim.explore.batch import Batch
 from stepsim.explore.noise.columns import NodeColumns
 from stepsim.explore.noise.draws import NoiseModel

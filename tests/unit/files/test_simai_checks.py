@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import stepsim
-from stepsim.explain.findings import Finding
+from stepsim.explain.report import Finding
 from stepsim.files.simai.text import read_simai_text
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import StageRows

@@ -52,9 +52,10 @@ def replace_ends(monkeypatch: pytest.MonkeyPatch) -> Replace:
     """Puts another function in the place of `ends`, wherever it is imported."""
     users = []
     for path in sorted(PACKAGE.rglob("*.py")):
-        if "import ends\n" in path.read_text():
+        if "from stepsim.tables.ends import" in path.read_text():
             name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-            users.append(importlib.import_module(name))
+            module = importlib.import_module(name)
+            users += [module] if hasattr(module, "ends") else []
     assert len(users) > 4
 
     def replaced(other: Any) -> None:

@@ -12,8 +12,7 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError, SimulationError
 from stepsim.base.structs import replace
 from stepsim.base.units import LARGEST_SUM
-from stepsim.engine.lay_out import lay_out
-from stepsim.engine.layouts import LaidOut, Times
+from stepsim.engine.lay_out import LaidOut, Times, lay_out
 from stepsim.explain.breakdown import ProgramGaps, breakdown, program_gaps
 from stepsim.explain.make_report import bubble_fraction, mean_columns
 from stepsim.explore.batch.lengths import LengthTable
@@ -23,7 +22,7 @@ from stepsim.explore.batch.scenarios import HOST, BatchBase, Scenarios
 from stepsim.graph.actions import HostTimes
 from stepsim.network.fold import Actors, every_rank, fold
 from stepsim.network.topology import Topology
-from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
+from stepsim.network.topology.dimension import LAUNCH_LATENCY, split_link
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import needs_times

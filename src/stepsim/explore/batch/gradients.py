@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.units import PS_PER_S
-from stepsim.engine.layouts import Times
+from stepsim.engine.lay_out import Times
 from stepsim.explain.critical_path import walk_back
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.explore.batch.lengths import (

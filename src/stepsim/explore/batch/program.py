@@ -12,13 +12,13 @@ from msgspec import Struct, field
 
 from stepsim.base.arrays import Floats, Small
 from stepsim.base.errors import SimulationError
-from stepsim.engine.layouts import LaidOut
+from stepsim.engine.lay_out import LaidOut
 from stepsim.engine.nodes import NodeGraph, make_nodes
 from stepsim.explore.batch.lengths import FixedLength, LengthTable
 from stepsim.graph.programs import SegmentKind
 from stepsim.network.fold import Actors
 from stepsim.network.prices import Use
-from stepsim.tables.waits import NodeWaits, listed_waits
+from stepsim.tables.ends import NodeWaits, listed_waits
 
 
 class BatchProgram(Struct, frozen=True, kw_only=True):

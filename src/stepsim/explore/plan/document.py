@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from msgspec import Meta
 
-from stepsim.base.documents import Bytes, Count, Document, Entry, Names, Picoseconds, Seconds, Share
+from stepsim.base.structs import Bytes, Count, Document, Entry, Names, Picoseconds, Seconds, Share
 from stepsim.base.units import format_time_ps
 from stepsim.explain.throughput import Throughput
 from stepsim.explore.plan.held import held_values

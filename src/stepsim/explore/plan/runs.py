@@ -18,9 +18,8 @@ from msgspec import Struct, field
 from stepsim import __version__
 from stepsim.base import garbage
 from stepsim.base.digest import content_hash
-from stepsim.base.documents import Entry, Picoseconds, Share
 from stepsim.base.errors import PlanError, StepsimError, SweepError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Entry, Picoseconds, Share, replace
 from stepsim.explain.make_report import StepTotals
 from stepsim.explain.throughput import Throughput
 from stepsim.explore.plan.store import PlanStore, open_plans

@@ -22,7 +22,7 @@ from stepsim.explore.sweep.evaluate import (
 from stepsim.explore.sweep.grid import AxisColumn, ScenarioSpan
 from stepsim.explore.sweep.study import Study, unpack
 from stepsim.network.placement import place
-from stepsim.network.topology.links import LINK_FIELDS
+from stepsim.network.topology.dimension import LINK_FIELDS
 from stepsim.network.topology.nested import followed
 from stepsim.step.inputs import choose_plan, make_work
 from stepsim.step.simulate import prepare

@@ -11,8 +11,8 @@ import numpy as np
 from msgspec import Meta, Struct, field, structs
 from msgspec.structs import asdict
 
-from stepsim.base.documents import Count, TomlTable
 from stepsim.base.errors import CalibrationError
+from stepsim.base.structs import Count, TomlTable
 from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, NodePlacement
 from stepsim.network.measured_times import CommTable, MeasuredCurve

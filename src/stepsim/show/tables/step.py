@@ -5,7 +5,7 @@ from math import inf
 
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
-from stepsim.explain.links import LinkUse
+from stepsim.explain.network_use import LinkUse
 from stepsim.explain.report import Report, ResultDocument, StageMemory, StageReport
 from stepsim.explain.throughput import Throughput
 from stepsim.parallel.modes import Sharing

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from stepsim.graph.linking import NONE, Joins, Rows, waits_of
+from stepsim.graph.programs import NONE, Joins, Rows, waits_of
 
 RUN, SEND, RECV = 0, 3, 4
 NOTHING = dict.fromkeys(("entry", "end", "peer_stage", "waits", "behind", "sets"), NONE)

@@ -1,18 +1,91 @@
-"""What a step sends over the links of a topology, and which communications do."""
+"""How a step uses the network: what communications take, and what each class of links carries."""
 
 from collections import defaultdict
 from typing import Annotated
 
 import numpy as np
-from msgspec import Meta
+from msgspec import Meta, Struct
 
-from stepsim.base.arrays import Ints, Summand, add_up, first_largest
-from stepsim.base.documents import Bytes, BytesPerSecond, Count, Entry, Picoseconds, Share, finite
+from stepsim.base.arrays import Ints, Summand, add_up, distinct, first_largest
+from stepsim.base.structs import (
+    Bytes,
+    BytesPerSecond,
+    Count,
+    Entry,
+    Names,
+    Picoseconds,
+    Share,
+    finite,
+)
 from stepsim.base.units import PS_PER_S
 from stepsim.explain.traffic import Traffic
 from stepsim.graph.build import TaskGraph
+from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
-from stepsim.workload.rows import CollectiveKind, Group
+from stepsim.workload.rows import CollectiveKind, CommOp, Group
+
+
+class CommUse(Entry, frozen=True, kw_only=True):
+    """A kind of communication of one size, in its slowest group; `group` and `kind` are names.
+
+    `algorithms` are those taken, which differ where groups lie differently on the network. `count`
+    is how often the rank that takes part most often does. `time_ps` is what it takes beside its
+    siblings where `contention` is siblings; otherwise it is `alone_ps`, with the links to itself.
+    """
+
+    group: str
+    kind: str
+    ranks: Count
+    size_bytes: Bytes
+    count: Count
+    algorithms: Names
+    time_ps: Picoseconds
+    alone_ps: Picoseconds | None = None
+
+
+class PlacedComm(Struct, frozen=True, kw_only=True):
+    """A communication, and over how many nodes the most spread of its groups lies."""
+
+    use: CommUse
+    nodes: int
+
+
+def comm_use(graph: TaskGraph, prices: Prices) -> tuple[PlacedComm, ...]:
+    """Every communication of the step, those that take most time first."""
+    counts: dict[CommOp, list[int]] = defaultdict(list)
+    taken: dict[CommOp, set[tuple[int, int, str]]] = defaultdict(set)
+    spread: dict[CommOp, int] = defaultdict(int)
+    for stage in range(len(graph.programs)):
+        here: dict[CommOp, int] = defaultdict(int)
+        for use, count in graph.counts(stage).items():
+            if use.peer_stage >= 0 and not use.sends:
+                continue
+            op, patterns = graph.comms[use.comm], prices.patterns(use)
+            here[op] += count
+            for rows in patterns.rows(use.ends[0], graph.plan.stage_ranks):
+                pattern = int(patterns.pattern[rows[0]])
+                cost = prices.cost(op, patterns, pattern)
+                taken[op].add((cost.time_ps, cost.alone_ps, cost.way))
+                nodes = len(distinct(patterns.distinct[pattern] // prices.topology.node_size))
+                spread[op] = max(spread[op], nodes)
+        for op, count in here.items():
+            counts[op].append(count)
+    comms = []
+    for op, ways in taken.items():
+        if not op.size_bytes:
+            continue
+        comm = CommUse(
+            group=op.group,
+            kind=op.kind,
+            ranks=2 if op.group is Group.PP else graph.plan.group_size(op.group),
+            size_bytes=op.size_bytes,
+            count=max(counts[op]),
+            algorithms=tuple(sorted({algorithm for _, _, algorithm in ways})),
+            time_ps=max(time for time, _, _ in ways),
+            alone_ps=max(alone for _, alone, _ in ways),
+        )
+        comms.append(PlacedComm(use=comm, nodes=spread[op]))
+    return tuple(sorted(comms, key=lambda comm: -comm.use.count * comm.use.time_ps))
 
 
 class LinkUser(Entry, frozen=True, kw_only=True):
