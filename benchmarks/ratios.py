@@ -30,6 +30,7 @@ from stepsim.base.structs import replace
 from stepsim.engine import nodes
 from stepsim.engine.lay_out import lay_out
 from stepsim.engine.run import run
+from stepsim.engine.timeline import run_graph
 from stepsim.explore.batch import make_batch
 from stepsim.files.load import topology_of, workload_of
 from stepsim.files.simai.text import read_simai_document
@@ -42,7 +43,9 @@ from stepsim.network.topology import Topology
 from stepsim.network.topology.nested import with_values
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
-from stepsim.step.simulate import prepare, run_graph, simulate_step, step_totals
+from stepsim.step.prepared import prepare
+from stepsim.step.simulate import simulate_step
+from stepsim.step.totals import step_totals
 from stepsim.tables.ends import ends
 from stepsim.workload.rows import CollectiveKind, Workload
 

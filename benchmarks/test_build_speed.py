@@ -14,7 +14,7 @@ from stepsim.files.asked import read_inputs
 from stepsim.files.load import read_model, topology_of
 from stepsim.network.fold import every_rank, fold
 from stepsim.network.two_levels import interconnect_of
-from stepsim.step.simulate import prepare
+from stepsim.step.prepared import prepare
 from stepsim.workload.model.plan import ModelPlan
 from stepsim.workload.model.step_time import StepModel
 

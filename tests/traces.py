@@ -14,7 +14,7 @@ from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Action, ActionKind, Schedule, build
 from stepsim.parallel.stages import StageWork
 from stepsim.runs.replay import PipelineWork, ReplayRuntime, simulate_work, work_row
-from stepsim.step.simulate import SimulatedStep
+from stepsim.step.prepared import SimulatedStep
 
 PS_PER_MS = 10**9
 NAMES = {

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 import stepsim
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
-from stepsim.engine.timeline import Timeline
+from stepsim.engine.timeline import Timeline, run_graph
 from stepsim.files.accelerators import read_framework
 from stepsim.files.asked import read_inputs
 from stepsim.files.load import read_model, topology_of
 from stepsim.network.placement import place
 from stepsim.network.prices import make_prices
-from stepsim.step.simulate import prepare, run_graph
+from stepsim.step.prepared import prepare
 from stepsim.tables.spans import TaskKind
 
 MODELS = (

@@ -31,7 +31,7 @@ from stepsim.show.figures.style import FigureStyle
 if TYPE_CHECKING:
     from stepsim.measured.leaf_log import LeafRun
     from stepsim.measured.summary import RunSummary
-    from stepsim.step.simulate import SimulatedStep
+    from stepsim.step.prepared import SimulatedStep
 
 RunsArgument = Annotated[
     list[Path],

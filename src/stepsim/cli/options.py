@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from stepsim.measured.profile.events import Profile
     from stepsim.show.trace.processes import TracedProfile, TracedRun
     from stepsim.show.trace.window import Window
-    from stepsim.step.simulate import SimulatedStep
+    from stepsim.step.prepared import SimulatedStep
     from stepsim.workload.model.model import Model
 
 

@@ -14,7 +14,15 @@ from stepsim.explain.accuracy import accuracy_warnings
 from stepsim.explain.breakdown import PartsOfLists, cohort_breakdown
 from stepsim.explain.critical_path import PathRuns, critical_path, path_parts, path_runs
 from stepsim.explain.network_use import CommUse, LinkUse, comm_use, link_use
-from stepsim.explain.report import Bubble, Report, SimulatedRanks, StageMemory, StageReport, by_name
+from stepsim.explain.report import (
+    Bubble,
+    Finding,
+    Report,
+    SimulatedRanks,
+    StageMemory,
+    StageReport,
+    by_name,
+)
 from stepsim.explain.throughput import Throughput, throughput
 from stepsim.explain.traffic import Traffic, find_traffic, other_traffic
 from stepsim.network.collectives.cost import MEASURED
@@ -88,11 +96,12 @@ def make_report(
     notes: tuple[str, ...] = (),
     effort: "Effort | None" = None,
     memory: "StepMemory | None" = None,
+    findings: tuple[Finding, ...] = (),
 ) -> Report:
     """Analyse a timeline of a workload; `warnings` are those of before the run.
 
     `ranks` are the timeline's `simulated_ranks`. `effort` is what the step is worth, where a model
-    says it, `memory` what ranks hold.
+    says it, `memory` what ranks hold, `findings` what a look at the input found.
     """
     graph, plan, options = timeline.graph, timeline.graph.plan, timeline.graph.options
     step, pipeline = timeline.step_time_ps, timeline.pipeline_time_ps
@@ -137,6 +146,7 @@ def make_report(
             *_traffic_warnings(timeline, prices, traffic, path),
         ),
         notes=notes,
+        findings=findings,
     )
 
 

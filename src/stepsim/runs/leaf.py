@@ -29,7 +29,7 @@ from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.stages import StageWork
 from stepsim.runs.replay import PipelineWork, ReplayRuntime, schedule_for, simulate_work, work_row
 from stepsim.runs.validate import Compared, Source
-from stepsim.step.simulate import SimulatedStep
+from stepsim.step.prepared import SimulatedStep
 
 _BACKWARD_OVER_FORWARD = 2
 _FEWEST_LOGS = 2

@@ -23,7 +23,8 @@ from stepsim.runs.ready import with_bandwidth, with_runtime
 from stepsim.runs.replay import Durations, replay
 from stepsim.runs.validate import Compared, Source, validate_runs
 from stepsim.runs.what_if import RunChange, WhatIf, change_run
-from stepsim.step.simulate import SimulatedStep, simulate_step
+from stepsim.step.prepared import SimulatedStep
+from stepsim.step.simulate import simulate_step
 
 
 def calibrate_measured(

@@ -15,7 +15,7 @@ from stepsim.files.load import topology_of, with_numbers
 from stepsim.files.model_steps import PublishedStep
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import StepOptions
-from stepsim.step.simulate import step_totals
+from stepsim.step.totals import step_totals
 from stepsim.workload.model.calibration import ModelCalibration
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.memory import rank_memory

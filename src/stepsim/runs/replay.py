@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from stepsim.base.errors import PlanError, TraceError
 from stepsim.base.structs import replace
+from stepsim.engine.timeline import run_graph
 from stepsim.explain.make_report import make_report, simulated_ranks
 from stepsim.graph.build import build_taskgraph
 from stepsim.measured.run import OpKind
@@ -24,7 +25,7 @@ from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule, build
 from stepsim.parallel.stages import Stages, StageWork
-from stepsim.step.simulate import SimulatedStep, run_graph
+from stepsim.step.prepared import SimulatedStep
 from stepsim.workload.rows import Phase, Row, StepItem, Work
 
 

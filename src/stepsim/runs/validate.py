@@ -28,7 +28,7 @@ from stepsim.parallel.schedules import build
 from stepsim.runs.ready import runtime_of, with_runtime
 from stepsim.runs.replay import Durations, ReplayRuntime, best_durations, columns, replay
 from stepsim.runs.what_if import simulate_costs
-from stepsim.step.simulate import SimulatedStep
+from stepsim.step.prepared import SimulatedStep
 from stepsim.workload.rows import CollectiveKind, Phase, StepItem, Work
 
 

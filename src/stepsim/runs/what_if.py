@@ -19,7 +19,7 @@ from stepsim.parallel.schedules import Placement, Schedule, build, needs_times
 from stepsim.parallel.schedules.base import PlacementKind
 from stepsim.parallel.stages import StageWork
 from stepsim.runs.replay import PipelineWork, ReplayRuntime, job_plan, simulate_work, step_item
-from stepsim.step.simulate import SimulatedStep
+from stepsim.step.prepared import SimulatedStep
 from stepsim.workload.rows import Row, StepItem, Work
 
 

@@ -33,7 +33,8 @@ from stepsim.serve.recorded import recorded
 from stepsim.serve.state import KNOBS, NOISE, ExplorerState
 from stepsim.show.tables.studies import worth_table
 from stepsim.step.inputs import held_degrees
-from stepsim.step.simulate import SimulatedStep, simulate_step
+from stepsim.step.prepared import SimulatedStep
+from stepsim.step.simulate import simulate_step
 from stepsim.step.size import step_size
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Part, Workload

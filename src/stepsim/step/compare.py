@@ -21,7 +21,8 @@ from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Schedule
 from stepsim.step.inputs import WorkSource, for_schedule, held_degrees
-from stepsim.step.simulate import SimulatedStep, simulate_step
+from stepsim.step.prepared import SimulatedStep
+from stepsim.step.simulate import simulate_step
 from stepsim.workload.rows import Part
 
 _DEFAULTS = StepOptions()

@@ -18,6 +18,7 @@ from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError, ScheduleError
 from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64, format_size_bytes
+from stepsim.engine.timeline import MOST_EVENTS
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
@@ -36,9 +37,6 @@ from stepsim.workload.rows import Workload
 
 if TYPE_CHECKING:
     from stepsim.explain.memory import HeldBytes, StepMemory
-
-MOST_EVENTS = 100_000
-"""Tasks above which columns take the place of events, unless an engine is asked for."""
 
 _LIKE = 4  # ranks of a small schedule of the same shape
 _MESSAGE_ENDS = 4  # a message forward and one backward, each with its send and its receive

@@ -14,7 +14,8 @@ from stepsim.network.contention import find_contention
 from stepsim.network.flights import Fabric, Transfer, TransferPhase
 from stepsim.network.prices import Prices
 from stepsim.network.topology.nested import with_values
-from stepsim.step.simulate import prepare, step_totals
+from stepsim.step.prepared import prepare
+from stepsim.step.totals import step_totals
 
 
 def transfer(*phases: tuple[int, int, int], level: float = 1e9) -> Transfer:

@@ -5,12 +5,11 @@ import pytest
 from helpers import collective, pipeline_graph, prices_of
 
 import stepsim
-from stepsim.engine.timeline import Timeline
+from stepsim.engine.timeline import Timeline, run_graph
 from stepsim.explain.counters import Curves, link_rates, live_activations
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Schedule, build
 from stepsim.parallel.schedules.order import peak_live
-from stepsim.step.simulate import run_graph
 from stepsim.workload.rows import Group, MadeFor, Microbatch, Row, Work, Workload
 
 F, B = 10, 20

@@ -11,7 +11,7 @@ from random_jobs import Job, jobs, networks
 
 import stepsim
 from stepsim.base.errors import SimulationError
-from stepsim.engine.timeline import Timeline
+from stepsim.engine.timeline import Timeline, run_graph
 from stepsim.explain.critical_path import (
     critical_path,
     path_parts,
@@ -22,7 +22,6 @@ from stepsim.explain.critical_path import (
 from stepsim.network.topology import Topology
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import build
-from stepsim.step.simulate import run_graph
 from stepsim.workload.rows import Part
 
 HOP = 3

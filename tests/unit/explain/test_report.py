@@ -10,6 +10,7 @@ import pytest
 from helpers import pipeline_graph, prices_of, uniform_workload
 
 import stepsim
+from stepsim.engine.timeline import run_graph
 from stepsim.explain.make_report import (
     bubble_fraction,
     make_report,
@@ -20,7 +21,6 @@ from stepsim.explain.make_report import (
 from stepsim.explain.report import Report, SimulatedRanks
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import build
-from stepsim.step.simulate import run_graph
 from stepsim.workload.rows import Part
 
 F, B = 10, 20

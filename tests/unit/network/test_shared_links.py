@@ -12,6 +12,7 @@ from networks import cabled
 import stepsim
 from stepsim.base.errors import PlanError, SimulationError
 from stepsim.base.structs import replace
+from stepsim.engine.timeline import run_graph
 from stepsim.face import Result
 from stepsim.graph.programs import SegmentKind
 from stepsim.graph.task_lists import gradient_buckets
@@ -26,7 +27,6 @@ from stepsim.network.topology import (
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Action, ActionKind, Placement, Schedule
-from stepsim.step.simulate import run_graph
 from stepsim.tables.spans import Span, TaskKind
 from stepsim.workload.rows import (
     CollectiveKind,

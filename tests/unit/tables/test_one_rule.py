@@ -19,7 +19,8 @@ from stepsim.network.fold import every_rank
 from stepsim.serve.explorer import Explorer
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.state import ExplorerState
-from stepsim.step.simulate import prepare, step_totals
+from stepsim.step.prepared import prepare
+from stepsim.step.totals import step_totals
 from stepsim.tables.ends import ends
 
 PACKAGE = Path(stepsim.__file__).parent

@@ -27,7 +27,7 @@ from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import needs_times
 from stepsim.step.inputs import WorkSource
-from stepsim.step.simulate import PreparedStep, prepare
+from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.workload.rows import Part
 from stepsim.workload.scaling import ComputeScale
 

@@ -34,7 +34,7 @@ from stepsim.explore.sweep.study import pack, unpack
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
-from stepsim.step.simulate import RunStep, run_step
+from stepsim.step.totals import RunStep, run_step
 from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan

@@ -28,7 +28,7 @@ from stepsim.network.topology.nested import with_values
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import needs_times
 from stepsim.step.inputs import WorkSource, held_degrees
-from stepsim.step.simulate import step_totals
+from stepsim.step.totals import step_totals
 from stepsim.workload.scaling import ComputeScale
 
 _RELATIVE_STEP = 1e-3

@@ -20,7 +20,7 @@ from stepsim.explore.sweep.study import Study
 from stepsim.network.prices import Prices
 from stepsim.network.topology.nested import with_values
 from stepsim.step.inputs import held_degrees
-from stepsim.step.simulate import step_totals
+from stepsim.step.totals import step_totals
 from stepsim.workload.rows import Part
 
 

@@ -25,7 +25,7 @@ from stepsim.network.placement import place
 from stepsim.network.topology.dimension import LINK_FIELDS
 from stepsim.network.topology.nested import followed
 from stepsim.step.inputs import choose_plan, make_work
-from stepsim.step.simulate import prepare
+from stepsim.step.prepared import prepare
 
 _GROUPS_KEPT = 4
 _GROUPS_TRIED = 32

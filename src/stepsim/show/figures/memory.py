@@ -13,7 +13,7 @@ from stepsim.explain.memory import StepMemory, memory_curves
 from stepsim.show.figures.drawing import head, legend, make_figure
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import PATH, series_colour, series_colours
-from stepsim.step.simulate import SimulatedStep
+from stepsim.step.prepared import SimulatedStep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -53,7 +53,7 @@ from stepsim.show.tables.step import (
 )
 from stepsim.show.tables.studies import path_changes, worth_table
 from stepsim.step.compare import ComparedSchedules, ComparisonDocument
-from stepsim.step.simulate import SimulatedStep
+from stepsim.step.prepared import SimulatedStep
 
 _DATABASE = b"SQLite format 3\0"
 _KNOWN = "a result of stepsim simulate, compare or sensitivity --json, or a sweep's database"

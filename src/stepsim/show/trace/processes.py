@@ -21,7 +21,7 @@ from stepsim.show.trace.document import Category, Fact, Label, Process, Slice, S
 from stepsim.show.trace.labels import Labels, recorded_slices
 from stepsim.show.trace.slices import Slicer
 from stepsim.show.trace.window import WHOLE, Window
-from stepsim.step.simulate import SimulatedStep
+from stepsim.step.prepared import SimulatedStep
 from stepsim.tables.spans import UNKNOWN, Spans
 
 _RANGES_SHOWN = 4
