@@ -52,7 +52,7 @@ def measure(work: str, asked: dict[str, object]) -> dict[str, float]:
             counted["tasks"] = int(str(values[0]))
 
     # the log alone says how many tasks were laid out; the process ends after this one step
-    timeline.said = count  # type: ignore[attr-defined]
+    timeline.said = count  # type: ignore[assignment, attr-defined]
     small = inputs("gpt_tp4.txt", {})
     simulate_step(small.workload, small.topology, small.options)
     job = inputs(work, asked)

@@ -142,7 +142,7 @@ def _layout(program: Program, met: tuple[Met, ...], coalesce: bool) -> ProgramLa
     inner = np.array([number for _, number in rows], dtype=np.int32)
     group = np.array([GROUPS.index(met[use].group) if use >= 0 else -1 for use in uses], np.int8)
     slowed = np.array([use if use >= 0 and met[use].slowed else -1 for use in uses], np.int16)
-    look, after = program.look, program.after
+    look, after = program.look, program.shape.after
     segment = first = program.shape.numbers
     row = look
     if len(inner) > len(pieces):
@@ -378,7 +378,10 @@ def _laid_out(
         else:
             if number not in times:
                 mine = program.lists[number]
-                times[number] = _times_at(mine, factor, tuple(prices[comm] for comm in mine.comms))
+                times[number] = task_list_times(
+                    mine,
+                    lambda task: prices[task.comm] if task.comm >= 0 else _own_ps(task, factor),
+                )
             row_ps.append(times[number].duration_ps)
     if any(each > MAX_INT64 for each in row_ps):
         raise SimulationError(_TOO_LONG)
@@ -389,11 +392,3 @@ def _own_ps(task: Task, factor: float) -> int:
     """How long a task takes that is no communication."""
     slows = task.kind is TaskKind.COMPUTE and factor != 1
     return round(task.duration_ps * factor) if slows else task.duration_ps
-
-
-def _times_at(task_list: TaskList, factor: float, paid: tuple[int, ...]) -> TaskListTimes:
-    """Times of a task list at such a factor, whose communications take what is `paid`."""
-    prices = dict(zip(task_list.comms, paid, strict=True))
-    return task_list_times(
-        task_list, lambda task: prices[task.comm] if task.comm >= 0 else _own_ps(task, factor)
-    )

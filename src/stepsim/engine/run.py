@@ -111,9 +111,9 @@ class _Listed(Struct, frozen=True, kw_only=True):
             segment=_whole(laid.segment),
             inner=_whole(laid.inner),
             followers=laid.after.turned(len(laid)).tolist(),
-            kind=laid.program.kind.tolist(),
-            peer_stage=laid.program.peer_stage.tolist(),
-            peer=_whole(laid.program.peer),
+            kind=laid.program.shape.kind.tolist(),
+            peer_stage=laid.program.shape.peer_stage.tolist(),
+            peer=_whole(laid.program.shape.peer),
         )
 
 

@@ -47,7 +47,7 @@ class Cohort(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def entry_times(self) -> tuple[Times, Times]:
         """Start and end in ps of every entry of the schedule's order: shape (entries, actors)."""
-        place = self.laid.program.entry[self.laid.segment]
+        place = self.laid.program.shape.entry[self.laid.segment]
         return self._extents(place, len(self.laid.program.entries))
 
     def _extents(self, place: Small, places: int) -> tuple[Times, Times]:
@@ -142,7 +142,7 @@ class Timeline(Struct, frozen=True, kw_only=True, dict=True):
             if program.stage != stage:
                 stage = program.stage
                 columns = table.of_program(program, times.segment, times.inner)
-                hops = np.where(times.inner < 0, program.peer_stage[times.segment], UNKNOWN)
+                hops = np.where(times.inner < 0, program.shape.peer_stage[times.segment], UNKNOWN)
             own = {
                 "rank": np.full(len(times.start), rank, dtype=np.int64),
                 "stage": np.full(len(times.start), stage, dtype=np.int64),

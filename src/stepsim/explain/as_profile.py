@@ -143,9 +143,9 @@ class _Telling(Struct, kw_only=True):
         parts = np.array([self._part(program, number) for number in range(len(program))])
         phase, chunk, microbatch = parts[segment].T
         receives = tasks["kind"] == TaskKind.RECV
-        peer = program.peer_stage[segment].astype(np.int64)
+        peer = program.shape.peer_stage[segment].astype(np.int64)
         to_peer = np.where(peer < 0, 0, peer - program.stage)
-        sender = np.where(receives, program.peer[segment], segment).astype(np.int64)
+        sender = np.where(receives, program.shape.peer[segment], segment).astype(np.int64)
         return _StageTasks(
             columns={
                 "kind": tasks["kind"],

@@ -311,7 +311,7 @@ def program_gaps(laid: LaidOut, graph: TaskGraph) -> ProgramGaps:
     rows = _TaskRows(
         part=part.take(laid.row),
         after=laid.after,
-        detached=laid.program.stream.take(laid.segment) == Stream.EAGER,
+        detached=laid.program.shape.stream.take(laid.segment) == Stream.EAGER,
     )
     closed = np.flatnonzero(closes.take(laid.row))
     first = laid.first[laid.segment[closed]]

@@ -236,9 +236,9 @@ class Walk(Struct, kw_only=True):
             return [place]
         group = GROUPS[kind]
         if group is Group.PP:
-            peer = self.far(actor, laid.program.peer_stage.item(number))
+            peer = self.far(actor, laid.program.shape.peer_stage.item(number))
             first = self.columns[peer][0].laid.first
-            return [place, (peer, first.item(laid.program.peer.item(number)))]
+            return [place, (peer, first.item(laid.program.shape.peer.item(number)))]
         where = int(self.timeline.actors.groups[group][actor])
         others = [a for a in self.meeting[group, where] if a != actor]
         inner = int(laid.inner[task])

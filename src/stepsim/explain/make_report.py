@@ -109,6 +109,7 @@ def make_report(
     links = link_use(graph, prices.topology, traffic, step)
     path = path_runs(timeline, critical_path(timeline))
     stages = _stages(timeline, ranks, memory)
+    busiest = max(bubble.busy for bubble in ranks.bubbles)
     placed = comm_use(graph, prices)
     comms = tuple(comm.use for comm in placed)
     return Report(
@@ -129,7 +130,7 @@ def make_report(
         pipeline_time_s=pipeline / PS_PER_S,
         pipeline_time_ps=pipeline,
         bubble_fraction=_mean_bubble(ranks.bubbles, ranks.counts, pipeline),
-        zero_bubble_rate=_zero_bubble_rate(ranks.bubbles, pipeline),
+        zero_bubble_rate=1 - busiest / pipeline if pipeline else 0.0,
         peak_activations=max(stage.peak_activations.freed_at_w for stage in stages),
         peak_activation_bytes=None if memory is None else memory.activation_bytes,
         breakdown_ps=mean_parts(ranks.breakdown, ranks.counts),
@@ -236,11 +237,6 @@ def _mean_bubble(bubbles: Sequence[Bubble], counts: NDArray[np.int64], pipeline_
         return 0.0
     total = sum(each.total * n for each, n in zip(bubbles, counts.tolist(), strict=True))
     return float(bubble_fraction(total, int(counts.sum()), pipeline_ps))
-
-
-def _zero_bubble_rate(bubbles: Sequence[Bubble], pipeline_ps: int) -> float:
-    """Share of the pipeline time that the busiest rank would not need without idle time."""
-    return 1 - max(bubble.busy for bubble in bubbles) / pipeline_ps if pipeline_ps else 0.0
 
 
 def _breakdown(timeline: Timeline) -> NDArray[np.int64]:

@@ -57,7 +57,7 @@ def comm_use(graph: TaskGraph, prices: Prices) -> tuple[PlacedComm, ...]:
     spread: dict[CommOp, int] = defaultdict(int)
     for stage in range(len(graph.programs)):
         here: dict[CommOp, int] = defaultdict(int)
-        for use, count in graph.counts(stage).items():
+        for use, count in graph.programs[stage].counts.items():
             if use.peer_stage >= 0 and not use.sends:
                 continue
             op, patterns = graph.comms[use.comm], prices.patterns(use)

@@ -97,7 +97,7 @@ class _Tracer(Struct, frozen=True, kw_only=True, dict=True):
         uses = self.numbers
         return Traffic(
             uses=tuple(uses),
-            counts=np.array([self.graph.counts(u.stage)[u] for u in uses], dtype=np.int64),
+            counts=np.array([self.graph.programs[u.stage].counts[u] for u in uses], dtype=np.int64),
             alike=alike,
             **columns,
         )

@@ -5,7 +5,7 @@ each a task list of tasks or one end of a message. Collectives join the ranks of
 join a segment of one stage's program with a segment of another's.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -90,12 +90,10 @@ class TaskGraph(Struct, frozen=True, kw_only=True):
             for task in task_list.tasks:
                 yield task.comm, task.stream
         for program in self.programs:
-            for stream in distinct(program.stream[program.peer >= 0].astype(np.int64)).tolist():
+            for stream in distinct(
+                program.shape.stream[program.shape.peer >= 0].astype(np.int64)
+            ).tolist():
                 yield program.message, Stream(stream)
-
-    def counts(self, stage: int) -> Mapping[Use, int]:
-        """How often a rank of a stage takes part in each communication."""
-        return self.programs[stage].counts
 
 
 class _Parts(NamedTuple):

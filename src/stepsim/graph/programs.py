@@ -117,36 +117,6 @@ class Program(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return len(self.shape)
 
     @property
-    def kind(self) -> NDArray[np.int8]:
-        """The kind of every segment."""
-        return self.shape.kind
-
-    @property
-    def stream(self) -> NDArray[np.int8]:
-        """The stream of every segment."""
-        return self.shape.stream
-
-    @property
-    def entry(self) -> Small:
-        """The place of every segment in the schedule's order, -1 outside the pipeline."""
-        return self.shape.entry
-
-    @property
-    def peer_stage(self) -> Small:
-        """The stage at the other end of every message, -1 for others."""
-        return self.shape.peer_stage
-
-    @property
-    def peer(self) -> Small:
-        """The segment at the other end of every message, -1 for others."""
-        return self.shape.peer
-
-    @property
-    def after(self) -> Lists:
-        """The segments that each waits for."""
-        return self.shape.after
-
-    @property
     def task_lists(self) -> Small:
         """The task list of every segment, -1 for messages."""
         of_look = np.array([each.task_list for each in self.looks], dtype=np.int32)
@@ -161,14 +131,14 @@ class Program(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         """One segment."""
         task_list = self.task_list(number)
         return Segment(
-            kind=SegmentKind(self.kind[number]),
-            stream=Stream(self.stream[number]),
-            after=tuple(self.after[number]),
+            kind=SegmentKind(self.shape.kind[number]),
+            stream=Stream(self.shape.stream[number]),
+            after=tuple(self.shape.after[number]),
             task_list=task_list,
-            entry=int(self.entry[number]),
+            entry=int(self.shape.entry[number]),
             comm=self.message if task_list < 0 else -1,
-            peer_stage=int(self.peer_stage[number]),
-            peer=int(self.peer[number]),
+            peer_stage=int(self.shape.peer_stage[number]),
+            peer=int(self.shape.peer[number]),
         )
 
     @cached_property

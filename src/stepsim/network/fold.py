@@ -83,7 +83,8 @@ def fold(
     the classes are kept with the prices, for all steps whose ranks talk to the same others, and
     ranks that no number tells apart are not looked at one by one.
     """
-    plan, pairs = prices.plan, _stage_pairs(uses)
+    plan = prices.plan
+    pairs = tuple(sorted({(use.stage, use.peer_stage) for use in uses if use.peer_stage >= 0}))
     if slow is not None or sites is not None:
         folding = _Folding(prices=prices, pairs=pairs, orbits=Orbits(count=plan.npus))
         return folding.run(slow, sites)
@@ -191,10 +192,6 @@ class _Folding(Struct, frozen=True, kw_only=True, dict=True):
 
 def _kinds(prices: Prices) -> list[Group]:
     return sorted({op.group for op in prices.comms} - {Group.PP})
-
-
-def _stage_pairs(uses: Iterable[Use]) -> _StagePairs:
-    return tuple(sorted({(use.stage, use.peer_stage) for use in uses if use.peer_stage >= 0}))
 
 
 def _merge(traits: Iterable[Ranks]) -> Ranks:

@@ -209,15 +209,12 @@ def turns_of_ranks(
     if any(high % low for low, high in pairwise(cuts)):
         return ()
     for bound in map(plan.rank_bound, topology.bounds):
-        if 0 < bound < stage and _fits(bound, cuts):
+        inside = 0 < bound < stage
+        if inside and all(cut % bound == 0 or bound % cut == 0 for cut in cuts):
             cuts = sorted({*cuts, bound})
     return tuple(
         (low, high) for low, high in pairwise(cuts) if topology.turns(plan.npu_digit(low, high))
     )
-
-
-def _fits(bound: int, cuts: Iterable[int]) -> bool:
-    return all(cut % bound == 0 or bound % cut == 0 for cut in cuts)
 
 
 def stages_turn(plan: ParallelPlan, topology: Topology) -> bool:

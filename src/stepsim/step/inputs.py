@@ -337,7 +337,9 @@ def plan_job(
     size, origin = _job_size(workload, topology, npus, degrees, expert_tp, warnings)
     if size > MAX_NPUS:
         raise PlanError(f"{size} NPUs ({origin}): expected at most {MAX_NPUS}")
-    degrees[ParallelAxis.TP] = _inner_size(workload, topology, size)
+    degrees[ParallelAxis.TP] = workload.made_for.tp
+    if _has_dimension_groups(workload):
+        degrees[ParallelAxis.TP] = min(topology.node_size, size)
     split = {axis: degree for axis, degree in degrees.items() if axis.splits}
     replica = prod(split.values())
     if size % replica:
@@ -419,13 +421,6 @@ def _job_size(
     rounded = -(-size // unit) * unit
     warnings.append(f"the file gives no all_gpus: stepsim assumes {rounded} NPUs (--npus sets it)")
     return rounded, "assumed"
-
-
-def _inner_size(workload: Workload, topology: Topology, npus: int) -> int:
-    """Tp, or the innermost dimension's size where the policy speaks of dimensions."""
-    if _has_dimension_groups(workload):
-        return min(topology.node_size, npus)
-    return workload.made_for.tp
 
 
 def _microbatches(plan: ParallelPlan, global_batch: int, microbatch_size: int) -> int:

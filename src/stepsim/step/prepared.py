@@ -31,7 +31,6 @@ from stepsim.workload.rows import Doubt, Workload
 from stepsim.workload.scaling import doubt_placeholders
 
 if TYPE_CHECKING:
-    from stepsim.engine.run import OnProgress
     from stepsim.explain.memory import StepMemory
     from stepsim.step.second_look import SecondLook
 
@@ -67,10 +66,6 @@ class PreparedStep(Struct, frozen=True, kw_only=True):
         first = (self.unfit.text(),) if self.unfit else ()
         crossed = (self.crossing.text,) if self.crossing else ()
         return (*first, *(doubt.text for doubt in self.doubts), *crossed, *self.assumed)
-
-    def run(self, progress: "OnProgress | None" = None) -> Timeline:
-        """When every task runs; `progress` is called now and then while events run."""
-        return self.laid_out().timeline(progress)
 
     def laid_out(self) -> LaidOutStep:
         """Who is simulated, and what each of them runs."""

@@ -43,7 +43,7 @@ def simulate_step(
     """
     with garbage.paused():
         ready = prepare(workload, topology, options, notes=notes, on_size=on_size)
-        timeline = ready.run(progress)
+        timeline = ready.laid_out().timeline(progress)
         step = ready.reported(timeline, weigh=weigh)
         if weigh:
             step = replace(step, report=weighed(step.report, ready, workload, topology, options))

@@ -90,7 +90,7 @@ def test_the_first_task_of_a_segment_waits_for_the_ends_of_those_before_it() -> 
     of = program()
     layout = layout_of(of, met(of, Group.TP), True)
     laid = layout.make(program=of, row_ps=np.zeros(len(layout.rows), dtype=np.int64), times={})
-    for segment, after in enumerate(of.after.tolist()):
+    for segment, after in enumerate(of.shape.after.tolist()):
         begins = laid.after[int(laid.first[segment])]
         assert {int(laid.segment[task]) for task in begins} == set(after)
 

@@ -121,7 +121,7 @@ class _NodeWriter(Struct, kw_only=True):
         """When an actor is busy with entries of the schedule, and when its last one ends."""
         laid, mine = self.programs[actor], self.graph.node_of[actor].tolist()
         counts = int(self.actors.counts[actor])
-        entries = laid.program.entry[laid.segment]
+        entries = laid.program.shape.entry[laid.segment]
         tasks: dict[int, list[int]] = defaultdict(list)
         for task in np.flatnonzero(entries >= 0).tolist():
             tasks[int(entries[task])].append(task)

@@ -231,7 +231,7 @@ class _Collector(Struct, kw_only=True):
             program = graph.programs[int(spans.stage[0])]
             for end in np.flatnonzero(spans.peer != UNKNOWN).tolist():
                 other = shown.get(actors.of(int(spans.peer[end])))
-                far = int(program.peer[spans.segment[end]])
+                far = int(program.shape.peer[spans.segment[end]])
                 if other is not None and far >= 0:
                     peers[base[row] + end] = base[other] + waits[other].first[far]
         return peers
