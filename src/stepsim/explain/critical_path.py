@@ -44,7 +44,17 @@ def critical_path(timeline: Timeline) -> list[_PathStep]:
     """
     walk = Walk(timeline=timeline)
     places = walk_back(walk.last_task(), walk.before, walk.start_ps, walk.end_ps)
-    return [walk.step(place) for place in places][::-1]
+    ranks = timeline.actors.ranks
+    steps = [
+        _PathStep(
+            rank=int(ranks[place[0]]),
+            task=place[1],
+            start_ps=walk.start_ps(place),
+            end_ps=walk.end_ps(place),
+        )
+        for place in places
+    ]
+    return steps[::-1]
 
 
 def walk_back(
@@ -196,16 +206,6 @@ class Walk(Struct, kw_only=True):
         ends = [cohort.end[:, column] for cohort, column in self.columns]
         actor = int(np.argmax([end.max(initial=-1) for end in ends]))
         return actor, int(np.argmax(ends[actor]))
-
-    def step(self, place: _Place) -> _PathStep:
-        """The path's step at a task."""
-        actor, task = place
-        return _PathStep(
-            rank=int(self.timeline.actors.ranks[actor]),
-            task=task,
-            start_ps=self.start_ps(place),
-            end_ps=self.end_ps(place),
-        )
 
     def start_ps(self, place: _Place) -> int:
         """When a task starts."""

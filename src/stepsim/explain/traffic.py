@@ -93,7 +93,7 @@ class _Tracer(Struct, frozen=True, kw_only=True, dict=True):
         }
         alike = np.ones_like(columns["link"])
         for (low, high), count in counts:
-            alike *= count[self.places(columns["link"]) % high // low]
+            alike *= count[self.prices.topology.place_of(columns["link"]) % high // low]
         uses = self.numbers
         return Traffic(
             uses=tuple(uses),
@@ -137,6 +137,7 @@ class _Tracer(Struct, frozen=True, kw_only=True, dict=True):
 
     def traced(self, op: CommOp, several: Sequence[tuple[Use, Ints]]) -> Iterator[_Rows]:
         """Rows of uses in one of each orbit of these groups; of the first use, if stages turn."""
+        topology = self.prices.topology
         use, groups = several[0]
         patterns, first = self.prices.patterns(use), int(groups[0])
         time_ps = self.prices.duration_ps(use.comm, patterns, first)
@@ -148,11 +149,10 @@ class _Tracer(Struct, frozen=True, kw_only=True, dict=True):
         turned = [self.turns[turn] for turn in outside]
         also = [(self.numbers[u], u.stage - use.stage) for u, _ in several[len(shown) :]]
         for step in self.prices.steps(use.comm, patterns, first):
-            owner, link, load = loads_by_owner(
-                self.prices.topology, np.concatenate(npus), owners, step
-            )
+            owner, link, load = loads_by_owner(topology, np.concatenate(npus), owners, step)
             if turned:
-                link = self.moved(link, lowered(self.places(link), turned))
+                lowest = lowered(topology.place_of(link), turned)
+                link = topology.moved(link, lowest)
             size = load * (step.repeat * op.size_bytes)
             yield _Rows(
                 along=tuple(npu for turn, npu in self.turns.items() if lies_in(turn, span)),
@@ -176,11 +176,11 @@ class _Tracer(Struct, frozen=True, kw_only=True, dict=True):
         """The rows at one value of each kind of a digit, and how many values each stands for."""
         low, high = turn
         marks = np.zeros(high // low, dtype=np.uint64)
-        places = [self.places(each.link) for each in rows]
+        places = [self.prices.topology.place_of(each.link) for each in rows]
         values = [place % high // low for place in places]
         for each, place, value in zip(rows, places, values, strict=True):
             if turn in each.along:
-                link = self.moved(each.link, place - value * low)
+                link = self.prices.topology.moved(each.link, place - value * low)
                 mark = mixed(each.user, link, each.size.view(np.int64))
                 marks += sums_at(value, mark, len(marks))
         _, first, several = np.unique(marks, return_index=True, return_counts=True)
@@ -194,7 +194,7 @@ class _Tracer(Struct, frozen=True, kw_only=True, dict=True):
             else:
                 chosen = np.tile(np.arange(len(place)), len(first))
                 moved = place[chosen] + np.repeat(first, len(place)) * low
-                found.append(each.at(chosen, self.moved(each.link[chosen], moved)))
+                found.append(each.at(chosen, self.prices.topology.moved(each.link[chosen], moved)))
         return found, count
 
     def in_all_stages(self, rows: _Rows) -> _Rows:
@@ -204,17 +204,13 @@ class _Tracer(Struct, frozen=True, kw_only=True, dict=True):
         low, high = self.stages
         here = np.arange(len(rows.link))
         chosen = np.tile(here, 1 + len(rows.also))
-        place = self.places(rows.link)[chosen]
+        place = self.prices.topology.place_of(rows.link)[chosen]
         user, further = np.insert(rows.also, 0, (rows.user[0], 0), axis=0).T
         shift = np.repeat(further, len(here))
         stage = place % high // low
         moved = place + ((stage + shift) % (high // low) - stage) * low
-        found = rows.at(chosen, self.moved(rows.link[chosen], moved))
+        found = rows.at(chosen, self.prices.topology.moved(rows.link[chosen], moved))
         return replace(found, user=np.repeat(user, len(here)))
-
-    def places(self, links: Ints) -> Ranks:
-        """The NPU that each link is of."""
-        return self.prices.topology.place_of(links)
 
     def moved(self, links: Ints, npus: Ranks) -> Ints:
         """The links that are to these NPUs what each link is to its own."""

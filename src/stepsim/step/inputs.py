@@ -264,7 +264,9 @@ def make_work(source: WorkSource, topology: Topology, options: StepOptions) -> M
     begin with its name.
     """
     if isinstance(source, Workload):
-        options = _of_a_file(options)
+        # what a file's step has anyway is as good as not asked for
+        usual = {name: None for name, value in _USUAL.items() if getattr(options, name) == value}
+        options = replace(options, **usual)
         if options.device is not None:
             raise PlanError(
                 f"device: only a model can be asked that; compute times of {source.source} are of "
@@ -295,14 +297,6 @@ def held_degrees(
     from stepsim.step.models import degrees_of_model
 
     return degrees_of_model(source, topology, options)
-
-
-def _of_a_file(options: StepOptions) -> StepOptions:
-    """The options of a workload file's step: what it has anyway is as good as not asked for."""
-    usual: dict[str, Any] = {
-        name: None for name, value in _USUAL.items() if getattr(options, name) == value
-    }
-    return replace(options, **usual) if usual else options
 
 
 _MAX_MICROBATCHES = 1 << 20
