@@ -23,8 +23,6 @@ from stepsim.base.errors import (
     bad_value,
     one_line,
 )
-from stepsim.explain.profile_document import ProfileDocument
-from stepsim.explain.report import ResultDocument
 from stepsim.files.reading import (
     first_bytes,
     parse_toml,
@@ -45,6 +43,8 @@ from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 
 if TYPE_CHECKING:
+    from stepsim.explain.profile_document import ProfileDocument
+    from stepsim.explain.report import ResultDocument
     from stepsim.network.measured_times import CommTable
     from stepsim.network.topology.network import TopologyLike
 
@@ -110,6 +110,8 @@ def load_result(path: str | Path) -> "ResultDocument":
 
     Raises StepsimError naming the file, the place in it, the value and what is allowed.
     """
+    from stepsim.explain.report import ResultDocument
+
     raw = read_json(Path(path), "a result of 'stepsim simulate --json'")
     return ResultDocument.from_plain(raw, str(path))
 
@@ -359,11 +361,14 @@ def _format(path: Path) -> _Format | None:
     return next(iter([*named, *(each for each in _FORMATS if each.begins(start))]), None)
 
 
-def load_recorded(path: str | Path) -> ResultDocument | ProfileDocument:
+def load_recorded(path: str | Path) -> "ResultDocument | ProfileDocument":
     """The result or the profile in a JSON file.
 
     Raises StepsimError naming the file, the place in it, the value and what is allowed.
     """
+    from stepsim.explain.profile_document import ProfileDocument
+    from stepsim.explain.report import ResultDocument
+
     raw = read_json(Path(path), "a step or a profile of 'stepsim simulate --json'")
     document = ProfileDocument if "slowdown_by_replica" in raw else ResultDocument
     return document.from_plain(raw, str(path))
