@@ -181,8 +181,8 @@ def diff_command(
     csv: CsvOption = None,
 ) -> None:
     """Explain the difference of two step times: settings, components, stages, links."""
-    from stepsim.explain.diff import diff_files
     from stepsim.show.tables.comparison import diffs_shown
+    from stepsim.step.diff_files import diff_files
 
     check_outputs([a, *([b] if b else [])], files=[csv])
     show_tables(diffs_shown(diff_files(a, b)), csv)

@@ -10,18 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.arguments import checked
-from stepsim.base.documents import Document
+from stepsim.base.structs import Document
 from stepsim.explain.improve import Improvements, ImprovementsDocument, improve_profile
 from stepsim.explain.profile_document import ProfileDocument
-from stepsim.explain.runs.document import Validation, ValidationDocument
-from stepsim.explain.runs.measured import (
-    calibrate_measured,
-    change_measured,
-    replay_measured,
-    validate_measured,
-)
-from stepsim.explain.runs.replay import Durations, parse_durations
-from stepsim.explain.runs.what_if import WhatIf
 from stepsim.explain.stragglers import Stragglers, find_stragglers
 from stepsim.face.results import Result
 from stepsim.face.viewed import Viewed, taken_as
@@ -42,6 +33,15 @@ from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
+from stepsim.runs.document import Validation, ValidationDocument
+from stepsim.runs.measured import (
+    calibrate_measured,
+    change_measured,
+    replay_measured,
+    validate_measured,
+)
+from stepsim.runs.replay import Durations, parse_durations
+from stepsim.runs.what_if import WhatIf
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.tables.model import Shown
 from stepsim.show.tables.profiles import improvements_shown, profile_replay_shown

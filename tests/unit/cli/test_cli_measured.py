@@ -13,7 +13,6 @@ from stepsim.base.errors import CalibrationError, OutputError, PlanError, TraceE
 from stepsim.base.structs import replace
 from stepsim.cli import measured
 from stepsim.cli.calibrate import RunsByDefault, runs
-from stepsim.explain.runs.measured import validate_table
 from stepsim.files.calibrations import read_calibration
 from stepsim.files.measured import load_run
 from stepsim.files.spans_csv import write_spans
@@ -21,6 +20,7 @@ from stepsim.files.step_table import read_step_table
 from stepsim.files.traces.forms import is_measured
 from stepsim.files.traces.optimus_log import read_optimus_log
 from stepsim.measured.calibration.calibration import Calibration, Fitted, LeafOverhead
+from stepsim.runs.measured import validate_table
 
 RUN = MadeRun(forward=(10, 12), backward=(20, 21), microbatches=6)
 LOG = """> GBS: 8
@@ -240,7 +240,7 @@ def test_leaf_logs_are_calibrated_and_validated(
         layer_factor=Fitted(value=1.5, residual=0.03, samples=2),
     )
     logs, file = write_logs(tmp_path), tmp_path / "calibration.toml"
-    monkeypatch.setattr("stepsim.explain.runs.measured.fit_overhead", lambda runs, missing: known)
+    monkeypatch.setattr("stepsim.runs.measured.fit_overhead", lambda runs, missing: known)
     printed = call("calibrate", *logs, "-o", file)
     assert "layers over their leaf modules" in printed
     found = read_calibration(file)

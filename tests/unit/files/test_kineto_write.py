@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import stepsim
+from stepsim.explain.as_profile import profile_of_step
 from stepsim.explain.improve import improve_profile
 from stepsim.explain.shares import device_shares
 from stepsim.files.traces.chakra_write import write_chakra
 from stepsim.files.traces.forms import read_profile
 from stepsim.files.traces.kineto_write import write_kineto
 from stepsim.measured.profile.events import Events, Profile, RankPlace
-from stepsim.results.as_profile import profile_of_step
 from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, TaskKind
 
 US = 10**6

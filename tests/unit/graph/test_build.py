@@ -9,7 +9,8 @@ from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import SegmentKind
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Schedule
-from stepsim.step.simulate import prepare, simulate_step
+from stepsim.step.prepared import prepare
+from stepsim.step.simulate import simulate_step
 from stepsim.tables.spans import TaskKind
 
 

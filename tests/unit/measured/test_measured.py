@@ -8,15 +8,6 @@ from traces import MadeRun, ps
 
 from stepsim.base.errors import CalibrationError, PlanError, ScheduleError, TraceError
 from stepsim.base.structs import replace
-from stepsim.engine.prices import Prices
-from stepsim.explain.runs.ready import (
-    infer_hidden,
-    with_bandwidth,
-    with_runtime,
-)
-from stepsim.explain.runs.replay import Durations, replay
-from stepsim.explain.runs.validate import validate_run, validate_runs
-from stepsim.explain.runs.what_if import RunChange, change_run
 from stepsim.face import simulate
 from stepsim.face.runs import simulate_run
 from stepsim.files.measured import load_trace
@@ -30,9 +21,14 @@ from stepsim.measured.layers import stage_costs
 from stepsim.measured.run import Degrees, OpKind, gradient_groups
 from stepsim.measured.summary import RunSummary, expert_groups, summarise
 from stepsim.network.measured_times import CommTable, MeasuredCurve
+from stepsim.network.prices import Prices
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
+from stepsim.runs.ready import infer_hidden, with_bandwidth, with_runtime
+from stepsim.runs.replay import Durations, replay
+from stepsim.runs.validate import validate_run, validate_runs
+from stepsim.runs.what_if import RunChange, change_run
 from stepsim.workload.rows import CollectiveKind, CommOp, Group, ParallelAxis, Part
 
 RUN = MadeRun(forward=(10, 8, 8, 12), backward=(20, 16, 16, 21), microbatches=8)

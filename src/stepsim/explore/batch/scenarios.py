@@ -13,7 +13,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.graph.actions import HostPart, HostTimes
 from stepsim.network.topology import Topology
-from stepsim.network.topology.links import LAUNCH_LATENCY, LINK_FIELDS
+from stepsim.network.topology.dimension import LAUNCH_LATENCY, LINK_FIELDS
 from stepsim.network.topology.nested import followed, is_fixed, leaders
 from stepsim.workload.rows import ParallelAxis, Phase
 from stepsim.workload.scaling import ComputeScale

@@ -6,7 +6,7 @@ A difference is told by settings, components, stages and links.
 from collections.abc import Iterator, Sequence
 
 from stepsim.base.units import format_time_ps
-from stepsim.explain.diff import Change, FileDiffs, NamedDiff, ResultDiff, explain
+from stepsim.explain.diff import Change, ResultDiff, explain
 from stepsim.files.simai.formula import SimaiTotals
 from stepsim.show.tables.model import (
     COUNT,
@@ -22,6 +22,7 @@ from stepsim.show.tables.model import (
 )
 from stepsim.show.tables.step import job_pairs
 from stepsim.step.compare import CandidateDocument, ComparisonDocument
+from stepsim.step.diff_files import FileDiffs, NamedDiff
 
 _SIMAI_PARTS = ("compute", "dp", "dp_ep", "tp", "ep", "bubble", "total")
 

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
-from stepsim.explain.runs.what_if import WhatIf
+from stepsim.explain.report import Report
 from stepsim.measured.calibration.calibration import LeafOverhead
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.step_log import StepLog, typical
 from stepsim.measured.summary import RunSummary
-from stepsim.results.report import Report
+from stepsim.runs.what_if import WhatIf
 from stepsim.show.tables.model import (
     COUNT,
     ERROR,
