@@ -36,7 +36,7 @@ def texts(node: ast.AST) -> Iterator[tuple[int, str]]:
         if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
             continue
         text = text_of(child) if isinstance(child, ast.expr) else None
-        if text is None:
+        if not isinstance(child, ast.expr) or text is None:
             yield from texts(child)
         elif _WORDS.search(text):
             yield child.lineno, " ".join(text.split())

@@ -132,7 +132,7 @@ def test_a_lagging_forward_collective_is_waited_for_some_rows_later() -> None:
 def test_a_lag_beyond_the_last_row_ends_with_the_forward() -> None:
     """The row after runs beside the collective, and the loss waits for both."""
     rows = [replace(reducing(10, 0, name="a"), forward_lag=5), row(20, 0, name="b")]
-    assert spans(forward(rows, HostTimes(loss_ps=4)), 25) == [
+    assert spans(forward(rows, HostTimes(loss_time_ps=4)), 25) == [
         ("a compute", 0, 10),
         ("a collective", 10, 35),
         ("b compute", 10, 30),
