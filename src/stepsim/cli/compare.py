@@ -83,7 +83,7 @@ def compare_command(
     ] = None,
     style: StyleOption = FigureStyle.SCREEN,
 ) -> None:
-    """Compare pipeline schedules on a model or a workload FILE."""
+    """Compare pipeline schedules on a model or a workload."""
     from stepsim.files.asked import read_schedules
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.comparison import comparison_shown
@@ -173,7 +173,10 @@ def diff_command(
     b: Annotated[Path, typer.Argument(metavar="B.json", help="The other, of the same kind.")],
     csv: CsvOption = None,
 ) -> None:
-    """Explain the difference of two step times: settings, components, stages, links."""
+    """Explain the difference of two step times.
+
+    It is divided among settings, components, stages and links.
+    """
     from stepsim.explain.diff import diff_profiles, diff_results, load_recorded
     from stepsim.explain.profile_document import ProfileDocument
     from stepsim.show.tables.comparison import diff_shown

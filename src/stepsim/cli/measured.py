@@ -96,7 +96,10 @@ def validate_command(
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Compare measured RUNs, or a table of measured steps, with their simulation."""
+    """Compare measured runs with their simulation.
+
+    In place of runs it takes tables of measured steps, or of published ones.
+    """
     from stepsim.explain.runs.measured import validate_measured
     from stepsim.explain.runs.replay import parse_durations
     from stepsim.files.calibrations import read_calibration
@@ -205,7 +208,10 @@ def what_if_command(
     csv: CsvOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Simulate a measured RUN with another schedule, balance or bandwidth."""
+    """Simulate a measured run with other settings.
+
+    They are another schedule, balance of layers, number of microbatches or bandwidth.
+    """
     from stepsim.explain.runs.measured import change_measured, warnings_of
     from stepsim.files.calibrations import read_calibration
     from stepsim.files.measured import load_trace, message_bandwidths
