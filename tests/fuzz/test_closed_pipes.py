@@ -152,7 +152,7 @@ def test_every_command_without_docstrings(
     assert bare[0] in (0, 1)
 
 
-CHANGING = {"doctor", "sweep", "sweep-report"}
+CHANGING = {"doctor", "sweep"}
 """Commands that print how fast they were, or on what they run."""
 
 

@@ -54,6 +54,7 @@ def inspect_command(
     from stepsim.files.accelerators import is_accelerator
     from stepsim.files.load import (
         is_model,
+        is_model_at_sight,
         is_public,
         is_topology,
         shadowed,
@@ -70,12 +71,13 @@ def inspect_command(
     warn((note for kind in kinds for note in shadowed(kind, file)), quiet=options.quiet)
     lies = exists(file) and not kinds
     drawn = ["--plot"] if plot else []
-    if lies and is_profile(path):
+    is_run = lies and not is_model_at_sight(path)
+    if is_run and is_profile(path):
         refuse_options(path, options)
         refuse_for_profiles(path, plot=plot, node_size=node_size)
         inspect_profile(path, json=json, csv=csv, quiet=options.quiet)
         return
-    if lies and is_measured(path):
+    if is_run and is_measured(path):
         refuse_options(path, options, *drawn)
         inspect_measured(path, json=json, csv=csv, node_size=node_size, quiet=options.quiet)
         return

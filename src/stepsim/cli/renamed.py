@@ -4,7 +4,6 @@ An old name is rewritten into the same command in its new spelling before anythi
 docs/decisions/0054 says why each became what it is.
 """
 
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
@@ -29,6 +28,8 @@ def advice(old: Sequence[str], new: Sequence[str]) -> str:
     """The line that gives the new spelling; empty where there is nothing to say, or -q stands."""
     if old[:1] == new[:1] or _QUIET.intersection(_options(old)):
         return ""
+    import shlex
+
     command = shlex.join(["stepsim", *new])
     return f"advice: the name {old[0]} goes with the next release; the same command is: {command}"
 

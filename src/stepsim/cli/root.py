@@ -47,7 +47,6 @@ def make_app(names: tuple[str, ...] = (*COMMANDS,), *, listed: bool = False) -> 
         name="stepsim",
         cls=_Root,
         help="Predict how long one training step takes on a cluster you do not have, and see why.",
-        no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
@@ -69,12 +68,16 @@ def make_app(names: tuple[str, ...] = (*COMMANDS,), *, listed: bool = False) -> 
 
 
 def _root(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     """Handle options that stand before a command."""
     if version:
         typer.echo(f"stepsim {__version__}")
         raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(first_page(), nl=False)
+        raise typer.Exit(2)
 
 
 def _module(name: str) -> Any:

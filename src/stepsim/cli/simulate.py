@@ -229,11 +229,11 @@ def simulate_command(
 
 
 def _recorded(file: Path) -> tuple[bool, bool]:
-    """Whether a file is a profile, and whether it is a measured run: neither, for a model's name."""
-    from stepsim.files.load import is_public
+    """Whether a file is a profile, and a measured run; a model by name or folder is neither."""
+    from stepsim.files.load import is_model_at_sight
     from stepsim.files.traces.forms import is_measured, is_profile
 
-    if is_public(str(file)):
+    if is_model_at_sight(file):
         return False, False
     return is_profile(file), is_measured(file)
 

@@ -1,17 +1,19 @@
 """What stepsim knows by name: models, devices, frameworks, topologies, schedules, algorithms."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
+from typing import Any
 
 from stepsim.base.documents import Bytes, BytesPerSecond, Count, Document, Entry, Names
 from stepsim.base.errors import PlanError, TopologyError
 from stepsim.files.accelerators import device_names, framework_names, read_device, read_framework
-from stepsim.files.load import public_names, public_source, read_model
+from stepsim.files.load import public_names, public_source, read_model, topology_of
 from stepsim.files.reading import read_toml, topology_file, topology_names
 from stepsim.files.topology.tables import TopologyFile
 from stepsim.network.collectives import Algorithm
+from stepsim.network.topology import NestedTopology
 from stepsim.parallel.schedules import BUILDERS
 from stepsim.workload.model.plan import Precision
 
@@ -48,7 +50,7 @@ _ALGORITHMS: Mapping[str, str] = MappingProxyType(
 )
 
 
-class ListedModel(Entry, frozen=True, kw_only=True):
+class CatalogModel(Entry, frozen=True, kw_only=True):
     """A model by name; `active_parameters` work on a token, `source` gave its configuration."""
 
     name: str
@@ -58,7 +60,7 @@ class ListedModel(Entry, frozen=True, kw_only=True):
     source: str
 
 
-class ListedDevice(Entry, frozen=True, kw_only=True):
+class CatalogDevice(Entry, frozen=True, kw_only=True):
     """A device by name: its dense peak in bf16 (FLOP/s), its memory, the machine it ships in."""
 
     name: str
@@ -68,7 +70,7 @@ class ListedDevice(Entry, frozen=True, kw_only=True):
     topology: str
 
 
-class ListedFramework(Entry, frozen=True, kw_only=True):
+class CatalogFramework(Entry, frozen=True, kw_only=True):
     """A training framework by name, how many kinds of runs it was held to, and of which devices."""
 
     name: str
@@ -76,7 +78,7 @@ class ListedFramework(Entry, frozen=True, kw_only=True):
     devices: Names
 
 
-class ListedTopology(Entry, frozen=True, kw_only=True):
+class CatalogTopology(Entry, frozen=True, kw_only=True):
     """A topology by name, and its devices, empty where it names none.
 
     `sizes` are those of its dimensions from the inside out: a number, or `any` where the job sets
@@ -89,7 +91,7 @@ class ListedTopology(Entry, frozen=True, kw_only=True):
     about: str
 
 
-class ListedName(Entry, frozen=True, kw_only=True):
+class CatalogName(Entry, frozen=True, kw_only=True):
     """A schedule or an algorithm by name, and what it is."""
 
     name: str
@@ -99,12 +101,12 @@ class ListedName(Entry, frozen=True, kw_only=True):
 class CatalogDocument(Document, frozen=True, kw_only=True):
     """`stepsim list --json`: what stepsim knows by name; null for a kind not asked for."""
 
-    models: tuple[ListedModel, ...] | None = None
-    devices: tuple[ListedDevice, ...] | None = None
-    frameworks: tuple[ListedFramework, ...] | None = None
-    topologies: tuple[ListedTopology, ...] | None = None
-    schedules: tuple[ListedName, ...] | None = None
-    algorithms: tuple[ListedName, ...] | None = None
+    models: tuple[CatalogModel, ...] | None
+    devices: tuple[CatalogDevice, ...] | None
+    frameworks: tuple[CatalogFramework, ...] | None
+    topologies: tuple[CatalogTopology, ...] | None
+    schedules: tuple[CatalogName, ...] | None
+    algorithms: tuple[CatalogName, ...] | None
 
 
 def catalog_names() -> dict[str, list[str]]:
@@ -126,21 +128,24 @@ def make_catalog(kind: str | None = None) -> CatalogDocument:
         close = get_close_matches(kind, names, n=1)
         meant = f" (did you mean {close[0]}?)" if close else ""
         raise PlanError(f"kind is {kind!r}{meant}: expected one of {', '.join(names)}")
-    asked = {name: names[name] for name in ([kind] if kind else names)}
-    entries = {
+    entries: Mapping[str, Callable[[str], Entry]] = {
         "models": _model,
         "devices": _device,
         "frameworks": _framework,
         "topologies": _topology,
-        "schedules": lambda name: ListedName(name=name, about=_SCHEDULES[name]),
-        "algorithms": lambda name: ListedName(name=name, about=_ALGORITHMS[name]),
+        "schedules": lambda name: CatalogName(name=name, about=_SCHEDULES[name]),
+        "algorithms": lambda name: CatalogName(name=name, about=_ALGORITHMS[name]),
     }
-    return CatalogDocument(**{k: tuple(map(entries[k], known)) for k, known in asked.items()})
+    found: dict[str, Any] = {
+        name: tuple(map(entries[name], known)) if kind in (None, name) else None
+        for name, known in names.items()
+    }
+    return CatalogDocument(**found)
 
 
-def _model(name: str) -> ListedModel:
+def _model(name: str) -> CatalogModel:
     architecture = read_model(name).architecture
-    return ListedModel(
+    return CatalogModel(
         name=name,
         parameters=architecture.parameters(),
         active_parameters=architecture.parameters(active=True),
@@ -149,9 +154,9 @@ def _model(name: str) -> ListedModel:
     )
 
 
-def _device(name: str) -> ListedDevice:
+def _device(name: str) -> CatalogDevice:
     device = read_device(name)
-    return ListedDevice(
+    return CatalogDevice(
         name=name,
         peak_flops=device.rates[Precision.BF16].peak,
         memory_bytes=device.memory_bytes,
@@ -160,23 +165,32 @@ def _device(name: str) -> ListedDevice:
     )
 
 
-def _framework(name: str) -> ListedFramework:
+def _framework(name: str) -> CatalogFramework:
     errors = read_framework(name).errors
-    return ListedFramework(
+    return CatalogFramework(
         name=name,
         error_bands=len(errors),
         devices=tuple(dict.fromkeys(band.device for band in errors)),
     )
 
 
-def _topology(name: str) -> ListedTopology:
+def _topology(name: str) -> CatalogTopology:
     file = read_toml(topology_file(name), TopologyFile, TopologyError, "topology")
-    return ListedTopology(
+    return CatalogTopology(
         name=name,
         device=file.device,
-        sizes=tuple("any" if each.size == "auto" else str(each.size) for each in file.dimension),
+        sizes=tuple(_sizes(name, file)),
         about=_first_sentence(file.source),
     )
+
+
+def _sizes(name: str, file: TopologyFile) -> Iterator[str]:
+    """The size of each dimension of a file, from what it is wired of where the file says none."""
+    read = topology_of(name)
+    dimensions = read.dimensions if isinstance(read, NestedTopology) else ()
+    for table, dimension in zip(file.dimension, dimensions, strict=True):
+        said = dimension.size if table.size is None else table.size
+        yield "any" if said == "auto" else str(said)
 
 
 def _first_sentence(text: str) -> str:

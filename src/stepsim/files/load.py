@@ -143,16 +143,21 @@ def is_model(path: str | Path) -> bool:
     A public name is that model, whatever lies in the working folder; `./NAME` is the file.
     """
     name, path = str(path), Path(path)
-    if is_public(name) or not exists(path):
-        return is_public(name) or _is_bare(name)
-    if isdir(path):
-        return exists(path / _CONFIG)
+    if is_model_at_sight(path):
+        return True
+    if not exists(path) or isdir(path):
+        return not isdir(path) and _is_bare(name)
     start = first_bytes(path, _BEGINNING_OF_MODELS)
     if path.suffix == ".json":
         return b'"architectures"' in start or path.name.endswith(_CONFIG)
     if path.suffix == ".toml":
         return b"architectures" in start or _BASE.encode() in start
     return _is_megatron(path, start)
+
+
+def is_model_at_sight(path: str | Path) -> bool:
+    """Whether this is a model whatever it holds: a public name, or a folder with a config.json."""
+    return is_public(str(path)) or exists(Path(path) / _CONFIG)
 
 
 def _is_megatron(path: Path, start: bytes) -> bool:
@@ -254,12 +259,12 @@ def public_source(name: str) -> str:
 
 def is_public(name: str) -> bool:
     """Whether a public model has this name, in any case."""
-    return name.lower() in _public()
+    return _is_bare(name) and name.lower() in _public()
 
 
 def beside(path: Path, name: str) -> Path:
     """What a file calls a workload: a public model's name, else a file beside it."""
-    return Path(name) if is_public(name) else typed_path(f"{path.parent}{os.sep}{name}")
+    return Path(name) if is_public(name) else typed_path(os.path.join(path.parent, name))
 
 
 def typed_path(text: str) -> Path:
@@ -270,6 +275,8 @@ def typed_path(text: str) -> Path:
 
 def shipped_kinds(name: str) -> list[str]:
     """What ships under a name: model, topology, device or framework; empty for other texts."""
+    if not _is_bare(name):
+        return []
     from stepsim.files.accelerators import names_of_files
 
     known = {

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from stepsim.files.catalog import CatalogDocument, ListedModel, ListedTopology
+from stepsim.files.catalog import CatalogDocument, CatalogModel, CatalogTopology
 from stepsim.show.tables.model import (
     BANDWIDTH,
     COUNT,
@@ -21,12 +21,12 @@ _PARAMETERS = Column(write=lambda count: f"{count / _BILLION:,.4g} B")
 _FLOPS = Column(write=lambda rate: f"{rate / _TERA:,.4g} TFLOP/s")
 
 
-def _active(model: ListedModel) -> Cell:
+def _active(model: CatalogModel) -> Cell:
     is_sparse = model.active_parameters != model.parameters
     return model.active_parameters if is_sparse else None
 
 
-def _sizes(topology: ListedTopology) -> str:
+def _sizes(topology: CatalogTopology) -> str:
     return " x ".join(topology.sizes) or "as listed"
 
 
