@@ -49,7 +49,7 @@ def inspect_command(
 
     That is a workload, a model, a topology, a measured run or a profile. Of a GPU or a framework,
     print every number and what it rests on. Of a schedule, print the order of each rank's actions
-    in torch's CSV notation, which --csv writes to a file.
+    in torch's CSV notation, or write it to a CSV file.
     """
     from stepsim.files.accelerators import is_accelerator
     from stepsim.files.load import (
