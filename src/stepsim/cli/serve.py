@@ -52,6 +52,7 @@ def serve_command(
     import asyncio
 
     if site:
+        check_outputs(files or [], folders=[site])
         refuse_beside(context, "--site", ("files", "site"))
         _write_site(site, files or [])
         return
@@ -118,7 +119,6 @@ def _write_site(folder: Path, workloads: list[Path]) -> None:
 
     if not workloads:
         raise PlanError(f"--site {folder}: expected workload files that the page offers")
-    check_outputs(workloads, folders=[folder])
     for path in workloads:
         workload_of(path)
     for written in write_site(folder, workloads):
