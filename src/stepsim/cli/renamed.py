@@ -9,9 +9,9 @@ from types import MappingProxyType
 
 _END_OF_OPTIONS = "--"
 _QUIET = frozenset({"-q", "--quiet", "-qv", "-vq"})
-_SHAPE = frozenset({"--pp", "--microbatches", "-m", "--chunks", "--vpp"})
 _CHUNKS = ("--chunks", "--vpp")
-"""Options of the old `convert` that take a value."""
+_SHAPE = frozenset({"--pp", "--microbatches", "-m", *_CHUNKS})
+"""Options of the old `convert`; each takes a value."""
 
 
 def renamed(words: Sequence[str]) -> list[str]:

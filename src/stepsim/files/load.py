@@ -143,10 +143,12 @@ def is_model(path: str | Path) -> bool:
     A public name is that model, whatever lies in the working folder; `./NAME` is the file.
     """
     name, path = str(path), Path(path)
-    if is_model_at_sight(path):
+    if is_model_at_sight(name):
         return True
-    if not exists(path) or isdir(path):
-        return not isdir(path) and _is_bare(name)
+    if not exists(path):
+        return _is_bare(name)
+    if isdir(path):
+        return False
     start = first_bytes(path, _BEGINNING_OF_MODELS)
     if path.suffix == ".json":
         return b'"architectures"' in start or path.name.endswith(_CONFIG)

@@ -12,7 +12,6 @@ from stepsim.show.tables.model import (
     Cell,
     Column,
     Shown,
-    Table,
     table_of,
 )
 
@@ -63,8 +62,8 @@ _COLUMNS: Mapping[str, Mapping[str, Column]] = {
 
 def names_shown(names: Mapping[str, Sequence[str]]) -> Iterator[Shown]:
     """How many names there are of each kind, and which."""
-    rows = tuple((kind, len(known), ", ".join(known)) for kind, known in names.items())
-    yield Table(columns={"kind": TEXT, "count": COUNT, "names": LONG}, rows=rows)
+    for kind, known in names.items():
+        yield f"{len(known)} {kind}: {', '.join(known)}"
 
 
 def catalog_shown(catalog: CatalogDocument, kind: str) -> Iterator[Shown]:
