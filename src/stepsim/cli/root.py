@@ -61,7 +61,7 @@ def make_app(names: tuple[str, ...] = (*COMMANDS,), *, listed: bool = False) -> 
             _leave_files_to_readers(group)
         else:
             command = getattr(_module(name), name.replace("-", "_") + "_command")
-            said = command.__doc__ or COMMANDS[name].help  # python -OO leaves docstrings out
+            said = _unwrapped(command.__doc__ or COMMANDS[name].help)  # none under python -OO
             app.command(name, cls=LightCommand, help=said, hidden=hidden)(command)
     _leave_files_to_readers(app)
     return app
@@ -82,6 +82,12 @@ def _root(
 
 def _module(name: str) -> Any:
     return import_module(f"stepsim.cli.{COMMANDS[name].module}")
+
+
+def _unwrapped(text: str) -> str:
+    """A docstring with a line per paragraph: a terminal breaks lines where it ends."""
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def _nothing() -> None:
