@@ -138,7 +138,7 @@ def test_wrong_arguments_are_named(name: str, data: st.DataObject) -> None:
     names_files = isinstance(value, list | tuple) and "absent" in value and "absent" in message
     if not isinstance(value, str | Path | nx.Graph) and message and not names_files:
         usual = refused(lambda: getattr(stepsim, name)(**SOME[name]))
-        singular = argument.removesuffix("s").replace("_", " ")
+        singular = {"axes": "axis"}.get(argument, argument.removesuffix("s")).replace("_", " ")
         assert message == usual or singular in message.replace("_", " ").replace("-", " ")
 
 
