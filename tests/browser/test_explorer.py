@@ -185,7 +185,7 @@ def test_two_schedules_pinned_and_compared(page: Any) -> None:
         for name in ("1f1b", "interleaved:4")
     )
     assert step_ps(page) == mixed
-    assert f"\N{MINUS SIGN}{(1 - mixed / plain) * 100:.1f} %" in text(page, "facts")
+    assert f"\N{MINUS SIGN}{(1 - mixed / plain) * 100:.1f}%" in text(page, "facts")
     assert "since pin" in text(page, "facts")
     assert "pinned=workload" in page.current_url
     longest = page.execute_script("return page.scale.longest")
@@ -218,7 +218,7 @@ def test_a_model_is_simulated_pinned_and_split_otherwise(page: Any, address: str
     held, before = split.throughput.memory_bytes, plain.throughput.memory_bytes
     assert held
     assert before
-    assert f"{abs(100 * (held / before - 1)):.1f} %" in text(page, "memory-fact")
+    assert f"{abs(100 * (held / before - 1)):.1f}%" in text(page, "memory-fact")
 
 
 def test_an_uploaded_run_is_shown_as_it_ran(page: Any) -> None:

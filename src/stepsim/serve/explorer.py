@@ -28,7 +28,12 @@ from stepsim.results.memory import StepMemory
 from stepsim.results.throughput import throughput
 from stepsim.serve.facts import answer_facts, document_shown, memory_shown, plain_table
 from stepsim.serve.helps import best_first, job_changes, speed_changes
-from stepsim.serve.lanes import lanes_of_batch, lanes_of_timeline, timeline_of_batch
+from stepsim.serve.lanes import (
+    lanes_of_batch,
+    lanes_of_timeline,
+    timeline_of_batch,
+    times_of_batch,
+)
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.load import network_load
 from stepsim.serve.plans import plan_map
@@ -74,10 +79,11 @@ class Explorer(Struct, kw_only=True):
         options, notes = replace(job.options, **degrees), (*job.notes, *said)
         return replace(job, options=options, notes=notes)
 
-    def live(self, state: ExplorerState) -> dict[str, object]:
+    def live(self, state: ExplorerState, *, brief: bool = False) -> dict[str, object]:
         """Totals, breakdown and timeline; equal to a run's. Raises PlanError where none can be.
 
-        Only durations differ between states of one structure, so that nothing is built anew.
+        Only durations differ between states of one structure, so that nothing is built anew. The
+        timeline of a `brief` answer has starts and ends alone.
         """
         batch = self._batch(state)
         if not set(state.numbers) <= set(batch.setting.names):
@@ -87,7 +93,7 @@ class Explorer(Struct, kw_only=True):
         assert found.parts_ps is not None
         parts = {part.key: int(found.parts_ps[0, part]) for part in Part}
         plan, step_ps = batch.job.graph.plan, int(found.step_time_ps[0])
-        effort = batch.job.workload.effort
+        effort, lanes = batch.job.workload.effort, times_of_batch if brief else lanes_of_batch
         return {
             "step_ps": step_ps,
             "facts": answer_facts(
@@ -101,7 +107,7 @@ class Explorer(Struct, kw_only=True):
             "breakdown": parts,
             "memory": _memory(batch.job.memory),
             "band": self._band(batch, state),
-            "lanes": lanes_of_batch(batch, *(each[:, 0] for each in times)).plain(),
+            "lanes": lanes(batch, *(column[:, 0] for column in times)),
         }
 
     def step(self, state: ExplorerState, progress: Progress | None = None) -> dict[str, object]:

@@ -14,6 +14,7 @@ from stepsim.explore.batch.scenarios import PHASES
 from stepsim.files.asked import StepInputs, read_options
 from stepsim.network.topology.links import split_link
 from stepsim.serve.plans import plan_map
+from stepsim.serve.sliders import interleaved_names
 from stepsim.serve.state import number_quantity, number_text
 from stepsim.step.simulate import run_step
 from stepsim.workload.model.choices import Recompute
@@ -24,7 +25,8 @@ _FASTER = 0.9
 _LEAST = 0.0005
 """_Texts that save less than this share of the step are left out."""
 _MOST_SHOWN, _MOST_PLANS = 8, 2
-_SCHEDULES = ("interleaved:2", "interleaved:4", "interleaved:5", "zb-h1", "1f1b")
+_SCHEDULES = ("1f1b", "zb-h1")
+"""Schedules that are tried beside two interleaved ones."""
 
 _Texts = dict[str, str]
 """Options and numbers of links that a state would have, as typed; an empty text is the default."""
@@ -102,8 +104,10 @@ def job_changes(job: StepInputs, step_ps: int, *, fits: bool) -> Iterator[dict[s
 def _other_jobs(job: StepInputs, *, fits: bool) -> Iterator[tuple[str, _Texts]]:
     """Words and options of jobs that may be faster."""
     options = job.options
-    if (options.pp or 1) > 1:
-        for name in _SCHEDULES:
+    pp = options.pp or 1
+    if pp > 1:
+        interleaved = interleaved_names(job.workload, pp)
+        for name in dict.fromkeys((*interleaved[:1], *interleaved[-1:], *_SCHEDULES)):
             if name != options.schedule:
                 yield f"schedule {name}", {"schedule": name}
     if isinstance(job.workload, Model):

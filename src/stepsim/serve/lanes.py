@@ -68,9 +68,18 @@ def lanes_of_timeline(timeline: Timeline) -> _Lanes:
     return _lanes(timeline, {(timeline.actors.of(task.rank), task.segment) for task in tasks})
 
 
-def lanes_of_batch(batch: Batch, start: Times, end: Times) -> _Lanes:
+def lanes_of_batch(batch: Batch, start: Times, end: Times) -> dict[str, object]:
     """Spans of one scenario of a batch; `start` and `end` are those of its nodes, in ps."""
-    return _lanes(timeline_of_batch(batch, start, end), None)
+    return _lanes(timeline_of_batch(batch, start, end), None).plain()
+
+
+def times_of_batch(batch: Batch, start: Times, end: Times) -> dict[str, object]:
+    """Start and end of the spans alone, for a page that knows all else of them."""
+    timeline = timeline_of_batch(batch, start, end)
+    chosen, _ = shown_actors(timeline.graph, timeline.actors)
+    tables = list(timeline.spans(timeline.actors.ranks[chosen].tolist(), whole=True))
+    starts, ends = ([getattr(spans, n) for spans in tables] for n in ("start_ps", "end_ps"))
+    return {"start": np.concatenate(starts).tolist(), "end": np.concatenate(ends).tolist()}
 
 
 def timeline_of_batch(batch: Batch, start: Times, end: Times) -> Timeline:
@@ -86,7 +95,7 @@ def timeline_of_batch(batch: Batch, start: Times, end: Times) -> Timeline:
 
 def shown_actors(graph: TaskGraph, actors: Actors) -> tuple[list[int], str]:
     """Actors that are shown: one per class of ranks, else one per stage, else of some stages."""
-    sizes = [len(program.segments) for program in graph.programs]
+    sizes = [len(program) for program in graph.programs]
     stages = actors.stages.tolist()
     if sum(sizes[stage] for stage in stages) <= _MOST_SPANS:
         return list(range(len(actors))), ""

@@ -132,6 +132,12 @@ def _depth(work: WorkSource) -> int:
     return work.architecture.depth if isinstance(work, Model) else work.layers
 
 
+def interleaved_names(work: WorkSource, pp: int) -> list[str]:
+    """The interleaved schedules whose chunks divide the layers of every stage."""
+    even = (n for n in range(2, 1 + _MOST_CHUNKS) if _depth(work) % (n * pp) == 0)
+    return [f"interleaved:{chunks}" for chunks in even]
+
+
 def _powers(most: int) -> Iterator[int]:
     """Powers of two up to a number."""
     return (1 << i for i in range(most.bit_length()))
@@ -152,7 +158,6 @@ def _schedules(
         return sorted({"1f1b", asked})
     bare = replace(options, chunks=None)
     names = [name for name in BUILDERS if not needs_times(name) and name != "interleaved"]
-    even = (n for n in range(2, 1 + _MOST_CHUNKS) if _depth(work) % (n * now.plan.pp) == 0)
-    names += [f"interleaved:{chunks}" for chunks in even]
+    names += interleaved_names(work, now.plan.pp)
     fitting = [name for name in names if _checked(work, topology, replace(bare, schedule=name))]
     return [*dict.fromkeys(["1f1b", *sorted(fitting), asked])]

@@ -32,7 +32,7 @@ function showJob(found) {
   const device = (said.device || "").split(",")[0], size = /^(\d+) \w+: (.*?)(?:; (.*))?$/.exec(said.job || "");
   if (found.job) page.jobWords = { name: workload, size: size ? size[1] : "", device, plan: size ? size[2] : "", schedule: said.schedule || "" };
   const words = page.jobWords || { name: workload };
-  find("job-name").textContent = words.size ? `${workload} on ${grouped(words.size)} ${words.device || topology}` : workload;
+  find("job-name").textContent = words.size ? `${workload} on ${grouped(words.size)} ${words.device || `GPUs of ${topology}`}` : workload;
   const plan = (words.plan || "").replace(/, (cp|ep) 1\b/g, "");
   const sizes = size && size[3] ? `, ${size[3]}` : "";
   if (found.job) find("job-plan").textContent = [plan && `${plan}${sizes}`, words.schedule].filter(Boolean).join(" \u00B7 ") || "\u00A0";
@@ -97,7 +97,7 @@ function memoryFact({ memory }) {
   const { held, capacity, level, words, text } = memory, [size, rest] = text.split(" of "), [most] = rest.split(",");
   pair.classList.toggle("full", level === "over");
   const tank = element("div", "", "tank"), fill = element("span"), then = page.pin && page.pin.memory;
-  const aside = element("span", `of ${most}`, "aside"), share = `${Math.round(100 * held / capacity)} %`;
+  const aside = element("span", `of ${most}`, "aside"), share = `${Math.round(100 * held / capacity)}%`;
   fill.style.width = `${Math.min(100, 100 * held / capacity)}%`;
   tank.append(fill);
   tank.title = words || text;
@@ -124,7 +124,7 @@ function showBars(found) {
   const list = element("ul", "", "parts");
   for (const [name, words, tint, ps, title] of partsOf(found)) {
     const row = swatch(words, tint, tint ? "" : "idle");
-    row.append(element("span", `${(100 * ps / found.step_ps).toFixed(1)} %`, "size"));
+    row.append(element("span", `${(100 * ps / found.step_ps).toFixed(1)}%`, "size"));
     row.title = `${title}: ${time(ps)}`;
     row.dataset.part = name;
     list.append(row);
@@ -154,8 +154,8 @@ function stepBar(run, longest, said) {
     const piece = element("span", "", tint ? "" : "idle");
     piece.style.width = `${100 * ps / longest}%`;
     if (tint) dye(piece, tint);
-    piece.title = `${words}: ${time(ps)}, ${(100 * ps / run.step_ps).toFixed(1)} %. ${title}`;
-    said.push(`${words} ${time(ps)}, ${(100 * ps / run.step_ps).toFixed(1)} %`);
+    piece.title = `${words}: ${time(ps)}, ${(100 * ps / run.step_ps).toFixed(1)}%. ${title}`;
+    said.push(`${words} ${time(ps)}, ${(100 * ps / run.step_ps).toFixed(1)}%`);
     bar.append(piece);
   }
   return bar;

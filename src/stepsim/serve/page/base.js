@@ -67,7 +67,7 @@ const signed = (text, value) => `${value > 0 ? "+" : value < 0 ? "\u2212" : ""}$
 
 function percent(now, then) {
   const share = then ? (now / then - 1) * 100 : 0;
-  return `${signed(Math.abs(share).toFixed(Math.abs(share) < 1 ? 2 : 1), share)} %`;
+  return `${signed(Math.abs(share).toFixed(Math.abs(share) < 1 ? 2 : 1), share)}%`;
 }
 
 const short = (value) => String(Number(value.toPrecision(4)));
@@ -137,11 +137,19 @@ const asIfOpen = () => [...(find("details").open ? ["worth"] : []), ...(find("ma
 function refresh(live) {
   const number = ++page.number;
   clearTimeout(page.timer);
-  const quick = live && page.answer && !page.answer.not_live;
+  const quick = live && page.answer && !page.answer.not_live && page.answer.structure === structureOf(page.state);
   stale(true, [...(quick ? [] : QUICK), ...SLOW, ...asIfOpen()]);
   busy(quick ? "sliding" : "simulating");
   if (quick) askLive();
   page.timer = setTimeout(() => askStep(number), quick ? SPEED_PAUSE_MS : PLAN_PAUSE_MS);
+}
+
+const DURATIONS = ["compute_scale", "host_overhead", "launch_latency"];
+
+/** What decides which tasks there are; all else of a state changes how long they take. */
+function structureOf(state) {
+  const names = Object.keys(state).filter((name) => !name.includes(".") && !DURATIONS.includes(name));
+  return JSON.stringify(names.sort().map((name) => [name, state[name]]));
 }
 
 let liveWaits = false, liveBusy = false;
@@ -153,11 +161,11 @@ async function askLive() {
     liveWaits = false;
     const number = page.number;
     try {
-      const found = await ask({ kind: "live", number, state: page.state });
+      const found = await ask({ kind: "live", number, state: page.state, brief: true });
       if (number !== page.number || found.obsolete) continue;
       if (found.error) continue; // the engine will say why
       problem("");
-      keepStructure(found);
+      if (!keepStructure(found)) continue;
       show(found);
       stale(false, QUICK);
     } catch { if (number === page.number) lost(); }
@@ -165,13 +173,13 @@ async function askLive() {
   liveBusy = false;
 }
 
-/** What only a whole answer says, and durations do not change. */
+/** Give a brief answer what only a whole one says, and durations do not change; false where they differ. */
 function keepStructure(found) {
-  found.network = page.answer.network;
-  const { lanes } = page.answer;
-  if (!lanes || lanes.row.length !== found.lanes.row.length) return;
-  found.lanes.waits = lanes.waits;
-  found.lanes.axes = lanes.axes;
+  const { lanes, network } = page.answer;
+  if (!lanes || lanes.row.length !== found.lanes.start.length) return false;
+  found.network = network;
+  found.lanes = { ...lanes, actions: null, critical: null, ...found.lanes };
+  return true;
 }
 
 async function askStep(number) {
@@ -185,12 +193,12 @@ async function askStep(number) {
     if (!found) return;
     problem(found.error);
     if (!found.error) {
-      page.answer = found;
-      show(found);
+      page.answer = { ...found, structure: structureOf(state) };
+      show(page.answer);
       showTables(found);
       stale(false, [...QUICK, "tables", "warnings", "links"]);
       await showLines(newest);
-      if (!found.as_it_is) await showVaries(newest, found);
+      if (!found.as_it_is) await showVaries(newest, page.answer);
       askTasks();
     }
     if (number !== page.number) return;

@@ -185,7 +185,7 @@ function computeSlider() {
 function noise(name, words) {
   const field = element("input");
   Object.assign(field, { type: "range", min: 0, max: MOST_NOISE, step: 1, id: `slider-${name}`, value: Math.round(100 * (page.state[name] || 0)) });
-  const say = () => sayValue(field, field.value === "0" ? "none" : `${field.value} %`);
+  const say = () => sayValue(field, field.value === "0" ? "none" : `${field.value}%`);
   const line = sliderLine(words, "Coefficient of variation from step to step", field, () => {
     say();
     change({ [name]: field.value === "0" ? "" : String(field.value / 100) }, page.live.links);

@@ -3,6 +3,20 @@
 // ---- what would help
 
 async function showHelps(newest) {
+  if (alone) return offerHelps();
+  await fillHelps(newest);
+}
+
+/** Without a server the tries would hold up all that follows: they wait until somebody asks. */
+function offerHelps() {
+  const button = element("button", "Try changes");
+  button.type = "button";
+  button.addEventListener("click", () => fillHelps(askBeside).catch(lost));
+  find("helps-list").replaceChildren(button);
+  stale(false, ["helps"]);
+}
+
+async function fillHelps(newest) {
   const found = await newest({ kind: "helps" });
   if (!found) return;
   const rows = (found.rows || []).map(helpRow), none = found.error || "No change that was tried makes it faster or lets it fit.";
@@ -94,7 +108,7 @@ function loadTable(links) {
     const cell = row.insertCell();
     cell.style.width = "40%";
     cell.append(bar);
-    row.append(element("td", `${(100 * link.share).toFixed(1)} %`, "number"));
+    row.append(element("td", `${(100 * link.share).toFixed(1)}%`, "number"));
     row.dataset.link = link.name;
     row.title = `${link.bytes} over ${link.used} of ${link.links} links, one way. Busiest: ${link.busiest || "none"}, ${link.busiest_bytes}${link.mostly ? `, mostly ${link.mostly}` : ""}. The share is of the step in which it sends.`;
   }
@@ -113,6 +127,7 @@ function lightLinks(axes) {
 async function showPlans(newest) {
   const found = await newest({ kind: "plans" });
   if (!found) return;
+  if (found.error && !page.answer.error && find("map").hidden && kindOf(page.state.workload) !== "model") chooseMap(true);
   find("plans").replaceChildren(...(found.error ? [element("p", found.error, "quiet")] : plansDrawn(found)));
   stale(false, ["plans"]);
 }
@@ -133,7 +148,7 @@ function plansDrawn({ tp, pp, cells, now }) {
   grid.addEventListener("keydown", moveInGrid);
   const buttons = [...grid.querySelectorAll("button")], first = buttons.find((one) => one.getAttribute("aria-current")) || buttons[0];
   buttons.forEach((one) => { one.tabIndex = one === first ? 0 : -1; });
-  const fastest = fitting.find((cell) => cell.step_ps === best), words = fastest ? `Estimated step in ${unit}. Filled: within 5 % of the best; dashed: does not fit.` : "No plan with this tp and pp fits.";
+  const fastest = fitting.find((cell) => cell.step_ps === best), words = fastest ? `Estimated step in ${unit}. Filled: within 5% of the best; dashed: does not fit.` : "No plan with this tp and pp fits.";
   return [grid, element("p", words, "quiet")];
 }
 

@@ -6,6 +6,14 @@ const AFTER = "after the pipeline";
 const ACTIONS = 0, GRADIENTS = 1, MESSAGES = 2;
 const AXIS_SHADE = 6; // shades from here on are communication of the parallel axes, in their order
 
+const SHADE_TERMS = {
+  forward: "The forward of one microbatch on a stage", backward: "The backward of one microbatch on a stage",
+  "input gradient": "The half of a backward that the stage before waits for", "weight gradient": "The half of a backward that only the update waits for",
+  "optimizer and gradient sync": "What follows the pipeline: gradients are reduced, weights are updated",
+  host: "The CPU prepares work", collective: "A transfer in which all GPUs of a group take part", message: "A message between neighbour stages",
+  idle: "A GPU runs no action",
+};
+
 /** The states that are drawn: what is shown, and what is pinned below it. */
 function drawnRuns() {
   const { shown, pin } = page;
@@ -74,8 +82,8 @@ function runWords(run, state) {
   const other = state === page.state ? page.pin.asked : page.state, idle = partsOf(run).find(([name]) => name === "idle");
   const names = [...new Set([...Object.keys(state), ...Object.keys(other)])].filter((name) => state[name] !== other[name]);
   const usual = Object.fromEntries(page.choices.controls.map(({ name, absent }) => [name, absent]));
-  const texts = names.slice(0, 4).map((name) => `${name.replaceAll("_", " ")} ${state[name] || usual[name] || "as in the file"}`);
-  const parts = [time(run.step_ps), idle && `idle ${(100 * idle[3] / run.step_ps).toFixed(0)} %`, ...texts];
+  const texts = names.slice(0, 4).map((name) => `${(SLIDER_WORDS[name] || [name.replaceAll("_", " ")])[0]} ${state[name] || usual[name] || "as in the file"}`);
+  const parts = [time(run.step_ps), idle && `idle ${(100 * idle[3] / run.step_ps).toFixed(0)}%`, ...texts];
   return parts.filter(Boolean).join(" \u00B7 ");
 }
 
@@ -83,7 +91,7 @@ function sayUnder(found, runs) {
   const idle = partsOf(found).find(([name]) => name === "idle"), { lanes } = found;
   const count = lanes ? lanes.rows.length : 0, kind = lanes && lanes.rows.every((name) => /^stage \d+$/.test(name)) ? "stage" : "class of ranks";
   const said = count ? [count === 1 ? `1 ${kind}` : `${count} ${kind === "stage" ? "stages" : "classes of ranks"}`] : ["There is no timeline to show."];
-  if (idle && runs.length === 1) said.push(`idle ${(100 * idle[3] / found.step_ps).toFixed(1)} %`);
+  if (idle && runs.length === 1) said.push(`idle ${(100 * idle[3] / found.step_ps).toFixed(1)}%`);
   if (lanes && lanes.left_out) said.push(`shown: ${lanes.left_out}`);
   if (page.zoom) said.push(`${time(page.zoom[0])} to ${time(page.zoom[1])}`);
   if (page.zoom && runs.some(({ run }) => run.tasks && run.tasks.too_many)) said.push("zoom in further to see kernels");
@@ -136,17 +144,17 @@ function hatched(pen) {
 }
 
 function drawRows(pen, one, top, row) {
-  const { lanes, tasks } = one.run, { width } = page.scale, inner = row - Math.min(ROW_GAP, row / 6);
+  const { lanes, tasks } = one.run, { width, x } = page.scale, inner = row - Math.min(ROW_GAP, row / 6);
   const { low, high: end } = page.scale, detail = tasks && !tasks.too_many && tasks.low <= low && tasks.high >= Math.min(end, one.run.step_ps);
   const stride = Math.ceil(15 / row), high = detail ? inner * 0.36 : inner;
   pen.font = "12px system-ui, sans-serif";
   for (const [i, name] of lanes.rows.entries()) {
-    const y = top + i * row;
+    const y = top + i * row, from = Math.max(LEFT, x(0)), ends = Math.min(width - RIGHT, x(one.run.step_ps));
     pen.fillStyle = hatched(pen);
-    pen.fillRect(LEFT, y, width - LEFT - RIGHT, high);
+    pen.fillRect(from, y, Math.max(0, ends - from), high);
     pen.strokeStyle = colour("--idle");
     pen.lineWidth = 0.5;
-    pen.strokeRect(LEFT, y, width - LEFT - RIGHT, high);
+    pen.strokeRect(from, y, Math.max(0, ends - from), high);
     pen.fillStyle = colour("--quiet");
     const words = name.length > 10 ? `${name.slice(0, 9)}\u2026` : name;
     if (i % stride === 0) pen.fillText(words, 0, y + Math.min(high / 2 + 4, row));
@@ -158,6 +166,7 @@ function drawRows(pen, one, top, row) {
   for (const lane of [GRADIENTS, ACTIONS]) drawActions(pen, one, lane, top, row, high);
   if (detail) drawTasks(pen, one, top, row, inner);
   pen.restore();
+  if (detail) nameLanes(pen, one, top, row, inner);
 }
 
 function drawActions(pen, one, lane, top, row, high) {
@@ -191,7 +200,7 @@ function drawActions(pen, one, lane, top, row, high) {
 /** Lanes of kernels, collectives of every axis, messages and the host, below the actions of a row. */
 function drawTasks(pen, one, top, row, inner) {
   const { tasks } = one.run, { x, width } = page.scale, paper = colour("--paper");
-  const { lane, count } = tasksByLane(tasks), from = inner * 0.36 + 2, high = (inner - from) / count;
+  const { lane, from, high } = laneSizes(tasks, inner);
   const tints = page.choices.shades.map(([, tint]) => tintOf(tint));
   for (let i = 0; i < tasks.row.length; i++) {
     const left = x(tasks.start[i]), wide = Math.max(x(tasks.end[i]) - left, 0.4);
@@ -208,6 +217,20 @@ function drawTasks(pen, one, top, row, inner) {
   }
 }
 
+function laneSizes(tasks, inner) {
+  const { lane, count, names } = tasksByLane(tasks), from = inner * 0.36 + 2;
+  return { lane, names, from, high: (inner - from) / count };
+}
+
+/** What the lanes are, where they are tall enough for words. */
+function nameLanes(pen, { run: { lanes, tasks } }, top, row, inner) {
+  const { names, from, high } = laneSizes(tasks, inner);
+  if (high < 10) return;
+  pen.fillStyle = colour("--quiet");
+  pen.font = "10px system-ui, sans-serif";
+  lanes.rows.forEach((_, i) => names.forEach((name, k) => pen.fillText(name === "compute" ? "kernels" : name, 0, top + i * row + from + k * high + high / 2 + 3)));
+}
+
 function tasksByLane(tasks) {
   if (tasks.placed) return tasks.placed;
   const kinds = tasks.lanes.map((name) => name.startsWith("pp") || name === "eager" ? "messages" : name);
@@ -222,10 +245,15 @@ function showLegend(runs) {
     run.lanes.shade.forEach((shade, i) => { if (run.lanes.lane[i] !== MESSAGES && run.lanes.end[i] > run.lanes.start[i]) used.add(shade); });
     if (run.tasks && !run.tasks.too_many) run.tasks.shade.forEach((shade) => used.add(shade));
   }
-  const made = page.choices.shades.filter((_, i) => used.has(i)).map(([name, tint]) => swatch(name, tint));
-  made.push(swatch("idle", null, "idle"));
+  const made = page.choices.shades.filter((_, i) => used.has(i)).map(([name, tint]) => termed(swatch(name, tint), name));
+  made.push(termed(swatch("idle", null, "idle"), "idle"));
   if (runs.some(({ run }) => run.lanes.critical)) made.push(swatch("critical path: the chain that sets the step", null, "path"));
   find("legend").replaceChildren(...made);
+}
+
+function termed(made, name) {
+  made.title = SHADE_TERMS[name] || SHADE_TERMS[name.split(" ")[1]] || "";
+  return made;
 }
 
 /** Round values between two numbers, about so many. */
