@@ -24,7 +24,7 @@ _FASTER = 0.9
 """The share of its compute time that a step is tried with."""
 _LEAST = 0.0005
 """_Texts that save less than this share of the step are left out."""
-_MOST_SHOWN, _MOST_PLANS = 8, 2
+_MOST_SHOWN, _MOST_PLANS = 7, 2
 _SCHEDULES = ("1f1b", "zb-h1")
 """Schedules that are tried beside two interleaved ones."""
 
@@ -47,7 +47,7 @@ def speed_changes(batch: Batch, columns: Mapping[str, float]) -> list[dict[str, 
             words, factor = _BETTER[field.name]
             link = split_link(name)[0]
             text = number_text(name, value * factor)
-            typed = float(number_quantity(name).parse(text))  # type: ignore[arg-type]
+            typed = float(number_quantity(name).parse(text))
             tried.append((words.format(link, text), {name: text}, {name: typed}))
     scales = {f"compute_scale.{phase}": now[f"compute_scale.{phase}"] for phase in PHASES}
     if len(set(scales.values())) == 1 and batch.takes(list(scales)):

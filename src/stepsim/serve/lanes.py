@@ -158,7 +158,7 @@ def _axis_bits(graph: TaskGraph, stage: int) -> list[int]:
         comms = program.lists[look.task_list].comms if look.task_list >= 0 else [program.message]
         used = {axes.index(graph.comms[comm].axis) for comm in comms}
         bits.append(sum(1 << axis for axis in used))
-    return np.array(bits, dtype=np.int64)[program.look].tolist()
+    return [bits[look] for look in program.look.tolist()]
 
 
 def _row_names(graph: TaskGraph, actors: Actors, chosen: Sequence[int]) -> Iterator[str]:

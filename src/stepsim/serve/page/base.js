@@ -8,7 +8,7 @@ const alone = Boolean(window.stepsimAsk); // a page without a server brings its 
 const PLAN_PAUSE_MS = 20, SPEED_PAUSE_MS = 350, ONE_CHANGE_MS = 700;
 const page = {
   number: 0, state: {}, choices: null, answer: null, shown: null, pin: null, timer: 0, past: [], changed: ["", 0],
-  sliders: [], held: {}, live: { links: false, compute: false }, lines: {}, zoom: null, boxes: [], hover: null,
+  sliders: [], held: {}, numbers: {}, live: { links: false, compute: false }, lines: {}, zoom: null, boxes: [], hover: null,
 };
 
 // ---- elements

@@ -197,6 +197,7 @@ function noise(name, words) {
 async function buildSliders() {
   const found = await ask({ kind: "numbers", number: page.number, state: page.state });
   const numbers = found.numbers || [], names = numbers.map(({ name }) => name), coarse = [], fine = [];
+  page.numbers = Object.fromEntries(numbers.map(({ name, text }) => [name, text]));
   for (const one of numbers) {
     const [link, field] = one.name.split(/\.(?=[^.]+$)/), isCoarse = ["bandwidth", "latency"].includes(field);
     const words = field === "bandwidth" ? link : `${link} ${field.replace("endpoint_latency", "ends").replace("efficiency", "eff.")}`;

@@ -81,7 +81,7 @@ function drawRuns(pen, runs, row) {
 function runWords(run, state) {
   const other = state === page.state ? page.pin.asked : page.state, idle = partsOf(run).find(([name]) => name === "idle");
   const names = [...new Set([...Object.keys(state), ...Object.keys(other)])].filter((name) => state[name] !== other[name]);
-  const usual = Object.fromEntries(page.choices.controls.map(({ name, absent }) => [name, absent]));
+  const usual = { ...page.numbers, ...Object.fromEntries(page.choices.controls.map(({ name, absent }) => [name, absent])) };
   const texts = names.slice(0, 4).map((name) => `${(SLIDER_WORDS[name] || [name.replaceAll("_", " ")])[0]} ${state[name] || usual[name] || "as in the file"}`);
   const parts = [time(run.step_ps), idle && `idle ${(100 * idle[3] / run.step_ps).toFixed(0)}%`, ...texts];
   return parts.filter(Boolean).join(" \u00B7 ");
