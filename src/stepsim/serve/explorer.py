@@ -115,8 +115,8 @@ class Explorer(Struct, kw_only=True):
 
         Of what has run already, all that it says.
         """
-        found = self.shown(state, progress)
-        return found if found.get("as_it_is") else {**found, **self.varies(state)}
+        shown = self.shown(state, progress)
+        return shown if shown.get("as_it_is") else {**shown, **self.varies(state)}
 
     def shown(self, state: ExplorerState, progress: Progress | None = None) -> dict[str, object]:
         """The part of `step` that a page draws first: all but what can vary from here."""

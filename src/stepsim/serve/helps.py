@@ -53,7 +53,7 @@ def speed_changes(batch: Batch, columns: Mapping[str, float]) -> list[dict[str, 
     if len(set(scales.values())) == 1 and batch.takes(list(scales)):
         scale = f"{_FASTER * next(iter(scales.values())):.4g}"
         faster = dict.fromkeys(scales, float(scale))
-        tried.append(("compute 10 % faster", {"compute_scale": scale}, faster))
+        tried.append(("compute 10% faster", {"compute_scale": scale}, faster))
     return _ranked_speeds(batch, columns, tried)
 
 
@@ -122,14 +122,14 @@ def _other_jobs(job: StepInputs, *, fits: bool) -> Iterator[tuple[str, _Texts]]:
 def _other_plans(job: StepInputs) -> Iterator[tuple[str, _Texts]]:
     """The plans that fit and have the shortest estimates, if they are not the job's own."""
     try:
-        found: Any = plan_map(job)
+        plans: Any = plan_map(job)
     except PlanError:
         return
     cells = [
         (cell["step_ps"], tp, pp)
-        for pp, row in zip(found["pp"], found["cells"], strict=True)
-        for tp, cell in zip(found["tp"], row, strict=True)
-        if cell and cell["fits"] and [tp, pp] != found["now"]
+        for pp, row in zip(plans["pp"], plans["cells"], strict=True)
+        for tp, cell in zip(plans["tp"], row, strict=True)
+        if cell and cell["fits"] and [tp, pp] != plans["now"]
     ]
     for _, tp, pp in islice(sorted(cells), _MOST_PLANS):
         yield f"plan tp {tp}, pp {pp}", {"tp": str(tp), "pp": str(pp)}

@@ -138,7 +138,7 @@ def _waits(graph: TaskGraph, actors: Actors, chosen: Sequence[int]) -> list[list
     programs = [graph.programs[int(actors.stages[actor])] for actor in chosen]
     first = np.cumsum([0, *map(len, programs)]).tolist()
     rows = {actor: row for row, actor in enumerate(chosen)}
-    found: list[list[int]] = []
+    waits: list[list[int]] = []
     for actor, program, begin in zip(chosen, programs, first, strict=False):
         own = [[begin + before for before in after] for after in program.after.tolist()]
         for segment in np.flatnonzero(program.kind == SegmentKind.RECV).tolist():
@@ -146,8 +146,8 @@ def _waits(graph: TaskGraph, actors: Actors, chosen: Sequence[int]) -> list[list
             row = rows.get(far_actor(actor, stage, actors, graph.plan))
             if row is not None:
                 own[segment].append(first[row] + program.peer.item(segment))
-        found += own
-    return found
+        waits += own
+    return waits
 
 
 def _axis_bits(graph: TaskGraph, stage: int) -> list[int]:

@@ -31,13 +31,13 @@ def network_load(run: SimulatedStep) -> dict[str, object]:
 
 def _axes_of_classes(run: SimulatedStep) -> dict[int, int]:
     """The parallel axes that use links of every class, as bits."""
-    graph, found = run.timeline.graph, defaultdict[int, int](int)
+    graph, bits = run.timeline.graph, defaultdict[int, int](int)
     traffic = find_traffic(graph, run.prices)
     classes = run.prices.topology.link_class(traffic.link)
     for pair in np.unique(np.stack([classes, traffic.user], axis=1), axis=0).tolist():
         link, user = pair
-        found[link] |= 1 << _AXES.index(graph.comms[traffic.uses[user].comm].axis)
-    return found
+        bits[link] |= 1 << _AXES.index(graph.comms[traffic.uses[user].comm].axis)
+    return bits
 
 
 def _levels(topology: Topology) -> list[dict[str, object]]:

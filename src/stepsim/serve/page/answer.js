@@ -90,7 +90,7 @@ function memoryFact({ memory }) {
   pair.append(name, value);
   pair.id = "memory-fact";
   if (!memory) {
-    value.append(element("span", "not known", "aside"), element("span", "", "change"));
+    value.append(element("span", "\u2013", "value"), element("span", "not known", "aside"), element("span", "", "change"));
     name.title = "Only a model says what its GPUs hold";
     return pair;
   }
@@ -214,8 +214,9 @@ function table(found) {
 
 function showTables(found) {
   const tables = found.tables.map(table);
-  find("recorded").replaceChildren(...(found.lanes ? [] : tables));
-  find("tables").replaceChildren(...(found.lanes ? tables : []));
+  const home = !found.lanes ? "recorded" : found.as_it_is ? "beside" : "tables";
+  for (const id of ["recorded", "beside", "tables"]) find(id).replaceChildren(...(id === home ? tables : []));
+  find("beside").hidden = home !== "beside";
   find("warnings").replaceChildren(...found.warnings.map((words) => element("li", words)));
   const count = found.warnings.length;
   find("open-details").textContent = count ? `Details and ${count} note${count > 1 ? "s" : ""}` : "Details";

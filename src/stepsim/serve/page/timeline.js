@@ -269,7 +269,7 @@ function drawAxis(pen, height) {
   pen.font = "11px system-ui, sans-serif";
   pen.fillStyle = colour("--edge");
   pen.fillRect(LEFT, y + 2, width - LEFT - RIGHT, 1);
-  for (const at of ticks(low, high, 8)) {
+  for (const at of ticks(low, high, Math.max(2, Math.min(8, width / 130)))) {
     pen.fillStyle = colour("--edge");
     pen.fillRect(x(at), y + 2, 1, 5);
     pen.fillStyle = colour("--quiet");
