@@ -33,8 +33,12 @@ from stepsim.cli.options import (
 from stepsim.cli.profiles import ProfileViews, refuse_for_profiles, simulate_profile
 from stepsim.cli.terminal import (
     CsvOption,
+    FullOption,
     JsonOption,
+    ShowOption,
+    TablesAsked,
     WorkloadArgument,
+    advise,
     check_outputs,
     command_line,
     show,
@@ -84,6 +88,8 @@ class _SimulateOptions(OneStepOptions):
 def simulate_command(
     file: WorkloadArgument,
     options: _SimulateOptions,
+    full: FullOption = False,
+    show_: ShowOption = None,
     json: JsonOption = None,
     plot: PlotOption = None,
     plot_memory: PlotMemoryOption = None,
@@ -145,7 +151,8 @@ def simulate_command(
             kineto=kineto,
             style=style,
         )
-        simulate_profile(file, views, json=json, quiet=options.quiet)
+        tables = TablesAsked(names=show_, full=full)
+        simulate_profile(file, views, tables, json=json, quiet=options.quiet)
         return
     if is_measured(file):
         refuse_options(file, options, *filter(of_steps.get, of_steps), but="--calibration")
@@ -163,12 +170,17 @@ def simulate_command(
             style=style,
             node_size=node_size,
             quiet=options.quiet,
+            tables=TablesAsked(names=show_, full=full),
         )
         return
     refuse_run_options(file, times=times, node_size=node_size)
+    from stepsim.show.tables.answer import answer_of
+    from stepsim.show.tables.step import STEP_TABLES, step_tables
+
+    asked = TablesAsked(names=show_, full=full)
+    asked.check(STEP_TABLES)
     job = options.inputs(file)
 
-    from stepsim.show.tables.step import step_shown
     from stepsim.show.terminal import progress_bar, working
     from stepsim.step.simulate import simulate_step
 
@@ -182,7 +194,6 @@ def simulate_command(
             progress=progress,
             on_size=partial(_look_at_size, force=force, quiet=options.quiet),
         )
-    warn_of([result.report], quiet=options.quiet, verbose=options.verbose)
     if write_workload:
         _write_workload(job, write_workload, options)
     if traced:
@@ -208,8 +219,17 @@ def simulate_command(
         with working("writing the page", enabled=not options.quiet):
             found = find_what_if(job)
             write_step(result, report, command=command_line(), what_if=found)
-    shown = step_shown(result.report, len(result.ranks.counts))
-    show(json, lambda: result.document().to_json(), shown)
+    found, answer = result.report, answer_of(result.report)
+    tables = asked.chosen(lambda: step_tables(found, len(result.ranks.counts)))
+    show(json, lambda: result.document().to_json(), tables, answer=answer)
+    warn_of(
+        [found],
+        quiet=options.quiet,
+        verbose=options.verbose or full,
+        most=None if json else asked.most_said,
+        reading="" if full else found.reading,
+    )
+    advise(answer.advice, quiet=options.quiet or bool(full or show_ or json))
 
 
 def _look_at_size(size: "StepSize", *, force: bool, quiet: bool) -> None:

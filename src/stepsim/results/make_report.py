@@ -15,7 +15,7 @@ from stepsim.network.collectives.cost import MEASURED
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.schedules import ActionKind
 from stepsim.parallel.schedules.order import peak_live
-from stepsim.results.accuracy import accuracy_warnings
+from stepsim.results.accuracy import accuracy_of
 from stepsim.results.breakdown import PartsOfLists, cohort_breakdown
 from stepsim.results.comms import CommUse, comm_use
 from stepsim.results.critical_path import PathRuns, critical_path, path_parts, path_runs
@@ -111,12 +111,14 @@ def make_report(
     stages = _stages(timeline, ranks, memory)
     placed = comm_use(graph, prices)
     comms = tuple(comm.use for comm in placed)
+    poor, unmeasured = accuracy_of(placed, prices.topology, step)
     return Report(
         workload=workload,
         topology=prices.topology.name,
         schedule=graph.schedule.label,
         p2p=graph.p2p,
         contention=options.contention,
+        device=effort.device if effort else prices.topology.device,
         npus=plan.npus,
         microbatches=plan.microbatches,
         rank_order=plan.rank_order,
@@ -139,13 +141,13 @@ def make_report(
         comms=comms,
         reading=reading,
         warnings=(
-            *warnings,
-            *_price_warnings(comms, prices),
-            *accuracy_warnings(placed, prices.topology, step),
-            *_link_warnings(timeline, links, options.contention),
             *_traffic_warnings(timeline, prices, traffic, path),
+            *_link_warnings(timeline, links, options.contention),
+            *_price_warnings(comms, prices),
+            *poor,
+            *warnings,
         ),
-        notes=notes,
+        notes=(*notes, *graph.notes, *unmeasured),
     )
 
 

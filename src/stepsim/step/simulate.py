@@ -316,7 +316,7 @@ def prepare(
     said(__name__, "task graph: %d communications", len(graph.comms))
     idle = options.idle(schedule, graph.p2p)
     assumed = [*made.notes, *found, *assumed, *idle, *full]
-    every = (*work.warnings, *notes, *assumed, *stages.warnings, *graph.warnings)
+    every = (*work.warnings, *notes, *assumed, *stages.warnings)
     return PreparedStep(
         workload=work,
         options=options,
