@@ -52,6 +52,7 @@ _BESIDE = ("dp_overlap", "tp_comm_overlap")
 
 if TYPE_CHECKING:
     from stepsim.files.asked import StepInputs
+    from stepsim.step.simulate import SimulatedStep
     from stepsim.step.size import StepSize
     from stepsim.workload.model.model import Model
 
@@ -122,7 +123,7 @@ def simulate_command(
     from stepsim.files.traces.forms import is_measured, is_profile
 
     garbage.stop()
-
+    asked = TablesAsked(names=show_, full=full)
     check_outputs(
         [file, *([options.plan_file] if options.plan_file else [])],
         json=json,
@@ -151,8 +152,7 @@ def simulate_command(
             kineto=kineto,
             style=style,
         )
-        tables = TablesAsked(names=show_, full=full)
-        simulate_profile(file, views, tables, json=json, quiet=options.quiet)
+        simulate_profile(file, views, asked, json=json, quiet=options.quiet)
         return
     if is_measured(file):
         refuse_options(file, options, *filter(of_steps.get, of_steps), but="--calibration")
@@ -170,14 +170,12 @@ def simulate_command(
             style=style,
             node_size=node_size,
             quiet=options.quiet,
-            tables=TablesAsked(names=show_, full=full),
+            tables=asked,
         )
         return
     refuse_run_options(file, times=times, node_size=node_size)
-    from stepsim.show.tables.answer import answer_of
-    from stepsim.show.tables.step import STEP_TABLES, step_tables
+    from stepsim.show.tables.step import STEP_TABLES
 
-    asked = TablesAsked(names=show_, full=full)
     asked.check(STEP_TABLES)
     job = options.inputs(file)
 
@@ -219,17 +217,27 @@ def simulate_command(
         with working("writing the page", enabled=not options.quiet):
             found = find_what_if(job)
             write_step(result, report, command=command_line(), what_if=found)
-    found, answer = result.report, answer_of(result.report)
-    tables = asked.chosen(lambda: step_tables(found, len(result.ranks.counts)))
+    _show_step(result, json, options, asked)
+
+
+def _show_step(
+    result: "SimulatedStep", json: str | None, options: OneStepOptions, asked: TablesAsked
+) -> None:
+    """Print the answer, the tables that were asked for, what was assumed, and what to look at."""
+    from stepsim.show.tables.answer import answer_of
+    from stepsim.show.tables.step import step_tables
+
+    report, answer = result.report, answer_of(result.report)
+    tables = asked.chosen(lambda: step_tables(report, len(result.ranks.counts)))
     show(json, lambda: result.document().to_json(), tables, answer=answer)
     warn_of(
-        [found],
+        [report],
         quiet=options.quiet,
-        verbose=options.verbose or full,
+        verbose=options.verbose or asked.full,
         most=None if json else asked.most_said,
-        reading="" if full else found.reading,
+        reading="" if asked.full else report.reading,
     )
-    advise(answer.advice, quiet=options.quiet or bool(full or show_ or json))
+    advise(answer.advice, quiet=options.quiet or bool(asked.full or asked.names or json))
 
 
 def _look_at_size(size: "StepSize", *, force: bool, quiet: bool) -> None:

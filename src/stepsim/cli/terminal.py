@@ -226,11 +226,12 @@ def show(
         return
     if json:
         write_whole(Path(json), document())
-    if answer:
-        from stepsim.show.terminal import paper, print_answer
+    from stepsim.show.terminal import paper, print_answer, print_shown
 
-        print_answer(paper(), answer)
-    show_tables(shown)
+    console = paper()
+    if answer:
+        print_answer(console, answer)
+    print_shown(console, shown, answer.time if answer else None)
 
 
 class TablesAsked(Struct, frozen=True, kw_only=True):

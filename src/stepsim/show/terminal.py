@@ -57,13 +57,14 @@ def paper() -> _Paper:
     return PlainPaper()
 
 
-def print_shown(console: _Paper, shown: Iterable[Shown]) -> None:
+def print_shown(console: _Paper, shown: Iterable[Shown], before: Shown | None = None) -> None:
     """Print one below the other, tables with an empty line before and after them.
+
+    `before` is what was printed before.
 
     Nothing is cut. On a terminal texts are broken between words, and tables that are too wide
     stand in blocks of columns; elsewhere a row is one line, however wide.
     """
-    before: Shown | None = None
     for each in shown:
         if isinstance(each, Table) and not each.rows:
             continue

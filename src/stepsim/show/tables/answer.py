@@ -44,7 +44,7 @@ def answer_of(result: Report, measured_ps: int | None = None) -> Answer:
     """The answer of a step; `measured_ps` is the step that a replay is compared with."""
     rates = result.throughput
     return Answer(
-        job=_BETWEEN.join(_job(result)),
+        job=job_line(result),
         time=_BETWEEN.join((*_time(result), *_beside(result, measured_ps))),
         parts=_BETWEEN.join(_parts(result)),
         fits=rates is None or fits(rates),
@@ -52,13 +52,18 @@ def answer_of(result: Report, measured_ps: int | None = None) -> Answer:
     )
 
 
-def _job(result: Report) -> Iterator[str]:
+def job_line(result: Report, *, schedule: bool = True) -> str:
+    """What was simulated, in a line, with its `schedule` or without."""
+    return _BETWEEN.join(_job(result, schedule=schedule))
+
+
+def _job(result: Report, *, schedule: bool) -> Iterator[str]:
     """The workload, its ranks and their network, the degrees, the size of a step."""
     rates = result.throughput
     who = rates.device if rates else npu_word(result.device, result.npus)
     yield f"{result.workload} on {result.npus:,} {who} ({result.topology})"
     yield degree_words(result.plan, result.ep_layout, between="  ")
-    if result.plan["pp"] > 1:
+    if schedule and result.plan["pp"] > 1:
         yield result.schedule
     if rates and rates.sequence:
         yield f"mbs {rates.microbatch_size}"
