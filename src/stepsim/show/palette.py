@@ -115,7 +115,7 @@ ACTION_SHADES: Mapping[ActionKind, Shade] = MappingProxyType(
 SHADES: Mapping[int, tuple[str, str]] = MappingProxyType(
     {
         **{s: (ACTION_NAMES[kind], ACTION_COLOURS[kind]) for kind, s in ACTION_SHADES.items()},
-        Shade.PER_STEP: ("per step", PER_STEP),
+        Shade.PER_STEP: ("optimizer and gradient sync", PER_STEP),
         Shade.HOST: ("host", PART_COLOURS[Part.HOST]),
         **{s: (f"{a} collective", PART_COLOURS[a.exposed]) for a, s in AXIS_SHADES.items()},
         AXIS_SHADES[ParallelAxis.PP]: ("pp message", PART_COLOURS[ParallelAxis.PP.exposed]),

@@ -303,7 +303,7 @@ def doubt_placeholders(workload: Workload) -> Doubt | None:
     if not count:
         return None
     return Doubt(
-        text=f"{count} row(s) ({', '.join(names)}) with work in one phase and a placeholder, 1 or "
+        text=f"{count} row{'s' * (count > 1)} ({', '.join(names)}) with work in one phase and a placeholder, 1 or "
         "1000 ns, in another",
         instead="weight gradients like their input gradients",
         mended=mended,

@@ -421,7 +421,7 @@ def _left_out(workload: Workload, ga: int) -> Iterator[Doubt]:
     found = len(workload.microbatches)
     if found < ga and not ga % found:
         yield Doubt(
-            text=f"the header says ga {ga}, the rows hold {found} microbatch(es)",
+            text=f"the header says ga {ga}, the rows hold {found} microbatch{'es' * (found > 1)}",
             instead=f"{ga} microbatches",
             mended=(
                 replace(workload, microbatches=workload.microbatches * (ga // found))
@@ -540,7 +540,8 @@ def _without_bytes(workload: Workload) -> Iterator[Doubt]:
         return
     kinds = {str(op.kind).replace("_", "-") for row in rows for op in row.unsized}
     yield Doubt(
-        text=f"{len(rows)} row(s) ({', '.join(sorted({row.name for row in rows}))}) name a "
+        text=f"{len(rows)} row{'s' * (len(rows) > 1)} "
+        f"({', '.join(sorted({row.name for row in rows}))}) {'name' if len(rows) > 1 else 'names'} a "
         f"{' or '.join(sorted(kinds))} of 0 bytes in their input gradient",
         instead="the bytes of their forwards",
         mended=workload.with_rows(_sized),

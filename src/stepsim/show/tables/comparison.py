@@ -143,13 +143,15 @@ _MOST_STAGES = 3
 
 
 def diff_shown(diff: ResultDiff) -> Iterator[Shown]:
-    """Settings that differ, step times, components, stages, links, and what explains most."""
+    """Step times and what explains their difference, settings, components, stages, links."""
     if diff.identical:
         yield "A and B are identical: settings, step time, components, stages and links"
         return
+    yield f"step time  {_step_words(diff.step)}"
+    yield explain(diff)
     settings = [(each.name, f"{each.a} -> {each.b}") for each in diff.settings]
     none = ("settings", "no difference in those that the files name")
-    yield (*(settings or [none]), ("step time", _step_words(diff.step)))
+    yield tuple(settings or [none])
     yield _components(diff)
     few, many = diff.stage_counts
     if few != many:
@@ -158,7 +160,6 @@ def diff_shown(diff: ResultDiff) -> Iterator[Shown]:
         yield _stages(diff)
     if diff.links:
         yield _links(diff)
-    yield explain(diff)
 
 
 def _step_words(step: Change) -> str:

@@ -236,8 +236,11 @@ def what_if_shown(result: WhatIf, measured_ps: int) -> Iterator[Shown]:
     """A run measured, replayed and changed."""
     runs = {"replayed": result.base.report, "changed": result.changed.report}
     changed = table_of("the run as it was, and changed", runs.items(), _CHANGED)
+    before, after = (format_time_ps(run.step_time_ps) for run in runs.values())
+    yield (
+        f"per microbatch {result.speedup:.3f} times as fast: {after} per step instead of {before}"
+    )
     yield replace(changed, rows=(("measured", "", "", "", measured_ps, ""), *changed.rows))
-    yield f"per microbatch {result.speedup:.3f} times as fast"
     yield from (f"note: {note}" for note in result.notes)
 
 

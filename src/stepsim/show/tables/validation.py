@@ -17,7 +17,10 @@ _PERCENT = as_number(".2%")
 
 
 def validation_shown(found: Validation) -> Iterator[Shown]:
-    """Errors of every run and row, then mean and largest of each kind of number."""
+    """How far off steps are, errors of every run and row, mean and largest of each kind."""
+    kinds = sorted(found.errors().items(), key=lambda item: not item[0].startswith("step"))
+    off = (f"{name} {error.mean:.2%} off" for name, error in kinds)
+    yield f"{'   '.join(off)} (means over what was measured)"
     for run in found.runs:
         caption = f"{run.name}, {run.durations} durations{_origin(run)}"
         columns = {"time": TEXT.of("name"), **_TIMES, "its samples": TEXT.of(_spread), **_ERROR}
@@ -84,7 +87,10 @@ _ROWS = {
 
 
 def published_shown(found: PublishedValidation, *, most: int = _MOST_ROWS) -> Iterator[Shown]:
-    """The runs, at most so many of them, then errors of each source."""
+    """How far off all are, the runs, at most so many of them, then errors of each source."""
+    whole = [each for each in found.errors() if each.source.startswith("all ")]
+    off = (f"{each.source}: {each.mean:.1%} off, {each.count} runs" for each in whole)
+    yield "   ".join(off)
     yield table_of("published steps", found.rows, _ROWS, most=most, both_ends=True)
     yield table_of("errors by source", found.errors(), _SOURCES)
     yield (
