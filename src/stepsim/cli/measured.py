@@ -16,6 +16,7 @@ from stepsim.cli.options import (
     write_traces,
 )
 from stepsim.cli.terminal import (
+    ANSWER_ALONE,
     CsvOption,
     JsonOption,
     QuietOption,
@@ -269,7 +270,7 @@ def simulate_measured(
     style: FigureStyle = FigureStyle.SCREEN,
     node_size: int | None = None,
     quiet: bool = False,
-    tables: TablesAsked,
+    tables: TablesAsked = ANSWER_ALONE,
 ) -> None:
     """Replay a measured run; called by `stepsim simulate`. A figure shows the run above its replay.
 

@@ -235,7 +235,6 @@ def _show_step(
         quiet=options.quiet,
         verbose=options.verbose or asked.full,
         most=None if json else asked.most_said,
-        reading="" if asked.full else report.reading,
     )
     advise(answer.advice, quiet=options.quiet or bool(asked.full or asked.names or json))
 

@@ -156,12 +156,10 @@ def warn_of(
     quiet: bool = False,
     verbose: bool = False,
     most: int | None = None,
-    reading: str = "",
 ) -> None:
     """Print once what reports say of their input, at most so many lines: the weightiest first.
 
-    What that is worth is told of the first report. How many more there are is said. `reading` is
-    how a file was taken. Notes about what is as it should be are for those who ask for everything.
+    What that is worth is told of the first report. How many more there are is said. Notes about what is as it should be are for those who ask for everything.
     """
     if quiet:
         return
@@ -173,7 +171,8 @@ def warn_of(
     findings = sorted(found, key=lambda each: (each.worth is not None, by_weight(each)))
     heavy = [each for each in findings if each.worth is None or abs(each.worth) >= _HEAVY]
     lines = {each.text: each.is_weighty for each in heavy}
-    rest = [*([reading] if reading else []), *(t for report in every for t in report.warnings)]
+    rest = [each.reading for each in every[:1] if each.reading]
+    rest += [text for report in every for text in report.warnings]
     lines = dict.fromkeys((*rest, *(each.text for each in findings)), False) | lines
     first = [each.text for each in heavy]
     shown = [*first, *(text for text in lines if text not in first)]
@@ -263,6 +262,10 @@ class TablesAsked(Struct, frozen=True, kw_only=True):
         # a table has an empty line before it
         yield from ([] if isinstance(shown[0], Table) else [""])
         yield from shown
+
+
+ANSWER_ALONE = TablesAsked()
+"""No table but the answer."""
 
 
 def advise(advice: str, *, quiet: bool = False) -> None:

@@ -539,10 +539,10 @@ def _without_bytes(workload: Workload) -> Iterator[Doubt]:
     if not rows:
         return
     kinds = {str(op.kind).replace("_", "-") for row in rows for op in row.unsized}
+    names = ", ".join(sorted({row.name for row in rows}))
     yield Doubt(
-        text=f"{len(rows)} row{'s' * (len(rows) > 1)} "
-        f"({', '.join(sorted({row.name for row in rows}))}) {'name' if len(rows) > 1 else 'names'} a "
-        f"{' or '.join(sorted(kinds))} of 0 bytes in their input gradient",
+        text=f"{' or '.join(sorted(kinds))} of 0 bytes in the input gradient of {len(rows)} "
+        f"row{'s' * (len(rows) > 1)} ({names})",
         instead="the bytes of their forwards",
         mended=workload.with_rows(_sized),
     )

@@ -231,7 +231,7 @@ def _legend(figure: "Figure", panels: Sequence[TimelinePanel], style: FigureStyl
     used = {box.colour for box in boxes} | {box.below for box in boxes}
     named = {ACTION_NAMES[kind]: colour for kind, colour in ACTION_COLOURS.items()}
     named |= {"compute": PART_COLOURS[Part.COMPUTE], "host": PART_COLOURS[Part.HOST]}
-    named |= {"optimizer and gradient sync": PER_STEP, "transfer": TRANSFER, "critical path": PATH}
+    named |= {"optimizer, sync": PER_STEP, "transfer": TRANSFER, "critical path": PATH}
     shown = {name: colour for name, colour in named.items() if colour in used} | {"idle": IDLE}
     handles = [Patch(color=colour, label=name) for name, colour in shown.items()]
     legend(figure, style, handles, below=True)

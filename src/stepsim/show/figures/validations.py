@@ -35,7 +35,7 @@ MEASURED_NAMES = {
     _FORWARD: "forward",
     _BACKWARD: "backward",
     _MESSAGE: "message",
-    PER_STEP: "optimizer and gradient sync",
+    PER_STEP: "optimizer, sync",
 }
 """What the colours of measured bars mean."""
 

@@ -57,7 +57,8 @@ def _origin(run: RunValidation) -> str:
         return "; host, messages and untraced stages from its own waits"
     if run.calibrated_on_itself:
         return "; host and message times are its own, so nothing is predicted"
-    return f"; host and message times of {len(run.calibrated_from)} other run(s)"
+    others = len(run.calibrated_from)
+    return f"; host and message times of {others} other run{'s' * (others != 1)}"
 
 
 _MOST_ROWS = 40
