@@ -159,31 +159,44 @@ def warn_of(
 ) -> None:
     """Print once what reports say of their input, at most so many lines: the weightiest first.
 
-    What that is worth is told of the first report. How many more there are is said. Notes about what is as it should be are for those who ask for everything.
+    What that is worth is told of the first report. How many more there are is said. Notes about
+    what is as it should be are for those who ask for everything.
     """
     if quiet:
         return
-    from stepsim.results.findings import by_weight
-
+    # the answer stands before what was assumed, also where both go into one file
     sys.stdout.flush()
     every = list(reports)
-    found = every[0].findings if every else ()
-    findings = sorted(found, key=lambda each: (each.worth is not None, by_weight(each)))
-    heavy = [each for each in findings if each.worth is None or abs(each.worth) >= _HEAVY]
-    lines = {each.text: each.is_weighty for each in heavy}
-    rest = [each.reading for each in every[:1] if each.reading]
-    rest += [text for report in every for text in report.warnings]
-    lines = dict.fromkeys((*rest, *(each.text for each in findings)), False) | lines
-    first = [each.text for each in heavy]
-    shown = [*first, *(text for text in lines if text not in first)]
-    for text in shown[:most]:
+    said = _said_of(every)
+    for text, is_weighty in said[:most]:
         line = f"warning: {one_line(text)}"
-        plain = not lines[text] or environ.get("NO_COLOR")
-        typer.echo(line if plain else typer.style(line, fg="red"), err=True)
-    if len(shown) > len(shown[:most]):
-        typer.echo(f"{len(shown) - len(shown[:most])} more with --full", err=True)
+        coloured = is_weighty and not environ.get("NO_COLOR")
+        typer.echo(typer.style(line, fg="red") if coloured else line, err=True)
+    if left := len(said[most:]) if most is not None else 0:
+        typer.echo(f"{left} more with --full", err=True)
     for note in dict.fromkeys(text for report in every for text in report.notes if verbose):
         typer.echo(f"note: {one_line(note)}", err=True)
+
+
+def _said_of(reports: "Sequence[Report]") -> list[tuple[str, bool]]:
+    """What reports say of their input, each once, and whether it is weighty.
+
+    What changes the step of the first report by more than one per cent comes first, or by nobody
+    knows how much, then how its file was read and what was assumed, then what changes little.
+    """
+    from stepsim.results.findings import by_weight
+
+    found = reports[0].findings if reports else ()
+    findings = sorted(found, key=lambda each: (each.worth is not None, by_weight(each)))
+    heavy = {
+        each.text: each.is_weighty
+        for each in findings
+        if each.worth is None or abs(each.worth) >= _HEAVY
+    }
+    assumed = [each.reading for each in reports[:1] if each.reading]
+    assumed += [text for report in reports for text in report.warnings]
+    light = dict.fromkeys((*assumed, *(each.text for each in findings)), False)
+    return list((heavy | {text: False for text in light if text not in heavy}).items())
 
 
 @contextmanager

@@ -208,8 +208,8 @@ def leaf_answer(run: LeafRun, report: Report, overhead: LeafOverhead | None) -> 
     answer = answer_of(report)
     share = report.pipeline_time_ps / run.step_ps
     known = f"{share:.0%} of the measured step of {format_time_ps(run.step_ps)}"
-    said = f"a fit: {known}" if overhead else f"leaf modules explain {known}"
-    time = f"{format_time_ps(report.pipeline_time_ps)} per step   {said}"
+    said = "per step, a fit" if overhead else "explained by leaf modules"
+    time = f"{format_time_ps(report.pipeline_time_ps)} {said}: {known}"
     return replace(answer, time=time, advice="")
 
 
