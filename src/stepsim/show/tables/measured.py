@@ -46,6 +46,8 @@ def run_shown(summary: RunSummary) -> Iterator[Shown]:
         if summary.schedule
         else "unknown"
     )
+    times = f"pipeline {format_time_ps(summary.pipeline_ps)}"
+    yield f"{format_time_ps(summary.step_ps)} per step, measured   {times}   {schedule}"
     yield (
         ("measured run", summary.run.source),
         ("job", known),
@@ -71,10 +73,12 @@ def step_log_shown(log: StepLog) -> Iterator[Shown]:
     values = log.seconds or log.tokens_per_s
     first, rest = values[0], values[1:] or values
     write = _seconds if log.seconds else "{:,.0f} tokens/s".format
+    what = "per GPU" if log.tokens_per_s else "per step"
+    yield f"{write(typical(values))} {what}, the median of {len(values)} steps"
     yield (
         ("log of steps", f"{log.source} ({log.form})"),
         ("steps", f"{len(values)}, number {log.numbers[0]} to {log.numbers[-1]}"),
-        ("per NPU" if log.tokens_per_s else "step", f"{write(typical(values))}, the median"),
+        ("per GPU" if log.tokens_per_s else "step", f"{write(typical(values))}, the median"),
         ("spread", f"{write(min(rest))} to {write(max(rest))}"),
         ("left out", f"the first line, {write(first)}"),
     )

@@ -35,12 +35,15 @@ from stepsim.show.tables.model import (
 
 _MOST = 16
 _LONGEST = 60
+_MANY = 2
+"""A delay that makes the step so many times as long is told as a factor."""
 _SLOWDOWN = as_number(".3f")
 
 
 def profile_shown(found: Stragglers) -> Iterator[Shown]:
     """What a profile holds, where its steps go, and what its slow workers cost."""
     waits = pipeline_waits(found.profile, posted=True)
+    yield _slowest_words(found)
     yield (*_profile_pairs(found.profile), *_slowdown_pairs(found))
     shares = zip(rank_shares(waits), found.workers, strict=True)
     columns = _RANKS if found.by_stage else _NO_STAGES
@@ -77,7 +80,7 @@ def profile_answer(found: Stragglers) -> Answer:
         job=f"{profile.source}   {dict(_profile_pairs(profile))['job']}, {_steps(profile)}",
         time=f"{format_time_ps(int(measured.mean()))} per step, recorded   replay off by "
         f"{errors.mean():.3%} on average, {errors.max():.3%} at most",
-        parts="   ".join(f"{name}: {slow[name]}" for name in _SLOWED if name in slow),
+        parts="   ".join(f"{name} {slow[name]}" for name in _SLOWED if name in slow),
         advice="next: --full (all tables), stepsim improve (what would help)",
     )
 
@@ -189,6 +192,16 @@ def _profile_pairs(profile: Profile) -> Pairs:
     )
 
 
+def _slowest_words(found: Stragglers) -> str:
+    """How long a step takes, and what makes it so long, in a line."""
+    mean = _mean(found.profile.step_times_ps())
+    if not found.by_stage:
+        return f"{mean} per step: host delays {_delayed(found)}"
+    slowest = ", ".join(map(str, found.slowest))
+    ideal = f"{found.slowdown:.3f} times the ideal step of {_mean(found.ideal_ps)}"
+    return f"{mean} per step: {ideal}, slowest worker rank {slowest}"
+
+
 def _slowdown_pairs(found: Stragglers) -> Pairs:
     ranks = ", ".join(map(str, found.slowest))
     last = f"{found.last_stage_share:.0%} of the slowdown goes with it"
@@ -206,7 +219,9 @@ def _slowdown_pairs(found: Stragglers) -> Pairs:
 def _delayed(found: Stragglers) -> str:
     """How much longer the step takes because of the host: a factor where it is large."""
     factor = found.host_slowdown
-    return f"the step takes {factor:.1f} times as long" if factor > 2 else f"+{factor - 1:.1%}"
+    if factor > _MANY:
+        return f"make the step {factor:.1f} times as long"
+    return f"add {factor - 1:.1%} to the step"
 
 
 def _mean(steps_ps: Ints) -> str:

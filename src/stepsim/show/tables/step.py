@@ -135,14 +135,14 @@ def _throughput_pairs(rates: Throughput | None) -> Pairs:
         return ()
     if_fits = "" if fits(rates) else ", if it fitted"
     spent = [
-        f"{rates.npu_hours_per_trillion_tokens:,.0f} NPU hours per trillion tokens",
+        f"{rates.npu_hours_per_trillion_tokens:,.0f} GPU hours per trillion tokens",
         *_price(rates),
         *([f"{rates.kwh_per_step:.3g} kWh a step"] if rates.kwh_per_step is not None else []),
     ]
     return (
         ("device", f"{rates.device}, {rates.framework}"),
         (
-            "per NPU",
+            "per GPU",
             f"{rates.tokens_per_s:,.1f} tokens/s; TFLOP/s: model {rates.model_tflops:.1f}, "
             f"hardware {rates.hardware_tflops:.1f}; MFU {rates.mfu:.1%}{if_fits}",
         ),

@@ -78,7 +78,7 @@ _ROWS = {
     "source": TEXT.of("step.source"),
     "model": TEXT.of("step.architecture.name"),
     "device": TEXT.of("step.device"),
-    "NPUs": COUNT.of("step.plan.npus"),
+    "GPUs": COUNT.of("step.plan.npus"),
     "measured": TIME.of(lambda row: round(row.measured_s * PS_PER_S)),
     "predicted": TIME.of(lambda row: round(row.predicted_s * PS_PER_S)),
     "error": ERROR.of("error"),
