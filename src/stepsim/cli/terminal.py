@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from os import environ
 from os.path import isdir
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
-from msgspec import Struct
 
 from stepsim.base.errors import OutputError, PlanError, one_line
 
@@ -246,7 +245,7 @@ def show(
     print_shown(console, shown, answer.time if answer else None)
 
 
-class TablesAsked(Struct, frozen=True, kw_only=True):
+class TablesAsked(NamedTuple):
     """Which tables stand below an answer: those of some names, or all where it is `full`."""
 
     names: Sequence[str] | None = None

@@ -15,7 +15,7 @@ _FAR = 4
 """Groups of so many times the ranks that were measured are named."""
 
 
-def accuracy_of(
+def known_accuracy(
     comms: Sequence[PlacedComm], topology: Topology, step_time_ps: int
 ) -> tuple[list[str], list[str]]:
     """What a machine's library is poor at, and what it says nothing about, as sentences.

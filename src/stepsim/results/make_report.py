@@ -15,7 +15,7 @@ from stepsim.network.collectives.cost import MEASURED
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.schedules import ActionKind
 from stepsim.parallel.schedules.order import peak_live
-from stepsim.results.accuracy import accuracy_of
+from stepsim.results.accuracy import known_accuracy
 from stepsim.results.breakdown import PartsOfLists, cohort_breakdown
 from stepsim.results.comms import CommUse, comm_use
 from stepsim.results.critical_path import PathRuns, critical_path, path_parts, path_runs
@@ -111,7 +111,7 @@ def make_report(
     stages = _stages(timeline, ranks, memory)
     placed = comm_use(graph, prices)
     comms = tuple(comm.use for comm in placed)
-    poor, unmeasured = accuracy_of(placed, prices.topology, step)
+    poor, unmeasured = known_accuracy(placed, prices.topology, step)
     return Report(
         workload=workload,
         topology=prices.topology.name,

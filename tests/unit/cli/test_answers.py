@@ -86,8 +86,8 @@ def test_parts_stand_by_size_and_small_ones_not_at_all(
 
 def test_equal_stages_have_the_bubble_of_their_schedule(run: Run, tmp_path: Path) -> None:
     """Two layers less on a stage are waited for, whatever the schedule."""
-    job = ("simulate", "llama-3-8b", "--gpus", "16", "--pp", "4", "--tp", "4", "--global-batch")
-    job = (*job, "32", "--seq", "4096", "-t", "hgx-h100", "-q")
+    size = "--gpus 16 --pp 4 --tp 4 --global-batch 32 --seq 4096"
+    job = ("simulate", "llama-3-8b", *size.split(), "-t", "hgx-h100", "-q")
     unequal = []
     for number, layout in enumerate(("Et*8|t*8|t*8|t*8L", "Et*8|t*2|t*11|t*11L")):
         document = tmp_path / f"{number}.json"
@@ -148,8 +148,8 @@ def test_what_is_left_out_is_counted(run: Run, moe: Path) -> None:
 
 
 def test_compare_marks_the_best_that_fits(run: Run, tmp_path: Path) -> None:
-    job = ("compare", "llama-3.1-8b", "--gpus", "16", "--pp", "4", "--tp", "1", "--mbs", "1")
-    job = (*job, "--global-batch", "64", "--seq", "8192", "-t", "hgx-h100", "-q")
+    size = "--gpus 16 --pp 4 --tp 1 --mbs 1 --global-batch 64 --seq 8192"
+    job = ("compare", "llama-3.1-8b", *size.split(), "-t", "hgx-h100", "-q")
     code, out, _ = run(*job, "--schedules", "gpipe,1f1b,zb-v", "--json", tmp_path / "all.json")
     assert code == 0
     lines = out.splitlines()
@@ -181,8 +181,8 @@ def test_usual_schedules_divide_the_layers(
         "vocab_size": 32000,
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
-    job = ("compare", tmp_path / "config.json", "--gpus", "4", "--pp", "4", "--tp", "1")
-    job = (*job, "--global-batch", "16", "--mbs", "1", "--seq", "1024", "-t", "hgx-h100", "-q")
+    size = "--gpus 4 --pp 4 --tp 1 --global-batch 16 --mbs 1 --seq 1024"
+    job = ("compare", tmp_path / "config.json", *size.split(), "-t", "hgx-h100", "-q")
     code, out, err = run(*job, "--json", "-")
     assert code == 0, err
     names = [each["name"] for each in json.loads(out)["candidates"]]

@@ -67,7 +67,7 @@ PROFILE_TABLES = ("profile", "steps", "ranks", "operations")
 
 def profile_tables(found: Stragglers) -> dict[str, Shown]:
     """What can be shown of a replayed profile, by its name."""
-    every = (replay_pairs(found), *replay_tables(found))
+    every: list[Shown] = [replay_pairs(found), *replay_tables(found)]
     return dict(zip(PROFILE_TABLES, every, strict=True))
 
 
