@@ -56,6 +56,7 @@ def _best(found: PlanDocument) -> Iterator[str]:
         f"batch {found.global_batch:,} x {found.sequence:,} tokens"
     )
     names = [n for n in _DEGREES[1:] if n in _NAMED or getattr(best, n) > 1]
+    names = [n for n in names if n != "expert_tp" or best.ep > 1]
     degrees = "  ".join(f"{_HEADS.get(name, name)} {getattr(best, name)}" for name in names)
     order = "" if best.schedule == "1f1b" else f"  {best.schedule}"
     yield (
