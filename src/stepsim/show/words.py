@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from stepsim.base.units import format_size_bytes, format_time_ps
+from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
 from stepsim.parallel.modes import EpLayout, RankOrder, Sharing
 from stepsim.parallel.schedules import OrderEntry
 from stepsim.results.comms import CommUse
@@ -23,14 +23,6 @@ _EP_LAYOUTS: Mapping[str, str] = {
     EpLayout.FOLDED: " folded over tp and dp",
 }
 _ALWAYS_SHOWN = ("tp", "dp", "pp", "ep")
-
-
-def npu_word(device: str, count: int = 1) -> str:
-    """What a rank's accelerator is called: `GPU` where its device is known, `NPU` elsewhere.
-
-    The devices that are shipped are GPUs; a topology without a device may be of anything.
-    """
-    return f"{'GPU' if device else 'NPU'}{'s' * (count != 1)}"
 
 
 def degree_words(degrees: Mapping[str, int], ep_layout: str, between: str = ", ") -> str:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from msgspec.structs import fields
 
 from stepsim.base.documents import unbounded
-from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
+from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps, npu_word
 from stepsim.network.topology.inspection import TopologyNumbers
 from stepsim.network.topology.links import Library, Protocol
 from stepsim.parallel.inspection import Inspection
@@ -30,7 +30,7 @@ from stepsim.show.tables.model import (
     Table,
     table_of,
 )
-from stepsim.show.words import npu_word, size_words
+from stepsim.show.words import size_words
 from stepsim.workload.model.context import ContextParallel
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Callable, Iterator
 
-from stepsim.base.units import format_size_bytes, format_time_ps
+from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
 from stepsim.explore.plan.budget import BudgetDocument
 from stepsim.explore.plan.document import PlanDocument, PlanEntry
 from stepsim.files.models.launch import LaunchForm
@@ -23,7 +23,6 @@ from stepsim.show.tables.model import (
     table_of,
 )
 from stepsim.show.tables.step import accuracy_pairs
-from stepsim.show.words import npu_word
 
 _DEGREES = ("npus", "tp", "cp", "pp", "dp", "ep", "expert_tp", "chunks", "microbatch_size")
 _NAMED = ("tp", "pp", "dp", "microbatch_size")
