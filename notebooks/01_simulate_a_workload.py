@@ -99,20 +99,20 @@ Image(OUT / "parts.png")
 # Steps get longer, of course: they do more work. What counts is the time per microbatch.
 
 # %%
-each = {}
+seconds = {}
 for count in (16, 32, 64, 128):
     result = stepsim.simulate(workload, fabric, microbatches=count)
-    each[count] = result.step_time_s / count
+    seconds[count] = result.step_time_s / count
     bubble = result.report.bubble_fraction
-    print(f"{count:4d} microbatches: {each[count] * 1e3:6.1f} ms each, bubble {bubble:.1%}")
+    print(f"{count:4d} microbatches: {seconds[count] * 1e3:6.1f} ms each, bubble {bubble:.1%}")
 
 # %% [markdown]
 # ## Conclusion
 
 # %%
-exposed = sum(time for part, time in parts.items() if part.name.startswith("EXPOSED"))
+exposed = sum(time for part, time in parts.items() if part.startswith("exposed"))
 idle = parts["head"] + parts["inner"] + parts["tail"]
-gain = each[16] / each[128]
+gain = seconds[16] / seconds[128]
 assert gain > 1.5
 assert idle > 10 * exposed
 Markdown(

@@ -26,7 +26,7 @@ from pathlib import Path
 from IPython.display import Image, Markdown
 
 import stepsim
-from stepsim.explain.runs.leaf import explained_share
+from stepsim.runs.leaf import explained_share
 from stepsim.show.figures.validations import plot_measured
 
 ROOT = next(p for p in (Path.cwd(), *Path.cwd().parents) if (p / "workloads").is_dir())
@@ -57,7 +57,7 @@ for warning in result.report.warnings:
     print("-", warning)
 pipeline_error = result.report.pipeline_time_ps / run.pipeline_ps - 1
 step_error = result.report.step_time_ps / run.step_ps - 1
-bubble = result.report.bubbles[0].total / result.report.pipeline_time_ps
+bubble = result.ranks.bubbles[0].total / result.report.pipeline_time_ps
 print(f"pipeline {result.report.pipeline_time_ps / 1e9:6.1f} ms  {pipeline_error:+.2%}")
 print(f"step     {result.report.step_time_ps / 1e9:6.1f} ms  {step_error:+.2%}")
 print(f"bubble   {bubble:.1%} of rank 0, measured {run.bubble(run.ranks[0]):.1%}")

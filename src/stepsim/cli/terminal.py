@@ -15,7 +15,7 @@ import typer
 from stepsim.base.errors import OutputError, PlanError, one_line
 
 if TYPE_CHECKING:
-    from stepsim.results.report import Report
+    from stepsim.explain.report import Report
     from stepsim.show.frames import Tables
     from stepsim.show.tables.answer import Answer
     from stepsim.show.tables.model import Shown
@@ -183,7 +183,7 @@ def _said_of(reports: "Sequence[Report]") -> list[tuple[str, bool]]:
     What changes the step of the first report by more than one per cent comes first, or by nobody
     knows how much, then how its file was read and what was assumed, then what changes little.
     """
-    from stepsim.results.findings import by_weight
+    from stepsim.explain.report import by_weight
 
     found = reports[0].findings if reports else ()
     findings = sorted(found, key=lambda each: (each.worth is not None, by_weight(each)))

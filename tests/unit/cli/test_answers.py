@@ -8,8 +8,8 @@ import pytest
 from helpers import Run, few
 
 from stepsim.base.units import format_time_ps
+from stepsim.explain.report import ResultDocument
 from stepsim.files.load import public_names
-from stepsim.results.report import ResultDocument
 from stepsim.show.tables.answer import answer_of
 from stepsim.show.tables.step import STEP_TABLES, bubble_words, step_tables
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps, npu_word
-from stepsim.results.report import Report
-from stepsim.results.throughput import Throughput
+from stepsim.explain.report import Report
+from stepsim.explain.throughput import Throughput
 from stepsim.show.tables.model import SHARE, share_of
 from stepsim.show.tables.step import bubble_words, fits
 from stepsim.show.words import degree_words
