@@ -571,7 +571,8 @@ class StepOptions:
         None,
         _NAME,
         _RUN,
-        "What finds the times, which are the same: simpy (events) or levels (columns).",
+        "Engine that finds the start and end of every task; both find the same: simpy (events) or "
+        "levels (columns).",
         choices=lambda: Engine,
         read=Engine,
         is_axis=False,

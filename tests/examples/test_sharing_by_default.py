@@ -179,12 +179,12 @@ def test_traffic_beside_siblings_is_warned_about(workloads: Path) -> None:
 
 def test_the_output_says_who_shares_links(run: Any, workloads: Path) -> None:
     said = {
-        "none": "with its links to itself (contention none)",
-        "siblings": "beside the equal groups of its stage (contention siblings)",
-        "fair": "with its links to itself (contention fair)",
+        "none": "time: one call, its links to itself (--contention none)",
+        "siblings": "links shared with the equal groups of its stage (--contention siblings)",
+        "fair": "time: one call, its links to itself (--contention fair)",
     }
     for mode, words in said.items():
-        job = ("-t", "dgx-v100", "-q", "--contention", mode)
+        job = ("-t", "dgx-v100", "-q", "--show", "communication", "--contention", mode)
         _, out, _ = run("simulate", workloads / "gpt_tp4.txt", *job)
         assert words in out
         assert ("alone" in out) == (mode == "siblings")

@@ -92,7 +92,7 @@ def _simulate(workload: Workload, path: Path) -> None:
     finite_json(document.to_json())
     assert sum(document.breakdown_ps.values()) == document.step_time_ps
     printed(path, step_shown(result.report, len(result.ranks.counts)))
-    printed(path, workload_shown(inspect_workload(workload, result.plan)))
+    printed(path, workload_shown(inspect_workload(workload, result.plan), ""))
 
 
 def check_topology(path: Path) -> None:

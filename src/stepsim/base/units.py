@@ -301,3 +301,11 @@ _PARSERS: Mapping[Quantity, Callable[[str], Value]] = MappingProxyType(
         Quantity.NAME: _name,
     }
 )
+
+
+def npu_word(device: str, count: int = 1) -> str:
+    """What a rank's accelerator is called: `GPU` where its device is known, `NPU` elsewhere.
+
+    The devices that are shipped are GPUs; a topology without a device may be of anything.
+    """
+    return f"{'GPU' if device else 'NPU'}{'s' * (count != 1)}"

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,8 +29,12 @@ from stepsim.cli.options import (
 )
 from stepsim.cli.terminal import (
     CsvOption,
+    FullOption,
     JsonOption,
+    ShowOption,
+    TablesAsked,
     WorkloadArgument,
+    advise,
     check_outputs,
     command_line,
     show,
@@ -48,17 +53,21 @@ def compare_command(
     file: WorkloadArgument,
     options: OneStepOptions,
     schedules: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--schedules",
             help="Names or CSV files, separated by commas.",
+            show_default="1f1b, interleaved by chunks that divide the layers, zb-h1, zb-v, "
+            "dualpipe-v",
             autocompletion=completed_list(completed_schedules),
             rich_help_panel=Panel.PIPELINE.value,
         ),
-    ] = "1f1b,interleaved:2,interleaved:4,zb-h1",
+    ] = None,
     with_: Annotated[
         str | None, typer.Option("--with", help="simai-formula: add SimAI's closed formula.")
     ] = None,
+    full: FullOption = False,
+    show_: ShowOption = None,
     json: JsonOption = None,
     csv: CsvOption = None,
     plot: PlotOption = None,
@@ -86,9 +95,19 @@ def compare_command(
     """Compare pipeline schedules on a model or a workload."""
     from stepsim.files.asked import read_schedules
     from stepsim.show.frames import tables_of
-    from stepsim.show.tables.comparison import comparison_shown
+    from stepsim.show.tables.comparison import (
+        COMPARISON_TABLES,
+        comparison_answer,
+        comparison_shown,
+        comparison_tables,
+    )
     from stepsim.show.terminal import progress_bar, working
-    from stepsim.step.compare import ComparisonDocument, compare_schedules, simai_totals
+    from stepsim.step.compare import (
+        ComparisonDocument,
+        compare_schedules,
+        simai_totals,
+        usual_schedules,
+    )
 
     if with_ not in (None, "simai-formula"):
         raise PlanError(f"with is {with_!r}: expected simai-formula")
@@ -102,14 +121,20 @@ def compare_command(
     )
     check_messages(messages, plot)
     traced = check_trace(trace, ranks, window)
+    asked = TablesAsked(names=show_, full=full)
+    asked.check(COMPARISON_TABLES)
     job = options.inputs(file)
-    named = read_schedules(schedules.split(","))
+    names = (
+        usual_schedules(job.workload, job.topology, job.options)
+        if schedules is None
+        else schedules.split(",")
+    )
+    named = read_schedules(names)
     with progress_bar(enabled=not options.quiet) as progress:
         comparison = compare_schedules(
             job.workload, job.topology, named, job.options, notes=job.notes, progress=progress
         )
     reports = [step.report for _, step in comparison.valid]
-    warn_of(reports, quiet=options.quiet, verbose=options.verbose)
     if traced:
         traced.write(comparison.valid, quiet=options.quiet)
     _write_each(comparison, str(file), results=results, chakra=chakra, kineto=kineto)
@@ -127,7 +152,12 @@ def compare_command(
     totals = simai_totals(file, comparison) if with_ else None
     document = ComparisonDocument.of(comparison, totals)
     write_rows(csv, tables_of(document))
-    show(json, document.to_json, comparison_shown(document))
+    answer = comparison_answer(document)
+    tables = chain(comparison_shown(document), asked.chosen(lambda: comparison_tables(document)))
+    show(json, document.to_json, tables, answer=answer)
+    quiet, most = options.quiet, None if json else asked.most_said
+    warn_of(reports, quiet=quiet, verbose=options.verbose or full, most=most)
+    advise(answer.advice, quiet=quiet or bool(json or full or show_))
 
 
 def _write_each(

@@ -182,7 +182,8 @@ def _inspect_workload(file: Path, options: CommandOptions, csv: Path | None) -> 
     place(job.topology, plan, job.options.placement)
     seen = inspect_workload(workload, plan, assumed)
     warn(seen.warnings, quiet=options.quiet)
-    show_tables(workload_shown(seen), csv)
+    device = made.built.device.name if made.built else job.topology.device
+    show_tables(workload_shown(seen, device), csv)
 
 
 def _inspect_topology(

@@ -17,15 +17,19 @@ from stepsim.cli.options import (
     write_traces,
 )
 from stepsim.cli.terminal import (
+    ANSWER_ALONE,
     CsvOption,
     JsonOption,
     QuietOption,
+    TablesAsked,
+    advise,
     check_outputs,
     command_line,
     named_files,
     show,
     show_tables,
     warn,
+    warn_of,
 )
 from stepsim.show.figures.style import FigureStyle
 
@@ -283,6 +287,7 @@ def simulate_measured(
     style: FigureStyle = FigureStyle.SCREEN,
     node_size: int | None = None,
     quiet: bool = False,
+    tables: TablesAsked = ANSWER_ALONE,
 ) -> None:
     """Replay a measured run; called by `stepsim simulate`. A figure shows the run above its replay.
 
@@ -294,14 +299,20 @@ def simulate_measured(
     from stepsim.measured.leaf_log import LeafRun
     from stepsim.runs.measured import replay_measured
     from stepsim.runs.replay import parse_durations
-    from stepsim.show.tables.measured import leaf_simulated_shown, replay_table
-    from stepsim.show.tables.step import step_shown
+    from stepsim.show.tables.answer import answer_of
+    from stepsim.show.tables.measured import (
+        LEAF_TABLES,
+        leaf_answer,
+        leaf_tables,
+        replay_tables_of,
+    )
+    from stepsim.show.tables.step import STEP_TABLES
 
     durations = parse_durations(times)
     run = load_run(path, node_size=node_size)
+    tables.check(LEAF_TABLES if isinstance(run, LeafRun) else (*STEP_TABLES, "replay"))
     known = read_calibration(calibration) if calibration else None
     result = replay_measured(run, known, durations)
-    warn(result.report.warnings, quiet=quiet)
     if trace:
         trace.write([("", result)], quiet=quiet)
     if plot:
@@ -314,11 +325,15 @@ def simulate_measured(
         _write_replay(run, result, report)
     if isinstance(run, LeafRun):
         overhead = known.leaf_overhead if known else None
-        tables = leaf_simulated_shown(run, result.report, overhead)
+        answer = leaf_answer(run, result.report, overhead)
+        shown = tables.chosen(lambda: leaf_tables(run, result.report, overhead))
     else:
-        shown = step_shown(result.report, len(result.ranks.counts))
-        tables = chain(shown, [replay_table(run, result.report)])
-    show(json, lambda: result.document().to_json(), tables)
+        answer = answer_of(result.report, run.step_ps)
+        actors = len(result.ranks.counts)
+        shown = tables.chosen(lambda: replay_tables_of(run, result.report, actors))
+    show(json, lambda: result.document().to_json(), shown, answer=answer)
+    warn_of([result.report], quiet=quiet, verbose=tables.full, most=tables.most_said)
+    advise("next: --full (all tables), stepsim what-if (changes)", quiet=quiet or bool(json))
 
 
 def _write_replay(run: "RunSummary | LeafRun", result: "SimulatedStep", report: Path) -> None:

@@ -11,8 +11,11 @@ from stepsim.base.errors import PlanError
 from stepsim.cli.options import SpanFile, TraceOutput, write_profile_traces
 from stepsim.cli.terminal import (
     CsvOption,
+    FullOption,
     JsonOption,
     QuietOption,
+    TablesAsked,
+    advise,
     check_outputs,
     command_line,
     show,
@@ -24,6 +27,7 @@ from stepsim.show.figures.style import FigureStyle
 if TYPE_CHECKING:
     from stepsim.explain.stragglers import Stragglers
     from stepsim.measured.profile.events import Profile
+    from stepsim.show.tables.answer import Answer
     from stepsim.show.tables.model import Shown
 
 
@@ -48,6 +52,7 @@ def improve_command(
         int | None,
         typer.Option("--node-size", min=1, help="Ranks per node, where the run does not tell."),
     ] = None,
+    full: FullOption = False,
     json: JsonOption = None,
     csv: CsvOption = None,
     quiet: QuietOption = False,
@@ -76,7 +81,7 @@ def improve_command(
 
         write_improvements(found, report, command=command_line())
     write_rows(csv, tables_of(document))
-    show(json, document.to_json, improvements_shown(found))
+    show(json, document.to_json, improvements_shown(found, full=full))
 
 
 class ProfileViews(Struct, frozen=True, kw_only=True):
@@ -130,14 +135,22 @@ def inspect_profile(
 
 
 def simulate_profile(
-    path: Path, views: ProfileViews, *, json: str | None = None, quiet: bool = False
+    path: Path,
+    views: ProfileViews,
+    tables: TablesAsked,
+    *,
+    json: str | None = None,
+    quiet: bool = False,
 ) -> None:
     """Replay every step of a profile, and show what was recorded."""
-    from stepsim.show.tables.profiles import profile_replay_shown
+    from stepsim.show.tables.profiles import PROFILE_TABLES, profile_answer, profile_tables
 
+    tables.check(PROFILE_TABLES)
     found = _stragglers(read_with_progress(path, quiet=quiet), quiet=quiet)
     views.write(found, quiet=quiet)
-    _show_profile(found, profile_replay_shown(found), json=json)
+    answer, shown = profile_answer(found), tables.chosen(lambda: profile_tables(found))
+    _show_profile(found, shown, json=json, answer=answer)
+    advise(answer.advice, quiet=quiet or bool(json))
 
 
 def read_with_progress(path: Path, *, quiet: bool = False) -> "Profile":
@@ -171,7 +184,8 @@ def _show_profile(
     *,
     json: str | None,
     csv: Path | None = None,
+    answer: "Answer | None" = None,
 ) -> None:
     from stepsim.explain.profile_document import ProfileDocument
 
-    show(json, lambda: ProfileDocument.of(found).to_json(), tables, csv)
+    show(json, lambda: ProfileDocument.of(found).to_json(), tables, csv, answer)

@@ -37,8 +37,12 @@ from stepsim.cli.options import (
 from stepsim.cli.profiles import ProfileViews, refuse_for_profiles, simulate_profile
 from stepsim.cli.terminal import (
     CsvOption,
+    FullOption,
     JsonOption,
+    ShowOption,
+    TablesAsked,
     WorkloadArgument,
+    advise,
     check_outputs,
     command_line,
     show,
@@ -101,6 +105,8 @@ def simulate_command(
     context: typer.Context,
     file: WorkloadArgument,
     options: _SimulateOptions,
+    full: FullOption = False,
+    show_: ShowOption = None,
     json: JsonOption = None,
     plot: PlotOption = None,
     plot_memory: PlotMemoryOption = None,
@@ -140,7 +146,7 @@ def simulate_command(
         show_sensitivity(file, options, json=json, csv=csv, plot=plot, style=style)
         return
     garbage.stop()
-
+    asked = TablesAsked(names=show_, full=full)
     check_outputs(
         [file, *([options.plan_file] if options.plan_file else [])],
         json=json,
@@ -170,7 +176,7 @@ def simulate_command(
             kineto=kineto,
             style=style,
         )
-        simulate_profile(file, views, json=json, quiet=options.quiet)
+        simulate_profile(file, views, asked, json=json, quiet=options.quiet)
         return
     if is_measured:
         refuse_options(file, options, *filter(of_steps.get, of_steps), but="--calibration")
@@ -188,12 +194,15 @@ def simulate_command(
             style=style,
             node_size=node_size,
             quiet=options.quiet,
+            tables=asked,
         )
         return
     refuse_run_options(file, times=times, node_size=node_size)
+    from stepsim.show.tables.step import STEP_TABLES
+
+    asked.check(STEP_TABLES)
     job = options.inputs(file)
 
-    from stepsim.show.tables.step import step_shown
     from stepsim.show.terminal import progress_bar, working
     from stepsim.step.simulate import simulate_step
 
@@ -207,7 +216,6 @@ def simulate_command(
             progress=progress,
             on_size=partial(_look_at_size, force=force, quiet=options.quiet),
         )
-    warn_of([result.report], quiet=options.quiet, verbose=options.verbose)
     if write_workload:
         _write_workload(job, write_workload, options)
     if traced:
@@ -223,8 +231,26 @@ def simulate_command(
         with working("writing the page", enabled=not options.quiet):
             found = find_what_if(job)
             write_step(result, report, command=command_line(), what_if=found)
-    shown = step_shown(result.report, len(result.ranks.counts))
-    show(json, lambda: result.document().to_json(), shown)
+    _show_step(result, json, options, asked)
+
+
+def _show_step(
+    result: "SimulatedStep", json: str | None, options: OneStepOptions, asked: TablesAsked
+) -> None:
+    """Print the answer, the tables that were asked for, what was assumed, and what to look at."""
+    from stepsim.show.tables.answer import answer_of
+    from stepsim.show.tables.step import step_tables
+
+    report, answer = result.report, answer_of(result.report)
+    tables = asked.chosen(lambda: step_tables(report, len(result.ranks.counts)))
+    show(json, lambda: result.document().to_json(), tables, answer=answer)
+    warn_of(
+        [report],
+        quiet=options.quiet,
+        verbose=options.verbose or asked.full,
+        most=None if json else asked.most_said,
+    )
+    advise(answer.advice, quiet=options.quiet or bool(asked.full or asked.names or json))
 
 
 def _span_files(csv: Path | None) -> list[SpanFile]:

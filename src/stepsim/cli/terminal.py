@@ -3,23 +3,28 @@
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import environ
 from os.path import isdir
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from stepsim.base.errors import OutputError, one_line
+from stepsim.base.errors import OutputError, PlanError, one_line
 
 if TYPE_CHECKING:
     from stepsim.explain.report import Report
     from stepsim.show.frames import Tables
+    from stepsim.show.tables.answer import Answer
     from stepsim.show.tables.model import Shown
 
 _STDOUT = "-"
+_HEAVY = 0.01
+"""What changes the step time by more is said first."""
+_MOST_SAID = 7
+"""Lines of what was assumed, where nobody asks for all: with the answer they are twelve at most."""
 
 
 class Stopped(BaseException):
@@ -44,6 +49,17 @@ JsonOption = Annotated[
 CsvOption = Annotated[
     Path | None,
     typer.Option("--csv", help="Write the rows of the result as CSV, in ps and bytes."),
+]
+FullOption = Annotated[
+    bool, typer.Option("--full", help="Print every table, and all that was assumed.")
+]
+ShowOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--show",
+        metavar="TABLE",
+        help="Print a table, e.g. stages, memory, communication, links. Repeatable.",
+    ),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print no warnings.")]
 
@@ -134,25 +150,53 @@ def warn(warnings: Iterable[str], *, quiet: bool = False) -> None:
         typer.echo(f"warning: {one_line(warning)}", err=True)
 
 
-def warn_of(reports: "Iterable[Report]", *, quiet: bool = False, verbose: bool = False) -> None:
-    """Print once what reports say of their input: what changes the answer first and in colour.
+def warn_of(
+    reports: "Iterable[Report]",
+    *,
+    quiet: bool = False,
+    verbose: bool = False,
+    most: int | None = None,
+) -> None:
+    """Print once what reports say of their input, at most so many lines: the weightiest first.
 
-    What that is worth is told of the first. Notes about what is as it should be are for those who
-    ask for everything.
+    What that is worth is told of the first report. How many more there are is said. Notes about
+    what is as it should be are for those who ask for everything.
     """
+    if quiet:
+        return
+    # the answer stands before what was assumed, also where both go into one file
+    sys.stdout.flush()
     every = list(reports)
-    found = every[0].findings if every else ()
-    if not quiet:
-        for each in found:
-            if each.is_weighty:
-                text = f"warning: {one_line(each.text)}"
-                typer.echo(
-                    text if environ.get("NO_COLOR") else typer.style(text, fg="red"), err=True
-                )
-    warn(dict.fromkeys(text for report in every for text in report.warnings), quiet=quiet)
-    warn((each.text for each in found if not each.is_weighty), quiet=quiet)
+    said = _said_of(every)
+    for text, is_weighty in said[:most]:
+        line = f"warning: {one_line(text)}"
+        coloured = is_weighty and not environ.get("NO_COLOR")
+        typer.echo(typer.style(line, fg="red") if coloured else line, err=True)
+    if left := len(said[most:]) if most is not None else 0:
+        typer.echo(f"{left} more with --full", err=True)
     for note in dict.fromkeys(text for report in every for text in report.notes if verbose):
         typer.echo(f"note: {one_line(note)}", err=True)
+
+
+def _said_of(reports: "Sequence[Report]") -> list[tuple[str, bool]]:
+    """What reports say of their input, each once, and whether it is weighty.
+
+    What changes the step of the first report by more than one per cent comes first, or by nobody
+    knows how much, then how its file was read and what was assumed, then what changes little.
+    """
+    from stepsim.explain.report import by_weight
+
+    found = reports[0].findings if reports else ()
+    findings = sorted(found, key=lambda each: (each.worth is not None, by_weight(each)))
+    heavy = {
+        each.text: each.is_weighty
+        for each in findings
+        if each.worth is None or abs(each.worth) >= _HEAVY
+    }
+    assumed = [each.reading for each in reports[:1] if each.reading]
+    assumed += [text for report in reports for text in report.warnings]
+    light = dict.fromkeys((*assumed, *(each.text for each in findings)), False)
+    return list((heavy | {text: False for text in light if text not in heavy}).items())
 
 
 @contextmanager
@@ -180,8 +224,12 @@ def show(
     document: Callable[[], bytes],
     shown: "Iterable[Shown]",
     csv: Path | None = None,
+    answer: "Answer | None" = None,
 ) -> None:
-    """Write a result as JSON or CSV where asked for; print its tables unless JSON is stdout."""
+    """Write a result as JSON or CSV where asked for; print its tables unless JSON is stdout.
+
+    An answer stands before the tables.
+    """
     from stepsim.files.writing import write_whole
 
     shown = _written(csv, shown)
@@ -190,7 +238,53 @@ def show(
         return
     if json:
         write_whole(Path(json), document())
-    show_tables(shown)
+    from stepsim.show.terminal import paper, print_answer, print_shown
+
+    console = paper()
+    if answer:
+        print_answer(console, answer)
+    print_shown(console, shown, answer.time if answer else None)
+
+
+class TablesAsked(NamedTuple):
+    """Which tables stand below an answer: those of some names, or all where it is `full`."""
+
+    names: Sequence[str] | None = None
+    full: bool = False
+
+    @property
+    def most_said(self) -> int | None:
+        """How many lines say what was assumed; None for all of them."""
+        return None if self.full else _MOST_SAID
+
+    def check(self, known: Iterable[str]) -> None:
+        """Raise PlanError for a name that no table has."""
+        for name in self.names or ():
+            if name not in known:
+                raise PlanError(f"show is {name!r}: expected one of {', '.join(known)}")
+
+    def chosen(self, tables: "Callable[[], Mapping[str, Shown]]") -> "Iterator[Shown]":
+        """The tables, below an empty line; those that are not known are said to be."""
+        if not (self.full or self.names):
+            return
+        from stepsim.show.tables.model import Table
+
+        known = tables()
+        asked = dict.fromkeys(known if self.full else self.names or ())
+        shown = [known.get(name, f"{name}: nothing is known of it here") for name in asked]
+        # a table has an empty line before it
+        yield from ([] if isinstance(shown[0], Table) else [""])
+        yield from shown
+
+
+ANSWER_ALONE = TablesAsked()
+"""No table but the answer."""
+
+
+def advise(advice: str, *, quiet: bool = False) -> None:
+    """Print on stderr what a reader may look at next."""
+    if advice and not quiet:
+        typer.echo(advice, err=True)
 
 
 def write_rows(path: Path | None, tables: "Tables") -> None:

@@ -1,7 +1,7 @@
 """Where a step's communications lie: in what was measured of the machine, and met well, or not."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from stepsim.base.units import format_size_bytes
 from stepsim.explain.network_use import PlacedComm
@@ -15,11 +15,14 @@ _FAR = 4
 """Groups of so many times the ranks that were measured are named."""
 
 
-def accuracy_warnings(
+def known_accuracy(
     comms: Sequence[PlacedComm], topology: Topology, step_time_ps: int
-) -> Iterator[str]:
-    """What a machine's library says nothing about, or is poor at, if it may be 2 % of the step."""
-    accuracy = topology.library.accuracy
+) -> tuple[list[str], list[str]]:
+    """What a machine's library is poor at, and what it says nothing about, as sentences.
+
+    Communications that take less than 2 % of the step are passed over.
+    """
+    accuracy, poor = topology.library.accuracy, list[str]()
     unknown: dict[str, set[str]] = defaultdict(set)
     for comm in comms:
         use = comm.use
@@ -31,17 +34,15 @@ def accuracy_warnings(
             beyond = f" of more than {found.most_ranks} ranks" if found else ""
             unknown[f"{beyond} {place}".strip()].add(use.kind)
         elif not found.good:
-            yield (
+            poor.append(
                 f"{use.kind} of {format_size_bytes(use.size_bytes)} over {use.ranks} ranks: on "
                 f"{topology.name} such times differ from measured ones by {found.mean:.0%} on "
                 f"average, {found.largest:.0%} at most"
             )
-    if accuracy and unknown:
-        named = "; ".join(f"{', '.join(sorted(kinds))} {at}" for at, kinds in unknown.items())
-        yield (
-            f"{topology.name} has no measurement of {named}: these times are extrapolated (stepsim "
-            f"inspect {topology.name})"
-        )
+    if not (accuracy and unknown):
+        return poor, []
+    named = "; ".join(f"{', '.join(sorted(kinds))} {at}" for at, kinds in unknown.items())
+    return poor, [f"{topology.name} has no measurement of {named}: these times are extrapolated"]
 
 
 def _stated(accuracy: Sequence[Accuracy], comm: PlacedComm) -> Accuracy | None:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from stepsim.base.arrays import Floats
 from stepsim.base.units import MAX_INT64, PS_PER_S, format_size_bytes
 from stepsim.engine.timeline import Cohort, Timeline
-from stepsim.explain.accuracy import accuracy_warnings
+from stepsim.explain.accuracy import known_accuracy
 from stepsim.explain.breakdown import PartsOfLists, cohort_breakdown
 from stepsim.explain.critical_path import PathRuns, critical_path, path_parts, path_runs
 from stepsim.explain.network_use import CommUse, LinkUse, comm_use, link_use
@@ -112,12 +112,14 @@ def make_report(
     busiest = max(bubble.busy for bubble in ranks.bubbles)
     placed = comm_use(graph, prices)
     comms = tuple(comm.use for comm in placed)
+    poor, unmeasured = known_accuracy(placed, prices.topology, step)
     return Report(
         workload=workload,
         topology=prices.topology.name,
         schedule=graph.schedule.label,
         p2p=graph.p2p,
         contention=options.contention,
+        device=effort.device if effort else prices.topology.device,
         npus=plan.npus,
         microbatches=plan.microbatches,
         rank_order=plan.rank_order,
@@ -140,13 +142,13 @@ def make_report(
         comms=comms,
         reading=reading,
         warnings=(
-            *warnings,
-            *_price_warnings(comms, prices),
-            *accuracy_warnings(placed, prices.topology, step),
-            *_link_warnings(timeline, links, options.contention),
             *_traffic_warnings(timeline, prices, traffic, path),
+            *_link_warnings(timeline, links, options.contention),
+            *_price_warnings(comms, prices),
+            *poor,
+            *warnings,
         ),
-        notes=notes,
+        notes=(*notes, *graph.notes, *unmeasured),
         findings=findings,
     )
 

@@ -156,6 +156,7 @@ class Report(Document, frozen=True, kw_only=True):
     schedule: str
     p2p: str
     contention: str = "none"
+    device: Annotated[str, Meta(description="accelerator of the ranks, empty if unknown")] = ""
     npus: Count
     microbatches: Count
     rank_order: str = ""

@@ -20,7 +20,8 @@ class Throughput(Entry, frozen=True, kw_only=True):
     of this kind, over `error_runs` published runs of `error_source`, each predicted with constants
     that were set without its source; half of the errors are below `error_median`, nine of ten below
     `error_90`. Of such steps of `range_sources` sources 80 % are between `low_s` and `high_s`.
-    `memory_bytes` is what the fullest rank holds, of `capacity_bytes`.
+    `memory_bytes` is what the fullest rank holds, of `capacity_bytes`. A step has `global_batch`
+    samples of `sequence` tokens, `microbatch_size` of them in a microbatch; 0 where unknown.
     """
 
     device: str
@@ -44,6 +45,9 @@ class Throughput(Entry, frozen=True, kw_only=True):
     range_sources: Count = 0
     memory_bytes: Bytes | None = None
     capacity_bytes: Bytes | None = None
+    sequence: Count = 0
+    global_batch: Count = 0
+    microbatch_size: Count = 0
 
 
 def throughput(effort: "Effort", npus: int, step_s: float) -> Throughput | None:
@@ -78,4 +82,7 @@ def throughput(effort: "Effort", npus: int, step_s: float) -> Throughput | None:
         range_sources=band.others if band else 0,
         memory_bytes=effort.memory_bytes,
         capacity_bytes=effort.capacity_bytes,
+        sequence=effort.sequence,
+        global_batch=effort.global_batch,
+        microbatch_size=effort.microbatch_size,
     )

@@ -26,7 +26,7 @@ from stepsim.measured.summary import RunSummary
 from stepsim.network.placement import place
 from stepsim.network.topology import Topology
 from stepsim.network.topology.inspection import inspect_topology
-from stepsim.parallel.inspection import Inspection, inspect_workload
+from stepsim.parallel.inspection import inspect_workload
 from stepsim.runs.leaf import explained_share
 from stepsim.runs.measured import warnings_of
 from stepsim.show.frames import Tables, columns_of_rows, first_table
@@ -141,17 +141,14 @@ def _of_profile(path: Path) -> InspectionResult:
 
 
 def _of_work(job: StepInputs) -> InspectionResult:
-    seen = _understood(job)
-    return InspectionResult(shown=tuple(workload_shown(seen)), warnings=seen.warnings)
-
-
-def _understood(job: StepInputs) -> Inspection:
     """A workload as it will be run; raises PlanError where the machine has no room for it."""
     made = make_work(job.workload, job.topology, job.options)
     workload, _ = scaled_workload(made.workload, made.sized)
     plan, assumed = choose_plan(workload, job.topology, made.sized)
     place(job.topology, plan, job.options.placement)
-    return inspect_workload(workload, plan, assumed)
+    seen = inspect_workload(workload, plan, assumed)
+    device = made.built.device.name if made.built else job.topology.device
+    return InspectionResult(shown=tuple(workload_shown(seen, device)), warnings=seen.warnings)
 
 
 def list_models() -> list[str]:

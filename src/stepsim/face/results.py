@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from stepsim.base.arguments import checked
 from stepsim.base.structs import Document
+from stepsim.base.units import npu_word
 from stepsim.explore.noise.document import NoiseDocument
 from stepsim.explore.noise.draws import NoiseResult
 from stepsim.explore.sensitivity import Sensitivity
@@ -14,7 +15,7 @@ from stepsim.files.asked import StepInputs
 from stepsim.files.spans_csv import span_lines
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.frames import Columns, Tables, columns_of_rows, tables_of
-from stepsim.show.headlines import Headline, headlines, unit_word
+from stepsim.show.headlines import Headline, headlines
 from stepsim.show.tables.comparison import comparison_shown
 from stepsim.show.tables.model import Shown
 from stepsim.show.tables.step import step_shown
@@ -39,8 +40,9 @@ class Result(Viewed, SimulatedStep, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         """One line, for shells: the report and its spans are long."""
         report = self.report
+        ranks = f"{report.npus} {npu_word(report.device, report.npus)}"
         return (
-            f"<Result {report.workload} on {report.topology}, {report.npus} {unit_word(report)}s, "
+            f"<Result {report.workload} on {report.topology}, {ranks}, "
             f"{report.schedule}: {', '.join(line.text for line in headlines(report))}>"
         )
 

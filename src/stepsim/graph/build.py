@@ -59,7 +59,7 @@ class TaskGraph(Struct, frozen=True, kw_only=True):
     """Programs per stage, the task lists they use, and the communications of the task lists.
 
     Ranks of a stage are alike: they run `programs[stage]`. What sets them apart is only where
-    their groups lie on the topology.
+    their groups lie on the topology. `notes` say which communications were left out.
     """
 
     plan: ParallelPlan
@@ -69,7 +69,7 @@ class TaskGraph(Struct, frozen=True, kw_only=True):
     programs: tuple[Program, ...]
     task_lists: tuple[TaskList, ...]
     comms: tuple[CommOp, ...]
-    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
 
     def messages(self) -> list[list[Message]]:
         """Per stage, what the message segments of its program carry, in their order."""
@@ -102,7 +102,7 @@ class _Parts(NamedTuple):
     programs: tuple[Program, ...]
     task_lists: tuple[TaskList, ...]
     comms: tuple[CommOp, ...]
-    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 class _Asked(NamedTuple):
@@ -160,7 +160,7 @@ def _parts(stages: Stages, of_schedule: Same[Schedule], asked: _Asked) -> _Parts
         ),
         task_lists=tuple(task_lists.lists),
         comms=tuple(task_lists.comms.ops),
-        warnings=_dropped_warnings(task_lists.comms),
+        notes=_dropped_notes(task_lists.comms),
     )
 
 
@@ -241,7 +241,8 @@ def _switches(options: StepOptions) -> P2POptions:
     )
 
 
-def _dropped_warnings(comms: CommNumbers) -> tuple[str, ...]:
+def _dropped_notes(comms: CommNumbers) -> tuple[str, ...]:
+    """Which collectives are left out, for their groups have one rank, as those of a degree 1."""
     if not comms.dropped:
         return ()
     groups = ", ".join(sorted(comms.dropped))

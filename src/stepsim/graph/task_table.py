@@ -25,7 +25,7 @@ _OF_ACTIONS = {
 }
 _WHOLE = {
     SegmentKind.ACTION: (TaskKind.COMPUTE, UNKNOWN, "action"),
-    SegmentKind.PER_STEP: (TaskKind.COMPUTE, TaskPhase.UPDATE, "per step"),
+    SegmentKind.PER_STEP: (TaskKind.COMPUTE, TaskPhase.UPDATE, "optimizer and gradient sync"),
     SegmentKind.REDUCTION: (TaskKind.COLLECTIVE, UNKNOWN, "gradient reduction"),
 }
 STREAMS: Mapping[int, str] = {stream.value: stream.name.lower() for stream in Stream}

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
+from stepsim.base.units import npu_word
 from stepsim.network.topology import Dimension, DimensionKind, NestedTopology, Topology
 from stepsim.parallel.modes import JobPlacement, RankOrder
 from stepsim.parallel.ranks import ParallelPlan
@@ -95,6 +96,7 @@ class Crossing(Struct, frozen=True, kw_only=True):
 
     groups: tuple[Group, ...]
     block: int
+    device: str
     links: str
     placement: JobPlacement
     rank_order: RankOrder
@@ -111,7 +113,8 @@ class Crossing(Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         """Which groups cross what, and under which options they would not."""
         names = " and ".join(dict.fromkeys(str(group.value) for group in self.groups))
-        where = f"{names} groups lie in several {self.links} blocks of {self.block} NPUs"
+        npus = npu_word(self.device, self.block)
+        where = f"{names} groups lie in several {self.links} blocks of {self.block} {npus}"
         if not self.is_avoidable:
             return where
         now, then = [], []
@@ -148,6 +151,7 @@ def find_crossing(
     return Crossing(
         groups=now,
         block=network.node_size,
+        device=topology.device,
         links=network.link_classes[0].name,
         placement=placement,
         rank_order=plan.rank_order,
@@ -179,7 +183,8 @@ def idle_npus(network: Topology) -> tuple[str, ...]:
     if not isinstance(network, NestedTopology) or not network.dimensions[0].built:
         return ()
     inside = network.dimensions[0]
+    every = f"{inside.built} {npu_word(network.device, inside.built)}"
     return (
-        f"the job takes {inside.size} of the {inside.built} NPUs of each {inside.link.name} block "
+        f"the job takes {inside.size} of the {every} of each {inside.link.name} block "
         "(--placement packed takes all)",
     )

@@ -181,7 +181,7 @@ def simulate_work(work: PipelineWork, schedule: Schedule, runtime: ReplayRuntime
         prices,
         ranks,
         workload=work.source,
-        warnings=(*work.warnings, *graph.warnings),
+        warnings=work.warnings,
     )
     # host time is the run's own: nobody set it
     report = replace(report, settings={})

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
+from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps, npu_word
 from stepsim.explain.report import Report
 from stepsim.explain.throughput import Throughput
 from stepsim.show.tables.model import share_of
@@ -40,11 +40,6 @@ def headlines(result: Report, measured_ps: int | None = None) -> tuple[Headline,
     return (_step(result, rates), *_measured(result, measured_ps), *known)
 
 
-def unit_word(result: Report) -> str:
-    """What a processor of a step's job is called: GPU where its device is known, else NPU."""
-    return "GPU" if result.throughput else "NPU"
-
-
 def exposed_ps(result: Report) -> int:
     """Communication that ranks wait for, mean over ranks, in ps."""
     return sum(t for name, t in result.breakdown_ps.items() if name.startswith("exposed"))
@@ -71,7 +66,7 @@ def _measured(result: Report, measured_ps: int | None) -> Iterator[Headline]:
 def _worth(result: Report, rates: Throughput) -> Iterator[Headline]:
     """Tokens, MFU and memory of a model's step."""
     held, capacity, wrong = rates.memory_bytes, rates.capacity_bytes, _is_too_much(rates)
-    per, peak = f"per {unit_word(result)}", f"of {rates.device}'s peak"
+    per, peak = f"per {npu_word(result.device)}", f"of {rates.device}'s peak"
     yield Headline(name="tokens/s", value=_rate(rates.tokens_per_s), beside=(per,))
     yield Headline(name="MFU", value=f"{rates.mfu:.1%}", beside=(peak,))
     if held is not None and capacity:

@@ -12,7 +12,8 @@ from typing import Protocol, TextIO
 
 from stepsim.base.errors import printable
 from stepsim.base.units import format_time_ps
-from stepsim.show.tables.model import Pairs, Room, Shown, Table
+from stepsim.show.tables.answer import Answer
+from stepsim.show.tables.model import Cell, Pairs, Room, Shown, Table
 
 _BETWEEN = "  "
 _LEAST_FOLDED = 16
@@ -61,13 +62,14 @@ def paper() -> _Paper:
     return PlainPaper()
 
 
-def print_shown(console: _Paper, shown: Iterable[Shown]) -> None:
+def print_shown(console: _Paper, shown: Iterable[Shown], before: Shown | None = None) -> None:
     """Print one below the other, tables with an empty line before and after them.
+
+    `before` is what was printed before.
 
     Nothing is cut. On a terminal texts are broken between words, and tables that are too wide
     stand in blocks of columns; elsewhere a row is one line, however wide.
     """
-    before: Shown | None = None
     for each in shown:
         if isinstance(each, Table) and not each.rows:
             continue
@@ -80,6 +82,13 @@ def print_shown(console: _Paper, shown: Iterable[Shown]) -> None:
         else:
             _print_pairs(console, each)
         before = each
+
+
+def print_answer(console: _Paper, answer: Answer) -> None:
+    """Print an answer in its three lines; the second stands out, in red where it does not fit."""
+    for number, line in enumerate(answer.lines):
+        style = ("bold" if answer.fits else "bold red") if number == 1 else None
+        console.print(line, style=style, soft_wrap=not console.is_terminal)
 
 
 def _print_pairs(console: _Paper, pairs: Pairs) -> None:
@@ -101,15 +110,22 @@ def _print_table(console: _Paper, table: Table) -> None:
         console.print(table.caption, style="bold", soft_wrap=not console.is_terminal)
     columns = table.shown(Room.EVERYWHERE, Room.TERMINAL)
     names = [name for _, name, _ in columns]
-    first, last = table.ends()
-    rows = [[printable(c.text(row[i])) for i, _, c in columns] for row in (*first, *last)]
+
+    def texts_of(rows: Sequence[tuple[Cell, ...]]) -> list[list[str]]:
+        return [[printable(c.text(row[i])) for i, _, c in columns] for row in rows]
+
+    if table.folds:
+        first, last = table.ends_of(_equal_folded(texts_of(table.rows)))
+    else:
+        first, last = map(texts_of, table.ends())
+    rows = [*first, *last]
     widths = [max(map(_cells, texts)) for texts in zip(names, *rows, strict=True)]
     blocks = [list(range(len(columns)))]
     if console.is_terminal:
         widths = _folded(widths, [column.folds for _, _, column in columns], console.width)
         blocks = _blocks(widths, console.width)
     right = [column.number for _, _, column in columns]
-    more = len(rows) == len(first) < len(table.rows)
+    more = not last and len(first) == table.most < len(table.rows)
     for block in blocks:
         spans, sides = [widths[i] for i in block], [right[i] for i in block]
         shown = [[texts[i] for i in block] for texts in (names, *rows)]
@@ -121,6 +137,20 @@ def _print_table(console: _Paper, table: Table) -> None:
                 console.print(_line(line, spans, sides), style=style, soft_wrap=True)
         if more:
             console.print(_LEFT_OUT)
+
+
+def _equal_folded(rows: Sequence[list[str]]) -> list[list[str]]:
+    """Rows in a line that differ in their first text alone as one, e.g. `1 to 14`."""
+    shown: list[list[str]] = []
+    last = ""
+    for row in rows:
+        if shown and row[1:] == shown[-1][1:]:
+            first = shown[-1][0].removesuffix(f" to {last}")
+            shown[-1][0] = f"{first} to {row[0]}"
+        else:
+            shown.append(list(row))
+        last = row[0]
+    return shown
 
 
 def _folded(widths: Sequence[int], folds: Sequence[bool], room: int) -> list[int]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from stepsim.base.units import format_size_bytes, format_time_ps
+from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
 from stepsim.explain.network_use import CommUse
 from stepsim.parallel.modes import EpLayout, RankOrder, Sharing
 from stepsim.parallel.schedules import OrderEntry
@@ -25,18 +25,28 @@ _EP_LAYOUTS: Mapping[str, str] = {
 _ALWAYS_SHOWN = ("tp", "dp", "pp", "ep")
 
 
-def size_words(
-    npus: int, degrees: Mapping[str, int], microbatches: int, rank_order: str, ep_layout: str
-) -> str:
-    """Size and degrees, how expert groups lie, and how ranks do where it is not the usual way."""
+def degree_words(degrees: Mapping[str, int], ep_layout: str, between: str = ", ") -> str:
+    """Degrees, and how expert groups lie: `tp 2, dp 4, pp 1, ep 4 inside dp`."""
     lies = {"ep": _EP_LAYOUTS.get(ep_layout, "") if degrees["ep"] > 1 else ""}
-    shown = ", ".join(
+    return between.join(
         f"{name} {size}{lies.get(name, '')}"
         for name, size in degrees.items()
         if size > 1 or name in _ALWAYS_SHOWN
     )
+
+
+def size_words(
+    npus: int,
+    degrees: Mapping[str, int],
+    microbatches: int,
+    rank_order: str,
+    ep_layout: str,
+    device: str,
+) -> str:
+    """Size and degrees, how expert groups lie, and how ranks do where it is not the usual way."""
+    shown = degree_words(degrees, ep_layout)
     order = "" if rank_order in ("", RankOrder.TP_DP_PP) else f"; {rank_order}"
-    return f"{npus} NPUs: {shown}; microbatches {microbatches}{order}"
+    return f"{npus} {npu_word(device, npus)}: {shown}; microbatches {microbatches}{order}"
 
 
 def name_ranks(ranks: Sequence[int]) -> str:

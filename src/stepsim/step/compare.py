@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterator, Sequence
+from math import gcd
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
@@ -19,8 +20,16 @@ from stepsim.files.simai.formula import SimaiTotals, simai_formula
 from stepsim.files.simai.text import read_simai_document
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
+from stepsim.parallel.inspection import inspect_workload
 from stepsim.parallel.schedules import Schedule
-from stepsim.step.inputs import WorkSource, for_schedule, held_degrees
+from stepsim.step.inputs import (
+    WorkSource,
+    choose_plan,
+    for_schedule,
+    held_degrees,
+    make_work,
+    scaled_workload,
+)
 from stepsim.step.prepared import SimulatedStep
 from stepsim.step.simulate import simulate_step
 from stepsim.workload.rows import Part
@@ -87,6 +96,28 @@ def compare_schedules(
     if not any(candidate.result for candidate in candidates):
         raise ScheduleError("; ".join(dict.fromkeys(c.refusal for c in candidates)))
     return ComparedSchedules(candidates=tuple(candidates))
+
+
+_USUAL = ("zb-h1", "zb-v", "dualpipe-v")
+"""Schedules that are compared with 1F1B and its interleaved forms where nobody names any."""
+_MOST_CHUNKS = 8
+_INTERLEAVED = 2
+"""How many interleaved forms are compared."""
+
+
+def usual_schedules(source: WorkSource, topology: Topology, options: StepOptions) -> list[str]:
+    """Names of schedules to compare for a job where nobody names any.
+
+    Interleaved forms have the fewest chunks that divide the layers of a rank: none where none do.
+    Raises the errors of a plan that cannot be.
+    """
+    degrees, _ = held_degrees(source, topology, options)
+    made = make_work(source, topology, replace(options, **degrees))
+    work, _ = scaled_workload(made.workload, made.sized)
+    plan, _ = choose_plan(work, topology, made.sized)
+    layers = gcd(*inspect_workload(work, plan).layers_per_stage)
+    chunks = [n for n in range(2, _MOST_CHUNKS + 1) if layers % n == 0]
+    return ["1f1b", *(f"interleaved:{n}" for n in chunks[:_INTERLEAVED]), *_USUAL]
 
 
 def simai_totals(path: Path, comparison: ComparedSchedules) -> SimaiTotals:

@@ -178,7 +178,7 @@ def prepare(
     assumed = [*made.notes, *found, *assumed, *idle, *full]
     bare = None if options.fill_placeholders else doubt_placeholders(made.workload)
     doubts = (*made.workload.doubts, *([bare] if bare else []))
-    every = (*work.warnings, *notes, *assumed, *stages.warnings, *graph.warnings)
+    every = (*work.warnings, *notes, *assumed, *stages.warnings)
     return PreparedStep(
         workload=work,
         options=options,

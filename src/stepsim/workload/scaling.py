@@ -302,9 +302,9 @@ def doubt_placeholders(workload: Workload) -> Doubt | None:
             names[_stem(before.name)] = None
     if not count:
         return None
+    rows = f"{count} row{'s' * (count > 1)} ({', '.join(names)})"
     return Doubt(
-        text=f"{count} row(s) ({', '.join(names)}) with work in one phase and a placeholder, 1 or "
-        "1000 ns, in another",
+        text=f"{rows} with work in one phase and a placeholder, 1 or 1000 ns, in another",
         instead="weight gradients like their input gradients",
         mended=mended,
         remedy="--fill-placeholders",

@@ -32,18 +32,21 @@ def test_a_row_per_schedule_that_runs_and_a_reason_for_each_other(run: Run, moe:
     code, out, err = run("compare", moe, *FOUR, "--schedules", ",".join(names))
     assert code == 0
     assert "warning: no topology given: stepsim assumes hgx-h100" in err
-    assert "job       128 NPUs: tp 8, dp 4, pp 4, ep 4 inside dp; microbatches 4" in out
-    rows = [line.split() for line in out.splitlines() if line.split()[:1] and "%" in line]
-    assert [row[:2] for row in rows] == [
-        ["1f1b", "blocking"],
-        ["zb-h1", "overlap"],
-        ["interleaved:2", "overlap"],
-    ]
-    steps = [float(row[2]) for row in rows]
-    speedups = [float(row[4]) for row in rows]
+    lines = out.splitlines()
+    assert lines[0].startswith("moe_128.txt on 128 GPUs (hgx-h100)   tp 8  dp 4  pp 4  ep 4 inside")
+    rows = [line.split() for line in lines[5:] if "%" in line]
+    assert {row[0]: row[1] for row in rows} == {
+        "1f1b": "blocking",
+        "zb-h1": "overlap",
+        "interleaved:2": "overlap",
+    }
+    steps = {row[0]: float(row[2]) for row in rows}
+    assert [*steps.values()] == sorted(steps.values()), "the best first"
+    assert rows[0][-1] == "best"
+    assert lines[1].startswith(f"{rows[0][0]} is the fastest: {rows[0][2]} ms per step")
     assert [row[3] for row in rows] == ["ms"] * 3
-    assert speedups == pytest.approx([steps[0] / step for step in steps], rel=1e-3)
-    assert speedups[0] == 1
+    speedups = [float(row[4]) for row in rows]
+    assert speedups == pytest.approx([steps["1f1b"] / step for step in steps.values()], rel=1e-3)
     assert f"\ndualpipe-v cannot run: {REFUSAL}\n" in out
     assert out.count("cannot run") == 1
 
@@ -216,7 +219,7 @@ def test_diff_explains_two_results(run: Run, moe: Path, tmp_path: Path) -> None:
     assert f"-{before - after:.4g} ms" in out
     assert "1f1b" in out
     assert "interleaved:2" in out
-    assert "idle, inner" in out
+    assert "idle, steady" in out
     assert "identical" in run("diff", a, a)[1]
 
 

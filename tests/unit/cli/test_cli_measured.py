@@ -13,6 +13,7 @@ from stepsim.base.errors import CalibrationError, OutputError, PlanError, TraceE
 from stepsim.base.structs import replace
 from stepsim.cli import measured
 from stepsim.cli.calibrate import RunsByDefault, runs
+from stepsim.cli.terminal import TablesAsked
 from stepsim.files.calibrations import read_calibration
 from stepsim.files.measured import load_run
 from stepsim.files.spans_csv import write_spans
@@ -168,7 +169,9 @@ def test_optimus_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_an_optimus_log_is_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log, spans, figure = (tmp_path / name for name in ("optimus.txt", "spans.csv", "step.svg"))
     log.write_text("".join(LOG.format(step=s, ms=m) for s, m in ((1, 900), (2, 200))))
-    measured.simulate_measured(log, spans=[(write_spans, spans)], plot=figure)
+    measured.simulate_measured(
+        log, spans=[(write_spans, spans)], plot=figure, tables=TablesAsked(full=True)
+    )
     printed = capsys.readouterr().out
     assert "measured step        200 ms" in printed
     assert "87% of it (174 ms)" in printed, "12 + 24 for each of 4, and 10 + 20 of the first stage"
@@ -247,7 +250,7 @@ def test_leaf_logs_are_calibrated_and_validated(
     assert found.leaf_overhead == known
     assert found.host_overhead is None
     assert len(set(found.traces)) == 3
-    printed = call("simulate", logs[0], "--calibration", file)
+    printed = call("simulate", logs[0], "--calibration", file, "--full")
     assert "host time 5 ms per action, layers 1.50 times their leaf modules" in printed
     document = json.loads(call("validate", *logs, "--calibration", file, "--json", "-"))
     assert [row["source"] for row in document["rows"]] == ["fit"] * 3

@@ -30,7 +30,7 @@ FIRST = {
 }
 """What has to run before a command."""
 LINES = {
-    "simulate": f"simulate {JOB}",
+    "simulate": f"simulate {JOB} --full",
     "compare": f"compare {JOB} --schedules 1f1b,gpipe",
     "inspect": "inspect workloads/gpt_tp4.txt -t hgx-h100 -q",
     "diff": "diff one.json two.json",
@@ -111,7 +111,9 @@ def test_no_number_is_cut_and_csv_holds_the_rows(
     for line in FIRST.get(command, ()):
         assert run(*line.split())[0] == 0
     shown: list[Shown] = []
-    monkeypatch.setattr(shown_on_terminal, "print_shown", lambda _, tables: shown.extend(tables))
+    monkeypatch.setattr(
+        shown_on_terminal, "print_shown", lambda _, tables, *more: shown.extend(tables)
+    )
     asked = [] if command in NO_CSV else ["--csv", "rows.csv"]
     code, _, err = run(*LINES[command].split(), *asked)
     monkeypatch.undo()

@@ -176,7 +176,7 @@ def test_expert_groups_do_not_jump_between_layouts_with_the_number_of_npus(moe: 
 
 
 def test_the_output_says_how_expert_groups_lie(run: Run, moe: Path) -> None:
-    for layout, words in (("dp", "ep 4 inside dp;"), ("folded", "ep 4 folded over tp and dp;")):
+    for layout, words in (("dp", "ep 4 inside dp"), ("folded", "ep 4 folded over tp and dp")):
         assert words in run("simulate", moe, "-q", "--ep-layout", layout)[1]
         assert words in run("inspect", moe, "-q", "--ep-layout", layout)[1]
 

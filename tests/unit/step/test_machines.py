@@ -70,7 +70,7 @@ def test_aligned_groups_cross_nothing_and_what_is_idle_is_noted() -> None:
     assert not [text for text in report.warnings if "nvlink blocks" in text]
     assert not [finding for finding in report.findings if "placement" in finding.text]
     (note,) = (text for text in report.notes if "takes" in text)
-    assert note.startswith("the job takes 64 of the 72 NPUs of each nvlink block")
+    assert note.startswith("the job takes 64 of the 72 GPUs of each nvlink block")
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_groups_that_no_placement_keeps_whole_are_priced_at_a_smaller_degree(
     (name, degree), *_ = remedy.items()
     worth = whole.step_time_ps / across.step_time_ps - 1
     priced = f"a step of {format_time_ps(whole.step_time_ps)}, {abs(worth):.1%}"
-    where = f"{name} groups lie in several nvlink blocks of 8 NPUs"
+    where = f"{name} groups lie in several nvlink blocks of 8 GPUs"
     expected = f"{where}, with --{name} {degree} in one: {priced} "
     assert said_of_blocks(across) == [expected + ("shorter" if worth < 0 else "longer")]
     assert bool([each for each in across.findings if each.worth == worth]) == (worth < 0)
@@ -126,7 +126,7 @@ def test_groups_that_no_placement_keeps_whole_are_priced_at_a_smaller_degree(
 def test_a_crossing_without_a_smaller_degree_that_runs_has_no_price() -> None:
     job: dict[str, Any] = {"npus": 1024, "tp": 8, "ep": 256, "microbatch_size": 2}
     report = simulate("deepseek-v3", "hgx-h100", **job).report
-    assert said_of_blocks(report) == ["ep groups lie in several nvlink blocks of 8 NPUs"]
+    assert said_of_blocks(report) == ["ep groups lie in several nvlink blocks of 8 GPUs"]
     assert not report.findings
 
 

@@ -58,7 +58,7 @@ def test_a_report_shows_what_is_not_recorded(moe: Path) -> None:
 def test_settings_reach_results_and_differences(run: Run, moe: Path, tmp_path: Path) -> None:
     a, b = tmp_path / "a.json", tmp_path / "b.json"
     assert run("simulate", moe, "-q", "--json", a)[0] == 0
-    out = run("simulate", moe, "-q", "--slow", "0:1.5", "--dp-overlap", "--json", b)[1]
+    out = run("simulate", moe, "-q", "--slow", "0:1.5", "--dp-overlap", "--json", b, "--full")[1]
     assert "settings   dp_overlap on; slow 0:1.5" in out
     assert json.loads(a.read_text())["settings"] == {}
     assert json.loads(b.read_text())["settings"] == {"dp_overlap": "on", "slow": "0:1.5"}

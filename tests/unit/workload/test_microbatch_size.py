@@ -70,7 +70,7 @@ def test_a_workload_without_tokens_is_refused() -> None:
 
 
 def test_the_command_line_says_what_grew(run: Run, moe: Path) -> None:
-    code, out, err = run("simulate", moe, "-t", "ideal", "--microbatch-size", "2")
+    code, out, err = run("simulate", moe, "-t", "ideal", "--microbatch-size", "2", "--full")
     assert code == 0
     assert "settings   microbatch_size 2" in out
     assert "compute and activations grow in proportion" in err

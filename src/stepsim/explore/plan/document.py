@@ -169,12 +169,6 @@ def why_slower(found: SearchedPlan, best: SearchedPlan) -> str:
     parts, least = (each.run.mean_breakdown_ps() for each in (found, best))
     grown = {part: parts[part] - least[part] for part in Part}
     order = sorted((p for p in Part if grown[p]), key=lambda part: -grown[part])
-    said = [f"{_name(p)} +{format_time_ps(grown[p])}" for p in order[:2] if grown[p] > 0]
+    said = [f"{p.label} +{format_time_ps(grown[p])}" for p in order[:2] if grown[p] > 0]
     less = [p for p in reversed(order) if grown[p] < 0][:1]
-    return ", ".join([*said, *(f"{_name(p)} -{format_time_ps(-grown[p])}" for p in less)])
-
-
-def _name(part: Part) -> str:
-    bubble = part in (Part.HEAD, Part.INNER, Part.TAIL)
-    words = part.key.replace("_", " ")
-    return f"bubble, {words}" if bubble else words
+    return ", ".join([*said, *(f"{p.label} -{format_time_ps(-grown[p])}" for p in less)])

@@ -282,14 +282,15 @@ def _reading(parts: Sequence[Microbatch], microbatches: int, header: Header) -> 
     ga = f"ga is {header.ga or 'missing'}"
     if microbatches < len(parts):
         each = len(parts) // microbatches
+        read = f"{microbatches} microbatch{'es' * (microbatches > 1)}"
         return (
-            f"{len(parts)} blocks of {shown} layers are {microbatches} microbatch(es) of "
-            f"{sum(lengths[:each])} layers: {ga}, and blocks that differ are parts of one"
+            f"the {len(parts)} blocks of the file ({shown} layers) are read as {read} of "
+            f"{sum(lengths[:each])} layers, since {ga} and the blocks differ"
         )
     if len(set(lengths)) > 1:
         return (
-            f"{len(parts)} blocks of {shown} layers are a microbatch each: {ga}, which does not "
-            "divide them"
+            f"the {len(parts)} blocks of the file ({shown} layers) are read as a microbatch each, "
+            f"since {ga}, which does not divide them"
         )
     if header.ga not in (None, len(parts)):
         several = f"{len(parts)} equal blocks are a microbatch each"
@@ -520,7 +521,7 @@ def unknown_names(rows: Sequence[Row]) -> Iterator[str]:
 def _shown(rows: Sequence[Row], numbers: Sequence[int]) -> str:
     names = list(dict.fromkeys(rows[i].name for i in numbers))
     more = ", ..." if len(names) > _SHOWN else ""
-    return f"row(s) {', '.join(map(repr, names[:_SHOWN]))}{more}"
+    return f"row{'s' * (len(names) > 1)} {', '.join(map(repr, names[:_SHOWN]))}{more}"
 
 
 def _stem(name: str) -> str:

@@ -417,7 +417,7 @@ def _left_out(workload: Workload, ga: int) -> Iterator[Doubt]:
     found = len(workload.microbatches)
     if found < ga and not ga % found:
         yield Doubt(
-            text=f"the header says ga {ga}, the rows hold {found} microbatch(es)",
+            text=f"the header says ga {ga}, the rows hold {found} microbatch{'es' * (found > 1)}",
             instead=f"{ga} microbatches",
             mended=(
                 replace(workload, microbatches=workload.microbatches * (ga // found))
@@ -535,9 +535,10 @@ def _without_bytes(workload: Workload) -> Iterator[Doubt]:
     if not rows:
         return
     kinds = {str(op.kind).replace("_", "-") for row in rows for op in row.unsized}
+    names = ", ".join(sorted({row.name for row in rows}))
     yield Doubt(
-        text=f"{len(rows)} row(s) ({', '.join(sorted({row.name for row in rows}))}) name a "
-        f"{' or '.join(sorted(kinds))} of 0 bytes in their input gradient",
+        text=f"{' or '.join(sorted(kinds))} of 0 bytes in the input gradient of {len(rows)} "
+        f"row{'s' * (len(rows) > 1)} ({names})",
         instead="the bytes of their forwards",
         mended=workload.with_rows(_sized),
     )

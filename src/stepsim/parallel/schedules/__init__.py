@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from inspect import Parameter, signature
+from types import MappingProxyType
 from weakref import WeakValueDictionary
 
 from stepsim.base.errors import ScheduleError, bad_value
@@ -44,6 +45,31 @@ BUILDERS: dict[str, Callable[..., Schedule]] = {
     "dualpipe-v": dualpipe_v,
     "auto-zb": auto_zb,
 }
+_RUN_BY: Mapping[str, str] = MappingProxyType(
+    {
+        "1f1b": "Megatron-LM, torch",
+        "gpipe": "torch",
+        "interleaved": "Megatron-LM, torch",
+        "combined-1f1b": "Megatron-LM",
+        "looped-bfs": "torch",
+        "interleaved-zb": "torch",
+        "zb-h1": "zero-bubble",
+        "zb-v": "zero-bubble, torch",
+        "v-half": "zero-bubble",
+        "v-min": "zero-bubble",
+        "dualpipe": "DualPipe",
+        "dualpipe-v": "DualPipe, torch",
+        "auto-zb": "zero-bubble",
+    }
+)
+"""Programs whose code runs a schedule: zero-bubble is Sea AI Lab's fork of Megatron-LM."""
+
+
+def run_by(name: str) -> str:
+    """Which frameworks run a schedule of a name such as `interleaved:4`; empty if unknown."""
+    return _RUN_BY.get(name.partition(":")[0], "")
+
+
 _MAX_ACTIONS = 1 << 22
 """Largest product of ranks, microbatches and chunks: more would not fit a computer's memory."""
 _SMALL = 1 << 12

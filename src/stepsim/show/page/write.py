@@ -289,7 +289,9 @@ def improvements_page(found: Improvements, *, command: str) -> Page:
                 tables=(changes_table(found),),
                 missing="" if found.changes else "No change gains anything.",
             ),
-            Section(name="others", heading="No gain, or not told", tables=(untold_table(found),)),
+            Section(
+                name="others", heading="No gain, or cannot be judged", tables=(untold_table(found),)
+            ),
             Section(name="ranks", heading="Where the mean step goes", tables=(shares,)),
             Section(name="path", heading="Critical path", tables=(path,)),
             notes_section(profile.warnings),

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from stepsim.base.units import format_time_ps
 from stepsim.explain.diff import Change, ResultDiff, explain
 from stepsim.files.simai.formula import SimaiTotals
+from stepsim.parallel.schedules import run_by
+from stepsim.show.tables.answer import Answer, job_line
 from stepsim.show.tables.model import (
     COUNT,
     SHARE,
@@ -20,16 +22,65 @@ from stepsim.show.tables.model import (
     as_number,
     table_of,
 )
-from stepsim.show.tables.step import job_pairs
+from stepsim.show.tables.step import fits, job_pairs, option_pairs
 from stepsim.step.compare import CandidateDocument, ComparisonDocument
 from stepsim.step.diff_files import FileDiffs, NamedDiff
+from stepsim.workload.rows import part_label
 
 _SIMAI_PARTS = ("compute", "dp", "dp_ep", "tp", "ep", "bubble", "total")
 
 
+COMPARISON_TABLES = ("parts", "settings")
+"""Names of what can be shown of a comparison below its schedules."""
+
+
+def comparison_answer(found: ComparisonDocument) -> Answer:
+    """The schedule that is best of those that fit, and why: what it saves over the first one."""
+    first, best = found.runs[0], best_run(found.runs)
+    who = "the fastest that fits" if best.throughput else "the fastest"
+    if not run_fits(best):
+        who = "the fastest, and none fits"
+    time = f"{best.name} is {who}: {format_time_ps(best.step_time_ps)} per step"
+    parts = ""
+    if best is not first:
+        time += f", {best.speedup / first.speedup:.3g} times as fast as {first.name}"
+        parts = f"why: {'; '.join(_instead(first, best))}"
+    others = {run.p2p for run in found.runs}
+    same = ["--p2p overlap (the same p2p for all)"] if len(others) > 1 else []
+    return Answer(
+        job=job_line(first, schedule=False),
+        time=time,
+        parts=parts,
+        fits=run_fits(best),
+        advice=f"next: {', '.join([*same, '--full (all tables)', '--report FILE (a page)'])}",
+    )
+
+
+def _instead(first: CandidateDocument, best: CandidateDocument) -> Iterator[str]:
+    """The bubble and the exposed messages of one schedule beside those of another."""
+    yield f"bubble {best.bubble_fraction:.1%} instead of {first.bubble_fraction:.1%}"
+    times = (format_time_ps(run.breakdown_ps["exposed_pp"]) for run in (best, first))
+    yield f"exposed p2p {' instead of '.join(times)}"
+    if first.p2p != best.p2p:
+        yield f"p2p {best.p2p} instead of {first.p2p}"
+
+
+def run_fits(run: CandidateDocument) -> bool:
+    """Whether a schedule's fullest rank has the memory, as far as that is known."""
+    return run.throughput is None or fits(run.throughput)
+
+
+def best_run(runs: Sequence[CandidateDocument]) -> CandidateDocument:
+    """The fastest of the schedules that fit; of all where none does."""
+    return min(runs, key=_by_worth)
+
+
+def _by_worth(run: CandidateDocument) -> tuple[bool, int]:
+    return not run_fits(run), run.step_time_ps
+
+
 def comparison_shown(found: ComparisonDocument) -> Iterator[Shown]:
-    """A row per schedule, why the others cannot run, and SimAI's closed formula if it was asked."""
-    yield job_pairs(found.runs[0])
+    """A row per schedule, the best that fits first, why others cannot run, SimAI's formula."""
     yield schedules_table(found.runs)
     yield from (f"{each.name} cannot run: {each.refusal}" for each in found.refused)
     if isinstance(found.simai_formula, SimaiTotals):
@@ -38,16 +89,41 @@ def comparison_shown(found: ComparisonDocument) -> Iterator[Shown]:
         yield found.simai_formula.note
 
 
+def comparison_tables(found: ComparisonDocument) -> dict[str, Shown]:
+    """What else can be shown of a comparison, by its name in `COMPARISON_TABLES`."""
+    runs = sorted(found.runs, key=_by_worth)
+    names = dict.fromkeys(name for run in runs for name, time in run.breakdown_ps.items() if time)
+
+    def part(name: str) -> Column:
+        return TIME.of(lambda run: run.breakdown_ps.get(name, 0))
+
+    columns = {"schedule": TEXT.of("name"), **{part_label(name): part(name) for name in names}}
+    return {
+        "parts": table_of("where the step goes, mean over ranks", runs, columns),
+        "settings": (*job_pairs(found.runs[0]), *option_pairs(found.runs[0])),
+    }
+
+
 def schedules_table(runs: Sequence[CandidateDocument]) -> Table:
-    """A row per schedule that runs."""
+    """A row per schedule that runs, the best that fits first; memory where it is known."""
+    first, best = runs[0], best_run(runs)
+    known = any(run.throughput and run.throughput.memory_bytes for run in runs)
+    mark = {"": TEXT.of(lambda run: "best" if run is best and len(runs) > 1 else "")}
     return table_of(
-        "schedules; activations: the most that a rank holds, in chunks or bytes", runs, _COLUMNS
+        f"schedules, the best first; speed-up over {first.name}; activations: the most that a "
+        "rank holds, in chunks or bytes",
+        sorted(runs, key=_by_worth),
+        {**_COLUMNS, **(_MEMORY if known else {}), "runs in": TEXT.of(_runs_in), **mark},
     )
 
 
 def _activations(run: CandidateDocument) -> str | int:
     known = run.peak_activation_bytes
     return str(run.peak_activations) if known is None else known
+
+
+def _runs_in(run: CandidateDocument) -> str:
+    return run_by(run.name) or "-"
 
 
 _COLUMNS = {
@@ -58,6 +134,10 @@ _COLUMNS = {
     "bubble": SHARE.of("bubble_fraction"),
     "exposed p2p": TIME.of(lambda run: run.breakdown_ps["exposed_pp"]),
     "activations": SIZE.of(_activations),
+}
+_MEMORY = {
+    "memory": SIZE.of(lambda run: run.throughput.memory_bytes),
+    "fits": TEXT.of(lambda run: "yes" if run_fits(run) else "no"),
 }
 
 _MOST_STAGES = 3
@@ -80,7 +160,7 @@ def diffs_shown(found: FileDiffs) -> Iterator[Shown]:
 
 
 def diff_shown(diff: ResultDiff, name: str = "") -> Iterator[Shown]:
-    """Settings that differ, step times, components, stages, links, and what explains most.
+    """Step times and what explains their difference, settings, components, stages, links.
 
     `name` says what is compared where several differences stand below each other.
     """
@@ -88,11 +168,13 @@ def diff_shown(diff: ResultDiff, name: str = "") -> Iterator[Shown]:
         before = f"{name}: " if name else ""
         yield f"{before}A and B are identical: settings, step time, components, stages and links"
         return
+    yield f"step time  {_step_words(diff.step)}"
+    yield explain(diff)
     settings = [(each.name, f"{each.a} -> {each.b}") for each in diff.settings]
     if name and not any(setting == "schedule" for setting, _ in settings):
         settings.insert(0, ("schedule", name))
     none = ("settings", "no difference in those that the files name")
-    yield (*(settings or [none]), ("step time", _step_words(diff.step)))
+    yield tuple(settings or [none])
     yield _components(diff)
     few, many = diff.stage_counts
     if few != many:
@@ -101,7 +183,6 @@ def diff_shown(diff: ResultDiff, name: str = "") -> Iterator[Shown]:
         yield _stages(diff)
     if diff.links:
         yield _links(diff)
-    yield explain(diff)
 
 
 def _step_words(step: Change) -> str:

@@ -12,10 +12,11 @@ from typing import NamedTuple
 from msgspec.structs import fields
 
 from stepsim.base.structs import unbounded
-from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
+from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps, npu_word
 from stepsim.network.topology.dimension import Library, Protocol
 from stepsim.network.topology.inspection import TopologyNumbers
 from stepsim.parallel.inspection import Inspection
+from stepsim.parallel.ranks import ParallelPlan
 from stepsim.show.tables.model import (
     BANDWIDTH,
     COUNT,
@@ -24,6 +25,7 @@ from stepsim.show.tables.model import (
     SIZE,
     TEXT,
     TIME,
+    Pairs,
     Shown,
     Table,
     table_of,
@@ -32,6 +34,7 @@ from stepsim.show.words import size_words
 from stepsim.workload.model.context import ContextParallel
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
+from stepsim.workload.rows import CollectiveKind, Phase
 
 _TRAFFIC = {
     "group": TEXT.of("group"),
@@ -49,28 +52,53 @@ _LINKS = {
 }
 
 
-def workload_shown(seen: Inspection) -> Iterator[Shown]:
-    """What the file says of itself, the job, and what stage 0 computes and communicates."""
+def workload_shown(seen: Inspection, device: str) -> Iterator[Shown]:
+    """What the file says of itself, the job, and what stage 0 computes and communicates.
+
+    `device` is the accelerator of the ranks, empty where it is not known.
+    """
     plan = seen.plan
     least, most = min(seen.layers_per_stage), max(seen.layers_per_stage)
     blocks = len(seen.workload.microbatches)
     bare, rows = seen.placeholders
     degrees = {str(axis): size for axis, size in plan.degrees().items()}
+    lies = plan.rank_order, plan.ep_layout
+    yield _microbatch_words(seen)
     yield (
         *((("reading", seen.workload.reading),) if seen.workload.reading else ()),
         ("workload", seen.workload.source),
         *seen.workload.described,
-        ("job", size_words(plan.npus, degrees, plan.microbatches, plan.rank_order, plan.ep_layout)),
+        ("job", size_words(plan.npus, degrees, plan.microbatches, *lies, device)),
+        *_alone(plan),
         ("blocks", f"{blocks} microbatch block{'s' * (blocks != 1)} in the file"),
         ("layers", f"{least if least == most else f'{least} to {most}'} per stage"),
         ("to next stage", f"{format_size_bytes(seen.pp_comm_bytes)} per microbatch"),
         ("placeholders", f"{bare} of {rows} rows with compute are 1 or 1000 ns throughout"),
     )
     times = (*seen.compute_ps.values(), seen.step_compute_ps)
-    names = ("forward", "input grad", "weight grad", "per step")
+    names = ("forward", "input grad", "weight grad", "optimizer and gradient sync")
     yield Table(caption="compute of stage 0", columns=dict.fromkeys(names, TIME), rows=(times,))
     yield table_of("collectives of stage 0, per microbatch", seen.traffic, _TRAFFIC)
-    yield table_of("collectives of stage 0, per step", seen.step_traffic, _TRAFFIC)
+    yield table_of(
+        "collectives of stage 0, optimizer and gradient sync", seen.step_traffic, _TRAFFIC
+    )
+
+
+def _alone(plan: ParallelPlan) -> Pairs:
+    """Groups of one rank, whose collectives transfer nothing."""
+    names = ", ".join(sorted(plan.alone))
+    return (("groups of one", f"{names}: their collectives transfer nothing"),) if names else ()
+
+
+def _microbatch_words(seen: Inspection) -> str:
+    """What a microbatch takes on the first stage, in a line."""
+    forward = format_time_ps(seen.compute_ps[Phase.FORWARD])
+    backward = sum(time for phase, time in seen.compute_ps.items() if phase is not Phase.FORWARD)
+    sent = format_size_bytes(sum(each.size_bytes for each in seen.traffic))
+    return (
+        f"{seen.workload.source}: stage 0 computes {forward} forward and "
+        f"{format_time_ps(backward)} backward per microbatch, and communicates {sent}"
+    )
 
 
 def topology_shown(seen: TopologyNumbers, library: Library) -> Iterator[Shown]:
@@ -79,11 +107,16 @@ def topology_shown(seen: TopologyNumbers, library: Library) -> Iterator[Shown]:
     diameter = f"{seen.diameter_hops} links, {format_time_ps(seen.diameter_ps)}"
     injection = format_bandwidth(unbounded(seen.injection_bandwidth))
     bisection = format_bandwidth(unbounded(seen.bisection_bandwidth))
+    word = npu_word(seen.device)
+    links = ", ".join(
+        f"{each.name} {format_bandwidth(unbounded(each.bandwidth))}" for each in seen.links
+    )
+    yield f"{seen.name}: nodes of {seen.node_size} {word}s; one link each way: {links}"
     yield (
         ("topology", seen.name),
-        ("NPUs", f"{seen.npus}{grows}; {seen.nodes} nodes of {seen.node_size}"),
+        (f"{word}s", f"{seen.npus}{grows}; {seen.nodes} nodes of {seen.node_size}"),
         *([("device", seen.device)] if seen.device else []),
-        ("injection", f"{injection} per NPU, one way"),
+        ("injection", f"{injection} per {word}, one way"),
         ("bisection", f"{bisection} one way: {seen.bisection_method}"),
         ("diameter", f"{diameter} with the software at its ends"),
         ("per collective", format_time_ps(seen.launch_latency_ps)),
@@ -227,8 +260,18 @@ def library_shown(library: Library) -> Iterator[Shown]:
         yield _protocols(library)
     if library.accuracy:
         yield _accuracies(library)
+        yield from _unmeasured(library)
     elif library.protocols:
         yield "accuracy: its times were not compared with measured ones"
+
+
+def _unmeasured(library: Library) -> Iterator[str]:
+    """Collectives of which no time was measured, in a node or over several of them."""
+    for place, spread in (("in a node", False), ("over several nodes", True)):
+        known = {each.kind for each in library.accuracy if (each.nodes > 1) == spread}
+        missing = [str(kind) for kind in CollectiveKind if kind not in known]
+        if missing:
+            yield f"not measured {place}: {', '.join(missing)}: these times are extrapolated"
 
 
 def _protocols(library: Library) -> Table:

@@ -10,6 +10,7 @@ from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.step_log import StepLog, typical
 from stepsim.measured.summary import RunSummary
 from stepsim.runs.what_if import WhatIf
+from stepsim.show.tables.answer import Answer, answer_of
 from stepsim.show.tables.model import (
     COUNT,
     ERROR,
@@ -23,7 +24,7 @@ from stepsim.show.tables.model import (
     as_number,
     table_of,
 )
-from stepsim.show.tables.step import parts_table, stages_table
+from stepsim.show.tables.step import parts_table, stages_table, step_tables
 
 _MOST_RANKS = 32
 
@@ -45,6 +46,8 @@ def run_shown(summary: RunSummary) -> Iterator[Shown]:
         if summary.schedule
         else "unknown"
     )
+    times = f"pipeline {format_time_ps(summary.pipeline_ps)}"
+    yield f"{format_time_ps(summary.step_ps)} per step, measured   {times}   {schedule}"
     yield (
         ("measured run", summary.run.source),
         ("job", known),
@@ -70,10 +73,12 @@ def step_log_shown(log: StepLog) -> Iterator[Shown]:
     values = log.seconds or log.tokens_per_s
     first, rest = values[0], values[1:] or values
     write = _seconds if log.seconds else "{:,.0f} tokens/s".format
+    what = "per GPU" if log.tokens_per_s else "per step"
+    yield f"{write(typical(values))} {what}, the median of {len(values)} steps"
     yield (
         ("log of steps", f"{log.source} ({log.form})"),
         ("steps", f"{len(values)}, number {log.numbers[0]} to {log.numbers[-1]}"),
-        ("per NPU" if log.tokens_per_s else "step", f"{write(typical(values))}, the median"),
+        ("per GPU" if log.tokens_per_s else "step", f"{write(typical(values))}, the median"),
         ("spread", f"{write(min(rest))} to {write(max(rest))}"),
         ("left out", f"the first line, {write(first)}"),
     )
@@ -176,21 +181,40 @@ def _explained_pair(run: LeafRun, explained: float) -> tuple[str, str]:
 def leaf_simulated_shown(
     run: LeafRun, report: Report, overhead: LeafOverhead | None
 ) -> Iterator[Shown]:
+    """All that is shown of a simulated log of leaf modules."""
+    yield from leaf_tables(run, report, overhead).values()
+
+
+LEAF_TABLES = ("log", "parts", "stages")
+"""Names of what can be shown of a simulated log of leaf modules."""
+
+
+def leaf_tables(run: LeafRun, report: Report, overhead: LeafOverhead | None) -> dict[str, Shown]:
     """The measured step of a log, and beside it what leaf modules explain, or their fit."""
     share = report.pipeline_time_ps / run.step_ps
-    if overhead is None:
-        yield (*_log_pairs(run), _explained_pair(run, share))
-    else:
+    told = _explained_pair(run, share)
+    if overhead:
         fit = (
             f"{format_time_ps(report.pipeline_time_ps)}, {share - 1:+.2%}: host time "
             f"{format_time_ps(overhead.action.value)} per action, layers "
             f"{overhead.layer_factor.value:.2f} times their leaf modules"
         )
-        yield (*_log_pairs(run), ("fit", fit))
+        told = "fit", fit
     whole = "fit" if overhead else "explained time"
-    yield replace(parts_table(report), caption=f"where the {whole} goes, mean over ranks")
-    if run.pp > 1:
-        yield stages_table(report)
+    caption = f"where the {whole} goes, mean over ranks"
+    parts = replace(parts_table(report), caption=caption)
+    tables: dict[str, Shown] = {"log": (*_log_pairs(run), told), "parts": parts}
+    return tables | {"stages": stages_table(report)} if run.pp > 1 else tables
+
+
+def leaf_answer(run: LeafRun, report: Report, overhead: LeafOverhead | None) -> Answer:
+    """The answer of a simulated log: its step is explained in part, or a fit to the run."""
+    answer = answer_of(report)
+    share = report.pipeline_time_ps / run.step_ps
+    known = f"{share:.0%} of the measured step of {format_time_ps(run.step_ps)}"
+    said = "per step, a fit" if overhead else "explained by leaf modules"
+    time = f"{format_time_ps(report.pipeline_time_ps)} {said}: {known}"
+    return replace(answer, time=time, advice="")
 
 
 def replay_table(summary: RunSummary, report: Report) -> Table:
@@ -207,13 +231,22 @@ def replay_table(summary: RunSummary, report: Report) -> Table:
     return Table(caption="replay of the measured run", columns=columns, rows=rows)
 
 
+def replay_tables_of(summary: RunSummary, report: Report, actors: int) -> dict[str, Shown]:
+    """What can be shown of a replay, by its name: a step, and how far it is from the run."""
+    return step_tables(report, actors) | {"replay": replay_table(summary, report)}
+
+
 def what_if_shown(result: WhatIf, measured_ps: int) -> Iterator[Shown]:
     """A run measured, replayed and changed."""
     messages = {"its messages": result.messages.report} if result.messages else {}
     runs = {"replayed": result.base.report, **messages, "changed": result.changed.report}
     changed = table_of("the run as it was, and changed", runs.items(), _CHANGED)
+    both = result.base.report, result.changed.report
+    before, after = (format_time_ps(run.step_time_ps) for run in both)
+    yield (
+        f"per microbatch {result.speedup:.3f} times as fast: {after} per step instead of {before}"
+    )
     yield replace(changed, rows=(("measured", "", "", "", measured_ps, ""), *changed.rows))
-    yield f"per microbatch {result.speedup:.3f} times as fast"
     if result.messages:
         yield (
             f"of that {result.speedup_of_messages:.3f} times by its messages "

@@ -7,7 +7,7 @@ A printer turns it into text: `stepsim.show.terminal` for a terminal, the templa
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from operator import attrgetter
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import msgspec
 from msgspec import Struct
@@ -39,6 +39,8 @@ class Ordered(NamedTuple):
     text: str
     order: float | None
 
+
+_Row = TypeVar("_Row")
 
 Cell = str | float | Ordered | tuple[Piece, ...] | None
 """A cell: a number in the unit of its column, a text that stands for itself, None for nothing."""
@@ -102,7 +104,8 @@ class Table(Struct, frozen=True, kw_only=True):
     """Rows of values under named columns.
 
     A terminal shows at most `most` rows, unless that is 0: the first, or where `both_ends` the
-    first and the last. `legend` names the colours of bars.
+    first and the last. With `folds` it shows rows in a line that differ in their first column alone
+    as one. `legend` names the colours of bars.
     """
 
     caption: str = ""
@@ -110,15 +113,20 @@ class Table(Struct, frozen=True, kw_only=True):
     rows: tuple[tuple[Cell, ...], ...]
     most: int = 0
     both_ends: bool = False
+    folds: bool = False
     legend: tuple[tuple[str, str], ...] = ()
     note: str = ""
 
     def ends(self) -> tuple[Sequence[tuple[Cell, ...]], Sequence[tuple[Cell, ...]]]:
         """The first rows and the last ones that a terminal shows; what is between is left out."""
-        if not 0 < self.most < len(self.rows):
-            return self.rows, ()
+        return self.ends_of(self.rows)
+
+    def ends_of(self, rows: Sequence[_Row]) -> tuple[Sequence[_Row], Sequence[_Row]]:
+        """The first and the last of rows in any form that a terminal shows."""
+        if not 0 < self.most < len(rows):
+            return rows, ()
         half = self.most // 2 if self.both_ends else 0
-        return self.rows[: self.most - half], self.rows[len(self.rows) - half :]
+        return rows[: self.most - half], rows[len(rows) - half :]
 
     def shown(self, *rooms: Room) -> list[tuple[int, str, Column]]:
         """Place, name and kind of the columns that are shown in one of some rooms."""
@@ -140,11 +148,19 @@ def table_of(
     *,
     most: int = 0,
     both_ends: bool = False,
+    folds: bool = False,
 ) -> Table:
     """A row per item, its cells as the columns say."""
     cells = [column.value for column in columns.values()]
     rows = tuple(tuple(cell(item) for cell in cells) for item in items)
-    return Table(caption=caption, columns=columns, rows=rows, most=most, both_ends=both_ends)
+    return Table(
+        caption=caption,
+        columns=columns,
+        rows=rows,
+        most=most,
+        both_ends=both_ends,
+        folds=folds,
+    )
 
 
 _NUMBERS = {Picoseconds: TIME, Bytes: SIZE, BytesPerSecond: BANDWIDTH, Share: SHARE, Count: COUNT}

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Callable, Iterator
 
+from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
 from stepsim.explore.plan.budget import BudgetDocument
 from stepsim.explore.plan.document import PlanDocument, PlanEntry
 from stepsim.files.models.launch import LaunchForm
@@ -24,29 +25,56 @@ from stepsim.show.tables.model import (
 from stepsim.show.tables.step import accuracy_pairs
 
 _DEGREES = ("npus", "tp", "cp", "pp", "dp", "ep", "expert_tp", "chunks", "microbatch_size")
+_NAMED = ("tp", "pp", "dp", "microbatch_size")
+"""Degrees that are named also where they are 1."""
 _RUNS = ("dp_overlap", "tp_comm_overlap", "dispatch", "cuda_graph")
 _HEADS = {"npus": "gpus", "chunks": "vpp", "microbatch_size": "mbs", "expert_tp": "etp"}
 
 
 def plans_shown(found: PlanDocument) -> Iterator[Shown]:
-    """What was searched, the best plans, and how to run the first."""
-    ruled = f"{found.too_large} do not fit, {found.ruled_out} cannot be faster"
-    rest = (
-        f", {found.not_run} have a slower estimate and were not simulated" if found.not_run else ""
-    )
-    yield (
-        ("model", found.model),
-        ("topology", f"{found.topology}, {found.device}"),
-        ("job", f"global batch {found.global_batch}, sequence {found.sequence}"),
-        ("held fixed", _held(found)),
-        ("plans", f"{found.looked_at:,}: {ruled}, {found.simulated} were simulated{rest}"),
-        ("limited by", found.binds),
-    )
+    """The best plan, those behind it, what was searched, and how to run the first."""
+    yield from _best(found)
     yield _plans_table(found)
+    yield (
+        ("limited by", found.binds),
+        ("searched", _searched(found)),
+        ("held fixed", _held(found)),
+    )
     yield from _equal(found)
     if found.throughput:
         yield accuracy_pairs(found.throughput)
     yield from _launch(found)
+
+
+def _best(found: PlanDocument) -> Iterator[str]:
+    """What was asked, and the best plan with what it reaches."""
+    best = found.plans[0]
+    word = npu_word(found.device)
+    yield (
+        f"{found.model} on {best.npus:,} {found.device} ({found.topology})   "
+        f"batch {found.global_batch:,} x {found.sequence:,} tokens"
+    )
+    names = [n for n in _DEGREES[1:] if n in _NAMED or getattr(best, n) > 1]
+    names = [n for n in names if n != "expert_tp" or best.ep > 1]
+    degrees = "  ".join(f"{_HEADS.get(name, name)} {getattr(best, name)}" for name in names)
+    order = "" if best.schedule == "1f1b" else f"  {best.schedule}"
+    yield (
+        f"best: {degrees}{order}   {format_time_ps(best.step_time_ps)} per step   "
+        f"{best.tokens_per_s_per_npu:,.0f} tokens/s per {word}   MFU {best.mfu:.1%}   memory "
+        f"{format_size_bytes(best.memory_bytes)} ({best.memory_share:.0%})"
+    )
+
+
+def _searched(found: PlanDocument) -> str:
+    """How many plans there are, and what became of them."""
+    fates = {
+        "do not fit": found.too_large,
+        "slower by their lower bound": found.ruled_out,
+        "simulated": found.simulated,
+        "estimated slower": found.not_run,
+    }
+    counted = ", ".join(f"{count:,} {fate}" for fate, count in fates.items() if count)
+    return f"{found.looked_at:,} plans: {counted}"
 
 
 def _held(document: PlanDocument) -> str:

@@ -16,6 +16,7 @@ from stepsim.explain.stragglers import Stragglers
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.waits import Waits
+from stepsim.show.tables.answer import Answer
 from stepsim.show.tables.model import (
     COUNT,
     ERROR,
@@ -34,12 +35,15 @@ from stepsim.show.tables.model import (
 
 _MOST = 16
 _LONGEST = 60
+_MANY = 2
+"""A delay that makes the step so many times as long is told as a factor."""
 _SLOWDOWN = as_number(".3f")
 
 
 def profile_shown(found: Stragglers) -> Iterator[Shown]:
     """What a profile holds, where its steps go, and what its slow workers cost."""
     waits = pipeline_waits(found.profile, posted=True)
+    yield _slowest_words(found)
     yield (*_profile_pairs(found.profile), *_slowdown_pairs(found))
     shares = zip(rank_shares(waits), found.workers, strict=True)
     columns = _RANKS if found.by_stage else _NO_STAGES
@@ -54,8 +58,39 @@ def profile_shown(found: Stragglers) -> Iterator[Shown]:
 
 def profile_replay_shown(found: Stragglers) -> Iterator[Shown]:
     """Every step of a profile, measured and replayed."""
-    yield replay_pairs(found)
-    yield from replay_tables(found)
+    yield from profile_tables(found).values()
+
+
+PROFILE_TABLES = ("profile", "steps", "ranks", "operations")
+"""Names of what can be shown of a replayed profile."""
+
+
+def profile_tables(found: Stragglers) -> dict[str, Shown]:
+    """What can be shown of a replayed profile, by its name."""
+    every: list[Shown] = [replay_pairs(found), *replay_tables(found)]
+    return dict(zip(PROFILE_TABLES, every, strict=True))
+
+
+def profile_answer(found: Stragglers) -> Answer:
+    """How long a recorded step takes, how far its replay is off, and what slows it."""
+    profile, measured = found.profile, found.profile.step_times_ps()
+    errors = np.abs(found.errors)
+    slow = dict(_slowdown_pairs(found))
+    return Answer(
+        job=f"{profile.source}   {dict(_profile_pairs(profile))['job']}, {_steps(profile)}",
+        time=f"{format_time_ps(int(measured.mean()))} per step, recorded   replay off by "
+        f"{errors.mean():.3%} on average, {errors.max():.3%} at most",
+        parts="   ".join(f"{name} {slow[name]}" for name in _SLOWED if name in slow),
+        advice="next: --full (all tables), stepsim improve (what would help)",
+    )
+
+
+def _steps(profile: Profile) -> str:
+    """How many steps were recorded, in words."""
+    return f"{len(profile.steps)} step{'s' * (len(profile.steps) != 1)}"
+
+
+_SLOWED = ("slowdown", "host delays")
 
 
 def replay_pairs(found: Stragglers) -> Pairs:
@@ -91,19 +126,35 @@ def contents_shown(profile: Profile) -> Iterator[Shown]:
     yield table_of("operators of all ranks", operators, _OPERATORS, most=_MOST)
 
 
-def improvements_shown(found: Improvements) -> Iterator[Shown]:
-    """Changes of a profile, the one that gains most first."""
+def improvements_answer(found: Improvements) -> tuple[str, str]:
+    """What would help most, and the step that it is a share of."""
+    recorded = f"{format_time_ps(found.measured_ps)} per step, recorded"
     replayed = f"{format_time_ps(found.replayed_ps)} replayed"
-    yield (
-        *_profile_pairs(found.profile)[:3],
-        ("mean step", f"{format_time_ps(found.measured_ps)} measured, {replayed}"),
-        ("all ideal", f"{found.ceiling:.1%} less: every worker, microbatch and the host"),
-    )
+    ideal = f"{found.ceiling:.1%} less with every worker, microbatch and the host ideal"
+    step = f"{recorded}   {replayed}   {ideal}"
+    if not found.changes:
+        return "no change that this profile can judge gains anything", step
+    best = found.changes[0]
+    return f"{best.name} saves {best.gain:.1%} of the step: {best.what}", step
+
+
+def improvements_shown(found: Improvements, *, full: bool = True) -> Iterator[Shown]:
+    """Changes of a profile, the one that gains most first.
+
+    With `full` what was recorded, and why changes cannot be judged; else only which these are.
+    """
+    yield from improvements_answer(found)
+    if full:
+        yield _profile_pairs(found.profile)[:3]
     yield changes_table(found)
     yield from (f"{each.name}: {each.what}; if {each.assumed}" for each in found.changes)
     if found.without_gain:
         yield f"no gain: {', '.join(found.without_gain)}"
-    yield from (f"not told: {each.name}: {each.why}" for each in found.untold)
+    if full:
+        yield from (f"cannot be judged: {each.name}: {each.why}" for each in found.untold)
+    elif found.untold:
+        names = ", ".join(each.name for each in found.untold)
+        yield f"cannot be judged by this profile: {names} (why: --full)"
 
 
 def changes_table(found: Improvements) -> Table:
@@ -112,7 +163,7 @@ def changes_table(found: Improvements) -> Table:
 
 
 def untold_table(found: Improvements) -> Table:
-    """The changes that gain nothing, and those that cannot be told."""
+    """The changes that gain nothing, and those that cannot be judged."""
     rows = [(name, "it gains nothing") for name in found.without_gain]
     rows += [(each.name, each.why) for each in found.untold]
     columns = {"change": TEXT, "why": LONG}
@@ -136,23 +187,41 @@ def _profile_pairs(profile: Profile) -> Pairs:
     return (
         ("profile", f"{profile.source} ({profile.format})"),
         ("job", job),
-        ("recorded", f"{len(profile.steps)} steps, {len(profile.events):,} operations"),
+        ("recorded", f"{_steps(profile)}, {len(profile.events):,} operations"),
         ("measured step", f"{mean} on average, {low} to {high}"),
     )
+
+
+def _slowest_words(found: Stragglers) -> str:
+    """How long a step takes, and what makes it so long, in a line."""
+    mean = _mean(found.profile.step_times_ps())
+    if not found.by_stage:
+        return f"{mean} per step: host delays {_delayed(found)}"
+    slowest = ", ".join(map(str, found.slowest))
+    ideal = f"{found.slowdown:.3f} times the ideal step of {_mean(found.ideal_ps)}"
+    return f"{mean} per step: {ideal}, slowest worker rank {slowest}"
 
 
 def _slowdown_pairs(found: Stragglers) -> Pairs:
     ranks = ", ".join(map(str, found.slowest))
     last = f"{found.last_stage_share:.0%} of the slowdown goes with it"
     if not found.by_stage:
-        return (("host delays", f"make the step {found.host_slowdown - 1:.1%} longer"),)
+        return (("host delays", _delayed(found)),)
     return (
         ("ideal step", f"{_mean(found.ideal_ps)}: the mean of computes, the median of transfers"),
         ("slowdown", f"{found.slowdown:.3f} times the ideal step, {_mean(found.prompt_ps)}"),
-        ("host delays", f"make the step {found.host_slowdown - 1:.1%} longer"),
+        ("host delays", _delayed(found)),
         ("last stage", last),
         ("slowest workers", f"rank {ranks}: {found.slowest_share:.0%} of the slowdown"),
     )
+
+
+def _delayed(found: Stragglers) -> str:
+    """How much longer the step takes because of the host: a factor where it is large."""
+    factor = found.host_slowdown
+    if factor > _MANY:
+        return f"make the step {factor:.1f} times as long"
+    return f"add {factor - 1:.1%} to the step"
 
 
 def _mean(steps_ps: Ints) -> str:

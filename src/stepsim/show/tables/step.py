@@ -43,20 +43,32 @@ _MOST_STAGES = 16
 _MOST_COMMS = 8
 
 
-def step_shown(result: Report, actors: int) -> Iterator[Shown]:
-    """A step in short: its job, its time, breakdown, stages, communications and links.
+STEP_TABLES = ("settings", "parts", "stages", "memory", "communication", "links")
+"""Names of what can be shown of a step, in the order in which all of it is shown."""
+
+
+def step_tables(result: Report, actors: int) -> dict[str, Shown]:
+    """What is known of a step, by its name in `STEP_TABLES`; what is not known is left out.
 
     `actors` is how many ranks were simulated.
     """
     simulated = f"{actors} of {result.npus} ranks, the others behave alike"
-    yield (*job_pairs(result), ("simulated", simulated), *_run_pairs(result))
-    yield parts_table(result)
+    tables: dict[str, Shown] = {
+        "settings": (*job_pairs(result), ("simulated", simulated), *_run_pairs(result)),
+        "parts": parts_table(result),
+    }
     if result.plan["pp"] > 1:
-        yield stages_table(result)
+        tables["stages"] = stages_table(result)
     if knows_memory(result):
-        yield memory_table(result)
-    yield comms_table(result)
-    yield links_table([link for link in result.links if link.total_bytes])
+        tables["memory"] = memory_table(result)
+    tables["communication"] = comms_table(result)
+    tables["links"] = links_table([link for link in result.links if link.total_bytes])
+    return tables
+
+
+def step_shown(result: Report, actors: int) -> Iterator[Shown]:
+    """All that is shown of a step in a terminal; `actors` is how many ranks were simulated."""
+    yield from step_tables(result, actors).values()
 
 
 def job_pairs(result: Report) -> Pairs:
@@ -73,7 +85,12 @@ def job_pairs(result: Report) -> Pairs:
 def job_words(result: Report) -> str:
     """Size and degrees of a step's job, and how its ranks lie."""
     return size_words(
-        result.npus, result.plan, result.microbatches, result.rank_order, result.ep_layout
+        result.npus,
+        result.plan,
+        result.microbatches,
+        result.rank_order,
+        result.ep_layout,
+        result.device,
     )
 
 
@@ -81,13 +98,26 @@ def _run_pairs(result: Report) -> Pairs:
     """How the job is run, and how long that takes."""
     piped = result.plan["pp"] > 1
     pipeline = format_time_ps(result.pipeline_time_ps)
-    rates = f"bubble {result.bubble_fraction:.1%}, zero-bubble rate {result.zero_bubble_rate:.1%}"
     return (
         ("schedule", f"{result.schedule}, {result.p2p} p2p" if piped else result.schedule),
         *_settings(result),
         *shown_pairs(result),
         *_throughput_pairs(result.throughput),
-        ("pipeline", f"{pipeline}, {rates}" if piped else pipeline),
+        ("pipeline", f"{pipeline}, {bubble_words(result)}" if piped else pipeline),
+    )
+
+
+def bubble_words(result: Report) -> str:
+    """The bubble as a share of the pipeline's time, and what it is due to.
+
+    The schedule's own is that of the busiest rank, the zero-bubble rate. A rank that has less to do
+    than the busiest one waits for it under any schedule: the rest is due to unequal stages.
+    """
+    whose = "ranks" if "slow" in result.settings else "stages"
+    unequal = max(result.bubble_fraction - result.zero_bubble_rate, 0.0)
+    return (
+        f"bubble {result.bubble_fraction:.1%}: schedule {result.zero_bubble_rate:.1%}, "
+        f"unequal {whose} {unequal:.1%}"
     )
 
 
@@ -105,14 +135,14 @@ def _throughput_pairs(rates: Throughput | None) -> Pairs:
         return ()
     if_fits = "" if fits(rates) else ", if it fitted"
     spent = [
-        f"{rates.npu_hours_per_trillion_tokens:,.0f} NPU hours per trillion tokens",
+        f"{rates.npu_hours_per_trillion_tokens:,.0f} GPU hours per trillion tokens",
         *_price(rates),
         *([f"{rates.kwh_per_step:.3g} kWh a step"] if rates.kwh_per_step is not None else []),
     ]
     return (
         ("device", f"{rates.device}, {rates.framework}"),
         (
-            "per NPU",
+            "per GPU",
             f"{rates.tokens_per_s:,.1f} tokens/s; TFLOP/s: model {rates.model_tflops:.1f}, "
             f"hardware {rates.hardware_tflops:.1f}; MFU {rates.mfu:.1%}{if_fits}",
         ),
@@ -230,6 +260,7 @@ def stages_table(result: Report) -> Table:
         },
         most=_MOST_STAGES,
         both_ends=True,
+        folds=True,
     )
 
 
@@ -252,18 +283,19 @@ def memory_table(result: Report) -> Table:
         return SIZE.of(held(lambda memory: memory.parts.get(name, 0)))
 
     return table_of(
-        "memory of a rank of each stage when it holds most: what its bytes are for",
+        "peak memory per stage, of one rank",
         stages,
         {
             "stage": COUNT.of("stage"),
             **{name: part(name) for name in names},
             "total": SIZE.of(held(lambda memory: memory.total_bytes)),
             "share": SHARE.of(held(lambda memory: share_of(memory.total_bytes, capacity or 0))),
-            "keeps": TEXT.of(held(lambda memory: "+".join(map(str, memory.kept)))),
+            "microbatches held": TEXT.of(held(lambda memory: "+".join(map(str, memory.kept)))),
             "at": TIME.of(held(lambda memory: memory.at_ps)),
         },
         most=_MOST_STAGES,
         both_ends=True,
+        folds=True,
     )
 
 
@@ -278,16 +310,17 @@ def _bubble(name: str) -> Callable[[StageReport], int | None]:
 def comms_table(result: Report) -> Table:
     """Communications, those that take most time first."""
     shared = any(comm.alone_ps not in (None, comm.time_ps) for comm in result.comms)
-    times = ["alone: one call without contention"] if shared else []
-    times.append(_TIMES.get(result.contention, ""))
-    caption = "; ".join(["communication of the busiest rank", *times])
+    alone = ["alone: one call without contention"] if shared else []
+    caption = "; ".join(["communication: calls of the busiest rank", *alone, _time_words(result)])
     columns = {name: column for name, column in _COMMS.items() if shared or name != "alone"}
     return table_of(caption, result.comms, columns, most=_MOST_COMMS)
 
 
 def links_table(links: Sequence[LinkUse]) -> Table:
     """Classes of links by their busiest link, and whose bytes it carries."""
-    caption = "links, one way; in use: share of the step in which the busiest link sends"
+    caption = (
+        "load of links, each direction; busy: share of the step in which the busiest one sends"
+    )
     return table_of(caption, links, _LINKS)
 
 
@@ -306,13 +339,13 @@ def _whose(link: LinkUse) -> str:
     )
 
 
-_TIMES = {
-    str(Sharing.NONE): "time: one call with its links to itself (contention none)",
-    str(
-        Sharing.SIBLINGS
-    ): "time: one call beside the equal groups of its stage (contention siblings)",
-    str(Sharing.FAIR): "time: one call with its links to itself (contention fair)",
-}
+def _time_words(result: Report) -> str:
+    """What the time of a call is, by what shares links."""
+    siblings = "links shared with the equal groups of its stage"
+    shares = siblings if result.contention == Sharing.SIBLINGS else "its links to itself"
+    return f"time: one call, {shares} (--contention {result.contention})"
+
+
 _COMMS = {
     "communications": TEXT.of(lambda comm: f"{comm.group} {comm.kind}"),
     "ranks": COUNT.of("ranks"),
@@ -330,8 +363,8 @@ _LINKS = {
     "all bytes": SIZE.on_pages.of("total_bytes"),
     "busiest": TEXT.of(lambda link: link.busiest or "-"),
     "its bytes": SIZE.of("busiest_bytes"),
-    "busy": TIME.on_pages.of("busy_ps"),
-    "in use": SHARE.of("utilisation"),
+    "busy time": TIME.on_pages.of("busy_ps"),
+    "busy": SHARE.of("utilisation"),
     "mostly": TEXT.on_terminals.of(_mostly),
     "whose bytes": LONG.on_pages.of(_whose),
 }

@@ -132,6 +132,7 @@ def sweep_shown(table: SweepTable, *, kept: bool = True) -> Iterator[Shown]:
     """
     progress = table.progress
     workload, topology = table.source
+    yield from _best_scenario(table)
     yield (
         ("workload", workload),
         ("topology", topology),
@@ -146,6 +147,17 @@ def sweep_shown(table: SweepTable, *, kept: bool = True) -> Iterator[Shown]:
     failure = table.first_error()
     if failure:
         yield f"first failure, {_settings(table, failure[0])}: {failure[1]}"
+
+
+def _best_scenario(table: SweepTable) -> Iterator[str]:
+    """The fastest scenario, and how much slower the slowest is."""
+    fast, slow = (table.extremes(1, slowest=slowest) for slowest in (False, True))
+    if not (fast and slow and fast[0].step_time_ps):
+        return
+    best, worst = format_time_ps(fast[0].step_time_ps), format_time_ps(slow[0].step_time_ps)
+    longer = slow[0].step_time_ps / fast[0].step_time_ps - 1
+    yield f"fastest: {best} per step with {_settings(table, fast[0].scenario)}"
+    yield f"slowest: {worst}, {longer:+.1%}, with {_settings(table, slow[0].scenario)}"
 
 
 def axis_table(table: SweepTable, axis: StoredAxis) -> Table:

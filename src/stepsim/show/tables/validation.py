@@ -17,7 +17,10 @@ _PERCENT = as_number(".2%")
 
 
 def validation_shown(found: Validation) -> Iterator[Shown]:
-    """Errors of every run and row, then mean and largest of each kind of number."""
+    """How far off steps are, errors of every run and row, mean and largest of each kind."""
+    kinds = sorted(found.errors().items(), key=lambda item: not item[0].startswith("step"))
+    off = (f"{name} {error.mean:.2%} off" for name, error in kinds)
+    yield f"{'   '.join(off)} (means over what was measured)"
     for run in found.runs:
         caption = f"{run.name}, {run.durations} durations{_origin(run)}"
         columns = {"time": TEXT.of("name"), **_TIMES, "its samples": TEXT.of(_spread), **_ERROR}
@@ -54,7 +57,8 @@ def _origin(run: RunValidation) -> str:
         return "; host, messages and untraced stages from its own waits"
     if run.calibrated_on_itself:
         return "; host and message times are its own, so nothing is predicted"
-    return f"; host and message times of {len(run.calibrated_from)} other run(s)"
+    others = len(run.calibrated_from)
+    return f"; host and message times of {others} other run{'s' * (others != 1)}"
 
 
 _MOST_ROWS = 40
@@ -74,7 +78,7 @@ _ROWS = {
     "source": TEXT.of("step.source"),
     "model": TEXT.of("step.architecture.name"),
     "device": TEXT.of("step.device"),
-    "NPUs": COUNT.of("step.plan.npus"),
+    "GPUs": COUNT.of("step.plan.npus"),
     "measured": TIME.of(lambda row: round(row.measured_s * PS_PER_S)),
     "predicted": TIME.of(lambda row: round(row.predicted_s * PS_PER_S)),
     "error": ERROR.of("error"),
@@ -84,7 +88,10 @@ _ROWS = {
 
 
 def published_shown(found: PublishedValidation, *, most: int = _MOST_ROWS) -> Iterator[Shown]:
-    """The runs, at most so many of them, then errors of each source."""
+    """How far off all are, the runs, at most so many of them, then errors of each source."""
+    whole = [each for each in found.errors() if each.source.startswith("all ")]
+    off = (f"{each.source}: {each.mean:.1%} off, {each.count} runs" for each in whole)
+    yield "   ".join(off)
     yield table_of("published steps", found.rows, _ROWS, most=most, both_ends=True)
     yield table_of("errors by source", found.errors(), _SOURCES)
     yield (

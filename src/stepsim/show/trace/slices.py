@@ -48,7 +48,11 @@ class Slicer(Struct, kw_only=True):
         program = self.walk.columns[actor][0].laid.program
         starts, ends = (times.tolist() for times in spans.actions())
         slices = list(map(Slice, self.actions(program), starts, ends))
-        after = Label(name="per step", category=Category.PER_STEP, facts={"stage": program.stage})
+        after = Label(
+            name="optimizer and gradient sync",
+            category=Category.PER_STEP,
+            facts={"stage": program.stage},
+        )
         for number in np.flatnonzero(program.shape.kind == SegmentKind.PER_STEP).tolist():
             tasks = spans.taken(spans.segment == number)
             slices.append(Slice(after, int(tasks.start_ps.min()), int(tasks.end_ps.max())))

@@ -26,11 +26,15 @@ class Effort(Struct, frozen=True, kw_only=True):
     `model_flops` are those that the model needs: twice the forward's in the backward, attention as
     far as its mask reaches. `hardware_flops` are those that run: recomputed ones too. `peak_flops`
     is the peak of one NPU in the precision, in FLOP/s; `price_per_hour` and `watts` are of one NPU.
-    `memory_bytes` is what the fullest rank holds, of `capacity_bytes`.
+    `memory_bytes` is what the fullest rank holds, of `capacity_bytes`. A step has `global_batch`
+    samples of `sequence` tokens, `microbatch_size` of them in a microbatch.
     """
 
     parameters: int
     tokens: int
+    sequence: int
+    global_batch: int
+    microbatch_size: int
     model_flops: float
     hardware_flops: float
     peak_flops: float
@@ -99,6 +103,9 @@ def step_effort(
     return Effort(
         parameters=architecture.parameters(),
         tokens=plan.tokens,
+        sequence=plan.sequence,
+        global_batch=plan.global_batch,
+        microbatch_size=plan.microbatch_size,
         model_flops=3 * (forward + once * heads) * copies,
         hardware_flops=(hardware + both * heads) * copies,
         peak_flops=device.rate_of(plan.precision).peak,

@@ -1,0 +1,148 @@
+"""The answer of a step in three lines: what was simulated, how long it takes, where time goes."""
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps, npu_word
+from stepsim.explain.report import Report
+from stepsim.explain.throughput import Throughput
+from stepsim.show.tables.model import SHARE, share_of
+from stepsim.show.tables.step import bubble_words, fits
+from stepsim.show.words import degree_words
+from stepsim.workload.rows import PartKind, part_label, parts_of
+
+_BETWEEN = "   "
+_SMALLEST = 0.005
+"""Parts that are a smaller share of the step stand in the tables alone."""
+_LARGE = 0.1
+"""A loss from this share of the step on has its own advice."""
+_IDLE = tuple(part.key for part in parts_of(PartKind.IDLE))
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """What a reader wants to know first.
+
+    `job` says what was simulated, `time` how long a step takes and what that is worth, `parts`
+    where the step goes. `fits` is whether the device has the memory. `advice` names what to look
+    at next.
+    """
+
+    job: str
+    time: str
+    parts: str
+    fits: bool = True
+    advice: str = ""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The lines as they are printed."""
+        return tuple(line for line in (self.job, self.time, self.parts) if line)
+
+
+def answer_of(result: Report, measured_ps: int | None = None) -> Answer:
+    """The answer of a step; `measured_ps` is the step that a replay is compared with."""
+    rates = result.throughput
+    return Answer(
+        job=job_line(result),
+        time=_BETWEEN.join((*_time(result), *_beside(result, measured_ps))),
+        parts=_BETWEEN.join(_parts(result)),
+        fits=rates is None or fits(rates),
+        advice=_advice(result),
+    )
+
+
+def job_line(result: Report, *, schedule: bool = True) -> str:
+    """What was simulated, in a line, with its `schedule` or without."""
+    return _BETWEEN.join(_job(result, schedule=schedule))
+
+
+def _job(result: Report, *, schedule: bool) -> Iterator[str]:
+    """The workload, its ranks and their network, the degrees, the size of a step."""
+    rates = result.throughput
+    who = rates.device if rates else npu_word(result.device, result.npus)
+    yield f"{result.workload} on {result.npus:,} {who} ({result.topology})"
+    yield degree_words(result.plan, result.ep_layout, between="  ")
+    if schedule and result.plan["pp"] > 1:
+        yield result.schedule
+    if rates and rates.sequence:
+        yield f"mbs {rates.microbatch_size}"
+        yield f"batch {rates.global_batch:,} x {rates.sequence:,} tokens"
+    else:
+        yield f"{result.microbatches:,} microbatch{'es' * (result.microbatches != 1)}"
+
+
+def _time(result: Report) -> Iterator[str]:
+    """The step time with its range, tokens, MFU and memory, as far as these are known."""
+    rates = result.throughput
+    step = format_time_ps(result.step_time_ps)
+    if rates is None:
+        yield f"{step} per step"
+        return
+    yield f"{step} per step{'' if fits(rates) else ', if it fitted'}{_range(rates)}"
+    word = npu_word(result.device)
+    yield f"{_count(rates.tokens_per_s)} tokens/s per {word}"
+    yield f"MFU {rates.mfu:.1%}"
+    yield from _memory(rates)
+
+
+def _range(rates: Throughput) -> str:
+    """Where 80 % of measured steps of such models lie."""
+    if rates.low_s is None or rates.high_s is None:
+        return ""
+    low, high = (format_time_ps(round(each * PS_PER_S)) for each in (rates.low_s, rates.high_s))
+    return f" ({low} to {high})"
+
+
+def _memory(rates: Throughput) -> Iterator[str]:
+    """What the fullest rank holds, and plainly whether that fits."""
+    if rates.memory_bytes is not None and rates.capacity_bytes:
+        held, capacity = map(format_size_bytes, (rates.memory_bytes, rates.capacity_bytes))
+        number, unit = held.split()
+        held = number if capacity.split()[1] == unit else held
+        yield f"memory {held} of {capacity}{'' if fits(rates) else ': does not fit'}"
+
+
+def _beside(result: Report, measured_ps: int | None) -> Iterator[str]:
+    """How far a replay is from the run."""
+    if measured_ps:
+        error = result.step_time_ps / measured_ps - 1
+        yield f"measured {format_time_ps(measured_ps)} ({error:+.2%})"
+
+
+def _parts(result: Report) -> Iterator[str]:
+    """The parts of the step, the largest first, and what the bubble is due to."""
+    parts = {key: time for key, time in result.breakdown_ps.items() if key not in _IDLE}
+    parts["idle"] = idle_ps(result)
+    for key, time in sorted(parts.items(), key=lambda item: -item[1]):
+        share = share_of(time, result.step_time_ps)
+        if share >= _SMALLEST:
+            yield f"{part_label(key)} {SHARE.text(share)}"
+    if result.plan["pp"] > 1:
+        yield f"{bubble_words(result)}"
+
+
+def idle_ps(result: Report) -> int:
+    """Time of the mean rank in which nothing that it waits for is in flight, in ps."""
+    return sum(result.breakdown_ps.get(key, 0) for key in _IDLE)
+
+
+def _count(value: float) -> str:
+    """A rate with four digits or all of those before its point."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def _advice(result: Report) -> str:
+    """What a reader may look at next, by what is lost most."""
+    rates, step = result.throughput, result.step_time_ps
+    options = ["--full (all tables)", "--report FILE (a page)"]
+    exposed = sum(t for n, t in result.breakdown_ps.items() if n.startswith("exposed"))
+    if rates and not fits(rates):
+        options.insert(0, "stepsim plan (plans that fit)")
+    elif result.plan["pp"] > 1 and result.bubble_fraction >= _LARGE:
+        options.insert(0, "stepsim compare (other schedules)")
+    elif share_of(exposed, step) >= _LARGE:
+        options.insert(0, "--show communication (which calls)")
+    elif rates:
+        options.insert(0, "stepsim plan (other degrees)")
+    return f"next: {', '.join(options)}"
