@@ -94,6 +94,16 @@ EQUIVALENT: Mapping[str, str] = MappingProxyType(
         "rows = topology.canonical(npus[groups].reshape(len(these), -(1 + 1)))": (
             "numpy takes any negative length for the one that it finds out"
         ),
+        "links = int(link.max(initial=(0 + 1))) + 1": (
+            "owner and link are digits of one number, put in and taken out with the same base"
+        ),
+        "kinds, stages = len(SegmentKind), int(shape.peer_stage.max(initial=(0 + 1))) + 2": (
+            "looks are told apart by digits, of whatever base, and stand in the order they appear"
+        ),
+        "_KEPT = (256 + 1)": "how many results are kept; one that is made again is the same",
+        "if mlp.groups >= 1:": (
+            "where there is one group, a token takes experts of it, and all nodes can be reached"
+        ),
     }
 )
 """Lines of source that a mutation made and that say the same, and why."""

@@ -9,7 +9,7 @@ from helpers import collective, row
 from stepsim.base.errors import ScheduleError
 from stepsim.base.structs import replace
 from stepsim.graph.actions import CommNumbers
-from stepsim.graph.programs import SegmentKind
+from stepsim.graph.programs import NONE, Joins, Rows, SegmentKind
 from stepsim.graph.task_lists import TaskLists, TaskOptions
 from stepsim.graph.writer import ProgramWriter, Written
 from stepsim.options import StepOptions
@@ -159,3 +159,29 @@ def test_looks_cover_all_entries() -> None:
     found, _ = written((PLAIN,), schedule=schedule)
     assert len(found.look) == len(schedule.orders[0])
     assert np.bincount(found.look).tolist() == [4] * 4
+
+
+def test_a_row_that_waits_for_the_first_row_still_does_among_the_others() -> None:
+    """Entry 0 is a unit, a gather that waits for it and a unit more; entry 1 is one segment."""
+    columns = dict.fromkeys(Rows.__struct_fields__, NONE)
+    entry = {**columns, "kind": SegmentKind.ACTION, "stream": Stream.COMPUTE, "reads": True}
+    entry |= {"joins": Joins.ALONE, "place": 0, "task_list": 5}
+    unit = {**entry, "entry": 0}
+    gather = {**entry, "kind": SegmentKind.REDUCTION, "stream": Stream.FSDP, "waits": 0}
+    stage = Written(
+        stage=0,
+        numbers=(NONE, 4),
+        look=np.array([0, 1]),
+        tail=NONE,
+        alike=((0,),),
+        on_dp=np.array([False, False]),
+        rows=[unit, gather, unit],
+    )
+    steps = [{**entry, "entry": 0}, {**entry, "entry": 1, "waits": NONE}]
+    merged = stage.merged(
+        Rows.of(**{name: np.array([step[name] for step in steps]) for name in columns}),
+        np.array([0, 1]),
+    )
+    assert merged.waits.tolist() == [NONE, 0, NONE, NONE]
+    assert merged.entry.tolist() == [0, NONE, 0, 1]
+    assert stage.of_segments(merged.entry).tolist() == [5, 5, 5, 4]

@@ -161,6 +161,19 @@ def shared_nic() -> NestedTopology:
     return NestedTopology(name="shared", source="test", dimensions=(inner, across))
 
 
+def test_the_slowest_level_decides_how_long_two_chunks_take() -> None:
+    """8 MB in two chunks over two nodes of two NPUs, where the links between nodes never wait.
+
+    A chunk of 4 MB is 2 MB at 4 GB/s inside, there and back, and two steps of 1 MB at 1 GB/s
+    between. Both chunks pass between the nodes, one goes in before and one comes out after. Were
+    the links inside to decide, both chunks would pass them there and back, in 2 ms.
+    """
+    levels = (Algorithm.RING, Algorithm.RING)
+    halves = AlgorithmChoice(algorithm=Algorithm.HIERARCHICAL, levels=levels, chunks=2)
+    inside, between = 100 + 500_000_000, 1_000 + 1_000_000_000
+    assert cost(two_levels(), 8_000_000, algorithm=halves).time_ps == 2 * inside + 2 * 2 * between
+
+
 def test_a_time_beyond_106_days_is_an_error() -> None:
     with pytest.raises(SimulationError, match="at most 2\\*\\*63 - 1 ps"):
         cost(switch(4, bandwidth=1e-3), 10**15)

@@ -89,6 +89,30 @@ def test_the_phases_of_a_communication_add_up_to_it(kind: CollectiveKind) -> Non
     assert sum(phase.latency_ps + phase.alone_ps for phase in phases) == durations(found)[0]
 
 
+def test_every_phase_has_the_latency_of_its_own_steps() -> None:
+    """4 MB over two nodes of two NPUs, level by level.
+
+    Inside, half of the bytes at 4 GB/s; between, two equal steps, which are one phase, of a
+    quarter at 1 GB/s; inside again.
+    """
+    op = collective(4 * MB, Group.TP)
+    levels = AlgorithmChoice(
+        algorithm=Algorithm.HIERARCHICAL, levels=(Algorithm.RING, Algorithm.RING)
+    )
+    priced = Prices(
+        plan=ParallelPlan(tp=4),
+        topology=two_levels(),
+        comms=(op,),
+        algorithms={CollectiveKind.ALL_REDUCE: levels},
+    )
+    phases = priced.phases(0, priced.groups(Group.TP), 0)
+    assert [(phase.latency_ps, phase.alone_ps) for phase in phases] == [
+        (100, MS // 2),
+        (2 * 1_000, 2 * MS),
+        (100, MS // 2),
+    ]
+
+
 def curve(nodes: int, time_ps: int) -> MeasuredCurve:
     sizes = np.array([MB, 16 * MB])
     return MeasuredCurve(

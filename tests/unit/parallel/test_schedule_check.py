@@ -12,6 +12,7 @@ from stepsim import compare, simulate
 from stepsim.base.errors import ScheduleError
 from stepsim.base.structs import replace
 from stepsim.parallel.schedules import Action, ActionKind, OrderEntry, Placement, Schedule, build
+from stepsim.parallel.schedules.base import check_shape
 from stepsim.parallel.schedules.check import check_schedule, stuck_words
 
 SHAPES = shapes(5)
@@ -121,3 +122,10 @@ def test_ranks_that_have_ended_wait_for_nothing() -> None:
     schedule = build("1f1b", ranks=2, microbatches=1)
     words = "deadlock, its actions wait for each other: rank 0 at 0B0"
     assert stuck_words(schedule, (1, 2)) == words
+
+
+def test_a_schedule_of_more_than_four_million_forwards_is_refused() -> None:
+    """2**22 = 4,194,304 are the most: 4 ranks, 2**19 microbatches and 2 chunks."""
+    check_shape("x", ranks=4, microbatches=2**19, chunks=2)
+    with pytest.raises(ScheduleError, match="is 4194312: expected at most 4194304"):
+        check_shape("x", ranks=4, microbatches=2**19 + 1, chunks=2)
