@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import NormKind, QkNorm
@@ -30,7 +30,8 @@ class Family(Struct, frozen=True, kw_only=True):
     `bias` is that of queries, keys and values, `output_bias` and `mlp_bias` are others; `bias_keys`
     set all three, `attention_bias_key` the first two. `nested` configurations describe their text
     model in `text_config`. `learned` positions are in `max_position_embeddings` or its synonyms,
-    `extra_positions` more. `clamps` limits what activations of experts take.
+    `extra_positions` more. `clamps` limits what activations of experts take. `defaults` are what
+    the class of the configuration has for keys that a published one may leave out.
     """
 
     gated: bool = True
@@ -58,6 +59,7 @@ class Family(Struct, frozen=True, kw_only=True):
     shared_gate: bool = False
     sinks: bool = False
     clamps: bool = False
+    defaults: Mapping[str, int] = field(default_factory=dict)
 
 
 _LLAMA = Family()
@@ -66,7 +68,18 @@ _QWEN2 = Family(bias=True, output_follows=False, window=WindowRule.UPPER)
 _QWEN3 = Family(qk_norm=QkNorm.SHARED, window=WindowRule.UPPER)
 _GEMMA = Family(activation="gelu_pytorch_tanh", tied=True)
 _GEMMA2 = replace(_GEMMA, norms=4, window=WindowRule.EVEN)
-_GEMMA3 = replace(_GEMMA2, qk_norm=QkNorm.SHARED, window=WindowRule.PATTERN)
+_GEMMA3 = replace(
+    _GEMMA2,
+    qk_norm=QkNorm.SHARED,
+    window=WindowRule.PATTERN,
+    defaults={  # Gemma3TextConfig
+        "vocab_size": 262_208,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "sliding_window": 4096,
+    },
+)
 _LLAMA4 = Family(qk_norm_key="use_qk_norm")
 _WHOLE = Family(qk_norm=QkNorm.WHOLE)
 _GPT = Family(
@@ -105,6 +118,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "DeepseekForCausalLM": _LLAMA,
         "DeepseekV2ForCausalLM": _LLAMA,
         "DeepseekV3ForCausalLM": _LLAMA,
+        "KimiK25ForConditionalGeneration": replace(_LLAMA, nested=True),
         "Glm4MoeForCausalLM": Family(
             output_follows=False, qk_norm=QkNorm.SHARED, qk_norm_key="use_qk_norm"
         ),

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from stepsim.base.errors import StepsimError, WorkloadError, bad_value
+from stepsim.base.structs import replace
 from stepsim.files.models.families import FAMILIES, REFUSED, Family, WindowRule
 from stepsim.files.models.fields import MOST_LAYERS, Fields
 from stepsim.workload.model.architecture import (
@@ -58,16 +59,27 @@ def architecture_of(
     Raises WorkloadError naming the place, the key and what is allowed.
     """
     family = _family(values, place)
-    fields = Fields(place=place, values=values)
+    fields = Fields(place=place, values=values, defaults=family.defaults)
     notes = []
+    quantised = fields.raw("quantization_config")
     if family.nested and fields.has("text_config"):
-        fields = fields.inside("text_config")
+        fields = replace(fields.inside("text_config"), defaults=family.defaults)
         notes.append(f"{name}: its text model alone is trained here, not what sees or hears")
+        quantised = quantised or fields.raw("quantization_config")
+    if quantised:
+        notes.append(
+            f"{name}: quantization_config is ignored: it says how weights are published; training "
+            "has the precision asked for"
+        )
     try:
-        return _Reader(fields=fields, family=family, notes=notes).architecture(name), notes
+        found = _Reader(fields=fields, family=family, notes=notes).architecture(name)
     except WorkloadError as error:
         text = str(error)
         raise WorkloadError(text if text.startswith(place) else f"{place}: {text}") from None
+    if fields.assumed:
+        assumed = ", ".join(f"{key} {value}" for key, value in sorted(fields.assumed.items()))
+        notes.append(f"{name}: left out, and as the class in transformers has it: {assumed}")
+    return found, notes
 
 
 def _family(values: Mapping[str, Any], place: str) -> Family:
@@ -104,7 +116,7 @@ class _Reader(Struct, kw_only=True):
         layers = tuple(self._layers(hidden, count))
         positions = self._positions()
         norm = self._norm()
-        predicted = fields.count("num_nextn_predict_layers", default=0, least=0, most=64)
+        predicted = self._predicted()
         found = Architecture(
             name=name,
             hidden=hidden,
@@ -121,6 +133,14 @@ class _Reader(Struct, kw_only=True):
         )
         fields.refuse_rest()
         return found
+
+    def _predicted(self) -> int:
+        """Layers that predict further tokens; MiniMax has modules of some layers each."""
+        fields = self.fields
+        said = fields.count("num_nextn_predict_layers", default=0, least=0, most=64)
+        modules = fields.count("num_mtp_modules", default=0, least=0, most=64)
+        each = fields.count("mtp_transformer_layers", default=1, most=64)
+        return said or modules * each * fields.flag("use_mtp", default=True)
 
     def _norm(self) -> NormKind:
         """MPT keeps biases of its norms where `no_bias` is false."""
@@ -190,6 +210,8 @@ class _Reader(Struct, kw_only=True):
             )
         bias, output_bias = self._attention_bias()
         normed = not family.qk_norm_key or fields.flag(family.qk_norm_key, default=False)
+        if (kind := fields.text("qk_norm_type", default="per_layer")) != "per_layer":
+            raise WorkloadError(bad_value(fields.place, "qk_norm_type", kind, "per_layer"))
         return GroupedAttention(
             heads=heads,
             kv_heads=self._kv_heads(heads),

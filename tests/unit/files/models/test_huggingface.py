@@ -30,11 +30,13 @@ LLAMA: dict[str, Any] = {
 PARAMETERS = {
     "DeepSeek-V3": 671_026_404_352,
     "Kimi-K2-Instruct": 1_026_408_209_408,
+    "Kimi-K2.5": 1_026_408_209_408,
     "Llama-3_3-Nemotron-Super-49B-v1": 49_867_145_216,
     "Llama-4-Scout-17B-16E-Instruct": 107_769_861_120,
     "Meta-Llama-3.1-405B": 405_853_388_800,
     "Meta-Llama-3.1-70B": 70_553_706_496,
     "Meta-Llama-3.1-8B": 8_030_261_248,
+    "MiniMax-M2.5": 228_689_748_992,
     "Mixtral-8x22B-v0.1": 140_620_634_112,
     "Mixtral-8x7B-v0.1": 46_702_792_704,
     "Qwen3-235B-A22B": 235_093_634_560,
@@ -102,6 +104,56 @@ def test_a_wrong_key_is_named_with_what_is_allowed(changes: dict[str, Any], word
 def test_keys_that_change_nothing_are_passed_over() -> None:
     usual = {"rope_theta": 1e4, "attention_dropout": 0.1, "use_cache": True, "torch_dtype": "bf16"}
     assert read(**usual, head_dim=None, sliding_window=None, mamba_d_state=0) == read()
+
+
+def test_a_quantised_release_is_read_with_a_note_and_keys_left_out_are_those_of_the_class() -> None:
+    gemma = {
+        "architectures": ["Gemma3ForConditionalGeneration"],
+        "quantization_config": {"quant_method": "fp8"},
+        "text_config": {
+            "hidden_size": 2560,
+            "intermediate_size": 10240,
+            "num_hidden_layers": 34,
+            "sliding_window": 1024,
+        },
+        "vision_config": {"hidden_size": 1152},
+    }
+    found, notes = architecture_of(gemma, place="config.json", name="gemma-3-4b")
+    assert found.vocabulary == 262_208
+    assert found.parameters() == pytest.approx(3.88e9, rel=0.001)  # gemma-3-4b without its vision
+    assert [note.split(": ", 1)[1].split(",")[0].split(":")[0] for note in notes] == [
+        "its text model alone is trained here",
+        "quantization_config is ignored",
+        "left out",
+    ]
+    assert "head_dim 256, num_attention_heads 8, num_key_value_heads 4, vocab_size 262208" in notes[2]
+
+
+def test_modules_that_predict_further_tokens_are_counted() -> None:
+    minimax = {"use_mtp": True, "num_mtp_modules": 3, "mtp_transformer_layers": 2}
+    assert len(read(**minimax).prediction_layers) == 6
+    assert read(**{**minimax, "use_mtp": False}).prediction_layers == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "shipped"),
+    [
+        ("meta-llama/Llama-3.1-8B", "llama-3.1-8b"),
+        ("meta-llama/Meta-Llama-3-8B", "llama-3-8b"),
+        ("Qwen/Qwen3-8B", "qwen3-8b"),
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"),
+    ],
+)
+def test_names_of_repositories_are_shipped_configurations(name: str, shipped: str) -> None:
+    assert is_model(name)
+    assert read_model(name).source == shipped
+
+
+def test_a_repository_that_is_not_shipped_is_answered_with_what_is_known() -> None:
+    with pytest.raises(WorkloadError, match="Qwen/Qwen3-9B is shipped: known are qwen3-8b, "):
+        read_model("Qwen/Qwen3-9B")
+    assert not is_model("tests/absent")
+    assert not is_model("absent/workload.txt")
 
 
 def test_windows_are_those_of_the_layers_that_have_one() -> None:
