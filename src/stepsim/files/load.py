@@ -168,7 +168,7 @@ def _is_bare(name: str) -> bool:
 
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
-_HUB_MARKS = re.compile(r"-(hf|base|instruct|chat|it|pt|v0\.\d|bf16|fp8|nvfp4|\d{4})$")
+_HUB_MARKS = re.compile(r"-(hf|base|instruct|chat|it|pt|v0\.\d|bf16|fp8|nvfp4|\d{4}|\d+k)$")
 
 
 def _is_hub_id(name: str) -> bool:

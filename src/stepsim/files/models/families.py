@@ -144,6 +144,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             qk_norm_key="use_qk_norm",
         ),
         "NemotronForCausalLM": Family(gated=False, activation="relu2", norm=NormKind.LAYER),
+        "NemotronHForCausalLM": Family(gated=False, activation="relu2"),
         "ArceeForCausalLM": Family(gated=False, activation="relu2"),
         "StableLmForCausalLM": Family(
             norm=NormKind.LAYER, attention_bias_key="use_qkv_bias", output_follows=False
@@ -176,7 +177,6 @@ _HYBRID = "layers with a state instead of attention"
 _SPARSE = "sparse attention"
 REFUSED: Mapping[str, str] = MappingProxyType(
     {
-        "NemotronHForCausalLM": _HYBRID,
         "JambaForCausalLM": _HYBRID,
         "BambaForCausalLM": _HYBRID,
         "Zamba2ForCausalLM": _HYBRID,

@@ -4,7 +4,7 @@
 and that may change the work of a step.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -27,6 +27,7 @@ from stepsim.workload.model.architecture import (
     NormKind,
     QkNorm,
 )
+from stepsim.workload.model.mamba import Mamba2
 
 _HIDDEN = ("hidden_size", "n_embd", "d_model")
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
@@ -36,6 +37,12 @@ _WIDTH = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size")
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len")
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 _TOP_K = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_top_k")
+_SHARED_WIDTH = ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size")
+_PATTERN = ("hybrid_override_pattern", "layers_block_type")
+_PREDICTION_PATTERN = ("mtp_hybrid_override_pattern", "mtp_layers_block_type")
+_LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+"""Parts of a pattern by their letter (NemotronHConfig of transformers)."""
+
 _ACTIVATION = ("hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act")
 _ACTIVATIONS = {
     "silu": (Activation.SWIGLU, None),
@@ -112,8 +119,13 @@ class _Reader(Struct, kw_only=True):
         """Everything; in the end no key is left that matters."""
         fields, family = self.fields, self.family
         fields.read |= {"architectures", "model_type", "name", "text_config"}
-        hidden, count = fields.count(*_HIDDEN), fields.count(*_LAYERS, most=MOST_LAYERS)
-        layers = tuple(self._layers(hidden, count))
+        parts = self._pattern(*_PATTERN)
+        count = len(parts) if parts else None
+        hidden = fields.count(*_HIDDEN)
+        count = fields.count(*_LAYERS, default=count, most=MOST_LAYERS)
+        layers = tuple(
+            self._singles(hidden, parts, count) if parts else self._layers(hidden, count)
+        )
         positions = self._positions()
         norm = self._norm()
         predicted = self._predicted()
@@ -129,7 +141,7 @@ class _Reader(Struct, kw_only=True):
             positions=positions,
             head_bias=family.head_bias or fields.flag("lm_head_bias", default=False),
             dropout=self._dropout(),
-            prediction_layers=(layers[-1],) * predicted,
+            prediction_layers=self._prediction(hidden, layers[-1]) * predicted,
         )
         fields.refuse_rest()
         return found
@@ -141,6 +153,80 @@ class _Reader(Struct, kw_only=True):
         modules = fields.count("num_mtp_modules", default=0, least=0, most=64)
         each = fields.count("mtp_transformer_layers", default=1, most=64)
         return said or modules * each * fields.flag("use_mtp", default=True)
+
+    def _prediction(self, hidden: int, last: Layer) -> tuple[Layer, ...]:
+        """The layers of one module that predicts a further token: like the last, or by a pattern.
+
+        A pattern's parts that mix tokens begin a layer, those after them belong to it.
+        """
+        found: list[Layer] = []
+        for part in self._pattern(*_PREDICTION_PATTERN):
+            layer = self._single(hidden, part)
+            if layer.attention is None and found and found[-1].mlp is None:
+                found[-1] = replace(found[-1], mlp=layer.mlp, norms=2, single=False)
+            else:
+                found.append(layer)
+        return tuple(found) or (last,)
+
+    # layers that are one part of a pattern
+
+    def _pattern(self, *names: str) -> list[str]:
+        """The parts of a pattern, as letters or as a list of names; none where nothing says so."""
+        fields = self.fields
+        said = fields.raw(*names)
+        if said is None:
+            return []
+        key = fields.name_of(*names)
+        if not isinstance(said, str | list) or not 0 < len(said) <= MOST_LAYERS:
+            raise WorkloadError(bad_value(fields.place, key, said, "letters, or a list of names"))
+        known = {**_LETTERS, **{name: name for name in _LETTERS.values()}}
+        wrong = next(
+            (part for part in said if not isinstance(part, str) or part not in known), None
+        )
+        if wrong is not None:
+            expected = f"one of {', '.join(known)}"
+            raise WorkloadError(bad_value(fields.place, key, wrong, expected))
+        return [known[part] for part in said]
+
+    def _singles(self, hidden: int, parts: Sequence[str], count: int) -> Iterator[Layer]:
+        """The layers of a pattern, each one part with a norm."""
+        if len(parts) != count:
+            place, key = self.fields.place, self.fields.name_of(*_PATTERN)
+            raise WorkloadError(bad_value(place, key, len(parts), f"{count} of them"))
+        made = {part: self._single(hidden, part) for part in dict.fromkeys(parts)}
+        yield from (made[part] for part in parts)
+
+    def _single(self, hidden: int, part: str) -> Layer:
+        attention: Attention | None = None
+        mlp: Mlp | None = None
+        match part:
+            case "mamba":
+                attention = self._mamba()
+            case "attention":
+                attention = self._attention(hidden, None)
+            case "moe":
+                mlp = self._experts(hidden)
+            case _:
+                mlp = self._dense(hidden)
+        return Layer(attention=attention, mlp=mlp, norms=1, single=True)
+
+    def _mamba(self) -> Mamba2:
+        """Mamba-2 in the words of NemotronHConfig; heads decide the width, not `expand`."""
+        fields = self.fields
+        fields.read |= {"expand", "time_step_rank", "use_mamba_kernels"}
+        if (act := fields.text("mamba_hidden_act", default="silu")) != "silu":
+            raise WorkloadError(bad_value(fields.place, "mamba_hidden_act", act, "silu"))
+        biases = [fields.flag(name, default=False) for name in ("use_bias", "mamba_proj_bias")]
+        return Mamba2(
+            heads=fields.count("mamba_num_heads"),
+            head_dim=fields.count("mamba_head_dim"),
+            groups=fields.count("n_groups"),
+            state=fields.count("ssm_state_size"),
+            convolution=fields.count("conv_kernel", default=4),
+            chunk=fields.count("chunk_size", default=128),
+            convolution_bias=fields.flag("use_conv_bias", default=True),
+            bias=any(biases),
+        )
 
     def _norm(self) -> NormKind:
         """MPT keeps biases of its norms where `no_bias` is false."""
@@ -358,7 +444,7 @@ class _Reader(Struct, kw_only=True):
             fields = ffn
         width = fields.count("moe_intermediate_size", *_WIDTH)
         each = fields.count("n_shared_experts", "num_shared_experts", default=0, least=0)
-        shared = fields.count("shared_expert_intermediate_size", default=each * width, least=0)
+        shared = fields.count(*_SHARED_WIDTH, default=each * width, least=0)
         if fields.has("interleave_moe_layer_step"):
             shared = width
         if fields.has("intermediate_size_mlp"):
@@ -375,6 +461,7 @@ class _Reader(Struct, kw_only=True):
             shared_gate=family.shared_gate and shared > 0,
             groups=fields.count("n_group", default=1),
             token_groups=fields.count("topk_group", default=1),
+            latent=fields.some("moe_latent_size"),
         )
 
     # layers that differ one by one, as a search found them

@@ -7,11 +7,17 @@ are values: alike layers compare equal, so that a model of 126 alike layers cost
 from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import NameWithFields
+
+if TYPE_CHECKING:
+    from stepsim.base.arrays import Floats
+    from stepsim.workload.model.columns import PlanColumns
+    from stepsim.workload.model.operators import MixerOperators
 
 
 class Activation(NameWithFields):
@@ -150,6 +156,50 @@ class LatentAttention(Struct, frozen=True, kw_only=True):
         )
 
 
+class Mixer(Struct, frozen=True, kw_only=True):
+    """What a layer has in place of attention where its module alone knows it: one class, one file.
+
+    `heads` are split over tp, and over cp while they are mixed: ranks that share a sequence turn
+    tokens against heads, so that no state passes between them. Sizes that the methods give are a
+    rank's, of a microbatch, arrays over plans.
+    """
+
+    heads: int
+
+    def parameters(self, hidden: int) -> int:
+        """All parameters of the mixer."""
+        raise NotImplementedError
+
+    def shared_out(self) -> Mapping[str, int]:
+        """Counts that tp must divide, by the name that an error gives them."""
+        raise NotImplementedError
+
+    def operators(self, hidden: int, columns: "PlanColumns") -> "MixerOperators":
+        """What runs before tokens are mixed, what mixes them, and what runs after."""
+        raise NotImplementedError
+
+    def turned(self, columns: "PlanColumns") -> "tuple[Floats, Floats]":
+        """Elements of a token that change from tokens to heads under cp, and that change back."""
+        raise NotImplementedError
+
+    def outputs(self, columns: "PlanColumns") -> "Floats":
+        """Elements that the first product makes."""
+        raise NotImplementedError
+
+    def result(self, columns: "PlanColumns") -> "Floats":
+        """Elements that mixing makes."""
+        raise NotImplementedError
+
+    def kept(self, columns: "PlanColumns", element: "Floats") -> "Floats":
+        """Bytes kept for the backward; a product keeps its input in `element` bytes."""
+        raise NotImplementedError
+
+    @property
+    def assumption(self) -> str:
+        """What of its times is assumed, as a warning says it."""
+        raise NotImplementedError
+
+
 class LinearBlock(Struct, frozen=True, kw_only=True):
     """One product of hidden to hidden in place of attention or MLP, as pruned models have it."""
 
@@ -183,7 +233,9 @@ class ExpertMlp(Struct, frozen=True, kw_only=True):
     `shared_width` is that of all shared experts together. `router_bias` counts as parameters,
     a correction that is no parameter does not. What the activation takes is limited if it is
     `clamped` (GPT-OSS). Experts lie in `groups`, and those of one token in
-    at most `token_groups` of them (node-limited routing of DeepSeek-V3).
+    at most `token_groups` of them (node-limited routing of DeepSeek-V3). Routed experts work on
+    tokens of width `latent`, if there is one: two products more lead there and back, before tokens
+    are sent and after they came back (LatentMoE of Nemotron-3; `moe_layer.py` of Megatron-Core).
     """
 
     experts: int
@@ -197,9 +249,12 @@ class ExpertMlp(Struct, frozen=True, kw_only=True):
     shared_gate: bool = False
     groups: int = 1
     token_groups: int = 1
+    latent: int | None = None
 
     def __post_init__(self) -> None:
         _need_counts(self, experts=1, top_k=1, width=1, shared_width=0, groups=1, token_groups=1)
+        if self.latent is not None:
+            _need_counts(self, latent=1)
         if self.token_groups > self.groups:
             raise WorkloadError(
                 bad_value("experts", "token_groups", self.token_groups, f"1 to {self.groups}")
@@ -219,12 +274,16 @@ class ExpertMlp(Struct, frozen=True, kw_only=True):
             return None
         return DenseMlp(width=self.shared_width, activation=self.activation, bias=self.bias)
 
+    def token_width(self, hidden: int) -> int:
+        """Width of a token where routed experts work on it, and on its way to them."""
+        return self.latent or hidden
+
     def routed_parameters(self, hidden: int) -> int:
         """Parameters of all routed experts, which expert parallelism shares out."""
-        return self.experts * self.expert.parameters(hidden)
+        return self.experts * self.expert.parameters(self.token_width(hidden))
 
     def parameters(self, hidden: int, *, active: bool = False) -> int:
-        """Router, experts (`active`: those of one token) and shared experts."""
+        """Router, experts (`active`: those of one token), shared ones, ways to a latent width."""
         shared = self.shared.parameters(hidden) if self.shared else 0
         routed = self.routed_parameters(hidden) * (self.top_k if active else self.experts)
         return (
@@ -232,22 +291,25 @@ class ExpertMlp(Struct, frozen=True, kw_only=True):
             + routed // self.experts
             + shared
             + (hidden if self.shared_gate else 0)
+            + 2 * hidden * (self.latent or 0)
         )
 
 
-Attention = GroupedAttention | LatentAttention | LinearBlock
+Attention = GroupedAttention | LatentAttention | LinearBlock | Mixer
 Mlp = DenseMlp | ExpertMlp | LinearBlock
 
 
 class Layer(Struct, frozen=True, kw_only=True):
     """One transformer layer; None where it has no attention or no MLP.
 
-    `norms` are those of the hidden width, e.g. 2, or 4 where outputs are normed as well.
+    `norms` are those of the hidden width, e.g. 2, or 4 where outputs are normed as well. A `single`
+    one is a part of a pattern of a hybrid model: two of them do as much as a usual layer.
     """
 
     attention: Attention | None
     mlp: Mlp | None
     norms: int = 2
+    single: bool = False
 
     def __post_init__(self) -> None:
         _need_counts(self, norms=0)

@@ -9,12 +9,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import (
     Architecture,
     ExpertMlp,
     Layer,
     LinearBlock,
+    Mixer,
 )
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.context import Block, ContextParallel, Exchange, shared_blocks
@@ -27,6 +29,7 @@ from stepsim.workload.model.operators import (
     memory,
     mlp_operators,
     norm,
+    products,
     residual,
     router_operators,
 )
@@ -88,6 +91,9 @@ def _attention_blocks(
     before = norm("attention norm", architecture, columns)
     after = residual("attention residual", architecture, columns)
     yield Block(name="attention norm", operators=(before,), forward=gathered, backward=gathered)
+    if isinstance(attention, Mixer):
+        yield from _mixer_blocks(attention, after, architecture, columns)
+        return
     operators = (*attention_operators(attention, architecture, columns), after)
     if (columns.cp > 1).any() and not isinstance(attention, LinearBlock):
         yield from shared_blocks(attention, operators, columns, context, summed=summed)
@@ -95,6 +101,33 @@ def _attention_blocks(
     core = next((i for i, each in enumerate(operators) if each.core), 0)
     yield Block(name="qkv", operators=operators[:core], backward=summed)
     yield Block(name="attention", operators=operators[core:], forward=summed)
+
+
+_TURNED_BYTES = 4.0
+"""Bytes per element of an all-to-all of heads: read and written into the order that is sent."""
+
+
+def _mixer_blocks(
+    mixer: Mixer, last: Operator, architecture: Architecture, columns: PlanColumns
+) -> Iterator[Block]:
+    """A mixer, whose ranks of a sequence turn tokens against heads before it and back after it."""
+    found = mixer.operators(architecture.hidden, columns)
+    summed = _summed(architecture, columns)
+    into, back = (columns.tokens * each * (columns.cp > 1) for each in mixer.turned(columns))
+    turns, returns = _turned(into), _turned(back)
+    before, mix = list(found.before), list(found.mix)
+    if into.any():
+        before.append(memory("layouts of heads", _TURNED_BYTES * into, _TURNED_BYTES * into))
+        mix.append(memory("layouts of results", _TURNED_BYTES * back, _TURNED_BYTES * back))
+    yield Block(name="mixer in", operators=tuple(before), forward=(turns,), backward=summed)
+    yield Block(name="mixer", operators=tuple(mix), forward=(returns,), backward=(turns,))
+    after = (*found.after, last)
+    yield Block(name="mixer out", operators=after, forward=summed, backward=(returns,))
+
+
+def _turned(elements: Floats) -> Exchange:
+    """The all-to-all of elements of 2 bytes along cp."""
+    return Exchange(kind=CollectiveKind.ALL_TO_ALL, group=Group.CP, size_bytes=2.0 * elements)
 
 
 def _mlp_blocks(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Iterator[Block]:
@@ -124,7 +157,8 @@ def _expert_blocks(
     The way to the experts may take fewer bytes an element in the forward.
     Experts split over `expert_tp` ranks gather their tokens and scatter their sums besides.
     """
-    sent = 2.0 * columns.shard_tokens * mlp.top_k * architecture.hidden
+    width = mlp.token_width(architecture.hidden)
+    sent = 2.0 * columns.shard_tokens * mlp.top_k * width
     moved = np.where(columns.ep > 1, sent, 0.0)
     dispatch = Exchange(
         kind=CollectiveKind.ALL_TO_ALL, group=Group.EP, size_bytes=moved, experts=mlp
@@ -155,8 +189,11 @@ def _expert_blocks(
             backward=(*gathered, *summed),
         )
     moved = 3.0 * sent
-    combine = memory("weighted sum of experts", moved, moved)
-    yield Block(name="combination", operators=(combine, after), backward=(dispatch, gather))
+    combine = [memory("weighted sum of experts", moved, moved)]
+    if mlp.latent is not None:
+        t, h = columns.shard_tokens, float(architecture.hidden)
+        combine += products(columns, ("latent out", t, float(width), h))
+    yield Block(name="combination", operators=(*combine, after), backward=(dispatch, gather))
 
 
 def _gathered(architecture: Architecture, columns: PlanColumns) -> Exchange:

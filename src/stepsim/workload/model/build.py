@@ -22,7 +22,7 @@ from msgspec import Struct, field
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_time_ps
-from stepsim.workload.model.architecture import ExpertMlp, Layer
+from stepsim.workload.model.architecture import ExpertMlp, Layer, Mixer
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
 from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.context import Block, Exchange, launch_ps
@@ -314,6 +314,13 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
                 yield full and (most is None or number < most)
 
     def _layer(self, layer: Layer, *, again: bool) -> _Rows:
+        if isinstance(layer.attention, Mixer):
+            self.notes.append(f"{self.device.name}: {layer.attention.assumption}")
+        if layer.single:
+            self.notes.append(
+                f"{self.framework.name}: a layer that is one part of a pattern is assumed to take "
+                "the host half of a usual layer's launches"
+            )
         rows = self._block_rows(
             layer_blocks(layer, self.model.architecture, self.columns, self.framework.context)
         )
@@ -415,8 +422,7 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
 
     def _host_ps(self, layer: Layer) -> float:
         """Host time of a layer's kernels in both passes."""
-        sparse = self.framework.host_expert_layer_ps
-        host = float(sparse if layer.is_sparse else self.framework.host_layer_ps)
+        host = self.framework.launches_ps(sparse=layer.is_sparse, single=layer.single)
         graph = self.framework.graph_share if self.plan.cuda_graph else 1.0
         plan, network = self.plan, self.interconnect
         far = network and plan.pp > 1 and plan.tp > 1 and plan.npus > network.domain

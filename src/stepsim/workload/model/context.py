@@ -20,7 +20,6 @@ from stepsim.workload.model.architecture import (
     GroupedAttention,
     LatentAttention,
     Layer,
-    LinearBlock,
 )
 from stepsim.workload.model.choices import ContextParallelKind
 from stepsim.workload.model.columns import PlanColumns
@@ -128,7 +127,7 @@ def merge_operator(attention: _Core, columns: PlanColumns, context: ContextParal
 
 def launch_ps(layer: Layer, columns: PlanColumns, context: ContextParallel) -> Floats:
     """Host time, in ps, of the hops after the first in both passes of a layer."""
-    if layer.attention is None or isinstance(layer.attention, LinearBlock):
+    if not isinstance(layer.attention, GroupedAttention | LatentAttention):
         return np.zeros_like(columns.cp)
     return 3.0 * context.hop_ps * (columns.cp - 1) * runs_by_hop(columns, context)
 

@@ -15,6 +15,7 @@ from stepsim.workload.model.architecture import (
     LatentAttention,
     Layer,
     LinearBlock,
+    Mixer,
     Mlp,
 )
 from stepsim.workload.model.columns import PlanColumns
@@ -85,6 +86,8 @@ def _attention_outputs(
     t, s, out = columns.tokens, columns.shard_tokens, columns.shard_tokens * architecture.hidden
     if isinstance(attention, LinearBlock):
         return [out]
+    if isinstance(attention, Mixer):
+        return [attention.outputs(columns), out]
     heads = attention.heads / columns.tp
     queries = t * heads * attention.head_dim
     if isinstance(attention, GroupedAttention):
@@ -115,6 +118,8 @@ def _result(attention: Attention | None, columns: PlanColumns) -> Floats:
     """Bytes of what core attention makes."""
     if attention is None or isinstance(attention, LinearBlock):
         return np.zeros_like(columns.tp)
+    if isinstance(attention, Mixer):
+        return 2.0 * attention.result(columns)
     rows = 2.0 * columns.tokens * attention.heads / columns.tp
     if isinstance(attention, GroupedAttention):
         return rows * attention.values
@@ -183,6 +188,8 @@ def _attention(
     """
     if attention is None or isinstance(attention, LinearBlock):
         return np.zeros_like(columns.tp)
+    if isinstance(attention, Mixer):
+        return attention.kept(columns, element)
     t, heads = columns.tokens, attention.heads / columns.tp
     result = _result_bytes(element, framework)
     if isinstance(attention, GroupedAttention):
@@ -205,7 +212,7 @@ def _result_bytes(element: Floats, framework: Framework) -> Floats:
 
 def _scores(attention: Attention | None, columns: PlanColumns) -> Floats:
     """Softmax, its dropout's mask and output of unfused attention: 5 bytes a score."""
-    if attention is None or isinstance(attention, LinearBlock):
+    if attention is None or isinstance(attention, LinearBlock | Mixer):
         return np.zeros_like(columns.tp)
     scores = columns.tokens * columns.sequence * attention.heads / columns.tp
     return 5.0 * scores * (1 - columns.flash)
@@ -229,7 +236,10 @@ def _mlp(
     tokens = columns.shard_tokens * mlp.top_k * columns.expert_tp
     gates = np.where(element < 2.0, framework.gate_bytes, 2.0)
     routed = _between(mlp.expert, tokens, mlp.width / columns.expert_tp, element, framework, gates)
-    moved = (element + 2.0 * (not framework.weighs_inside)) * tokens * architecture.hidden
+    width = mlp.token_width(architecture.hidden)
+    moved = (element + 2.0 * (not framework.weighs_inside)) * tokens * width
+    if mlp.latent is not None:  # what the product back takes; the one there takes the norm's output
+        moved = moved + element * columns.shard_tokens * width
     router = 4.0 * columns.shard_tokens * mlp.experts
     shared = mlp.shared
     if shared is None:
@@ -263,7 +273,7 @@ def _between(
 def _expert_weights(mlp: ExpertMlp, architecture: Architecture, columns: PlanColumns) -> Floats:
     """Elements of the weights of a rank's experts of one layer."""
     inputs = 2 if mlp.activation.gated else 1
-    each = (inputs + 1) * mlp.width * architecture.hidden
+    each = (inputs + 1) * mlp.width * mlp.token_width(architecture.hidden)
     return mlp.experts * each / (columns.ep * columns.expert_tp)
 
 
@@ -279,12 +289,19 @@ def mlp_weights(layer: Layer, architecture: Architecture, columns: PlanColumns) 
 
 
 def largest_matrix(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Floats:
-    """Elements of the largest weight of a layer on a rank: an MLP's first, of both its inputs."""
+    """Elements of the largest weight of a layer on a rank: an MLP's first, of both its inputs.
+
+    Of a mixer alone it is the weight of its first product.
+    """
     mlp = layer.mlp
     if isinstance(mlp, DenseMlp | ExpertMlp):
         inputs = 2 if mlp.activation.gated else 1
         degree = columns.tp if isinstance(mlp, DenseMlp) else columns.expert_tp
-        return inputs * mlp.width * architecture.hidden / degree
+        hidden = architecture.hidden
+        width = mlp.token_width(hidden) if isinstance(mlp, ExpertMlp) else hidden
+        return inputs * mlp.width * width / degree
+    if isinstance(layer.attention, Mixer):
+        return layer.attention.outputs(columns) / columns.tokens * architecture.hidden
     return np.zeros_like(columns.tp)
 
 

@@ -136,7 +136,7 @@ class StepModel(Struct, frozen=True, kw_only=True):
         blocks = layer_blocks(layer, self.architecture, columns, self.framework.context)
         part = self._part(blocks, pricer, layer)
         framework = self.framework
-        host_ps = framework.host_expert_layer_ps if layer.is_sparse else framework.host_layer_ps
+        host_ps = framework.launches_ps(sparse=layer.is_sparse, single=layer.single)
         launched = host_ps + launch_ps(layer, columns, framework.context)
         ranks = columns.stage_ranks * columns.pp
         far = (columns.pp > 1) & (columns.tp > 1) & (ranks > self.interconnect.domain)

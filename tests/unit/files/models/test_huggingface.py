@@ -17,6 +17,7 @@ from stepsim.workload.model.architecture import (
     GroupedAttention,
     LatentAttention,
 )
+from stepsim.workload.model.mamba import Mamba2
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -60,16 +61,32 @@ def test_reference_configurations_are_read(name: str, shared: Path) -> None:
     assert model.architecture.parameters() == PARAMETERS[name]
 
 
+CARDS = {
+    "NVIDIA-Nemotron-3-Super-120B-A12B": 120.6e9,
+    "NVIDIA-Nemotron-3-Ultra-550B-A55B": 550e9,
+    "Nemotron-H-56B-Base-8K": 56e9,
+}
+"""Parameters by names, model cards and reports of vendors, without towers for images."""
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_reference_configurations_have_the_parameters_of_their_cards(
+    name: str, shared: Path
+) -> None:
+    model = read_model(shared / "reference" / "models" / f"{name}.config.json")
+    assert model.architecture.parameters() == pytest.approx(CARDS[name], rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("Nemotron-H-56B-Base-8K", "'NemotronHForCausalLM', which has layers with a state"),
-        ("DeepSeek-V4-Flash", "'DeepseekV4ForCausalLM', which has sparse attention"),
+        ("JambaForCausalLM", "'JambaForCausalLM', which has layers with a state"),
+        ("DeepseekV4ForCausalLM", "'DeepseekV4ForCausalLM', which has sparse attention"),
     ],
 )
-def test_what_is_not_modelled_is_refused_by_name(name: str, why: str, shared: Path) -> None:
+def test_what_is_not_modelled_is_refused_by_name(name: str, why: str) -> None:
     with pytest.raises(WorkloadError, match=why):
-        read_model(shared / "reference" / "models" / f"{name}.config.json")
+        read(architectures=[name])
 
 
 @pytest.mark.parametrize(
@@ -126,7 +143,56 @@ def test_a_quantised_release_is_read_with_a_note_and_keys_left_out_are_those_of_
         "quantization_config is ignored",
         "left out",
     ]
-    assert "head_dim 256, num_attention_heads 8, num_key_value_heads 4, vocab_size 262208" in notes[2]
+    assert (
+        "head_dim 256, num_attention_heads 8, num_key_value_heads 4, vocab_size 262208" in notes[2]
+    )
+
+
+HYBRID: dict[str, Any] = {
+    "architectures": ["NemotronHForCausalLM"],
+    "hybrid_override_pattern": "M-*E",
+    "mamba_num_heads": 16,
+    "mamba_head_dim": 8,
+    "n_groups": 2,
+    "ssm_state_size": 16,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "moe_latent_size": 16,
+    "n_shared_experts": 1,
+    "moe_shared_expert_intermediate_size": 48,
+}
+
+
+def test_a_pattern_says_the_one_part_of_each_layer() -> None:
+    found = read(**HYBRID, mtp_hybrid_override_pattern="*E", num_nextn_predict_layers=1)
+    mamba, dense, attention, experts = found.layers
+    assert mamba.attention == Mamba2(heads=16, head_dim=8, groups=2, state=16)
+    assert [each.norms for each in found.layers] == [1] * 4
+    assert (mamba.mlp, dense.attention, attention.mlp, experts.attention) == (None,) * 4
+    assert isinstance(dense.mlp, DenseMlp)
+    assert isinstance(experts.mlp, ExpertMlp)
+    assert (experts.mlp.latent, experts.mlp.shared_width) == (16, 48)
+    (predicted,) = found.prediction_layers
+    assert (predicted.attention, predicted.mlp) == (attention.attention, experts.mlp)
+    names = {"hybrid_override_pattern": "absent", "num_hidden_layers": "absent"}
+    listed = ["mamba", "mlp", "attention", "moe"]
+    assert read(**{**HYBRID, **names}, layers_block_type=listed).layers == found.layers
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"hybrid_override_pattern": "M-X*"}, "hybrid_override_pattern is 'X': expected one of M"),
+        ({"hybrid_override_pattern": "M-"}, "hybrid_override_pattern is 2: expected 4 of them"),
+        ({"n_groups": 3}, "n_groups is 3: expected a divisor of 16 heads"),
+        ({"mamba_hidden_act": "gelu"}, "mamba_hidden_act is 'gelu': expected silu"),
+    ],
+)
+def test_a_wrong_pattern_is_named(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(WorkloadError) as caught:
+        read(**{**HYBRID, **changes})
+    assert words in str(caught.value)
 
 
 def test_modules_that_predict_further_tokens_are_counted() -> None:
