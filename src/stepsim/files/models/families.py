@@ -30,7 +30,8 @@ class Family(Struct, frozen=True, kw_only=True):
     `bias` is that of queries, keys and values, `output_bias` and `mlp_bias` are others; `bias_keys`
     set all three, `attention_bias_key` the first two. `nested` configurations describe their text
     model in `text_config`. `learned` positions are in `max_position_embeddings` or its synonyms,
-    `extra_positions` more. `clamps` limits what activations of experts take. `defaults` are what
+    `extra_positions` more. `clamps` limits what activations of experts take. With
+    `output_gate` what attention makes is gated by a second projection. `defaults` are what
     the class of the configuration has for keys that a published one may leave out.
     """
 
@@ -59,6 +60,7 @@ class Family(Struct, frozen=True, kw_only=True):
     shared_gate: bool = False
     sinks: bool = False
     clamps: bool = False
+    output_gate: bool = False
     defaults: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -66,6 +68,7 @@ _LLAMA = Family()
 _MISTRAL = Family(window=WindowRule.ALL)
 _QWEN2 = Family(bias=True, output_follows=False, window=WindowRule.UPPER)
 _QWEN3 = Family(qk_norm=QkNorm.SHARED, window=WindowRule.UPPER)
+_QWEN3_NEXT = Family(qk_norm=QkNorm.SHARED, shared_gate=True, output_gate=True)
 _GEMMA = Family(activation="gelu_pytorch_tanh", tied=True)
 _GEMMA2 = replace(_GEMMA, norms=4, window=WindowRule.EVEN)
 _GEMMA3 = replace(
@@ -113,6 +116,11 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "Qwen2MoeForCausalLM": replace(_QWEN2, shared_gate=True),
         "Qwen3ForCausalLM": _QWEN3,
         "Qwen3MoeForCausalLM": _QWEN3,
+        "Qwen3NextForCausalLM": _QWEN3_NEXT,
+        "Qwen3_5ForCausalLM": _QWEN3_NEXT,
+        "Qwen3_5ForConditionalGeneration": replace(_QWEN3_NEXT, nested=True),
+        "Qwen3_5MoeForCausalLM": _QWEN3_NEXT,
+        "Qwen3_5MoeForConditionalGeneration": replace(_QWEN3_NEXT, nested=True),
         "Qwen3VLForConditionalGeneration": replace(_QWEN3, nested=True),
         "Qwen3VLMoeForConditionalGeneration": replace(_QWEN3, nested=True),
         "DeepseekForCausalLM": _LLAMA,
@@ -186,9 +194,6 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "RwkvForCausalLM": _HYBRID,
         "GraniteMoeHybridForCausalLM": _HYBRID,
         "RecurrentGemmaForCausalLM": _HYBRID,
-        "Qwen3NextForCausalLM": _HYBRID,
-        "Qwen3_5ForConditionalGeneration": _HYBRID,
-        "Qwen3_5MoeForConditionalGeneration": _HYBRID,
         "KimiLinearForCausalLM": _HYBRID,
         "MiniMaxText01ForCausalLM": _HYBRID,
         "DeepseekV4ForCausalLM": _SPARSE,

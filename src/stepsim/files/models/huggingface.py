@@ -27,6 +27,7 @@ from stepsim.workload.model.architecture import (
     NormKind,
     QkNorm,
 )
+from stepsim.workload.model.delta_net import GatedDeltaNet
 from stepsim.workload.model.mamba import Mamba2
 
 _HIDDEN = ("hidden_size", "n_embd", "d_model")
@@ -38,11 +39,13 @@ _POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len")
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 _TOP_K = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_top_k")
 _SHARED_WIDTH = ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size")
+_PREDICTED = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
 _PATTERN = ("hybrid_override_pattern", "layers_block_type")
 _PREDICTION_PATTERN = ("mtp_hybrid_override_pattern", "mtp_layers_block_type")
 _LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 """Parts of a pattern by their letter (NemotronHConfig of transformers)."""
 
+_LINEAR, _LINEAR_HEADS = "linear_attention", "linear_num_value_heads"
 _ACTIVATION = ("hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act")
 _ACTIVATIONS = {
     "silu": (Activation.SWIGLU, None),
@@ -70,7 +73,9 @@ def architecture_of(
     notes = []
     quantised = fields.raw("quantization_config")
     if family.nested and fields.has("text_config"):
-        fields = replace(fields.inside("text_config"), defaults=family.defaults)
+        tied = {key: values[key] for key in ("tie_word_embeddings",) if key in values}
+        inner = fields.inside("text_config")
+        fields = replace(inner, values={**tied, **inner.values}, defaults=family.defaults)
         notes.append(f"{name}: its text model alone is trained here, not what sees or hears")
         quantised = quantised or fields.raw("quantization_config")
     if quantised:
@@ -149,7 +154,8 @@ class _Reader(Struct, kw_only=True):
     def _predicted(self) -> int:
         """Layers that predict further tokens; MiniMax has modules of some layers each."""
         fields = self.fields
-        said = fields.count("num_nextn_predict_layers", default=0, least=0, most=64)
+        fields.flag("mtp_use_dedicated_embeddings", default=False)
+        said = fields.count(*_PREDICTED, default=0, least=0, most=64)
         modules = fields.count("num_mtp_modules", default=0, least=0, most=64)
         each = fields.count("mtp_transformer_layers", default=1, most=64)
         return said or modules * each * fields.flag("use_mtp", default=True)
@@ -261,11 +267,13 @@ class _Reader(Struct, kw_only=True):
             return
         windows = list(self._windows(count))
         sparse = list(self._sparse(count))
-        kinds: dict[tuple[int | None, bool], Layer] = {}
-        for key in zip(windows, sparse, strict=True):
+        linear = list(self._linear(count))
+        kinds: dict[tuple[int | None, bool, bool], Layer] = {}
+        for key in zip(windows, sparse, linear, strict=True):
             if key not in kinds:
+                attention = self._delta_net() if key[2] else self._attention(hidden, key[0])
                 kinds[key] = Layer(
-                    attention=self._attention(hidden, key[0]),
+                    attention=attention,
                     mlp=self._experts(hidden) if key[1] else self._dense(hidden),
                     norms=self._norms(),
                 )
@@ -279,6 +287,27 @@ class _Reader(Struct, kw_only=True):
         return 2 if falcon and (two or not parallel) else self.family.norms
 
     # attention
+
+    def _linear(self, count: int) -> Iterator[bool]:
+        """Whether each layer has linear attention: by its type, else all but every nth."""
+        types = self.fields.items("layer_types")
+        nth = self.fields.count("full_attention_interval", default=0, least=0)
+        for layer in range(count):
+            if types is not None:
+                yield types[layer] == _LINEAR
+            else:
+                yield nth > 0 and (layer + 1) % nth != 0
+
+    def _delta_net(self) -> GatedDeltaNet:
+        """A gated delta net in the words of Qwen3NextConfig."""
+        fields = self.fields
+        return GatedDeltaNet(
+            heads=fields.count("linear_num_value_heads"),
+            key_heads=fields.count("linear_num_key_heads"),
+            key_dim=fields.count("linear_key_head_dim"),
+            value_dim=fields.count("linear_value_head_dim"),
+            convolution=fields.count("linear_conv_kernel_dim", default=4),
+        )
 
     def _attention(self, hidden: int, window: int | None) -> Attention:
         fields, family = self.fields, self.family
@@ -307,6 +336,7 @@ class _Reader(Struct, kw_only=True):
             output_bias=output_bias,
             qk_norm=family.qk_norm if normed else QkNorm.NONE,
             sinks=family.sinks,
+            gated=fields.flag("attn_output_gate", default=family.output_gate),
         )
 
     def _head_dim(self, hidden: int, heads: int) -> int:
@@ -369,7 +399,7 @@ class _Reader(Struct, kw_only=True):
             yield window if sliding and on else None
 
     def _window_of(self, kind: Any, window: int | None, chunk: int | None) -> int | None:
-        if kind == "full_attention":
+        if kind == "full_attention" or (kind == _LINEAR and self.fields.has(_LINEAR_HEADS)):
             return None
         if kind == "sliding_attention" and window:
             return window

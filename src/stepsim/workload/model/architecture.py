@@ -174,6 +174,11 @@ class Mixer(Struct, frozen=True, kw_only=True):
         """Counts that tp must divide, by the name that an error gives them."""
         raise NotImplementedError
 
+    @property
+    def turned_heads(self) -> int:
+        """Heads that cp must divide beside tp."""
+        return self.heads
+
     def operators(self, hidden: int, columns: "PlanColumns") -> "MixerOperators":
         """What runs before tokens are mixed, what mixes them, and what runs after."""
         raise NotImplementedError

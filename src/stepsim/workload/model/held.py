@@ -184,7 +184,8 @@ def _attention(
 
     Of latent attention also what the norms of both ranks take and make.
 
-    Where heads are copied, keys and values twice: a buffer of all three lives on in the queries.
+    Where heads are copied, keys and values twice: a buffer of all three lives on in the queries. A
+    gated result is kept beside its gate and what that makes of it.
     """
     if attention is None or isinstance(attention, LinearBlock):
         return np.zeros_like(columns.tp)
@@ -197,7 +198,8 @@ def _attention(
         pair = kv * (attention.head_dim + attention.values)
         copies = 1 + (framework.copies_heads and attention.kv_heads == attention.heads)
         inner = heads * attention.head_dim + copies * pair
-        return np.asarray(t * (2.0 * inner + result * heads * attention.values))
+        gate = (2.0 + element) * heads * attention.values * attention.gated
+        return np.asarray(t * (2.0 * inner + result * heads * attention.values + gate))
     ranks: Floats = columns.shard_tokens * ((attention.query_rank or 0) + attention.kv_rank)
     inner = heads * (2 * attention.head_dim + attention.value_dim)
     out = result * heads * attention.value_dim

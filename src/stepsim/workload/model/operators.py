@@ -239,6 +239,9 @@ def attention_operators(
     moved = 4.0 * t * (queries + keys)
     yield memory("rotary embedding and layout", moved, moved)
     yield from _core(attention, heads, attention.window, columns)
+    result = t * heads * attention.values
+    if attention.gated:
+        yield memory("gate of the result", 6.0 * result, 10.0 * result)
     yield from products(columns, ("attention out", t, heads * attention.values, h))
 
 

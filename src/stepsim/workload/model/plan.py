@@ -197,7 +197,7 @@ def check_plan(architecture: Architecture, plan: ModelPlan) -> None:
         if isinstance(attention, Mixer):
             for what, count in attention.shared_out().items():
                 _need_divisor(what, count, "tp", plan.tp)
-            _need_divisor("heads of mixers / tp", attention.heads // plan.tp, "cp", plan.cp)
+            _need_divisor("heads of mixers / tp", attention.turned_heads // plan.tp, "cp", plan.cp)
         if isinstance(mlp, DenseMlp):
             _need_divisor("ffn", mlp.width, "tp", plan.tp)
         if isinstance(mlp, ExpertMlp):

@@ -17,6 +17,7 @@ from stepsim.workload.model.architecture import (
     GroupedAttention,
     LatentAttention,
 )
+from stepsim.workload.model.delta_net import GatedDeltaNet
 from stepsim.workload.model.mamba import Mamba2
 
 LLAMA: dict[str, Any] = {
@@ -65,6 +66,9 @@ CARDS = {
     "NVIDIA-Nemotron-3-Super-120B-A12B": 120.6e9,
     "NVIDIA-Nemotron-3-Ultra-550B-A55B": 550e9,
     "Nemotron-H-56B-Base-8K": 56e9,
+    "Qwen3.5-122B-A10B": 122e9,
+    "Qwen3.5-35B-A3B": 35e9,
+    "Qwen3.6-35B-A3B": 35e9,
 }
 """Parameters by names, model cards and reports of vendors, without towers for images."""
 
@@ -193,6 +197,34 @@ def test_a_wrong_pattern_is_named(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(WorkloadError) as caught:
         read(**{**HYBRID, **changes})
     assert words in str(caught.value)
+
+
+LINEAR: dict[str, Any] = {
+    "architectures": ["Qwen3_5ForConditionalGeneration"],
+    "linear_num_value_heads": 8,
+    "linear_num_key_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 32,
+    "mtp_num_hidden_layers": 1,
+}
+
+
+def test_linear_attention_stands_where_types_or_an_interval_say() -> None:
+    types = ["linear_attention", "linear_attention", "linear_attention", "full_attention"]
+    found = read(**LINEAR, layer_types=types)
+    net = GatedDeltaNet(heads=8, key_heads=4, key_dim=16, value_dim=32)
+    full = found.layers[3].attention
+    assert [layer.attention for layer in found.layers] == [net, net, net, full]
+    assert isinstance(full, GroupedAttention)
+    assert full.gated
+    assert found.prediction_layers == (found.layers[3],)
+    assert read(**LINEAR, full_attention_interval=4).layers == found.layers
+
+
+def test_tied_ends_of_a_nested_configuration_may_be_said_outside() -> None:
+    inner = {key: value for key, value in LLAMA.items() if key != "architectures"}
+    qwen = ["Qwen3VLForConditionalGeneration"]
+    assert read(architectures=qwen, text_config=inner, tie_word_embeddings=True).tied
 
 
 def test_modules_that_predict_further_tokens_are_counted() -> None:
