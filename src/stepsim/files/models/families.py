@@ -31,7 +31,8 @@ class Family(Struct, frozen=True, kw_only=True):
     set all three, `attention_bias_key` the first two. `nested` configurations describe their text
     model in `text_config`. `learned` positions are in `max_position_embeddings` or its synonyms,
     `extra_positions` more. `clamps` limits what activations of experts take. With
-    `output_gate` what attention makes is gated by a second projection. `defaults` are what
+    `output_gate` what attention makes is gated by a second projection; an `indexer`
+    chooses what latent attention reads. `defaults` are what
     the class of the configuration has for keys that a published one may leave out.
     """
 
@@ -61,6 +62,7 @@ class Family(Struct, frozen=True, kw_only=True):
     sinks: bool = False
     clamps: bool = False
     output_gate: bool = False
+    indexer: bool = False
     defaults: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -126,6 +128,8 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "DeepseekForCausalLM": _LLAMA,
         "DeepseekV2ForCausalLM": _LLAMA,
         "DeepseekV3ForCausalLM": _LLAMA,
+        "DeepseekV32ForCausalLM": Family(indexer=True),
+        "GlmMoeDsaForCausalLM": Family(indexer=True, output_follows=False),
         "KimiK25ForConditionalGeneration": replace(_LLAMA, nested=True),
         "Glm4MoeForCausalLM": Family(
             output_follows=False, qk_norm=QkNorm.SHARED, qk_norm_key="use_qk_norm"
@@ -197,8 +201,6 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "KimiLinearForCausalLM": _HYBRID,
         "MiniMaxText01ForCausalLM": _HYBRID,
         "DeepseekV4ForCausalLM": _SPARSE,
-        "DeepseekV32ForCausalLM": _SPARSE,
-        "GlmMoeDsaForCausalLM": _SPARSE,
     }
 )
 """Architectures that are known and not modelled, and why."""

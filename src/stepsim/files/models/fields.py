@@ -34,7 +34,7 @@ _HARMLESS = (
     r"output_(hidden_states|attentions|router_logits)|tie_.*|prefix|problem_type|finetuning_task|"
     r"use_bfloat16|torchscript|pruned_heads|cross_attention_hidden_size|bad_words_ids|"
     r"encoder_no_repeat_ngram_size|sep_token_id|return_dict.*|_name_or_path|auto_map|source|"
-    r"moe_shared_expert_overlap|attention_multiplier|normalization_function|logits_soft_cap|first_k_dense_replace"
+    r"indexer_rope_interleave|moe_shared_expert_overlap|attention_multiplier|normalization_function|logits_soft_cap|first_k_dense_replace"
 )
 """Keys that say nothing of the work of a training step; patterns are compiled when one is asked."""
 

@@ -29,6 +29,7 @@ from stepsim.workload.model.architecture import (
 )
 from stepsim.workload.model.delta_net import GatedDeltaNet
 from stepsim.workload.model.mamba import Mamba2
+from stepsim.workload.model.sparse_attention import SparseLatentAttention
 
 _HIDDEN = ("hidden_size", "n_embd", "d_model")
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
@@ -314,7 +315,7 @@ class _Reader(Struct, kw_only=True):
         heads = fields.count(*_HEADS)
         if fields.has("kv_lora_rank"):
             fields.read.update((*_KV_HEADS, "head_dim", "qk_head_dim"))
-            return LatentAttention(
+            latent = LatentAttention(
                 heads=heads,
                 query_rank=fields.some("q_lora_rank"),
                 kv_rank=fields.count("kv_lora_rank"),
@@ -323,6 +324,7 @@ class _Reader(Struct, kw_only=True):
                 value_dim=fields.count("v_head_dim"),
                 bias=self._attention_bias()[0] and family.output_follows,
             )
+            return self._indexed(latent) if family.indexer else latent
         bias, output_bias = self._attention_bias()
         normed = not family.qk_norm_key or fields.flag(family.qk_norm_key, default=False)
         if (kind := fields.text("qk_norm_type", default="per_layer")) != "per_layer":
@@ -337,6 +339,17 @@ class _Reader(Struct, kw_only=True):
             qk_norm=family.qk_norm if normed else QkNorm.NONE,
             sinks=family.sinks,
             gated=fields.flag("attn_output_gate", default=family.output_gate),
+        )
+
+    def _indexed(self, latent: LatentAttention) -> SparseLatentAttention:
+        """Attention to what an indexer chooses, in the words of DeepseekV32Config."""
+        fields = self.fields
+        return SparseLatentAttention(
+            heads=latent.heads,
+            latent=latent,
+            index_heads=fields.count("index_n_heads"),
+            index_dim=fields.count("index_head_dim"),
+            top_k=fields.count("index_topk"),
         )
 
     def _head_dim(self, hidden: int, heads: int) -> int:

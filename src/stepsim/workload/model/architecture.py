@@ -17,6 +17,7 @@ from stepsim.base.structs import NameWithFields
 if TYPE_CHECKING:
     from stepsim.base.arrays import Floats
     from stepsim.workload.model.columns import PlanColumns
+    from stepsim.workload.model.context import MixerExchanges
     from stepsim.workload.model.operators import MixerOperators
 
 
@@ -159,9 +160,8 @@ class LatentAttention(Struct, frozen=True, kw_only=True):
 class Mixer(Struct, frozen=True, kw_only=True):
     """What a layer has in place of attention where its module alone knows it: one class, one file.
 
-    `heads` are split over tp, and over cp while they are mixed: ranks that share a sequence turn
-    tokens against heads, so that no state passes between them. Sizes that the methods give are a
-    rank's, of a microbatch, arrays over plans.
+    `heads` are split over tp. Sizes that the methods give are a rank's, of a microbatch, arrays
+    over plans.
     """
 
     heads: int
@@ -176,19 +176,19 @@ class Mixer(Struct, frozen=True, kw_only=True):
 
     @property
     def turned_heads(self) -> int:
-        """Heads that cp must divide beside tp."""
+        """Heads that cp must divide beside tp, where tokens are turned against heads; else 0."""
         return self.heads
 
     def operators(self, hidden: int, columns: "PlanColumns") -> "MixerOperators":
         """What runs before tokens are mixed, what mixes them, and what runs after."""
         raise NotImplementedError
 
-    def turned(self, columns: "PlanColumns") -> "tuple[Floats, Floats]":
-        """Elements of a token that change from tokens to heads under cp, and that change back."""
+    def exchanges(self, columns: "PlanColumns") -> "MixerExchanges":
+        """What ranks that share a sequence or heads send before tokens are mixed, and after."""
         raise NotImplementedError
 
-    def outputs(self, columns: "PlanColumns") -> "Floats":
-        """Elements that the first product makes."""
+    def outputs(self, columns: "PlanColumns") -> "list[Floats]":
+        """Elements that each product before the mixing makes, the largest first."""
         raise NotImplementedError
 
     def result(self, columns: "PlanColumns") -> "Floats":
@@ -198,6 +198,10 @@ class Mixer(Struct, frozen=True, kw_only=True):
     def kept(self, columns: "PlanColumns", element: "Floats") -> "Floats":
         """Bytes kept for the backward; a product keeps its input in `element` bytes."""
         raise NotImplementedError
+
+    def dropped(self, columns: "PlanColumns") -> "Floats":
+        """Bytes of what is kept that goes where projections up to heads are made again."""
+        return 0.0 * columns.tokens
 
     @property
     def assumption(self) -> str:

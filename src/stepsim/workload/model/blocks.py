@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import (
     Architecture,
@@ -103,31 +102,16 @@ def _attention_blocks(
     yield Block(name="attention", operators=operators[core:], forward=summed)
 
 
-_TURNED_BYTES = 4.0
-"""Bytes per element of an all-to-all of heads: read and written into the order that is sent."""
-
-
 def _mixer_blocks(
     mixer: Mixer, last: Operator, architecture: Architecture, columns: PlanColumns
 ) -> Iterator[Block]:
-    """A mixer, whose ranks of a sequence turn tokens against heads before it and back after it."""
-    found = mixer.operators(architecture.hidden, columns)
+    """A mixer between what runs on a rank's tokens before it and after it."""
+    found, sent = mixer.operators(architecture.hidden, columns), mixer.exchanges(columns)
     summed = _summed(architecture, columns)
-    into, back = (columns.tokens * each * (columns.cp > 1) for each in mixer.turned(columns))
-    turns, returns = _turned(into), _turned(back)
-    before, mix = list(found.before), list(found.mix)
-    if into.any():
-        before.append(memory("layouts of heads", _TURNED_BYTES * into, _TURNED_BYTES * into))
-        mix.append(memory("layouts of results", _TURNED_BYTES * back, _TURNED_BYTES * back))
-    yield Block(name="mixer in", operators=tuple(before), forward=(turns,), backward=summed)
-    yield Block(name="mixer", operators=tuple(mix), forward=(returns,), backward=(turns,))
+    yield Block(name="mixer in", operators=found.before, forward=sent.before, backward=summed)
+    yield Block(name="mixer", operators=found.mix, forward=sent.after, backward=sent.back_after)
     after = (*found.after, last)
-    yield Block(name="mixer out", operators=after, forward=summed, backward=(returns,))
-
-
-def _turned(elements: Floats) -> Exchange:
-    """The all-to-all of elements of 2 bytes along cp."""
-    return Exchange(kind=CollectiveKind.ALL_TO_ALL, group=Group.CP, size_bytes=2.0 * elements)
+    yield Block(name="mixer out", operators=after, forward=summed, backward=sent.back_before)
 
 
 def _mlp_blocks(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Iterator[Block]:

@@ -14,6 +14,11 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.workload.model.architecture import Mixer
 from stepsim.workload.model.columns import PlanColumns
+from stepsim.workload.model.context import (
+    MixerExchanges,
+    layouts_of_heads,
+    turned_against_heads,
+)
 from stepsim.workload.model.operators import MixerOperators, Operator, memory, products, scan
 
 _CHUNK = 64.0  # tokens: `chunk_gated_delta_rule` has no other
@@ -84,6 +89,7 @@ class GatedDeltaNet(Mixer, frozen=True, kw_only=True):
         return MixerOperators(
             before=tuple(products(columns, ("mixer in", t, h, self.first / tp))),
             mix=(
+                layouts_of_heads(*self._turned(columns), columns),
                 memory("layouts of queries, keys and values", layouts, layouts),
                 memory("short convolution", 4.0 * channels, 6.0 * channels),
                 memory("norms of queries and keys", 4.0 * pairs, 6.0 * pairs),
@@ -118,13 +124,17 @@ class GatedDeltaNet(Mixer, frozen=True, kw_only=True):
             launches=(_FORWARD_KERNELS, _BACKWARD_KERNELS),
         )
 
-    def turned(self, columns: PlanColumns) -> tuple[Floats, Floats]:
+    def exchanges(self, columns: PlanColumns) -> MixerExchanges:
+        """Tokens turned against heads before the mixing, and back after it."""
+        return turned_against_heads(*self._turned(columns), columns)
+
+    def _turned(self, columns: PlanColumns) -> tuple[Floats, Floats]:
         """What the first product makes, and the result (`tensor_a2a_cp2hp` of Megatron-Core)."""
         return self.first / columns.tp, self.values / columns.tp
 
-    def outputs(self, columns: PlanColumns) -> Floats:
+    def outputs(self, columns: PlanColumns) -> list[Floats]:
         """Elements that the first product makes."""
-        return columns.tokens * self.first / columns.tp
+        return [columns.tokens * self.first / columns.tp]
 
     def result(self, columns: PlanColumns) -> Floats:
         """Elements of the rule's result."""

@@ -87,7 +87,7 @@ def _attention_outputs(
     if isinstance(attention, LinearBlock):
         return [out]
     if isinstance(attention, Mixer):
-        return [attention.outputs(columns), out]
+        return [*attention.outputs(columns), out]
     heads = attention.heads / columns.tp
     queries = t * heads * attention.head_dim
     if isinstance(attention, GroupedAttention):
@@ -143,6 +143,8 @@ def _dropped(
         heads = columns.tokens * attention.heads / columns.tp
         inner = 2.0 * heads * (2 * attention.head_dim + attention.value_dim)
         dropped = dropped + columns.drops_up_projection * inner
+    elif isinstance(attention, Mixer):
+        dropped = dropped + columns.drops_up_projection * attention.dropped(columns)
     if isinstance(mlp, ExpertMlp):
         tokens = columns.shard_tokens * mlp.top_k * columns.expert_tp
         made = element * tokens * mlp.width / columns.expert_tp
@@ -303,7 +305,7 @@ def largest_matrix(layer: Layer, architecture: Architecture, columns: PlanColumn
         width = mlp.token_width(hidden) if isinstance(mlp, ExpertMlp) else hidden
         return inputs * mlp.width * width / degree
     if isinstance(layer.attention, Mixer):
-        return layer.attention.outputs(columns) / columns.tokens * architecture.hidden
+        return layer.attention.outputs(columns)[0] / columns.tokens * architecture.hidden
     return np.zeros_like(columns.tp)
 
 

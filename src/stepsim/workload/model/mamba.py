@@ -16,6 +16,11 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.workload.model.architecture import Mixer
 from stepsim.workload.model.columns import PlanColumns
+from stepsim.workload.model.context import (
+    MixerExchanges,
+    layouts_of_heads,
+    turned_against_heads,
+)
 from stepsim.workload.model.operators import MixerOperators, Operator, memory, products, scan
 
 _FORWARD_KERNELS, _BACKWARD_KERNELS = 5, 12  # of `_mamba_chunk_scan_combined_fwd` and `_bwd`
@@ -81,6 +86,7 @@ class Mamba2(Mixer, frozen=True, kw_only=True):
         return MixerOperators(
             before=tuple(products(columns, ("mixer in", t, h, self.first / tp))),
             mix=(
+                layouts_of_heads(*self._turned(columns), columns),
                 memory("short convolution", 4.0 * channels, 10.0 * channels),
                 self._scan(columns),
                 memory("gated norm", 6.0 * result, 10.0 * result),
@@ -114,7 +120,11 @@ class Mamba2(Mixer, frozen=True, kw_only=True):
             launches=(_FORWARD_KERNELS, _BACKWARD_KERNELS),
         )
 
-    def turned(self, columns: PlanColumns) -> tuple[Floats, Floats]:
+    def exchanges(self, columns: PlanColumns) -> MixerExchanges:
+        """Tokens turned against heads before the mixing, and back after it."""
+        return turned_against_heads(*self._turned(columns), columns)
+
+    def _turned(self, columns: PlanColumns) -> tuple[Floats, Floats]:
         """What the first product makes, B and C once for each rank that needs them; the result.
 
         Megatron-Core copies groups where there are fewer than ranks (`mamba_context_parallel.py`).
@@ -123,9 +133,9 @@ class Mamba2(Mixer, frozen=True, kw_only=True):
         first = 2 * self.inner + self.joint * copies + self.heads
         return first / columns.tp, self.inner / columns.tp
 
-    def outputs(self, columns: PlanColumns) -> Floats:
+    def outputs(self, columns: PlanColumns) -> list[Floats]:
         """Elements that the first product makes."""
-        return columns.tokens * self.first / columns.tp
+        return [columns.tokens * self.first / columns.tp]
 
     def result(self, columns: PlanColumns) -> Floats:
         """Elements of the scan's result."""
@@ -136,7 +146,7 @@ class Mamba2(Mixer, frozen=True, kw_only=True):
 
         The scan keeps no states: the backward makes them again (`ssd_combined.py`).
         """
-        return 2.0 * self.outputs(columns) + (2.0 + element) * self.result(columns)
+        return 2.0 * self.outputs(columns)[0] + (2.0 + element) * self.result(columns)
 
     @property
     def assumption(self) -> str:

@@ -34,8 +34,9 @@ class OperatorKind(Enum):
 
     `MATRIX` products at the precision's rate, `HEAD` products in bf16 whatever the precision,
     `GROUPED` products of experts, `ATTENTION` fused core attention, `SCORES` its unfused products,
-    `SCAN` chunks of a sequence with a state passed on between them: products in bf16 or bytes,
-    whatever takes longer; `MEMORY` kernels that only move bytes.
+    `SCAN` kernels of a mixer with products in bf16 of their own, e.g. over chunks of a sequence
+    with a state passed on: products or bytes, whatever takes longer; `MEMORY` kernels that only
+    move bytes.
     """
 
     MATRIX = auto()
@@ -153,7 +154,7 @@ def scan(
     moved: tuple[Floats, Floats],
     launches: tuple[int, int],
 ) -> Operator:
-    """A scan over chunks of a sequence: operations, bytes and kernels, forward and backward."""
+    """A mixer's own kernel, such as a scan: operations, bytes and kernels, forward and backward."""
     zero, one = np.zeros_like(flops[0]), np.ones_like(flops[0])
     passes = (
         Amounts(flops=operations, bytes_moved=size, launches=count * one)

@@ -195,6 +195,10 @@ def check_plan(architecture: Architecture, plan: ModelPlan) -> None:
             if plan.context is ContextParallelKind.ALL_TO_ALL:
                 _need_divisor("heads / tp", attention.heads // plan.tp, "cp", plan.cp)
         if isinstance(attention, Mixer):
+            if plan.attention is AttentionKernel.UNFUSED:
+                raise PlanError(
+                    "attention is unfused: this model's mixers are fused: expected flash"
+                )
             for what, count in attention.shared_out().items():
                 _need_divisor(what, count, "tp", plan.tp)
             _need_divisor("heads of mixers / tp", attention.turned_heads // plan.tp, "cp", plan.cp)

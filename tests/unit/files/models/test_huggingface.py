@@ -63,6 +63,8 @@ def test_reference_configurations_are_read(name: str, shared: Path) -> None:
 
 
 CARDS = {
+    "DeepSeek-V3.2": 671e9,
+    "GLM-5": 744e9,
     "NVIDIA-Nemotron-3-Super-120B-A12B": 120.6e9,
     "NVIDIA-Nemotron-3-Ultra-550B-A55B": 550e9,
     "Nemotron-H-56B-Base-8K": 56e9,
