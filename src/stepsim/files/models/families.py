@@ -148,6 +148,8 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "Gemma2ForCausalLM": _GEMMA2,
         "Gemma3ForCausalLM": _GEMMA3,
         "Gemma3ForConditionalGeneration": replace(_GEMMA3, nested=True),
+        "Gemma4ForCausalLM": replace(_GEMMA3, defaults={}),
+        "Gemma4ForConditionalGeneration": replace(_GEMMA3, nested=True, defaults={}),
         "CohereForCausalLM": Family(
             norm=NormKind.LAYER_NO_BIAS,
             norms=1,

@@ -125,6 +125,10 @@ class _Reader(Struct, kw_only=True):
         """Everything; in the end no key is left that matters."""
         fields, family = self.fields, self.family
         fields.read |= {"architectures", "model_type", "name", "text_config"}
+        if fields.values.get("use_bidirectional_attention") == "vision":  # images are left out
+            fields.read.add("use_bidirectional_attention")
+        if not fields.values.get("hidden_size_per_layer_input"):
+            fields.read.add("vocab_size_per_layer_input")
         parts = self._pattern(*_PATTERN)
         count = len(parts) if parts else None
         hidden = fields.count(*_HIDDEN)
@@ -329,10 +333,14 @@ class _Reader(Struct, kw_only=True):
         normed = not family.qk_norm_key or fields.flag(family.qk_norm_key, default=False)
         if (kind := fields.text("qk_norm_type", default="per_layer")) != "per_layer":
             raise WorkloadError(bad_value(fields.place, "qk_norm_type", kind, "per_layer"))
+        wide = window is None and fields.has("global_head_dim")
+        shares = fields.flag("attention_k_eq_v", default=False)
+        kv_heads = fields.some("num_global_key_value_heads") if wide and shares else None
         return GroupedAttention(
             heads=heads,
-            kv_heads=self._kv_heads(heads),
-            head_dim=self._head_dim(hidden, heads),
+            kv_heads=kv_heads or self._kv_heads(heads),
+            head_dim=fields.count("global_head_dim") if wide else self._head_dim(hidden, heads),
+            shares_values=wide and shares,
             window=window,
             bias=bias,
             output_bias=output_bias,

@@ -69,7 +69,8 @@ class GroupedAttention(Struct, frozen=True, kw_only=True):
 
     `kv_heads` heads have keys and values; a `window` limits how many tokens back each token sees.
     `value_dim` is the width of a value where it is not that of a key. `gated` outputs are
-    multiplied by a second projection of the queries' width.
+    multiplied by a second projection of the queries' width. With `shares_values` what is projected
+    for keys is taken for values as well.
     """
 
     heads: int
@@ -82,6 +83,7 @@ class GroupedAttention(Struct, frozen=True, kw_only=True):
     qk_norm: QkNorm = QkNorm.NONE
     sinks: bool = False
     gated: bool = False
+    shares_values: bool = False
 
     def __post_init__(self) -> None:
         _need_counts(self, heads=1, kv_heads=1, head_dim=1)
@@ -100,7 +102,8 @@ class GroupedAttention(Struct, frozen=True, kw_only=True):
     def parameters(self, hidden: int) -> int:
         """Weights, biases, norms and sinks."""
         queries = self.heads * self.head_dim * (2 if self.gated else 1)
-        keys, values = self.kv_heads * self.head_dim, self.kv_heads * self.values
+        keys = self.kv_heads * self.head_dim
+        values = 0 if self.shares_values else self.kv_heads * self.values
         inner = queries + keys + values
         norms = {
             QkNorm.NONE: 0,

@@ -92,7 +92,8 @@ def _attention_outputs(
     queries = t * heads * attention.head_dim
     if isinstance(attention, GroupedAttention):
         kv = t * np.maximum(attention.kv_heads / columns.tp, 1.0)
-        return [queries, kv * attention.head_dim, kv * attention.values, out]
+        values = [] if attention.shares_values else [kv * attention.values]
+        return [queries, kv * attention.head_dim, *values, out]
     down = [] if attention.query_rank is None else [s * attention.query_rank]
     keys = s * (attention.kv_rank + attention.rope_dim)
     return [

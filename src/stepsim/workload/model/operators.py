@@ -233,7 +233,8 @@ def attention_operators(
     kv = np.maximum(attention.kv_heads / columns.tp, 1.0)
     queries = heads * attention.head_dim * (2 if attention.gated else 1)
     keys = kv * attention.head_dim
-    yield from products(columns, ("qkv", t, h, queries + keys + kv * attention.values))
+    values = 0.0 if attention.shares_values else attention.values
+    yield from products(columns, ("qkv", t, h, queries + keys + kv * values))
     normed = heads * attention.head_dim + keys
     if attention.qk_norm is not QkNorm.NONE:
         yield memory("norms of queries and keys", 4.0 * t * normed, 16.0 * t * normed)

@@ -65,6 +65,7 @@ def test_reference_configurations_are_read(name: str, shared: Path) -> None:
 CARDS = {
     "DeepSeek-V3.2": 671e9,
     "GLM-5": 744e9,
+    "Gemma-4-31B-IT": 30.7e9,
     "NVIDIA-Nemotron-3-Super-120B-A12B": 120.6e9,
     "NVIDIA-Nemotron-3-Ultra-550B-A55B": 550e9,
     "Nemotron-H-56B-Base-8K": 56e9,
@@ -221,6 +222,32 @@ def test_linear_attention_stands_where_types_or_an_interval_say() -> None:
     assert full.gated
     assert found.prediction_layers == (found.layers[3],)
     assert read(**LINEAR, full_attention_interval=4).layers == found.layers
+
+
+def test_global_layers_may_have_heads_of_their_own_whose_keys_are_their_values() -> None:
+    gemma = {
+        "architectures": ["Gemma4ForConditionalGeneration"],
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "sliding_window": 8,
+        "global_head_dim": 32,
+        "num_global_key_value_heads": 1,
+        "attention_k_eq_v": True,
+        "use_bidirectional_attention": "vision",
+        "hidden_size_per_layer_input": 0,
+        "vocab_size_per_layer_input": 1000,
+        "hidden_act": "gelu_pytorch_tanh",
+    }
+    sliding, full, *_ = (layer.attention for layer in read(**gemma).layers)
+    assert isinstance(sliding, GroupedAttention)
+    assert isinstance(full, GroupedAttention)
+    assert (sliding.kv_heads, sliding.head_dim, sliding.shares_values) == (2, 8, False)
+    assert (full.kv_heads, full.head_dim, full.shares_values) == (1, 32, True)
+    assert full.parameters(64) == 64 * (8 + 1) * 32 + 8 * 32 * 64 + 2 * 32
+    for name in ("hidden_size_per_layer_input", "num_kv_shared_layers"):
+        with pytest.raises(WorkloadError, match=f"{name} is 4: expected it absent"):
+            read(**{**gemma, name: 4})
+    with pytest.raises(WorkloadError, match="use_bidirectional_attention is 'all': expected it"):
+        read(**{**gemma, "use_bidirectional_attention": "all"})
 
 
 def test_tied_ends_of_a_nested_configuration_may_be_said_outside() -> None:
