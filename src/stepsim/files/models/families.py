@@ -32,7 +32,8 @@ class Family(Struct, frozen=True, kw_only=True):
     model in `text_config`. `learned` positions are in `max_position_embeddings` or its synonyms,
     `extra_positions` more. `clamps` limits what activations of experts take. With
     `output_gate` what attention makes is gated by a second projection; an `indexer`
-    chooses what latent attention reads. `defaults` are what
+    chooses what latent attention reads; one that `compresses` has keys for several tokens.
+    `defaults` are what
     the class of the configuration has for keys that a published one may leave out.
     """
 
@@ -63,6 +64,7 @@ class Family(Struct, frozen=True, kw_only=True):
     clamps: bool = False
     output_gate: bool = False
     indexer: bool = False
+    compresses: bool = False
     defaults: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -129,6 +131,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "DeepseekV2ForCausalLM": _LLAMA,
         "DeepseekV3ForCausalLM": _LLAMA,
         "DeepseekV32ForCausalLM": Family(indexer=True),
+        "DeepseekV4ForCausalLM": Family(compresses=True, clamps=True),
         "GlmMoeDsaForCausalLM": Family(indexer=True, output_follows=False),
         "KimiK25ForConditionalGeneration": replace(_LLAMA, nested=True),
         "Glm4MoeForCausalLM": Family(
@@ -188,7 +191,6 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
 """Every architecture that is read, by name."""
 
 _HYBRID = "layers with a state instead of attention"
-_SPARSE = "sparse attention"
 REFUSED: Mapping[str, str] = MappingProxyType(
     {
         "JambaForCausalLM": _HYBRID,
@@ -202,7 +204,6 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "RecurrentGemmaForCausalLM": _HYBRID,
         "KimiLinearForCausalLM": _HYBRID,
         "MiniMaxText01ForCausalLM": _HYBRID,
-        "DeepseekV4ForCausalLM": _SPARSE,
     }
 )
 """Architectures that are known and not modelled, and why."""

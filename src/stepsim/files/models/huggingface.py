@@ -27,7 +27,9 @@ from stepsim.workload.model.architecture import (
     NormKind,
     QkNorm,
 )
+from stepsim.workload.model.compressed_attention import CompressedAttention
 from stepsim.workload.model.delta_net import GatedDeltaNet
+from stepsim.workload.model.indexer import Indexer
 from stepsim.workload.model.mamba import Mamba2
 from stepsim.workload.model.sparse_attention import SparseLatentAttention
 
@@ -46,6 +48,7 @@ _PREDICTION_PATTERN = ("mtp_hybrid_override_pattern", "mtp_layers_block_type")
 _LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 """Parts of a pattern by their letter (NemotronHConfig of transformers)."""
 
+_INDEXED, _POOLED = 4, 128  # `_COMPRESS_RATIO_TO_LAYER_TYPE` of transformers
 _LINEAR, _LINEAR_HEADS = "linear_attention", "linear_num_value_heads"
 _ACTIVATION = ("hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act")
 _ACTIVATIONS = {
@@ -133,9 +136,12 @@ class _Reader(Struct, kw_only=True):
         count = len(parts) if parts else None
         hidden = fields.count(*_HIDDEN)
         count = fields.count(*_LAYERS, default=count, most=MOST_LAYERS)
-        layers = tuple(
-            self._singles(hidden, parts, count) if parts else self._layers(hidden, count)
-        )
+        if family.compresses:
+            layers = tuple(self._compressed_layers(hidden, count))
+        elif parts:
+            layers = tuple(self._singles(hidden, parts, count))
+        else:
+            layers = tuple(self._layers(hidden, count))
         positions = self._positions()
         norm = self._norm()
         predicted = self._predicted()
@@ -177,7 +183,46 @@ class _Reader(Struct, kw_only=True):
                 found[-1] = replace(found[-1], mlp=layer.mlp, norms=2, single=False)
             else:
                 found.append(layer)
+        ratios = self.fields.items("compress_ratios") or []
+        if self.family.compresses and ratios:  # what follows the layers' ratios is of the modules
+            last = replace(last, attention=self._compressed(ratios[-1]))
         return tuple(found) or (last,)
+
+    def _compressed_layers(self, hidden: int, count: int) -> Iterator[Layer]:
+        """Layers of DeepSeek-V4, in the words of DeepseekV4Config: tokens that a key stands for."""
+        fields = self.fields
+        ratios = fields.items("compress_ratios")
+        if ratios is None or len(ratios) < count:
+            said = None if ratios is None else len(ratios)
+            raise WorkloadError(
+                bad_value(fields.place, "compress_ratios", said, f"at least {count} numbers")
+            )
+        fields.read.add("num_hash_layers")  # a table chooses the experts, which changes no work
+        mlp = self._experts(hidden)
+        streams = fields.count("hc_mult", default=1, most=64)
+        made = {
+            ratio: Layer(attention=self._compressed(ratio), mlp=mlp, norms=2, streams=streams)
+            for ratio in dict.fromkeys(ratios[:count])
+        }
+        yield from (made[ratio] for ratio in ratios[:count])
+
+    def _compressed(self, ratio: Any) -> CompressedAttention:
+        """Attention of such a layer; the keys of ratio 4 are chosen by the indexer."""
+        fields = self.fields
+        if ratio not in (0, _INDEXED, _POOLED):
+            expected = f"0, {_INDEXED} or {_POOLED}"
+            raise WorkloadError(bad_value(fields.place, "compress_ratios", ratio, expected))
+        fields.read |= {*_KV_HEADS, "qk_rope_head_dim"}
+        return CompressedAttention(
+            heads=fields.count(*_HEADS),
+            head_dim=fields.count("head_dim"),
+            query_rank=fields.count("q_lora_rank"),
+            output_groups=fields.count("o_groups"),
+            output_rank=fields.count("o_lora_rank"),
+            window=fields.count("sliding_window"),
+            ratio=ratio,
+            indexer=self._indexer(ratio) if ratio == _INDEXED else None,
+        )
 
     # layers that are one part of a pattern
 
@@ -351,13 +396,19 @@ class _Reader(Struct, kw_only=True):
 
     def _indexed(self, latent: LatentAttention) -> SparseLatentAttention:
         """Attention to what an indexer chooses, in the words of DeepseekV32Config."""
-        fields = self.fields
         return SparseLatentAttention(
             heads=latent.heads,
             latent=latent,
-            index_heads=fields.count("index_n_heads"),
-            index_dim=fields.count("index_head_dim"),
+            indexer=self._indexer(ratio=1),
+        )
+
+    def _indexer(self, ratio: int) -> Indexer:
+        fields = self.fields
+        return Indexer(
+            heads=fields.count("index_n_heads"),
+            dim=fields.count("index_head_dim"),
             top_k=fields.count("index_topk"),
+            ratio=ratio,
         )
 
     def _head_dim(self, hidden: int, heads: int) -> int:

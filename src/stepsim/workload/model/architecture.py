@@ -315,16 +315,23 @@ class Layer(Struct, frozen=True, kw_only=True):
     """One transformer layer; None where it has no attention or no MLP.
 
     `norms` are those of the hidden width, e.g. 2, or 4 where outputs are normed as well. A `single`
-    one is a part of a pattern of a hybrid model: two of them do as much as a usual layer.
+    one is a part of a pattern of a hybrid model: two of them do as much as a usual layer. It has
+    `streams` residual streams; several are hyper-connections.
     """
 
     attention: Attention | None
     mlp: Mlp | None
     norms: int = 2
     single: bool = False
+    streams: int = 1
 
     def __post_init__(self) -> None:
-        _need_counts(self, norms=0)
+        _need_counts(self, norms=0, streams=1)
+
+    @property
+    def parts(self) -> int:
+        """Attention and MLP, as far as it has them."""
+        return (self.attention is not None) + (self.mlp is not None)
 
     @property
     def is_sparse(self) -> bool:
@@ -338,7 +345,15 @@ class Layer(Struct, frozen=True, kw_only=True):
             mlp = self.mlp.parameters(hidden, active=active)
         else:
             mlp = self.mlp.parameters(hidden) if self.mlp else 0
-        return attention + mlp + self.norms * norm.weights * hidden
+        streams = self.parts * connection_parameters(self.streams, hidden)
+        return attention + mlp + self.norms * norm.weights * hidden + streams
+
+
+def connection_parameters(streams: int, hidden: int) -> int:
+    """Of one hyper-connection: n (2 + n) weights of all n streams, their biases, three scales."""
+    if streams == 1:
+        return 0
+    return (2 + streams) * streams * (streams * hidden + 1) + 3
 
 
 class Architecture(Struct, frozen=True, kw_only=True):
@@ -373,6 +388,11 @@ class Architecture(Struct, frozen=True, kw_only=True):
         return len(self.layers)
 
     @property
+    def streams(self) -> int:
+        """Residual streams between layers."""
+        return self.layers[0].streams
+
+    @property
     def is_sparse(self) -> bool:
         """Whether any layer has experts."""
         return any(layer.is_sparse for layer in self.layers)
@@ -403,10 +423,12 @@ class Architecture(Struct, frozen=True, kw_only=True):
 
     @property
     def head_parameters(self) -> int:
-        """Final norm, and the head's weight unless it is the embedding's."""
+        """Final norm, the head's weight unless it is the embedding's, the collapse of streams."""
         weight = 0 if self.tied else self.vocabulary * self.hidden
         bias = self.vocabulary if self.head_bias else 0
-        return weight + bias + (self.norm_parameters if self.final_norm else 0)
+        n = self.streams
+        streams = n * (n * self.hidden + 1) + 1 if n > 1 else 0
+        return weight + bias + (self.norm_parameters if self.final_norm else 0) + streams
 
     def prediction_parameters(self, *, active: bool = False) -> int:
         """Parameters of the multi-token prediction layers."""

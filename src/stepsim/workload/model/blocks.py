@@ -19,6 +19,7 @@ from stepsim.workload.model.architecture import (
 )
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.context import Block, ContextParallel, Exchange, shared_blocks
+from stepsim.workload.model.hyper_connections import collapse, expand
 from stepsim.workload.model.operators import (
     Operator,
     attention_operators,
@@ -87,9 +88,8 @@ def _attention_blocks(
         return
     gathered = (_gathered(architecture, columns),)
     summed = _summed(architecture, columns)
-    before = norm("attention norm", architecture, columns)
-    after = residual("attention residual", architecture, columns)
-    yield Block(name="attention norm", operators=(before,), forward=gathered, backward=gathered)
+    before, after = _around("attention", layer, architecture, columns)
+    yield Block(name="attention norm", operators=before, forward=gathered, backward=gathered)
     if isinstance(attention, Mixer):
         yield from _mixer_blocks(attention, after, architecture, columns)
         return
@@ -100,6 +100,17 @@ def _attention_blocks(
     core = next((i for i, each in enumerate(operators) if each.core), 0)
     yield Block(name="qkv", operators=operators[:core], backward=summed)
     yield Block(name="attention", operators=operators[core:], forward=summed)
+
+
+def _around(
+    name: str, layer: Layer, architecture: Architecture, columns: PlanColumns
+) -> tuple[tuple[Operator, ...], Operator]:
+    """What runs before a part of a layer, its norm at the end, and how its output is added."""
+    normed = norm(f"{name} norm", architecture, columns)
+    before = (*collapse(layer, architecture.hidden, columns), normed)
+    if layer.streams > 1:
+        return before, expand(f"{name} streams", layer, architecture.hidden, columns)
+    return before, residual(f"{name} residual", architecture, columns)
 
 
 def _mixer_blocks(
@@ -118,20 +129,19 @@ def _mlp_blocks(layer: Layer, architecture: Architecture, columns: PlanColumns) 
     mlp = layer.mlp
     if mlp is None:
         return
-    before = norm("mlp norm", architecture, columns)
-    after = residual("mlp residual", architecture, columns)
+    before, after = _around("mlp", layer, architecture, columns)
     if isinstance(mlp, ExpertMlp):
         yield from _expert_blocks(mlp, before, after, architecture, columns)
         return
     gathered, summed = (_gathered(architecture, columns),), _summed(architecture, columns)
-    yield Block(name="mlp norm", operators=(before,), forward=gathered, backward=gathered)
+    yield Block(name="mlp norm", operators=before, forward=gathered, backward=gathered)
     operators = (*mlp_operators(mlp, architecture, columns), after)
     yield Block(name="mlp", operators=operators, forward=summed, backward=summed)
 
 
 def _expert_blocks(
     mlp: ExpertMlp,
-    before: Operator,
+    before: tuple[Operator, ...],
     after: Operator,
     architecture: Architecture,
     columns: PlanColumns,
@@ -153,7 +163,7 @@ def _expert_blocks(
     scatter = Exchange(kind=CollectiveKind.REDUCE_SCATTER, group=Group.ETP, size_bytes=split)
     yield Block(
         name="router",
-        operators=(before, *router_operators(mlp, architecture, columns)),
+        operators=(*before, *router_operators(mlp, architecture, columns)),
         forward=(first, gather),
         backward=(),
     )

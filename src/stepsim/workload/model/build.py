@@ -257,7 +257,7 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
                 microbatches=plan.microbatches,
             ),
             per_step=tuple(self._host_step()),
-            pp_comm_bytes=2 * tokens * architecture.hidden // plan.tp,
+            pp_comm_bytes=2 * tokens * architecture.hidden * architecture.streams // plan.tp,
             layout=plan.layout,
             per_parameter=tuple(self.sharding.per_parameter()),
             effort=step_effort(

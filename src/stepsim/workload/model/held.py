@@ -20,6 +20,7 @@ from stepsim.workload.model.architecture import (
 )
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.hyper_connections import kept_streams
 from stepsim.workload.model.layout import LayerLayout, layer_ranges
 from stepsim.workload.model.plan import ModelPlan
 
@@ -39,7 +40,9 @@ def layer_bytes(
     kept = kept - _dropped(layer, architecture, columns, framework)
     chosen = _of_operators(layer, architecture, columns)
     kept = np.where(columns.recompute_operators > 0, chosen, kept)
-    return np.asarray(np.where(columns.recompute_full > 0, _input(architecture, columns), kept))
+    return np.asarray(
+        np.where(columns.recompute_full > 0, _input(layer, architecture, columns), kept)
+    )
 
 
 def working_bytes(architecture: Architecture, columns: PlanColumns, framework: Framework) -> Floats:
@@ -59,8 +62,9 @@ def working_bytes(architecture: Architecture, columns: PlanColumns, framework: F
     return np.asarray(largest)
 
 
-def _input(architecture: Architecture, columns: PlanColumns) -> Floats:
-    return 2.0 * columns.shard_tokens * architecture.hidden
+def _input(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Floats:
+    """Bytes of what a layer takes: all its residual streams."""
+    return 2.0 * columns.shard_tokens * architecture.hidden * layer.streams
 
 
 def _of_operators(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Floats:
@@ -74,7 +78,9 @@ def _of_operators(layer: Layer, architecture: Architecture, columns: PlanColumns
         *_mlp_outputs(layer.mlp, architecture, columns),
     ]
     chosen = 2.0 * sum(outputs[::2], np.zeros_like(columns.tp))
-    return np.asarray(_input(architecture, columns) + _result(layer.attention, columns) + chosen)
+    return np.asarray(
+        _input(layer, architecture, columns) + _result(layer.attention, columns) + chosen
+    )
 
 
 def _attention_outputs(
@@ -175,9 +181,8 @@ def _whole(
     masks = 1.0 if architecture.dropout else 0.0
     norms = layer.norms * (2.0 + element + masks) * columns.shard_tokens * architecture.hidden
     attention = _attention(layer.attention, columns, element, framework)
-    return np.asarray(
-        norms + attention + _mlp(layer.mlp, architecture, columns, element, framework)
-    )
+    mlp = _mlp(layer.mlp, architecture, columns, element, framework)
+    return np.asarray(norms + attention + mlp + kept_streams(layer, architecture.hidden, columns))
 
 
 def _attention(

@@ -89,7 +89,8 @@ class StepModel(Struct, frozen=True, kw_only=True):
         layers, embedding, head = self._microbatch(columns, precision)
         slowest, total = self._ranks(plans, _part_table(layers, embedding, head))
         count, chunks = columns.microbatches, columns.chunks
-        message = 2.0 * columns.tokens * self.architecture.hidden / columns.tp
+        width = self.architecture.hidden * self.architecture.streams
+        message = 2.0 * columns.tokens * width / columns.tp
         send = self._send(message, columns)
         nodes = np.maximum(columns.dp * columns.tp * columns.cp / self.interconnect.domain, 1.0)
         skew = 1 + self.framework.skew * np.log2(nodes)

@@ -17,6 +17,7 @@ from stepsim.workload.model.architecture import (
     GroupedAttention,
     LatentAttention,
 )
+from stepsim.workload.model.compressed_attention import CompressedAttention
 from stepsim.workload.model.delta_net import GatedDeltaNet
 from stepsim.workload.model.mamba import Mamba2
 
@@ -64,6 +65,7 @@ def test_reference_configurations_are_read(name: str, shared: Path) -> None:
 
 CARDS = {
     "DeepSeek-V3.2": 671e9,
+    "DeepSeek-V4-Flash": 284e9,
     "GLM-5": 744e9,
     "Gemma-4-31B-IT": 30.7e9,
     "NVIDIA-Nemotron-3-Super-120B-A12B": 120.6e9,
@@ -88,7 +90,7 @@ def test_reference_configurations_have_the_parameters_of_their_cards(
     ("name", "why"),
     [
         ("JambaForCausalLM", "'JambaForCausalLM', which has layers with a state"),
-        ("DeepseekV4ForCausalLM", "'DeepseekV4ForCausalLM', which has sparse attention"),
+        ("KimiLinearForCausalLM", "'KimiLinearForCausalLM', which has layers with a state"),
     ],
 )
 def test_what_is_not_modelled_is_refused_by_name(name: str, why: str) -> None:
@@ -248,6 +250,43 @@ def test_global_layers_may_have_heads_of_their_own_whose_keys_are_their_values()
             read(**{**gemma, name: 4})
     with pytest.raises(WorkloadError, match="use_bidirectional_attention is 'all': expected it"):
         read(**{**gemma, "use_bidirectional_attention": "all"})
+
+
+COMPRESSED: dict[str, Any] = {
+    "architectures": ["DeepseekV4ForCausalLM"],
+    "compress_ratios": [0, 4, 128, 4, 0],
+    "head_dim": 16,
+    "q_lora_rank": 24,
+    "o_groups": 4,
+    "o_lora_rank": 12,
+    "sliding_window": 8,
+    "index_n_heads": 4,
+    "index_head_dim": 6,
+    "index_topk": 8,
+    "hc_mult": 4,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "num_nextn_predict_layers": 1,
+}
+
+
+def test_ratios_say_what_a_key_stands_for() -> None:
+    found = read(**COMPRESSED)
+    kinds = [each.attention for each in (*found.layers, *found.prediction_layers)]
+    assert all(isinstance(each, CompressedAttention) for each in kinds)
+    assert [getattr(each, "ratio", None) for each in kinds] == [0, 4, 128, 4, 0]
+    assert [getattr(each, "indexer", None) is not None for each in kinds] == [
+        False, True, False, True, False
+    ]  # fmt: skip
+    assert found.streams == 4
+    for ratios, words in (
+        ([0, 4], "compress_ratios is 2: expected at least 4 numbers"),
+        ([0, 4, 8, 4], "compress_ratios is 8: expected 0, 4 or 128"),
+        ("absent", "compress_ratios is None: expected at least 4 numbers"),
+    ):
+        with pytest.raises(WorkloadError, match=words):
+            read(**{**COMPRESSED, "compress_ratios": ratios})
 
 
 def test_tied_ends_of_a_nested_configuration_may_be_said_outside() -> None:

@@ -10,6 +10,7 @@ from stepsim.workload.model.blocks import layer_blocks
 from stepsim.workload.model.build import build_workload
 from stepsim.workload.model.columns import plan_columns
 from stepsim.workload.model.held import layer_bytes
+from stepsim.workload.model.indexer import Indexer
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.operators import Operator
 from stepsim.workload.model.plan import AttentionKernel, ModelPlan, RecomputeModule, check_plan
@@ -19,7 +20,8 @@ from stepsim.workload.rows import CollectiveKind, Group
 LATENT = LatentAttention(
     heads=8, query_rank=48, kv_rank=32, nope_dim=16, rope_dim=8, value_dim=20
 )  # fmt: skip
-SPARSE = SparseLatentAttention(heads=8, latent=LATENT, index_heads=4, index_dim=12, top_k=16)
+INDEXER = Indexer(heads=4, dim=12, top_k=16)
+SPARSE = SparseLatentAttention(heads=8, latent=LATENT, indexer=INDEXER)
 LAYER = Layer(attention=SPARSE, mlp=DenseMlp(width=256))
 MODEL = Architecture(name="small", hidden=64, layers=(LAYER,) * 4, vocabulary=1000)
 PLAN = ModelPlan(microbatch_size=2, global_batch=2, sequence=64)
@@ -35,14 +37,14 @@ def test_the_indexer_adds_three_products_and_a_norm() -> None:
     indexer = 48 * 4 * 12 + 64 * 12 + 2 * 12 + 64 * 4
     assert SPARSE.parameters(64) == LATENT.parameters(64) + indexer
     with pytest.raises(WorkloadError, match="top_k is 0: expected a whole number of at least 1"):
-        replace(SPARSE, top_k=0)
+        replace(INDEXER, top_k=0)
 
 
 def test_a_token_reads_the_chosen_keys_or_all_before_it() -> None:
     columns = plan_columns([PLAN, replace(PLAN, sequence=8)])
     each = [sum(min(i, 16) for i in range(64)) / 64, sum(range(8)) / 8]
-    assert SPARSE.read(columns).tolist() == pytest.approx(each, abs=0.5)
-    assert SPARSE.read(columns).tolist() == [READ, 4]
+    assert INDEXER.read(columns).tolist() == pytest.approx(each, abs=0.5)
+    assert INDEXER.read(columns).tolist() == [READ, 4]
 
 
 def test_operations_of_indexer_and_attention() -> None:
