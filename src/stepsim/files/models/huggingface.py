@@ -13,6 +13,7 @@ from stepsim.base.errors import StepsimError, WorkloadError, bad_value
 from stepsim.base.structs import replace
 from stepsim.files.models.families import FAMILIES, REFUSED, Family, WindowRule
 from stepsim.files.models.fields import MOST_LAYERS, Fields
+from stepsim.files.models.patterns import PART_LETTERS, PartMakers
 from stepsim.workload.model.architecture import (
     Activation,
     Architecture,
@@ -45,9 +46,6 @@ _SHARED_WIDTH = ("shared_expert_intermediate_size", "moe_shared_expert_intermedi
 _PREDICTED = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
 _PATTERN = ("hybrid_override_pattern", "layers_block_type")
 _PREDICTION_PATTERN = ("mtp_hybrid_override_pattern", "mtp_layers_block_type")
-_LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
-"""Parts of a pattern by their letter (NemotronHConfig of transformers)."""
-
 _INDEXED, _POOLED = 4, 128  # `_COMPRESS_RATIO_TO_LAYER_TYPE` of transformers
 _LINEAR, _LINEAR_HEADS = "linear_attention", "linear_num_value_heads"
 _ACTIVATION = ("hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act")
@@ -139,7 +137,7 @@ class _Reader(Struct, kw_only=True):
         if family.compresses:
             layers = tuple(self._compressed_layers(hidden, count))
         elif parts:
-            layers = tuple(self._singles(hidden, parts, count))
+            layers = self._singles(hidden, parts, count)
         else:
             layers = tuple(self._layers(hidden, count))
         positions = self._positions()
@@ -172,21 +170,12 @@ class _Reader(Struct, kw_only=True):
         return said or modules * each * fields.flag("use_mtp", default=True)
 
     def _prediction(self, hidden: int, last: Layer) -> tuple[Layer, ...]:
-        """The layers of one module that predicts a further token: like the last, or by a pattern.
-
-        A pattern's parts that mix tokens begin a layer, those after them belong to it.
-        """
-        found: list[Layer] = []
-        for part in self._pattern(*_PREDICTION_PATTERN):
-            layer = self._single(hidden, part)
-            if layer.attention is None and found and found[-1].mlp is None:
-                found[-1] = replace(found[-1], mlp=layer.mlp, norms=2, single=False)
-            else:
-                found.append(layer)
+        """The layers of one module that predicts a further token: like the last, or a pattern."""
+        found = self._makers(hidden).predictions(self._pattern(*_PREDICTION_PATTERN))
         ratios = self.fields.items("compress_ratios") or []
         if self.family.compresses and ratios:  # what follows the layers' ratios is of the modules
             last = replace(last, attention=self._compressed(ratios[-1]))
-        return tuple(found) or (last,)
+        return found or (last,)
 
     def _compressed_layers(self, hidden: int, count: int) -> Iterator[Layer]:
         """Layers of DeepSeek-V4, in the words of DeepseekV4Config: tokens that a key stands for."""
@@ -235,7 +224,7 @@ class _Reader(Struct, kw_only=True):
         key = fields.name_of(*names)
         if not isinstance(said, str | list) or not 0 < len(said) <= MOST_LAYERS:
             raise WorkloadError(bad_value(fields.place, key, said, "letters, or a list of names"))
-        known = {**_LETTERS, **{name: name for name in _LETTERS.values()}}
+        known = {**PART_LETTERS, **{name: name for name in PART_LETTERS.values()}}
         wrong = next(
             (part for part in said if not isinstance(part, str) or part not in known), None
         )
@@ -244,27 +233,18 @@ class _Reader(Struct, kw_only=True):
             raise WorkloadError(bad_value(fields.place, key, wrong, expected))
         return [known[part] for part in said]
 
-    def _singles(self, hidden: int, parts: Sequence[str], count: int) -> Iterator[Layer]:
+    def _singles(self, hidden: int, parts: Sequence[str], count: int) -> tuple[Layer, ...]:
         """The layers of a pattern, each one part with a norm."""
         if len(parts) != count:
             place, key = self.fields.place, self.fields.name_of(*_PATTERN)
             raise WorkloadError(bad_value(place, key, len(parts), f"{count} of them"))
-        made = {part: self._single(hidden, part) for part in dict.fromkeys(parts)}
-        yield from (made[part] for part in parts)
+        return self._makers(hidden).layers(parts)
 
-    def _single(self, hidden: int, part: str) -> Layer:
-        attention: Attention | None = None
-        mlp: Mlp | None = None
-        match part:
-            case "mamba":
-                attention = self._mamba()
-            case "attention":
-                attention = self._attention(hidden, None)
-            case "moe":
-                mlp = self._experts(hidden)
-            case _:
-                mlp = self._dense(hidden)
-        return Layer(attention=attention, mlp=mlp, norms=1, single=True)
+    def _makers(self, hidden: int) -> PartMakers:
+        return PartMakers(
+            mixing={"mamba": self._mamba, "attention": lambda: self._attention(hidden, None)},
+            mlps={"mlp": lambda: self._dense(hidden), "moe": lambda: self._experts(hidden)},
+        )
 
     def _mamba(self) -> Mamba2:
         """Mamba-2 in the words of NemotronHConfig; heads decide the width, not `expand`."""

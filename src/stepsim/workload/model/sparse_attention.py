@@ -57,9 +57,9 @@ class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
         latent, t, s, h = self.latent, columns.tokens, columns.shard_tokens, float(hidden)
         heads, rank = self.heads / columns.tp, latent.query_rank
         queries = heads * latent.head_dim
-        shapes = [("queries", t, h, queries)]
+        shapes: list[tuple[str, Floats, float, Floats | float]] = [("queries", t, h, queries)]
         if rank is not None:
-            shapes = [("queries down", s, h, rank), ("queries up", t, rank, queries)]
+            shapes = [("queries down", s, h, float(rank)), ("queries up", t, rank, queries)]
         ranks = s * ((rank or 0) + latent.kv_rank)
         moved = 4.0 * t * (heads * self.key_width + self.key_width)
         return MixerOperators(
