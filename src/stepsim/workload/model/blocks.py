@@ -19,7 +19,7 @@ from stepsim.workload.model.architecture import (
 )
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.context import Block, ContextParallel, Exchange, shared_blocks
-from stepsim.workload.model.hyper_connections import collapse, expand
+from stepsim.workload.model.hyper_connections import collapse_streams, expand_streams
 from stepsim.workload.model.operators import (
     Operator,
     attention_operators,
@@ -107,9 +107,9 @@ def _around(
 ) -> tuple[tuple[Operator, ...], Operator]:
     """What runs before a part of a layer, its norm at the end, and how its output is added."""
     normed = norm(f"{name} norm", architecture, columns)
-    before = (*collapse(layer, architecture.hidden, columns), normed)
+    before = (*collapse_streams(layer, architecture.hidden, columns), normed)
     if layer.streams > 1:
-        return before, expand(f"{name} streams", layer, architecture.hidden, columns)
+        return before, expand_streams(f"{name} streams", layer, architecture.hidden, columns)
     return before, residual(f"{name} residual", architecture, columns)
 
 

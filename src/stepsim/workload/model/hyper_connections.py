@@ -13,7 +13,7 @@ from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.operators import Operator, OperatorKind, linear, memory
 
 
-def collapse(layer: Layer, hidden: int, columns: PlanColumns) -> tuple[Operator, ...]:
+def collapse_streams(layer: Layer, hidden: int, columns: PlanColumns) -> tuple[Operator, ...]:
     """Weights by a product in bf16, and one input of n streams; nothing where there is one.
 
     Forward the streams are read and the input written: n + 1 widths in 2 bytes. Backward streams
@@ -29,7 +29,7 @@ def collapse(layer: Layer, hidden: int, columns: PlanColumns) -> tuple[Operator,
     )
 
 
-def expand(name: str, layer: Layer, hidden: int, columns: PlanColumns) -> Operator:
+def expand_streams(name: str, layer: Layer, hidden: int, columns: PlanColumns) -> Operator:
     """A part's output added to all n streams, which are mixed: 2n + 1 widths in 2 bytes.
 
     Backward reads the streams, their gradients and the output, and writes the gradients of both:
