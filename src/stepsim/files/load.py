@@ -183,14 +183,14 @@ def _of_hub(name: str) -> str:
     Words that say how weights were trained further or are stored change no shape: `-Instruct`,
     `-hf`. Raises WorkloadError where no such model is known.
     """
-    found = name.split("/")[1].lower()
-    while not is_public(found) and (shorter := _HUB_MARKS.sub("", found)) != found:
-        found = shorter
-    vendor, _, rest = found.partition("-")
-    found = rest if not is_public(found) and vendor in ("meta", "nvidia") else found
-    if is_public(found):
-        return found
-    close = ", ".join(get_close_matches(found, _public(), n=4) or public_names())
+    model = name.split("/")[1].lower()
+    while not is_public(model) and (shorter := _HUB_MARKS.sub("", model)) != model:
+        model = shorter
+    vendor, _, rest = model.partition("-")
+    model = rest if not is_public(model) and vendor in ("meta", "nvidia") else model
+    if is_public(model):
+        return model
+    close = ", ".join(get_close_matches(model, _public(), n=4) or public_names())
     raise WorkloadError(
         f"no configuration of {name} is shipped: known are {close}; expected one of them, or a "
         "file: a workload, or the repository's config.json"

@@ -86,14 +86,14 @@ def architecture_of(
             "has the precision asked for"
         )
     try:
-        found = _Reader(fields=fields, family=family, notes=notes).architecture(name)
+        architecture = _Reader(fields=fields, family=family, notes=notes).architecture(name)
     except WorkloadError as error:
         text = str(error)
         raise WorkloadError(text if text.startswith(place) else f"{place}: {text}") from None
     if fields.assumed:
         assumed = ", ".join(f"{key} {value}" for key, value in sorted(fields.assumed.items()))
         notes.append(f"{name}: left out, and as the class in transformers has it: {assumed}")
-    return found, notes
+    return architecture, notes
 
 
 def _family(values: Mapping[str, Any], place: str) -> Family:
@@ -166,16 +166,16 @@ class _Reader(Struct, kw_only=True):
         fields.flag("mtp_use_dedicated_embeddings", default=False)
         said = fields.count(*_PREDICTED, default=0, least=0, most=64)
         modules = fields.count("num_mtp_modules", default=0, least=0, most=64)
-        each = fields.count("mtp_transformer_layers", default=1, most=64)
-        return said or modules * each * fields.flag("use_mtp", default=True)
+        deep = fields.count("mtp_transformer_layers", default=1, most=64)
+        return said or modules * deep * fields.flag("use_mtp", default=True)
 
     def _prediction(self, hidden: int, last: Layer) -> tuple[Layer, ...]:
         """The layers of one module that predicts a further token: like the last, or a pattern."""
-        found = self._makers(hidden).predictions(self._pattern(*_PREDICTION_PATTERN))
+        layers = self._makers(hidden).predictions(self._pattern(*_PREDICTION_PATTERN))
         ratios = self.fields.items("compress_ratios") or []
         if self.family.compresses and ratios:  # what follows the layers' ratios is of the modules
             last = replace(last, attention=self._compressed(ratios[-1]))
-        return found or (last,)
+        return layers or (last,)
 
     def _compressed_layers(self, hidden: int, count: int) -> Iterator[Layer]:
         """Layers of DeepSeek-V4, in the words of DeepseekV4Config: tokens that a key stands for."""

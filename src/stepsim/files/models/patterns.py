@@ -32,10 +32,10 @@ class PartMakers(Struct, frozen=True, kw_only=True):
 
         Parts that mix tokens begin a layer, an MLP after one belongs to it: `*E` is one layer.
         """
-        found: list[Layer] = []
+        result: list[Layer] = []
         for layer in self.layers(parts):
-            if layer.attention is None and found and found[-1].mlp is None:
-                found[-1] = replace(found[-1], mlp=layer.mlp, norms=2, single=False)
+            if layer.attention is None and result and result[-1].mlp is None:
+                result[-1] = replace(result[-1], mlp=layer.mlp, norms=2, single=False)
             else:
-                found.append(layer)
-        return tuple(found)
+                result.append(layer)
+        return tuple(result)

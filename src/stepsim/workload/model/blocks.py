@@ -117,11 +117,11 @@ def _mixer_blocks(
     mixer: Mixer, last: Operator, architecture: Architecture, columns: PlanColumns
 ) -> Iterator[Block]:
     """A mixer between what runs on a rank's tokens before it and after it."""
-    found, sent = mixer.operators(architecture.hidden, columns), mixer.exchanges(columns)
+    run, sent = mixer.operators(architecture.hidden, columns), mixer.exchanges(columns)
     summed = _summed(architecture, columns)
-    yield Block(name="mixer in", operators=found.before, forward=sent.before, backward=summed)
-    yield Block(name="mixer", operators=found.mix, forward=sent.after, backward=sent.back_after)
-    after = (*found.after, last)
+    yield Block(name="mixer in", operators=run.before, forward=sent.before, backward=summed)
+    yield Block(name="mixer", operators=run.mix, forward=sent.after, backward=sent.back_after)
+    after = (*run.after, last)
     yield Block(name="mixer out", operators=after, forward=summed, backward=sent.back_before)
 
 

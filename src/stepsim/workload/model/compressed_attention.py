@@ -139,8 +139,8 @@ class CompressedAttention(Mixer, frozen=True, kw_only=True):
         """
         share = 2.0 * columns.tokens * self.queries / columns.tp
         if self.indexer is not None:
-            for each in self.indexer.choice(columns):
-                yield replace(each, core=True)
+            for item in self.indexer.choice(columns):
+                yield replace(item, core=True)
         rows = columns.microbatch_size * self.heads / columns.tp
         yield fused_attention(2.0 * share * self.read(columns), self.head_dim, rows)
         if self.indexer is not None:

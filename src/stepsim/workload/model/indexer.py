@@ -58,13 +58,13 @@ class Indexer(Struct, frozen=True, kw_only=True):
         """Products for queries, `keys` wide keys, and weights; their inputs get no gradient."""
         t, zero = columns.tokens, np.zeros_like(columns.tokens)
         nothing = Amounts(flops=zero, bytes_moved=zero, launches=zero)
-        for each in products(
+        for item in products(
             columns,
             ("index queries", t, rank, float(self.width)),
             ("index keys", t, hidden, keys),
             ("index weights", t, hidden, float(self.heads)),
         ):
-            yield replace(each, input_grad=nothing)
+            yield replace(item, input_grad=nothing)
 
     def choice(self, columns: PlanColumns) -> Iterator[Operator]:
         """Scores of all keys before a token, and the choice of the best.

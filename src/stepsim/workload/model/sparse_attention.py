@@ -83,7 +83,7 @@ class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
         Attention: 2 t k a (key + latent) forward, 2.5 times that backward.
         """
         pairs = 2.0 * columns.tokens * self.indexer.read(columns) * self.heads / columns.tp
-        found = (
+        result = (
             *self.indexer.choice(columns),
             fused_attention(
                 pairs * (self.key_width + self.latent.kv_rank),
@@ -92,7 +92,7 @@ class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
             ),
             self.indexer.target(pairs * self.key_width, columns),
         )
-        return tuple(replace(each, core=True) for each in found)
+        return tuple(replace(item, core=True) for item in result)
 
     def exchanges(self, columns: PlanColumns) -> MixerExchanges:
         """Keys of attention and of the indexer gathered along cp, and the target summed over tp.

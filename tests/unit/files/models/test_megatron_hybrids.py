@@ -54,27 +54,27 @@ def read(tmp_path: Path, arguments: str) -> Architecture:
 def test_arguments_and_configuration_give_the_same_layers(
     arguments: str, name: str, tmp_path: Path
 ) -> None:
-    found, public = read(tmp_path, arguments), read_model(name).architecture
-    assert found.layers == public.layers
-    assert found.prediction_layers == public.prediction_layers
-    assert found.parameters() == public.parameters()
+    result, public = read(tmp_path, arguments), read_model(name).architecture
+    assert result.layers == public.layers
+    assert result.prediction_layers == public.prediction_layers
+    assert result.parameters() == public.parameters()
 
 
 def test_a_pattern_says_parts_stages_and_predictions(tmp_path: Path) -> None:
     pattern = "--hybrid-layer-pattern M-M*|-MEE/*E"
-    found = read(tmp_path, f"{NEMOTRON} {pattern}")
+    result = read(tmp_path, f"{NEMOTRON} {pattern}")
     mamba = Mamba2(heads=16, head_dim=64, groups=4, state=32)
-    assert found.layers[0].attention == mamba
-    assert [type(layer.mlp) for layer in found.layers] == [
+    assert result.layers[0].attention == mamba
+    assert [type(layer.mlp) for layer in result.layers] == [
         type(None), DenseMlp, type(None), type(None), DenseMlp, type(None), ExpertMlp, ExpertMlp
     ]  # fmt: skip
-    assert all(layer.single and layer.norms == 1 for layer in found.layers)
-    (predicted,) = found.prediction_layers
+    assert all(layer.single and layer.norms == 1 for layer in result.layers)
+    (predicted,) = result.prediction_layers
     assert isinstance(predicted.mlp, ExpertMlp)
     assert predicted.mlp.latent == 128
     assert read_model(tmp_path / "args.sh").asked["layout"] == "4,4"
-    older = f"--hybrid-override-pattern M-M*-MEE --num-layers {found.depth} --is-hybrid-model"
-    assert read(tmp_path, f"{NEMOTRON} {older}").layers == found.layers
+    older = f"--hybrid-override-pattern M-M*-MEE --num-layers {result.depth} --is-hybrid-model"
+    assert read(tmp_path, f"{NEMOTRON} {older}").layers == result.layers
 
 
 @pytest.mark.parametrize(

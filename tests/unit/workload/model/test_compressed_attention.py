@@ -30,14 +30,14 @@ def model(attention: CompressedAttention, streams: int = 1) -> Architecture:
     return Architecture(name="small", hidden=64, layers=(layer,) * 4, vocabulary=1000)
 
 
-def operators(found: Architecture, plan: ModelPlan = PLAN) -> dict[str, Operator]:
-    blocks = layer_blocks(found.layers[0], found, plan_columns([plan]))
-    return {each.name: each for block in blocks for each in block.operators}
+def operators(result: Architecture, plan: ModelPlan = PLAN) -> dict[str, Operator]:
+    blocks = layer_blocks(result.layers[0], result, plan_columns([plan]))
+    return {item.name: item for block in blocks for item in block.operators}
 
 
-def kept(found: Architecture, plan: ModelPlan = PLAN) -> float:
+def kept(result: Architecture, plan: ModelPlan = PLAN) -> float:
     framework = read_framework("megatron-core")
-    return float(layer_bytes(found.layers[0], found, plan_columns([plan]), framework)[0])
+    return float(layer_bytes(result.layers[0], result, plan_columns([plan]), framework)[0])
 
 
 def test_parameters_are_those_of_the_classes() -> None:
@@ -59,30 +59,30 @@ def test_a_token_reads_its_window_and_pooled_keys() -> None:
 
 
 def test_operations_of_attention_pooling_and_indexer() -> None:
-    found = operators(model(CHOSEN))
-    assert found["core attention"].forward.flops[0] == 2 * T * 14 * 8 * (16 + 16)
-    assert found["pooled keys"].forward.flops[0] == 2 * T * 64 * 4 * 16
-    assert found["index scores"].forward.flops[0] == 2 * T * 64 / 4 / 2 * 4 * 6
-    assert found["index target"].forward.flops[0] == 2 * T * 6 * 8 * 16
-    assert found["index keys"].forward.flops[0] == 2 * T * 64 * 4 * 6
-    assert found["result down"].forward.flops[0] == 2 * T * 128 * 12
-    assert found["result up"].forward.flops[0] == 2 * T * 4 * 12 * 64
+    result = operators(model(CHOSEN))
+    assert result["core attention"].forward.flops[0] == 2 * T * 14 * 8 * (16 + 16)
+    assert result["pooled keys"].forward.flops[0] == 2 * T * 64 * 4 * 16
+    assert result["index scores"].forward.flops[0] == 2 * T * 64 / 4 / 2 * 4 * 6
+    assert result["index target"].forward.flops[0] == 2 * T * 6 * 8 * 16
+    assert result["index keys"].forward.flops[0] == 2 * T * 64 * 4 * 6
+    assert result["result down"].forward.flops[0] == 2 * T * 128 * 12
+    assert result["result up"].forward.flops[0] == 2 * T * 4 * 12 * 64
     split = operators(model(CHOSEN), replace(PLAN, tp=2))
     for name in ("core attention", "result down", "result up", "queries up"):
-        assert split[name].forward.flops[0] == found[name].forward.flops[0] / 2
-    assert split["index scores"].forward.flops[0] == found["index scores"].forward.flops[0]
+        assert split[name].forward.flops[0] == result[name].forward.flops[0] / 2
+    assert split["index scores"].forward.flops[0] == result["index scores"].forward.flops[0]
     assert "pooled keys" not in operators(model(NEAR))
 
 
 def test_ranks_of_a_sequence_gather_keys_and_pooled_keys() -> None:
-    found = model(CHOSEN)
+    result = model(CHOSEN)
     plan = replace(PLAN, cp=2)
-    blocks = layer_blocks(found.layers[0], found, plan_columns([plan]))
+    blocks = layer_blocks(result.layers[0], result, plan_columns([plan]))
     sent = [
-        (each.kind, float(each.size_bytes[0]))
+        (item.kind, float(item.size_bytes[0]))
         for block in blocks
-        for each in (*block.forward, *block.backward)
-        if each.group is Group.CP
+        for item in (*block.forward, *block.backward)
+        if item.group is Group.CP
     ]
     size = 2 * T / 2 * 2 * (16 + 16 / 4 + 6 / 4)
     assert sent == [(CollectiveKind.ALL_GATHER, size), (CollectiveKind.REDUCE_SCATTER, size)]
@@ -103,13 +103,13 @@ def test_streams_are_read_and_written_around_each_part() -> None:
     layer = four.layers[0].parameters(64, four.norm) - one.layers[0].parameters(64, one.norm)
     assert layer == 2 * weights
     assert four.head_parameters - one.head_parameters == 4 * (4 * 64 + 1) + 1
-    found = operators(four)
-    assert found["stream weights"].forward.flops[0] == 2 * T * 4 * 64 * 24
-    assert found["streams to one"].forward.bytes_moved[0] == 2 * T * 64 * (4 + 1)
+    result = operators(four)
+    assert result["stream weights"].forward.flops[0] == 2 * T * 4 * 64 * 24
+    assert result["streams to one"].forward.bytes_moved[0] == 2 * T * 64 * (4 + 1)
     for name in ("attention streams", "mlp streams"):
-        assert found[name].forward.bytes_moved[0] == 2 * T * 64 * (2 * 4 + 1)
-        assert found[name].input_grad.bytes_moved[0] == 2 * T * 64 * (3 * 4 + 2)
-    assert "mlp residual" not in found
+        assert result[name].forward.bytes_moved[0] == 2 * T * 64 * (2 * 4 + 1)
+        assert result[name].input_grad.bytes_moved[0] == 2 * T * 64 * (3 * 4 + 2)
+    assert "mlp residual" not in result
     assert kept(four) - kept(one) == 2 * 2 * T * 64 * (4 + 1)
     full = replace(PLAN, recompute=Recompute.FULL)
     assert kept(four, full) == 4 * kept(one, full) == 4 * 2 * T * 64
@@ -133,6 +133,6 @@ def test_messages_of_a_pipeline_carry_all_streams_and_the_assumption_is_said() -
 @pytest.mark.parametrize("attention", [NEAR, POOLED, CHOSEN])
 def test_tp_leaves_half_of_what_is_split(attention: CompressedAttention) -> None:
     whole, split = operators(model(attention)), operators(model(attention), replace(PLAN, tp=2))
-    for name, each in split.items():
-        assert each.forward.flops[0] <= whole[name].forward.flops[0]
-        assert each.forward.flops[0] >= whole[name].forward.flops[0] / 2
+    for name, item in split.items():
+        assert item.forward.flops[0] <= whole[name].forward.flops[0]
+        assert item.forward.flops[0] >= whole[name].forward.flops[0] / 2

@@ -27,15 +27,15 @@ def model(attention: Attention) -> Architecture:
 
 
 def operators(attention: Attention, plan: ModelPlan = PLAN) -> dict[str, Operator]:
-    found = model(attention)
-    blocks = layer_blocks(found.layers[0], found, plan_columns([plan]))
-    return {each.name: each for block in blocks for each in block.operators}
+    result = model(attention)
+    blocks = layer_blocks(result.layers[0], result, plan_columns([plan]))
+    return {item.name: item for block in blocks for item in block.operators}
 
 
 def kept(attention: Attention) -> float:
-    found = model(attention)
+    result = model(attention)
     columns = plan_columns([PLAN])
-    return float(layer_bytes(found.layers[0], found, columns, read_framework("megatron-core"))[0])
+    return float(layer_bytes(result.layers[0], result, columns, read_framework("megatron-core"))[0])
 
 
 def test_parameters_are_those_of_the_class() -> None:
@@ -45,21 +45,21 @@ def test_parameters_are_those_of_the_class() -> None:
 
 
 def test_operations_of_the_rule_are_those_of_chunks_of_64_tokens() -> None:
-    found = operators(NET)
+    result = operators(NET)
     c, d, v = 64, 16, 32
     solved, within, state = 2 * c * d + 2 * c * (d + v), 2 * c * (d + v), 6 * d * v
-    rule = found["gated delta rule"]
+    rule = result["gated delta rule"]
     forward = solved + within + state
     assert rule.forward.flops[0] == T * 8 * forward
     assert rule.input_grad.flops[0] == T * 8 * (2 * forward + 2 * c * (d + v) + 4 * d * v)
     assert rule.forward.bytes_moved[0] == T * 8 * (14 * d + 12 * v + 4 * d * v / c + 12 * c)
-    assert found["mixer in"].forward.flops[0] == 2 * T * 64 * FIRST
-    assert found["mixer out"].forward.flops[0] == 2 * T * VALUES * 64
-    assert found["short convolution"].forward.bytes_moved[0] == 4 * T * (2 * KEYS + VALUES)
+    assert result["mixer in"].forward.flops[0] == 2 * T * 64 * FIRST
+    assert result["mixer out"].forward.flops[0] == 2 * T * VALUES * 64
+    assert result["short convolution"].forward.bytes_moved[0] == 4 * T * (2 * KEYS + VALUES)
     same = operators(replace(NET, key_heads=8, key_dim=8))  # no copies, as wide
     name = "layouts of queries, keys and values"
     copies = 2 * T * (2 * KEYS + 2 * 8 * 16)
-    moved = found[name].forward.bytes_moved[0] - same[name].forward.bytes_moved[0]
+    moved = result[name].forward.bytes_moved[0] - same[name].forward.bytes_moved[0]
     assert moved == copies
 
 
@@ -76,10 +76,10 @@ def test_tp_and_cp_split_heads_of_keys_too() -> None:
         check_plan(architecture, replace(PLAN, tp=2, cp=4))
     blocks = layer_blocks(architecture.layers[0], architecture, plan_columns([replace(PLAN, cp=2)]))
     sent = [
-        float(each.size_bytes[0])
+        float(item.size_bytes[0])
         for block in blocks
-        for each in block.forward
-        if each.group is Group.CP
+        for item in block.forward
+        if item.group is Group.CP
     ]
     assert sent == [2 * T / 2 * FIRST, 2 * T / 2 * VALUES]
 
@@ -96,8 +96,8 @@ def test_a_gate_of_attention_is_a_kernel_and_two_tensors_more() -> None:
     width = 8 * 16
     assert gated.parameters(64) - plain.parameters(64) == 64 * width
     assert kept(gated) - kept(plain) == T * 4 * width
-    found = operators(gated)["gate of the result"]
-    assert (found.forward.bytes_moved[0], found.input_grad.bytes_moved[0]) == (
+    result = operators(gated)["gate of the result"]
+    assert (result.forward.bytes_moved[0], result.input_grad.bytes_moved[0]) == (
         6 * T * width,
         10 * T * width,
     )

@@ -27,7 +27,7 @@ FIRST = 2 * INNER + JOINT + 8
 
 def operators(plan: ModelPlan, layer: Layer = LAYER) -> dict[str, Operator]:
     blocks = layer_blocks(layer, MODEL, plan_columns([plan]))
-    return {each.name: each for block in blocks for each in block.operators}
+    return {item.name: item for block in blocks for item in block.operators}
 
 
 def turned(plan: ModelPlan) -> list[tuple[str, int, int]]:
@@ -35,8 +35,8 @@ def turned(plan: ModelPlan) -> list[tuple[str, int, int]]:
     return [
         (
             block.name,
-            sum(round(float(each.size_bytes[0])) for each in block.forward if along(each.group)),
-            sum(round(float(each.size_bytes[0])) for each in block.backward if along(each.group)),
+            sum(round(float(item.size_bytes[0])) for item in block.forward if along(item.group)),
+            sum(round(float(item.size_bytes[0])) for item in block.backward if along(item.group)),
         )
         for block in layer_blocks(LAYER, MODEL, plan_columns([plan]))
     ]
@@ -54,17 +54,17 @@ def test_parameters_are_those_of_the_class() -> None:
 
 
 def test_operations_of_a_scan_are_those_of_its_chunks() -> None:
-    found = operators(PLAN)
+    result = operators(PLAN)
     pairs, mixed, states = 2 * 16 * 32 * 2, 2 * 16 * INNER, 2 * 32 * INNER
-    scan = found["selective scan"]
+    scan = result["selective scan"]
     assert scan.forward.flops[0] == T * (pairs + mixed + 2 * states)
     assert scan.input_grad.flops[0] == T * (2 * (pairs + mixed + 2 * states) + pairs + states)
-    assert found["mixer in"].forward.flops[0] == 2 * T * 64 * FIRST
-    assert found["mixer out"].weight_grad.flops[0] == 2 * T * INNER * 64
+    assert result["mixer in"].forward.flops[0] == 2 * T * 64 * FIRST
+    assert result["mixer out"].weight_grad.flops[0] == 2 * T * INNER * 64
     chunk_states, scores = INNER * 32 / 16, 16 * 2
     moved = 6 * INNER + 8 * 32 * 2 + 12 * chunk_states + 8 * scores
     assert scan.forward.bytes_moved[0] == T * moved
-    assert found["short convolution"].forward.bytes_moved[0] == 4 * T * (INNER + JOINT)
+    assert result["short convolution"].forward.bytes_moved[0] == 4 * T * (INNER + JOINT)
 
 
 def test_tp_and_cp_take_their_share_of_heads() -> None:
@@ -107,14 +107,14 @@ def test_latent_experts_send_and_compute_tokens_of_their_width() -> None:
     mlp = ExpertMlp(experts=8, top_k=2, width=48, latent=16)
     layer = Layer(attention=None, mlp=mlp, norms=1, single=True)
     assert mlp.parameters(64) == 8 * 64 + 8 * 3 * 16 * 48 + 2 * 64 * 16
-    found = operators(PLAN, layer)
-    assert found["experts in"].forward.flops[0] == 2 * T * 2 * 16 * 2 * 48
-    assert found["latent in"].forward.flops[0] == 2 * T * 64 * 16
-    assert found["latent out"].forward.flops[0] == 2 * T * 16 * 64
-    assert found["router"].forward.flops[0] == 2 * T * 64 * 8
+    result = operators(PLAN, layer)
+    assert result["experts in"].forward.flops[0] == 2 * T * 2 * 16 * 2 * 48
+    assert result["latent in"].forward.flops[0] == 2 * T * 64 * 16
+    assert result["latent out"].forward.flops[0] == 2 * T * 16 * 64
+    assert result["router"].forward.flops[0] == 2 * T * 64 * 8
     blocks = layer_blocks(layer, MODEL, plan_columns([replace(PLAN, dp=4, ep=4, global_batch=8)]))
-    sent = [each for block in blocks for each in block.forward if each.group is Group.EP]
-    assert [float(each.size_bytes[0]) for each in sent] == [2 * T * 2 * 16] * 2
+    sent = [item for block in blocks for item in block.forward if item.group is Group.EP]
+    assert [float(item.size_bytes[0]) for item in sent] == [2 * T * 2 * 16] * 2
 
 
 def test_plans_are_priced_together_as_each_alone() -> None:

@@ -30,7 +30,7 @@ T, READ = 128, 16 - 16 * 16 / (2 * 64)  # tokens of PLAN, keys that one reads on
 
 def operators(plan: ModelPlan = PLAN) -> dict[str, Operator]:
     blocks = layer_blocks(LAYER, MODEL, plan_columns([plan]))
-    return {each.name: each for block in blocks for each in block.operators}
+    return {item.name: item for block in blocks for item in block.operators}
 
 
 def test_the_indexer_adds_three_products_and_a_norm() -> None:
@@ -42,33 +42,33 @@ def test_the_indexer_adds_three_products_and_a_norm() -> None:
 
 def test_a_token_reads_the_chosen_keys_or_all_before_it() -> None:
     columns = plan_columns([PLAN, replace(PLAN, sequence=8)])
-    each = [sum(min(i, 16) for i in range(64)) / 64, sum(range(8)) / 8]
-    assert INDEXER.read(columns).tolist() == pytest.approx(each, abs=0.5)
+    item = [sum(min(i, 16) for i in range(64)) / 64, sum(range(8)) / 8]
+    assert INDEXER.read(columns).tolist() == pytest.approx(item, abs=0.5)
     assert INDEXER.read(columns).tolist() == [READ, 4]
 
 
 def test_operations_of_indexer_and_attention() -> None:
-    found = operators()
+    result = operators()
     key, width = 32 + 8, 4 * 12
-    core = found["core attention"]
+    core = result["core attention"]
     assert core.forward.flops[0] == 2 * T * READ * 8 * (key + 32)
     assert core.input_grad.flops[0] == 2.5 * core.forward.flops[0]
-    scores = found["index scores"]
+    scores = result["index scores"]
     assert scores.forward.flops[0] == 2 * T * 32 * width
     assert scores.input_grad.flops[0] == 3 * 2 * T * READ * width
     assert scores.forward.bytes_moved[0] == 4 * T * 32
-    assert found["index target"].forward.flops[0] == 2 * T * READ * 8 * key
-    assert found["queries to latent"].forward.flops[0] == 2 * T * 8 * 16 * 32
-    assert found["values from latent"].forward.flops[0] == 2 * T * 8 * 32 * 20
-    assert found["attention out"].forward.flops[0] == 2 * T * 8 * 20 * 64
+    assert result["index target"].forward.flops[0] == 2 * T * READ * 8 * key
+    assert result["queries to latent"].forward.flops[0] == 2 * T * 8 * 16 * 32
+    assert result["values from latent"].forward.flops[0] == 2 * T * 8 * 32 * 20
+    assert result["attention out"].forward.flops[0] == 2 * T * 8 * 20 * 64
     for name, inner, outer in (
         ("index queries", 48, width),
         ("index keys", 64, 12),
         ("index weights", 64, 4),
     ):
-        assert found[name].forward.flops[0] == 2 * T * inner * outer
-        assert found[name].weight_grad.flops[0] == 2 * T * inner * outer
-        assert found[name].input_grad.flops[0] == 0
+        assert result[name].forward.flops[0] == 2 * T * inner * outer
+        assert result[name].weight_grad.flops[0] == 2 * T * inner * outer
+        assert result[name].input_grad.flops[0] == 0
 
 
 def test_tp_splits_heads_of_attention_and_not_the_indexer() -> None:
@@ -85,12 +85,12 @@ def test_tp_splits_heads_of_attention_and_not_the_indexer() -> None:
 
 def test_ranks_of_a_sequence_gather_keys_and_ranks_of_heads_sum_the_target() -> None:
     plan = replace(PLAN, tp=2, cp=2)
-    blocks = {each.name: each for each in layer_blocks(LAYER, MODEL, plan_columns([plan]))}
+    blocks = {item.name: item for item in layer_blocks(LAYER, MODEL, plan_columns([plan]))}
     tokens = T // 2
     keys = 2 * tokens * 2 * (32 + 8 + 12)
     sent = [
-        (each.kind, each.group, float(each.size_bytes[0]))
-        for each in (
+        (item.kind, item.group, float(item.size_bytes[0]))
+        for item in (
             *blocks["mixer in"].forward,
             *blocks["mixer"].forward,
             *blocks["mixer"].backward,
@@ -117,7 +117,7 @@ def test_a_layer_keeps_queries_on_both_widths_and_what_the_indexer_learns_from()
 
 def test_the_model_needs_no_gradient_that_does_not_go_on_and_the_assumption_is_said() -> None:
     model = Model(source="small", architecture=MODEL)
-    found = build_workload(model, PLAN, read_device("h100"), read_framework("megatron-core"))
-    assert found.effort is not None
-    assert found.effort.model_flops < found.effort.hardware_flops
-    assert [note for note in found.warnings if "no time of sparse attention" in note]
+    result = build_workload(model, PLAN, read_device("h100"), read_framework("megatron-core"))
+    assert result.effort is not None
+    assert result.effort.model_flops < result.effort.hardware_flops
+    assert [note for note in result.warnings if "no time of sparse attention" in note]
