@@ -16,7 +16,7 @@ from sizes import arguments, sized
 
 from stepsim.base.structs import replace
 from stepsim.files.model_steps import PublishedStep, read_published_steps
-from stepsim.published.compare import (
+from stepsim.runs.published import (
     PublishedComparison,
     PublishedValidation,
     model_of,

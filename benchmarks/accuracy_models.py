@@ -18,11 +18,7 @@ from stepsim.files.accelerators import (
     read_framework,
 )
 from stepsim.files.model_steps import read_published_steps
-from stepsim.published.compare import (
-    PublishedValidation,
-    SourceErrors,
-    validate_published,
-)
+from stepsim.runs.published import PublishedValidation, SourceErrors, validate_published
 from stepsim.workload.model.framework import ErrorBand
 
 HEAD = """# Accuracy of models

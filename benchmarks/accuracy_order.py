@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 
 from stepsim.files.model_steps import PublishedStep, read_published_steps
-from stepsim.published.compare import PublishedComparison, validate_published
+from stepsim.runs.published import PublishedComparison, validate_published
 
 _LEAST_DIFFERENCE = 0.03
 MOST_NPUS = {"nanotron": 16}  # larger runs met cluster faults, as their source says

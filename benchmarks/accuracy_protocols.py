@@ -24,7 +24,7 @@ from stepsim.measured.calibration.accuracy import errors_of
 from stepsim.measured.calibration.protocols import fit_protocols, with_library
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.network.topology import Topology
-from stepsim.network.topology.links import GOOD, PLAIN, SIZE_BANDS
+from stepsim.network.topology.dimension import GOOD, PLAIN, SIZE_BANDS
 from stepsim.workload.rows import CollectiveKind
 
 ONE_NODE = "kernels/nccl_one_node.csv"

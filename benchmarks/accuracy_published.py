@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 from sizes import sized
 
-from stepsim.explain.runs.leaf import explained_share, fit_overhead, simulate_leaves
-from stepsim.explain.runs.replay import PipelineWork, ReplayRuntime, simulate_work
 from stepsim.files.traces.optimus_log import read_optimus_log
 from stepsim.measured.calibration.calibration import LeafOverhead, LinkFit, message_topology
 from stepsim.measured.clocks import NodePlacement
@@ -19,6 +17,8 @@ from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule, build
 from stepsim.parallel.stages import StageWork
+from stepsim.runs.leaf import explained_share, fit_overhead, simulate_leaves
+from stepsim.runs.replay import PipelineWork, ReplayRuntime, simulate_work
 from stepsim.workload.rows import Row, Work
 
 PS_PER_MS = 10**9

@@ -12,9 +12,6 @@ from accuracy_published import eight_a100, leaf_logs
 from sizes import arguments, sized
 
 from stepsim.base.units import format_bandwidth, format_time_ps
-from stepsim.explain.runs.ready import infer_hidden, with_runtime
-from stepsim.explain.runs.replay import Durations, replay
-from stepsim.explain.runs.validate import RunValidation, validate_run, validate_runs
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.measured import load_trace
 from stepsim.measured.calibration.calibration import Calibration
@@ -23,6 +20,9 @@ from stepsim.measured.run import OpKind, gradient_groups
 from stepsim.measured.step_ops import operations
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
+from stepsim.runs.ready import infer_hidden, with_runtime
+from stepsim.runs.replay import Durations, replay
+from stepsim.runs.validate import RunValidation, validate_run, validate_runs
 from stepsim.workload.rows import CollectiveKind
 
 MACHINE = "H800"

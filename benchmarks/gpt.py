@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from stepsim.files.asked import read_inputs
-from stepsim.step.simulate import PreparedStep, prepare
+from stepsim.step.prepared import PreparedStep, prepare
 
 GPT = Path(__file__).resolve().parents[1] / "workloads" / "gpt_1024.txt"
 SMALL = GPT.with_name("gpt_tp4.txt")

@@ -43,7 +43,7 @@ from stepsim.base.units import PS_PER_S
 from stepsim.files.accelerators import RATES_HEADER, device_names, framework_names, read_device
 from stepsim.files.model_steps import PublishedStep, read_published_steps
 from stepsim.files.reading import shipped_folder
-from stepsim.published.compare import model_of, simulated
+from stepsim.runs.published import model_of, simulated
 from stepsim.workload.model.plan import Precision
 from stepsim.workload.model.step_time import StepModel
 

@@ -28,21 +28,24 @@ from sizes import sized
 from stepsim.base import garbage
 from stepsim.base.structs import replace
 from stepsim.engine import nodes
-from stepsim.engine.contention import find_contention
-from stepsim.engine.fold import fold
 from stepsim.engine.lay_out import lay_out
-from stepsim.engine.prices import Prices
 from stepsim.engine.run import run
+from stepsim.engine.timeline import run_graph
 from stepsim.explore.batch import make_batch
 from stepsim.files.load import topology_of, workload_of
 from stepsim.files.simai.text import read_simai_document
+from stepsim.network.contention import find_contention
 from stepsim.network.flights import Fabric
+from stepsim.network.fold import fold
 from stepsim.network.one_collective import probe_collective
+from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.network.topology.nested import with_values
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
-from stepsim.step.simulate import prepare, run_graph, simulate_step, step_totals
+from stepsim.step.prepared import prepare
+from stepsim.step.simulate import simulate_step
+from stepsim.step.totals import step_totals
 from stepsim.tables.ends import ends
 from stepsim.workload.rows import CollectiveKind, Workload
 
@@ -161,7 +164,9 @@ def fair() -> tuple[Callable[[], object], Callable[[], object]]:
         return step_totals(workload, changed, options, breakdown=False, known=known)
 
     ready = prepare(workload, topology, options)
-    links = find_contention(ready.graph, ready.prices, None, fold_ranks=True)
+    links = find_contention(
+        ready.prices, ready.graph.uses, ready.graph.streams(), None, fold_ranks=True
+    )
     actors = links.quotient.actors
     runnable = lay_out(ready.graph, actors, ready.prices, contention=links)
     plan = ready.graph.plan
@@ -179,7 +184,7 @@ def level_pass() -> tuple[Timed, Timed]:
     """The ends of a large graph in columns, and the same longest paths as machine code."""
     workload, topology = workload_of(WORKLOAD), topology_of("hgx-h100")
     ready = prepare(workload, topology, LARGE)
-    actors = fold(ready.graph, ready.prices)
+    actors = fold(ready.prices, ready.graph.uses)
     programs = lay_out(ready.graph, actors, ready.prices).programs
     graph = nodes.make_nodes(programs, actors, ready.graph.plan)
     duration_ps, after = graph.duration_ps(programs), graph.waits.after

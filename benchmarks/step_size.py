@@ -15,8 +15,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from stepsim.engine import timeline
 from stepsim.files.asked import read_inputs
-from stepsim.step import simulate
+from stepsim.step.simulate import simulate_step
 from stepsim.step.size import step_size
 
 WORKLOADS = Path(__file__).parents[1] / "workloads"
@@ -51,12 +52,12 @@ def measure(work: str, asked: dict[str, object]) -> dict[str, float]:
             counted["tasks"] = int(str(values[0]))
 
     # the log alone says how many tasks were laid out; the process ends after this one step
-    simulate.said = count  # type: ignore[assignment]
+    timeline.said = count  # type: ignore[assignment, attr-defined]
     small = inputs("gpt_tp4.txt", {})
-    simulate.simulate_step(small.workload, small.topology, small.options)
+    simulate_step(small.workload, small.topology, small.options)
     job = inputs(work, asked)
     began, held = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    simulate.simulate_step(job.workload, job.topology, job.options, weigh=True)
+    simulate_step(job.workload, job.topology, job.options, weigh=True)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - held
     return {**counted, "seconds": time.process_time() - began, "bytes": grown * 1024}
 

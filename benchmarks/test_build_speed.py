@@ -8,13 +8,13 @@ from jobs import make_batch
 from sizes import sized
 
 import stepsim
-from stepsim.engine.fold import every_rank, fold
 from stepsim.engine.lay_out import lay_out
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.asked import read_inputs
 from stepsim.files.load import read_model, topology_of
+from stepsim.network.fold import every_rank, fold
 from stepsim.network.two_levels import interconnect_of
-from stepsim.step.simulate import prepare
+from stepsim.step.prepared import prepare
 from stepsim.workload.model.plan import ModelPlan
 from stepsim.workload.model.step_time import StepModel
 
@@ -48,7 +48,7 @@ def test_fold(benchmark: Any) -> None:
 
 def test_flatten_every_rank(benchmark: Any) -> None:
     job = gpt()
-    actors = every_rank(job.graph, job.prices)
+    actors = every_rank(job.prices)
     found = benchmark.pedantic(lay_out, (job.graph, actors, job.prices), rounds=1)
     assert sum(len(laid.after) for laid in found.programs) == 2_454_016
 

@@ -6,7 +6,7 @@ import pytest
 from gpt import gpt
 from sizes import sized
 
-from stepsim.step.simulate import run_graph
+from stepsim.engine.timeline import run_graph
 
 CASES = sized([(True, 1488), (False, 2_454_016)], [(True, 1488)])
 

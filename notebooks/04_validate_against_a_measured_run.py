@@ -26,7 +26,7 @@ from pathlib import Path
 from IPython.display import Image, Markdown
 
 import stepsim
-from stepsim.explain.runs.leaf import explained_share
+from stepsim.runs.leaf import explained_share
 from stepsim.show.figures.validations import plot_measured
 
 ROOT = next(p for p in (Path.cwd(), *Path.cwd().parents) if (p / "workloads").is_dir())

@@ -27,8 +27,8 @@ import matplotlib.pyplot as plt
 from IPython.display import Markdown
 
 import stepsim
+from stepsim.explain.as_profile import profile_of_step
 from stepsim.files.traces.kineto_write import write_kineto
-from stepsim.results.as_profile import profile_of_step
 
 ROOT = next(p for p in (Path.cwd(), *Path.cwd().parents) if (p / "workloads").is_dir())
 FOLDER = Path(tempfile.mkdtemp()) / "run"

@@ -12,11 +12,10 @@ import numpy as np
 from invariants import meetings, task_times
 
 from stepsim.base.arrays import Ints
-from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Timeline
 from stepsim.graph.build import TaskGraph
-from stepsim.graph.programs import Use
 from stepsim.network.collectives.flows import FlowStep, step_load
+from stepsim.network.prices import Prices, Use
 from stepsim.network.topology import Topology
 
 Loads = Mapping[int, float]

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Timeline
 from stepsim.graph.build import TaskGraph, build_taskgraph
+from stepsim.network.prices import Prices
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import P2PMode

@@ -16,7 +16,7 @@ from stepsim.network.topology import (
     NestedTopology,
     Topology,
 )
-from stepsim.network.topology.links import PLAIN, Library, Protocol
+from stepsim.network.topology.dimension import PLAIN, Library, Protocol
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.workload.rows import (
     CollectiveKind,

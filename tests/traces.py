@@ -8,13 +8,13 @@ from pathlib import Path
 
 from helpers import line_of_npus
 
-from stepsim.explain.runs.replay import PipelineWork, ReplayRuntime, simulate_work, work_row
 from stepsim.graph.programs import SegmentKind
 from stepsim.parallel.p2p import Direction, Message, P2PMode, P2POptions, StepKind
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Action, ActionKind, Schedule, build
 from stepsim.parallel.stages import StageWork
-from stepsim.step.simulate import SimulatedStep
+from stepsim.runs.replay import PipelineWork, ReplayRuntime, simulate_work, work_row
+from stepsim.step.prepared import SimulatedStep
 
 PS_PER_MS = 10**9
 NAMES = {

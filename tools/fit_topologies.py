@@ -15,7 +15,7 @@ from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.load import topology_of
 from stepsim.measured.calibration.accuracy import fit_with_accuracy
 from stepsim.measured.calibration.protocols import with_library
-from stepsim.network.topology.links import PLAIN
+from stepsim.network.topology.dimension import PLAIN
 
 TOPOLOGIES = Path(__file__).resolve().parents[1] / "topologies"
 ONE_NODE = "kernels/nccl_one_node.csv"

@@ -50,11 +50,12 @@ ROOMS: Mapping[str, Room] = MappingProxyType(
             ("workload/model", "model"),
             ("unit/workload/model", "golden", "unit/workload", "unit/step"),
         ),
-        "collectives": Room(
-            ("network/collectives",),
+        "network": Room(
+            ("network",),
             (
                 *("unit/network", "oracles/test_algorithms.py", "oracles/test_collectives.py"),
-                *("oracles/test_nccl_tables.py", "unit/engine/test_siblings.py", "golden"),
+                *("oracles/test_nccl_tables.py", "golden", "properties/test_folding.py"),
+                "properties/test_orbits.py",
             ),
         ),
         "schedules": Room(
@@ -72,7 +73,7 @@ ROOMS: Mapping[str, Room] = MappingProxyType(
             ("engine", "tables", "run"),
             (
                 *("unit/engine", "unit/tables", "golden", "oracles/test_pipeline.py"),
-                *("properties/test_folding.py", "properties/test_orbits.py"),
+                "properties/test_folding.py",
             ),
         ),
     }

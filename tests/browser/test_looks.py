@@ -11,10 +11,10 @@ from sweeps import study
 import stepsim
 from browser.conftest import Open
 from browser.test_pages import wait_for
-from stepsim.explain.runs.measured import replay_measured
 from stepsim.explore.sweep import SweepTable, open_for_reading, run_sweep
 from stepsim.files.measured import load_run
 from stepsim.measured.summary import RunSummary
+from stepsim.runs.measured import replay_measured
 from stepsim.show.page.measured import RunBesideReplay
 from stepsim.show.page.write import write_step, write_sweep
 

@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 from stepsim import cli
 
 MARKS = {
-    "installs": 4,
+    "installs": 5,
     "starts servers": 3,
     "needs measured runs of your own": 1,
     "takes a quarter of an hour": 1,

@@ -228,10 +228,10 @@ def check_contents(path: Path) -> None:
 
 
 def check_run(source: Path) -> None:
-    from stepsim.explain.runs.ready import with_runtime
-    from stepsim.explain.runs.replay import Durations, replay
     from stepsim.files.measured import load_trace
     from stepsim.files.traces.forms import is_measured
+    from stepsim.runs.ready import with_runtime
+    from stepsim.runs.replay import Durations, replay
     from stepsim.show.tables.measured import replay_table, run_shown
 
     is_measured(source)
@@ -254,9 +254,9 @@ def check_folder(path: Path) -> None:
 
 
 def check_log(path: Path) -> None:
-    from stepsim.explain.runs.leaf import simulate_leaves
     from stepsim.files.traces.forms import is_measured
     from stepsim.files.traces.optimus_log import read_optimus_log
+    from stepsim.runs.leaf import simulate_leaves
     from stepsim.show.tables.measured import leaf_run_shown
 
     is_measured(path)

@@ -230,7 +230,7 @@ def check_model_calibration(path: Path) -> None:
 
 def check_published(path: Path) -> None:
     from stepsim.files.model_steps import is_published_steps, read_published_steps
-    from stepsim.published.compare import validate_published
+    from stepsim.runs.published import validate_published
     from stepsim.show.tables.validation import published_shown
 
     is_published_steps(path)

@@ -14,9 +14,9 @@ from sweeps import Quick, exported, study
 from traces import MadeRun
 
 import stepsim
+from stepsim.explain.as_profile import profile_of_step
 from stepsim.explore.sweep import run_sweep
 from stepsim.measured.profile.events import Profile
-from stepsim.results.as_profile import profile_of_step
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = Path(os.environ.get("STEPSIM_SHARED", ROOT.parent / "shared")) / "reference"

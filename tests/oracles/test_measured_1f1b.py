@@ -11,9 +11,9 @@ import pytest
 from helpers import pipeline_graph, prices_of
 
 from stepsim.base.units import PS_PER_S
+from stepsim.engine.timeline import run_graph
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import build
-from stepsim.step.simulate import run_graph
 
 PS_PER_US = 1_000_000
 Row = dict[str, str]

@@ -12,11 +12,6 @@ import pytest
 from stepsim.cli.measured import simulate_measured
 from stepsim.explain.pipelined import pipelined
 from stepsim.explain.rescheduled import rescheduled
-from stepsim.explain.runs.leaf import explained_share, fit_overhead, simulate_leaves
-from stepsim.explain.runs.measured import change_measured
-from stepsim.explain.runs.ready import infer_hidden, with_runtime
-from stepsim.explain.runs.replay import Durations, replay
-from stepsim.explain.runs.validate import RunValidation, validate_run, validate_runs
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.measured import load_trace
 from stepsim.files.traces.optimus_log import read_optimus_log
@@ -27,6 +22,11 @@ from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
 from stepsim.parallel.schedules import build
+from stepsim.runs.leaf import explained_share, fit_overhead, simulate_leaves
+from stepsim.runs.measured import change_measured
+from stepsim.runs.ready import infer_hidden, with_runtime
+from stepsim.runs.replay import Durations, replay
+from stepsim.runs.validate import RunValidation, validate_run, validate_runs
 
 RUNS = (
     "pp2_tp1_exp4_expn8_dp8_nl8_hs4096_sl1024",

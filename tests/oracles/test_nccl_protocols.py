@@ -10,7 +10,7 @@ from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.load import topology_of
 from stepsim.measured.calibration.accuracy import errors_of
 from stepsim.measured.calibration.protocols import fit_protocols, with_library
-from stepsim.network.topology.links import GOOD, PLAIN, SIZE_BANDS
+from stepsim.network.topology.dimension import GOOD, PLAIN, SIZE_BANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = Path(os.environ.get("STEPSIM_SHARED", ROOT.parent / "shared")) / "reference"

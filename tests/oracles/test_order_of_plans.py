@@ -6,7 +6,7 @@ import pytest
 from accuracy_order import MOST_NPUS, ordered_pairs
 
 from stepsim.files.model_steps import read_published_steps
-from stepsim.published.compare import validate_published
+from stepsim.runs.published import validate_published
 
 
 @pytest.mark.parametrize(

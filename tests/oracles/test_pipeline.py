@@ -9,10 +9,10 @@ import pytest
 from helpers import pipeline_graph, prices_of, uniform_workload
 
 import stepsim
+from stepsim.engine.timeline import run_graph
+from stepsim.explain.make_report import make_report, simulated_ranks
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import build
-from stepsim.results.make_report import make_report, simulated_ranks
-from stepsim.step.simulate import run_graph
 from stepsim.workload.rows import Row, Workload
 
 PARTS = {"before": "head", "between": "inner", "after": "tail", "busy": "busy"}

@@ -9,16 +9,16 @@ import pytest
 from helpers import line_of_npus
 
 from stepsim.base.structs import replace
-from stepsim.engine.prices import Prices
+from stepsim.engine.timeline import run_graph
+from stepsim.explain.make_report import make_report, simulated_ranks
+from stepsim.explain.report import Report, SimulatedRanks
 from stepsim.graph.build import build_taskgraph
+from stepsim.network.prices import Prices
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule, build
 from stepsim.parallel.stages import Stages, StageWork
-from stepsim.results.make_report import make_report, simulated_ranks
-from stepsim.results.report import Report, SimulatedRanks
-from stepsim.step.simulate import run_graph
 from stepsim.workload.rows import Row, Work
 
 FILES = {

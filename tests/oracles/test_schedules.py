@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from stepsim.base.errors import ScheduleError
+from stepsim.explain.memory import HeldBytes, step_memory
 from stepsim.parallel.schedules import Placement, build
 from stepsim.parallel.schedules.order import peak_live
-from stepsim.results.memory import HeldBytes, step_memory
 
 NAMES = {
     "1f1b": "1f1b",

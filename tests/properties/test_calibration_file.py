@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepsim.base.documents import toml_text
+from stepsim.base.structs import toml_text
 from stepsim.measured.calibration.calibration import (
     Calibration,
     ExpertImbalance,

@@ -13,11 +13,11 @@ from invariants import check_timeline, task_times
 from random_jobs import SCHEDULES, Job, jobs, networks
 
 import stepsim
-from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Timeline
 from stepsim.face import Result
 from stepsim.files.reading import topology_names
 from stepsim.graph.programs import SegmentKind
+from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.workload.rows import Group, ParallelAxis
 

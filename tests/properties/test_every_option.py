@@ -12,8 +12,8 @@ from pairs import pairwise
 import stepsim
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
+from stepsim.explain.report import Report
 from stepsim.explore.noise.draws import NoiseModel
-from stepsim.results.report import Report
 from stepsim.workload.rows import Workload
 
 UNCHANGED = {"contention", "engine", "fold_ranks", "npus", "placement"}

@@ -20,7 +20,7 @@ from stepsim.network.topology import (
     NestedTopology,
     Topology,
 )
-from stepsim.step.simulate import step_totals
+from stepsim.step.totals import step_totals
 from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,

@@ -17,7 +17,7 @@ from stepsim.files.reading import topology_names
 from stepsim.network.collectives import Algorithm, able_algorithms, collective_shape
 from stepsim.network.collectives import collective_time_ps as price_ps
 from stepsim.network.topology import NestedTopology, Topology
-from stepsim.network.topology.links import PLAIN
+from stepsim.network.topology.dimension import PLAIN
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.workload.rows import CollectiveKind
 

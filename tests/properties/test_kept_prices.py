@@ -10,11 +10,11 @@ from jobs import asked
 from random_jobs import Job, circumstances, jobs, networks
 
 from stepsim.base.structs import replace
-from stepsim.engine.prices import Prices
 from stepsim.files.load import topology_of, workload_of
+from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.network.topology.nested import is_fixed, leaders, same_but_numbers, with_values
-from stepsim.step.simulate import step_totals
+from stepsim.step.totals import step_totals
 
 BANDWIDTHS = st.sampled_from([1e9, 3e9, 5e10, 4.5e11, float("inf")])
 LATENCIES = st.sampled_from([0, 500, 90_000])

@@ -14,12 +14,12 @@ from pairs import in_turn
 
 import stepsim
 from stepsim.base.structs import replace
+from stepsim.explain.report import Report
 from stepsim.explore.sweep import Grid, Study, open_for_reading, parse_axis, run_sweep
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.files.asked import read_options
 from stepsim.network.topology import Topology
 from stepsim.network.topology.nested import with_values
-from stepsim.results.report import Report
 from stepsim.workload.rows import (
     Group,
     MadeFor,

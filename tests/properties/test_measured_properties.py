@@ -11,11 +11,6 @@ from hypothesis import strategies as st
 from traces import MadeRun, ps
 
 from stepsim.base.structs import replace
-from stepsim.explain.runs.leaf import fit_overhead, simulate_leaves
-from stepsim.explain.runs.ready import infer_hidden, with_runtime
-from stepsim.explain.runs.replay import Durations, replay
-from stepsim.explain.runs.validate import validate_run
-from stepsim.explain.runs.what_if import RunChange, change_run
 from stepsim.files.calibrations import read_calibration, write_calibration
 from stepsim.files.traces.megatron_trace import read_megatron_trace
 from stepsim.measured.calibration.calibration import Fitted, LeafOverhead, message_topology
@@ -24,6 +19,11 @@ from stepsim.measured.calibration.toml import CalibrationFile
 from stepsim.measured.leaf_log import LeafRun, LeafStage
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary, summarise
+from stepsim.runs.leaf import fit_overhead, simulate_leaves
+from stepsim.runs.ready import infer_hidden, with_runtime
+from stepsim.runs.replay import Durations, replay
+from stepsim.runs.validate import validate_run
+from stepsim.runs.what_if import RunChange, change_run
 
 MILLISECONDS = st.floats(min_value=1, max_value=50).map(lambda x: round(x, 3))
 

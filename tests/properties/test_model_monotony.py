@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 import stepsim
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
-from stepsim.engine.prices import make_prices
-from stepsim.engine.timeline import Timeline
+from stepsim.engine.timeline import Timeline, run_graph
 from stepsim.files.accelerators import read_framework
 from stepsim.files.asked import read_inputs
 from stepsim.files.load import read_model, topology_of
-from stepsim.parallel.ranks import place
-from stepsim.step.simulate import prepare, run_graph
+from stepsim.network.placement import place
+from stepsim.network.prices import make_prices
+from stepsim.step.prepared import prepare
 from stepsim.tables.spans import TaskKind
 
 MODELS = (
@@ -105,7 +105,15 @@ def run(job: Job, tried: Numbers) -> Timeline:
     )
     graph = replace(ready.graph, comms=tuple(comms))
     placed = place(inputs.topology, graph.plan, ready.options.placement)
-    return run_graph(graph, make_prices(graph, placed, ready.options))
+    prices = make_prices(
+        graph.plan,
+        graph.comms,
+        placed,
+        algorithm=ready.options.algorithm,
+        table=ready.options.comm_table,
+        sharing=ready.options.contention,
+    )
+    return run_graph(graph, prices)
 
 
 def check_floors(job: Job, timeline: Timeline) -> None:

@@ -12,15 +12,14 @@ from shapes import dualpipe, freely, shapes
 
 from stepsim.base.errors import ScheduleError
 from stepsim.base.structs import replace
-from stepsim.engine.prices import Prices
-from stepsim.engine.timeline import Timeline
+from stepsim.engine.timeline import Timeline, run_graph
 from stepsim.graph.build import build_taskgraph
+from stepsim.network.prices import Prices
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import ActionKind, FusedPair, OrderEntry, Runtime, Schedule, build
 from stepsim.parallel.stages import Stages, StageWork
-from stepsim.step.simulate import run_graph
 from stepsim.tables.spans import TaskKind
 
 

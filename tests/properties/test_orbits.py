@@ -12,8 +12,8 @@ from msgspec.structs import asdict
 from random_jobs import Job, jobs
 
 import stepsim
-from stepsim.engine.orbits import Orbits, turns_of_ranks
 from stepsim.files.load import topology_of
+from stepsim.network.groups import Orbits, turns_of_ranks
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.network.topology.placed import Turn
 from stepsim.network.topology.wirings import Ports, TreeShape

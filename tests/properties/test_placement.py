@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from stepsim import collective_time
 from stepsim.base.structs import replace
 from stepsim.files.load import topology_of
+from stepsim.network.placement import KEPT_WHOLE, find_crossing, place
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.parallel.modes import JobPlacement, RankOrder
-from stepsim.parallel.ranks import KEPT_WHOLE, ParallelPlan, find_crossing, place
+from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.rows import Group
 
 NEW_MACHINES = ["gb300-nvl72", "hgx-b300", "hgx-h800-8x400g"]

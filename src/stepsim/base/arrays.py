@@ -1,4 +1,4 @@
-"""Columns of numbers, and sums over them."""
+"""Columns of numbers: lists of them, sums and hashes over them."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -252,3 +252,24 @@ def _whole_totals(places: Ints, counts: Ints, size: int) -> Ints:
     sums = np.zeros(size, dtype=np.int64)
     np.add.at(sums, places, counts)
     return sums
+
+
+_Hashes = NDArray[np.uint64]
+
+
+def sums_at(place: Ints, hashes: _Hashes, places: int) -> _Hashes:
+    """Sum of hashes per place, modulo 2**64: equal for equal multisets."""
+    total = np.zeros(places, dtype=np.uint64)
+    np.add.at(total, place, hashes)
+    return total
+
+
+def mixed(*columns: NDArray[np.int64] | _Hashes) -> _Hashes:
+    """One well-spread 64-bit number per row (splitmix64, Steele et al., OOPSLA 2014)."""
+    found = np.zeros(len(columns[0]), dtype=np.uint64)
+    for column in columns:
+        found = (found ^ column.astype(np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
+        found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        found ^= found >> np.uint64(31)
+    return found

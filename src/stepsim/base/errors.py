@@ -4,6 +4,8 @@ Every exception takes the message as its only argument, so that it survives pick
 SimPy's re-raising (`type(error)(*error.args)`).
 """
 
+import sys
+
 _LONGEST = 1000
 
 
@@ -79,3 +81,12 @@ def bad_value(place: str, field: str, value: object, allowed: str) -> str:
         whole = "a huge number"
     shown = whole if len(whole) <= 60 else f"{whole[:57]}..."
     return f"{place}: {field} is {shown}: expected {allowed}"
+
+
+def said(module: str, text: str, *values: object) -> None:
+    """Say something in a module's name, with `values` in place of `%d` and `%s`.
+
+    Nobody listens where nobody has imported `logging`, which takes longer than all that is said.
+    """
+    if logging := sys.modules.get("logging"):
+        logging.getLogger(module).info(text, *values, stacklevel=2)

@@ -1,11 +1,23 @@
-"""Copies of nouns with some fields changed, and names that have fields."""
+"""Copies of nouns with some fields changed, names that have fields, and documents.
+
+Documents are types that are written as JSON, read again, and described by a JSON Schema. A
+document's type stands beside what produces it. Everything it names is written. When it is read,
+keys that a later stepsim adds are ignored, and those with a default may be missing. The types of
+values in files (`Time`, `Size`, `Bandwidth` and others) say what a JSON Schema says of them.
+"""
 
 import dataclasses
+import re
 from enum import StrEnum
-from typing import Any, Self, TypeVar, cast
+from math import inf, isfinite
+from typing import Annotated, Any, ClassVar, Self, TypeVar, cast
 
-from msgspec import Struct
+import msgspec
+from msgspec import Meta, Struct
 from msgspec.structs import asdict
+
+from stepsim.base.errors import StepsimError, bad_value
+from stepsim.base.units import BANDWIDTH_PATTERN, MAX_INT64, PS_PER_S, SIZE_PATTERN, TIME_PATTERN
 
 _Noun = TypeVar("_Noun")
 
@@ -36,3 +48,186 @@ class NameWithFields(StrEnum):
         for field, value in zip(cls.__annotations__, values, strict=True):
             setattr(member, field, value)
         return member
+
+
+SCHEMA_VERSION = 1
+"""The form of all documents; one of another version is refused."""
+
+_Version = Annotated[int, Meta(description="of the form of this document", ge=1, le=1)]
+Names = tuple[str, ...]
+
+_MESSAGE = re.compile(r"Expected (?P<allowed>.+?)(?:, got .+?)?(?: - at `\$(?P<at>.*)`)?")
+_MISSING = re.compile(r"Object missing required field `(?P<key>[^`]*)`(?: - at `\$(?P<at>.*)`)?")
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a document."""
+
+    @classmethod
+    def taken_from(cls, source: object, /, **others: object) -> Self:
+        """An entry of the attributes that bear its keys' names; `others` are not taken.
+
+        Seconds are those of an attribute in picoseconds: `step_s` of `step_ps`.
+        """
+        names = [name for name in cls.__struct_fields__ if name not in others]
+        taken = {name: _attribute(source, name) for name in names if name != "schema_version"}
+        return msgspec.convert(taken | others, cls, from_attributes=True)
+
+    @classmethod
+    def from_plain(cls, raw: dict[str, Any], place: str) -> Self:
+        """What plain data of a file say; raises StepsimError naming place, value and allowed."""
+        try:
+            return msgspec.convert(raw, cls)
+        except msgspec.ValidationError as error:
+            raise StepsimError(_explain(place, raw, str(error))) from None
+
+
+class Document(Entry, frozen=True, kw_only=True):
+    """A whole document; `named` are types that its schema names where no field has them."""
+
+    named: ClassVar[tuple[type, ...]] = ()
+
+    schema_version: _Version = SCHEMA_VERSION
+
+    def to_json(self) -> bytes:
+        """The document as UTF-8 JSON, ending with a newline."""
+        return json_text(self)
+
+
+class TomlTable(
+    msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, omit_defaults=True
+):
+    """A table of a TOML file: keys that it does not name are refused, defaults are not written."""
+
+
+def json_text(document: object, indent: int = 1) -> bytes:
+    """A document as UTF-8 JSON for people to read too, ending with a newline."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=indent) + b"\n"
+
+
+def toml_text(document: msgspec.Struct) -> str:
+    """A document as TOML, without what may be left out and is: None, and empty lists."""
+    import tomli_w
+
+    optional = {f.encode_name for f in msgspec.structs.fields(document) if not f.required}
+    plain = msgspec.to_builtins(document)
+    return tomli_w.dumps(
+        {key: v for key, v in plain.items() if key not in optional or v not in (None, [], ())}
+    )
+
+
+def plain_document(data: bytes, place: str, what: str) -> dict[str, Any]:
+    """Plain data of JSON that should be `what`; raises StepsimError, naming `place`, if not."""
+    raw = _decode(data, place)
+    if not isinstance(raw, dict) or "schema_version" not in raw:
+        raise StepsimError(f"{place}: not {what}: no schema_version")
+    version = raw["schema_version"]
+    if type(version) is not int or version != SCHEMA_VERSION:
+        allowed = f"{SCHEMA_VERSION}, the only one this stepsim reads"
+        raise StepsimError(bad_value(place, "schema_version", version, allowed))
+    return raw
+
+
+def _attribute(source: object, name: str) -> object:
+    time_ps = getattr(source, f"{name.removesuffix('_s')}_ps", None) if name[-2:] == "_s" else None
+    if isinstance(time_ps, tuple):
+        return tuple(each / PS_PER_S for each in time_ps)
+    return getattr(source, name) if time_ps is None else time_ps / PS_PER_S
+
+
+def missing_key(place: str, inside: str, key: str) -> str:
+    """The message for a key that a document lacks."""
+    found = f"{inside}: " if inside else ""
+    return f"{place}: {found}key {key!r} is missing: expected in every result of schema_version 1"
+
+
+def _decode(data: bytes, place: str) -> Any:
+    try:
+        return msgspec.json.decode(data)
+    except UnicodeDecodeError:
+        raise StepsimError(f"{place}: not a text file: expected a result in JSON") from None
+    except RecursionError:
+        raise StepsimError(f"{place}: not a result: its JSON is nested too deeply") from None
+    except (msgspec.DecodeError, ValueError) as error:
+        raise StepsimError(f"{place}: not valid JSON: {error}") from None
+
+
+def _explain(place: str, raw: Any, message: str) -> str:
+    """What msgspec says, with the place and the value it stumbled over."""
+    if missing := _MISSING.fullmatch(message):
+        return missing_key(place, (missing["at"] or "").lstrip("."), missing["key"])
+    wrong = _MESSAGE.fullmatch(message)
+    if wrong is None:
+        return f"{place}: {message}"
+    field, value = _look_up(raw, wrong["at"] or "")
+    return bad_value(place, field, value, wrong["allowed"].replace("`", ""))
+
+
+def _look_up(raw: Any, at: str) -> tuple[str, Any]:
+    """Place and value of a path such as `.stages[0].breakdown_ps[...]`.
+
+    The dots stand for the value of some key: it is the first that is no count.
+    """
+    place, value = "", raw
+    for key, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", at):
+        if index.isdecimal():
+            place, value = f"{place}[{index}]", value[int(index)]
+            continue
+        name = key or next(k for k, each in value.items() if not _is_count(each))
+        place, value = f"{place}.{name}", value[name]
+    return place.lstrip("."), value
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MAX_INT64
+
+
+Time = Annotated[
+    str,
+    Meta(
+        description="a time with its unit",
+        examples=["500 ns", "1.5 us"],
+        extra_json_schema={"pattern": TIME_PATTERN},
+    ),
+]
+Size = Annotated[
+    str,
+    Meta(
+        description="a size with its unit: MB is 1e6 bytes, MiB is 2**20",
+        examples=["160 MB", "64 MiB"],
+        extra_json_schema={"pattern": SIZE_PATTERN},
+    ),
+]
+Bandwidth = Annotated[
+    str,
+    Meta(
+        description="a bandwidth with its unit, one way: GB/s is 1e9 bytes/s, Gbps 1e9 bit/s",
+        examples=["400 Gbps", "50 GB/s", "inf"],
+        extra_json_schema={"pattern": BANDWIDTH_PATTERN},
+    ),
+]
+
+Count = Annotated[int, Meta(ge=0, le=MAX_INT64)]
+Picoseconds = Annotated[int, Meta(ge=0, le=MAX_INT64, description="picoseconds")]
+Seconds = Annotated[float, Meta(description="seconds")]
+Bytes = Annotated[int, Meta(ge=0, le=MAX_INT64, description="bytes")]
+BytesPerSecond = Annotated[float, Meta(description="bytes/s, one way")]
+Positive = Annotated[float, Meta(ge=1e-6, le=1e9)]
+"""What multiplies or divides: so far from 0 and from infinite that results are neither."""
+
+Share = Annotated[float, Meta(description="a share: 0.1 is 10 %")]
+
+
+def shown(name: str) -> Meta:
+    """Marks a number of a document that is shown among the first, under a name."""
+    return Meta(extra={"shown": name})
+
+
+def finite(value: float) -> float | None:
+    """A number as documents hold it: None without bound, such as the bandwidth of a free link."""
+    return value if isfinite(value) else None
+
+
+def unbounded(value: float | None) -> float:
+    """A number that a document holds, as one to count with: infinite where it is None."""
+    return inf if value is None else value

@@ -60,9 +60,9 @@ def runs(
     quiet: QuietOption = False,
 ) -> None:
     """Find host, message and gradient costs of a machine in measured RUNs."""
-    from stepsim.explain.runs.measured import calibrate_measured, warnings_of
     from stepsim.files.calibrations import write_calibration
     from stepsim.files.measured import load_benchmarks, load_run
+    from stepsim.runs.measured import calibrate_measured, warnings_of
     from stepsim.show.tables.calibration import calibration_shown
 
     check_outputs(paths, files=[output, csv])
@@ -105,7 +105,7 @@ def calibrate_model(
     from stepsim.files.calibrations import model_calibration_toml
     from stepsim.files.model_steps import read_published_steps
     from stepsim.files.writing import write_whole
-    from stepsim.published.calibrate import calibrate_steps
+    from stepsim.runs.published_calibration import calibrate_steps
     from stepsim.show.tables.validation import model_calibration_shown
     from stepsim.workload.model.calibration import ModelCalibration
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepsim.base.errors import PlanError, StepsimError
+from stepsim.base.errors import PlanError
 from stepsim.base.option import Panel
 from stepsim.cli.options import (
     ON_COMMAND_LINE,
@@ -168,22 +168,21 @@ def _file_names(names: Sequence[str]) -> list[str]:
 
 def diff_command(
     a: Annotated[
-        Path, typer.Argument(metavar="A.json", help="Step or profile of simulate --json.")
+        Path,
+        typer.Argument(metavar="A.json", help="What --json of simulate or compare wrote."),
     ],
-    b: Annotated[Path, typer.Argument(metavar="B.json", help="The other, of the same kind.")],
+    b: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[B.json]",
+            help="The other; without it, the schedules of a comparison are held against its first.",
+        ),
+    ] = None,
     csv: CsvOption = None,
 ) -> None:
     """Explain the difference of two step times: settings, components, stages, links."""
-    from stepsim.explain.diff import diff_profiles, diff_results, load_recorded
-    from stepsim.explain.profile_document import ProfileDocument
-    from stepsim.show.tables.comparison import diff_shown
+    from stepsim.show.tables.comparison import diffs_shown
+    from stepsim.step.diff_files import diff_files
 
-    check_outputs([a, b], files=[csv])
-    first, second = load_recorded(a), load_recorded(b)
-    if isinstance(first, ProfileDocument) and isinstance(second, ProfileDocument):
-        found = diff_profiles(first, second)
-    elif isinstance(first, ProfileDocument) or isinstance(second, ProfileDocument):
-        raise StepsimError(f"{a}, {b}: expected two results or two profiles, not one of each")
-    else:
-        found = diff_results(first, second)
-    show_tables(diff_shown(found), csv)
+    check_outputs([a, *([b] if b else [])], files=[csv])
+    show_tables(diffs_shown(diff_files(a, b)), csv)

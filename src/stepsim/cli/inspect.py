@@ -118,8 +118,8 @@ def _refuse_unknown(name: str) -> None:
 
 
 def _inspect_workload(file: Path, options: CommandOptions, csv: Path | None) -> None:
+    from stepsim.network.placement import place
     from stepsim.parallel.inspection import inspect_workload
-    from stepsim.parallel.ranks import place
     from stepsim.show.tables.inspection import workload_shown
     from stepsim.step.inputs import choose_plan, make_work, scaled_workload
 

@@ -9,6 +9,7 @@ import typer
 
 from stepsim.base.errors import PlanError
 from stepsim.cli.options import (
+    SpanFile,
     StyleOption,
     TraceOutput,
     completed_durations,
@@ -31,7 +32,7 @@ from stepsim.show.figures.style import FigureStyle
 if TYPE_CHECKING:
     from stepsim.measured.leaf_log import LeafRun
     from stepsim.measured.summary import RunSummary
-    from stepsim.step.simulate import SimulatedStep
+    from stepsim.step.prepared import SimulatedStep
 
 RunsArgument = Annotated[
     list[Path],
@@ -97,11 +98,11 @@ def validate_command(
     quiet: QuietOption = False,
 ) -> None:
     """Compare measured RUNs, or a table of measured steps, with their simulation."""
-    from stepsim.explain.runs.measured import validate_measured
-    from stepsim.explain.runs.replay import parse_durations
     from stepsim.files.calibrations import read_calibration
     from stepsim.files.measured import load_benchmarks, load_measurements
     from stepsim.files.model_steps import is_published_steps
+    from stepsim.runs.measured import validate_measured
+    from stepsim.runs.replay import parse_durations
     from stepsim.show.tables.validation import validation_shown
 
     check_outputs(runs, json=json, figures=[plot], files=[csv])
@@ -152,7 +153,7 @@ def _validate_published(
     """Compare published steps of models with their closed form."""
     from stepsim.files.calibrations import read_model_calibration
     from stepsim.files.model_steps import read_published_steps
-    from stepsim.published.compare import PublishedDocument, validate_published
+    from stepsim.runs.published import PublishedDocument, validate_published
     from stepsim.show.tables.validation import published_shown
 
     read = [read_published_steps(table) for table in tables]
@@ -184,6 +185,14 @@ def what_if_command(
             autocompletion=completed_schedules,
         ),
     ] = None,
+    p2p: Annotated[
+        str | None,
+        typer.Option(
+            "--p2p",
+            help="How the changed run sends messages: eager, blocking or overlap.",
+            show_default="as the schedule's runtime",
+        ),
+    ] = None,
     microbatches: Annotated[
         int | None, typer.Option("--microbatches", "-m", help="Microbatches per pipeline.")
     ] = None,
@@ -206,9 +215,10 @@ def what_if_command(
     quiet: QuietOption = False,
 ) -> None:
     """Simulate a measured RUN with another schedule, balance or bandwidth."""
-    from stepsim.explain.runs.measured import change_measured, warnings_of
+    from stepsim.files.asked import read_options
     from stepsim.files.calibrations import read_calibration
     from stepsim.files.measured import load_trace, message_bandwidths
+    from stepsim.runs.measured import change_measured, warnings_of
     from stepsim.show.tables.measured import what_if_shown
 
     check_outputs([run], files=[csv])
@@ -218,6 +228,7 @@ def what_if_command(
         loaded,
         calibration=read_calibration(calibration) if calibration else None,
         schedule=schedule,
+        p2p=read_options({"p2p": p2p})[0].p2p,
         microbatches=microbatches,
         balance=_balance(balance),
         layers=layers,
@@ -235,11 +246,11 @@ def inspect_measured(
     quiet: bool = False,
 ) -> None:
     """Print what stepsim understands of a measured run; called by `stepsim inspect`."""
-    from stepsim.explain.runs.leaf import explained_share
-    from stepsim.explain.runs.measured import warnings_of
     from stepsim.files.measured import load_run
     from stepsim.measured.leaf_log import LeafRun
     from stepsim.measured.run_document import run_document
+    from stepsim.runs.leaf import explained_share
+    from stepsim.runs.measured import warnings_of
     from stepsim.show.tables.measured import leaf_run_shown, run_shown
 
     check_outputs([path], json=json, files=[csv])
@@ -258,7 +269,7 @@ def simulate_measured(
     times: str | None = None,
     json: str | None = None,
     plot: Path | None = None,
-    csv: Path | None = None,
+    spans: Sequence[SpanFile] = (),
     trace: TraceOutput | None = None,
     report: Path | None = None,
     chakra: Path | None = None,
@@ -272,12 +283,11 @@ def simulate_measured(
     Logs that hold no stage times are simulated from their leaf modules, and the unexplained share
     is printed; their figure has no measured rows, as the log has none.
     """
-    from stepsim.explain.runs.measured import replay_measured
-    from stepsim.explain.runs.replay import parse_durations
     from stepsim.files.calibrations import read_calibration
     from stepsim.files.measured import load_run
-    from stepsim.files.spans_csv import write_spans
     from stepsim.measured.leaf_log import LeafRun
+    from stepsim.runs.measured import replay_measured
+    from stepsim.runs.replay import parse_durations
     from stepsim.show.tables.measured import leaf_simulated_shown, replay_table
     from stepsim.show.tables.step import step_shown
 
@@ -290,8 +300,8 @@ def simulate_measured(
         trace.write([("", result)], quiet=quiet)
     if plot:
         _draw(run, result, plot, style)
-    if csv:
-        write_spans(result.timeline.spans(), csv)
+    for write, file in spans:
+        write(result.timeline.spans(), file)
     if chakra or kineto:
         write_traces(result, str(path), chakra, kineto)
     if report:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from stepsim.measured.profile.events import Profile
     from stepsim.show.trace.processes import TracedProfile, TracedRun
     from stepsim.show.trace.window import Window
-    from stepsim.step.simulate import SimulatedStep
+    from stepsim.step.prepared import SimulatedStep
+    from stepsim.tables.spans import Spans
     from stepsim.workload.model.model import Model
 
 
@@ -60,7 +61,7 @@ def _collectives() -> Iterable[str]:
 
 
 def _durations() -> Iterable[str]:
-    from stepsim.explain.runs.replay import Durations
+    from stepsim.runs.replay import Durations
 
     return Durations
 
@@ -400,9 +401,13 @@ def write_traces(
 
     Raises PlanError for a step of too many tasks, OutputError where a folder cannot be written.
     """
-    from stepsim.results.as_profile import profile_of_step
+    from stepsim.explain.as_profile import profile_of_step
 
     write_profile_traces(profile_of_step(step.timeline, step.prices, source=source), chakra, kineto)
+
+
+SpanFile = tuple["Callable[[Iterable[Spans], Path], None]", Path]
+"""A function that writes tables of what ran, and the file to write."""
 
 
 def write_profile_traces(profile: "Profile", chakra: Path | None, kineto: Path | None) -> None:

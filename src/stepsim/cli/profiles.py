@@ -1,6 +1,6 @@
 """`stepsim improve`, and profiles given to `inspect` and `simulate`: their tables and views."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,7 +8,7 @@ import typer
 from msgspec import Struct
 
 from stepsim.base.errors import PlanError
-from stepsim.cli.options import TraceOutput, write_profile_traces
+from stepsim.cli.options import SpanFile, TraceOutput, write_profile_traces
 from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
@@ -83,7 +83,7 @@ class ProfileViews(Struct, frozen=True, kw_only=True):
     """Files to write of what a profile recorded; None for those that were not asked for."""
 
     plot: Path | None = None
-    csv: Path | None = None
+    spans: Sequence[SpanFile] = ()
     trace: TraceOutput | None = None
     report: Path | None = None
     chakra: Path | None = None
@@ -101,10 +101,8 @@ class ProfileViews(Struct, frozen=True, kw_only=True):
             from stepsim.show.figures.timelines import drawn_profile, plot_timelines
 
             plot_timelines([drawn_profile(profile)], self.plot, style=self.style)
-        if self.csv:
-            from stepsim.files.spans_csv import write_spans
-
-            write_spans([profile.spans()], self.csv)
+        for write, path in self.spans:
+            write([profile.spans()], path)
         if self.report:
             from stepsim.show.page.write import write_profile
 

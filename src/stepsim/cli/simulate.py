@@ -20,6 +20,7 @@ from stepsim.cli.options import (
     PlotOption,
     RanksOption,
     ReportOption,
+    SpanFile,
     StyleOption,
     TraceOption,
     WindowOption,
@@ -126,7 +127,7 @@ def simulate_command(
         folders=[chakra, kineto],
     )
     check_messages(messages, plot)
-    traced = check_trace(trace, ranks, window)
+    traced, spans = check_trace(trace, ranks, window), _span_files(csv)
     of_steps = {
         "--messages": messages,
         "--plot-memory": plot_memory,
@@ -138,7 +139,7 @@ def simulate_command(
         refuse_for_profiles(file, calibration=calibration, times=times, node_size=node_size)
         views = ProfileViews(
             plot=plot,
-            csv=csv,
+            spans=spans,
             trace=traced,
             report=report,
             chakra=chakra,
@@ -155,7 +156,7 @@ def simulate_command(
             times=times,
             json=json,
             plot=plot,
-            csv=csv,
+            spans=spans,
             trace=traced,
             report=report,
             chakra=chakra,
@@ -198,10 +199,8 @@ def simulate_command(
         from stepsim.show.figures.memory import plot_memory as draw_memory
 
         draw_memory(result, plot_memory, style=style)
-    if csv:
-        from stepsim.files.spans_csv import write_spans
-
-        write_spans(result.timeline.spans(), csv)
+    for write, path in spans:
+        write(result.timeline.spans(), path)
     if report:
         from stepsim.show.page.write import find_what_if, write_step
 
@@ -210,6 +209,16 @@ def simulate_command(
             write_step(result, report, command=command_line(), what_if=found)
     shown = step_shown(result.report, len(result.ranks.counts))
     show(json, lambda: result.document().to_json(), shown)
+
+
+def _span_files(csv: Path | None) -> list[SpanFile]:
+    """The files of what ran that were asked for: of simulated steps, replays and profiles alike."""
+    files: list[SpanFile] = []
+    if csv:
+        from stepsim.files.spans_csv import write_spans
+
+        files.append((write_spans, csv))
+    return files
 
 
 def _look_at_size(size: "StepSize", *, force: bool, quiet: bool) -> None:

@@ -15,7 +15,7 @@ import typer
 from stepsim.base.errors import OutputError, one_line
 
 if TYPE_CHECKING:
-    from stepsim.results.report import Report
+    from stepsim.explain.report import Report
     from stepsim.show.frames import Tables
     from stepsim.show.tables.model import Shown
 

@@ -17,13 +17,11 @@ from msgspec import Struct
 from stepsim.base.arrays import Ints, Lists, Small, bounds, row_numbers, spans
 from stepsim.base.kept import keep
 from stepsim.base.units import LARGEST_SUM
-from stepsim.engine.fold import Actors
-from stepsim.engine.lay_out import Runnable, far_actor
-from stepsim.engine.layouts import GROUPS, LaidOut, Times
+from stepsim.engine.lay_out import GROUPS, LaidOut, Runnable, Times, far_actor
 from stepsim.graph.programs import SegmentKind, Shape
+from stepsim.network.fold import Actors
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.tables.ends import ends
-from stepsim.tables.waits import NodeWaits, ordered_waits
+from stepsim.tables.ends import NodeWaits, ends, ordered_waits
 
 if TYPE_CHECKING:
     from stepsim.network.flights import Transfer

@@ -17,11 +17,11 @@ from simpy.events import EventPriority
 from stepsim.base.arrays import Small
 from stepsim.base.errors import SimulationError
 from stepsim.base.units import MAX_INT64
-from stepsim.engine.fold import Actors
-from stepsim.engine.lay_out import Runnable, far_actor
-from stepsim.engine.layouts import GROUPS, MESSAGES, LaidOut
-from stepsim.graph.programs import SegmentKind, Use
+from stepsim.engine.lay_out import GROUPS, MESSAGES, LaidOut, Runnable, far_actor
+from stepsim.graph.programs import SegmentKind
 from stepsim.network.flights import Fabric, Transfer
+from stepsim.network.fold import Actors
+from stepsim.network.prices import Use
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.rows import Group
 
@@ -111,9 +111,9 @@ class _Listed(Struct, frozen=True, kw_only=True):
             segment=_whole(laid.segment),
             inner=_whole(laid.inner),
             followers=laid.after.turned(len(laid)).tolist(),
-            kind=laid.program.kind.tolist(),
-            peer_stage=laid.program.peer_stage.tolist(),
-            peer=_whole(laid.program.peer),
+            kind=laid.program.shape.kind.tolist(),
+            peer_stage=laid.program.shape.peer_stage.tolist(),
+            peer=_whole(laid.program.shape.peer),
         )
 
 

@@ -1,21 +1,30 @@
-"""When everything ran: the start and end of every task of every simulated rank."""
+"""A task graph is run: the start and end of every task and transfer of every simulated rank."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Ints, Small
-from stepsim.base.errors import PlanError, SimulationError
-from stepsim.engine.fold import Actors
-from stepsim.engine.layouts import LaidOut, Times
+from stepsim.base.arrays import Floats, Ints, Small
+from stepsim.base.errors import PlanError, SimulationError, said
+from stepsim.engine.lay_out import LaidOut, Runnable, Times, lay_out
 from stepsim.graph.build import TaskGraph
+from stepsim.graph.programs import SegmentKind
 from stepsim.graph.task_table import STREAMS, TaskTable
-from stepsim.parallel.modes import Engine
+from stepsim.network.fold import Actors, every_rank, fold
+from stepsim.network.prices import Prices, Use
+from stepsim.parallel.modes import Engine, Sharing
 from stepsim.tables.spans import UNKNOWN, Spans
 from stepsim.workload.rows import Stream
+
+if TYPE_CHECKING:
+    from stepsim.engine.nodes import NodeTimes
+    from stepsim.engine.run import OnProgress
+    from stepsim.network.contention import Contention
 
 
 class Cohort(Struct, frozen=True, kw_only=True, dict=True):
@@ -38,7 +47,7 @@ class Cohort(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def entry_times(self) -> tuple[Times, Times]:
         """Start and end in ps of every entry of the schedule's order: shape (entries, actors)."""
-        place = self.laid.program.entry[self.laid.segment]
+        place = self.laid.program.shape.entry[self.laid.segment]
         return self._extents(place, len(self.laid.program.entries))
 
     def _extents(self, place: Small, places: int) -> tuple[Times, Times]:
@@ -133,7 +142,7 @@ class Timeline(Struct, frozen=True, kw_only=True, dict=True):
             if program.stage != stage:
                 stage = program.stage
                 columns = table.of_program(program, times.segment, times.inner)
-                hops = np.where(times.inner < 0, program.peer_stage[times.segment], UNKNOWN)
+                hops = np.where(times.inner < 0, program.shape.peer_stage[times.segment], UNKNOWN)
             own = {
                 "rank": np.full(len(times.start), rank, dtype=np.int64),
                 "stage": np.full(len(times.start), stage, dtype=np.int64),
@@ -223,3 +232,146 @@ def _columns(times: Sequence[Times], actors: Sequence[int]) -> Times:
     if len(actors) == 1:
         return times[actors[0]][:, None]
     return np.stack([times[actor] for actor in actors], axis=1)
+
+
+def transfers(
+    cohort: Cohort, graph: TaskGraph, only: Container[Use] | None = None
+) -> Iterator[tuple[Use, Times, Times]]:
+    """Start and end of collectives and sends, of shape (times run, actors), use by use.
+
+    With `only`, of these uses alone.
+    """
+    laid = cohort.laid
+    stage = laid.program.stage
+    alone: dict[Use, list[Ints]] = defaultdict(list)
+    coalesced: dict[int, Ints] = {}
+    for look, inner, tasks in laid.alike():
+        if look.task_list >= 0 and inner < 0:
+            coalesced[look.task_list] = tasks
+            continue
+        comm = laid.program.message
+        if inner >= 0:
+            comm = graph.task_lists[look.task_list].tasks[inner].comm
+        if comm >= 0 and look.kind is not SegmentKind.RECV:
+            sends = look.kind is SegmentKind.SEND
+            use = Use(comm=comm, stage=stage, peer_stage=look.peer_stage, sends=sends)
+            if only is None or use in only:
+                alone[use].append(tasks)
+    for use, several in alone.items():
+        run = np.sort(np.concatenate(several))
+        yield use, cohort.start[run], cohort.end[run]
+    for task_list, tasks in coalesced.items():
+        times, begin = laid.times[task_list], cohort.start[tasks]
+        for inner, each in enumerate(graph.task_lists[task_list].tasks):
+            if each.comm >= 0:
+                use = Use(comm=each.comm, stage=stage)
+                if only is None or use in only:
+                    yield use, begin + times.start[inner], begin + times.end[inner]
+
+
+MOST_EVENTS = 100_000
+"""Tasks above which columns take the place of events, unless an engine is asked for."""
+
+
+class LaidOutStep(Struct, frozen=True, kw_only=True):
+    """Who is simulated, what each of them runs, on which shared links, and by which engine."""
+
+    graph: TaskGraph
+    actors: Actors
+    runnable: Runnable
+    contention: "Contention | None"
+    engine: Engine
+
+    def timeline(self, progress: "OnProgress | None" = None, *, apart: bool = False) -> Timeline:
+        """Run it, by columns or events; with `apart` by columns where no transfer meets another."""
+        contention = self.contention
+        found = self._apart(contention) if apart and contention else None
+        found = found or self.by_levels()
+        starts, ends = found.of_tasks() if found else self._events(progress)
+        said(__name__, "all tasks ended")
+        return make_timeline(
+            self.graph,
+            self.actors,
+            self.runnable.programs,
+            starts,
+            ends,
+            engine=self.engine,
+            siblings_slow=contention is not None and contention.siblings_slow,
+        )
+
+    def by_levels(self) -> "NodeTimes | None":
+        """When every task runs, where columns are asked for and can hold it."""
+        if self.engine is not Engine.LEVELS:
+            return None
+        from stepsim.engine.nodes import run_levels
+
+        return run_levels(self.runnable.programs, self.actors, self.graph.plan)
+
+    def _apart(self, contention: "Contention") -> "NodeTimes | None":
+        """When every task runs, if no transfer meets another.
+
+        Where more runs of its kind were found to have some that meet, it is not tried.
+        """
+        tried = contention.quotient.apart
+        if tried[False] > tried[True]:
+            return None
+        from stepsim.engine.nodes import run_apart
+
+        found = run_apart(self.runnable, self.actors, self.graph.plan)
+        tried[found is not None] += 1
+        return found
+
+    def _events(self, progress: "OnProgress | None") -> tuple[list[Times], list[Times]]:
+        """Starts and ends of all tasks, by events."""
+        from stepsim.engine.run import run
+        from stepsim.network.flights import Fabric
+
+        fabric = Fabric(capacity=self.contention.capacity) if self.contention else None
+        starts, ends = run(self.runnable, self.actors, self.graph.plan, fabric, progress)
+        return [*map(np.asarray, starts)], [*map(np.asarray, ends)]
+
+
+def lay_out_step(
+    graph: TaskGraph,
+    prices: Prices,
+    slow: Floats | None = None,
+    fold_ranks: bool = True,
+    engine: Engine | None = None,
+) -> LaidOutStep:
+    """Every rank, or one of each class of ranks that behave alike, and what each of them runs.
+
+    `slow` are factors on the ranks' compute times. Unless an engine is asked for, columns take the
+    place of events in large jobs whose links are not shared in time.
+    """
+    contention = None
+    if prices.sharing is Sharing.FAIR:
+        from stepsim.network.contention import find_contention
+
+        contention = find_contention(
+            prices, graph.uses, graph.streams(), slow, fold_ranks=fold_ranks
+        )
+        actors = contention.quotient.actors
+    else:
+        actors = fold(prices, graph.uses, slow) if fold_ranks else every_rank(prices)
+    said(__name__, "%d of %d ranks are simulated", len(actors), graph.plan.npus)
+    runnable = lay_out(graph, actors, prices, slow, contention)
+    tasks = sum(map(len, runnable.programs))
+    said(__name__, "%d tasks laid out", tasks)
+    if engine is None:
+        engine = Engine.LEVELS if tasks > MOST_EVENTS and not contention else Engine.SIMPY
+    return LaidOutStep(
+        graph=graph, actors=actors, runnable=runnable, contention=contention, engine=engine
+    )
+
+
+def run_graph(
+    graph: TaskGraph,
+    prices: Prices,
+    *,
+    slow: Floats | None = None,
+    fold_ranks: bool = True,
+    engine: Engine | None = None,
+    progress: "OnProgress | None" = None,
+) -> Timeline:
+    """Run a task graph, laid out as `lay_out_step` does."""
+    return lay_out_step(graph, prices, slow, fold_ranks, engine).timeline(progress)

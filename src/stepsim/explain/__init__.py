@@ -1,1 +1,1 @@
-"""What explains a run, simulated or measured: slow workers, changes, replays, differences."""
+"""What explains a step, simulated or measured: where its time goes, what holds it up or helps."""

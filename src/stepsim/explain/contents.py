@@ -5,7 +5,7 @@ from typing import Self
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.documents import Bytes, Count, Document, Entry, Names
+from stepsim.base.structs import Bytes, Count, Document, Entry, Names
 from stepsim.measured.profile.events import Profile, same
 from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN
 

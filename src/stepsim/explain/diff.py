@@ -7,16 +7,14 @@ for it (skew, idle). So stages are compared by what they do themselves.
 """
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from statistics import fmean
 
 from msgspec import Struct
 
 from stepsim.base.units import PS_PER_S, format_bandwidth, format_size_bytes, format_time_ps
+from stepsim.explain.network_use import LinkUse
 from stepsim.explain.profile_document import ProfileDocument
-from stepsim.files.reading import read_json
-from stepsim.results.links import LinkUse
-from stepsim.results.report import ResultDocument
+from stepsim.explain.report import Report
 from stepsim.workload.rows import Part, PartKind, part_label
 
 _WAITING = frozenset(p.key for p in Part if p.kind in (PartKind.SKEW, PartKind.IDLE))
@@ -151,17 +149,7 @@ class ResultDiff(Struct, frozen=True, kw_only=True):
         return change.difference_ps / self.step.difference_ps if self.direction else 0.0
 
 
-def load_recorded(path: str | Path) -> ResultDocument | ProfileDocument:
-    """The result or the profile in a JSON file.
-
-    Raises StepsimError naming the file, the place in it, the value and what is allowed.
-    """
-    raw = read_json(Path(path), "a step or a profile of 'stepsim simulate --json'")
-    document = ProfileDocument if "slowdown_by_replica" in raw else ResultDocument
-    return document.from_plain(raw, str(path))
-
-
-def diff_results(a: ResultDocument, b: ResultDocument) -> ResultDiff:
+def diff_results(a: Report, b: Report) -> ResultDiff:
     """The difference of result B from result A, and what explains it."""
     counts = (len(a.stages), len(b.stages))
     stages = [
@@ -243,7 +231,7 @@ def _links(a: Iterable[LinkUse], b: Iterable[LinkUse]) -> tuple[_LinkDiff, ...]:
     return tuple(sorted(links, key=order))
 
 
-def _settings(a: ResultDocument, b: ResultDocument) -> tuple[_SettingDiff, ...]:
+def _settings(a: Report, b: Report) -> tuple[_SettingDiff, ...]:
     pairs = [(name, str(getattr(a, name)), str(getattr(b, name))) for name in _SETTINGS]
     pairs += [
         (degree, str(a.plan.get(degree, _ABSENT)), str(b.plan.get(degree, _ABSENT)))

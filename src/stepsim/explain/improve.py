@@ -12,8 +12,8 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Ints
-from stepsim.base.documents import Document, Entry, Names, Seconds, Share
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import Document, Entry, Names, Seconds, Share
 from stepsim.explain.changes.computes import compute_changes
 from stepsim.explain.changes.made import Changes, ProfileChange, UntoldChange
 from stepsim.explain.changes.schedules import schedule_changes

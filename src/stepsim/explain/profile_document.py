@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from msgspec import Meta
 
-from stepsim.base.documents import Count, Document, Entry, Names, Seconds, Share
+from stepsim.base.structs import Count, Document, Entry, Names, Seconds, Share
 from stepsim.base.units import PS_PER_S
 from stepsim.explain.path import PathPart, critical_parts
 from stepsim.explain.replayed import replayed_kinds, replayed_ranks

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.arguments import checked
-from stepsim.base.documents import Document
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import Document
 from stepsim.explore.plan.asked import PlanQuestion, answer
 from stepsim.explore.plan.budget import BudgetDocument, check_plan_file, parse_budget
 from stepsim.explore.plan.document import PlanDocument

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.arguments import checked
-from stepsim.base.documents import Document
+from stepsim.base.structs import Document
 from stepsim.base.units import format_time_ps
 from stepsim.explore.noise.document import NoiseDocument
 from stepsim.explore.noise.draws import NoiseResult
@@ -20,7 +20,7 @@ from stepsim.show.tables.model import Shown
 from stepsim.show.tables.step import step_shown
 from stepsim.show.tables.studies import noise_shown, sensitivity_shown
 from stepsim.step.compare import ComparedSchedules, ComparisonDocument
-from stepsim.step.simulate import SimulatedStep
+from stepsim.step.prepared import SimulatedStep
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

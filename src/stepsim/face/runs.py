@@ -10,21 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.arguments import checked
-from stepsim.base.documents import Document
+from stepsim.base.structs import Document
 from stepsim.explain.improve import Improvements, ImprovementsDocument, improve_profile
 from stepsim.explain.profile_document import ProfileDocument
-from stepsim.explain.runs.document import Validation, ValidationDocument
-from stepsim.explain.runs.measured import (
-    calibrate_measured,
-    change_measured,
-    replay_measured,
-    validate_measured,
-)
-from stepsim.explain.runs.replay import Durations, parse_durations
-from stepsim.explain.runs.what_if import WhatIf
 from stepsim.explain.stragglers import Stragglers, find_stragglers
 from stepsim.face.results import Result
 from stepsim.face.viewed import Viewed, taken_as
+from stepsim.files.asked import read_options
 from stepsim.files.calibrations import read_calibration, write_calibration
 from stepsim.files.measured import (
     Run,
@@ -41,6 +33,15 @@ from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
+from stepsim.runs.document import Validation, ValidationDocument
+from stepsim.runs.measured import (
+    calibrate_measured,
+    change_measured,
+    replay_measured,
+    validate_measured,
+)
+from stepsim.runs.replay import Durations, parse_durations
+from stepsim.runs.what_if import WhatIf
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.tables.model import Shown
 from stepsim.show.tables.profiles import improvements_shown, profile_replay_shown
@@ -160,6 +161,7 @@ def what_if(
     *,
     calibration: Calibration | str | Path | None = None,
     schedule: str | None = None,
+    p2p: str | None = None,
     microbatches: int | None = None,
     balance: Sequence[int] | None = None,
     layers: int | None = None,
@@ -169,13 +171,15 @@ def what_if(
     """A run replayed, and once more with another schedule, balance or bandwidth of messages.
 
     `balance` are the layers of every stage, `layers` those of the model where the run's names do
-    not tell, `bandwidth` e.g. `{"inter_node": "400Gbps"}`. Raises PlanError for changes that the
-    run cannot make, TraceError for runs that cannot be read or replayed.
+    not tell, `bandwidth` e.g. `{"inter_node": "400Gbps"}`, `p2p` how the changed run sends messages
+    (as the runtime of its schedule without it). Raises PlanError or ScheduleError for changes that
+    the run cannot make, TraceError for runs that cannot be read or replayed.
     """
     return change_measured(
         run if isinstance(run, RunSummary) else load_trace(run, node_size=node_size),
         calibration=_known(calibration),
         schedule=schedule,
+        p2p=read_options({"p2p": p2p})[0].p2p,
         microbatches=microbatches,
         balance=balance,
         layers=layers,

@@ -11,7 +11,7 @@ from weakref import finalize
 from msgspec import Struct
 
 from stepsim.base.arguments import checked
-from stepsim.base.documents import Document
+from stepsim.base.structs import Document
 from stepsim.explore.sweep import (
     Grid,
     Study,

@@ -12,8 +12,8 @@ import msgspec
 from msgspec.structs import asdict
 
 from stepsim.base.arguments import checked
-from stepsim.base.documents import Document
 from stepsim.base.errors import StepsimError
+from stepsim.base.structs import Document
 from stepsim.files.writing import write_whole
 from stepsim.show.frames import Columns, Tables, csv_text, frame_of, tables_of
 from stepsim.show.tables.model import Pairs, Room, Shown, Table

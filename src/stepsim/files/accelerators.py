@@ -11,9 +11,9 @@ import msgspec
 import tomli_w
 from msgspec import Meta
 
-from stepsim.base.documents import Bandwidth, Positive, Share, Size, Time
 from stepsim.base.errors import PlanError, StepsimError, bad_value
 from stepsim.base.memo import remembered
+from stepsim.base.structs import Bandwidth, Positive, Share, Size, Time
 from stepsim.base.units import (
     exact_size,
     exact_time,

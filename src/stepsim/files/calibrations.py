@@ -12,8 +12,8 @@ import tomli_w
 from msgspec import Meta
 
 from stepsim.base.arguments import checked
-from stepsim.base.documents import SCHEMA_VERSION, Positive, Share, Time, toml_text
 from stepsim.base.errors import CalibrationError, StepsimError, bad_value
+from stepsim.base.structs import SCHEMA_VERSION, Positive, Share, Time, toml_text
 from stepsim.base.units import exact_time, parse_time_ps
 from stepsim.files.reading import csv_rows, first_bytes, read_text, read_toml
 from stepsim.files.writing import write_whole

@@ -36,16 +36,16 @@ from stepsim.files.reading import (
 )
 from stepsim.files.simai.text import read_simai_text
 from stepsim.network.topology import NestedTopology, Topology
-from stepsim.network.topology.links import LAUNCH_LATENCY, LINK_FIELDS, split_link
+from stepsim.network.topology.dimension import LAUNCH_LATENCY, LINK_FIELDS, split_link
 from stepsim.network.topology.nested import with_link, with_values
 from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 
 if TYPE_CHECKING:
+    from stepsim.explain.report import ResultDocument
     from stepsim.network.measured_times import CommTable
     from stepsim.network.topology.network import TopologyLike
-    from stepsim.results.report import ResultDocument
 
 
 class WorkloadFormat(Struct, frozen=True, kw_only=True):
@@ -109,7 +109,7 @@ def load_result(path: str | Path) -> "ResultDocument":
 
     Raises StepsimError naming the file, the place in it, the value and what is allowed.
     """
-    from stepsim.results.report import ResultDocument
+    from stepsim.explain.report import ResultDocument
 
     raw = read_json(Path(path), "a result of 'stepsim simulate --json'")
     return ResultDocument.from_plain(raw, str(path))

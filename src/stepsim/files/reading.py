@@ -21,8 +21,8 @@ from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
-from stepsim.base.documents import plain_document
 from stepsim.base.errors import StepsimError, TopologyError
+from stepsim.base.structs import plain_document
 
 _Schema = TypeVar("_Schema")
 
@@ -184,7 +184,7 @@ def shipped_once(read: Callable[[Path], _Noun]) -> Callable[[Path], _Noun]:
 
 def topology_names() -> list[str]:
     """Names of the shipped topologies."""
-    return sorted(path.stem for path in _folder().glob("*.toml"))
+    return sorted(path.stem for path in shipped_folder("topologies").glob("*.toml"))
 
 
 def topology_file(name_or_path: str | Path) -> Path:
@@ -196,7 +196,7 @@ def topology_file(name_or_path: str | Path) -> Path:
     path = Path(name_or_path)
     if path.suffix or len(path.parts) > 1:
         return path
-    shipped = _folder() / f"{name_or_path}.toml"
+    shipped = shipped_folder("topologies") / f"{name_or_path}.toml"
     if isfile(shipped):
         return shipped
     if isfile(path):
@@ -215,7 +215,3 @@ def shipped_folder(kind: str) -> Path:
     package = Path(__file__).parents[1]
     installed = package / f"shipped_{kind}"
     return installed if installed.is_dir() else package.parents[1] / kind
-
-
-def _folder() -> Path:
-    return shipped_folder("topologies")

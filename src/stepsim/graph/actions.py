@@ -21,14 +21,29 @@ from stepsim.workload.rows import CommOp, Group, ParallelAxis, Phase, Row, StepI
 
 
 class HostPart(IntEnum):
-    """Which option a host task takes its time from; launches take it from their rows, and none."""
+    """Which option a host task takes its time from; launches take it from their rows, and none.
 
-    OVERHEAD = 0
+    A part is named as its option, and so is the field of `HostTimes`: whatever evaluates many
+    scenarios at once has a column for each of them.
+    """
+
+    HOST_OVERHEAD = 0
     GET_BATCH = 1
-    LOSS = 2
+    LOSS_TIME = 2
+
+    @property
+    def option(self) -> str:
+        """The option's name as people type it, e.g. `get_batch`."""
+        return self.name.lower()
+
+    @property
+    def field(self) -> str:
+        """The field of `HostTimes` and of `StepOptions` that holds the time in ps."""
+        return f"{self.option}_ps"
 
 
-_HOST_LABELS = {HostPart.OVERHEAD: "host", HostPart.GET_BATCH: "get_batch", HostPart.LOSS: "loss"}
+_HOST_LABELS = {HostPart.HOST_OVERHEAD: "host", HostPart.LOSS_TIME: "loss"}
+"""Labels of host tasks that are not called as their option."""
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -138,7 +153,7 @@ class _TaskListBuilder(Struct, kw_only=True):
         return self._add(
             TaskKind.HOST,
             Stream.COMPUTE,
-            _HOST_LABELS[part],
+            _HOST_LABELS.get(part, part.option),
             Phase.FORWARD,
             after,
             duration_ps,
@@ -211,18 +226,19 @@ class HostTimes(Struct, frozen=True, kw_only=True):
     that it needs, where other actions wait for messages.
     """
 
-    overhead_ps: int = 0
+    host_overhead_ps: int = 0
     get_batch_ps: int = 0
-    loss_ps: int = 0
+    loss_time_ps: int = 0
 
     @classmethod
     def of(cls, options: StepOptions) -> Self:
         """All that is asked for."""
-        return cls(
-            overhead_ps=options.host_overhead_ps,
-            get_batch_ps=options.get_batch_ps,
-            loss_ps=options.loss_time_ps,
-        )
+        return cls(**{part.field: getattr(options, part.field) for part in HostPart})
+
+    @property
+    def by_part(self) -> tuple[int, ...]:
+        """All times, in the order of `HostPart`."""
+        return tuple(getattr(self, part.field) for part in HostPart)
 
     def around(
         self, action: Action, *, last_stage: int, rows: int, part: range | None = None
@@ -239,9 +255,9 @@ class HostTimes(Struct, frozen=True, kw_only=True):
         begins = part.start == 0 if forward else part.stop == rows
         ends = forward and part.stop == rows
         return HostTimes(
-            overhead_ps=self.overhead_ps if begins else 0,
+            host_overhead_ps=self.host_overhead_ps if begins else 0,
             get_batch_ps=self.get_batch_ps if forward and begins and action.stage == 0 else 0,
-            loss_ps=self.loss_ps if ends and action.stage == last_stage else 0,
+            loss_time_ps=self.loss_time_ps if ends and action.stage == last_stage else 0,
         )
 
 
@@ -251,10 +267,10 @@ def forward_tasks(rows: Sequence[Row], comms: CommNumbers, host: HostTimes) -> T
     A row with a `forward_lag` waits only at the end of the row that many places on.
     """
     builder = _TaskListBuilder(comms=comms)
-    after = builder.host(HostPart.OVERHEAD, host.overhead_ps, ())
+    after = builder.host(HostPart.HOST_OVERHEAD, host.host_overhead_ps, ())
     after = builder.host(HostPart.GET_BATCH, host.get_batch_ps, after)
     after = _forward_rows(builder, rows, after)
-    builder.host(HostPart.LOSS, host.loss_ps, after)
+    builder.host(HostPart.LOSS_TIME, host.loss_time_ps, after)
     return builder.build("forward", Phase.FORWARD)
 
 
@@ -287,7 +303,7 @@ def backward_tasks(
     per step.
     """
     builder = _TaskListBuilder(comms=comms)
-    after = builder.host(HostPart.OVERHEAD, host.overhead_ps, ())
+    after = builder.host(HostPart.HOST_OVERHEAD, host.host_overhead_ps, ())
     part = range(len(rows)) if parts.part is None else parts.part
     due: dict[int, tuple[int, ...]] = {}
     for i in reversed(part):

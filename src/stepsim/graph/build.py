@@ -5,19 +5,30 @@ each a task list of tasks or one end of a message. Collectives join the ranks of
 join a segment of one stage's program with a segment of another's.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
 
+from stepsim.base.arrays import distinct
 from stepsim.base.errors import ScheduleError
 from stepsim.base.kept import Same, keep, kept, kept_beside
 from stepsim.graph.actions import CommNumbers, TaskList
-from stepsim.graph.linking import NONE, Rows, step_rows, waits_of
-from stepsim.graph.programs import Looks, Program, Shape, ShapeFamily, Use, looks_of
+from stepsim.graph.programs import (
+    NONE,
+    Looks,
+    Program,
+    Rows,
+    Shape,
+    ShapeFamily,
+    looks_of,
+    step_rows,
+    waits_of,
+)
 from stepsim.graph.task_lists import TaskLists, TaskOptions
 from stepsim.graph.writer import ProgramWriter, Written
+from stepsim.network.prices import Use
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import (
     Direction,
@@ -31,7 +42,7 @@ from stepsim.parallel.p2p.columns import far_ranks
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.stages import Stages
-from stepsim.workload.rows import CollectiveKind, CommOp, Group, ParallelAxis
+from stepsim.workload.rows import CollectiveKind, CommOp, Group, ParallelAxis, Stream
 
 _SMALL = 1 << 13
 """Segments of a stage up to which its programs are kept for the next graph.
@@ -68,13 +79,21 @@ class TaskGraph(Struct, frozen=True, kw_only=True):
             for posted in (steps.what[steps.kind == StepKind.POST] for steps in every)
         ]
 
-    def uses(self, stage: int) -> tuple[Use, ...]:
-        """The communications of a stage."""
-        return self.programs[stage].uses
+    @property
+    def uses(self) -> tuple[Use, ...]:
+        """The communications of all stages, stage by stage."""
+        return tuple(use for program in self.programs for use in program.uses)
 
-    def counts(self, stage: int) -> Mapping[Use, int]:
-        """How often a rank of a stage takes part in each communication."""
-        return self.programs[stage].counts
+    def streams(self) -> Iterator[tuple[int, Stream]]:
+        """Communications and streams on which they run."""
+        for task_list in self.task_lists:
+            for task in task_list.tasks:
+                yield task.comm, task.stream
+        for program in self.programs:
+            for stream in distinct(
+                program.shape.stream[program.shape.peer >= 0].astype(np.int64)
+            ).tolist():
+                yield program.message, Stream(stream)
 
 
 class _Parts(NamedTuple):

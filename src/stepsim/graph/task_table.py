@@ -74,13 +74,18 @@ class TaskTable(Struct, frozen=True, kw_only=True, eq=False):
 
         Where it is -1 the task is the segment as a whole.
         """
-        known = (program.kind, program.task_lists, program.peer_stage, program.entry)
+        known = (
+            program.shape.kind,
+            program.task_lists,
+            program.shape.peer_stage,
+            program.shape.entry,
+        )
         kind, task_list, peer, entry = (column[segment].astype(np.int64) for column in known)
         row = np.where(inner < 0, self.wholes + kind, self.first[task_list] + inner)
         row = np.where(kind == SegmentKind.SEND, self.sends + peer, row)
         row = np.where(kind == SegmentKind.RECV, self.receipts + peer, row)
         columns = {name: values[row] for name, values in self.columns.items()}
-        columns["stream"] = np.where(inner < 0, program.stream[segment], columns["stream"])
+        columns["stream"] = np.where(inner < 0, program.shape.stream[segment], columns["stream"])
         actions = [done.parts()[0] for done in program.entries]
         for name in ("chunk", "microbatch"):
             of_entries = np.array([getattr(action, name) for action in actions] + [UNKNOWN])

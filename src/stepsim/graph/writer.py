@@ -17,8 +17,7 @@ from stepsim.base.arrays import Bools, Ints, Small, narrowed, numbers_of
 from stepsim.base.errors import ScheduleError
 from stepsim.base.kept import kept, kept_beside
 from stepsim.base.structs import replace
-from stepsim.graph.linking import NONE, Joins, Rows
-from stepsim.graph.programs import SegmentKind
+from stepsim.graph.programs import NONE, Joins, Rows, SegmentKind
 from stepsim.graph.task_lists import Buckets, TaskLists, gradient_buckets
 from stepsim.parallel.schedules import Action, ActionKind, Schedule
 from stepsim.parallel.schedules.order import ACTION_KINDS, Order

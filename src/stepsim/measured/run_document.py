@@ -2,7 +2,7 @@
 
 from typing import Self
 
-from stepsim.base.documents import Bytes, Document, Entry, Names, Seconds, Share
+from stepsim.base.structs import Bytes, Document, Entry, Names, Seconds, Share
 from stepsim.base.units import PS_PER_S
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.run import Degrees, OpKind

@@ -13,8 +13,8 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, distinct, first_largest
-from stepsim.base.documents import Bytes, BytesPerSecond, Document, Entry, Picoseconds
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import Bytes, BytesPerSecond, Document, Entry, Picoseconds
 from stepsim.base.units import PS_PER_S, parse_size_bytes
 from stepsim.network.collectives import (
     Algorithm,
@@ -28,7 +28,7 @@ from stepsim.network.collectives import (
 from stepsim.network.collectives.flows import step_load
 from stepsim.network.measured_times import bus_factor
 from stepsim.network.topology import Topology
-from stepsim.network.topology.links import sum_loads
+from stepsim.network.topology.dimension import sum_loads
 from stepsim.network.topology.network import MAX_NPUS
 from stepsim.workload.rows import CollectiveKind
 

@@ -17,15 +17,15 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError, UnitError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, Quantity, format_time_ps
+from stepsim.explain.memory import StepMemory
+from stepsim.explain.throughput import throughput
 from stepsim.explore.batch import Batch, make_batch
 from stepsim.explore.batch.scenarios import PHASES, BatchBase
 from stepsim.explore.noise.speeds import SpeedNoise, noisy_speeds
 from stepsim.explore.sensitivity import find_sensitivity
 from stepsim.files.asked import StepInputs, read_inputs, read_options
 from stepsim.graph.actions import HostTimes
-from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
-from stepsim.results.memory import StepMemory
-from stepsim.results.throughput import throughput
+from stepsim.network.topology.dimension import LAUNCH_LATENCY, split_link
 from stepsim.serve.facts import answer_facts, document_shown, memory_shown, plain_table
 from stepsim.serve.lanes import lanes_of_batch, lanes_of_timeline
 from stepsim.serve.library import NamedNouns
@@ -33,7 +33,8 @@ from stepsim.serve.recorded import recorded
 from stepsim.serve.state import KNOBS, NOISE, ExplorerState
 from stepsim.show.tables.studies import worth_table
 from stepsim.step.inputs import held_degrees
-from stepsim.step.simulate import SimulatedStep, simulate_step
+from stepsim.step.prepared import SimulatedStep
+from stepsim.step.simulate import simulate_step
 from stepsim.step.size import step_size
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Part, Workload

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from stepsim.base.errors import PlanError
 from stepsim.files.asked import StepInputs
-from stepsim.step.simulate import SimulatedStep
+from stepsim.step.prepared import SimulatedStep
 
 _Writer = Callable[[SimulatedStep, StepInputs, Path, str], None]
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
-from stepsim.results.memory import MemoryPart
-from stepsim.results.report import Report
-from stepsim.results.throughput import Throughput
+from stepsim.explain.memory import MemoryPart
+from stepsim.explain.report import Report
+from stepsim.explain.throughput import Throughput
 from stepsim.show.palette import series_colour
 from stepsim.show.tables.model import Pairs, Room, Table, share_of
 from stepsim.show.tables.step import (

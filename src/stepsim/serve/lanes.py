@@ -6,12 +6,12 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Ints
-from stepsim.engine.fold import Actors
-from stepsim.engine.layouts import Times
+from stepsim.engine.lay_out import Times
 from stepsim.engine.timeline import Cohort, Timeline
+from stepsim.explain.critical_path import critical_path, path_tasks
 from stepsim.explore.batch import Batch
 from stepsim.graph.build import TaskGraph
-from stepsim.results.critical_path import critical_path, path_tasks
+from stepsim.network.fold import Actors
 from stepsim.show.palette import span_shades
 from stepsim.show.words import message_words, name_ranks
 from stepsim.tables.spans import UNKNOWN, Spans, TaskKind

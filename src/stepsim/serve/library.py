@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from stepsim.base.errors import PlanError, StepsimError
 from stepsim.base.structs import replace
+from stepsim.explain.report import ResultDocument
 from stepsim.files.load import (
     is_model,
     is_public,
@@ -29,7 +30,6 @@ from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.summary import RunSummary
 from stepsim.network.topology import Topology
-from stepsim.results.report import ResultDocument
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 

@@ -4,10 +4,10 @@ import shlex
 from collections.abc import Iterable
 from itertools import chain
 
+from stepsim.explain.report import ResultDocument
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.summary import RunSummary
-from stepsim.results.report import ResultDocument
 from stepsim.serve.facts import Plain, document_shown, plain_table, time_fact
 from stepsim.serve.lanes import lanes_of_timeline
 from stepsim.serve.library import Ran
@@ -38,7 +38,7 @@ def recorded_lines(ran: Ran, file: str) -> Plain:
 
 
 def _of_run(run: RunSummary | LeafRun) -> Plain:
-    from stepsim.explain.runs.measured import replay_measured
+    from stepsim.runs.measured import replay_measured
     from stepsim.show.tables.measured import leaf_simulated_shown, replay_table
 
     step = replay_measured(run)

@@ -10,7 +10,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.option import Option
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import device_names, framework_names
-from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
+from stepsim.network.topology.dimension import LAUNCH_LATENCY, split_link
 from stepsim.options import OPTIONS
 
 _MOST_NAMES, _LONGEST = 64, 200

@@ -16,8 +16,8 @@ from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
 
-from stepsim.base.documents import Document, Entry
 from stepsim.base.errors import StepsimError
+from stepsim.base.structs import Document, Entry
 from stepsim.files.writing import FIGURE_SUFFIXES
 from stepsim.show.tables.model import LONG, TEXT, Table, table_of
 

@@ -1,8 +1,8 @@
 """The tables of a result as columns: for a DataFrame, for CSV.
 
 Every list of entries in a document is a table under the name of its key. A row's mappings become
-columns of their own, `breakdown_ps.compute`; lists of texts are joined; lists of entries are left
-out, they stand in the JSON.
+columns of their own, `breakdown_ps.compute`. A list in a row stays one value: of a DataFrame a
+tuple, of CSV its JSON text.
 """
 
 import io
@@ -80,20 +80,23 @@ def _plain_cell(cell: Cell) -> Any:
 
 
 def csv_text(columns: Columns) -> str:
-    """Columns as CSV with a line of names; nothing stands for None."""
+    """Columns as CSV with a line of names; nothing stands for None, JSON for a list."""
     text = io.StringIO()
-    write_csv_rows(text, chain([columns], zip(*columns.values(), strict=True)))
+    rows = zip(*columns.values(), strict=True)
+    write_csv_rows(text, chain([columns], (map(_csv_cell, row) for row in rows)))
     return text.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    return msgspec.json.encode(value).decode() if isinstance(value, tuple | list) else value
 
 
 def _flat(plain: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in plain.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{before}{key}.")
-        elif not isinstance(value, list):
+        else:
             yield before + key, value
-        elif not any(isinstance(each, dict | list) for each in value):
-            yield before + key, ", ".join(map(str, value))
 
 
 def _entry_type(hint: Any) -> type[msgspec.Struct] | None:

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from stepsim.base.documents import Document, json_text
 from stepsim.base.errors import StepsimError
+from stepsim.base.structs import Document, json_text
 from stepsim.explain.contents import ContentsDocument
 from stepsim.explain.improve import ImprovementsDocument
 from stepsim.explain.profile_document import ProfileDocument
-from stepsim.explain.runs.document import ValidationDocument
+from stepsim.explain.report import ResultDocument
 from stepsim.explore.noise.document import NoiseDocument, NoiseSweepDocument
 from stepsim.explore.plan.budget import BudgetDocument
 from stepsim.explore.plan.document import PlanDocument
@@ -29,8 +29,8 @@ from stepsim.measured.calibration.toml import CalibrationFile
 from stepsim.measured.run_document import LogDocument, RunDocument
 from stepsim.network.one_collective import CollectiveDocument
 from stepsim.network.topology.inspection import TopologyNumbers
-from stepsim.published.compare import PublishedDocument
-from stepsim.results.report import ResultDocument
+from stepsim.runs.document import ValidationDocument
+from stepsim.runs.published import PublishedDocument
 from stepsim.show.doctor import Diagnosis
 from stepsim.step.compare import ComparisonDocument
 

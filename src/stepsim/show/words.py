@@ -5,9 +5,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from stepsim.base.units import format_size_bytes, format_time_ps
+from stepsim.explain.network_use import CommUse
 from stepsim.parallel.modes import EpLayout, RankOrder, Sharing
 from stepsim.parallel.schedules import OrderEntry
-from stepsim.results.comms import CommUse
 from stepsim.show.palette import ACTION_NAMES
 from stepsim.tables.spans import TaskKind
 from stepsim.workload.rows import CommOp

@@ -11,18 +11,18 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
-from stepsim.base.documents import Document, Entry, Picoseconds
 from stepsim.base.errors import PlanError, ScheduleError, StepsimError, bad_value
-from stepsim.base.structs import replace
+from stepsim.base.structs import Document, Entry, Picoseconds, replace
 from stepsim.engine.run import OnProgress
+from stepsim.explain.report import Report
 from stepsim.files.simai.formula import SimaiTotals, simai_formula
 from stepsim.files.simai.text import read_simai_document
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Schedule
-from stepsim.results.report import Report
 from stepsim.step.inputs import WorkSource, for_schedule, held_degrees
-from stepsim.step.simulate import SimulatedStep, simulate_step
+from stepsim.step.prepared import SimulatedStep
+from stepsim.step.simulate import simulate_step
 from stepsim.workload.rows import Part
 
 _DEFAULTS = StepOptions()

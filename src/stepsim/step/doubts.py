@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
+from stepsim.explain.report import WEIGHTY, Finding, Report, by_weight
+from stepsim.network.placement import SIZES_OF_GROUPS, Crossing, whole_degrees
 from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS, StepOptions
-from stepsim.parallel.ranks import SIZES_OF_GROUPS, Crossing, ParallelPlan, whole_degrees
-from stepsim.results.findings import WEIGHTY, Finding, by_weight
-from stepsim.results.report import Report
-from stepsim.step.inputs import scaled_workload
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.step.inputs import WorkSource, scaled_workload
+from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.workload.rows import CollectiveKind, Doubt, Group, Work, Workload
-from stepsim.workload.scaling import doubt_placeholders
 
 if TYPE_CHECKING:
     from stepsim.workload.model.plan import ModelPlan
@@ -27,10 +27,37 @@ _Rates = dict[tuple[str, str], float]
 """The slowest picoseconds per byte of communications of a kind in a group."""
 
 
-def doubts_of(workload: Workload, options: StepOptions) -> tuple[Doubt, ...]:
-    """What a workload can hardly mean and the options do not mend."""
-    bare = None if options.fill_placeholders else doubt_placeholders(workload)
-    return (*workload.doubts, *([bare] if bare else []))
+def weighed(
+    report: Report,
+    ready: PreparedStep,
+    source: WorkSource,
+    topology: Topology,
+    options: StepOptions,
+) -> Report:
+    """The report of a step with what doubts about its workload are worth, and what crossing costs.
+
+    `source`, `topology` and `options` are what the step was made of.
+    """
+
+    def again(workload: Workload) -> int:
+        return prepare(workload, topology, ready.options, like=[ready.prices]).step_time_ps()
+
+    def step_time(other: StepOptions) -> int | None:
+        prepared = prepare(source, topology, other)
+        return None if prepared.unfit and not ready.unfit else prepared.step_time_ps()
+
+    found = weigh_doubts(ready.doubts, ready.workload, ready.options, report, again)
+    said = tuple(each.text for each in found if each.is_negligible)
+    kept = (*report.findings, *(each for each in found if not each.is_negligible))
+    report = replace(report, findings=kept, notes=(*report.notes, *said))
+    crossing, look = ready.crossing, ready.second_look
+    if crossing is None or not report.step_time_ps:
+        return report
+    smaller: Iterator[tuple[str, StepOptions]] = iter(())
+    if look:
+        plan = look.built.plan
+        smaller = smaller_degrees(crossing, topology, ready.graph.plan, plan, ready.options)
+    return with_crossing(report, crossing, options, step_time, smaller)
 
 
 def weigh_doubts(

@@ -7,11 +7,12 @@ from typing import Any
 
 from stepsim.base.errors import PlanError, TopologyError
 from stepsim.base.structs import replace
+from stepsim.network.placement import place
 from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.modes import RankOrder
-from stepsim.parallel.ranks import ParallelPlan, place
+from stepsim.parallel.ranks import ParallelPlan
 from stepsim.step.default_plan import PlanChooser
 from stepsim.step.inputs import BuiltModel, MadeWork
 from stepsim.step.model_plan import (

@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from stepsim.base.option import Panel
 from stepsim.base.units import PS_PER_S, format_time_ps
+from stepsim.explain.report import Finding
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule
-from stepsim.results.findings import Finding
 from stepsim.step.inputs import BuiltModel
 from stepsim.workload.model.effort import Effort
 from stepsim.workload.model.framework import PublishedRate

@@ -18,6 +18,7 @@ from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError, ScheduleError
 from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64, format_size_bytes
+from stepsim.engine.timeline import MOST_EVENTS
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
@@ -35,10 +36,7 @@ from stepsim.step.inputs import (
 from stepsim.workload.rows import Workload
 
 if TYPE_CHECKING:
-    from stepsim.results.memory import HeldBytes, StepMemory
-
-MOST_EVENTS = 100_000
-"""Tasks above which columns take the place of events, unless an engine is asked for."""
+    from stepsim.explain.memory import HeldBytes, StepMemory
 
 _LIKE = 4  # ranks of a small schedule of the same shape
 _MESSAGE_ENDS = 4  # a message forward and one backward, each with its send and its receive
@@ -159,7 +157,7 @@ def memory_of(
     shares = None if asked is None else asked * _chunk_shares(work, stages, placement)
     if made.built is None:
         return None if shares is None else _of_chunks(_whole(shares, schedule), schedule)
-    from stepsim.results.memory import step_memory
+    from stepsim.explain.memory import step_memory
 
     held = _held(made.built, schedule)
     if shares is not None:
@@ -213,7 +211,7 @@ def with_memory(
 
 def _of_chunks(kept: Ints, schedule: Schedule) -> "StepMemory":
     """Memory of ranks that hold nothing but activations: bytes of every chunk."""
-    from stepsim.results.memory import HeldBytes, step_memory
+    from stepsim.explain.memory import HeldBytes, step_memory
 
     nothing = np.zeros(schedule.placement.ranks, dtype=np.int64)
     held = HeldBytes(activations=kept, logits=0 * kept, recomputed=nothing, fixed={})
@@ -221,7 +219,7 @@ def _of_chunks(kept: Ints, schedule: Schedule) -> "StepMemory":
 
 
 def _held(built: BuiltModel, schedule: Schedule) -> "HeldBytes":
-    from stepsim.results.memory import HeldBytes, MemoryPart
+    from stepsim.explain.memory import HeldBytes, MemoryPart
     from stepsim.workload.model.memory import rank_parts
 
     placement = schedule.placement

@@ -1,16 +1,170 @@
-"""When everything ends: a node ends its duration after the last node that it waits for.
+"""What waits for what, and when everything ends.
 
-This module and the SimPy engine alone know that rule. The engine says it in events and is the
-reference; here it is said in numbers, for one case or for many at once.
+Nodes stand in an order in which each follows those that it waits for. A node ends its duration
+after the last of them. This module and the SimPy engine alone know that rule: the engine says it in
+events and is the reference; here it is said in numbers, for one case or for many at once.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import overload
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple, overload
 
 import numpy as np
+from msgspec import Struct
 
-from stepsim.base.arrays import Ints
-from stepsim.tables.waits import EndView, NodeWaits
+from stepsim.base.arrays import Ints, Lists, Small, bounds, lists_of, spans
+
+EndView = Callable[[Ints], Ints]
+"""How a node sees the end of another: which of its values are its own, in which order."""
+
+_PAIRS_AT_ONCE = 1 << 18
+_LOW_HALF = 0xFFFFFFFF
+
+
+class Level(NamedTuple):
+    """Nodes from `low` to below `high`: what each waits for begins at `begins` in `waits`."""
+
+    low: int
+    high: int
+    waits: Small
+    begins: Small
+
+
+class NodeWaits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
+    """Nodes, and what each waits for: node i starts after all of `after[i]`, which are before it.
+
+    Level l is the nodes from `levels[l]` to `levels[l + 1]`: they wait for lower levels only. Where
+    nodes wait for each other in a circle, those and what waits for them are behind the last level.
+    `levels` is None where nodes stand in order, but not by levels. `results` are the nodes whose
+    ends are wanted, None for all: others are forgotten once nothing waits for them. `views[i]` has
+    how node i sees the end of each node of `after[i]`, None as it is; without `views` all are seen
+    as they are.
+
+    For example three nodes, of which the last waits for the others, are `after` of the lists
+    `(), (), (0, 1)` and `levels` of `0, 2, 3`.
+    """
+
+    after: Lists
+    levels: Small | None = None
+    results: tuple[int, ...] | None = None
+    views: tuple[tuple[EndView | None, ...], ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.after)
+
+    @property
+    def runnable(self) -> int:
+        """How many nodes can run: the first ones. Fewer than all where some wait in a circle."""
+        return len(self) if self.levels is None else int(self.levels[-1])
+
+    @cached_property
+    def lists(self) -> list[tuple[int, ...]]:
+        """What every node waits for, in Python's numbers."""
+        return self.after.tolist()
+
+    @cached_property
+    def over_after(self) -> list[tuple[int, ...]]:
+        """For every node those that nothing later waits for, and that are no results."""
+        last_use = list(range(len(self)))
+        for node, before in enumerate(self.lists):
+            for earlier in before:
+                last_use[earlier] = node
+        wanted = set(range(len(self)) if self.results is None else self.results)
+        over: list[list[int]] = [[] for _ in last_use]
+        for node, user in enumerate(last_use):
+            if node not in wanted:
+                over[user].append(node)
+        return [tuple(nodes) for nodes in over]
+
+    def waiting_levels(self) -> Iterator[Level]:
+        """The levels whose nodes wait for others: all but the first."""
+        assert self.levels is not None
+        starts, values = self.after.starts, self.after.values
+        nodes = pairwise(self.levels.tolist())
+        places = pairwise(starts[self.levels].tolist())
+        for (low, high), (begin, end) in list(zip(nodes, places, strict=True))[1:]:
+            yield Level(low, high, values[begin:end], starts[low:high] - begin)
+
+
+def listed_waits(after: Iterable[Sequence[int]], results: Sequence[int] | None = None) -> NodeWaits:
+    """Nodes that stand in order already, and what each waits for: for one case, or vectors."""
+    wanted = None if results is None else tuple(results)
+    return NodeWaits(after=Lists.of(after), results=wanted)
+
+
+def ordered_waits(make_pairs: Callable[[], Ints], nodes: int) -> tuple[Small, NodeWaits]:
+    """Nodes brought into an order of levels, from pairs `before << 32 | after` of their numbers.
+
+    The place of every node in that order comes first. Pairs are made twice rather than kept: of the
+    largest graphs they are what needs most memory.
+    """
+    place, levels = _places(make_pairs(), nodes)
+    pairs = make_pairs()
+    for part in _parts(pairs):
+        before, after = place[part >> 32], place[part & _LOW_HALF].astype(np.int64)
+        part[:] = after << 32 | before
+    return place, NodeWaits(after=lists_of(pairs, nodes), levels=levels)
+
+
+def _places(pairs: Ints, nodes: int) -> tuple[Small, Small]:
+    """The place of every node in an order of levels, and where levels start."""
+    missing, one = np.zeros(nodes, dtype=np.int32), np.int32(1)
+    for part in _parts(pairs):
+        np.add.at(missing, part & _LOW_HALF, one)
+    followers = lists_of(pairs, nodes)
+    del pairs
+    order, levels = _levels(missing, followers)
+    place = np.empty_like(order)
+    place[order] = np.arange(nodes, dtype=np.int32)
+    return place, levels
+
+
+def _parts(pairs: Ints) -> list[Ints]:
+    return np.split(pairs, range(_PAIRS_AT_ONCE, len(pairs), _PAIRS_AT_ONCE))
+
+
+def _levels(missing: Small, followers: Lists) -> tuple[Small, Small]:
+    """Nodes level by level and where levels start; those that can never run come last.
+
+    `missing` says how many each node waits for: it counts down, and tells the last mention of what
+    several nodes have freed.
+    """
+    starts, counts, values = followers.starts, followers.counts, followers.values
+    if len(missing) <= _FEW_NODES:
+        return _few_levels(missing.tolist(), starts.tolist(), values.tolist())
+    level = np.flatnonzero(missing == 0)
+    order, sizes = [level.astype(np.int32)], [len(level)]
+    one = np.int32(1)  # a number of another kind takes ten times as long
+    while len(level):
+        freed = values.take(spans(starts.take(level), counts.take(level))).astype(np.intp)
+        np.subtract.at(missing, freed, one)
+        ready = freed.compress(missing.take(freed) == 0)
+        turn = np.arange(-len(ready), 0, dtype=np.int32)
+        missing[ready] = turn
+        level = ready.compress(missing.take(ready) == turn)
+        order.append(level.astype(np.int32))
+        sizes.append(len(level))
+    left = np.flatnonzero(missing > 0).astype(np.int32)
+    return np.concatenate((*order, left)), bounds(np.array(sizes[:-1]))
+
+
+def _few_levels(missing: list[int], starts: list[int], values: list[int]) -> tuple[Small, Small]:
+    """As `_levels`, node by node."""
+    order = [node for node, count in enumerate(missing) if not count]
+    levels, begin = [0], 0
+    while begin < len(order):
+        end = len(order)
+        levels.append(end)
+        for node in order[begin:end]:
+            for follower in values[starts[node] : starts[node + 1]]:
+                missing[follower] -= 1
+                if not missing[follower]:
+                    order.append(follower)
+        begin = end
+    order += [node for node, count in enumerate(missing) if count]
+    return np.array(order, dtype=np.int32), np.array(levels, dtype=np.int32)
+
 
 _FEW_NODES = 1 << 14
 """Nodes up to which Python's numbers, node by node, are as fast as columns, level by level."""

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from stepsim.step.simulate import said
+from stepsim.base.errors import said
 
 
 def test_what_is_said_is_a_record_of_its_module(caplog: pytest.LogCaptureFixture) -> None:

@@ -34,6 +34,7 @@ WHAT_IF_OPTIONS = {
     "--bandwidth",
     "--calibration",
     "--microbatches",
+    "--p2p",
     "--node-size",
     "--quiet",
     "--schedule",

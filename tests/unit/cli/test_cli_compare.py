@@ -220,13 +220,13 @@ def test_diff_explains_two_results(run: Run, moe: Path, tmp_path: Path) -> None:
     assert "identical" in run("diff", a, a)[1]
 
 
-def test_diff_takes_results_of_simulate_only(run: Run, moe: Path, tmp_path: Path) -> None:
-    comparison, missing = tmp_path / "comparison.json", tmp_path / "missing.json"
-    assert run("compare", moe, *EIGHT, "--json", comparison)[0] == 0
-    code, out, err = run("diff", comparison, comparison)
+def test_diff_takes_steps_only(run: Run, moe: Path, tmp_path: Path) -> None:
+    other, missing = tmp_path / "other.json", tmp_path / "missing.json"
+    assert run("sensitivity", moe, *EIGHT, "--json", other)[0] == 0
+    code, out, err = run("diff", other, other)
     assert (code, out) == (2, "")
-    assert err.startswith(f"error: {comparison}: ")
-    assert str(missing) in run("diff", missing, comparison)[2]
+    assert err.startswith(f"error: {other}: ")
+    assert str(missing) in run("diff", missing, other)[2]
 
 
 @pytest.mark.parametrize(

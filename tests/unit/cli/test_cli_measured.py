@@ -13,13 +13,14 @@ from stepsim.base.errors import CalibrationError, OutputError, PlanError, TraceE
 from stepsim.base.structs import replace
 from stepsim.cli import measured
 from stepsim.cli.calibrate import RunsByDefault, runs
-from stepsim.explain.runs.measured import validate_table
 from stepsim.files.calibrations import read_calibration
 from stepsim.files.measured import load_run
+from stepsim.files.spans_csv import write_spans
 from stepsim.files.step_table import read_step_table
 from stepsim.files.traces.forms import is_measured
 from stepsim.files.traces.optimus_log import read_optimus_log
 from stepsim.measured.calibration.calibration import Calibration, Fitted, LeafOverhead
+from stepsim.runs.measured import validate_table
 
 RUN = MadeRun(forward=(10, 12), backward=(20, 21), microbatches=6)
 LOG = """> GBS: 8
@@ -79,9 +80,19 @@ def test_what_if(run: Path) -> None:
     assert "keep their measured time" in printed
 
 
+def test_what_if_tells_the_share_of_messages(run: Path) -> None:
+    changed = call("what-if", run, "--schedule", "zb-h1")
+    assert "its messages  1f1b, overlap" in changed
+    assert "by its messages (overlap, not blocking)" in changed
+    kept = call("what-if", run, "--schedule", "interleaved:2", "--p2p", "eager", "--layers", "8")
+    assert "interleaved:2, eager" in kept
+    assert "its messages" not in call("what-if", run, "--schedule", "gpipe")
+
+
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
+        ("--p2p", "x", "p2p is 'x': expected one of eager, blocking, overlap"),
         ("--balance", "1,x", "balance is '1,x'"),
         ("--bandwidth", "rack=1GB/s", "bandwidth is 'rack': expected one of intra_node"),
         ("--bandwidth", "inter_node", "bandwidth is 'inter_node': expected"),
@@ -109,7 +120,7 @@ def test_simulate_and_inspect(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     figure, spans = tmp_path / "run.svg", tmp_path / "run.csv"
-    measured.simulate_measured(run, plot=figure, csv=spans, times="microbatch")
+    measured.simulate_measured(run, plot=figure, spans=[(write_spans, spans)], times="microbatch")
     measured.inspect_measured(run)
     printed = capsys.readouterr().out
     assert "measured" in printed
@@ -157,7 +168,7 @@ def test_optimus_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_an_optimus_log_is_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log, spans, figure = (tmp_path / name for name in ("optimus.txt", "spans.csv", "step.svg"))
     log.write_text("".join(LOG.format(step=s, ms=m) for s, m in ((1, 900), (2, 200))))
-    measured.simulate_measured(log, csv=spans, plot=figure)
+    measured.simulate_measured(log, spans=[(write_spans, spans)], plot=figure)
     printed = capsys.readouterr().out
     assert "measured step        200 ms" in printed
     assert "87% of it (174 ms)" in printed, "12 + 24 for each of 4, and 10 + 20 of the first stage"
@@ -229,7 +240,7 @@ def test_leaf_logs_are_calibrated_and_validated(
         layer_factor=Fitted(value=1.5, residual=0.03, samples=2),
     )
     logs, file = write_logs(tmp_path), tmp_path / "calibration.toml"
-    monkeypatch.setattr("stepsim.explain.runs.measured.fit_overhead", lambda runs, missing: known)
+    monkeypatch.setattr("stepsim.runs.measured.fit_overhead", lambda runs, missing: known)
     printed = call("calibrate", *logs, "-o", file)
     assert "layers over their leaf modules" in printed
     found = read_calibration(file)

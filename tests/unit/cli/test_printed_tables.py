@@ -1,6 +1,7 @@
 """What every command prints: no number is cut at any width, and --csv holds the rows."""
 
 import csv
+import json
 import re
 from io import StringIO
 from pathlib import Path
@@ -127,3 +128,17 @@ def test_no_number_is_cut_and_csv_holds_the_rows(
             rows = list(csv.reader(file))
         assert len(rows) > 1
         assert len(set(map(len, rows))) == 1
+        for cell in (cell for row in rows for cell in row if cell.startswith(("(", "[", "{"))):
+            json.loads(cell)
+
+
+def test_csv_of_a_comparison_holds_what_its_json_holds(run: Run, here: Path) -> None:
+    written = ("--csv", "rows.csv", "--json", "all.json")
+    assert run(*LINES["compare"].split(), *written)[0] == 0
+    with (here / "rows.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    candidates = json.loads((here / "all.json").read_text())["candidates"]
+    for row, candidate in zip(rows, candidates, strict=True):
+        for key, value in candidate.items():
+            if isinstance(value, list):
+                assert json.loads(row[key]) == value, key

@@ -8,13 +8,14 @@ import pytest
 from jobs import asked
 
 from stepsim.engine import nodes, run
-from stepsim.engine.contention import find_contention
 from stepsim.engine.lay_out import lay_out
-from stepsim.engine.prices import Prices
 from stepsim.files.load import topology_of, workload_of
+from stepsim.network.contention import find_contention
 from stepsim.network.flights import Fabric, Transfer, TransferPhase
+from stepsim.network.prices import Prices
 from stepsim.network.topology.nested import with_values
-from stepsim.step.simulate import prepare, step_totals
+from stepsim.step.prepared import prepare
+from stepsim.step.totals import step_totals
 
 
 def transfer(*phases: tuple[int, int, int], level: float = 1e9) -> Transfer:
@@ -79,7 +80,9 @@ def test_levels_that_rounding_may_join_are_left_to_the_events(factor: float, nea
 def test_times_are_those_of_the_events(name: str, more: dict[str, object], is_apart: bool) -> None:
     workload = workload_of(Path(__file__).parents[3] / "workloads" / f"{name}.txt")
     ready = prepare(workload, topology_of("hgx-h100"), asked(contention="fair", **more))
-    links = find_contention(ready.graph, ready.prices, None, fold_ranks=True)
+    links = find_contention(
+        ready.prices, ready.graph.uses, ready.graph.streams(), None, fold_ranks=True
+    )
     actors, plan = links.quotient.actors, ready.graph.plan
     runnable = lay_out(ready.graph, actors, ready.prices, contention=links)
     found = nodes.run_apart(runnable, actors, plan)

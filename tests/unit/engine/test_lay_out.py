@@ -7,12 +7,11 @@ from helpers import collective, line_of_npus, row
 from stepsim.base.errors import SimulationError
 from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64
-from stepsim.engine.fold import every_rank, fold
-from stepsim.engine.lay_out import Runnable, lay_out, task_list_times
-from stepsim.engine.layouts import GROUPS
-from stepsim.engine.prices import Prices
+from stepsim.engine.lay_out import GROUPS, Runnable, lay_out, task_list_times
 from stepsim.graph.actions import CommNumbers, HostTimes, forward_tasks
 from stepsim.graph.build import TaskGraph, build_taskgraph
+from stepsim.network.fold import every_rank, fold
+from stepsim.network.prices import Prices
 from stepsim.options import StepOptions
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import build
@@ -43,7 +42,7 @@ def laid_out(
     prices = Prices(plan=graph.plan, topology=line_of_npus(graph.plan.npus, HOP), comms=graph.comms)
     factors = np.ones(graph.plan.npus)
     factors[0] = slow
-    actors = fold(graph, prices, factors) if folded else every_rank(graph, prices)
+    actors = fold(prices, graph.uses, factors) if folded else every_rank(prices)
     return lay_out(graph, actors, prices, factors, coalesce=coalesce)
 
 

@@ -5,7 +5,7 @@ import pytest
 from helpers import collective, row
 
 from stepsim.base.structs import replace
-from stepsim.engine.layouts import GROUPS, MESSAGES, Met, layout_of
+from stepsim.engine.lay_out import GROUPS, MESSAGES, Met, layout_of
 from stepsim.graph.build import build_taskgraph
 from stepsim.graph.programs import Program
 from stepsim.options import StepOptions
@@ -90,7 +90,7 @@ def test_the_first_task_of_a_segment_waits_for_the_ends_of_those_before_it() -> 
     of = program()
     layout = layout_of(of, met(of, Group.TP), True)
     laid = layout.make(program=of, row_ps=np.zeros(len(layout.rows), dtype=np.int64), times={})
-    for segment, after in enumerate(of.after.tolist()):
+    for segment, after in enumerate(of.shape.after.tolist()):
         begins = laid.after[int(laid.first[segment])]
         assert {int(laid.segment[task]) for task in begins} == set(after)
 

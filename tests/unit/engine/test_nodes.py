@@ -10,14 +10,18 @@ from msgspec.structs import force_setattr
 
 import stepsim
 from stepsim.base.errors import PlanError, SimulationError
-from stepsim.engine.prices import Prices
+from stepsim.engine import timeline
+from stepsim.engine.timeline import run_graph
 from stepsim.files.load import topology_of, workload_of
+from stepsim.network.prices import Prices
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Action, ActionKind, Placement, Schedule, build
-from stepsim.step import simulate
-from stepsim.step.simulate import prepare, run_graph, simulate_step, step_totals
+from stepsim.step import prepared, totals
+from stepsim.step.prepared import prepare
+from stepsim.step.simulate import simulate_step
+from stepsim.step.totals import step_totals
 
 WORKLOADS = sorted((Path(__file__).parents[3] / "workloads").glob("*.txt"))
 
@@ -100,7 +104,8 @@ def test_a_large_job_says_that_no_events_were_run(
     moe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = stepsim.simulate(moe, "hgx-h100")
-    monkeypatch.setattr(simulate, "MOST_EVENTS", 10)
+    monkeypatch.setattr(timeline, "MOST_EVENTS", 10)
+    monkeypatch.setattr(prepared, "MOST_EVENTS", 10)
     large = stepsim.simulate(moe, "hgx-h100")
     asked = stepsim.simulate(moe, "hgx-h100", engine="simpy")
     (said,) = set(large.report.notes) - set(whole.report.notes)
@@ -122,4 +127,4 @@ def test_totals_are_those_of_the_report_whatever_prices_are_kept(moe: Path) -> N
             assert found.pipeline_time_ps == report.pipeline_time_ps
             assert found.bubble_fraction == report.bubble_fraction
             assert found.breakdown_ps == report.breakdown_ps
-    assert len(known) == len(Sharing) <= simulate.PRICES_KEPT
+    assert len(known) == len(Sharing) <= totals.PRICES_KEPT

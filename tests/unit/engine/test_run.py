@@ -7,9 +7,9 @@ from helpers import pipeline_graph, prices_of, uniform_workload
 
 import stepsim
 from stepsim.base.errors import SimulationError
+from stepsim.engine.timeline import run_graph
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Action, ActionKind, Placement, Schedule
-from stepsim.step.simulate import run_graph
 from stepsim.workload.rows import Part
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import stepsim
 from stepsim.base.errors import StepsimError
 from stepsim.explain.diff import ResultDiff, diff_results, explain
+from stepsim.explain.network_use import LinkUse
+from stepsim.explain.report import ResultDocument, StageReport
 from stepsim.files.load import load_result
-from stepsim.results.links import LinkUse
-from stepsim.results.report import ResultDocument, StageReport
 from stepsim.show.console import PlainConsole
 from stepsim.show.tables.comparison import diff_shown
 from stepsim.show.terminal import print_shown

@@ -10,13 +10,13 @@ from traces import MadeRun
 from stepsim.explain.improve import change_profile, improve_profile
 from stepsim.explain.path import critical_parts
 from stepsim.explain.replayed import replayed_kinds, replayed_ranks
-from stepsim.explain.runs.measured import change_measured, replay_measured, validate_measured
 from stepsim.explain.stragglers import find_stragglers
 from stepsim.files.measured import load_trace
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary
+from stepsim.runs.measured import change_measured, replay_measured, validate_measured
 from stepsim.tables.spans import TaskKind
 
 RUN = MadeRun(forward=(10, 8, 9), backward=(20, 16, 18), microbatches=6)

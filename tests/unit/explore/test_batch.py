@@ -279,7 +279,7 @@ def test_collectives_due_at_one_row_are_all_awaited() -> None:
         replace(row(10, 10), forward=Work(compute_ps=10, comms=(op,)), forward_lag=1) for op in ops
     ]
     comms = CommNumbers(alone=ParallelPlan(tp=2).alone)
-    loss = forward_tasks(rows, comms, HostTimes(loss_ps=1)).tasks[-1]
+    loss = forward_tasks(rows, comms, HostTimes(loss_time_ps=1)).tasks[-1]
     assert loss.after == (1, 2, 3)
 
 

@@ -12,12 +12,13 @@ from stepsim import noise, simulate
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
-from stepsim.engine.layouts import Times
+from stepsim.engine.lay_out import Times
+from stepsim.engine.timeline import run_graph
 from stepsim.explore.batch import Batch
 from stepsim.explore.noise.columns import NodeColumns
 from stepsim.explore.noise.draws import NoiseModel
 from stepsim.files.load import topology_of, workload_of
-from stepsim.step.simulate import prepare, run_graph
+from stepsim.step.prepared import prepare
 from stepsim.workload.rows import Group, ParallelAxis, Work, Workload
 
 SAMPLES = 2

@@ -15,6 +15,7 @@ from random_jobs import Job, jobs, networks
 
 import stepsim
 from stepsim.base.errors import OutputError, TraceError
+from stepsim.explain.as_profile import profile_of_step
 from stepsim.files.traces.chakra import AttributeField, ChakraNode, NodeField
 from stepsim.files.traces.chakra_write import write_chakra
 from stepsim.files.traces.forms import is_profile, read_profile
@@ -31,7 +32,6 @@ from stepsim.files.traces.protobuf import (
 )
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.network.topology import Topology
-from stepsim.results.as_profile import profile_of_step
 from stepsim.tables.spans import TaskKind
 
 METADATA = write_message(

@@ -4,17 +4,20 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import stepsim
+from stepsim.explain.as_profile import profile_of_step
 from stepsim.explain.improve import improve_profile
 from stepsim.explain.shares import device_shares
 from stepsim.files.traces.chakra_write import write_chakra
 from stepsim.files.traces.forms import read_profile
 from stepsim.files.traces.kineto_write import write_kineto
-from stepsim.measured.profile.events import Profile
-from stepsim.results.as_profile import profile_of_step
-from stepsim.tables.spans import TaskKind
+from stepsim.measured.profile.events import Events, Profile, RankPlace
+from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, TaskKind
+
+US = 10**6
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +56,70 @@ def test_kernels_say_what_they_carry(profile: Profile, folder: Path) -> None:
     assert launched == {
         e["args"]["correlation"] for e in trace["traceEvents"] if e["cat"] == "kernel"
     }
+
+
+def _two_steps(start_ps: list[int], launch_ps: list[int]) -> Profile:
+    """Two operations in each of two steps of one rank; every operation takes 40 us."""
+    start = np.array(start_ps, dtype=np.int64) * US
+    zeros = np.zeros(len(start), dtype=np.int64)
+    columns = dict.fromkeys(("rank", "kind", "name", "stream"), zeros)
+    return Profile(
+        source="made",
+        format="test",
+        ranks=(RankPlace(rank=0),),
+        steps=(3, 8),
+        names=("gemm",),
+        groups=(),
+        events=Events.of(
+            len(start),
+            **columns,
+            step=np.array([0, 0, 1, 1], dtype=np.int64),
+            start_ps=start,
+            end_ps=start + 40 * US,
+            launch_ps=np.where(np.array(launch_ps) < 0, UNKNOWN, np.array(launch_ps) * US),
+        ),
+    )
+
+
+def test_steps_that_count_from_their_own_begin_are_written_in_a_row(tmp_path: Path) -> None:
+    profile = _two_steps([0, 50, 10, 70], [-1] * 4)
+    write_kineto(profile, tmp_path / "run")
+    again = read_profile(tmp_path / "run")
+    assert again.steps == (3, 8)
+    assert again.step_times_ps().tolist() == profile.step_times_ps().tolist() == [90 * US, 100 * US]
+    assert again.events.step.tolist() == [0, 0, 1, 1]
+    assert np.diff(again.events.start_ps[:2]).tolist() == [50 * US]
+    assert (again.events.start_ps[2:] > again.events.end_ps[:2].max()).all()
+
+
+def test_steps_that_run_into_each_other_keep_their_times(tmp_path: Path) -> None:
+    profile = _two_steps([100, 150, 200, 250], [0, 10, 120, 130])
+    write_kineto(profile, tmp_path / "run")
+    again = read_profile(tmp_path / "run")
+    assert again.warnings == ()
+    assert again.events.step.tolist() == [0, 0, 1, 1]
+    for column in ("start_ps", "end_ps"):
+        told = getattr(profile.events, column) - 100 * US
+        assert getattr(again.events, column).tolist() == told.tolist()
+
+
+@pytest.mark.parametrize("name", ["hta_nccl_data.json.gz", "deepseek_train.json.gz"])
+def test_what_was_recorded_is_written_whole(name: str, shared: Path, tmp_path: Path) -> None:
+    profile = read_profile(shared / "reference" / "profiles" / "kineto" / name)
+    write_kineto(profile, tmp_path / "run")
+    again = read_profile(tmp_path / "run")
+    assert len(again.events) == len(profile.events)
+    assert again.steps == profile.steps
+    assert again.step_times_ps().tolist() == profile.step_times_ps().tolist()
+
+
+def test_messages_stay_messages(shared: Path, tmp_path: Path) -> None:
+    job = shared / "reference" / "profiles" / "ndtimeline" / "trace-ST.parquet"
+    profile = read_profile(job)
+    write_kineto(profile, tmp_path / "run")
+    again = read_profile(tmp_path / "run")
+    for kind in COMMUNICATIONS:
+        assert again.events.of_kind(kind).sum() == profile.events.of_kind(kind).sum()
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 import stepsim
+from stepsim.explain.report import Finding
 from stepsim.files.simai.text import read_simai_text
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import StageRows
 from stepsim.parallel.schedules import Placement
 from stepsim.parallel.stages import StageWork, split_stages
-from stepsim.results.findings import Finding
 from stepsim.step.inputs import choose_plan
 from stepsim.workload.rows import CollectiveKind, Role
 

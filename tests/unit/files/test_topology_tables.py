@@ -9,7 +9,7 @@ from unit.files.test_topology_files import check_refused
 from stepsim.files.load import read_topology
 from stepsim.files.topology.tables import LinkClassTable
 from stepsim.network.topology import Dimension, LinkClass, NestedTopology
-from stepsim.network.topology.links import LINK_FIELDS
+from stepsim.network.topology.dimension import LINK_FIELDS
 from stepsim.network.topology.wirings import DragonflyShape, Ports, TreeShape
 
 RATES = 'bandwidth = "50 GB/s"\nlatency = "1 us"\n'

@@ -13,6 +13,7 @@ from stepsim.engine.lay_out import task_list_times
 from stepsim.graph.actions import (
     BackwardParts,
     CommNumbers,
+    HostPart,
     HostTimes,
     Task,
     TaskList,
@@ -23,7 +24,7 @@ from stepsim.graph.actions import (
     reduction_tasks,
 )
 from stepsim.graph.task_lists import gradient_buckets
-from stepsim.options import StepOptions
+from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Action, ActionKind
 from stepsim.tables.spans import TaskKind
@@ -128,14 +129,33 @@ def test_a_lagging_forward_collective_is_waited_for_some_rows_later() -> None:
     ]
 
 
+def test_a_lag_beyond_the_last_row_ends_with_the_forward() -> None:
+    """The row after runs beside the collective, and the loss waits for both."""
+    rows = [replace(reducing(10, 0, name="a"), forward_lag=5), row(20, 0, name="b")]
+    assert spans(forward(rows, HostTimes(loss_time_ps=4)), 25) == [
+        ("a compute", 0, 10),
+        ("a collective", 10, 35),
+        ("b compute", 10, 30),
+        ("loss host", 35, 39),
+    ]
+
+
 def test_host_times_come_before_and_the_loss_after() -> None:
-    host = HostTimes(overhead_ps=1, get_batch_ps=2, loss_ps=4)
+    host = HostTimes(host_overhead_ps=1, get_batch_ps=2, loss_time_ps=4)
     assert spans(forward([row(10, 0, name="a")], host), 0) == [
         ("host host", 0, 1),
         ("get_batch host", 1, 3),
         ("a compute", 3, 13),
         ("loss host", 13, 17),
     ]
+
+
+def test_every_part_of_host_time_has_its_option_and_its_field() -> None:
+    names = tuple(part.field for part in HostPart)
+    assert HostTimes.__struct_fields__ == names
+    assert all(part.option in OPTIONS for part in HostPart)
+    asked = replace(StepOptions(), **{name: number for number, name in enumerate(names, 1)})
+    assert HostTimes.of(asked).by_part == tuple(range(1, len(names) + 1))
 
 
 def test_host_times_are_those_of_the_action() -> None:
@@ -146,14 +166,16 @@ def test_host_times_are_those_of_the_action() -> None:
         return every.around(action, last_stage=1, rows=3, part=part)
 
     forward_kind, backward_kind = ActionKind.FORWARD, ActionKind.BACKWARD
-    assert of(forward_kind, 0) == HostTimes(overhead_ps=1, get_batch_ps=2)
-    assert of(forward_kind, 1) == HostTimes(overhead_ps=1, loss_ps=4)
-    assert of(backward_kind, 1) == of(backward_kind, 0, range(2, 3)) == HostTimes(overhead_ps=1)
+    assert of(forward_kind, 0) == HostTimes(host_overhead_ps=1, get_batch_ps=2)
+    assert of(forward_kind, 1) == HostTimes(host_overhead_ps=1, loss_time_ps=4)
+    assert (
+        of(backward_kind, 1) == of(backward_kind, 0, range(2, 3)) == HostTimes(host_overhead_ps=1)
+    )
     assert of(backward_kind, 0, range(1, 2)) == HostTimes()
-    assert of(ActionKind.INPUT_GRAD, 0) == HostTimes(overhead_ps=1)
+    assert of(ActionKind.INPUT_GRAD, 0) == HostTimes(host_overhead_ps=1)
     assert of(ActionKind.WEIGHT_GRAD, 0) == HostTimes()
-    assert of(forward_kind, 0, range(1)) == HostTimes(overhead_ps=1, get_batch_ps=2)
-    assert of(forward_kind, 1, range(1, 3)) == HostTimes(loss_ps=4)
+    assert of(forward_kind, 0, range(1)) == HostTimes(host_overhead_ps=1, get_batch_ps=2)
+    assert of(forward_kind, 1, range(1, 3)) == HostTimes(loss_time_ps=4)
 
 
 def test_an_action_begins_on_the_compute_stream() -> None:

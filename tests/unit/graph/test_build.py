@@ -9,7 +9,9 @@ from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import SegmentKind
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Schedule
-from stepsim.step.simulate import prepare, simulate_step
+from stepsim.step.prepared import prepare
+from stepsim.step.simulate import simulate_step
+from stepsim.tables.spans import TaskKind
 
 
 def test_plans_of_one_schedule_share_their_segments(moe: Path) -> None:
@@ -61,3 +63,16 @@ def test_both_ends_of_every_message_know_each_other(workloads: Path) -> None:
             assert {far.kind, segment.kind} == {SegmentKind.SEND, SegmentKind.RECV}
             messages += 1
     assert messages == 8
+
+
+def test_the_first_stage_gets_batches_and_the_last_computes_the_loss(workloads: Path) -> None:
+    """Every microbatch does so once: three forwards of each stage have host tasks there."""
+    options = StepOptions(pp=4, microbatches=3, get_batch_ps=5, loss_time_ps=7)
+    graph = prepare(workload_of(workloads / "gpt_tp4.txt"), topology_of("hgx-h100"), options).graph
+
+    def host_ps(stage: int) -> list[int]:
+        numbers = graph.programs[stage].task_lists.tolist()
+        tasks = (task for i in numbers if i >= 0 for task in graph.task_lists[i].tasks)
+        return [task.duration_ps for task in tasks if task.kind is TaskKind.HOST]
+
+    assert [host_ps(stage) for stage in range(4)] == [[5] * 3, [], [], [7] * 3]

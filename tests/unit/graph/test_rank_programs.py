@@ -8,7 +8,8 @@ from helpers import collective, row
 
 from stepsim.base.structs import replace
 from stepsim.graph.build import TaskGraph, build_taskgraph
-from stepsim.graph.programs import Look, Segment, SegmentKind, Use
+from stepsim.graph.programs import Look, Segment, SegmentKind
+from stepsim.network.prices import Use
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
@@ -33,8 +34,8 @@ def graph(name: str = "1f1b", *comms: CommOp, pp: int = 2, microbatches: int = 2
 def test_the_last_stage_of_gpipe_segment_by_segment() -> None:
     """recv F, recv F, B send, B send: actions in order, each receipt before its forward."""
     first, last = graph("gpipe").programs
-    assert [SegmentKind(kind) for kind in last.kind].count(ACTION) == 4
-    assert Counter(last.kind.tolist()) == Counter({ACTION: 4, SEND: 2, RECV: 2})
+    assert [SegmentKind(kind) for kind in last.shape.kind].count(ACTION) == 4
+    assert Counter(last.shape.kind.tolist()) == Counter({ACTION: 4, SEND: 2, RECV: 2})
     actions = [each for each in last.segments if each.kind is ACTION]
     assert [each.entry for each in actions] == [0, 1, 2, 3]
     assert all(each.stream is Stream.COMPUTE for each in actions)

@@ -19,7 +19,7 @@ from stepsim.measured.calibration.accuracy import (
 from stepsim.measured.calibration.protocols import group_members, with_library
 from stepsim.network.measured_times import MeasuredCurve
 from stepsim.network.topology import Topology
-from stepsim.network.topology.links import PLAIN, Library, Protocol
+from stepsim.network.topology.dimension import PLAIN, Library, Protocol
 from stepsim.workload.rows import CollectiveKind
 
 US = 1_000_000

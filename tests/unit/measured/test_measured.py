@@ -6,17 +6,8 @@ import numpy as np
 import pytest
 from traces import MadeRun, ps
 
-from stepsim.base.errors import CalibrationError, PlanError, TraceError
+from stepsim.base.errors import CalibrationError, PlanError, ScheduleError, TraceError
 from stepsim.base.structs import replace
-from stepsim.engine.prices import Prices
-from stepsim.explain.runs.ready import (
-    infer_hidden,
-    with_bandwidth,
-    with_runtime,
-)
-from stepsim.explain.runs.replay import Durations, replay
-from stepsim.explain.runs.validate import validate_run, validate_runs
-from stepsim.explain.runs.what_if import RunChange, change_run
 from stepsim.face import simulate
 from stepsim.face.runs import simulate_run
 from stepsim.files.measured import load_trace
@@ -30,8 +21,14 @@ from stepsim.measured.layers import stage_costs
 from stepsim.measured.run import Degrees, OpKind, gradient_groups
 from stepsim.measured.summary import RunSummary, expert_groups, summarise
 from stepsim.network.measured_times import CommTable, MeasuredCurve
+from stepsim.network.prices import Prices
 from stepsim.options import StepOptions
+from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
+from stepsim.runs.ready import infer_hidden, with_bandwidth, with_runtime
+from stepsim.runs.replay import Durations, replay
+from stepsim.runs.validate import validate_run, validate_runs
+from stepsim.runs.what_if import RunChange, change_run
 from stepsim.workload.rows import CollectiveKind, CommOp, Group, ParallelAxis, Part
 
 RUN = MadeRun(forward=(10, 8, 8, 12), backward=(20, 16, 16, 21), microbatches=8)
@@ -328,6 +325,30 @@ def test_other_schedules_of_a_run(tmp_path: Path) -> None:
         assert work[1] == pytest.approx(work[0], rel=1e-6), f"{name}: work is shared out otherwise"
     with pytest.raises(PlanError, match="3 chunks: stage 0 has 2 layers"):
         change_run(found, runtime, RunChange(schedule="interleaved:3"))
+
+
+def test_the_gain_of_messages_is_told_apart(tmp_path: Path) -> None:
+    found = load_trace(RUN.write(tmp_path / "run"))
+    runtime = with_runtime(found).runtime
+    changed = change_run(found, runtime, RunChange(schedule="zb-h1", microbatches=12))
+    asked = change_run(found, runtime, RunChange(p2p=P2PMode.OVERLAP))
+    assert changed.base.report.p2p == P2PMode.BLOCKING
+    assert changed.messages is not None
+    assert changed.messages.report == asked.changed.report
+    assert changed.speedup_of_messages == asked.speedup
+    product = changed.speedup_of_messages * changed.speedup_of_rest
+    assert changed.speedup == pytest.approx(product, rel=1e-12)
+
+
+def test_messages_that_stay_as_they_are_have_no_share(tmp_path: Path) -> None:
+    found = load_trace(RUN.write(tmp_path / "run"))
+    runtime = with_runtime(found).runtime
+    kept = change_run(found, runtime, RunChange(schedule="gpipe"))
+    assert kept.messages is None
+    assert kept.speedup_of_messages == 1
+    assert kept.speedup_of_rest == kept.speedup
+    with pytest.raises(ScheduleError, match="zb-h1 does not define p2p blocking"):
+        change_run(found, runtime, RunChange(schedule="zb-h1", p2p=P2PMode.BLOCKING))
 
 
 def test_layers_may_be_told(tmp_path: Path) -> None:

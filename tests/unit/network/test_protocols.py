@@ -7,7 +7,7 @@ from stepsim.base.errors import TopologyError
 from stepsim.base.structs import replace
 from stepsim.network.collectives import Algorithm, Cost, collective_cost, collective_shape
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
-from stepsim.network.topology.links import Library, Protocol
+from stepsim.network.topology.dimension import Library, Protocol
 from stepsim.workload.rows import CollectiveKind
 
 US, MIB = 1_000_000, 1 << 20

@@ -8,7 +8,7 @@ from networks import cabled
 from unit.network.test_wirings import CUBE_MESH, dim, network
 
 from stepsim.network.topology import NestedTopology
-from stepsim.network.topology.links import LinkClass
+from stepsim.network.topology.dimension import LinkClass
 from stepsim.network.topology.network import Topology
 from stepsim.network.topology.rings import disjoint_rings, node_rings
 

@@ -13,7 +13,7 @@ from networks import cabled
 from unit.network.test_topology import explicit, load_of
 
 from stepsim.base.errors import TopologyError
-from stepsim.network.topology.links import LinkClass
+from stepsim.network.topology.dimension import LinkClass
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.routing import Forest
 

@@ -20,7 +20,7 @@ from stepsim.network.topology import (
     NestedTopology,
     Topology,
 )
-from stepsim.network.topology.links import sum_loads
+from stepsim.network.topology.dimension import sum_loads
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.workload.rows import CollectiveKind
 

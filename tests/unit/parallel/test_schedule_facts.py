@@ -22,8 +22,16 @@ def test_split_backwards_are_told_by_the_actions(name: str) -> None:
     schedule = built(name)
     kinds = {action.kind for rank in range(4) for action in schedule.actions(rank)}
     assert schedule.splits_backward == (ActionKind.WEIGHT_GRAD in kinds)
-    whole = ("1f1b", "gpipe", "interleaved", "combined-1f1b", "looped-bfs")
-    assert schedule.splits_backward == (name not in whole)
+
+
+@pytest.mark.parametrize("name", ["1f1b", "gpipe", "interleaved", "combined-1f1b", "looped-bfs"])
+def test_backwards_are_whole_in_schedules_without_a_zero_bubble(name: str) -> None:
+    assert not built(name).splits_backward
+
+
+@pytest.mark.parametrize("name", ["zb-h1", "zb-v", "interleaved-zb", "v-half", "dualpipe"])
+def test_backwards_are_split_in_schedules_with_a_zero_bubble(name: str) -> None:
+    assert built(name).splits_backward
 
 
 def test_schedules_that_fill_once_are_those_of_warm_up_steady_pairs_and_drain() -> None:

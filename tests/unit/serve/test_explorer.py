@@ -11,7 +11,7 @@ from helpers import few
 
 import stepsim
 from stepsim.base.errors import PlanError, StepsimError
-from stepsim.results.report import Report
+from stepsim.explain.report import Report
 from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
 from stepsim.serve.facts import memory_shown

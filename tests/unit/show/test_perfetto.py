@@ -24,7 +24,7 @@ from stepsim.show.trace.document import Category
 from stepsim.show.trace.perfetto import COLOURS, trace_bytes, trace_lines, write_trace
 from stepsim.show.trace.processes import rank_ranges, traced
 from stepsim.show.trace.window import Window
-from stepsim.step.simulate import SimulatedStep
+from stepsim.step.prepared import SimulatedStep
 from stepsim.workload.rows import MadeFor, Microbatch, Workload
 
 HOSTILE = '</script><b>"\\\x01\x1f\u2028\u00b5\u5c42\ud800'

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from pages import ROOT, blocks
 from profiles import made_rows, write_rows
 
-from stepsim.base.documents import Document, plain_document
 from stepsim.base.errors import StepsimError, UnitError
+from stepsim.base.structs import Document, plain_document
 from stepsim.base.units import (
     BANDWIDTH_PATTERN,
     SIZE_PATTERN,

@@ -9,8 +9,7 @@ from typing import Annotated
 import pytest
 
 from stepsim import simulate
-from stepsim.base.documents import Bytes, Entry, Picoseconds, Share, shown
-from stepsim.base.structs import replace
+from stepsim.base.structs import Bytes, Entry, Picoseconds, Share, replace, shown
 from stepsim.show.console import PlainConsole
 from stepsim.show.page.page import Page, Section, render
 from stepsim.show.tables.model import (

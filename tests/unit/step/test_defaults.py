@@ -9,6 +9,7 @@ import pytest
 from stepsim import load_topology, simulate
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
+from stepsim.explain.report import Report
 from stepsim.explore.plan.space import PlanSpace
 from stepsim.explore.sweep import Grid, Study, parse_axis
 from stepsim.explore.sweep.evaluate import Simulation
@@ -20,7 +21,6 @@ from stepsim.files.accelerators import framework_names, read_framework
 from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.files.load import public_names
 from stepsim.network.two_levels import interconnect_of
-from stepsim.results.report import Report
 from stepsim.step.compare import compare_schedules
 from stepsim.step.inputs import held_degrees, make_work
 from stepsim.step.model_plan import DEFAULT_TOKENS, default_batch

@@ -6,11 +6,11 @@ import pytest
 
 from stepsim import plan, simulate, sweep
 from stepsim.base.units import format_time_ps
+from stepsim.explain.report import Report
 from stepsim.files.accelerators import device_names, read_device
 from stepsim.files.asked import read_inputs
 from stepsim.files.load import topology_of
 from stepsim.parallel.modes import JobPlacement, RankOrder
-from stepsim.results.report import Report
 
 MODEL = "qwen3-30b-a3b"
 JOB: dict[str, Any] = {

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from stepsim import simulate
+from stepsim.explain.memory import HeldBytes, step_memory
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.parallel.schedules import Schedule, build
-from stepsim.results.memory import HeldBytes, step_memory
 from stepsim.workload.model.architecture import Architecture, DenseMlp, GroupedAttention, Layer
 from stepsim.workload.model.held import plan_places
 from stepsim.workload.model.memory import kept_by_1f1b, rank_memory, rank_parts

@@ -8,7 +8,7 @@ import pytest
 from stepsim import simulate
 from stepsim.base.errors import PlanError, StepsimError
 from stepsim.base.structs import replace
-from stepsim.explain.runs.measured import validate_table
+from stepsim.explain.report import Report
 from stepsim.explore.sweep import Grid, Study, parse_axis
 from stepsim.explore.sweep.grid import ScenarioSpan
 from stepsim.explore.sweep.study import pack
@@ -19,7 +19,7 @@ from stepsim.files.asked import read_inputs
 from stepsim.files.step_table import read_step_table
 from stepsim.files.sweep_toml import read_sweep
 from stepsim.network.two_levels import interconnect_of
-from stepsim.results.report import Report
+from stepsim.runs.measured import validate_table
 from stepsim.show.tables.step import whole_run_pairs
 from stepsim.step.inputs import MadeWork, make_work
 from stepsim.workload.model.device import Device

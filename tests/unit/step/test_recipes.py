@@ -14,7 +14,7 @@ from stepsim.files.asked import read_inputs
 from stepsim.files.models.launch import launch_of, with_launch
 from stepsim.files.reading import shipped_folder
 from stepsim.step.inputs import MadeWork, make_work
-from stepsim.step.simulate import PreparedStep, prepare
+from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.workload.model.choices import Precision, Recompute, RecomputeModule
 from stepsim.workload.model.framework import RecipeShape
 from stepsim.workload.model.model import Model

@@ -8,8 +8,8 @@ from stepsim import plan, simulate
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import device_names, framework_names, read_device, read_framework
 from stepsim.files.asked import read_inputs
+from stepsim.step.prepared import prepare
 from stepsim.step.second_look import SecondLook
-from stepsim.step.simulate import prepare
 from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.framework import PublishedRate
 

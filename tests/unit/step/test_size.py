@@ -8,6 +8,7 @@ import pytest
 from helpers import Run
 
 from stepsim.cli import simulate as command
+from stepsim.engine import timeline
 from stepsim.files.asked import read_inputs
 from stepsim.step import simulate
 from stepsim.step.size import StepSize, memory_of_machine, step_size
@@ -37,7 +38,7 @@ def test_tasks_are_those_of_the_run(
         if "tasks laid out" in text:
             counted.append(values[0])
 
-    monkeypatch.setattr(simulate, "said", said)
+    monkeypatch.setattr(timeline, "said", said)
     path = workloads / work
     job = read_inputs(path if path.exists() else work, "hgx-h100", asked)
     sizes: list[StepSize] = []

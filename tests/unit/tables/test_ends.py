@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from stepsim.base.arrays import Ints, Lists
 from stepsim.tables import ends as module
-from stepsim.tables.ends import ends
-from stepsim.tables.waits import NodeWaits, listed_waits, ordered_waits
+from stepsim.tables.ends import NodeWaits, ends, listed_waits, ordered_waits
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,6 @@ def test_large_graphs_are_columns_and_say_the_same(graph: Graph) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(module, "_FEW_NODES", 0)
         assert ends(waits, ordered).tolist() == few.tolist()
-        patched.setattr("stepsim.tables.waits._FEW_NODES", 0)
         again, others = ordered_waits(lambda: graph.pairs, len(graph.after))
         assert ends(others, durations[np.argsort(again)])[again].tolist() == few[place].tolist()
 

@@ -15,11 +15,11 @@ from random_jobs import Job, circumstances, jobs, networks
 import stepsim
 from stepsim.base.structs import replace
 from stepsim.engine.timeline import Timeline
+from stepsim.explain.as_profile import profile_of_step
 from stepsim.files.measured import load_profile
 from stepsim.files.spans_csv import span_lines
 from stepsim.measured.profile.events import Profile
 from stepsim.network.topology import Topology
-from stepsim.results.as_profile import profile_of_step
 from stepsim.show.trace.perfetto import trace_lines
 from stepsim.show.trace.processes import TracedProfile
 from stepsim.tables.spans import COMMUNICATIONS, SPAN_NUMBERS, UNKNOWN, Spans, TaskKind

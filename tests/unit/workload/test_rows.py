@@ -12,8 +12,8 @@ from msgspec import structs
 import stepsim
 from stepsim.base.errors import WorkloadError
 from stepsim.base.structs import replace
+from stepsim.explain.report import ResultDocument
 from stepsim.files.simai.text import read_simai_text
-from stepsim.results.report import ResultDocument
 from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,

@@ -12,23 +12,22 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError, SimulationError
 from stepsim.base.structs import replace
 from stepsim.base.units import LARGEST_SUM
-from stepsim.engine.fold import Actors, every_rank, fold
-from stepsim.engine.lay_out import lay_out
-from stepsim.engine.layouts import LaidOut, Times
+from stepsim.engine.lay_out import LaidOut, Times, lay_out
+from stepsim.explain.breakdown import ProgramGaps, breakdown, program_gaps
+from stepsim.explain.make_report import bubble_fraction, mean_columns
 from stepsim.explore.batch.lengths import LengthTable
 from stepsim.explore.batch.passes import Passes, Totals
 from stepsim.explore.batch.program import compile_program
 from stepsim.explore.batch.scenarios import HOST, BatchBase, Scenarios
-from stepsim.graph.actions import HostTimes
+from stepsim.graph.actions import HostPart, HostTimes
+from stepsim.network.fold import Actors, every_rank, fold
 from stepsim.network.topology import Topology
-from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
+from stepsim.network.topology.dimension import LAUNCH_LATENCY, split_link
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import needs_times
-from stepsim.results.breakdown import ProgramGaps, breakdown, program_gaps
-from stepsim.results.make_report import bubble_fraction, mean_columns
 from stepsim.step.inputs import WorkSource
-from stepsim.step.simulate import PreparedStep, prepare
+from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.workload.rows import Part
 from stepsim.workload.scaling import ComputeScale
 
@@ -243,9 +242,7 @@ def make_batch(
     scale = options.compute_scale or ComputeScale()
     host = HostTimes.of(options)
     options.refuse(["activation_size"], "many scenarios are evaluated without memory")
-    unscaled = replace(
-        options, compute_scale=None, host_overhead_ps=1, get_batch_ps=1, loss_time_ps=1
-    )
+    unscaled = replace(options, compute_scale=None, **{part.field: 1 for part in HostPart})
     job = prepare(workload, topology, unscaled, notes=notes)
     fixed = _why_fixed(job)
     if fixed:
@@ -253,7 +250,7 @@ def make_batch(
         scale, host = ComputeScale(), HostTimes()
     setting = BatchBase(topology=job.prices.topology, scale=scale, host=host)
     graph, prices = job.graph, job.prices
-    actors = fold(graph, prices, job.slow) if options.fold_ranks else every_rank(graph, prices)
+    actors = fold(prices, graph.uses, job.slow) if options.fold_ranks else every_rank(prices)
     programs = lay_out(graph, actors, prices, job.slow, by_look=True, coalesce=coalesce).programs
     table = LengthTable(graph=job.graph, prices=job.prices, fixed=bool(fixed))
     slow = None if job.slow is None else job.slow[actors.ranks]

@@ -11,7 +11,8 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.units import PS_PER_S
-from stepsim.engine.layouts import Times
+from stepsim.engine.lay_out import Times
+from stepsim.explain.critical_path import walk_back
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.explore.batch.lengths import (
     BlockLength,
@@ -26,7 +27,6 @@ from stepsim.explore.batch.scenarios import HOST, Scenarios
 from stepsim.network.collectives.cost import TracedAlgorithm, steps_of
 from stepsim.network.collectives.flows import StepShape
 from stepsim.network.topology.nested import leaders
-from stepsim.results.critical_path import walk_back
 from stepsim.tables.ends import ends
 
 _Bounds = tuple[tuple[tuple[int, int], ...], int]

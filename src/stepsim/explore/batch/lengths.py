@@ -15,22 +15,20 @@ from numpy.typing import NDArray
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import SimulationError
 from stepsim.base.units import MAX_INT64
-from stepsim.engine.layouts import Times
-from stepsim.engine.prices import Prices
+from stepsim.engine.lay_out import Times
+from stepsim.explain.breakdown import Gaps, breakdown, find_gaps, part_of, task_rows
 from stepsim.explore.batch.scenarios import AXES, PHASES, Scenarios
 from stepsim.graph.actions import HostPart, Task, TaskList
 from stepsim.graph.build import TaskGraph
-from stepsim.graph.programs import Use
 from stepsim.network.collectives import (
     CollectiveShape,
     collective_times_ps,
     lone_times_ps,
     with_siblings_ps,
 )
-from stepsim.results.breakdown import Gaps, breakdown, find_gaps, part_of, task_rows
-from stepsim.tables.ends import ends
+from stepsim.network.prices import Prices, Use
+from stepsim.tables.ends import NodeWaits, ends, listed_waits
 from stepsim.tables.spans import TaskKind
-from stepsim.tables.waits import NodeWaits, listed_waits
 from stepsim.workload.rows import CommOp, Part, Phase, Stream
 
 _NOTHING: Mapping[int, Times] = MappingProxyType({})

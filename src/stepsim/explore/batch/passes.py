@@ -7,11 +7,10 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.structs import replace
-from stepsim.engine.layouts import Times
+from stepsim.engine.lay_out import Times
+from stepsim.explain.critical_path import walk_back
 from stepsim.explore.batch.program import BatchProgram
-from stepsim.results.critical_path import walk_back
-from stepsim.tables.ends import ends
-from stepsim.tables.waits import NodeWaits
+from stepsim.tables.ends import NodeWaits, ends
 
 
 class Totals(Struct, frozen=True, kw_only=True):

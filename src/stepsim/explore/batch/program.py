@@ -12,12 +12,13 @@ from msgspec import Struct, field
 
 from stepsim.base.arrays import Floats, Small
 from stepsim.base.errors import SimulationError
-from stepsim.engine.fold import Actors
-from stepsim.engine.layouts import LaidOut
+from stepsim.engine.lay_out import LaidOut
 from stepsim.engine.nodes import NodeGraph, make_nodes
 from stepsim.explore.batch.lengths import FixedLength, LengthTable
-from stepsim.graph.programs import SegmentKind, Use
-from stepsim.tables.waits import NodeWaits, listed_waits
+from stepsim.graph.programs import SegmentKind
+from stepsim.network.fold import Actors
+from stepsim.network.prices import Use
+from stepsim.tables.ends import NodeWaits, listed_waits
 
 
 class BatchProgram(Struct, frozen=True, kw_only=True):
@@ -120,7 +121,7 @@ class _NodeWriter(Struct, kw_only=True):
         """When an actor is busy with entries of the schedule, and when its last one ends."""
         laid, mine = self.programs[actor], self.graph.node_of[actor].tolist()
         counts = int(self.actors.counts[actor])
-        entries = laid.program.entry[laid.segment]
+        entries = laid.program.shape.entry[laid.segment]
         tasks: dict[int, list[int]] = defaultdict(list)
         for task in np.flatnonzero(entries >= 0).tolist():
             tasks[int(entries[task])].append(task)

@@ -11,16 +11,16 @@ from numpy.typing import ArrayLike
 from stepsim.base.arrays import Floats, Ints, distinct, row_numbers
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
-from stepsim.graph.actions import HostTimes
+from stepsim.graph.actions import HostPart, HostTimes
 from stepsim.network.topology import Topology
-from stepsim.network.topology.links import LAUNCH_LATENCY, LINK_FIELDS
+from stepsim.network.topology.dimension import LAUNCH_LATENCY, LINK_FIELDS
 from stepsim.network.topology.nested import followed, is_fixed, leaders
 from stepsim.workload.rows import ParallelAxis, Phase
 from stepsim.workload.scaling import ComputeScale
 
 PHASES = tuple(Phase)
 AXES = tuple(ParallelAxis)
-HOST = ("host_overhead", "get_batch", "loss_time")
+HOST = tuple(part.option for part in HostPart)
 """Options of host times, in the order of `HostPart`."""
 _WORTH = 2
 """Scenarios per distinct one from which on it is worth the gathering."""
@@ -142,8 +142,7 @@ class BatchBase(Struct, frozen=True, kw_only=True, dict=True):
         found[LAUNCH_LATENCY.name] = self.topology.launch_latency_ps
         found |= {f"compute_scale.{phase}": getattr(self.scale, phase) for phase in PHASES}
         found |= {f"size.{axis}": 1.0 for axis in AXES}
-        times = self.host.overhead_ps, self.host.get_batch_ps, self.host.loss_ps
-        return found | dict(zip(HOST, times, strict=True))
+        return found | dict(zip(HOST, self.host.by_part, strict=True))
 
     def scenarios(self, columns: Mapping[str, ArrayLike]) -> Scenarios:
         """Scenarios that differ from the job in these columns; without any, the job itself.

@@ -13,11 +13,10 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Ints, Lists
-from stepsim.engine.layouts import GROUPS, Times
-from stepsim.engine.orbits import lowered
+from stepsim.engine.lay_out import GROUPS, Times
 from stepsim.explore.batch.evaluation import Batch
-from stepsim.tables.ends import ends
-from stepsim.tables.waits import EndView, NodeWaits
+from stepsim.network.groups import lowered
+from stepsim.tables.ends import EndView, NodeWaits, ends
 from stepsim.workload.rows import Group
 
 

@@ -4,7 +4,7 @@ from typing import Self
 
 from msgspec import UNSET, UnsetType
 
-from stepsim.base.documents import Document, Entry, Names, Picoseconds
+from stepsim.base.structs import Document, Entry, Names, Picoseconds
 from stepsim.explore.noise.draws import NoiseModel, NoiseResult
 from stepsim.explore.noise.sweeps import NoiseSweep
 

@@ -14,7 +14,7 @@ from stepsim.base.arguments import check_fields
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
-from stepsim.engine.layouts import Times
+from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.noise.columns import NodeColumns
 from stepsim.network.topology import Topology

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
-from stepsim.engine.layouts import Times
+from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.explore.batch.scenarios import PHASES
 

@@ -6,12 +6,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from stepsim.base.documents import Bytes, Document, Entry, Names, Picoseconds, Share
 from stepsim.base.errors import PlanError, UnitError
+from stepsim.base.structs import Bytes, Document, Entry, Names, Picoseconds, Share
 from stepsim.base.units import format_size_bytes, format_time_ps, parse_size_bytes, parse_time_ps
+from stepsim.explain.memory import StepMemory
 from stepsim.files.asked import read_inputs
 from stepsim.files.models.launch import read_plan
-from stepsim.results.memory import StepMemory
 from stepsim.step.simulate import simulate_step
 from stepsim.workload.model.model import Model
 

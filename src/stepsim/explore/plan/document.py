@@ -4,14 +4,14 @@ from typing import Annotated, Self
 
 from msgspec import Meta
 
-from stepsim.base.documents import Bytes, Count, Document, Entry, Names, Picoseconds, Seconds, Share
+from stepsim.base.structs import Bytes, Count, Document, Entry, Names, Picoseconds, Seconds, Share
 from stepsim.base.units import format_time_ps
+from stepsim.explain.throughput import Throughput
 from stepsim.explore.plan.held import held_values
 from stepsim.explore.plan.runs import step_options_of
 from stepsim.explore.plan.search import KNOWN_APART, PlanSearch, SearchedPlan
 from stepsim.explore.plan.space import PlanSpace
 from stepsim.files.models.launch import LaunchForm, launch_of
-from stepsim.results.throughput import Throughput
 from stepsim.workload.model.layout import layout_text
 from stepsim.workload.rows import Part
 

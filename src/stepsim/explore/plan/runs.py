@@ -18,10 +18,10 @@ from msgspec import Struct, field
 from stepsim import __version__
 from stepsim.base import garbage
 from stepsim.base.digest import content_hash
-from stepsim.base.documents import Entry, Picoseconds, Share
 from stepsim.base.errors import PlanError, StepsimError, SweepError
-from stepsim.base.structs import replace
-from stepsim.engine.prices import Prices
+from stepsim.base.structs import Entry, Picoseconds, Share, replace
+from stepsim.explain.make_report import StepTotals
+from stepsim.explain.throughput import Throughput
 from stepsim.explore.plan.store import PlanStore, open_plans
 from stepsim.explore.sweep.executors import (
     ExecutorKind,
@@ -31,11 +31,10 @@ from stepsim.explore.sweep.executors import (
     local_pool,
 )
 from stepsim.explore.sweep.study import pack, unpack
+from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
-from stepsim.results.make_report import StepTotals
-from stepsim.results.throughput import Throughput
-from stepsim.step.simulate import RunStep, run_step
+from stepsim.step.totals import RunStep, run_step
 from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan

@@ -13,23 +13,23 @@ import numpy as np
 from msgspec import Meta, Struct
 
 from stepsim.base.arrays import Floats
-from stepsim.base.documents import Document, Entry, Names, Picoseconds
 from stepsim.base.errors import SimulationError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Document, Entry, Names, Picoseconds, replace
 from stepsim.base.units import Quantity
-from stepsim.engine.layouts import Times
-from stepsim.engine.prices import Prices
+from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.batch.gradients import CriticalPath, critical_paths, slopes
 from stepsim.explore.batch.lengths import MeasuredLength
 from stepsim.explore.batch.scenarios import HOST, PHASES, BatchBase
+from stepsim.graph.actions import HostTimes
+from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
-from stepsim.network.topology.links import LAUNCH_LATENCY, split_link
+from stepsim.network.topology.dimension import LAUNCH_LATENCY, split_link
 from stepsim.network.topology.nested import with_values
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import needs_times
 from stepsim.step.inputs import WorkSource, held_degrees
-from stepsim.step.simulate import step_totals
+from stepsim.step.totals import step_totals
 from stepsim.workload.scaling import ComputeScale
 
 _RELATIVE_STEP = 1e-3
@@ -257,8 +257,7 @@ def _searched(batch: Batch) -> bool:
 
 def _notes(batch: Batch) -> Iterator[str]:
     options = batch.job.options
-    host = options.host_overhead_ps, options.get_batch_ps, options.loss_time_ps
-    if batch.fixed and any(host):
+    if batch.fixed and any(HostTimes.of(options).by_part):
         yield f"host times are left out: {batch.fixed}"
     if _searched(batch):
         name = batch.job.graph.schedule.name

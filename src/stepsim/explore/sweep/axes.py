@@ -20,7 +20,7 @@ from msgspec import Struct
 from stepsim.base.errors import StepsimError, SweepError, UnitError
 from stepsim.base.option import Option
 from stepsim.base.units import Quantity, Value
-from stepsim.network.topology.links import LAUNCH_LATENCY, LINK_FIELDS
+from stepsim.network.topology.dimension import LAUNCH_LATENCY, LINK_FIELDS
 from stepsim.options import OPTIONS
 
 

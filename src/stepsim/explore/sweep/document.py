@@ -5,7 +5,7 @@ from typing import Annotated, Any, Self
 
 from msgspec import Meta
 
-from stepsim.base.documents import BytesPerSecond, Count, Document, Entry, Names, Picoseconds, Share
+from stepsim.base.structs import BytesPerSecond, Count, Document, Entry, Names, Picoseconds, Share
 from stepsim.explore.sweep.table import SweepTable
 
 

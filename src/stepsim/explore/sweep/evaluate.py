@@ -14,13 +14,13 @@ from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
 from stepsim.base.units import Value
-from stepsim.engine.prices import Prices
+from stepsim.explain.make_report import StepTotals
 from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.study import Study
+from stepsim.network.prices import Prices
 from stepsim.network.topology.nested import with_values
-from stepsim.results.make_report import StepTotals
 from stepsim.step.inputs import held_degrees
-from stepsim.step.simulate import step_totals
+from stepsim.step.totals import step_totals
 from stepsim.workload.rows import Part
 
 

@@ -21,7 +21,7 @@ from stepsim.explore.sweep.grid import Grid
 from stepsim.files.asked import with_axis_values
 from stepsim.files.reading import read_bytes
 from stepsim.network.topology import Topology
-from stepsim.network.topology.links import split_link
+from stepsim.network.topology.dimension import split_link
 from stepsim.network.topology.nested import with_link
 from stepsim.options import StepOptions
 from stepsim.step.inputs import WorkSource, for_schedule

@@ -21,11 +21,11 @@ from stepsim.explore.sweep.evaluate import (
 )
 from stepsim.explore.sweep.grid import AxisColumn, ScenarioSpan
 from stepsim.explore.sweep.study import Study, unpack
-from stepsim.network.topology.links import LINK_FIELDS
+from stepsim.network.placement import place
+from stepsim.network.topology.dimension import LINK_FIELDS
 from stepsim.network.topology.nested import followed
-from stepsim.parallel.ranks import place
 from stepsim.step.inputs import choose_plan, make_work
-from stepsim.step.simulate import prepare
+from stepsim.step.prepared import prepare
 
 _GROUPS_KEPT = 4
 _GROUPS_TRIED = 32

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from stepsim.base.documents import toml_text
 from stepsim.base.errors import CalibrationError, TopologyError
+from stepsim.base.structs import toml_text
 from stepsim.base.units import format_bandwidth
 from stepsim.files.reading import read_toml
 from stepsim.files.topology.tables import (

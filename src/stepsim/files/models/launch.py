@@ -20,9 +20,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from stepsim.base.documents import TomlTable, toml_text
 from stepsim.base.errors import PlanError, WorkloadError
-from stepsim.base.structs import replace
+from stepsim.base.structs import TomlTable, replace, toml_text
 from stepsim.files.models.megatron import asked_of
 from stepsim.files.models.megatron_plan import broken_by, megatron_lacks, megatron_plan
 from stepsim.files.models.megatron_rules import megatron_arguments

@@ -184,6 +184,7 @@ _LAYER_START = "attention"
 _BEFORE = re.compile(r"(moe_)?grad_\w+|layernorm|norm|embedding_grads", re.ASCII)
 _LOSS = re.compile(r"cross_entropy\w*", re.ASCII)
 _OPTIMIZER = re.compile(r"optimizer\w*", re.ASCII)
+_LAST = re.compile(r"(cross_entropy|optimizer)\w*", re.ASCII)
 _HEAD = re.compile(r"final_\w*|embedding_norm|cross_entropy\w*", re.ASCII)
 _GENERATED = re.compile(r"(attention|mlp|final)_\w+|embedding_norm|micro_test", re.ASCII)
 _ROLES = {
@@ -235,7 +236,7 @@ def split_sections(rows: Sequence[Row], header: Header) -> Sections:
     starts = [i for i, row in enumerate(rows) if row.name.startswith(EMBEDDING)]
     first = starts[0] if starts else _leading(rows)
     end = len(rows)
-    while end > first and _is_trailing(rows[end - 1]):
+    while end > first and _LAST.fullmatch(rows[end - 1].name):
         end -= 1
     bounds = [*(start for start in starts if start < end), end] if starts else [first, end]
     blocks = [rows[a:b] for a, b in pairwise(bounds) if a < b]
@@ -303,10 +304,6 @@ def _leading(rows: Sequence[Row]) -> int:
     while count < len(rows) and _BEFORE.fullmatch(rows[count].name):
         count += 1
     return count
-
-
-def _is_trailing(row: Row) -> bool:
-    return bool(_LOSS.fullmatch(row.name) or _OPTIMIZER.fullmatch(row.name))
 
 
 def _overlap_first_row(block: Sequence[Row], last_bottom_layer: int) -> Sequence[Row]:

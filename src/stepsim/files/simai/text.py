@@ -55,6 +55,10 @@ _MAX_COMPUTE_NS = 10**13
 _FIELDS = 12
 _DECIMALS = re.compile(r"([0-9]+)\.([0-9]{1,3})", re.ASCII)
 _OUTPUT_ROW = "attention_row"
+_VPP_NOTE = (
+    "header says vpp {}: AICB writes the layers per stage there, "
+    "so it is no evidence of interleaving (--schedule interleaved:2 asks for it)"
+)
 _COLLECTIVES: dict[str, tuple[CollectiveKind, ...]] = {
     "NONE": (),
     "ALLREDUCE": (CollectiveKind.ALL_REDUCE,),
@@ -151,7 +155,7 @@ def read_simai_text(path: Path, *, strict: bool = False) -> Workload:
         reading=sections.reading,
         described=tuple(_described(header, is_astra=is_astra)),
         warnings=(*document.warnings, *(() if is_astra else unknown_names(rows))),
-        notes=tuple(_vpp_note(header)),
+        notes=(_VPP_NOTE.format(header.vpp),) if header.vpp > 1 else (),
     )
     return replace(workload, doubts=tuple(find_doubts(workload, told, header.ga or 1)))
 
@@ -336,14 +340,6 @@ def _with_checkpoints(path: Path, rows: list[FileRow], header: Header) -> list[F
         else row
         for i, row in enumerate(rows)
     ]
-
-
-def _vpp_note(header: Header) -> Iterator[str]:
-    if header.vpp > 1:
-        yield (
-            f"header says vpp {header.vpp}: AICB writes the layers per stage there, "
-            "so it is no evidence of interleaving (--schedule interleaved:2 asks for it)"
-        )
 
 
 def _described(header: Header, *, is_astra: bool) -> Iterator[tuple[str, str]]:

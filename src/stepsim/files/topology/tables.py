@@ -11,11 +11,11 @@ from typing import Annotated, Any, TypeVar, cast
 import msgspec
 from msgspec import Meta
 
-from stepsim.base.documents import Bandwidth, Count, Share, Size, Time
 from stepsim.base.errors import StepsimError, TopologyError, bad_value
+from stepsim.base.structs import Bandwidth, Count, Share, Size, Time
 from stepsim.network.collectives import Algorithm
 from stepsim.network.topology import DimensionKind
-from stepsim.network.topology.links import LINK_FIELDS, LinkClass, LinkField
+from stepsim.network.topology.dimension import LINK_FIELDS, LinkClass, LinkField
 from stepsim.workload.rows import CollectiveKind
 
 _ALGORITHMS = [name.value for name in Algorithm if name is not Algorithm.AUTO]

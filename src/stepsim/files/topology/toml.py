@@ -24,7 +24,7 @@ from stepsim.files.topology.tables import (
     quantity,
 )
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology, Topology
-from stepsim.network.topology.links import Accuracy, FollowingLinks, Library, Protocol
+from stepsim.network.topology.dimension import Accuracy, FollowingLinks, Library, Protocol
 from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
 from stepsim.network.topology.wirings import MAX_CABLED, DragonflyShape, Ports, TreeShape
 

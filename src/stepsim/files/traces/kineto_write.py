@@ -1,7 +1,9 @@
 """Writing a profile as PyTorch profiler traces, one file per rank, for the tools that open them.
 
 An operation of a device is a kernel with its launch, one of the host an operator; communications
-have the names and arguments that PyTorch writes for NCCL's kernels. Times are exact to the ps.
+have the names and arguments that PyTorch writes for NCCL's kernels. Times are exact to the ps. A
+trace has one clock for all steps, and an operation belongs to the step in which it was launched:
+steps whose times all count from their own begin are written one after another.
 """
 
 import json
@@ -12,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from stepsim import __version__
+from stepsim.base.arrays import Ints
+from stepsim.base.structs import replace
 from stepsim.files.writing import write_folder
 from stepsim.measured.profile.events import Profile
 from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, TaskKind
@@ -32,6 +36,7 @@ _CALLED = {
     "recv": ("recv", "SendRecv"),
 }
 """Of a communication: its name in PyTorch, and the rest of its kernel's name."""
+_MESSAGES = {TaskKind.SEND: "send", TaskKind.RECV: "recv"}
 
 
 def write_kineto(profile: Profile, folder: Path) -> list[Path]:
@@ -39,18 +44,83 @@ def write_kineto(profile: Profile, folder: Path) -> list[Path]:
 
     Raises OutputError for a folder that is not empty or cannot be written.
     """
+    profile = _on_one_clock(profile)
+    marks = _marks(profile)
     return write_folder(
         folder,
         (
-            (f"stepsim.rank{rank.rank}.json", json.dumps(_trace(profile, place)).encode())
+            (
+                f"stepsim.rank{rank.rank}.json",
+                json.dumps(_trace(profile, place, marks[place])).encode(),
+            )
             for place, rank in enumerate(profile.ranks)
         ),
     )
 
 
-def _trace(profile: Profile, place: int) -> dict[str, Any]:
+def _launches(profile: Profile) -> Ints:
+    """When every operation was launched, in ps; when it started where that is not told."""
+    events = profile.events
+    return np.where(events.launch_ps == UNKNOWN, events.start_ps, events.launch_ps)
+
+
+def _bounds(profile: Profile) -> tuple[Ints, Ints]:
+    """The first and the last launch of every step on every rank, in ps: of shape (ranks, steps).
+
+    Of a rank without operations in a step they are the largest and the smallest number.
+    """
+    events, launch = profile.events, _launches(profile)
+    shape, limits = (len(profile.ranks), len(profile.steps)), np.iinfo(np.int64)
+    first, last = np.full(shape, limits.max), np.full(shape, limits.min)
+    np.minimum.at(first, (events.rank, events.step), launch)
+    np.maximum.at(last, (events.rank, events.step), launch)
+    return first, last
+
+
+def _on_one_clock(profile: Profile) -> Profile:
+    """The profile as it is if every rank launched its steps in turn, else with steps in a row.
+
+    For example steps from 0 to 5 ps and from 0 to 3 ps are then from 0 to 5 and from 6 to 9 ps.
+    """
+    first, last = _bounds(profile)
+    so_far = np.maximum.accumulate(last, axis=1)
+    if (first[:, 1:] > so_far[:, :-1]).all():
+        return profile
+    events, count = profile.events, len(profile.steps)
+    begin, end = first.min(axis=0), np.full(count, np.iinfo(np.int64).min)
+    np.maximum.at(end, events.step, events.end_ps)
+    lengths = end - begin + 1
+    moved = (np.cumsum(lengths) - lengths - begin)[events.step]
+    launch = np.where(events.launch_ps == UNKNOWN, UNKNOWN, events.launch_ps + moved)
+    later = replace(
+        events, start_ps=events.start_ps + moved, end_ps=events.end_ps + moved, launch_ps=launch
+    )
+    return replace(profile, events=later)
+
+
+def _marks(profile: Profile) -> list[list[tuple[int, int]]]:
+    """Begin and end in ps of the mark of every step, for every rank.
+
+    A mark goes from the first launch of the step on any rank to just after its last end, but only
+    over launches of this step on its own rank.
+    """
+    first, last = _bounds(profile)
+    so_far = np.maximum.accumulate(last, axis=1)
+    begin, end = first.min(axis=0), np.zeros(len(profile.steps), dtype=np.int64)
+    np.maximum.at(end, profile.events.step, profile.events.end_ps + 1)
+    begins, ends = (np.tile(times, (len(profile.ranks), 1)) for times in (begin, end))
+    begins[:, 1:] = np.maximum(begin[1:], so_far[:, :-1] + 1)
+    later = np.minimum.accumulate(first[:, :0:-1], axis=1)[:, ::-1]
+    ends[:, :-1] = np.minimum(end[:-1], later)
+    return [
+        list(zip(starts, stops, strict=True))
+        for starts, stops in zip(begins.tolist(), ends.tolist(), strict=True)
+    ]
+
+
+def _trace(profile: Profile, place: int, marks: list[tuple[int, int]]) -> dict[str, Any]:
     rank = profile.ranks[place].rank
-    events = [*_steps(profile, rank), *_operations(profile, place)]
+    events = [*_steps(profile, rank, marks), *_operations(profile, place)]
     return {
         "schemaVersion": 1,
         "stepsim_version": __version__,
@@ -71,13 +141,11 @@ def _trace(profile: Profile, place: int) -> dict[str, Any]:
     }
 
 
-def _steps(profile: Profile, rank: int) -> Iterator[dict[str, Any]]:
-    """A mark of every step, from its first operation on any rank to just after its last."""
-    events = profile.events
-    for place, number in enumerate(profile.steps):
-        inside = events.step == place
-        begin, end = int(events.start_ps[inside].min()), int(events.end_ps[inside].max()) + 1
-        yield _event("user_annotation", f"ProfilerStep#{number}", rank, rank, begin, end, {})
+def _steps(profile: Profile, rank: int, marks: list[tuple[int, int]]) -> Iterator[dict[str, Any]]:
+    """A mark of every step that the rank has a part in."""
+    for number, (begin, end) in zip(profile.steps, marks, strict=True):
+        if begin < end:
+            yield _event("user_annotation", f"ProfilerStep#{number}", rank, rank, begin, end, {})
 
 
 def _operations(profile: Profile, place: int) -> Iterator[dict[str, Any]]:
@@ -104,7 +172,7 @@ def _operations(profile: Profile, place: int) -> Iterator[dict[str, Any]]:
 def _communication(profile: Profile, i: int, name: str) -> tuple[str, dict[str, Any]]:
     """The name of a communication's kernel, and its arguments."""
     events = profile.events
-    known = next((each for each in _CALLED if name.rsplit(" ", maxsplit=1)[-1] == each), "")
+    known = _MESSAGES.get(TaskKind(int(events.kind[i])), name.rsplit(" ", maxsplit=1)[-1])
     called, kernel = _CALLED.get(known, (name, name))
     size, group = int(events.size_bytes[i]), int(events.group[i])
     members = profile.groups[group].ranks if group != UNKNOWN else ()

@@ -13,7 +13,7 @@ from stepsim.network.collectives import collective_times_ps
 from stepsim.network.collectives.flows import link_parameters
 from stepsim.network.measured_times import MeasuredCurve
 from stepsim.network.topology import Topology
-from stepsim.network.topology.links import SIZE_BANDS, Accuracy
+from stepsim.network.topology.dimension import SIZE_BANDS, Accuracy
 
 
 def modelled_ps(topology: Topology, curve: MeasuredCurve) -> Ints:

@@ -11,8 +11,8 @@ import numpy as np
 from msgspec import Meta, Struct, field, structs
 from msgspec.structs import asdict
 
-from stepsim.base.documents import Count, TomlTable
 from stepsim.base.errors import CalibrationError
+from stepsim.base.structs import Count, TomlTable
 from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, NodePlacement
 from stepsim.network.measured_times import CommTable, MeasuredCurve
@@ -132,7 +132,7 @@ class LayerTimes(Struct, frozen=True, kw_only=True):
 
 
 class LeafOverhead(Struct, frozen=True, kw_only=True):
-    """What logs of leaf modules do not show, see `stepsim.explain.runs.leaf`.
+    """What logs of leaf modules do not show, see `stepsim.runs.leaf`.
 
     `action` is host time in ps of a forward or a backward, `layer_factor` what a layer takes over
     what its leaf modules take. `residual` is how far each moves if every step is off by its spread.

@@ -12,8 +12,8 @@ from msgspec import Meta
 from msgspec.structs import force_setattr
 
 from stepsim.base.arrays import Floats, Ints
-from stepsim.base.documents import Bytes, BytesPerSecond, Entry, Share
 from stepsim.base.errors import CalibrationError
+from stepsim.base.structs import Bytes, BytesPerSecond, Entry, Share
 from stepsim.base.units import PS_PER_S
 
 FEWEST_SIZES = 4

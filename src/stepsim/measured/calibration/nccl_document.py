@@ -2,7 +2,7 @@
 
 from typing import Self
 
-from stepsim.base.documents import BytesPerSecond, Document, Entry, Names
+from stepsim.base.structs import BytesPerSecond, Document, Entry, Names
 from stepsim.measured.calibration.curves import CurveFit, FitRow
 from stepsim.measured.calibration.lines import FittedLine
 from stepsim.measured.calibration.link_classes import Capacity, LatencyFit

@@ -9,7 +9,7 @@ from math import inf
 
 from stepsim.base.structs import replace
 from stepsim.network.topology import Topology
-from stepsim.network.topology.links import Library, Protocol
+from stepsim.network.topology.dimension import Library, Protocol
 from stepsim.workload.rows import CollectiveKind
 
 _US = 1_000_000

@@ -24,7 +24,7 @@ from stepsim.network.collectives.cost import carriers
 from stepsim.network.collectives.flows import link_parameters
 from stepsim.network.measured_times import MeasuredCurve
 from stepsim.network.topology import Topology
-from stepsim.network.topology.links import PLAIN, Library, Protocol
+from stepsim.network.topology.dimension import PLAIN, Library, Protocol
 from stepsim.network.topology.nested import with_values
 from stepsim.workload.rows import CollectiveKind
 

@@ -10,8 +10,8 @@ from typing import Annotated, Self, TypeVar
 import numpy as np
 from msgspec import Meta
 
-from stepsim.base.documents import SCHEMA_VERSION, Bandwidth, Bytes, Count, Time, TomlTable
 from stepsim.base.errors import CalibrationError
+from stepsim.base.structs import SCHEMA_VERSION, Bandwidth, Bytes, Count, Time, TomlTable
 from stepsim.base.units import parse_bandwidth, parse_time_ps
 from stepsim.measured.calibration.calibration import (
     Calibration,

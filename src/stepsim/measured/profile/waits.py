@@ -14,8 +14,7 @@ from stepsim.base.arrays import Bools, Ints, Small
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
 from stepsim.measured.profile.events import Following, Profile
-from stepsim.tables.ends import ends
-from stepsim.tables.waits import NodeWaits, ordered_waits
+from stepsim.tables.ends import NodeWaits, ends, ordered_waits
 
 
 class _Nodes(Struct, frozen=True, kw_only=True, eq=False):

@@ -45,7 +45,7 @@ from stepsim.network.collectives.flows import (
     trace,
 )
 from stepsim.network.topology import Layout, Topology
-from stepsim.network.topology.links import Library, Load, Protocol, sum_loads
+from stepsim.network.topology.dimension import Library, Load, Protocol, sum_loads
 from stepsim.workload.rows import CollectiveKind
 
 MEASURED = "measured"

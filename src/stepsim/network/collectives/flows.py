@@ -19,7 +19,7 @@ from stepsim.base.arrays import Floats, Ints, add_up, distinct, mark_of
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.network.topology import DimensionKind, Layout, LinkClass, Load, Topology
-from stepsim.network.topology.links import sum_loads
+from stepsim.network.topology.dimension import sum_loads
 from stepsim.workload.rows import CollectiveKind
 
 _FLOWS_AT_ONCE = 1 << 20

@@ -4,8 +4,7 @@ The only package that imports networkx. A topology is described by nested dimens
 (`NestedTopology`) or by a list of links (`listed.ListedTopology`).
 """
 
-from stepsim.network.topology.dimension import Dimension
-from stepsim.network.topology.links import LinkClass, Load
+from stepsim.network.topology.dimension import Dimension, LinkClass, Load
 from stepsim.network.topology.nested import NestedTopology
 from stepsim.network.topology.network import Topology
 from stepsim.network.topology.placed import Layout

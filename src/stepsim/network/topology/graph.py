@@ -14,7 +14,7 @@ import numpy as np
 
 from stepsim.base.errors import TopologyError
 from stepsim.network.topology.cabling import Cabling
-from stepsim.network.topology.links import LINK_FIELDS, PLAIN, Library, LinkClass
+from stepsim.network.topology.dimension import LINK_FIELDS, PLAIN, Library, LinkClass
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.network import Topology
 

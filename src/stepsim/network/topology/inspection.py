@@ -2,17 +2,9 @@
 
 from typing import Self
 
-from stepsim.base.documents import (
-    BytesPerSecond,
-    Document,
-    Entry,
-    Names,
-    Picoseconds,
-    Share,
-    finite,
-)
+from stepsim.base.structs import BytesPerSecond, Document, Entry, Names, Picoseconds, Share, finite
 from stepsim.network.topology import LinkClass, Topology
-from stepsim.network.topology.links import Accuracy, Protocol
+from stepsim.network.topology.dimension import Accuracy, Protocol
 
 
 class _LinkNumbers(Entry, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from stepsim.network.topology.cabling import (
     even_cut,
     find_swaps,
 )
-from stepsim.network.topology.links import PLAIN, Library, LinkClass, Load, sum_loads
+from stepsim.network.topology.dimension import PLAIN, Library, LinkClass, Load, sum_loads
 from stepsim.network.topology.network import Bisection, check_room
 from stepsim.network.topology.placed import Layout, Turn
 from stepsim.network.topology.rings import disjoint_rings, node_rings

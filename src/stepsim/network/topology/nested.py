@@ -20,11 +20,10 @@ from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct
 from stepsim.base.errors import TopologyError
 from stepsim.base.structs import replace
 from stepsim.network.topology import placed
-from stepsim.network.topology.dimension import Dimension
-from stepsim.network.topology.exchange import exchange
-from stepsim.network.topology.links import (
+from stepsim.network.topology.dimension import (
     LAUNCH_LATENCY,
     PLAIN,
+    Dimension,
     FollowingLinks,
     Library,
     LinkClass,
@@ -33,6 +32,7 @@ from stepsim.network.topology.links import (
     split_link,
     sum_loads,
 )
+from stepsim.network.topology.exchange import exchange
 from stepsim.network.topology.network import Bisection, Topology, check_room
 from stepsim.network.topology.placed import Layout, PlacedWiring, Turn
 from stepsim.network.topology.rings import rings

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import TopologyError
-from stepsim.network.topology.links import Library, LinkClass, Load
+from stepsim.network.topology.dimension import Library, LinkClass, Load
 from stepsim.network.topology.placed import Layout, Turn
 
 if TYPE_CHECKING:

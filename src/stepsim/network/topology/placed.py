@@ -148,8 +148,15 @@ class Layout(Struct, frozen=True, kw_only=True):
 def find_turns(axes: Sequence[PlacedWiring]) -> tuple[Turn, ...]:
     """Digits that can each be shifted, for all NPUs at once, without changing the network."""
     joining = [axis for axis in axes if axis.joins_inside]
-    found = [turn for axis in axes for turn in _own_digits(axis)]
-    return tuple(turn for turn in found if all(_may_turn(axis, turn) for axis in joining))
+    return tuple(
+        turn
+        for own in axes
+        for turn in _own_digits(own)
+        if all(
+            turn[0] >= axis.outer_stride * axis.outer_size or _within_a_digit(axis, turn)
+            for axis in joining
+        )
+    )
 
 
 def turned_to_origin(members: Ints, digits: Sequence[Turn]) -> Ints:
@@ -191,13 +198,6 @@ def _own_digits(axis: PlacedWiring) -> list[Turn]:
     outside = [inside, *(bound for bound in bounds if inside < bound < end), end]
     aligned = all(high % low == 0 for low, high in pairwise(outside))
     return list(pairwise(outside)) if aligned else []
-
-
-def _may_turn(axis: PlacedWiring, turn: Turn) -> bool:
-    """Whether an axis that joins the NPUs inside looks the same when this digit is shifted."""
-    if turn[0] >= axis.outer_stride * axis.outer_size:
-        return True
-    return _within_a_digit(axis, turn)
 
 
 def _within_a_digit(axis: PlacedWiring, turn: Turn) -> bool:

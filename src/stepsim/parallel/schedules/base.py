@@ -121,7 +121,8 @@ class Runtime(StrEnum):
 class Schedule(Struct, frozen=True, kw_only=True, dict=True, weakref=True):
     """`orders[r]` is what pipeline rank r runs, in order.
 
-    `warm_up[r]` forwards of it come before its steady state; empty where a schedule has none.
+    `warm_up[r]` forwards of it come before its steady state, whose first backward follows one
+    forward more; empty where a schedule has none.
     `fills_once`: with even stages it is idle only while the pipeline fills and drains.
     """
 

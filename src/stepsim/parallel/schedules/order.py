@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stepsim.base.arrays import Bools, Ints, Small
-from stepsim.base.documents import Count, Entry
+from stepsim.base.structs import Count, Entry
 from stepsim.parallel.schedules.base import Action, ActionKind, FusedPair, OrderEntry, Schedule
 
 ACTION_KINDS = tuple(ActionKind)

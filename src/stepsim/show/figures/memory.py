@@ -8,12 +8,12 @@ import numpy as np
 from stepsim.base.errors import PlanError
 from stepsim.base.units import time_unit
 from stepsim.engine.timeline import Timeline
-from stepsim.results.counters import Curves
-from stepsim.results.memory import StepMemory, memory_curves
+from stepsim.explain.counters import Curves
+from stepsim.explain.memory import StepMemory, memory_curves
 from stepsim.show.figures.drawing import head, legend, make_figure
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import PATH, series_colour, series_colours
-from stepsim.step.simulate import SimulatedStep
+from stepsim.step.prepared import SimulatedStep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,10 +12,10 @@ from stepsim.base import garbage as collector
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
 from stepsim.engine.timeline import Timeline
+from stepsim.explain.critical_path import critical_path
+from stepsim.explain.report import Report
 from stepsim.measured.profile.events import Profile
 from stepsim.parallel.schedules import ActionKind, OrderEntry
-from stepsim.results.critical_path import critical_path
-from stepsim.results.report import Report
 from stepsim.show.figures.drawing import make_figure
 from stepsim.show.figures.lanes import Box, Lane, Scene, TimelinePanel, lanes_figure, visible
 from stepsim.show.figures.style import FigureStyle

@@ -10,17 +10,17 @@ import numpy as np
 
 from stepsim.base.errors import OutputError
 from stepsim.base.units import PS_PER_S, format_time_ps
-from stepsim.explain.runs.document import Validation
-from stepsim.explain.runs.validate import Source
 from stepsim.measured.run import MESSAGE_KINDS, PS_PER_MS, OpKind
 from stepsim.measured.run_profile import after_pipeline, of_kinds
 from stepsim.measured.summary import RunSummary
 from stepsim.parallel.schedules import ActionKind
-from stepsim.published.compare import PublishedValidation
+from stepsim.runs.document import Validation
+from stepsim.runs.published import PublishedValidation
+from stepsim.runs.validate import Source
 from stepsim.show.figures.drawing import head, legend, make_figure
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import ACTION_COLOURS, FAINT, IDLE, PALETTE, PER_STEP
-from stepsim.step.simulate import SimulatedStep
+from stepsim.step.prepared import SimulatedStep
 from stepsim.tables.spans import TaskKind
 
 if TYPE_CHECKING:

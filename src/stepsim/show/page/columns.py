@@ -11,11 +11,11 @@ from msgspec import Struct, field
 
 from stepsim.base.arrays import Ints
 from stepsim.engine.timeline import Timeline
+from stepsim.explain.critical_path import critical_path, path_tasks
+from stepsim.explain.report import Report
 from stepsim.graph.actions import TaskList
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import Program
-from stepsim.results.critical_path import critical_path, path_tasks
-from stepsim.results.report import Report
 from stepsim.show.palette import ACTION_SHADES, span_shades
 from stepsim.show.words import CommWords, action_words, comm_words, message_words, name_ranks
 from stepsim.tables.spans import UNKNOWN, Spans
@@ -231,7 +231,7 @@ class _Collector(Struct, kw_only=True):
             program = graph.programs[int(spans.stage[0])]
             for end in np.flatnonzero(spans.peer != UNKNOWN).tolist():
                 other = shown.get(actors.of(int(spans.peer[end])))
-                far = int(program.peer[spans.segment[end]])
+                far = int(program.shape.peer[spans.segment[end]])
                 if other is not None and far >= 0:
                     peers[base[row] + end] = base[other] + waits[other].first[far]
         return peers

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from stepsim.base.units import time_unit
+from stepsim.explain.report import Report
 from stepsim.measured.run import PS_PER_MS
 from stepsim.measured.summary import RunSummary
-from stepsim.results.report import Report
 from stepsim.show.figures.validations import MEASURED_NAMES, Bars, measured_bars
 from stepsim.show.page.figures import Plot, new_figure, new_source, quads
 from stepsim.show.page.page import Chart

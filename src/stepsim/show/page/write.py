@@ -12,6 +12,7 @@ from stepsim.base.errors import PlanError, StepsimError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.explain.improve import Improvements
+from stepsim.explain.report import Report, ResultDocument
 from stepsim.explain.stragglers import Stragglers
 from stepsim.explore.sensitivity import Sensitivity, find_sensitivity
 from stepsim.explore.sweep import open_for_reading
@@ -20,7 +21,6 @@ from stepsim.files.asked import StepInputs
 from stepsim.files.reading import open_file, read_json
 from stepsim.files.writing import write_whole
 from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.results.report import Report, ResultDocument
 from stepsim.show.page.columns import MOST_SPANS, SpanColumns, span_columns
 from stepsim.show.page.figures import MOST_PX, time_range, timeline_plot
 from stepsim.show.page.measured import RunBesideReplay
@@ -53,7 +53,7 @@ from stepsim.show.tables.step import (
 )
 from stepsim.show.tables.studies import path_changes, worth_table
 from stepsim.step.compare import ComparedSchedules, ComparisonDocument
-from stepsim.step.simulate import SimulatedStep
+from stepsim.step.prepared import SimulatedStep
 
 _DATABASE = b"SQLite format 3\0"
 _KNOWN = "a result of stepsim simulate, compare or sensitivity --json, or a sweep's database"

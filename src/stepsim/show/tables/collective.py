@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from math import isfinite
 
-from stepsim.base.documents import unbounded
+from stepsim.base.structs import unbounded
 from stepsim.base.units import format_size_bytes
 from stepsim.network.one_collective import Probe, ProbeRow
 from stepsim.show.tables.model import (

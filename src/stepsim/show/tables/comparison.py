@@ -22,6 +22,7 @@ from stepsim.show.tables.model import (
 )
 from stepsim.show.tables.step import job_pairs
 from stepsim.step.compare import CandidateDocument, ComparisonDocument
+from stepsim.step.diff_files import FileDiffs, NamedDiff
 
 _SIMAI_PARTS = ("compute", "dp", "dp_ep", "tp", "ep", "bubble", "total")
 
@@ -62,12 +63,34 @@ _COLUMNS = {
 _MOST_STAGES = 3
 
 
-def diff_shown(diff: ResultDiff) -> Iterator[Shown]:
-    """Settings that differ, step times, components, stages, links, and what explains most."""
+def diffs_shown(found: FileDiffs) -> Iterator[Shown]:
+    """A difference; of several first a row for each, and then each with its schedule."""
+    if len(found.diffs) > 1:
+        caption = "schedules: step times, and the part that changed most"
+        yield table_of(caption, found.diffs, _OF_DIFFS)
+    for file, names in (("A", found.only_a), ("B", found.only_b)):
+        if names:
+            yield f"only {file} has {', '.join(names)}"
+    is_first = not (found.only_a or found.only_b)
+    for named in found.diffs:
+        if not is_first:
+            yield ""
+        is_first = False
+        yield from diff_shown(named.diff, named.name if len(found.diffs) > 1 else "")
+
+
+def diff_shown(diff: ResultDiff, name: str = "") -> Iterator[Shown]:
+    """Settings that differ, step times, components, stages, links, and what explains most.
+
+    `name` says what is compared where several differences stand below each other.
+    """
     if diff.identical:
-        yield "A and B are identical: settings, step time, components, stages and links"
+        before = f"{name}: " if name else ""
+        yield f"{before}A and B are identical: settings, step time, components, stages and links"
         return
     settings = [(each.name, f"{each.a} -> {each.b}") for each in diff.settings]
+    if name and not any(setting == "schedule" for setting, _ in settings):
+        settings.insert(0, ("schedule", name))
     none = ("settings", "no difference in those that the files name")
     yield (*(settings or [none]), ("step time", _step_words(diff.step)))
     yield _components(diff)
@@ -141,3 +164,19 @@ def _times(change: str = "") -> dict[str, Column]:
         "B": TIME.of(f"{change}b_ps"),
         "difference": _SIGNED.of(f"{change}difference_ps"),
     }
+
+
+def _largest(named: NamedDiff) -> Change | None:
+    """The component that changed most, None where none did."""
+    first = named.diff.components[0]
+    return first if first.difference_ps else None
+
+
+_OF_DIFFS = {
+    "schedule": TEXT.of("name"),
+    **_times("diff.step."),
+    "largest part": TEXT.of(lambda named: most.label if (most := _largest(named)) else None),
+    "its change": _SIGNED.of(
+        lambda named: most.difference_ps if (most := _largest(named)) else None
+    ),
+}

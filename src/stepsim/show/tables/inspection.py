@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from msgspec.structs import fields
 
-from stepsim.base.documents import unbounded
+from stepsim.base.structs import unbounded
 from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
+from stepsim.network.topology.dimension import Library, Protocol
 from stepsim.network.topology.inspection import TopologyNumbers
-from stepsim.network.topology.links import Library, Protocol
 from stepsim.parallel.inspection import Inspection
 from stepsim.show.tables.model import (
     BANDWIDTH,

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
-from stepsim.explain.runs.what_if import WhatIf
+from stepsim.explain.report import Report
 from stepsim.measured.calibration.calibration import LeafOverhead
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.step_log import StepLog, typical
 from stepsim.measured.summary import RunSummary
-from stepsim.results.report import Report
+from stepsim.runs.what_if import WhatIf
 from stepsim.show.tables.model import (
     COUNT,
     ERROR,
@@ -209,10 +209,17 @@ def replay_table(summary: RunSummary, report: Report) -> Table:
 
 def what_if_shown(result: WhatIf, measured_ps: int) -> Iterator[Shown]:
     """A run measured, replayed and changed."""
-    runs = {"replayed": result.base.report, "changed": result.changed.report}
+    messages = {"its messages": result.messages.report} if result.messages else {}
+    runs = {"replayed": result.base.report, **messages, "changed": result.changed.report}
     changed = table_of("the run as it was, and changed", runs.items(), _CHANGED)
     yield replace(changed, rows=(("measured", "", "", "", measured_ps, ""), *changed.rows))
     yield f"per microbatch {result.speedup:.3f} times as fast"
+    if result.messages:
+        yield (
+            f"of that {result.speedup_of_messages:.3f} times by its messages "
+            f"({result.changed.report.p2p}, not {result.base.report.p2p}), "
+            f"{result.speedup_of_rest:.3f} times by all else"
+        )
     yield from (f"note: {note}" for note in result.notes)
 
 

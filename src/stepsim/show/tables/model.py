@@ -12,8 +12,7 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 from msgspec import Struct
 
-from stepsim.base.documents import Bytes, BytesPerSecond, Count, Picoseconds, Share
-from stepsim.base.structs import replace
+from stepsim.base.structs import Bytes, BytesPerSecond, Count, Picoseconds, Share, replace
 from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
 
 

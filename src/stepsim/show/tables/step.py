@@ -5,10 +5,10 @@ from math import inf
 
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
+from stepsim.explain.network_use import LinkUse
+from stepsim.explain.report import Report, ResultDocument, StageMemory, StageReport
+from stepsim.explain.throughput import Throughput
 from stepsim.parallel.modes import Sharing
-from stepsim.results.links import LinkUse
-from stepsim.results.report import Report, ResultDocument, StageMemory, StageReport
-from stepsim.results.throughput import Throughput
 from stepsim.show.palette import PART_COLOURS
 from stepsim.show.tables.model import (
     BANDWIDTH,

@@ -6,10 +6,10 @@ Predictions of published steps are compared by source and by run.
 from collections.abc import Iterator, Sequence
 
 from stepsim.base.units import PS_PER_S
-from stepsim.explain.runs.document import Validation
-from stepsim.explain.runs.validate import Compared, RunValidation
-from stepsim.published.calibrate import CalibratedStep
-from stepsim.published.compare import PublishedValidation
+from stepsim.runs.document import Validation
+from stepsim.runs.published import PublishedValidation
+from stepsim.runs.published_calibration import CalibratedStep
+from stepsim.runs.validate import Compared, RunValidation
 from stepsim.show.tables.model import COUNT, ERROR, SHARE, TEXT, TIME, Shown, as_number, table_of
 from stepsim.workload.model.calibration import ModelCalibration
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from stepsim.results.counters import Curves
+from stepsim.explain.counters import Curves
 
 Fact = str | int | float | Sequence[str]
 

@@ -3,10 +3,10 @@
 import numpy as np
 from msgspec import Struct, field
 
-from stepsim.engine.prices import Prices
 from stepsim.graph.actions import Task
 from stepsim.graph.build import TaskGraph
-from stepsim.graph.programs import Program, SegmentKind, Use
+from stepsim.graph.programs import Program, SegmentKind
+from stepsim.network.prices import Prices, Use
 from stepsim.parallel.p2p import Message
 from stepsim.parallel.schedules import Action, ActionKind, OrderEntry
 from stepsim.show.trace.document import Category, Fact, Label, SliceColumns
@@ -81,7 +81,7 @@ class Labels(Struct, frozen=True, kw_only=True):
     def ways(self, rank: int) -> Ways:
         """How a rank's communications are carried out."""
         found = {}
-        for use in self.graph.uses(self.graph.plan.stage_of(rank)):
+        for use in self.graph.programs[self.graph.plan.stage_of(rank)].uses:
             patterns = self.prices.patterns(use)
             op = self.graph.comms[use.comm]
             found[use] = self.prices.cost(op, patterns, patterns.look(rank)).way

@@ -20,8 +20,8 @@ from msgspec import Struct, field
 
 from stepsim import __version__
 from stepsim.base.errors import OutputError
+from stepsim.explain.counters import Curves
 from stepsim.files.writing import whole_file
-from stepsim.results.counters import Curves
 from stepsim.show.trace.document import Category, Label, Process, Slice
 from stepsim.show.trace.processes import TracedProfile, TracedRun, trace_processes
 

@@ -9,19 +9,19 @@ from msgspec import Struct
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
-from stepsim.engine.prices import Prices
 from stepsim.engine.timeline import Timeline
+from stepsim.explain.counters import Curves, link_rates, live_activations
+from stepsim.explain.critical_path import Walk
+from stepsim.explain.memory import StepMemory, memory_curves
+from stepsim.explain.report import Report
 from stepsim.measured.profile.events import Profile
+from stepsim.network.prices import Prices
 from stepsim.parallel.ranks import Ranks
-from stepsim.results.counters import Curves, link_rates, live_activations
-from stepsim.results.critical_path import Walk
-from stepsim.results.memory import StepMemory, memory_curves
-from stepsim.results.report import Report
 from stepsim.show.trace.document import Category, Fact, Label, Process, Slice, SliceColumns, Thread
 from stepsim.show.trace.labels import Labels, recorded_slices
 from stepsim.show.trace.slices import Slicer
 from stepsim.show.trace.window import WHOLE, Window
-from stepsim.step.simulate import SimulatedStep
+from stepsim.step.prepared import SimulatedStep
 from stepsim.tables.spans import UNKNOWN, Spans
 
 _RANGES_SHOWN = 4

@@ -7,9 +7,10 @@ from itertools import accumulate
 import numpy as np
 from msgspec import Struct, field
 
-from stepsim.graph.programs import Program, Segment, SegmentKind, Use
+from stepsim.explain.critical_path import Walk
+from stepsim.graph.programs import Program, Segment, SegmentKind
+from stepsim.network.prices import Use
 from stepsim.parallel.p2p import Message
-from stepsim.results.critical_path import Walk
 from stepsim.show.trace.document import Category, Label, Slice, SliceColumns
 from stepsim.show.trace.labels import Labels, Ways, actions_of
 from stepsim.show.trace.window import Window
@@ -48,7 +49,7 @@ class Slicer(Struct, kw_only=True):
         starts, ends = (times.tolist() for times in spans.actions())
         slices = list(map(Slice, self.actions(program), starts, ends))
         after = Label(name="per step", category=Category.PER_STEP, facts={"stage": program.stage})
-        for number in np.flatnonzero(program.kind == SegmentKind.PER_STEP).tolist():
+        for number in np.flatnonzero(program.shape.kind == SegmentKind.PER_STEP).tolist():
             tasks = spans.taken(spans.segment == number)
             slices.append(Slice(after, int(tasks.start_ps.min()), int(tasks.end_ps.max())))
         return [each for each in slices if self.window.holds(each.start_ps, each.end_ps)]

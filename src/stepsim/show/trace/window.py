@@ -8,7 +8,7 @@ from msgspec import Struct
 from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import PlanError, UnitError
 from stepsim.base.units import MAX_INT64, format_time_ps, parse_time_ps
-from stepsim.results.counters import Curves
+from stepsim.explain.counters import Curves
 
 _EXPECTED = "expected two times, the earlier first, e.g. 2s..3s"
 

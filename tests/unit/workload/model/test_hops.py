@@ -10,7 +10,7 @@ from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import read_model, topology_of
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import StepOptions
-from stepsim.step.simulate import step_totals
+from stepsim.step.totals import step_totals
 from stepsim.workload.model.architecture import Architecture, DenseMlp, GroupedAttention, Layer
 from stepsim.workload.model.blocks import layer_blocks
 from stepsim.workload.model.build import build_workload

@@ -1,0 +1,193 @@
+"""A simulated step as a profile: what every rank did, what it waited for, and when.
+
+So a simulated step goes where a recorded one does: to tools that read traces, and into the replay.
+"""
+
+import numpy as np
+from msgspec import Struct, field
+
+from stepsim.base.arrays import Ints
+from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
+from stepsim.engine.lay_out import GROUPS, MESSAGES, LaidOut, lay_out
+from stepsim.engine.timeline import Timeline
+from stepsim.graph.build import TaskGraph
+from stepsim.graph.programs import Program, SegmentKind
+from stepsim.graph.task_table import TaskTable
+from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace, same
+from stepsim.measured.profile.waits import Waits
+from stepsim.network.fold import every_rank
+from stepsim.network.groups import lowered
+from stepsim.network.prices import Prices
+from stepsim.parallel.schedules import ActionKind
+from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
+
+MOST_TASKS = 20_000_000
+
+
+class _StageTasks(Struct, kw_only=True):
+    """What every rank of a stage runs: columns of events with a value per task.
+
+    `group` is a place in `GROUPS`, `meets` numbers the meeting among those of the group, by the
+    segment and its task, the sender's for a message. `stages_to_sender` and `stages_to_peer` are of
+    messages. `before` and `after` are pairs of tasks.
+    """
+
+    columns: dict[str, Ints]
+    group: Ints
+    meets: Ints
+    stages_to_sender: Ints
+    stages_to_peer: Ints
+    before: Ints
+    after: Ints
+
+
+def profile_of_step(timeline: Timeline, prices: Prices, *, source: str) -> Profile:
+    """Every task of every rank and what it waits for; `source` names the step.
+
+    As in a recorded profile, a communication begins when its rank arrives. Raises PlanError for a
+    step of more than `MOST_TASKS` tasks.
+    """
+    graph = timeline.graph
+    programs = lay_out(graph, every_rank(prices), prices, coalesce=False).programs
+    total = sum(len(laid.segment) for laid in programs)
+    if total > MOST_TASKS:
+        raise PlanError(
+            f"{source}: {total:,} tasks on {len(programs):,} ranks: expected {MOST_TASKS:,} at "
+            "most: choose fewer microbatches or NPUs"
+        )
+    telling, width = _Telling(graph=graph, table=TaskTable.of(graph)), graph.plan.stage_ranks
+    stages = [telling.stage(programs[stage * width]) for stage in range(graph.plan.pp)]
+    ranks = [(rank, stages[rank // width]) for rank in range(len(programs))]
+    lengths = [len(tasks.group) for _, tasks in ranks]
+    parts = [_of_rank(timeline, rank, tasks) for rank, tasks in ranks]
+    columns = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    groups, met = _meetings(graph, ranks, columns["rank"])
+    skipped = np.cumsum([0, *lengths[:-1]]).tolist()
+    profile = Profile(
+        source=source,
+        format="stepsim",
+        ranks=tuple(
+            RankPlace(rank=rank, stage=rank // width, replica=rank % width) for rank, _ in ranks
+        ),
+        steps=(0,),
+        names=tuple(telling.names),
+        groups=groups,
+        events=Events.of(total, **columns, **met),
+    )
+    before, after = (
+        np.concatenate(
+            [getattr(tasks, name) + n for (_, tasks), n in zip(ranks, skipped, strict=True)]
+        )
+        for name in ("before", "after")
+    )
+    waits = Waits(profile=replace(profile, follows=(before, after)), before=before, after=after)
+    events = profile.events
+    arrives = np.where(events.meeting == UNKNOWN, events.start_ps, waits.ready_ps)
+    return waits.retimed(arrives, events.end_ps)
+
+
+def _of_rank(timeline: Timeline, rank: int, tasks: _StageTasks) -> dict[str, Ints]:
+    """The columns of a rank: those of its stage, with its own times."""
+    times, count = timeline.tasks(rank), len(tasks.group)
+    width = timeline.graph.plan.stage_ranks
+    peer = rank + tasks.stages_to_peer * width
+    return tasks.columns | {
+        "rank": np.full(count, rank, dtype=np.int64),
+        "step": np.zeros(count, dtype=np.int64),
+        "start_ps": times.start,
+        "end_ps": times.end,
+        "peer": np.where(tasks.group == MESSAGES, peer, UNKNOWN),
+        "order": np.arange(count, dtype=np.int64),
+    }
+
+
+def _meetings(
+    graph: TaskGraph, ranks: list[tuple[int, _StageTasks]], rank: Ints
+) -> tuple[tuple[ProcessGroup, ...], dict[str, Ints]]:
+    """The process groups of collectives, and the columns `group` and `meeting` of all tasks."""
+    width = graph.plan.stage_ranks
+    kind, meets, to_sender = (
+        np.concatenate([getattr(tasks, name) for _, tasks in ranks])
+        for name in ("group", "meets", "stages_to_sender")
+    )
+    place = rank + to_sender * width
+    group = np.full(len(rank), UNKNOWN, dtype=np.int64)
+    found: list[ProcessGroup] = []
+    for number in sorted({*kind.tolist()} - {UNKNOWN, MESSAGES}):
+        low, high = graph.plan.span(GROUPS[number])
+        members = graph.plan.groups(GROUPS[number])
+        chosen = kind == number
+        mine = rank[chosen]
+        place[chosen] = np.searchsorted(members[:, 0], lowered(mine, [(low, high)]))
+        group[chosen] = place[chosen] + len(found)
+        found += [
+            ProcessGroup(name=f"{GROUPS[number]}{i}", ranks=tuple(each))
+            for i, each in enumerate(members.tolist())
+        ]
+    met = np.where(kind == UNKNOWN, UNKNOWN, same(kind, place, meets))
+    return tuple(found), {"group": group, "meeting": met}
+
+
+class _Telling(Struct, kw_only=True):
+    """Tells the tasks of stages; `names` are theirs, with the place of each."""
+
+    graph: TaskGraph
+    table: TaskTable
+    names: dict[str, int] = field(default_factory=dict)
+
+    def stage(self, laid: LaidOut) -> _StageTasks:
+        """The tasks of a stage's program."""
+        program, segment = laid.program, laid.segment
+        tasks = self.table.of_program(program, segment, laid.inner)
+        parts = np.array([self._part(program, number) for number in range(len(program))])
+        phase, chunk, microbatch = parts[segment].T
+        receives = tasks["kind"] == TaskKind.RECV
+        peer = program.shape.peer_stage[segment].astype(np.int64)
+        to_peer = np.where(peer < 0, 0, peer - program.stage)
+        sender = np.where(receives, program.shape.peer[segment], segment).astype(np.int64)
+        return _StageTasks(
+            columns={
+                "kind": tasks["kind"],
+                "name": self._named(tasks),
+                "stream": tasks["stream"],
+                "size_bytes": np.where(tasks["group"] < 0, UNKNOWN, tasks["size_bytes"]),
+                "phase": phase,
+                "chunk": chunk,
+                "microbatch": microbatch,
+            },
+            group=laid.group.astype(np.int64),
+            meets=sender << 32 | np.maximum(laid.inner, 0),
+            stages_to_sender=np.where(receives, to_peer, 0),
+            stages_to_peer=to_peer,
+            before=laid.after.values.astype(np.int64),
+            after=laid.after.owners.astype(np.int64),
+        )
+
+    def _part(self, program: Program, number: int) -> tuple[int, int, int]:
+        """Phase, virtual stage and microbatch of a segment; of a message, what its sender ran."""
+        segment = program.segments[number]
+        if segment.kind is SegmentKind.RECV:
+            return self._part(self.graph.programs[segment.peer_stage], segment.peer)
+        entry = segment.entry
+        if segment.kind is SegmentKind.SEND:
+            entry = max((program.segments[i].entry for i in segment.after), default=UNKNOWN)
+        if entry < 0:
+            return TaskPhase.UPDATE, UNKNOWN, UNKNOWN
+        action = program.entries[entry].parts()[-1]
+        ahead = action.kind is ActionKind.FORWARD
+        phase = TaskPhase.FORWARD if ahead else TaskPhase.BACKWARD
+        return phase, action.stage, action.microbatch
+
+    def _named(self, tasks: dict[str, Ints]) -> Ints:
+        """The place in `names` of every task: of communication it is what it is, else the label."""
+        numbers = []
+        columns = (tasks["kind"].tolist(), tasks["name"].tolist(), tasks["group"].tolist())
+        for kind, name, group in zip(*columns, strict=True):
+            text = self.table.names[name]
+            if kind == TaskKind.COLLECTIVE:
+                text = f"{self.graph.comms[group].group} {self.graph.comms[group].kind}"
+            elif group != UNKNOWN:
+                text = f"pp {TaskKind(kind).name.lower()}"
+            numbers.append(self.names.setdefault(text, len(self.names)))
+        return np.array(numbers, dtype=np.int64)

@@ -1,0 +1,119 @@
+"""What a step holds and moves over time: live activations of a rank, bytes on the links."""
+
+import numpy as np
+from msgspec import Struct
+
+from stepsim.base.arrays import Floats, Ints, totals
+from stepsim.base.units import PS_PER_S
+from stepsim.engine.lay_out import Times
+from stepsim.engine.timeline import Timeline, transfers
+from stepsim.explain.traffic import alike_groups
+from stepsim.graph.build import TaskGraph
+from stepsim.network.collectives.flows import step_load
+from stepsim.network.prices import Prices, Use
+from stepsim.parallel.schedules import ActionKind
+
+_LIVE = ("until input gradient", "until weight gradient")
+"""Why an activation is still held: its input gradient is to come, or only its weight gradient."""
+
+_HELD = {
+    ActionKind.FORWARD: (1, 0),
+    ActionKind.BACKWARD: (-1, 0),
+    ActionKind.INPUT_GRAD: (-1, 1),
+    ActionKind.WEIGHT_GRAD: (0, -1),
+}
+
+
+class Curves(Struct, frozen=True, kw_only=True):
+    """Values that change in steps: `values[i, c]` of curve c from `time_ps[i]` to the next time.
+
+    Before the first time and from the last one on all are 0.
+    """
+
+    names: tuple[str, ...]
+    time_ps: Times
+    values: Floats
+
+
+def live_activations(timeline: Timeline, rank: int) -> Curves:
+    """Activations, in (chunk, microbatch) pairs, that a rank holds, by what they are held for.
+
+    One lives from the start of its forward to the end of its backward. Where that is split, it is
+    held for its input gradient first, then for its weight gradient alone. The most of the sum is
+    `PeakLive.freed_at_w`, the most of the first curve `freed_at_b`, but for actions of no time.
+    """
+    cohort, column = timeline.place(rank)
+    starts, ends = (times[:, column].tolist() for times in cohort.entry_times)
+    times: list[int] = []
+    changes: list[tuple[int, int]] = []
+    for entry, start, end in zip(cohort.laid.program.entries, starts, ends, strict=True):
+        for action in entry.parts():
+            times.append(start if action.kind is ActionKind.FORWARD else end)
+            changes.append(_HELD[action.kind])
+    split = timeline.graph.schedule.splits_backward
+    table = np.array(changes, dtype=np.float64).reshape(-1, 2)
+    return summed_curves(
+        _LIVE if split else ("until backward",),
+        np.array(times, dtype=np.int64),
+        table if split else table[:, :1],
+    )
+
+
+def link_rates(timeline: Timeline, prices: Prices) -> Curves:
+    """Bytes per second on all links of every class together, of shape (times, classes).
+
+    The bytes of a transfer are spread evenly over the time it takes; one that takes none is left
+    out. So the integral of a curve is `LinkUse.total_bytes` of its class.
+    """
+    graph, actors = timeline.graph, timeline.actors
+    times: list[Times] = []
+    changes: list[Floats] = []
+    for cohort in timeline.cohorts:
+        ranks, counts = actors.ranks[cohort.actors], actors.counts[cohort.actors]
+        for use, start, end in transfers(cohort, graph):
+            carried = (
+                counts[:, None]
+                * _bytes_per_rank(graph, prices, use)[ranks % graph.plan.stage_ranks]
+            )
+            takes = end - start
+            which = np.nonzero(takes)
+            rate = carried[which[1]] * (PS_PER_S / takes[which])[:, None]
+            times += (start[which], end[which])
+            changes += (rate, -rate)
+    classes = tuple(each.name for each in prices.topology.link_classes)
+    nothing = np.zeros(0, dtype=np.int64)
+    return summed_curves(
+        classes,
+        np.concatenate([nothing, *times]),
+        np.concatenate([np.zeros((0, len(classes))), *changes]),
+    )
+
+
+def _bytes_per_rank(graph: TaskGraph, prices: Prices, use: Use) -> Floats:
+    """Bytes that a transfer puts on the links, shared out among those who run it.
+
+    Of shape (ranks of the stage, link classes): members of a collective, senders of a message.
+    """
+    topology, patterns = prices.topology, prices.patterns(use)
+    found = np.zeros((graph.plan.stage_ranks, len(topology.link_classes)))
+    for groups in alike_groups(graph, prices, use):
+        one = np.zeros(len(topology.link_classes))
+        for step in prices.steps(use.comm, patterns, int(groups[0])):
+            load = step_load(topology, patterns.npus[groups[0]], step)
+            sizes = load.loads * (step.repeat * graph.comms[use.comm].size_bytes)
+            np.add.at(one, topology.link_class(load.links), sizes)
+        runners = patterns.members[groups, :1] if use.sends else patterns.members[groups]
+        found[runners % graph.plan.stage_ranks] = one / runners.shape[1]
+    return found
+
+
+def summed_curves(names: tuple[str, ...], times: Ints, changes: Floats) -> Curves:
+    """Curves that change so at times in ps; where as many changes end as begin, they are 0."""
+    distinct, place = np.unique(times, return_inverse=True)
+    place = place.reshape(-1)
+    columns = [np.cumsum(totals(place, change, len(distinct))) for change in changes.T]
+    values = np.stack(columns, axis=1) if columns else np.zeros((len(distinct), 0))
+    for column, change in enumerate(changes.T):
+        begun = totals(place, np.sign(change), len(distinct))
+        values[np.cumsum(begun) == 0, column] = 0.0
+    return Curves(names=names, time_ps=distinct.astype(np.int64), values=values)

@@ -1,0 +1,365 @@
+"""A timeline analysed: how the report of a step is made, and its totals alone."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import ArrayLike, NDArray
+
+from stepsim.base.arrays import Floats
+from stepsim.base.units import MAX_INT64, PS_PER_S, format_size_bytes
+from stepsim.engine.timeline import Cohort, Timeline
+from stepsim.explain.accuracy import accuracy_warnings
+from stepsim.explain.breakdown import PartsOfLists, cohort_breakdown
+from stepsim.explain.critical_path import PathRuns, critical_path, path_parts, path_runs
+from stepsim.explain.network_use import CommUse, LinkUse, comm_use, link_use
+from stepsim.explain.report import (
+    Bubble,
+    Finding,
+    Report,
+    SimulatedRanks,
+    StageMemory,
+    StageReport,
+    by_name,
+)
+from stepsim.explain.throughput import Throughput, throughput
+from stepsim.explain.traffic import Traffic, find_traffic, other_traffic
+from stepsim.network.collectives.cost import MEASURED
+from stepsim.network.prices import Prices
+from stepsim.parallel.modes import Engine, Sharing
+from stepsim.parallel.schedules import ActionKind
+from stepsim.parallel.schedules.order import peak_live
+from stepsim.workload.rows import CommOp, Part
+
+if TYPE_CHECKING:
+    from stepsim.explain.memory import StagePeak, StepMemory
+    from stepsim.workload.model.effort import Effort
+
+
+class StepTotals(Struct, frozen=True, kw_only=True):
+    """What sweeps and searches ask of a step; the numbers are those of its `Report`."""
+
+    workload: str
+    step_time_ps: int
+    pipeline_time_ps: int
+    bubble_fraction: float
+    breakdown_ps: dict[str, int] | None
+    throughput: Throughput | None
+
+
+def bubble_fraction(bubble_ps: ArrayLike, ranks: int, pipeline_time_ps: ArrayLike) -> Floats:
+    """Time of all ranks in no action over that in the pipeline; 0 without a pipeline."""
+    pipeline = np.asarray(pipeline_time_ps, dtype=np.float64)
+    mean = np.asarray(bubble_ps, dtype=np.float64) / ranks
+    return np.divide(mean, pipeline, out=np.zeros_like(pipeline), where=pipeline > 0)
+
+
+def mean_parts(parts: NDArray[np.int64], counts: NDArray[np.int64]) -> dict[str, int]:
+    """Mean of rows that all have the same sum, rounded by largest remainder to keep that sum.
+
+    The parts have their names, e.g. `exposed_tp`.
+    """
+    return by_name(mean_columns(parts[:, :, None], counts)[:, 0].tolist())
+
+
+def mean_columns(parts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """As `mean_parts` for many columns at once: (actors, parts, columns) to (parts, columns)."""
+    ranks = int(counts.sum())
+    if float(parts.max(initial=0)) * ranks >= MAX_INT64:
+        counts = counts.astype(object)
+    sums = np.tensordot(counts, parts, axes=1)
+    mean: NDArray[np.int64] = (sums // ranks).astype(np.int64)
+    remainder = (sums % ranks).astype(np.int64)
+    short = parts[0].sum(axis=0) - mean.sum(axis=0)
+    order = np.argsort(-remainder, axis=0, kind="stable")
+    rank = np.argsort(order, axis=0, kind="stable")
+    mean += rank < short
+    return mean
+
+
+def simulated_ranks(timeline: Timeline) -> SimulatedRanks:
+    """What the step of every simulated rank goes into."""
+    return SimulatedRanks(
+        actors=timeline.actors, breakdown=_breakdown(timeline), bubbles=_bubbles(timeline)
+    )
+
+
+def make_report(
+    timeline: Timeline,
+    prices: Prices,
+    ranks: SimulatedRanks,
+    *,
+    workload: str,
+    warnings: tuple[str, ...],
+    reading: str = "",
+    notes: tuple[str, ...] = (),
+    effort: "Effort | None" = None,
+    memory: "StepMemory | None" = None,
+    findings: tuple[Finding, ...] = (),
+) -> Report:
+    """Analyse a timeline of a workload; `warnings` are those of before the run.
+
+    `ranks` are the timeline's `simulated_ranks`. `effort` is what the step is worth, where a model
+    says it, `memory` what ranks hold, `findings` what a look at the input found.
+    """
+    graph, plan, options = timeline.graph, timeline.graph.plan, timeline.graph.options
+    step, pipeline = timeline.step_time_ps, timeline.pipeline_time_ps
+    traffic = find_traffic(graph, prices)
+    links = link_use(graph, prices.topology, traffic, step)
+    path = path_runs(timeline, critical_path(timeline))
+    stages = _stages(timeline, ranks, memory)
+    busiest = max(bubble.busy for bubble in ranks.bubbles)
+    placed = comm_use(graph, prices)
+    comms = tuple(comm.use for comm in placed)
+    return Report(
+        workload=workload,
+        topology=prices.topology.name,
+        schedule=graph.schedule.label,
+        p2p=graph.p2p,
+        contention=options.contention,
+        npus=plan.npus,
+        microbatches=plan.microbatches,
+        rank_order=plan.rank_order,
+        ep_layout=plan.ep_layout,
+        plan={str(axis): degree for axis, degree in plan.degrees().items()},
+        settings=_settings(timeline),
+        step_time_s=step / PS_PER_S,
+        step_time_ps=step,
+        throughput=_throughput(effort, timeline),
+        pipeline_time_s=pipeline / PS_PER_S,
+        pipeline_time_ps=pipeline,
+        bubble_fraction=_mean_bubble(ranks.bubbles, ranks.counts, pipeline),
+        zero_bubble_rate=1 - busiest / pipeline if pipeline else 0.0,
+        peak_activations=max(stage.peak_activations.freed_at_w for stage in stages),
+        peak_activation_bytes=None if memory is None else memory.activation_bytes,
+        breakdown_ps=mean_parts(ranks.breakdown, ranks.counts),
+        critical_path_ps=by_name(path_parts(graph, path).values()),
+        stages=stages,
+        links=links,
+        comms=comms,
+        reading=reading,
+        warnings=(
+            *warnings,
+            *_price_warnings(comms, prices),
+            *accuracy_warnings(placed, prices.topology, step),
+            *_link_warnings(timeline, links, options.contention),
+            *_traffic_warnings(timeline, prices, traffic, path),
+        ),
+        notes=notes,
+        findings=findings,
+    )
+
+
+def _settings(timeline: Timeline) -> dict[str, str]:
+    """What was set; and columns in place of events, also where nobody asked for them."""
+    settings = timeline.graph.options.settings()
+    if timeline.engine is Engine.LEVELS:
+        settings["engine"] = str(timeline.engine)
+    return settings
+
+
+def _price_warnings(comms: Sequence[CommUse], prices: Prices) -> Iterator[str]:
+    """Tables and algorithms asked for that no communication of the step took."""
+    if prices.table is not None and not any(MEASURED in use.algorithms for use in comms):
+        yield "the measured times cover no communication of this step: the model prices them all"
+    if prices.algorithms and not any(use.kind in prices.algorithms for use in comms):
+        kinds = ", ".join(prices.algorithms)
+        yield f"the step has no {kinds}: the algorithm asked for has no effect"
+
+
+def _link_warnings(
+    timeline: Timeline, links: Sequence[LinkUse], contention: Sharing
+) -> Iterator[str]:
+    """What the user asked of the network that shows nowhere, or should show and cannot."""
+    unused = [use.name for use in links if use.links and not use.used]
+    if unused and len(unused) < len(links):
+        yield f"no traffic crosses {', '.join(unused)}: bandwidth and latency there have no effect"
+    if contention is Sharing.FAIR:
+        if not timeline.slowed:
+            yield "no transfer slows another: contention has no effect on this step"
+        return
+    who = "transfers" if contention is Sharing.NONE else "groups that do not act together"
+    for use in links:
+        if use.utilisation > 1:
+            yield (
+                f"link {use.busiest} would be in use {use.utilisation:.0%} of the step: {who} "
+                "do not slow each other here (--contention fair), so the step time is too short"
+            )
+
+
+def _traffic_warnings(
+    timeline: Timeline, prices: Prices, traffic: Traffic, path: Sequence[PathRuns]
+) -> Iterator[str]:
+    """Communications that other traffic would slow, and by how much."""
+    if timeline.graph.options.contention is not Sharing.SIBLINGS:
+        return
+    for each in other_traffic(timeline, prices, traffic, path):
+        longer, worth = each.extra_ps / each.path_ps, each.extra_ps / timeline.step_time_ps
+        size = format_size_bytes(each.op.size_bytes)
+        whose = dict.fromkeys(_named_beside(other, each.op) for other in each.others)
+        yield (
+            f"{each.op.group} {each.op.kind} of {size} meets {', '.join(whose)} on its links: "
+            f"with --contention fair about {longer:.0%} longer, {worth:.1%} of the step "
+            "(an estimate, from where they overlap and what the links carry)"
+        )
+
+
+def _named_beside(other: CommOp, op: CommOp) -> str:
+    """What slows a communication; the same one is another stage's."""
+    return "that of other stages" if other == op else f"{other.group} {other.kind}"
+
+
+def make_totals(
+    timeline: Timeline, *, workload: str, breakdown: bool, effort: "Effort | None" = None
+) -> StepTotals:
+    """What a report would say of the whole step, without the rest of it."""
+    counts, pipeline = timeline.actors.counts, timeline.pipeline_time_ps
+    return StepTotals(
+        workload=workload,
+        step_time_ps=timeline.step_time_ps,
+        pipeline_time_ps=pipeline,
+        bubble_fraction=_mean_bubble(_bubbles(timeline), counts, pipeline),
+        breakdown_ps=mean_parts(_breakdown(timeline), counts) if breakdown else None,
+        throughput=_throughput(effort, timeline),
+    )
+
+
+def _throughput(effort: "Effort | None", timeline: Timeline) -> Throughput | None:
+    if effort is None:
+        return None
+    return throughput(effort, timeline.graph.plan.npus, timeline.step_time_ps / PS_PER_S)
+
+
+def _mean_bubble(bubbles: Sequence[Bubble], counts: NDArray[np.int64], pipeline_ps: int) -> float:
+    """Mean over ranks of the time in the pipeline but in no action, over pipeline time."""
+    if not pipeline_ps:
+        return 0.0
+    total = sum(each.total * n for each, n in zip(bubbles, counts.tolist(), strict=True))
+    return float(bubble_fraction(total, int(counts.sum()), pipeline_ps))
+
+
+def _breakdown(timeline: Timeline) -> NDArray[np.int64]:
+    """Parts of the step of every actor, of shape (actors, parts), in ps."""
+    found = np.zeros((len(timeline.actors), len(Part)), dtype=np.int64)
+    known: PartsOfLists = {}
+    for cohort in timeline.cohorts:
+        parts = cohort_breakdown(cohort, timeline.graph, timeline.step_time_ps, known)
+        found[cohort.actors] = parts.T
+    return found
+
+
+def _bubbles(timeline: Timeline) -> tuple[Bubble, ...]:
+    """The bubble of each actor."""
+    found = {
+        actor: bubble
+        for cohort in timeline.cohorts
+        for actor, bubble in zip(
+            cohort.actors.tolist(),
+            _cohort_bubbles(cohort, timeline.pipeline_time_ps),
+            strict=True,
+        )
+    }
+    return tuple(found[actor] for actor in range(len(found)))
+
+
+def _cohort_bubbles(cohort: Cohort, pipeline_time_ps: int) -> list[Bubble]:
+    """The bubble of each actor of a cohort."""
+    start, end = cohort.entry_times
+    if not len(start):
+        return [Bubble(before=pipeline_time_ps, between=0, after=0, busy=0)] * len(cohort.actors)
+    busy = (end - start).sum(axis=0)
+    first, last = start.min(axis=0), end.max(axis=0)
+    columns = zip(first.tolist(), last.tolist(), busy.tolist(), strict=True)
+    return [
+        Bubble(before=begin, between=stop - begin - work, after=pipeline_time_ps - stop, busy=work)
+        for begin, stop, work in columns
+    ]
+
+
+def _stages(
+    timeline: Timeline, ranks: SimulatedRanks, memory: "StepMemory | None"
+) -> tuple[StageReport, ...]:
+    """What is said of every stage; `memory` is what ranks hold, where that is known."""
+    plan, peaks = timeline.graph.plan, peak_live(timeline.graph.schedule)
+    reports = []
+    for stage in range(plan.pp):
+        actors = np.flatnonzero(ranks.actors.stages == stage)
+        counts = ranks.counts[actors]
+        forward, backward = _action_means(timeline, stage)
+        steady_start, steady_end = _steady_state(timeline, stage)
+        reports.append(
+            StageReport(
+                stage=stage,
+                first_rank=stage * plan.stage_ranks,
+                last_rank=(stage + 1) * plan.stage_ranks - 1,
+                steady_start_ps=steady_start,
+                steady_end_ps=steady_end,
+                peak_activations=peaks[stage],
+                forward_ps=forward,
+                backward_ps=backward,
+                bubble_ps=_stage_bubble([ranks.bubbles[a] for a in actors.tolist()], counts),
+                breakdown_ps=mean_parts(ranks.breakdown[actors], counts),
+                memory=_stage_memory(timeline, stage, memory.peaks[stage]) if memory else None,
+            )
+        )
+    return tuple(reports)
+
+
+def _stage_bubble(bubbles: Sequence[Bubble], counts: NDArray[np.int64]) -> Bubble:
+    """The mean of some actors' bubbles; an actor counts as often as it stands for ranks."""
+
+    def mean(values: list[int]) -> int:
+        return round(float(np.average(values, weights=counts)))
+
+    return Bubble(
+        before=mean([bubble.before for bubble in bubbles]),
+        between=mean([bubble.between for bubble in bubbles]),
+        after=mean([bubble.after for bubble in bubbles]),
+        busy=mean([bubble.busy for bubble in bubbles]),
+    )
+
+
+def _stage_memory(timeline: Timeline, stage: int, peak: "StagePeak") -> StageMemory:
+    """What a rank of a stage holds when it holds most, first on the stage's first rank."""
+    return StageMemory(
+        total_bytes=peak.total,
+        at_ps=_entry_start(timeline, stage, peak.entry),
+        kept=peak.kept,
+        parts={str(part): size for part, size in peak.parts.items()},
+    )
+
+
+def _entry_start(timeline: Timeline, stage: int, entry: int) -> int:
+    """When an entry of a stage's order starts on its first rank, in ps."""
+    cohort, column = timeline.place(stage * timeline.graph.plan.stage_ranks)
+    start = cohort.entry_times[0]
+    return int(start[entry, column]) if len(start) else 0
+
+
+def _action_means(timeline: Timeline, stage: int) -> tuple[int, int]:
+    """Mean duration of forwards and of everything else of a stage's actions, in ps."""
+    sums = np.zeros(2)
+    counts = np.zeros(2)
+    for cohort in timeline.cohorts:
+        program = cohort.laid.program
+        if program.stage == stage:
+            start, end = cohort.entry_times
+            order = timeline.graph.schedule.columns[stage]
+            other = (~order.runs(ActionKind.FORWARD)[:, 0]).astype(np.int64)
+            weights = timeline.actors.counts[cohort.actors]
+            np.add.at(sums, other, ((end - start).astype(np.float64) * weights).sum(axis=1))
+            np.add.at(counts, other, np.float64(weights.sum()))
+    means = sums / np.maximum(counts, 1)
+    return round(float(means[0])), round(float(means[1]))
+
+
+def _steady_state(timeline: Timeline, stage: int) -> tuple[int, int]:
+    """Start of the first backward and end of the last forward of a stage's first rank."""
+    cohort, column = timeline.place(stage * timeline.graph.plan.stage_ranks)
+    start, end = (times[:, column] for times in cohort.entry_times)
+    order = timeline.graph.schedule.columns[stage]
+    forward = order.runs(ActionKind.FORWARD)
+    others = ((order.kind >= 0) & ~forward).any(axis=1)
+    first, last = start[others], end[forward.any(axis=1)]
+    return int(first.min()) if len(first) else 0, int(last.max(initial=0))

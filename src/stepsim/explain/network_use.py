@@ -1,0 +1,175 @@
+"""How a step uses the network: what communications take, and what each class of links carries."""
+
+from collections import defaultdict
+from typing import Annotated
+
+import numpy as np
+from msgspec import Meta, Struct
+
+from stepsim.base.arrays import Ints, Summand, add_up, distinct, first_largest
+from stepsim.base.structs import (
+    Bytes,
+    BytesPerSecond,
+    Count,
+    Entry,
+    Names,
+    Picoseconds,
+    Share,
+    finite,
+)
+from stepsim.base.units import PS_PER_S
+from stepsim.explain.traffic import Traffic
+from stepsim.graph.build import TaskGraph
+from stepsim.network.prices import Prices
+from stepsim.network.topology import Topology
+from stepsim.workload.rows import CollectiveKind, CommOp, Group
+
+
+class CommUse(Entry, frozen=True, kw_only=True):
+    """A kind of communication of one size, in its slowest group; `group` and `kind` are names.
+
+    `algorithms` are those taken, which differ where groups lie differently on the network. `count`
+    is how often the rank that takes part most often does. `time_ps` is what it takes beside its
+    siblings where `contention` is siblings; otherwise it is `alone_ps`, with the links to itself.
+    """
+
+    group: str
+    kind: str
+    ranks: Count
+    size_bytes: Bytes
+    count: Count
+    algorithms: Names
+    time_ps: Picoseconds
+    alone_ps: Picoseconds | None = None
+
+
+class PlacedComm(Struct, frozen=True, kw_only=True):
+    """A communication, and over how many nodes the most spread of its groups lies."""
+
+    use: CommUse
+    nodes: int
+
+
+def comm_use(graph: TaskGraph, prices: Prices) -> tuple[PlacedComm, ...]:
+    """Every communication of the step, those that take most time first."""
+    counts: dict[CommOp, list[int]] = defaultdict(list)
+    taken: dict[CommOp, set[tuple[int, int, str]]] = defaultdict(set)
+    spread: dict[CommOp, int] = defaultdict(int)
+    for stage in range(len(graph.programs)):
+        here: dict[CommOp, int] = defaultdict(int)
+        for use, count in graph.programs[stage].counts.items():
+            if use.peer_stage >= 0 and not use.sends:
+                continue
+            op, patterns = graph.comms[use.comm], prices.patterns(use)
+            here[op] += count
+            for rows in patterns.rows(use.ends[0], graph.plan.stage_ranks):
+                pattern = int(patterns.pattern[rows[0]])
+                cost = prices.cost(op, patterns, pattern)
+                taken[op].add((cost.time_ps, cost.alone_ps, cost.way))
+                nodes = len(distinct(patterns.distinct[pattern] // prices.topology.node_size))
+                spread[op] = max(spread[op], nodes)
+        for op, count in here.items():
+            counts[op].append(count)
+    comms = []
+    for op, ways in taken.items():
+        if not op.size_bytes:
+            continue
+        comm = CommUse(
+            group=op.group,
+            kind=op.kind,
+            ranks=2 if op.group is Group.PP else graph.plan.group_size(op.group),
+            size_bytes=op.size_bytes,
+            count=max(counts[op]),
+            algorithms=tuple(sorted({algorithm for _, _, algorithm in ways})),
+            time_ps=max(time for time, _, _ in ways),
+            alone_ps=max(alone for _, alone, _ in ways),
+        )
+        comms.append(PlacedComm(use=comm, nodes=spread[op]))
+    return tuple(sorted(comms, key=lambda comm: -comm.use.count * comm.use.time_ps))
+
+
+class LinkUser(Entry, frozen=True, kw_only=True):
+    """Communications of one kind in one kind of group, and their bytes on a link."""
+
+    group: str
+    kind: str
+    bytes: Bytes
+
+
+class LinkUse(Entry, frozen=True, kw_only=True):
+    """A class of links, one direction each: `used` of the `links` carry anything.
+
+    The bandwidth is None where it has no bound. `busiest` is the link with the most bytes,
+    `busy_ps` how long it takes to carry them, `utilisation` that time over the step time, and
+    `users` says whose bytes they are, most first.
+    """
+
+    name: str
+    links: Count = 0
+    used: Count = 0
+    bandwidth_bytes_per_s: Annotated[BytesPerSecond, Meta(gt=0)] | None
+    total_bytes: Bytes
+    busiest: str = ""
+    busiest_bytes: Bytes = 0
+    busy_ps: Picoseconds
+    utilisation: Share = 0.0
+    users: tuple[LinkUser, ...] = ()
+
+
+def link_use(
+    graph: TaskGraph, topology: Topology, traffic: Traffic, step_time_ps: int
+) -> tuple[LinkUse, ...]:
+    """Bytes of every transfer of the step on every link it crosses, summed up per class."""
+    links, loads = add_up([(traffic.link, traffic.size * traffic.counts[traffic.user])])
+    _, first = np.unique(traffic.link, return_index=True)
+    alike = traffic.alike[first]
+    classes = topology.link_class(links)
+    return tuple(
+        _class_use(
+            graph, topology, c, (links[mine], loads[mine]), alike[mine], traffic, step_time_ps
+        )
+        for c, mine in enumerate(classes == c for c in range(len(topology.link_classes)))
+    )
+
+
+def _class_use(
+    graph: TaskGraph,
+    topology: Topology,
+    c: int,
+    total: Summand,
+    alike: Ints,
+    traffic: Traffic,
+    step_time_ps: int,
+) -> LinkUse:
+    link = topology.link_classes[c]
+    links, loads = total
+    top = int(links[first_largest(loads)]) if loads.size else -1
+    most = float(loads.max(initial=0.0))
+    busy_ps = round(most / link.capacity * PS_PER_S)
+    return LinkUse(
+        name=link.name,
+        links=topology.link_counts()[c],
+        used=int(alike[loads != 0].sum()),
+        bandwidth_bytes_per_s=finite(link.bandwidth),
+        total_bytes=round(float((loads * alike).sum())),
+        busiest=" to ".join(topology.link_ends(top)) if loads.size else "",
+        busiest_bytes=round(most),
+        busy_ps=busy_ps,
+        utilisation=busy_ps / step_time_ps if step_time_ps else 0.0,
+        users=_users_of(top, graph, traffic),
+    )
+
+
+def _users_of(link: int, graph: TaskGraph, traffic: Traffic) -> tuple[LinkUser, ...]:
+    """Who puts how many bytes on a link, most first."""
+    sizes: dict[tuple[Group, CollectiveKind], float] = defaultdict(float)
+    for row in np.flatnonzero(traffic.link == link).tolist():
+        user = int(traffic.user[row])
+        op = graph.comms[traffic.uses[user].comm]
+        sizes[op.group, op.kind] += float(traffic.size[row] * traffic.counts[user])
+    most_first = sorted(sizes.items(), key=lambda item: -item[1])
+    return tuple(
+        LinkUser(group=group, kind=kind, bytes=round(size))
+        for (group, kind), size in most_first
+        if size
+    )

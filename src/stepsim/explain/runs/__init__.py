@@ -1,1 +1,0 @@
-"""Runs with stage times, replayed, inferred, predicted and changed; and how far off that is."""

@@ -1,0 +1,81 @@
+"""What a step is worth: tokens, floating-point operations, money and energy."""
+
+from typing import TYPE_CHECKING
+
+from stepsim.base.structs import Bytes, Count, Entry
+
+if TYPE_CHECKING:
+    from stepsim.workload.model.effort import Effort
+
+_TERA = 1e12
+_SECONDS_PER_HOUR = 3600
+_WATT_SECONDS_PER_KWH = 3.6e6
+
+
+class Throughput(Entry, frozen=True, kw_only=True):
+    """What a step of a model is worth, per NPU; None where price or power is not known.
+
+    `mfu` is the model's floating-point operations over the peak of the precision.
+    `npu_hours_per_trillion_tokens` are those of all NPUs. `error` is the mean error of predictions
+    of this kind, over `error_runs` published runs of `error_source`, each predicted with constants
+    that were set without its source; half of the errors are below `error_median`, nine of ten below
+    `error_90`. Of such steps of `range_sources` sources 80 % are between `low_s` and `high_s`.
+    `memory_bytes` is what the fullest rank holds, of `capacity_bytes`.
+    """
+
+    device: str
+    framework: str
+    parameters: Count
+    tokens: Count
+    tokens_per_s: float
+    model_tflops: float
+    hardware_tflops: float
+    mfu: float
+    npu_hours_per_trillion_tokens: float
+    price_per_step: float | None = None
+    kwh_per_step: float | None = None
+    error: float | None = None
+    error_runs: Count = 0
+    error_source: str = ""
+    error_median: float | None = None
+    error_90: float | None = None
+    low_s: float | None = None
+    high_s: float | None = None
+    range_sources: Count = 0
+    memory_bytes: Bytes | None = None
+    capacity_bytes: Bytes | None = None
+
+
+def throughput(effort: "Effort", npus: int, step_s: float) -> Throughput | None:
+    """What a step of so many seconds is worth; None where it takes no time."""
+    if not step_s:
+        return None
+    tokens_per_s = effort.tokens / step_s / npus
+    model = effort.model_flops / step_s / npus
+    band, told = effort.band, effort.band if effort.band and effort.band.runs else None
+    hours = npus * step_s / _SECONDS_PER_HOUR
+    return Throughput(
+        device=effort.device,
+        framework=effort.framework,
+        parameters=effort.parameters,
+        tokens=effort.tokens,
+        tokens_per_s=tokens_per_s,
+        model_tflops=model / _TERA,
+        hardware_tflops=effort.hardware_flops / step_s / npus / _TERA,
+        mfu=model / effort.peak_flops,
+        npu_hours_per_trillion_tokens=_TERA / tokens_per_s / _SECONDS_PER_HOUR,
+        price_per_step=None if effort.price_per_hour is None else hours * effort.price_per_hour,
+        kwh_per_step=(
+            None if effort.watts is None else npus * step_s * effort.watts / _WATT_SECONDS_PER_KWH
+        ),
+        error=told.error if told else None,
+        error_runs=told.runs if told else 0,
+        error_source=f"{told.source}, on {told.device}" if told else "",
+        error_median=told.median if told else None,
+        error_90=told.ninety if told else None,
+        low_s=step_s * band.low if band and band.others else None,
+        high_s=step_s * band.high if band and band.others else None,
+        range_sources=band.others if band else 0,
+        memory_bytes=effort.memory_bytes,
+        capacity_bytes=effort.capacity_bytes,
+    )

@@ -1,0 +1,185 @@
+"""Which NPUs of a network a job takes, and whose groups cross the edges of fast blocks.
+
+NVLink domains and nodes are innermost blocks: switches that join some NPUs faster than the network
+outside joins the blocks. A job that needs more than one of them takes so many NPUs of each that no
+group crosses a block's edge that need not. Of 72 it takes 64 where groups are 8, 16, 32 or 64.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from math import lcm
+from types import MappingProxyType
+from typing import Any, TypeGuard
+
+from msgspec import Struct
+
+from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
+from stepsim.network.topology import Dimension, DimensionKind, NestedTopology, Topology
+from stepsim.parallel.modes import JobPlacement, RankOrder
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.workload.rows import Group
+
+KEPT_WHOLE = (Group.TP, Group.CP, Group.EP, Group.ETP)
+
+SIZES_OF_GROUPS: Mapping[Group, str] = MappingProxyType(
+    {Group.TP: "tp", Group.CP: "cp", Group.EP: "ep", Group.ETP: "expert_tp"}
+)
+
+
+def place(topology: Topology, plan: ParallelPlan, placement: JobPlacement) -> Topology:
+    """The network as a job lies in it; raises TopologyError if it is too small."""
+    if not _has_blocks(topology) or plan.npus <= topology.dimensions[0].whole:
+        return topology.fit(plan.npus)
+    inside, *outside = topology.dimensions
+    if placement is JobPlacement.PACKED:
+        return topology.fit_blocks(plan.npus, inside.whole)
+    shared = lcm(*(dimension.ports.npus_per_nic for dimension in outside))
+    return topology.fit_blocks(plan.npus, _aligned(plan, inside, shared))
+
+
+def _has_blocks(topology: Topology) -> TypeGuard[NestedTopology]:
+    """Whether jobs may leave NPUs idle: the network outside must not know who is beside whom."""
+    if not isinstance(topology, NestedTopology):
+        return False
+    inside, *outside = topology.dimensions
+    free = (DimensionKind.SWITCH, DimensionKind.RAIL)
+    plain = all(each.kind in free or each.rails for each in outside)
+    return inside.kind is DimensionKind.SWITCH and bool(outside) and plain
+
+
+def _aligned(plan: ParallelPlan, inside: Dimension, shared: int) -> int:
+    """NPUs of a block so that its groups are whole: as many as is usual, or fewer.
+
+    They are a multiple of `shared`, the NPUs that have a NIC together. Groups that no block can
+    hold, or not together with smaller ones, are left out.
+    """
+    unit = shared
+    for block in sorted(plan.npu_block(group) for group in KEPT_WHOLE):
+        joint = lcm(unit, block)
+        if joint <= inside.whole:
+            unit = joint
+    usual = inside.used or inside.whole
+    return (usual // unit or inside.whole // unit) * unit or inside.whole
+
+
+def crossing(plan: ParallelPlan, network: Topology) -> tuple[Group, ...]:
+    """Groups kept whole where they can be, of which some lie in more than one fast block."""
+    if not _has_fast_blocks(network) or plan.npus <= network.node_size:
+        return ()
+    same = plan.span(Group.ETP) == plan.span(Group.TP)
+    groups = (group for group in KEPT_WHOLE if not (same and group is Group.ETP))
+    return tuple(group for group in groups if _crosses(plan, group, network.node_size))
+
+
+def _has_fast_blocks(network: Topology) -> bool:
+    """Whether innermost blocks have faster links than those between them."""
+    if not isinstance(network, NestedTopology) or len(network.dimensions) == 1:
+        return False
+    inside, outside, *_ = network.dimensions
+    return inside.link.bandwidth > outside.link.bandwidth
+
+
+def _crosses(plan: ParallelPlan, group: Group, size: int) -> bool:
+    if plan.group_size(group) == 1 or size % plan.npu_block(group) == 0:
+        return False
+    blocks = plan.npus_of(plan.groups(group)) // size
+    return bool((blocks.min(axis=1) < blocks.max(axis=1)).any())
+
+
+class Crossing(Struct, frozen=True, kw_only=True):
+    """Groups of a job that lie in more than one block, and how a job is placed that avoids it.
+
+    Where no placement does, the other one is the job's own.
+    """
+
+    groups: tuple[Group, ...]
+    block: int
+    links: str
+    placement: JobPlacement
+    rank_order: RankOrder
+    other_placement: JobPlacement
+    other_order: RankOrder
+
+    @property
+    def is_avoidable(self) -> bool:
+        """Whether another placement or order of ranks has fewer groups cross."""
+        now = self.placement, self.rank_order
+        return (self.other_placement, self.other_order) != now
+
+    @property
+    def text(self) -> str:
+        """Which groups cross what, and under which options they would not."""
+        names = " and ".join(dict.fromkeys(str(group.value) for group in self.groups))
+        where = f"{names} groups lie in several {self.links} blocks of {self.block} NPUs"
+        if not self.is_avoidable:
+            return where
+        now, then = [], []
+        if self.other_placement is not self.placement:
+            now.append(f"placement {self.placement}")
+            then.append(f"--placement {self.other_placement}")
+        if self.other_order is not self.rank_order:
+            now.append(f"rank_order {self.rank_order}")
+            then.append(f"--rank-order {self.other_order}")
+        return f"{' and '.join(now)}: {where}, with {' '.join(then)} in one"
+
+
+def find_crossing(
+    topology: Topology, network: Topology, plan: ParallelPlan, placement: JobPlacement
+) -> Crossing | None:
+    """Groups that cross blocks of `network` under a placement, and under which other they do not.
+
+    The others are aligned blocks, with the job's order of ranks and with the usual one.
+    """
+    now = crossing(plan, network)
+    if not now:
+        return None
+    others = [
+        (JobPlacement.ALIGNED, order)
+        for order in dict.fromkeys((plan.rank_order, RankOrder.TP_DP_PP))
+    ]
+    better = (
+        (aligned, order)
+        for aligned, order in others
+        for other in [replace(plan, rank_order=order)]
+        if set(crossing(other, place(topology, other, aligned))) < set(now)
+    )
+    other_placement, other_order = next(better, (placement, plan.rank_order))
+    return Crossing(
+        groups=now,
+        block=network.node_size,
+        links=network.link_classes[0].name,
+        placement=placement,
+        rank_order=plan.rank_order,
+        other_placement=other_placement,
+        other_order=other_order,
+    )
+
+
+def whole_degrees(
+    topology: Topology, plan: ParallelPlan, placement: JobPlacement, group: Group
+) -> Iterator[int]:
+    """Smaller degrees of a job's groups of a kind that lie in one block each, the largest first.
+
+    The NPUs that tp or cp give up go to dp.
+    """
+    degree, name = plan.group_size(group), SIZES_OF_GROUPS[group]
+    for smaller in (each for each in range(degree - 1, 0, -1) if degree % each == 0):
+        changed: dict[str, Any] = {name: smaller}
+        if group in (Group.TP, Group.CP):
+            changed["dp"] = plan.dp * degree // smaller
+        with suppress(PlanError):
+            other = replace(plan, **changed)
+            if group not in crossing(other, place(topology, other, placement)):
+                yield smaller
+
+
+def idle_npus(network: Topology) -> tuple[str, ...]:
+    """That a job leaves NPUs of each block idle, as a sentence, or nothing."""
+    if not isinstance(network, NestedTopology) or not network.dimensions[0].built:
+        return ()
+    inside = network.dimensions[0]
+    return (
+        f"the job takes {inside.size} of the {inside.built} NPUs of each {inside.link.name} block "
+        "(--placement packed takes all)",
+    )

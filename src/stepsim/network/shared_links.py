@@ -1,0 +1,221 @@
+"""Who shares which links: where transfers happen, what each puts on which link, who slows whom.
+
+A site is a process group, or a (sender, receiver) pair of two stages. All its transfers cross the
+same few links, so which sites share links decides who can slow whom.
+
+Links that carry the same loads of the same sites are one; sites that behave alike are one, and
+their loads on a link are summed. Max-min rates are unique, so the rates of the whole network are
+those of this quotient (an equitable partition of ranks, sites and links).
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+from msgspec import Struct, field
+
+from stepsim.base.arrays import Floats, Ints, _Hashes, distinct, mixed, sums_at
+from stepsim.base.structs import replace
+from stepsim.network.collectives.flows import loads_by_owner
+from stepsim.network.groups import GroupPatterns
+from stepsim.network.prices import PhasePrice, Prices, Use
+from stepsim.parallel.ranks import Ranks
+from stepsim.workload.rows import Group
+
+_SiteKind = tuple[Group, int, int]
+"""Group kind, and for messages the stages of sender and receiver, else -1."""
+
+_DIGITS = 12
+
+
+class _Members(Struct, frozen=True, kw_only=True):
+    """Who is at which site: `rank[i]` has `role[i]` at `site[i]`; rows ascend by site."""
+
+    site: Ints
+    rank: Ints
+    role: Ints
+
+
+class _Loads(Struct, frozen=True, kw_only=True):
+    """What crosses which link.
+
+    Row i: at `site[i]`, phase `phase[i]` of communication `comm[i]` puts `load[i]` flows on
+    `link[i]`.
+    """
+
+    site: Ints
+    comm: Ints
+    phase: Ints
+    link: Ints
+    load: Floats
+
+
+class _TransferPlace(Struct, frozen=True, kw_only=True):
+    """Communication number `comm` in `groups` that look alike, which are at `sites`."""
+
+    comm: int
+    patterns: GroupPatterns
+    groups: Ints
+    sites: Ints
+
+    def phases(self, prices: Prices) -> tuple[PhasePrice, ...]:
+        """What it does in each of the groups."""
+        return prices.phases(self.comm, self.patterns, int(self.groups[0]))
+
+
+class TransferSites(Struct, frozen=True, kw_only=True):
+    """All sites of a job.
+
+    Links are renumbered; link l is of class `link_class[l]`. The first site of a kind is
+    `first[kind]`, in the order of its groups. `places` say where what happens. Nothing here depends
+    on how fast links are, but for the algorithms that are taken.
+    """
+
+    count: int
+    members: _Members
+    loads: _Loads
+    link_class: Ints
+    first: dict[_SiteKind, int]
+    places: tuple[_TransferPlace, ...]
+
+    def site(self, prices: Prices, use: Use, group: int) -> int:
+        """The site of a communication in a group of its kind."""
+        return self.first[_site_kind(prices, use)] + group
+
+
+def _site_kind(prices: Prices, use: Use) -> _SiteKind:
+    """The kind of the sites where a communication happens."""
+    if use.peer_stage < 0:
+        return prices.comms[use.comm].group, -1, -1
+    return Group.PP, *use.ends
+
+
+def find_transfer_sites(prices: Prices, uses: Iterable[Use]) -> TransferSites:
+    """Trace the communications of every stage, in these `uses`, at every site."""
+    tracer = _Tracer(prices=prices)
+    for use in uses:
+        if use.peer_stage < 0 or use.sends:
+            tracer.add(use)
+    return tracer.sites()
+
+
+class _Tracer(Struct, kw_only=True):
+    """Collects the columns of `TransferSites`."""
+
+    prices: Prices
+    count: int = 0
+    first: dict[_SiteKind, int] = field(default_factory=dict)
+    places: list[_TransferPlace] = field(default_factory=list)
+    members: list[tuple[Ints, Ints, Ints]] = field(default_factory=list)
+    loads: list[tuple[Ints, Ints, Ints, Ints, Floats]] = field(default_factory=list)
+
+    def add(self, use: Use) -> None:
+        """Trace a communication at the sites of one stage."""
+        patterns = self.prices.patterns(use)
+        first = self._first(_site_kind(self.prices, use), patterns)
+        for groups in patterns.rows(use.ends[0], self.prices.plan.stage_ranks):
+            place = _TransferPlace(
+                comm=use.comm, patterns=patterns, groups=groups, sites=first + groups
+            )
+            self.places.append(place)
+            self._trace(place)
+
+    def _first(self, kind: _SiteKind, patterns: GroupPatterns) -> int:
+        if kind not in self.first:
+            self.first[kind] = self.count
+            groups, ranks = patterns.members.shape
+            role = np.arange(ranks) if kind[0] is Group.PP else np.zeros(ranks, dtype=np.int64)
+            sites = np.repeat(np.arange(groups) + self.count, ranks)
+            self.members.append((sites, patterns.members.reshape(-1), np.tile(role, groups)))
+            self.count += groups
+        return self.first[kind]
+
+    def _trace(self, place: _TransferPlace) -> None:
+        """Trace a communication in groups that look alike."""
+        npus = place.patterns.npus[place.groups]
+        for number, phase in enumerate(place.phases(self.prices)):
+            step = replace(phase.step, fraction=phase.step.fraction / np.max(phase.step.fraction))
+            site, link, load = loads_by_owner(self.prices.topology, npus, place.sites, step)
+            what, when = np.full(len(site), place.comm), np.full(len(site), number)
+            self.loads.append((site, what, when, link, load))
+
+    def sites(self) -> TransferSites:
+        topology = self.prices.topology
+        nothing = tuple(np.zeros(0, dtype=np.int64) for _ in range(4))
+        site, comm, phase, link, load = (
+            np.concatenate(column)
+            for column in zip(*self.loads, (*nothing, np.zeros(0)), strict=True)
+        )
+        links, number = np.unique(link, return_inverse=True)
+        link_class = topology.link_class(links)
+        columns = zip(*self.members, nothing[:3], strict=True)
+        at, rank, role = (np.concatenate(column).astype(np.int64) for column in columns)
+        return TransferSites(
+            count=self.count,
+            members=_Members(site=at, rank=rank, role=role),
+            loads=_Loads(
+                site=site,
+                comm=comm,
+                phase=phase,
+                link=number.reshape(-1).astype(np.int64),
+                load=np.round(load, _DIGITS),
+            ),
+            link_class=link_class,
+            first=self.first,
+            places=tuple(self.places),
+        )
+
+
+class SiteColours(Struct, frozen=True, kw_only=True):
+    """Numbers that are equal for ranks, sites and links that behave alike."""
+
+    rank: Ranks
+    site: Ranks
+    link: Ranks
+
+    @property
+    def count(self) -> tuple[int, int, int]:
+        """How many distinct ones there are of each."""
+        return (
+            len(distinct(self.rank)),
+            len(distinct(self.site)),
+            len(distinct(self.link)),
+        )
+
+
+def uncoloured(ranks: Ranks, sites: TransferSites) -> SiteColours:
+    """These colours of ranks, with sites and links not told apart but by what they are."""
+    nothing = np.zeros(sites.count, dtype=np.int64)
+    return SiteColours(rank=ranks, site=nothing, link=sites.link_class)
+
+
+def refine_sites(sites: TransferSites, ranks: Ranks, colours: SiteColours) -> SiteColours:
+    """Tell sites apart by their members and the loads on their links, and links by their sites.
+
+    `ranks` are colours of the ranks; `colours` are those of sites and links so far.
+    """
+    loads, members = sites.loads, sites.members
+    token = mixed(loads.comm, loads.phase, loads.load.view(np.int64))
+    kinds = np.searchsorted(sorted(sites.first.values()), np.arange(sites.count), side="right")
+    met = sums_at(members.site, mixed(ranks[members.rank], members.role), sites.count)
+    crossed = sums_at(loads.site, mixed(token, colours.link[loads.link]), sites.count)
+    site = _numbers(mixed(colours.site, kinds, met, crossed))
+    used = sums_at(loads.link, mixed(token, site[loads.site]), len(colours.link))
+    return SiteColours(rank=ranks, site=site, link=_numbers(mixed(colours.link, used)))
+
+
+def colour_sites(sites: TransferSites, ranks: Ranks) -> SiteColours:
+    """Final colours of sites and links for final colours of ranks."""
+    colours = uncoloured(ranks, sites)
+    while (finer := refine_sites(sites, ranks, colours)).count != colours.count:
+        colours = finer
+    return finer
+
+
+def sites_of_ranks(sites: TransferSites, colours: Ranks, ranks: int) -> Ranks:
+    """A number per rank that is equal where ranks have equal roles at sites of equal colours."""
+    members = sites.members
+    return _numbers(sums_at(members.rank, mixed(colours[members.site], members.role), ranks))
+
+
+def _numbers(hashes: _Hashes) -> Ranks:
+    return np.unique(hashes, return_inverse=True)[1].reshape(-1).astype(np.int64)

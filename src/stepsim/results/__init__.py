@@ -1,1 +1,0 @@
-"""What a run says: where the step goes, the critical path, links, communications, the report."""

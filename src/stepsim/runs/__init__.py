@@ -1,0 +1,1 @@
+"""Measured and published steps against the simulation: replayed, inferred, predicted, changed."""

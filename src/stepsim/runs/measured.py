@@ -1,0 +1,230 @@
+"""What is done with measured runs: calibrating on them, replaying, validating, changing them.
+
+Beside runs stand rows of a user's table of measured steps, which are simulated as they say.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from stepsim.base.errors import PlanError, StepsimError, TraceError
+from stepsim.base.structs import replace
+from stepsim.base.units import format_time_ps
+from stepsim.files.asked import read_inputs
+from stepsim.files.step_table import MeasuredStep
+from stepsim.measured.calibration.applied import with_calibration
+from stepsim.measured.calibration.calibration import Calibration, message_topology
+from stepsim.measured.calibration.runs import calibrate_traces, fastest
+from stepsim.measured.clocks import NodePlacement
+from stepsim.measured.leaf_log import LeafRun
+from stepsim.measured.summary import RunSummary
+from stepsim.network.measured_times import CommTable
+from stepsim.parallel.p2p import P2PMode
+from stepsim.runs.document import Validation
+from stepsim.runs.leaf import fit_overhead, simulate_leaves, validate_logs
+from stepsim.runs.ready import with_bandwidth, with_runtime
+from stepsim.runs.replay import Durations, replay
+from stepsim.runs.validate import Compared, Source, validate_runs
+from stepsim.runs.what_if import RunChange, WhatIf, change_run
+from stepsim.step.prepared import SimulatedStep
+from stepsim.step.simulate import simulate_step
+
+
+def calibrate_measured(
+    runs: Sequence[RunSummary | LeafRun], benchmarks: CommTable | None = None
+) -> Calibration:
+    """Host, message and gradient costs of a machine, and the overhead of its leaf-module logs.
+
+    `benchmarks` are those of the machine. What cannot be told is left out, and `unidentified` says
+    why. Raises CalibrationError for benchmarks of several machines.
+    """
+    traced, logs = _traced_and_logs(runs)
+    if traced:
+        found = calibrate_traces(traced, benchmarks)
+    else:
+        found = Calibration(sources=(), collectives=fastest(benchmarks) if benchmarks else None)
+    if not logs:
+        return found
+    missing = [*found.unidentified]
+    return replace(
+        found,
+        sources=(*found.sources, *(log.source for log in logs)),
+        traces=(*found.traces, *(log.fingerprint for log in logs)),
+        leaf_overhead=fit_overhead(logs, missing),
+        unidentified=tuple(missing),
+    )
+
+
+def replay_measured(
+    run: RunSummary | LeafRun,
+    calibration: Calibration | None = None,
+    durations: Durations | None = None,
+) -> SimulatedStep:
+    """Replay a run as it was: its stage times, its schedule, blocking messages.
+
+    Host and message times are those of the calibration, else the run's own; a log of leaf modules
+    is simulated from these, and its calibrated overhead. Without `durations` they are those that
+    the run tells best. Raises TraceError for runs that cannot be replayed, PlanError for durations
+    that a log does not hold.
+    """
+    if isinstance(run, LeafRun):
+        return _simulate_log(run, calibration, durations)
+    ready = with_runtime(run, calibration)
+    return _with_warnings(replay(ready.summary, ready.runtime, durations), ready.notes)
+
+
+def validate_measured(
+    runs: Sequence[RunSummary | LeafRun],
+    steps: Sequence[MeasuredStep] = (),
+    *,
+    calibration: Calibration | None = None,
+    benchmarks: CommTable | None = None,
+    leave_one_out: bool = False,
+    durations: Durations | None = None,
+) -> Validation:
+    """Compare runs and measured steps with their simulation.
+
+    Without a calibration replays take a run's own host and message times; `leave_one_out`
+    calibrates each run on all others. Raises PlanError for options that would do nothing.
+    """
+    unused = ["--leave-one-out"] * leave_one_out
+    unused += ["--times"] * (durations is not None)
+    if unused and not runs:
+        raise PlanError(f"{steps[0].where}: rows are simulated as they say: leave out {unused[0]}")
+    if leave_one_out and calibration:
+        raise PlanError(
+            "--leave-one-out calibrates every run on all others: leave out --calibration"
+        )
+    if benchmarks and not steps and not leave_one_out:
+        raise PlanError(
+            "--nccl: expected --leave-one-out or a table of measured steps; a calibration file "
+            "holds its own benchmarks (stepsim calibrate RUN... --nccl FILE)"
+        )
+    traced, logs = _traced_and_logs(runs)
+    notes = warnings_of([*traced, *logs])
+    rows = (
+        *validate_logs(logs, calibration, leave_one_out=leave_one_out, notes=notes),
+        *validate_table(steps, calibration, benchmarks),
+    )
+    found = validate_runs(
+        traced, calibration, leave_one_out=leave_one_out, durations=durations, table=benchmarks
+    )
+    notes += benchmarks.warnings if benchmarks else ()
+    notes += [note for row in rows for note in row.notes]
+    return Validation(runs=tuple(found), rows=rows, warnings=tuple(notes))
+
+
+def change_measured(
+    run: RunSummary,
+    *,
+    calibration: Calibration | None = None,
+    schedule: str | None = None,
+    p2p: P2PMode | None = None,
+    microbatches: int | None = None,
+    balance: Sequence[int] | None = None,
+    layers: int | None = None,
+    bandwidths: Mapping[NodePlacement, float] | None = None,
+) -> WhatIf:
+    """A run replayed, and once more with another schedule, balance or bandwidth of messages.
+
+    `balance` are the layers of every stage, `layers` those of the model where the run's names do
+    not tell, `bandwidths` bytes/s, `p2p` how the changed run sends messages, as the runtime of its
+    schedule without it. Raises PlanError or ScheduleError for changes that the run cannot make,
+    TraceError for runs that cannot be replayed.
+    """
+    ready = with_runtime(run, calibration)
+    network = None
+    if bandwidths:
+        links = with_bandwidth(ready.links, bandwidths)
+        network = message_topology(links, ready.summary.clocks.node_size)
+    change = RunChange(
+        schedule=schedule,
+        p2p=p2p,
+        microbatches=microbatches,
+        balance=tuple(balance) if balance else None,
+        topology=network,
+        layers=layers,
+    )
+    found = change_run(ready.summary, ready.runtime, change)
+    return replace(found, notes=(*ready.notes, *found.notes))
+
+
+def warnings_of(runs: Iterable[RunSummary | LeafRun]) -> list[str]:
+    """What was noticed while reading runs."""
+    read = [run.run if isinstance(run, RunSummary) else run for run in runs]
+    return [text for each in read for text in each.warnings]
+
+
+def _traced_and_logs(
+    runs: Iterable[RunSummary | LeafRun],
+) -> tuple[list[RunSummary], list[LeafRun]]:
+    every = list(runs)
+    traced = [run for run in every if isinstance(run, RunSummary)]
+    return traced, [run for run in every if isinstance(run, LeafRun)]
+
+
+def _simulate_log(
+    log: LeafRun, known: Calibration | None, times: Durations | None
+) -> SimulatedStep:
+    if times is not None:
+        raise PlanError(
+            f"{log.source}: a log of leaf modules has one time per stage: leave out --times"
+        )
+    overhead = known.leaf_overhead if known else None
+    result = simulate_leaves(log, overhead)
+    if overhead:
+        return _with_warnings(result, ["the step is a fit: two numbers of a calibration make it"])
+    share = result.report.pipeline_time_ps / log.step_ps
+    notes = [
+        f"leaf modules explain {share:.0%} of the measured step of {format_time_ps(log.step_ps)}: "
+        "simulated times are that share, not the step"
+    ]
+    if known:
+        notes.append("the calibration has no leaf_overhead: leaf modules alone")
+    return _with_warnings(result, notes)
+
+
+def _with_warnings(result: SimulatedStep, more: Sequence[str]) -> SimulatedStep:
+    report = replace(result.report, warnings=(*result.report.warnings, *more))
+    return replace(result, report=report)
+
+
+def validate_table(
+    measurements: Sequence[MeasuredStep],
+    calibration: Calibration | None = None,
+    table: CommTable | None = None,
+) -> list[Compared]:
+    """Simulate every row and compare step times.
+
+    A calibration sets host time, where the row does not, and times of collectives; `table` holds
+    other times of collectives. Raises TraceError naming the row where a simulation refuses its
+    input.
+    """
+    return [_compare(each, calibration, table) for each in measurements]
+
+
+def _compare(
+    measurement: MeasuredStep, calibration: Calibration | None, table: CommTable | None
+) -> Compared:
+    try:
+        report = _simulated(measurement, calibration, table).report
+    except StepsimError as error:
+        raise TraceError(f"{measurement.where}: {error}") from None
+    said = (*report.findings, *report.warnings)
+    options = [f"{name} {value}" for name, value in measurement.options.items()]
+    names = [measurement.workload.name, report.schedule, report.topology, *options]
+    return Compared(
+        name=", ".join(names),
+        source=Source.PREDICTION,
+        simulated_ps=report.step_time_ps,
+        measured_ps=measurement.measured_ps,
+        notes=tuple(f"{measurement.where}: {note}" for note in said),
+    )
+
+
+def _simulated(
+    measurement: MeasuredStep, calibration: Calibration | None, table: CommTable | None
+) -> SimulatedStep:
+    """The step of a row; `table` comes before the calibration's times of collectives."""
+    typed = {"comm_table": table, "schedule": measurement.schedule, **measurement.options}
+    job = read_inputs(measurement.workload, measurement.topology, typed)
+    options = with_calibration(job.options, calibration) if calibration else job.options
+    return simulate_step(job.workload, job.topology, options, notes=job.notes)

@@ -1,0 +1,189 @@
+"""Calibration of predictions from measured steps: a factor per machine, and host time per layer.
+
+Nothing is fitted that the steps do not tell: the host time needs steps that it bounds and others
+that it does not, and must halve what stays unexplained without one.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from stepsim.base.arrays import Floats
+from stepsim.base.errors import CalibrationError, StepsimError
+from stepsim.base.structs import replace
+from stepsim.base.units import PS_PER_S
+from stepsim.files.model_steps import PublishedStep
+from stepsim.runs.published import model_of
+from stepsim.workload.model.calibration import (
+    MachineFactor,
+    MeasuredRate,
+    ModelCalibration,
+    slowed,
+)
+from stepsim.workload.model.plan import Precision
+from stepsim.workload.model.step_time import StepModel
+
+_HOST_TIMES_S = np.geomspace(0.2e-3, 20e-3, 41)
+_LEAST_RUNS = 4
+_LEFT_OVER = 0.5
+_ROUNDS = 12
+_SLOWEST = 0.1, 10.0  # of compute, measured over predicted
+
+_Machine = tuple[str, str, Precision]
+
+
+class CalibratedStep(Struct, frozen=True, kw_only=True):
+    """A measured step, its prediction before and after, in seconds."""
+
+    step: PublishedStep
+    predicted_s: float
+    calibrated_s: float
+
+    @property
+    def residual(self) -> float:
+        """Calibrated over measured, minus 1."""
+        assert self.step.measured_s is not None
+        return self.calibrated_s / self.step.measured_s - 1
+
+
+class _StepCalibration(Struct, frozen=True, kw_only=True):
+    """Factors of all machines, each step's residual, and what the steps do not tell."""
+
+    factors: tuple[MachineFactor, ...]
+    rows: tuple[CalibratedStep, ...]
+    notes: tuple[str, ...]
+
+
+def calibrate_steps(
+    steps: Iterable[PublishedStep], rates: Sequence[MeasuredRate] = ()
+) -> _StepCalibration:
+    """A factor for each device, framework and precision among complete measured steps.
+
+    Measured `rates` of matrix products replace those of their device first. Steps that no plan
+    expresses are left out with a note, and so are machines that are off beyond reason. Raises
+    CalibrationError where nothing is left.
+    """
+    notes: list[str] = []
+    groups = _by_machine(steps, ModelCalibration(rates=tuple(rates)), notes)
+    factors: list[MachineFactor] = []
+    rows: list[CalibratedStep] = []
+    for machine, several in groups.items():
+        try:
+            factor, found, note = _calibrate(machine, several)
+        except CalibrationError as error:
+            notes.append(str(error))
+            continue
+        factors.append(factor)
+        rows += found
+        notes += [note] if note else []
+    if not factors:
+        why = notes[0] if notes else "expected complete rows with step_s"
+        raise CalibrationError(f"no measured step: {why}")
+    return _StepCalibration(factors=tuple(factors), rows=tuple(rows), notes=tuple(notes))
+
+
+def _by_machine(
+    steps: Iterable[PublishedStep], measured: ModelCalibration, notes: list[str]
+) -> dict[_Machine, list[tuple[PublishedStep, StepModel]]]:
+    """Complete measured steps of each machine with what prices them; notes say what is left out."""
+    groups: dict[_Machine, list[tuple[PublishedStep, StepModel]]] = {}
+    for step in steps:
+        if not (step.is_complete and step.measured_s):
+            continue
+        try:
+            model = model_of(step)
+            model.seconds([step.plan])
+        except StepsimError as error:
+            notes.append(f"{step.source} {step.name} is left out: {error}")
+            continue
+        device, _ = measured.apply(model.device, model.framework, step.plan.precision)
+        key = (device.name, model.framework.name, step.plan.precision)
+        groups.setdefault(key, []).append((step, replace(model, device=device)))
+    return groups
+
+
+def _calibrate(
+    machine: _Machine, several: Sequence[tuple[PublishedStep, StepModel]]
+) -> tuple[MachineFactor, list[CalibratedStep], str]:
+    """The machine's factor, its steps, and why the host time per layer is not told."""
+    measured = np.array([step.measured_s for step, _ in several], dtype=np.float64)
+    before = _predicted(several, 1.0, None)
+    host_s, note = _host(several, measured)
+    factor, left = _factor(several, measured, host_s)
+    device, framework, precision = machine
+    after = measured * np.exp(left)
+    rows = [
+        CalibratedStep(step=step, predicted_s=float(a), calibrated_s=float(b))
+        for (step, _), a, b in zip(several, before, after, strict=True)
+    ]
+    found = MachineFactor(
+        device=device,
+        framework=framework,
+        precision=precision,
+        factor=factor,
+        runs=len(several),
+        spread=float(np.abs(after / measured - 1).max()),
+        host_layer_ps=None if host_s is None else round(host_s * PS_PER_S),
+    )
+    return found, rows, f"{device}, {framework}, {precision}: {note}" if note else ""
+
+
+def _factor(
+    several: Sequence[tuple[PublishedStep, StepModel]], measured: Floats, host_s: float | None
+) -> tuple[float, Floats]:
+    """The factor on compute whose predictions are right in the geometric mean, and what is left."""
+    low, high = _SLOWEST
+    for _ in range(_ROUNDS):
+        middle = float(np.sqrt(low * high))
+        left = np.log(_predicted(several, middle, host_s) / measured)
+        low, high = (middle, high) if left.mean() < 0 else (low, middle)
+    factor = float(np.sqrt(low * high))
+    if not 1.01 * _SLOWEST[0] < factor < _SLOWEST[1] / 1.01:
+        step = several[0][0]
+        raise CalibrationError(
+            f"{step.source} {step.name} and those of its machine: compute would be less than "
+            f"{_SLOWEST[0]} or over {_SLOWEST[1]:.0f} times the prediction on {step.device}: "
+            "expected seconds of a step, and the right GPU"
+        )
+    return factor, np.log(_predicted(several, factor, host_s) / measured)
+
+
+def _host(
+    several: Sequence[tuple[PublishedStep, StepModel]], measured: Floats
+) -> tuple[float | None, str]:
+    """The host time per layer in seconds, or why the steps do not tell it."""
+    if len(several) < _LEAST_RUNS:
+        return None, f"{len(several)} steps do not tell host time per layer: {_LEAST_RUNS} needed"
+    free = _predicted(several, 1.0, 0.0)
+    best, spread = None, _LEFT_OVER * float(np.std(np.log(free / measured)))
+    for host_s in _HOST_TIMES_S:
+        predicted = _predicted(several, 1.0, float(host_s))
+        bound = int((predicted > 1.02 * free).sum())
+        left = float(np.std(np.log(predicted / measured)))
+        if 2 <= bound < len(several) and left < spread:
+            best, spread = float(host_s), left
+    if best is None:
+        return None, "the steps do not tell host time per layer: none is clearly bound by it"
+    return best, ""
+
+
+def _predicted(
+    several: Sequence[tuple[PublishedStep, StepModel]], factor: float, host_s: float | None
+) -> Floats:
+    """Predictions with compute `factor` times as slow, and with another host time per layer.
+
+    Steps of one model on one network are priced together.
+    """
+    alike: dict[object, list[int]] = {}
+    for place, (_, model) in enumerate(several):
+        alike.setdefault((model.architecture, model.interconnect), []).append(place)
+    found = np.empty(len(several))
+    for places in alike.values():
+        model = several[places[0]][1]
+        framework = model.framework
+        if host_s is not None:
+            framework = replace(framework, host_layer_ps=round(host_s * PS_PER_S))
+        changed = replace(model, device=slowed(model.device, factor), framework=framework)
+        found[places] = changed.seconds([several[place][0].plan for place in places])
+    return found

@@ -1,0 +1,270 @@
+"""What a measured run is replayed with: its stages, host time and message times.
+
+Stages without a trace are inferred from what one rank of the first stage waits for. Two waits tell
+about the stages behind it. The round trip of the first microbatch, from posting its
+forward to holding its gradient, is the sum of all their forwards and backwards. In the steady state
+of a blocking 1F1B a gradient arrives every time the slowest stage has done one of each. So two
+sums are known: that of a middle stage, taken as alike, and that of the last stage, with its loss.
+Forward and backward share a sum as on the traced rank.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from msgspec import Struct
+
+from stepsim.base.arrays import Ints
+from stepsim.base.errors import TraceError
+from stepsim.base.structs import replace
+from stepsim.measured.calibration.calibration import Calibration, LinkFit, message_topology
+from stepsim.measured.calibration.runs import calibrate_traces
+from stepsim.measured.clocks import NodePlacement
+from stepsim.measured.profile.events import Events
+from stepsim.measured.run import MESSAGE_KINDS, OpKind
+from stepsim.measured.run_profile import gaps, of_kinds
+from stepsim.measured.summary import OperationTimes, RunSummary, StageTimes, traced_actions
+from stepsim.parallel.schedules.one_f_one_b import one_f_one_b
+from stepsim.runs.replay import ReplayRuntime
+
+
+class _Inference(Struct, frozen=True, kw_only=True):
+    """A run whose missing stages are `hidden` and filled in; times in ps.
+
+    `hop` is the shortest message, taken for all; only the first `microbatches` were used.
+    """
+
+    summary: RunSummary
+    hidden: tuple[int, ...]
+    microbatches: int
+    host_overhead_ps: int
+    hop_ps: int
+    round_trip_ps: int
+    cycle_ps: int
+
+    @property
+    def links(self) -> tuple[LinkFit, ...]:
+        """Messages as long as the shortest one, wherever they go."""
+        hop = LinkFit(
+            placement=NodePlacement.INTRA_NODE,
+            latency_ps=self.hop_ps,
+            bandwidth=float("inf"),
+            residual=0.0,
+            samples=1,
+            sizes=(self.summary.run.degrees.message_bytes,),
+        )
+        return (hop,)
+
+    def notes(self) -> tuple[str, ...]:
+        """What to tell the user."""
+        names = ", ".join(map(str, self.hidden))
+        stages = "stages" if len(self.hidden) > 1 else "stage"
+        return (
+            f"no trace of {stages} {names}: times are inferred from the waits of rank "
+            f"{self.summary.run.ranks[0].rank} in the first {self.microbatches} microbatches",
+        )
+
+
+def infer_hidden(summary: RunSummary, *, first_half: bool = True) -> _Inference:
+    """Fill in the stages behind the one traced rank, from the first half of the microbatches.
+
+    Raises TraceError unless the run is one rank of the first stage of a 1F1B pipeline, with enough
+    microbatches to see its steady state.
+    """
+    events = _only_first_stage(summary)
+    pp, count = summary.run.degrees.pp, summary.run.degrees.microbatches
+    used = min(max(2, count // 2), count) if first_half else count
+    early, file = _early(events, used), summary.run.ranks[0].file
+    waits, own = _waits(early, pp, file), _own_times(early, count)
+    middle, last = _sums(pp, waits, sum(sample.median for sample in own.values()))
+    stages = [replace(summary.stages[0], work=own)]
+    stages += [_stage(stage, middle, own, count) for stage in range(1, pp - 1)]
+    stages.append(_last_stage(pp - 1, last, own, count))
+    return _Inference(
+        summary=replace(summary, stages=tuple(stages)),
+        hidden=tuple(range(1, pp)),
+        microbatches=used,
+        host_overhead_ps=waits.host_ps,
+        hop_ps=waits.hop_ps,
+        round_trip_ps=waits.round_trip_ps,
+        cycle_ps=waits.cycle_ps,
+    )
+
+
+class _Waits(Struct, frozen=True, kw_only=True):
+    """What the traced rank shows, in ps: host time per action, shortest message, and two waits."""
+
+    host_ps: int
+    hop_ps: int
+    round_trip_ps: int
+    cycle_ps: int
+
+
+def _waits(early: Events, pp: int, file: str) -> _Waits:
+    arrivals = early.end_ps[of_kinds(early, OpKind.RECV_BACKWARD)]
+    sends = of_kinds(early, OpKind.SEND_FORWARD)
+    if len(arrivals) < 2 or not len(sends):
+        raise TraceError(
+            f"{file}: {len(arrivals)} gradients arrive in the first half: too few to see the "
+            f"steady state of {pp} stages"
+        )
+    return _Waits(
+        host_ps=round(float(gaps(early).sum()) / traced_actions(early)),
+        hop_ps=int(early.duration_ps[of_kinds(early, *MESSAGE_KINDS)].min()),
+        round_trip_ps=int(arrivals[0] - early.start_ps[sends[0]]),
+        cycle_ps=round(float(arrivals[-1] - arrivals[0]) / (len(arrivals) - 1)),
+    )
+
+
+def _only_first_stage(summary: RunSummary) -> Events:
+    """The operations of the one traced rank; raises TraceError where hidden stages stay hidden."""
+    run = summary.run
+    if len(run.ranks) != 1 or run.ranks[0].stage != 0:
+        traced = ", ".join(f"{t.rank} (stage {t.stage})" for t in run.ranks[:4])
+        raise TraceError(
+            f"{run.source}: traces of rank {traced}: hidden stages are inferred from one rank of "
+            "stage 0, whose waits see the whole pipeline"
+        )
+    ranks, count = run.degrees.pp, run.degrees.microbatches
+    if ranks < 2 or summary.schedule != one_f_one_b(ranks=ranks, microbatches=count):
+        raise TraceError(f"{run.source}: expected a 1f1b pipeline of at least 2 stages")
+    return run.of_rank(0)
+
+
+def _early(events: Events, used: int) -> Events:
+    """The operations up to the backward of the last microbatch used."""
+    done = of_kinds(events, OpKind.BACKWARD)
+    last = int(done[events.microbatch[done] == used - 1][0])
+    return events.taken(np.arange(last + 1))
+
+
+def _own_times(early: Events, count: int) -> dict[OpKind, OperationTimes]:
+    """The traced rank's own operations early in the run."""
+    kinds = (OpKind.GET_BATCH, OpKind.FORWARD, OpKind.BACKWARD)
+    return {
+        kind: _sample(early.duration_ps[of_kinds(early, kind)], count)
+        for kind in kinds
+        if len(of_kinds(early, kind))
+    }
+
+
+def _sample(durations: Ints, count: int) -> OperationTimes:
+    low, median, high = (round(float(p)) for p in np.percentile(durations, (10, 50, 90)))
+    return OperationTimes(
+        median=median,
+        mean=round(float(durations.mean())),
+        low=low,
+        high=high,
+        count=len(durations),
+        by_microbatch=np.full(count, median, dtype=np.int64),
+    )
+
+
+def _sums(pp: int, waits: _Waits, own_loop: int) -> tuple[int, int]:
+    """Forward plus backward of a middle stage and of the last one, in ps.
+
+    The round trip holds those of all hidden stages, their host time and two messages per stage; a
+    cycle holds that of the slowest stage with its messages, one exchange on the last stage and two
+    on a middle one. Where the traced stage is itself the slowest, the hidden ones are taken as
+    alike.
+    """
+    behind = waits.round_trip_ps - 2 * (pp - 1) * (waits.hop_ps + waits.host_ps)
+    slowest = waits.cycle_ps - 2 * waits.host_ps
+    even = max(behind // (pp - 1), 0)
+    if own_loop + 2 * waits.hop_ps >= slowest:
+        return even, even
+    last = slowest - waits.hop_ps
+    if pp == 2:
+        return last, last
+    middle = (behind - last) // (pp - 2)
+    if middle <= last:
+        return max(middle, 0), last
+    middle = slowest - 2 * waits.hop_ps
+    return middle, max(behind - (pp - 2) * middle, 0)
+
+
+def _last_stage(
+    stage: int, total: int, own: dict[OpKind, OperationTimes], count: int
+) -> StageTimes:
+    """The last stage reads its batch as the first one does; its loss stays in the forward."""
+    if OpKind.GET_BATCH not in own:
+        return _stage(stage, total, own, count)
+    batch = own[OpKind.GET_BATCH]
+    rest = _stage(stage, max(total - batch.median, 0), own, count)
+    return replace(rest, work={OpKind.GET_BATCH: batch, **rest.work})
+
+
+def _stage(stage: int, total: int, own: dict[OpKind, OperationTimes], count: int) -> StageTimes:
+    """A hidden stage: forward and backward share their sum as on the traced stage."""
+    forward, backward = own[OpKind.FORWARD].median, own[OpKind.BACKWARD].median
+    share = total * forward // (forward + backward)
+    times = {OpKind.FORWARD: share, OpKind.BACKWARD: total - share}
+    return StageTimes(
+        stage=stage,
+        ranks=(),
+        work={kind: _sample(np.array([t], dtype=np.int64), count) for kind, t in times.items()},
+        inner_ps=dict.fromkeys(times, 0),
+        wait_ps=0,
+    )
+
+
+class _MeasuredRuntime(Struct, frozen=True, kw_only=True):
+    """A run with all its stages, what it is replayed with, and what was assumed."""
+
+    summary: RunSummary
+    runtime: ReplayRuntime
+    links: tuple[LinkFit, ...]
+    notes: tuple[str, ...]
+
+
+def runtime_of(calibration: Calibration, summary: RunSummary) -> tuple[ReplayRuntime, list[str]]:
+    """What a replay takes from a calibration, and what it lacks."""
+    host = calibration.host_overhead
+    notes = [] if host else ["the calibration has no host_overhead: taken as 0"]
+    if not calibration.point_to_point:
+        notes.append("the calibration has no point_to_point: messages are free")
+    network = message_topology(calibration.point_to_point, summary.clocks.node_size)
+    return ReplayRuntime(host_overhead_ps=round(host.value) if host else 0, topology=network), notes
+
+
+def with_runtime(summary: RunSummary, calibration: Calibration | None = None) -> _MeasuredRuntime:
+    """A run ready to be replayed: stages inferred where one rank is all there is.
+
+    Host and message times are those of the calibration, else the run's own. Stages inferred from
+    waits keep those they were told apart from: others would count the difference twice. Raises
+    TraceError where stages are missing and cannot be inferred.
+    """
+    if len(summary.stages) == summary.run.degrees.pp:
+        own = calibration or calibrate_traces([summary])
+        runtime, notes = runtime_of(own, summary)
+        if calibration is None:
+            notes.append("host and message times are the run's own (--calibration replaces them)")
+        return _MeasuredRuntime(
+            summary=summary, runtime=runtime, links=own.point_to_point, notes=tuple(notes)
+        )
+    found = infer_hidden(summary)
+    runtime = ReplayRuntime(
+        host_overhead_ps=found.host_overhead_ps,
+        topology=message_topology(found.links, summary.clocks.node_size),
+    )
+    notes = list(found.notes())
+    if calibration:
+        notes.append("host and message times are those in the waits, not the calibration's")
+    return _MeasuredRuntime(
+        summary=found.summary, runtime=runtime, links=found.links, notes=tuple(notes)
+    )
+
+
+def with_bandwidth(
+    links: tuple[LinkFit, ...], changed: Mapping[NodePlacement, float]
+) -> tuple[LinkFit, ...]:
+    """Links with other bandwidths in bytes/s; a placement not calibrated takes the other's latency.
+
+    Raises TraceError without any link.
+    """
+    if not links:
+        raise TraceError("message times are not known: expected a run whose messages can be timed")
+    found = {link.placement: link for link in links}
+    for placement, bandwidth in changed.items():
+        link = found.get(placement, links[0])
+        found[placement] = replace(link, placement=placement, bandwidth=bandwidth)
+    return tuple(found.values())

@@ -1,0 +1,236 @@
+"""A measured run as work for stepsim's own task graph, p2p programs and engine.
+
+Stage times come from the run, the order of actions from a schedule, message times from a topology,
+and host time is paid before every action but weight gradients.
+"""
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+
+from stepsim.base.errors import PlanError, TraceError
+from stepsim.base.structs import replace
+from stepsim.engine.timeline import run_graph
+from stepsim.explain.make_report import make_report, simulated_ranks
+from stepsim.graph.build import build_taskgraph
+from stepsim.measured.run import OpKind
+from stepsim.measured.step_ops import StepOp
+from stepsim.measured.summary import OperationTimes, RunSummary, StageTimes, of_ranks
+from stepsim.network.prices import Prices
+from stepsim.network.topology import Topology
+from stepsim.options import StepOptions
+from stepsim.parallel.modes import Engine
+from stepsim.parallel.p2p import P2PMode
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.parallel.schedules import Schedule, build
+from stepsim.parallel.stages import Stages, StageWork
+from stepsim.step.prepared import SimulatedStep
+from stepsim.workload.rows import Phase, Row, StepItem, Work
+
+
+class Durations(StrEnum):
+    """Which durations a replay takes: one per stage, or a mean per stage and microbatch."""
+
+    MEDIAN = "median"
+    MEAN = "mean"
+    MICROBATCH = "microbatch"
+
+
+def parse_durations(text: str | None) -> Durations | None:
+    """The durations that a name means, None for what the run tells best; raises PlanError."""
+    if text is None:
+        return None
+    try:
+        return Durations(text)
+    except ValueError:
+        raise PlanError(f"times is {text!r}: expected one of {', '.join(Durations)}") from None
+
+
+class ReplayRuntime(Struct, frozen=True, kw_only=True):
+    """What a replay takes from elsewhere: host time per action, and the network for messages."""
+
+    host_overhead_ps: int
+    topology: Topology
+    p2p: P2PMode | None = None
+    eager_transfers: bool = False
+
+
+class PipelineWork(Struct, frozen=True, kw_only=True):
+    """Stage work of a job, and the plan it is for; the input of `simulate_work`."""
+
+    source: str
+    plan: ParallelPlan
+    works: tuple[StageWork, ...]
+    message_bytes: int
+    warnings: tuple[str, ...] = ()
+
+
+def best_durations(summary: RunSummary) -> Durations:
+    """A mean per microbatch where every rank was traced, else one mean per stage.
+
+    Means, as a pipeline pays for every slow action. What one rank alone shows of a microbatch may
+    be its own.
+    """
+    traced = len(summary.run.ranks) == summary.run.degrees.npus
+    return Durations.MICROBATCH if traced else Durations.MEAN
+
+
+def replay(
+    summary: RunSummary, runtime: ReplayRuntime, durations: Durations | None = None
+) -> SimulatedStep:
+    """Simulate a measured run with its own stage times and schedule.
+
+    Without `durations` they are those that the run tells best. Raises TraceError where stages have
+    no trace or the order is that of no known schedule.
+    """
+    schedule = _known_schedule(summary)
+    chosen = durations or best_durations(summary)
+    return simulate_work(_measured_work(summary, chosen), schedule, runtime)
+
+
+def columns(summary: RunSummary) -> Iterator[RunSummary]:
+    """The run taken apart into its pipelines: one rank of every stage in each.
+
+    A rank's own times tell its waits better than its stage's. Pipelines with an untraced rank are
+    left out.
+    """
+    run = summary.run
+    width = run.degrees.stage_ranks or 1
+    for index in range(width):
+        places = [i for i, rank in enumerate(run.ranks) if rank.rank % width == index]
+        if len(places) == run.degrees.pp:
+            yield of_ranks(summary, places)
+
+
+def _known_schedule(summary: RunSummary) -> Schedule:
+    """The schedule a run followed; raises TraceError where it is unknown or has several chunks."""
+    if summary.schedule is None:
+        raise TraceError(
+            f"{summary.run.source}: its order of forwards and backwards is that of no schedule "
+            "known here: expected 1f1b, gpipe, interleaved or looped-bfs"
+        )
+    if summary.schedule.placement.chunks > 1:
+        raise TraceError(
+            f"{summary.run.source}: ran {summary.schedule.label}: a trace does not tell chunks "
+            "apart, so only runs with one chunk per rank can be simulated"
+        )
+    return summary.schedule
+
+
+def _measured_work(summary: RunSummary, durations: Durations) -> PipelineWork:
+    """A run's stage times as work: one block of rows, or one per microbatch.
+
+    Raises TraceError where stages have no trace.
+    """
+    run = summary.run
+    if len(summary.stages) < run.degrees.pp:
+        known = ", ".join(map(str, run.stages))
+        raise TraceError(
+            f"{run.source}: only stage {known} of {run.degrees.pp} was traced: infer the others "
+            "first"
+        )
+    works = tuple(
+        StageWork(
+            chunks=(_blocks(stage, durations, run.degrees.microbatches),),
+            per_step=tuple(step_item(op) for op in summary.step_ops if op.stage == stage.stage),
+        )
+        for stage in summary.stages
+    )
+    return PipelineWork(
+        source=run.source,
+        plan=job_plan(summary),
+        works=works,
+        message_bytes=run.degrees.message_bytes,
+        warnings=run.warnings,
+    )
+
+
+def job_plan(summary: RunSummary) -> ParallelPlan:
+    """The run's plan; ranks beside the pipeline that names do not tell apart count as dp."""
+    degrees = summary.run.degrees
+    width = degrees.stage_ranks or 1
+    tp = degrees.tp or 1
+    dp = width // tp
+    ep = degrees.ep if degrees.ep and not width % degrees.ep else 1
+    return ParallelPlan(
+        tp=tp,
+        dp=dp,
+        pp=degrees.pp,
+        ep=ep,
+        microbatches=degrees.microbatches,
+        expert_tp=1 if dp % ep else None,
+    )
+
+
+def simulate_work(work: PipelineWork, schedule: Schedule, runtime: ReplayRuntime) -> SimulatedStep:
+    """Run work in a schedule's order, level by level: replays are fitted, varied and compared."""
+    options = StepOptions(
+        p2p=runtime.p2p,
+        eager_transfers=runtime.eager_transfers,
+        host_overhead_ps=runtime.host_overhead_ps,
+    )
+    stages = Stages(works=work.works, pp_comm_bytes=work.message_bytes, warnings=work.warnings)
+    graph = build_taskgraph(stages, schedule, work.plan, options)
+    topology = runtime.topology.fit(work.plan.npus)
+    prices = Prices(plan=work.plan, topology=topology, comms=graph.comms)
+    timeline = run_graph(graph, prices, engine=Engine.LEVELS)
+    ranks = simulated_ranks(timeline)
+    report = make_report(
+        timeline,
+        prices,
+        ranks,
+        workload=work.source,
+        warnings=(*work.warnings, *graph.warnings),
+    )
+    # host time is the run's own: nobody set it
+    report = replace(report, settings={})
+    return SimulatedStep(report=report, timeline=timeline, prices=prices, ranks=ranks)
+
+
+def schedule_for(work: PipelineWork, name: str) -> Schedule:
+    """The schedule of a name for a job."""
+    return build(name, ranks=work.plan.pp, microbatches=work.plan.microbatches)
+
+
+def step_item(op: StepOp) -> StepItem:
+    """An operation after the pipeline, as long as it was measured."""
+    return StepItem(name=op.label, phase=Phase.FORWARD, work=Work(compute_ps=op.duration_ps))
+
+
+def _blocks(
+    stage: StageTimes, durations: Durations, microbatches: int
+) -> tuple[tuple[Row, ...], ...]:
+    count = microbatches if durations is Durations.MICROBATCH else 1
+    return tuple(tuple(_rows(stage, durations, j)) for j in range(count))
+
+
+def _rows(stage: StageTimes, durations: Durations, microbatch: int) -> Sequence[Row]:
+    """get_batch, the layers and the loss of a stage, as far as it has them."""
+    times = {kind: _chosen(s, durations, microbatch) for kind, s in stage.work.items()}
+    rows = [work_row("layers", times[OpKind.FORWARD], times[OpKind.BACKWARD])]
+    if OpKind.GET_BATCH in times:
+        rows.insert(0, work_row("get_batch", times[OpKind.GET_BATCH], 0))
+    if OpKind.LOSS in times:
+        rows.append(work_row("loss", times[OpKind.LOSS], 0))
+    return rows
+
+
+def _chosen(sample: OperationTimes, durations: Durations, microbatch: int) -> int:
+    match durations:
+        case Durations.MEDIAN:
+            return sample.median
+        case Durations.MEAN:
+            return sample.mean
+        case Durations.MICROBATCH:
+            return int(sample.by_microbatch[microbatch])
+
+
+def work_row(name: str, forward_ps: int, backward_ps: int) -> Row:
+    """A row that only computes."""
+    return Row(
+        name=name,
+        forward=Work(compute_ps=forward_ps),
+        input_grad=Work(compute_ps=backward_ps),
+        weight_grad=Work(),
+    )

@@ -1,0 +1,357 @@
+"""Simulated against measured: pipeline, per-step operations, step, bubbles and waits of runs.
+
+A replay takes the run's own stage times and per-step operations, and host time and message times
+from a calibration. A prediction takes nothing from the run but sizes and groups: layers cost what
+they did in a run of the same shape, gradients are scaled in place after a launch, then reduced in
+the time that a micro-benchmark took for such a group. The two are kept apart in every number.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+
+import numpy as np
+from msgspec import Struct
+
+from stepsim.base.errors import CalibrationError
+from stepsim.base.structs import Share
+from stepsim.base.units import PS_PER_S, format_size_bytes
+from stepsim.measured.calibration.calibration import Calibration, LayerTimes
+from stepsim.measured.calibration.gradients import gradient_group
+from stepsim.measured.calibration.runs import calibrate_traces, shape_of
+from stepsim.measured.layers import StageCost
+from stepsim.measured.run import OpKind
+from stepsim.measured.step_ops import StepOp, gradient_bytes, operations
+from stepsim.measured.summary import RunSummary
+from stepsim.network.measured_times import CommTable
+from stepsim.parallel.schedules import build
+from stepsim.runs.ready import runtime_of, with_runtime
+from stepsim.runs.replay import Durations, ReplayRuntime, best_durations, columns, replay
+from stepsim.runs.what_if import simulate_costs
+from stepsim.step.prepared import SimulatedStep
+from stepsim.workload.rows import CollectiveKind, Phase, StepItem, Work
+
+
+class Source(StrEnum):
+    """Where a simulated number comes from.
+
+    `FIT` are steps of leaf-module logs from two fitted numbers, `EXPLAINED` from leaf modules
+    alone.
+    """
+
+    REPLAY = "replay"
+    PREDICTION = "prediction"
+    FIT = "fit"
+    EXPLAINED = "explained"
+
+
+class Compared(Struct, frozen=True, kw_only=True):
+    """One time, simulated and measured, in ps; `notes` say what the simulation assumed.
+
+    `samples_ps` are the measurements that `measured_ps` is the median of, where it is one.
+    """
+
+    name: str
+    source: Source
+    simulated_ps: int
+    measured_ps: int
+    size_bytes: int = 0
+    samples_ps: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """How far the smallest and the largest sample are from the median, as shares of it."""
+        if not self.samples_ps or not self.measured_ps:
+            return 0.0, 0.0
+        low, high = min(self.samples_ps), max(self.samples_ps)
+        return low / self.measured_ps - 1, high / self.measured_ps - 1
+
+    @property
+    def error(self) -> float:
+        """Simulated over measured, minus 1; 0 where both are 0."""
+        if not self.measured_ps:
+            return 0.0 if not self.simulated_ps else float("inf")
+        return self.simulated_ps / self.measured_ps - 1
+
+
+class _RankBubble(Struct, frozen=True, kw_only=True):
+    """Share of the pipeline time that a rank is idle."""
+
+    rank: int
+    stage: int
+    simulated: float
+    measured: float
+
+    @property
+    def points(self) -> float:
+        """Difference in percentage points."""
+        return 100 * (self.simulated - self.measured)
+
+
+class RunValidation(Struct, frozen=True, kw_only=True):
+    """One run. `calibrated_on_itself` says that its own host and message times went in.
+
+    `inferred` are stages without a trace: then all but `finalize` comes from the run's own waits.
+
+    `pipeline`, `step`, `waits` and `bubbles` are replays; `predicted` holds pipeline and step where
+    a calibrated run has the same shape, `finalize` the operations after the pipeline.
+    """
+
+    name: str
+    durations: Durations
+    calibrated_from: tuple[str, ...]
+    calibrated_on_itself: bool
+    pipeline: Compared
+    step: Compared
+    finalize: tuple[Compared, ...]
+    predicted: tuple[Compared, ...]
+    waits: tuple[Compared, ...]
+    bubbles: tuple[_RankBubble, ...]
+    notes: tuple[str, ...] = ()
+    inferred: tuple[int, ...] = ()
+
+    def times(self) -> tuple[Compared, ...]:
+        """The times whose errors count against a limit."""
+        return (self.pipeline, self.step, *self.predicted, *self.finalize)
+
+    @property
+    def worst_bubble_points(self) -> float:
+        """Largest difference of a rank's bubble."""
+        return max((abs(each.points) for each in self.bubbles), default=0.0)
+
+
+class Errors(Struct, frozen=True, kw_only=True):
+    """Mean and largest absolute error of some comparisons."""
+
+    mean: Share
+    largest: Share
+    count: int
+
+
+def error_of(compared: Iterable[Compared]) -> Errors:
+    """Absolute errors of comparisons, summed up; zeros where there are none."""
+    errors = [abs(each.error) for each in compared]
+    if not errors:
+        return Errors(mean=0.0, largest=0.0, count=0)
+    return Errors(mean=float(np.mean(errors)), largest=max(errors), count=len(errors))
+
+
+def validate_runs(
+    summaries: Sequence[RunSummary],
+    calibration: Calibration | None = None,
+    *,
+    leave_one_out: bool = False,
+    durations: Durations | None = None,
+    table: CommTable | None = None,
+) -> list[RunValidation]:
+    """Validate runs with a calibration, each with one of all others, or each with its own.
+
+    Raises CalibrationError where leaving one out leaves none.
+    """
+    if leave_one_out and (calibration or len(summaries) == 1):
+        raise CalibrationError(
+            "leave-one-out calibrates each run on the others: expected at least two runs and no "
+            "calibration file"
+        )
+    found = []
+    for summary in summaries:
+        used = calibration
+        if leave_one_out:
+            used = calibrate_traces([each for each in summaries if each is not summary], table)
+        found.append(validate_run(summary, used, durations))
+    return found
+
+
+def validate_run(
+    summary: RunSummary,
+    calibration: Calibration | None,
+    durations: Durations | None = None,
+) -> RunValidation:
+    """Compare a run with its replay, and its per-step operations with their prediction.
+
+    Without a calibration the replay takes the run's own host and message times, and nothing is
+    predicted; nor is it with one that the run itself went into. Stages without a trace are
+    inferred where one rank is all there is.
+    """
+    ready = with_runtime(summary, calibration)
+    notes = list(ready.notes)
+    durations = durations or best_durations(ready.summary)
+    result = replay(ready.summary, ready.runtime, durations)
+    sources = calibration.sources if calibration else (summary.run.source,)
+    own = calibration is None or _went_into(summary, calibration)
+    others = None if own else calibration
+    finalize = tuple(_predicted_ops(summary, others, notes)) if others else ()
+    predicted = tuple(_predicted(summary, others, notes)) if others else ()
+    report = result.report
+    return RunValidation(
+        name=Path(summary.run.source).name,
+        durations=durations,
+        calibrated_from=sources,
+        calibrated_on_itself=own,
+        pipeline=_replayed("pipeline", report.pipeline_time_ps, summary.pipeline_ps),
+        step=_replayed("step", report.step_time_ps, summary.step_ps),
+        finalize=finalize,
+        predicted=predicted,
+        waits=tuple(_waits(summary, result)),
+        bubbles=tuple(_bubbles(summary, ready.runtime, durations)),
+        notes=tuple(notes),
+        inferred=tuple(sorted(set(range(summary.run.degrees.pp)) - set(summary.run.stages))),
+    )
+
+
+def _went_into(summary: RunSummary, calibration: Calibration) -> bool:
+    """Whether a run, or one of its ranks, was calibrated on."""
+    return not set(summary.run.traces).isdisjoint(calibration.traces)
+
+
+def _replayed(name: str, simulated_ps: int, measured_ps: int) -> Compared:
+    return Compared(
+        name=name, source=Source.REPLAY, simulated_ps=simulated_ps, measured_ps=measured_ps
+    )
+
+
+def _predicted(
+    summary: RunSummary, calibration: Calibration, notes: list[str]
+) -> Iterator[Compared]:
+    """Pipeline and step from other runs alone."""
+    result = predict(summary, calibration, runtime_of(calibration, summary)[0])
+    if result is None:
+        notes.append("pipeline and step not predicted: no calibrated run has this one's shape")
+        return
+    times = [("pipeline", result.report.pipeline_time_ps, summary.pipeline_ps)]
+    if whole_step(summary, calibration):
+        times.append(("step", result.report.step_time_ps, summary.step_ps))
+    for name, simulated, measured in times:
+        yield Compared(
+            name=name, source=Source.PREDICTION, simulated_ps=simulated, measured_ps=measured
+        )
+
+
+def _predicted_ops(
+    summary: RunSummary, calibration: Calibration, notes: list[str]
+) -> Iterator[Compared]:
+    """Every operation after the pipeline once, however many groups of a run do it."""
+    lacking: set[str] = set()
+    for each in operations(summary.step_ops, summary.clocks.node_size):
+        op = each.ops[0]
+        time = predicted_op_ps(summary, op, calibration)
+        if time is None:
+            lacking.add(op.label)
+            continue
+        yield Compared(
+            name=f"{op.label} {format_size_bytes(each.size_bytes)}"
+            if each.size_bytes
+            else op.label,
+            source=Source.PREDICTION,
+            simulated_ps=round(time),
+            measured_ps=each.duration_ps,
+            size_bytes=op.size_bytes,
+            samples_ps=each.times_ps,
+        )
+    if lacking:
+        notes.append(
+            f"not predicted: {', '.join(sorted(lacking))}: the calibration has no table of the "
+            "group, or no rate"
+        )
+
+
+def _waits(summary: RunSummary, result: SimulatedStep) -> Iterator[Compared]:
+    """Time in messages per traced stage: all idle time up to the rank's last action."""
+    for stage in summary.stages:
+        bubble = result.report.stages[stage.stage].bubble_ps
+        waited = bubble.before + bubble.between if bubble else 0
+        yield _replayed(f"stage {stage.stage} waits", waited, stage.wait_ps)
+
+
+def _bubbles(
+    summary: RunSummary, runtime: ReplayRuntime, durations: Durations
+) -> Iterator[_RankBubble]:
+    """Bubbles of the ranks of every pipeline, each replayed with its own ranks' times."""
+    for column in columns(summary):
+        result = replay(column, runtime, durations)
+        report, ranks = result.report, result.ranks
+        for rank in column.ranks:
+            actor = ranks.actor_of[rank.stage * result.plan.stage_ranks]
+            yield _RankBubble(
+                rank=rank.rank,
+                stage=rank.stage,
+                simulated=ranks.bubbles[actor].total / report.pipeline_time_ps,
+                measured=summary.bubble(rank),
+            )
+
+
+def predicted_op_ps(summary: RunSummary, op: StepOp, calibration: Calibration) -> float | None:
+    """An operation after the pipeline from tables and rates alone; None where they do not say."""
+    if op.kind is OpKind.OPTIMIZER:
+        rate = calibration.optimizer
+        size = gradient_bytes(summary.step_ops, op.stage)
+        return size / rate.value * PS_PER_S if rate and size else None
+    group, scaling = gradient_group(summary, op), calibration.gradient_scaling
+    if group is None or scaling is None:
+        return None
+    launch = calibration.gradient_launch.value if calibration.gradient_launch else 0.0
+    scaled = launch + op.size_bytes / scaling.value * PS_PER_S
+    if group[0] == 1:
+        return scaled
+    known = calibration.collectives
+    alike = CollectiveKind.ALL_REDUCE, *group, op.size_bytes
+    reduced = known.time_ps(*alike) if known else None
+    return None if reduced is None else scaled + reduced
+
+
+def predict(
+    summary: RunSummary, calibration: Calibration, runtime: ReplayRuntime
+) -> SimulatedStep | None:
+    """The whole step; None where no calibrated run has the shape of this one.
+
+    Operations after the pipeline that cannot be predicted are left out: then only the pipeline time
+    says something, see `whole_step`.
+    """
+    degrees, shape = summary.run.degrees, shape_of(summary)
+    alike = [layer for layer in calibration.layer_times if layer.shape == shape]
+    if not alike or summary.schedule is None or not degrees.layers or degrees.layers % degrees.pp:
+        return None
+    order = build(summary.schedule.label, ranks=degrees.pp, microbatches=degrees.microbatches)
+    costs = _stage_costs_of(alike, degrees.pp, degrees.layers // degrees.pp)
+    items = [tuple(_items(summary, stage, calibration)) for stage in range(degrees.pp)]
+    return simulate_costs(summary, costs, order, runtime, items)
+
+
+def whole_step(summary: RunSummary, calibration: Calibration) -> bool:
+    """Whether every operation after the pipeline can be predicted."""
+    return all(predicted_op_ps(summary, op, calibration) is not None for op in summary.step_ops)
+
+
+def _stage_costs_of(layers: Sequence[LayerTimes], pp: int, held: int) -> list[StageCost]:
+    """Stages of so many layers each, from the mean of runs of one shape."""
+
+    def mean(name: str) -> int:
+        total: int = sum(getattr(layer, name) for layer in layers)
+        return round(total / len(layers))
+
+    costs = []
+    for stage in range(pp):
+        ends = [name for name, at in (("first", 0), ("last", pp - 1)) if stage == at]
+        costs.append(
+            StageCost(
+                layers=held,
+                forward_ps=mean("forward_ps"),
+                backward_ps=mean("backward_ps"),
+                end_forward_ps=sum(mean(f"{end}_forward_ps") for end in ends),
+                end_backward_ps=sum(mean(f"{end}_backward_ps") for end in ends),
+                get_batch_ps=mean("get_batch_ps") if ends else 0,
+                loss_ps=mean("loss_ps") if "last" in ends else 0,
+            )
+        )
+    return costs
+
+
+def _items(summary: RunSummary, stage: int, calibration: Calibration) -> Sequence[StepItem]:
+    items = []
+    for op in summary.step_ops:
+        time = predicted_op_ps(summary, op, calibration) if op.stage == stage else None
+        if time is not None:
+            work = Work(compute_ps=round(time))
+            items.append(StepItem(name=op.label, phase=Phase.FORWARD, work=work))
+    return items

@@ -1,0 +1,223 @@
+"""A measured run changed: another schedule, more microbatches, faster links, layers moved.
+
+Stage times are taken apart into equal layers and what the ends add. A layer costs what one of a
+middle stage cost, so moving one changes two stages by that much. Chunks take equal parts of a
+stage's layers; the first virtual stage has get_batch and embedding, the last one head and loss.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
+from stepsim.explain.rescheduled import WEIGHT_GRAD_SHARE
+from stepsim.measured.layers import StageCost, stage_costs
+from stepsim.measured.summary import RunSummary
+from stepsim.network.topology import Topology
+from stepsim.parallel.p2p import P2PMode
+from stepsim.parallel.schedules import Placement, Schedule, build, needs_times
+from stepsim.parallel.schedules.base import PlacementKind
+from stepsim.parallel.stages import StageWork
+from stepsim.runs.replay import PipelineWork, ReplayRuntime, job_plan, simulate_work, step_item
+from stepsim.step.prepared import SimulatedStep
+from stepsim.workload.rows import Row, StepItem, Work
+
+
+class RunChange(Struct, frozen=True, kw_only=True):
+    """What to change; None leaves it as measured. `balance` are the layers of every stage.
+
+    `layers` are those of the whole model, where the run's names do not tell them. Without `p2p`
+    messages are sent as the schedule's own runtime does.
+    """
+
+    schedule: str | None = None
+    p2p: P2PMode | None = None
+    microbatches: int | None = None
+    balance: tuple[int, ...] | None = None
+    topology: Topology | None = None
+    layers: int | None = None
+
+
+class WhatIf(Struct, frozen=True, kw_only=True):
+    """The run replayed, and replayed with the change; `notes` say what was assumed.
+
+    `messages` is the run as it was, but with messages sent as in the changed one: it tells what
+    of the gain is theirs. It is None where both send them alike.
+    """
+
+    base: SimulatedStep
+    changed: SimulatedStep
+    notes: tuple[str, ...]
+    messages: SimulatedStep | None = None
+
+    @property
+    def speedup(self) -> float:
+        """Step time of the replay over that of the changed run, per microbatch."""
+        return _speedup(self.base, self.changed)
+
+    @property
+    def speedup_of_messages(self) -> float:
+        """What of the speed-up comes from how messages are sent; 1 where that is unchanged."""
+        return _speedup(self.base, self.messages or self.base)
+
+    @property
+    def speedup_of_rest(self) -> float:
+        """What of the speed-up comes from all else: `speedup` is the product of the two."""
+        return _speedup(self.messages or self.base, self.changed)
+
+
+def _speedup(before: SimulatedStep, after: SimulatedStep) -> float:
+    """Step time before over that after, per microbatch."""
+    old, new = before.report, after.report
+    return (old.step_time_ps / old.microbatches) / (new.step_time_ps / new.microbatches)
+
+
+def change_run(summary: RunSummary, runtime: ReplayRuntime, change: RunChange) -> WhatIf:
+    """Replay a run with mean stage times, and once more changed.
+
+    Raises PlanError where the balance does not share out the run's layers, or a schedule needs
+    more chunks than a stage has layers; ScheduleError where it does not define how messages are
+    sent.
+    """
+    if change.layers is not None:
+        summary = _with_layers(summary, change.layers)
+    costs, notes = stage_costs(summary)
+    measured = summary.schedule.label if summary.schedule else "1f1b"
+    ranks, count = summary.run.degrees.pp, summary.run.degrees.microbatches
+    items = _measured_items(summary)
+    own = build(measured, ranks=ranks, microbatches=count)
+    base = simulate_costs(summary, costs, own, runtime, items)
+    old_costs, old_runtime = costs, runtime
+    if change.balance:
+        costs = _balanced(costs, change.balance)
+        notes.append("memory is not checked; per-step operations are those of the measured balance")
+    chosen = change.schedule or measured
+    count = count if change.microbatches is None else change.microbatches
+    order = _order(chosen, costs, count)
+    if order.splits_backward:
+        notes.append(f"weight gradient taken as {WEIGHT_GRAD_SHARE:.0%} of a backward")
+    if change.p2p:
+        runtime = replace(runtime, p2p=change.p2p)
+    if change.topology:
+        runtime = replace(runtime, topology=change.topology)
+        notes.append("collectives inside forwards and backwards keep their measured time")
+    changed = simulate_costs(summary, costs, order, runtime, items)
+    messages = None
+    if changed.report.p2p != base.report.p2p:
+        as_changed = replace(old_runtime, p2p=P2PMode(changed.report.p2p))
+        messages = simulate_costs(summary, old_costs, own, as_changed, items)
+    return WhatIf(base=base, changed=changed, notes=tuple(notes), messages=messages)
+
+
+def _with_layers(summary: RunSummary, layers: int) -> RunSummary:
+    """The run with so many layers; raises PlanError where its stages cannot hold equal parts."""
+    degrees = summary.run.degrees
+    if layers < 1 or layers % degrees.pp or degrees.layers not in (None, layers):
+        known = (
+            f"{degrees.layers}, by its name" if degrees.layers else f"a multiple of {degrees.pp}"
+        )
+        raise PlanError(f"layers is {layers}: expected {known}")
+    return replace(summary, run=summary.run.with_layers(layers))
+
+
+def _order(name: str, costs: Sequence[StageCost], microbatches: int) -> Schedule:
+    """A schedule of a name; one that is searched for knows the stages' times."""
+    ranks = len(costs)
+    if not needs_times(name):
+        return build(name, ranks=ranks, microbatches=microbatches)
+    plain = build("1f1b", ranks=ranks, microbatches=microbatches)
+    rows = [_row(costs, plain, rank, 0) for rank in range(ranks)]
+    return build(
+        name,
+        ranks=ranks,
+        microbatches=microbatches,
+        forward_ps=[row.forward.compute_ps for row in rows],
+        input_grad_ps=[row.input_grad.compute_ps for row in rows],
+        weight_grad_ps=[row.weight_grad.compute_ps for row in rows],
+        objective="makespan",
+    )
+
+
+def _balanced(costs: list[StageCost], balance: tuple[int, ...]) -> list[StageCost]:
+    total = sum(cost.layers for cost in costs)
+    if len(balance) != len(costs) or sum(balance) != total or min(balance) < 0:
+        raise PlanError(
+            f"balance is {','.join(map(str, balance))}: expected {len(costs)} numbers of layers "
+            f"that sum to {total}"
+        )
+    return [replace(cost, layers=held) for cost, held in zip(costs, balance, strict=True)]
+
+
+def simulate_costs(
+    summary: RunSummary,
+    costs: Sequence[StageCost],
+    schedule: Schedule,
+    runtime: ReplayRuntime,
+    per_step: Sequence[tuple[StepItem, ...]],
+) -> SimulatedStep:
+    """Simulate stages of given costs; of the run only plan, message size and name count."""
+    plan = replace(job_plan(summary), microbatches=schedule.microbatches)
+    works = tuple(
+        StageWork(
+            chunks=tuple(
+                ((_row(costs, schedule, rank, chunk),),)
+                for chunk in range(schedule.placement.chunks)
+            ),
+            per_step=per_step[rank],
+        )
+        for rank in range(plan.pp)
+    )
+    work = PipelineWork(
+        source=summary.run.source,
+        plan=plan,
+        works=works,
+        message_bytes=summary.run.degrees.message_bytes,
+    )
+    return simulate_work(work, schedule, runtime)
+
+
+def _measured_items(summary: RunSummary) -> list[tuple[StepItem, ...]]:
+    """Operations after the pipeline, stage by stage, as long as they were measured."""
+    return [
+        tuple(step_item(op) for op in summary.step_ops if op.stage == stage.stage)
+        for stage in summary.stages
+    ]
+
+
+def _row(costs: Sequence[StageCost], schedule: Schedule, rank: int, chunk: int) -> Row:
+    """A chunk's part of its stage's layers, and the ends where it holds them."""
+    placement = schedule.placement
+    stage = placement.stage(rank, chunk)
+    cost, parts = _held(costs, placement, rank, stage)
+    forward = cost.layers * cost.forward_ps // parts
+    backward = cost.layers * cost.backward_ps // parts
+    ends = {0: costs[0], placement.stages - 1: costs[-1]}
+    if stage in ends:
+        forward += ends[stage].end_forward_ps + ends[stage].get_batch_ps + ends[stage].loss_ps
+        backward += ends[stage].end_backward_ps
+    elif rank not in (0, placement.ranks - 1):
+        forward += cost.end_forward_ps // parts
+        backward += cost.end_backward_ps // parts
+    weight = round(backward * WEIGHT_GRAD_SHARE)
+    return Row(
+        name="layers",
+        forward=Work(compute_ps=max(forward, 0)),
+        input_grad=Work(compute_ps=max(backward - weight, 0)),
+        weight_grad=Work(compute_ps=max(weight, 0)),
+    )
+
+
+def _held(
+    costs: Sequence[StageCost], placement: Placement, rank: int, stage: int
+) -> tuple[StageCost, int]:
+    """The stage whose layers a chunk runs, and how many chunks share them."""
+    if placement.kind is PlacementKind.BIDIRECTIONAL:
+        return costs[stage], 1
+    cost, parts = costs[rank], placement.chunks
+    if parts > 1 and cost.layers < parts:
+        raise PlanError(
+            f"{parts} chunks: stage {rank} has {cost.layers} layers, one per chunk at least "
+            "(--layers tells those of a run whose names do not)"
+        )
+    return cost, parts

@@ -1,0 +1,118 @@
+"""Differences of what `--json` wrote: of two files, or of the schedules in one of them.
+
+A file of `stepsim compare` holds several results: those of two files are compared schedule by
+schedule, those of one file with its first.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from msgspec import Struct
+
+from stepsim.base.errors import StepsimError
+from stepsim.explain.diff import ResultDiff, diff_profiles, diff_results
+from stepsim.explain.profile_document import ProfileDocument
+from stepsim.explain.report import Report, ResultDocument
+from stepsim.files.reading import read_json
+from stepsim.step.compare import ComparisonDocument
+
+
+class NamedDiff(Struct, frozen=True, kw_only=True):
+    """The difference of B from A; `a` and `b` are their schedules, or formats of profiles."""
+
+    a: str
+    b: str
+    diff: ResultDiff
+
+    @property
+    def name(self) -> str:
+        """What is compared: `1f1b`, or `1f1b -> zb-h1` where the two differ."""
+        return self.a if self.a == self.b else f"{self.a} -> {self.b}"
+
+
+class FileDiffs(Struct, frozen=True, kw_only=True):
+    """What is compared of two files, or of one; schedules that only one of them has are not."""
+
+    diffs: tuple[NamedDiff, ...]
+    only_a: tuple[str, ...] = ()
+    only_b: tuple[str, ...] = ()
+
+
+Recorded = ResultDocument | ComparisonDocument | ProfileDocument
+
+
+def diff_files(a: Path, b: Path | None = None) -> FileDiffs:
+    """The differences of two files of `--json`, or of the schedules in one of `compare`.
+
+    Two files are compared by schedules that both have, in the order of A; two single results are
+    compared whatever their schedules. Of one file all schedules are compared with the first.
+    Raises StepsimError for files that have nothing to compare.
+    """
+    first = load_recorded(a)
+    if b is None:
+        return FileDiffs(diffs=_diffs_inside(first, str(a)))
+    second, place = load_recorded(b), f"{a}, {b}"
+    if isinstance(first, ProfileDocument) and isinstance(second, ProfileDocument):
+        found = diff_profiles(first, second)
+        return FileDiffs(diffs=(NamedDiff(a=first.format, b=second.format, diff=found),))
+    if isinstance(first, ProfileDocument) or isinstance(second, ProfileDocument):
+        raise StepsimError(f"{place}: expected two results or two profiles, not one of each")
+    if isinstance(first, ResultDocument) and isinstance(second, ResultDocument):
+        return FileDiffs(diffs=(_named_diff(first, second),))
+    return _diffs_by_schedule(_results(first), _results(second), place)
+
+
+def load_recorded(path: str | Path) -> Recorded:
+    """The result, the comparison or the profile in a JSON file.
+
+    Raises StepsimError naming the file, the place in it, the value and what is allowed.
+    """
+    raw = read_json(Path(path), "a step, a comparison or a profile of --json")
+    document: type[Recorded] = ResultDocument
+    if "slowdown_by_replica" in raw:
+        document = ProfileDocument
+    elif "candidates" in raw:
+        document = ComparisonDocument
+    return document.from_plain(raw, str(path))
+
+
+def _results(recorded: ResultDocument | ComparisonDocument) -> tuple[Report, ...]:
+    """The results of a file, in its order."""
+    return (recorded,) if isinstance(recorded, ResultDocument) else recorded.runs
+
+
+def _diffs_inside(recorded: Recorded, place: str) -> tuple[NamedDiff, ...]:
+    """How all schedules of a comparison differ from the first that ran."""
+    if not isinstance(recorded, ComparisonDocument):
+        raise StepsimError(f"{place}: one result: expected a second file to compare it with")
+    first, *others = recorded.runs
+    if not others:
+        raise StepsimError(f"{place}: only {first.schedule} ran: expected two schedules or files")
+    return tuple(_named_diff(first, other) for other in others)
+
+
+def _diffs_by_schedule(a: Iterable[Report], b: Iterable[Report], place: str) -> FileDiffs:
+    """How the n-th result of every schedule in A differs from the n-th of the same in B."""
+    of_a, of_b = _by_schedule(a), _by_schedule(b)
+    both = [key for key in of_a if key in of_b]
+    if not both:
+        one, other = (", ".join(name for name, _ in of) for of in (of_a, of_b))
+        raise StepsimError(f"{place}: schedules {one} and {other}: expected one that both have")
+    return FileDiffs(
+        diffs=tuple(_named_diff(of_a[key], of_b[key]) for key in both),
+        only_a=tuple(key[0] for key in of_a if key not in of_b),
+        only_b=tuple(key[0] for key in of_b if key not in of_a),
+    )
+
+
+def _by_schedule(results: Iterable[Report]) -> dict[tuple[str, int], Report]:
+    """Results by their schedule, and how many of the same schedule stand before them."""
+    keyed: dict[tuple[str, int], Report] = {}
+    for result in results:
+        before = sum(name == result.schedule for name, _ in keyed)
+        keyed[result.schedule, before] = result
+    return keyed
+
+
+def _named_diff(a: Report, b: Report) -> NamedDiff:
+    return NamedDiff(a=a.schedule, b=b.schedule, diff=diff_results(a, b))

@@ -1,0 +1,225 @@
+"""A step that is ready to run: everything before the run, and what is reported after it."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from stepsim.base.arrays import Floats
+from stepsim.base.errors import said
+from stepsim.engine.timeline import MOST_EVENTS, LaidOutStep, Timeline, lay_out_step
+from stepsim.explain.make_report import make_report, simulated_ranks
+from stepsim.explain.report import Finding, Report, ResultDocument, SimulatedRanks
+from stepsim.graph.build import TaskGraph, build_taskgraph
+from stepsim.network.placement import Crossing, find_crossing, idle_npus, place
+from stepsim.network.prices import Prices, make_prices
+from stepsim.network.topology import Topology
+from stepsim.options import StepOptions
+from stepsim.parallel.modes import Engine
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.parallel.stages import split_stages
+from stepsim.step.inputs import (
+    MadeWork,
+    WorkSource,
+    choose_plan,
+    choose_schedule,
+    make_work,
+    scaled_workload,
+)
+from stepsim.step.size import OnSize, TooLarge, memory_of, size_of, too_large, with_memory
+from stepsim.workload.rows import Doubt, Workload
+from stepsim.workload.scaling import doubt_placeholders
+
+if TYPE_CHECKING:
+    from stepsim.explain.memory import StepMemory
+    from stepsim.step.second_look import SecondLook
+
+_DEFAULTS = StepOptions()
+
+
+class PreparedStep(Struct, frozen=True, kw_only=True):
+    """A step that is ready to run: its graph, what its communications cost, and how it is run.
+
+    `workload` has its compute as the graph has it; `slow` are factors on the ranks' compute times.
+    `doubts` are what the input can hardly mean, `assumed` what was taken for granted, `notes` what
+    is as usual and may surprise. `memory` is what ranks hold, where that is known, `unfit` that it
+    is more than they have, `crossing` which groups lie in several nodes or racks.
+    `second_look` is what else is known of a model's step.
+    """
+
+    workload: Workload
+    options: StepOptions
+    graph: TaskGraph
+    prices: Prices
+    slow: Floats | None
+    doubts: tuple[Doubt, ...]
+    assumed: tuple[str, ...]
+    notes: tuple[str, ...]
+    memory: "StepMemory | None" = None
+    unfit: TooLarge | None = None
+    crossing: Crossing | None = None
+    second_look: "SecondLook | None" = None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """All that a user should know, where nobody says what doubts are worth."""
+        first = (self.unfit.text(),) if self.unfit else ()
+        crossed = (self.crossing.text,) if self.crossing else ()
+        return (*first, *(doubt.text for doubt in self.doubts), *crossed, *self.assumed)
+
+    def laid_out(self) -> LaidOutStep:
+        """Who is simulated, and what each of them runs."""
+        options = self.options
+        return lay_out_step(self.graph, self.prices, self.slow, options.fold_ranks, options.engine)
+
+    def step_time_ps(self) -> int:
+        """The step time alone, in ps: columns need no timeline for it."""
+        laid = self.laid_out()
+        times = laid.by_levels()
+        return times.step_time_ps if times else laid.timeline().step_time_ps
+
+    def reported(self, timeline: Timeline, *, weigh: bool = False) -> "SimulatedStep":
+        """What is known of its run; with `weigh` its doubts are told elsewhere."""
+        work, ranks = self.workload, simulated_ranks(timeline)
+        doubts = () if weigh else tuple(doubt.text for doubt in self.doubts)
+        report = make_report(
+            timeline,
+            self.prices,
+            ranks,
+            workload=work.source,
+            warnings=(*doubts, *self.assumed),
+            reading=work.reading,
+            notes=(*self.notes, *_engine_notes(timeline, self.options)),
+            effort=work.effort,
+            memory=self.memory,
+            findings=tuple(self._findings(timeline)),
+        )
+        return SimulatedStep(
+            report=report, timeline=timeline, prices=self.prices, ranks=ranks, memory=self.memory
+        )
+
+    def _findings(self, timeline: Timeline) -> Iterable[Finding]:
+        """That it does not fit; else what a second look at a model's step says."""
+        if self.unfit:
+            return (Finding(text=self.unfit.text()),)
+        look = self.second_look
+        return look.findings(timeline.step_time_ps) if look else ()
+
+
+class SimulatedStep(Struct, frozen=True, kw_only=True):
+    """A step that has run: what is reported, when every task ran, and at which prices.
+
+    `ranks` says what the step of every simulated rank goes into. `memory` is what ranks hold, None
+    where nobody said.
+    """
+
+    report: Report
+    timeline: Timeline
+    prices: Prices
+    ranks: SimulatedRanks
+    memory: "StepMemory | None" = None
+
+    @property
+    def step_time_s(self) -> float:
+        """Step time in seconds."""
+        return self.report.step_time_s
+
+    @property
+    def plan(self) -> ParallelPlan:
+        """Who computes what: the degrees, and where groups of ranks lie."""
+        return self.timeline.graph.plan
+
+    def document(self) -> ResultDocument:
+        """The report with a row per rank: what `stepsim simulate --json` writes."""
+        return ResultDocument.of(self.report, self.ranks)
+
+
+def prepare(
+    workload: WorkSource,
+    topology: Topology,
+    options: StepOptions = _DEFAULTS,
+    *,
+    notes: Sequence[str] = (),
+    like: Sequence[Prices] = (),
+    on_size: OnSize | None = None,
+) -> PreparedStep:
+    """Everything before the run: who runs what, in which order, and what communication costs.
+
+    `like` are prices found before: those that serve this step are taken again. `on_size` is called
+    with the step's size before its schedule is built.
+    """
+    made, asked = make_work(workload, topology, options), options
+    options = made.options
+    work, found = scaled_workload(made.workload, made.sized)
+    plan, assumed = choose_plan(work, topology, made.sized)
+    network = place(topology, plan, options.placement)
+    if on_size:
+        on_size(size_of(work, plan, options))
+    schedule = choose_schedule(work, network, plan, options)
+    stages = split_stages(work, plan, schedule.placement, options.stage_rows)
+    memory = memory_of(work, made, schedule, stages, options)
+    unfit = too_large(memory, made.built, topology, asked)
+    work, full = with_memory(work, memory, made.built)
+    graph = build_taskgraph(stages, schedule, plan, options)
+    prices = make_prices(
+        plan,
+        graph.comms,
+        network,
+        algorithm=options.algorithm,
+        table=options.comm_table,
+        sharing=options.contention,
+        known=like,
+    )
+    said(__name__, "workload %s: %d layers", work.source, work.layers)
+    said(__name__, "topology %s: %d NPUs", network.name, network.npus)
+    said(__name__, "schedule %s: %d stages", schedule.label, plan.pp)
+    said(__name__, "task graph: %d communications", len(graph.comms))
+    idle = options.idle(schedule, graph.p2p)
+    assumed = [*made.notes, *found, *assumed, *idle, *full]
+    bare = None if options.fill_placeholders else doubt_placeholders(made.workload)
+    doubts = (*made.workload.doubts, *([bare] if bare else []))
+    every = (*work.warnings, *notes, *assumed, *stages.warnings, *graph.warnings)
+    return PreparedStep(
+        workload=work,
+        options=options,
+        graph=graph,
+        prices=prices,
+        slow=options.slow.factors(plan.npus) if options.slow else None,
+        doubts=doubts,
+        assumed=every,
+        notes=(*work.notes, *_unknown_device(made, topology), *idle_npus(network)),
+        memory=memory,
+        unfit=unfit,
+        crossing=find_crossing(topology, network, plan, options.placement),
+        second_look=_second_look(made, asked),
+    )
+
+
+def _second_look(made: MadeWork, asked: StepOptions) -> "SecondLook | None":
+    """What else is known of a model's step."""
+    effort = made.workload.effort
+    if not (made.built and effort):
+        return None
+    from stepsim.step.second_look import SecondLook
+
+    schedule = made.options.schedule
+    return SecondLook(built=made.built, effort=effort, asked=asked, schedule=schedule)
+
+
+def _unknown_device(made: MadeWork, topology: Topology) -> tuple[str, ...]:
+    """That a file's compute times do not become those of the topology's device."""
+    if made.built or not topology.device:
+        return ()
+    return (
+        f"compute times are those of {made.workload.source}, of an unknown device: they are not "
+        f"changed for {topology.device}, the device of {topology.name}",
+    )
+
+
+def _engine_notes(timeline: Timeline, options: StepOptions) -> Iterator[str]:
+    """That columns took the place of events, where nobody asked for them."""
+    if timeline.engine is Engine.LEVELS and options.engine is None:
+        yield (
+            f"more than {MOST_EVENTS:,} tasks: their times are found level by level; they are "
+            "those of the events (--engine simpy)"
+        )

@@ -1,0 +1,78 @@
+"""Steps for their totals alone, the quickest way: for sweeps and searches, which run many."""
+
+from msgspec import Struct
+
+from stepsim.base import garbage
+from stepsim.base.structs import replace
+from stepsim.engine.timeline import Timeline
+from stepsim.explain.make_report import StepTotals, make_totals
+from stepsim.network.prices import Prices
+from stepsim.network.topology import Topology
+from stepsim.options import StepOptions
+from stepsim.parallel.modes import Engine, Sharing
+from stepsim.step.inputs import WorkSource
+from stepsim.step.prepared import PreparedStep, SimulatedStep, prepare
+
+PRICES_KEPT = 8
+"""Prices of as many steps are kept for those that follow."""
+
+
+class RunStep(Struct, frozen=True, kw_only=True):
+    """A step that has run, and of which nothing is said yet."""
+
+    ready: PreparedStep
+    timeline: Timeline
+
+    def simulated(self) -> SimulatedStep:
+        """The step with all that is known of it."""
+        return self.ready.reported(self.timeline)
+
+    def totals(self, *, breakdown: bool) -> StepTotals:
+        """Its totals alone."""
+        work = self.ready.workload
+        return make_totals(
+            self.timeline, workload=work.source, breakdown=breakdown, effort=work.effort
+        )
+
+
+def quickest(options: StepOptions) -> StepOptions:
+    """Columns in place of events, unless an engine is asked for or links are shared in time."""
+    if options.engine is None and options.contention is not Sharing.FAIR:
+        return replace(options, engine=Engine.LEVELS)
+    return options
+
+
+def step_totals(
+    workload: WorkSource,
+    topology: Topology,
+    options: StepOptions,
+    *,
+    breakdown: bool,
+    known: list[Prices],
+) -> StepTotals:
+    """Run one training step for its totals alone, the quickest way; raises as `simulate_step` does.
+
+    `known` are prices of earlier steps; those of this one come to stand last.
+    """
+    with garbage.paused():
+        return run_step(workload, topology, options, known).totals(breakdown=breakdown)
+
+
+def run_step(
+    workload: WorkSource, topology: Topology, options: StepOptions, known: list[Prices]
+) -> RunStep:
+    """Run one training step the quickest way; raises as `simulate_step` does.
+
+    `known` are prices of earlier steps; those of this one come to stand last.
+    """
+    with garbage.paused():
+        ready = prepare(workload, topology, quickest(options), like=known)
+        others = [each for each in known if not each.are(ready.prices)]
+        known[:] = [*others, ready.prices][-PRICES_KEPT:]
+        return RunStep(ready=ready, timeline=_timeline(ready))
+
+
+def _timeline(ready: PreparedStep) -> Timeline:
+    """Run a step; no events are made where no transfer meets another."""
+    laid = ready.laid_out()
+    return laid.timeline(apart=ready.options.engine is None)

@@ -1,0 +1,99 @@
+"""The path that makes a step as long as it is: by hand, and gapless in random jobs."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from helpers import examples, pipeline_graph, prices_of
+from hypothesis import given
+from hypothesis import strategies as st
+from random_jobs import Job, jobs, networks
+
+import stepsim
+from stepsim.base.errors import SimulationError
+from stepsim.engine.timeline import Timeline, run_graph
+from stepsim.explain.critical_path import (
+    critical_path,
+    path_parts,
+    path_runs,
+    path_tasks,
+    walk_back,
+)
+from stepsim.network.topology import Topology
+from stepsim.parallel.p2p import P2PMode
+from stepsim.parallel.schedules import build
+from stepsim.workload.rows import Part
+
+HOP = 3
+
+
+def timeline(forward: list[int], backward: list[int], microbatches: int) -> Timeline:
+    """1F1B of a rank per stage; messages take 3 ps."""
+    schedule = build("1f1b", ranks=len(forward), microbatches=microbatches)
+    graph = pipeline_graph(schedule, forward, backward, P2PMode.EAGER)
+    return run_graph(graph, prices_of(graph, HOP))
+
+
+def test_of_one_microbatch_it_is_the_whole_pipeline() -> None:
+    """Down and up again: F 5, hop, F 7, B 9, hop, B 11."""
+    run = timeline([5, 7], [11, 9], 1)
+    path = critical_path(run)
+    durations = [step.end_ps - step.start_ps for step in path]
+    assert [time for time in durations if time] == [5, HOP, 7, 9, HOP, 11]
+    assert run.step_time_ps == sum(durations) == 5 + 7 + 9 + 11 + 2 * HOP
+    parts = path_parts(run.graph, path_runs(run, path))
+    assert parts[Part.COMPUTE] == 32
+    assert parts[Part.EXPOSED_PP] == 2 * HOP
+
+
+def test_the_slowest_stage_is_what_it_runs_along() -> None:
+    """Stage 1 computes 50 for each of four microbatches and never waits between them."""
+    run = timeline([1, 20, 1], [1, 30, 1], 4)
+    path = critical_path(run)
+    on_slow = sum(step.end_ps - step.start_ps for step in path if step.rank == 1)
+    assert on_slow >= 4 * 50
+    assert run.step_time_ps == 4 * 50 + 2 * (1 + HOP)
+
+
+def test_tasks_of_the_path_are_its_steps_with_lists_laid_out() -> None:
+    run = timeline([5, 7], [11, 9], 2)
+    path = critical_path(run)
+    tasks = list(path_tasks(run, path))
+    assert sum(task.end_ps - task.start_ps for task in tasks) == run.step_time_ps
+    assert {task.task_list < 0 for task in tasks} == {True, False}
+    assert all(task.inner >= 0 for task in tasks if task.task_list >= 0)
+
+
+@given(job=jobs(), network=networks(), data=st.data())
+@examples(60)
+def test_it_has_no_gap_and_its_parts_are_the_step(
+    job: Job, network: Topology, data: st.DataObject
+) -> None:
+    slow: dict[str, Any] = data.draw(st.sampled_from([{}, {"slow": "0:1.4"}]))
+    run = stepsim.simulate(job.workload, network, **job.options(), **slow).timeline
+    path = critical_path(run)
+    assert path[0].start_ps == 0
+    assert path[-1].end_ps == run.step_time_ps
+    for step, after in pairwise(path):
+        assert step.end_ps == after.start_ps
+    runs = path_runs(run, path)
+    assert sum(path_parts(run.graph, runs).values()) == run.step_time_ps
+    spent = sum(int((each.end_ps - each.start_ps).sum()) for each in runs)
+    assert spent == run.step_time_ps
+    assert sum(task.end_ps - task.start_ps for task in path_tasks(run, path)) == spent
+
+
+def test_walking_back_takes_the_first_that_ends_when_one_starts() -> None:
+    """3 waits for 1 and 2, which end together; 1 starts at 0."""
+    before: dict[str, list[str]] = {"d": ["c", "b", "a"], "c": ["a"], "b": [], "a": []}
+    start = {"a": 0, "b": 0, "c": 2, "d": 5}
+    end = {"a": 2, "b": 5, "c": 5, "d": 9}
+    assert list(walk_back("d", before.__getitem__, start.__getitem__, end.__getitem__)) == [
+        *("d", "c", "a")
+    ]
+
+
+def test_a_gap_is_an_error() -> None:
+    before: dict[int, list[int]] = {1: [0], 0: []}
+    with pytest.raises(SimulationError, match="nothing ends at 4 ps"):
+        list(walk_back(1, before.__getitem__, {0: 0, 1: 4}.__getitem__, {0: 3, 1: 6}.__getitem__))

@@ -1,0 +1,104 @@
+"""What a step puts on links: closed forms of collectives and messages, wherever ranks lie."""
+
+import numpy as np
+import pytest
+from helpers import collective, examples, row, two_levels
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepsim.base.structs import replace
+from stepsim.explain.traffic import Traffic, alike_groups, find_traffic
+from stepsim.graph.build import TaskGraph, build_taskgraph
+from stepsim.network.prices import Prices
+from stepsim.options import StepOptions
+from stepsim.parallel.modes import RankOrder
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.parallel.schedules import build
+from stepsim.parallel.stages import Stages, StageWork
+from stepsim.workload.rows import CollectiveKind, CommOp, Group, Work
+
+MB = 10**6
+
+
+def graph_of(plan: ParallelPlan, *comms: CommOp) -> TaskGraph:
+    """Every stage runs one row with these forward collectives; messages of 1 MB."""
+    rows = ((replace(row(5, 7), forward=Work(compute_ps=5, comms=comms)),),)
+    stages = Stages(
+        works=(StageWork(chunks=(rows,), per_step=()),) * plan.pp, pp_comm_bytes=MB, warnings=()
+    )
+    schedule = build("1f1b", ranks=plan.pp, microbatches=plan.microbatches)
+    return build_taskgraph(stages, schedule, plan, StepOptions())
+
+
+def traffic(plan: ParallelPlan, *comms: CommOp) -> Traffic:
+    graph = graph_of(plan, *comms)
+    topology = two_levels(plan.npus // 2)
+    return find_traffic(graph, Prices(plan=plan, topology=topology, comms=graph.comms))
+
+
+def by_class(found: Traffic, npus: int) -> list[float]:
+    """Bytes of a whole step on inner and outer links."""
+    size = found.size * found.counts[found.user] * found.alike
+    classes = two_levels(npus // 2).link_class(found.link)
+    inner, outer = np.bincount(classes, weights=size, minlength=2)
+    return [float(inner), float(outer)]
+
+
+@pytest.mark.parametrize("microbatches", [1, 3])
+def test_an_all_reduce_of_two_sends_all_its_bytes_once_per_rank(microbatches: int) -> None:
+    """Two steps of half the bytes from each to the other, in each of two nodes."""
+    plan = ParallelPlan(tp=2, dp=2, microbatches=microbatches)
+    found = by_class(traffic(plan, collective(4 * MB, Group.TP)), 4)
+    assert found == [4 * 4 * MB * microbatches, 0]
+
+
+def test_groups_across_nodes_use_the_outer_links() -> None:
+    plan = ParallelPlan(tp=2, dp=2)
+    assert by_class(traffic(plan, collective(4 * MB, Group.DP)), 4) == [0, 4 * 4 * MB]
+
+
+def test_messages_go_down_and_up_once_per_microbatch() -> None:
+    """Two stages of two ranks in nodes of their own: a message each way per rank."""
+    plan = ParallelPlan(tp=2, pp=2, microbatches=3)
+    assert by_class(traffic(plan), 4) == [0, 2 * 2 * 3 * MB]
+
+
+def test_an_all_gather_sends_what_others_lack() -> None:
+    """Of four ranks each lacks three quarters of the bytes, however they come."""
+    plan = ParallelPlan(dp=4)
+    gather = collective(4 * MB, Group.DP, CollectiveKind.ALL_GATHER)
+    assert sum(by_class(traffic(plan, gather), 4)) >= 4 * 3 * MB
+
+
+def test_rates_are_bytes_over_the_time_that_a_run_takes() -> None:
+    found = traffic(ParallelPlan(tp=2, dp=2), collective(4 * MB, Group.TP))
+    graph = graph_of(ParallelPlan(tp=2, dp=2), collective(4 * MB, Group.TP))
+    prices = Prices(plan=graph.plan, topology=two_levels(), comms=graph.comms)
+    (use,) = [use for use in found.uses if use.peer_stage < 0]
+    patterns = prices.patterns(use)
+    time_ps = prices.duration_ps(use.comm, patterns, 0)
+    assert found.rate == pytest.approx(found.size / (time_ps * 1e-12))
+    assert [len(each) for each in alike_groups(graph, prices, use)] == [2]
+
+
+@given(
+    tp=st.sampled_from([1, 2, 4]),
+    dp=st.sampled_from([1, 2, 3]),
+    pp=st.sampled_from([1, 2]),
+    order=st.sampled_from(RankOrder),
+)
+@examples(60)
+def test_all_bytes_are_counted_wherever_ranks_lie(
+    tp: int, dp: int, pp: int, order: RankOrder
+) -> None:
+    """Bytes of pairs that exchange: every rank sends and receives the same in all orders of ranks.
+
+    On fully connected levels a flow crosses a link or two, one of each class.
+    """
+    plan = ParallelPlan(tp=tp, dp=2 * dp, pp=pp, microbatches=2, rank_order=order)
+    found = traffic(plan, collective(4 * MB, Group.DP, CollectiveKind.ALL_TO_ALL))
+    sent = plan.npus * 2 * 4 * MB * (2 * dp - 1) / (2 * dp)
+    messages = 2 * (pp - 1) * plan.stage_ranks * 2 * MB
+    total = sum(by_class(found, plan.npus))
+    assert sent + messages <= total * (1 + 1e-9)
+    assert total <= 2 * (sent + messages) * (1 + 1e-9)

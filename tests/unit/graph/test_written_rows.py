@@ -1,0 +1,73 @@
+"""What segments come to wait for, from rows written one after the other; worked out by hand."""
+
+import numpy as np
+
+from stepsim.graph.programs import NONE, Joins, Rows, waits_of
+
+RUN, SEND, RECV = 0, 3, 4
+NOTHING = dict.fromkeys(("entry", "end", "peer_stage", "waits", "behind", "sets"), NONE)
+
+
+def row(
+    kind: int = RUN, *, reads: bool = True, joins: Joins = Joins.NOT, **more: int
+) -> dict[str, int]:
+    return {**NOTHING, "kind": kind, "stream": 0, "reads": reads, "joins": joins, **more}
+
+
+def waits(*rows: dict[str, int], ends: int = 1) -> list[tuple[int, ...]]:
+    """What each segment waits for; rows of kind -1 are waits and no segments."""
+    columns = {name: np.array([each[name] for each in rows]) for name in Rows.__struct_fields__}
+    made = Rows.of(**columns)
+    posted = np.full(ends, NONE, dtype=np.int32)
+    number = 0
+    for each in rows:
+        if each["kind"] >= 0:
+            if each["end"] >= 0:
+                posted[each["end"]] = number
+            number += 1
+    return [tuple(after) for after in waits_of(made, posted).tolist()]
+
+
+def test_segments_that_take_the_place_of_the_front_are_a_chain() -> None:
+    assert waits(*[row(joins=Joins.ALONE)] * 3) == [(), (0,), (1,)]
+
+
+def test_what_joins_the_front_beside_it_is_waited_for_too() -> None:
+    """Two beside each other, then one after both; the front is it alone from there."""
+    rows = [row(joins=Joins.BESIDE)] * 2 + [row(joins=Joins.ALONE), row()]
+    assert waits(*rows) == [(), (0,), (0, 1), (2,)]
+
+
+def test_who_does_not_read_the_front_waits_for_nothing() -> None:
+    assert waits(row(joins=Joins.ALONE), row(reads=False), row()) == [(), (), (0,)]
+
+
+def test_who_does_not_read_the_front_may_wait_for_one_row() -> None:
+    rows = [row(joins=Joins.ALONE), row(joins=Joins.ALONE), row(reads=False, waits=0)]
+    assert waits(*rows) == [(), (0,), (0,)]
+
+
+def test_a_queue_is_behind_the_last_that_set_it() -> None:
+    """A segment that the front has already is named once."""
+    queued, last = row(reads=False, behind=5, sets=5), row(joins=Joins.ALONE)
+    assert waits(queued, queued, last) == [(), (0,), ()]
+    named = [row(joins=Joins.ALONE, sets=5), row(behind=5)]
+    assert waits(*named) == [(), (0,)]
+    other = [row(reads=False, sets=5), row(joins=Joins.ALONE), row(behind=5)]
+    assert waits(*other) == [(), (), (1, 0)]
+
+
+def test_a_wait_puts_the_end_of_a_message_on_the_front() -> None:
+    """A receipt is posted, then the action waits for it: a wait is a row, and no segment."""
+    rows = [
+        row(RECV, reads=False, end=1),
+        row(joins=Joins.ALONE),
+        row(NONE, end=1, joins=Joins.BESIDE),
+        row(joins=Joins.ALONE),
+    ]
+    assert waits(*rows, ends=2) == [(), (), (1, 0)]
+
+
+def test_rows_that_nobody_waits_for_leave_no_trace() -> None:
+    rows = [row(joins=Joins.ALONE), row(SEND, end=0), row(joins=Joins.ALONE)]
+    assert waits(*rows) == [(), (0,), (0,)]

@@ -1,0 +1,135 @@
+"""What communications cost in the groups that carry them out, by hand.
+
+Nodes of two NPUs at 4 GB/s and 100 ps, two nodes at 1 GB/s and 1,000 ps. An all-reduce of two ranks
+is two steps of half its bytes.
+"""
+
+import numpy as np
+import pytest
+from helpers import collective, line_of_npus, two_levels
+
+from stepsim.base.structs import replace
+from stepsim.network.collectives import Algorithm, AlgorithmChoice
+from stepsim.network.measured_times import CommTable, MeasuredCurve
+from stepsim.network.prices import Prices, Use
+from stepsim.parallel.modes import RankOrder, Sharing
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.workload.rows import CollectiveKind, CommOp, Group, ParallelAxis
+
+MB, MS = 10**6, 10**9
+PLAN = ParallelPlan(tp=2, dp=2)
+PIPELINE = ParallelPlan(tp=2, pp=2)
+TP, DP = collective(4 * MB, Group.TP), collective(4 * MB, Group.DP)
+MESSAGE = CommOp(
+    kind=CollectiveKind.SEND_RECV, group=Group.PP, axis=ParallelAxis.PP, size_bytes=2 * MB
+)
+
+
+def prices(*comms: CommOp, plan: ParallelPlan = PLAN, sharing: Sharing = Sharing.NONE) -> Prices:
+    return Prices(plan=plan, topology=two_levels(), comms=comms, sharing=sharing)
+
+
+def durations(of: Prices, comm: int = 0) -> list[int]:
+    group = of.comms[comm].group
+    patterns = of.groups(group)
+    firsts = of.plan.groups(group)[:, 0].tolist()
+    return [of.duration_ps(comm, patterns, patterns.row(rank)) for rank in firsts]
+
+
+def test_groups_cost_what_their_links_take() -> None:
+    both = prices(TP, DP)
+    assert durations(both, 0) == [1 * MS + 2 * 100] * 2
+    assert durations(both, 1) == [4 * MS + 2 * 1_000] * 2
+
+
+def test_groups_that_look_alike_are_priced_once() -> None:
+    groups = prices(TP).groups(Group.TP)
+    assert groups.members.tolist() == [[0, 1], [2, 3]]
+    assert groups.pattern.tolist() == [0, 0]
+    assert len(groups.distinct) == 1
+    assert groups.group_of.tolist() == [0, 0, 1, 1]
+
+
+def test_groups_that_lie_differently_are_told_apart() -> None:
+    """Groups of three over nodes of two: 0, 1 and 4, 5 share a node; 2 and 3 share one between."""
+    plan = ParallelPlan(tp=3, dp=2)
+    groups = Prices(plan=plan, topology=two_levels(nodes=3), comms=()).groups(Group.TP)
+    assert groups.npus.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert sorted(groups.pattern.tolist()) == [0, 1]
+
+
+def test_npus_are_taken_in_the_order_of_the_plan() -> None:
+    """With dp fastest, the ranks of a tp group sit on different nodes."""
+    plan = replace(PLAN, rank_order=RankOrder.DP_TP_PP)
+    found = Prices(plan=plan, topology=two_levels(), comms=(TP, DP))
+    assert found.groups(Group.TP).npus.tolist() == [[0, 2], [1, 3]]
+    assert durations(found, 0) == [4 * MS + 2 * 1_000] * 2
+    assert durations(found, 1) == [1 * MS + 2 * 100] * 2
+
+
+def test_a_message_costs_its_bytes_and_its_hop() -> None:
+    found = prices(MESSAGE, plan=PIPELINE)
+    pairs = found.pairs(0, 1)
+    assert pairs.members.tolist() == [[0, 2], [1, 3]]
+    assert found.duration_ps(0, pairs, 0) == 2 * MS + 1_000
+    back = found.pairs(1, 0)
+    assert back is pairs  # of two stages, each is the next one of the other
+    sends = Use(comm=0, stage=0, peer_stage=1, sends=True)
+    assert found.patterns(sends) is pairs
+    shared = prices(MESSAGE, plan=PIPELINE, sharing=Sharing.FAIR)
+    assert shared.pairs(1, 0).members.tolist() == [[2, 0], [3, 1]]
+    assert shared.patterns(sends._replace(sends=False)) is shared.pairs(1, 0)
+
+
+@pytest.mark.parametrize("kind", [k for k in CollectiveKind if k is not CollectiveKind.SEND_RECV])
+def test_the_phases_of_a_communication_add_up_to_it(kind: CollectiveKind) -> None:
+    found = prices(collective(3 * MB + 1, Group.DP, kind))
+    groups = found.groups(Group.DP)
+    phases = found.phases(0, groups, 0)
+    assert sum(phase.latency_ps + phase.alone_ps for phase in phases) == durations(found)[0]
+
+
+def curve(nodes: int, time_ps: int) -> MeasuredCurve:
+    sizes = np.array([MB, 16 * MB])
+    return MeasuredCurve(
+        machine="m",
+        source="s",
+        kind=CollectiveKind.ALL_REDUCE,
+        ranks=2,
+        nodes=nodes,
+        size_bytes=sizes,
+        time_ps=np.array([time_ps, time_ps]),
+    )
+
+
+def test_measured_times_replace_those_of_the_groups_they_are_of() -> None:
+    table = CommTable(source="t", curves=(curve(nodes=1, time_ps=777),))
+    found = replace(prices(TP, DP), table=table)
+    assert durations(found, 0) == [777, 777]
+    assert durations(found, 1) == [4 * MS + 2 * 1_000] * 2
+    groups = found.groups(Group.TP)
+    assert found.cost(TP, groups, 0).measured
+    phases = found.phases(0, groups, 0)
+    assert sum(phase.latency_ps + phase.alone_ps for phase in phases) == 777
+
+
+def test_measured_times_say_nothing_of_groups_that_fill_nodes_unevenly() -> None:
+    """Three ranks on two nodes: no curve is of such a group."""
+    plan = ParallelPlan(tp=3)
+    op = collective(4 * MB, Group.TP)
+    topology = two_levels()
+    plain = Prices(plan=plan, topology=topology, comms=(op,))
+    table = CommTable(source="t", curves=(replace(curve(nodes=2, time_ps=5), ranks=3),))
+    assert durations(replace(plain, table=table)) == durations(plain)
+
+
+def test_an_algorithm_that_is_asked_for_is_taken() -> None:
+    """A ring of four: six steps of a quarter of the bytes."""
+    op = collective(64, Group.TP)
+    topology = line_of_npus(4, hop_ps=10)
+    fastest = Prices(plan=ParallelPlan(tp=4), topology=topology, comms=(op,))
+    asked = AlgorithmChoice(algorithm=Algorithm.RING)
+    ring = replace(fastest, algorithms={CollectiveKind.ALL_REDUCE: asked})
+    assert ring.cost(op, ring.groups(Group.TP), 0).algorithm == asked
+    assert durations(ring) == [6 * 10]
+    assert durations(fastest)[0] <= 6 * 10

@@ -1,0 +1,530 @@
+"""Steps whose transfers share links, each time computed by hand."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import pipeline_graph, prices_of, row, rows_of, uniform_workload
+from invariants import check_timeline
+from networks import cabled
+
+import stepsim
+from stepsim.base.errors import PlanError, SimulationError
+from stepsim.base.structs import replace
+from stepsim.engine.timeline import run_graph
+from stepsim.face import Result
+from stepsim.graph.programs import SegmentKind
+from stepsim.graph.task_lists import gradient_buckets
+from stepsim.network.measured_times import CommTable
+from stepsim.network.topology import (
+    Dimension,
+    DimensionKind,
+    LinkClass,
+    NestedTopology,
+    Topology,
+)
+from stepsim.parallel.modes import Sharing
+from stepsim.parallel.p2p import P2PMode
+from stepsim.parallel.schedules import Action, ActionKind, Placement, Schedule
+from stepsim.tables.spans import Span, TaskKind
+from stepsim.workload.rows import (
+    CollectiveKind,
+    CommOp,
+    Group,
+    MadeFor,
+    Microbatch,
+    ParallelAxis,
+    Phase,
+    Role,
+    Row,
+    StepItem,
+    Work,
+    Workload,
+)
+
+MS = 10**9
+MB = 10**6
+ALL_REDUCE, ALL_TO_ALL = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL
+both_ways = pytest.mark.parametrize("fold_ranks", [True, False])
+
+
+def network(
+    kind: DimensionKind, npus: int, *, gb_per_s: float = 1, hop_ps: int = 0
+) -> NestedTopology:
+    link = LinkClass(name="link", bandwidth=gb_per_s * 1e9, latency_ps=hop_ps)
+    dimensions = (Dimension(kind=kind, size=npus, link=link),)
+    return NestedTopology(name="test", source="test", dimensions=dimensions)
+
+
+def work(compute_ps: int = 0, *comms: CommOp) -> Work:
+    return Work(compute_ps=compute_ps, comms=comms)
+
+
+def op(
+    kind: CollectiveKind, group: Group, size_bytes: int, axis: ParallelAxis | None = None
+) -> CommOp:
+    usual = {Group.TP: ParallelAxis.TP, Group.EP: ParallelAxis.EP}.get(group, ParallelAxis.DP)
+    return CommOp(kind=kind, group=group, axis=axis or usual, size_bytes=size_bytes)
+
+
+def gradients(*comms: CommOp, role: Role = Role.GRADIENTS) -> StepItem:
+    """Gradients reduced after the pipeline."""
+    return StepItem(name=role, phase=Phase.WEIGHT_GRAD, work=work(0, *comms), role=role)
+
+
+def job(
+    rows: Sequence[Row],
+    *per_step: StepItem,
+    tp: int = 1,
+    dp: int = 1,
+    pp: int = 1,
+    ep: int = 1,
+    message: int = 0,
+    microbatches: int = 1,
+) -> Workload:
+    """One layer per row, the same on every stage."""
+    block = Microbatch(embedding=(), layers=tuple((each,) for each in rows), head=())
+    return Workload(
+        source="test",
+        made_for=MadeFor(tp=tp, ep=ep, pp=pp, npus=tp * dp * pp),
+        pp_comm_bytes=message,
+        microbatches=(block,) * microbatches,
+        per_step=per_step,
+    )
+
+
+def times(result: Result, kind: TaskKind, rank: int = 0) -> list[tuple[int, int]]:
+    """(start, end) of a rank's tasks of a kind, by start."""
+    spans = rows_of(result.timeline, [rank])
+    return sorted((span.start_ps, span.end_ps) for span in spans if span.kind is kind)
+
+
+def fair(workload: Workload, topology: Topology, **options: Any) -> Result:
+    """A checked run with shared links."""
+    result = stepsim.simulate(workload, topology, contention="fair", **options)
+    check_timeline(result.timeline)
+    return result
+
+
+def alone(workload: Workload, topology: Topology, **options: Any) -> int:
+    """Step time when every transfer has its links to itself."""
+    return stepsim.simulate(workload, topology, contention="none", **options).report.step_time_ps
+
+
+def siblings(workload: Workload, topology: Topology, **options: Any) -> int:
+    """Step time when groups that act together share links."""
+    result = stepsim.simulate(workload, topology, contention="siblings", **options)
+    check_timeline(result.timeline)
+    return result.report.step_time_ps
+
+
+TWO_REDUCTIONS = job([row(10, 20)], gradients(op(ALL_REDUCE, Group.DP, MB)), tp=2, dp=2)
+"""All-reduces of ranks 0 and 2, and of 1 and 3: two steps of half a MB to the other rank."""
+
+
+@both_ways
+def test_two_equal_all_reduces_over_one_link_take_twice_the_bandwidth_time(
+    fold_ranks: bool,
+) -> None:
+    """On a line 0-1-2-3 both cross the link between 1 and 2: 1 ms alone, plus 2 * 2 hops."""
+    line = network(DimensionKind.LINE, 4, hop_ps=500)
+    assert alone(TWO_REDUCTIONS, line, fold_ranks=fold_ranks) == 30 + 4 * 500 + MS
+    assert siblings(TWO_REDUCTIONS, line, fold_ranks=fold_ranks) == 30 + 4 * 500 + 2 * MS
+    shared = fair(TWO_REDUCTIONS, line, fold_ranks=fold_ranks)
+    assert shared.report.step_time_ps == 30 + 4 * 500 + 2 * MS
+    assert times(shared, TaskKind.COLLECTIVE) == [(30, 30 + 4 * 500 + 2 * MS)]
+
+
+@both_ways
+def test_two_equal_all_reduces_over_one_uplink(fold_ranks: bool) -> None:
+    """Two leaves joined by one cable as fast as an NPU's own."""
+    cables = [("npu0", "a"), ("npu1", "a"), ("npu2", "b"), ("npu3", "b"), ("a", "b")]
+    leaves = cabled(4, cables, [LinkClass(name="cable", bandwidth=1e9)], node_size=2)
+    assert alone(TWO_REDUCTIONS, leaves) == 30 + MS
+    assert siblings(TWO_REDUCTIONS, leaves, fold_ranks=fold_ranks) == 30 + 2 * MS
+    assert fair(TWO_REDUCTIONS, leaves, fold_ranks=fold_ranks).report.step_time_ps == 30 + 2 * MS
+
+
+@both_ways
+@pytest.mark.parametrize("kind", [DimensionKind.SWITCH, DimensionKind.FULLY_CONNECTED])
+def test_all_reduces_on_links_of_their_own_do_not_slow_each_other(
+    kind: DimensionKind, fold_ranks: bool
+) -> None:
+    shared = fair(TWO_REDUCTIONS, network(kind, 4), fold_ranks=fold_ranks)
+    assert shared.report.step_time_ps == 30 + MS
+
+
+@both_ways
+def test_as_many_all_reduces_as_a_link_has_take_as_many_times_as_long(fold_ranks: bool) -> None:
+    """Of tp groups on a line of 2 * tp, all cross the middle: tp = 5 at once."""
+    five = replace(TWO_REDUCTIONS, made_for=MadeFor(tp=5, npus=10))
+    line = network(DimensionKind.LINE, 10)
+    assert fair(five, line, fold_ranks=fold_ranks).report.step_time_ps == 30 + 5 * MS
+
+
+@both_ways
+def test_equal_groups_on_a_ring_are_slowed_alike(fold_ranks: bool) -> None:
+    """Ring of 4: ranks across send half each way, so every link carries half a flow of each group.
+
+    Alone two steps of half a MB at twice a link's rate take half a ms, together twice as long.
+    Folded, one actor stands for all and pays for both groups.
+    """
+    ring = network(DimensionKind.RING, 4)
+    assert alone(TWO_REDUCTIONS, ring) == 30 + MS // 2
+    assert siblings(TWO_REDUCTIONS, ring, fold_ranks=fold_ranks) == 30 + MS
+    shared = fair(TWO_REDUCTIONS, ring, fold_ranks=fold_ranks)
+    assert shared.report.step_time_ps == 30 + MS
+    assert len(shared.timeline.actors) == (1 if fold_ranks else 4)
+
+
+HALF = row(MS, MS // 2, MS // 2)
+"""A row whose forward takes 1 ms, and each of its gradients half of one."""
+
+
+@both_ways
+def test_a_message_during_a_gradient_all_reduce_has_its_share(fold_ranks: bool) -> None:
+    """Two stages of two data-parallel ranks on a switch: 0 and 1, 2 and 3; times in ms.
+
+    Stage 0 computes forward until 2, its message arrives at 2.5, stage 1 computes until 4.5. Its
+    second row's backward is over at 5.5: the first bucket, an all-reduce of 2 MB, has two steps of
+    1 MB, 2 ms. Its first row's backward is over at 6.5: the gradient message and the bucket share
+    the cable up from the rank, half each: the message of 0.5 MB takes 1 ms, until 7.5, and the
+    bucket, which had 1 ms left, has half a ms left then: until 8. The second bucket ends at 10.
+
+    Stage 0 computes backward from 7.5; its buckets run from 8.5 to 10.5 and from 10.5 to 12.5.
+    """
+    workload = job(
+        [HALF, HALF], gradients(op(ALL_REDUCE, Group.DP, 4 * MB)), dp=2, pp=2, message=MB // 2
+    )
+    options: dict[str, Any] = {"dp_overlap": True, "dp_bucket": "1 B", "p2p": "eager"}
+    switch = network(DimensionKind.SWITCH, 4)
+    shared = fair(workload, switch, **options, fold_ranks=fold_ranks)
+    reductions: list[tuple[float, float]] = [(5.5, 8), (8, 10)]
+    assert times(shared, TaskKind.COLLECTIVE, 2) == [(a * MS, b * MS) for a, b in reductions]
+    assert times(shared, TaskKind.SEND, 2) == [(6.5 * MS, 7.5 * MS)]
+    assert times(shared, TaskKind.RECV, 0) == [(6.5 * MS, 7.5 * MS)]
+    reductions = [(8.5, 10.5), (10.5, 12.5)]
+    assert times(shared, TaskKind.COLLECTIVE, 0) == [(a * MS, b * MS) for a, b in reductions]
+    assert shared.report.step_time_ps == 12.5 * MS
+    alone = stepsim.simulate(workload, switch, **options)
+    assert alone.report.step_time_ps == 12 * MS
+
+
+@both_ways
+def test_an_all_to_all_has_more_shares_than_a_message(fold_ranks: bool) -> None:
+    """Two stages of three ranks on a switch with links of 3 GB/s; times in ms.
+
+    The gradients' all-to-all of 9 MB sends 3 MB to each of two others: two flows on each cable,
+    2 ms alone. The message of 1.5 MB is one flow, 0.5 ms alone. Together each flow has a third:
+    the message 1/3 of its speed alone, 1.5 ms; the all-to-all 2/3, so that 1 ms is done by then.
+    Stage 1 computes from 1.5 to 3.5, when both start.
+    """
+    whole = replace(HALF, weight_grad=work(MS // 2, op(ALL_TO_ALL, Group.DP, 9 * MB)))
+    workload = job([whole], dp=3, pp=2, message=3 * MB // 2)
+    three = network(DimensionKind.SWITCH, 6, gb_per_s=3)
+    shared = fair(workload, three, p2p="eager", fold_ranks=fold_ranks)
+    assert times(shared, TaskKind.SEND, 3) == [(3.5 * MS, 5 * MS)]
+    assert times(shared, TaskKind.COLLECTIVE, 3) == [(3.5 * MS, 6 * MS)]
+    assert times(shared, TaskKind.COLLECTIVE, 0) == [(6 * MS, 8 * MS)]
+
+
+@both_ways
+def test_collectives_of_one_group_on_two_streams_share_its_links(fold_ranks: bool) -> None:
+    """Two rows on two ranks: 1 MB of input gradients takes 1 ms, 4 MB of weight gradients 4 ms.
+
+    Forward until 2, backward of the second row until 3; its input gradients are reduced from 2.5
+    until 3.5, then its weight gradients; the first row's input gradients from 4 share the link with
+    them until 6, so these, of which 3.5 ms were left, take until 8.5. The first row's follow.
+    """
+    both = replace(
+        HALF,
+        input_grad=work(MS // 2, op(ALL_REDUCE, Group.STAGE, MB, axis=ParallelAxis.TP)),
+        weight_grad=work(MS // 2, op(ALL_REDUCE, Group.STAGE, 4 * MB)),
+    )
+    shared = fair(job([both, both], dp=2), network(DimensionKind.LINE, 2), fold_ranks=fold_ranks)
+    reduced = [(2.5, 3.5), (3.5, 8.5), (4, 6), (8.5, 12.5)]
+    assert times(shared, TaskKind.COLLECTIVE) == [(a * MS, b * MS) for a, b in reduced]
+
+
+@both_ways
+def test_messages_of_both_directions_do_not_slow_each_other(fold_ranks: bool) -> None:
+    """Links go one way: activations pass gradients on a line, and both take their 3 ms alone."""
+    workload = job([HALF], pp=2, message=3 * MB, microbatches=4)
+    line = network(DimensionKind.LINE, 2)
+    shared = fair(workload, line, p2p="overlap", fold_ranks=fold_ranks)
+    there, back = (times(shared, TaskKind.SEND, rank) for rank in (0, 1))
+    assert {end - start for start, end in there + back} == {3 * MS}
+    assert any(a < d and c < b for a, b in there for c, d in back)
+
+
+@both_ways
+def test_eager_messages_of_one_sender_share_its_link(fold_ranks: bool) -> None:
+    """GPipe on two stages: activations leave at 1, 2 and 3 ms and take 2 ms alone; times in ms.
+
+    The first goes alone until 2 and by halves until 3: it has half a ms left, the second 1.5. By
+    thirds the first ends at 4.5; the second has 1 left, the third 1.5: by halves until 6.5, when
+    the second ends and the third has half a ms left.
+    """
+    forward = replace(row(0, 0), forward=work(MS))
+    workload = job([forward], pp=2, message=6 * MB, microbatches=3)
+    line = network(DimensionKind.LINE, 2, gb_per_s=3)
+    shared = fair(workload, line, schedule="gpipe", p2p="eager", fold_ranks=fold_ranks)
+    sent = [(1, 4.5), (2, 6.5), (3, 7)]
+    assert times(shared, TaskKind.SEND) == [(a * MS, b * MS) for a, b in sent]
+
+
+@pytest.mark.parametrize("topology", ["hgx-a100", "hgx-h100", "ideal"])
+@pytest.mark.parametrize(
+    ("name", "npus"), [("gpt_tp4", None), ("moe_128", None), ("gpt_1024", 256)]
+)
+def test_where_no_transfers_meet_shared_links_change_nothing(
+    name: str, npus: int | None, topology: str, workloads: Path
+) -> None:
+    """Every task of every rank; on these networks only overlapped gradients meet other traffic."""
+    path = workloads / f"{name}.txt"
+    alone = stepsim.simulate(path, topology, npus=npus)
+    shared = stepsim.simulate(path, topology, npus=npus, contention="fair")
+    assert shared.report.step_time_ps == alone.report.step_time_ps
+    for rank in alone.timeline.actors.ranks.tolist():
+        one, other = alone.timeline.tasks(rank), shared.timeline.tasks(rank)
+        assert (one.start == other.start).all()
+        assert (one.end == other.end).all()
+
+
+def tasks_run(result: Result) -> int:
+    """Tasks that the engine ran."""
+    return sum(cohort.start.size for cohort in result.timeline.cohorts)
+
+
+TALKING = replace(HALF, forward=work(MS, op(ALL_REDUCE, Group.TP, MB)))
+
+
+def test_groups_that_nobody_disturbs_are_run_as_one_task() -> None:
+    """Every forward and backward is one task, as without contention."""
+    workload = job([TALKING, TALKING], tp=4, microbatches=3)
+    switch = network(DimensionKind.SWITCH, 4)
+    alone, shared = stepsim.simulate(workload, switch), fair(workload, switch)
+    assert tasks_run(shared) == tasks_run(alone) == 6
+    assert shared.report.step_time_ps == alone.report.step_time_ps
+
+
+def test_groups_that_slow_only_each_other_are_run_as_one_task() -> None:
+    """Folded, two equal groups on a shared link are one actor, slower by a half."""
+    workload = job([replace(HALF, forward=work(MS, op(ALL_REDUCE, Group.DP, MB)))], tp=2, dp=2)
+    shared = fair(workload, network(DimensionKind.LINE, 4))
+    apart = fair(workload, network(DimensionKind.LINE, 4), fold_ranks=False)
+    assert shared.report.step_time_ps == apart.report.step_time_ps == (1 + 2 + 1) * MS
+    assert len(shared.timeline.actors) == 2
+    assert tasks_run(apart) > 4
+
+
+def test_groups_that_meet_other_traffic_are_laid_out() -> None:
+    """The same collectives, and messages on the same links."""
+    workload = job([TALKING, TALKING], tp=2, pp=2, message=MB, microbatches=2)
+    switch = network(DimensionKind.SWITCH, 4)
+    assert tasks_run(fair(workload, switch)) > tasks_run(stepsim.simulate(workload, switch))
+
+
+@pytest.mark.parametrize("sharing", Sharing)
+def test_a_deadlock_is_reported_with_shared_links_too(sharing: Sharing) -> None:
+    def action(kind: ActionKind, stage: int) -> Action:
+        return Action(kind=kind, stage=stage, chunk=0, microbatch=0)
+
+    backward, forward = ActionKind.BACKWARD, ActionKind.FORWARD
+    orders = (
+        (action(backward, 0), action(forward, 0)),
+        (action(forward, 1), action(backward, 1)),
+    )
+    stuck = Schedule(name="test", placement=Placement(ranks=2), microbatches=1, orders=orders)
+    graph = pipeline_graph(stuck, [1, 1], [1, 1], P2PMode.EAGER)
+    with pytest.raises(SimulationError, match="waits for the send of stage 1"):
+        run_graph(graph, replace(prices_of(graph, 1), sharing=sharing))
+
+
+@both_ways
+def test_a_single_rank_has_nothing_to_share(fold_ranks: bool) -> None:
+    workload = uniform_workload(forward=10, backward=20, pp=1, microbatches=2)
+    line = network(DimensionKind.LINE, 1)
+    assert fair(workload, line, fold_ranks=fold_ranks).report.step_time_ps == 60
+
+
+@both_ways
+@pytest.mark.parametrize("p2p", ["eager", "blocking", "overlap"])
+def test_transfers_of_no_bytes_take_no_time(p2p: str, fold_ranks: bool) -> None:
+    nothing = replace(row(10, 20), forward=work(10, op(ALL_REDUCE, Group.TP, 0)))
+    workload = job([nothing], tp=2, pp=4, microbatches=5)
+    line = network(DimensionKind.LINE, 8, hop_ps=700)
+    alone = stepsim.simulate(workload, line, p2p=p2p).report.step_time_ps
+    assert fair(workload, line, p2p=p2p, fold_ranks=fold_ranks).report.step_time_ps == alone
+
+
+def test_contention_is_none_siblings_or_fair() -> None:
+    workload = uniform_workload(forward=1, backward=1, pp=1, microbatches=1)
+    with pytest.raises(
+        PlanError, match="contention is 'unfair': expected one of none, siblings, fair"
+    ):
+        stepsim.simulate(workload, "ideal", contention="unfair")
+
+
+def bucket_sizes(result: Result, rank: int = 0) -> list[int]:
+    return [span.size_bytes for span in buckets(result, rank)]
+
+
+def buckets(result: Result, rank: int = 0) -> list[Span]:
+    """Gradient reductions while the backward goes on, by start."""
+    found = [span for span in rows_of(result.timeline, [rank]) if span.label == "gradient bucket"]
+    return sorted(found, key=lambda span: span.start_ps)
+
+
+def weighted(*weights: int) -> list[Row]:
+    return [row(5, 5, weight) for weight in weights]
+
+
+@pytest.mark.parametrize(
+    ("bucket", "sizes"),
+    [
+        ("1 B", [16, 33, 50]),  # backward: the last row first; 1/6, 1/2 and all of 99
+        ("16 B", [16, 33, 50]),
+        ("17 B", [49, 50]),
+        ("49 B", [49, 50]),
+        ("50 B", [99]),
+        ("1 GB", [99]),
+    ],
+)
+def test_a_bucket_is_reduced_when_it_is_full(bucket: str, sizes: list[int]) -> None:
+    workload = job(weighted(3, 2, 1), gradients(op(ALL_REDUCE, Group.DP, 99)), dp=2)
+    run = fair(workload, network(DimensionKind.SWITCH, 2), dp_overlap=True, dp_bucket=bucket)
+    assert bucket_sizes(run) == sizes
+
+
+def test_rows_without_weights_share_gradients_evenly() -> None:
+    workload = job(weighted(0, 0, 0, 0), gradients(op(ALL_REDUCE, Group.DP, 1001)), dp=2)
+    run = fair(workload, network(DimensionKind.SWITCH, 2), dp_overlap=True, dp_bucket="1 B")
+    assert bucket_sizes(run) == [250, 250, 250, 251]
+
+
+def test_rows_without_weights_among_others_reduce_nothing() -> None:
+    workload = job(weighted(0, 1, 0, 1, 0), gradients(op(ALL_REDUCE, Group.DP, 10)), dp=2)
+    run = fair(workload, network(DimensionKind.SWITCH, 2), dp_overlap=True, dp_bucket="1 B")
+    assert bucket_sizes(run) == [5, 5]
+
+
+@pytest.mark.parametrize(
+    ("asked", "warning"),
+    [
+        ({"dp_bucket": "1 B"}, "dp_bucket 1 B has no effect"),
+        ({"algorithm": "broadcast=tree"}, "the step has no broadcast"),
+        (
+            {"comm_table": CommTable(source="none", curves=())},
+            "the measured times cover no communication",
+        ),
+    ],
+)
+def test_options_without_effect_are_said(asked: dict[str, Any], warning: str) -> None:
+    workload = job(weighted(1), gradients(op(ALL_REDUCE, Group.DP, 99)), dp=2)
+    switch = network(DimensionKind.SWITCH, 2)
+    found = stepsim.simulate(workload, switch, **asked).report.warnings
+    plain = stepsim.simulate(workload, switch, algorithm="all_reduce=ring").report.warnings
+    assert any(warning in text for text in found)
+    assert not any(warning in text for text in plain)
+
+
+def test_a_bucket_holds_its_share_of_every_gradient() -> None:
+    """Of 600 and 300 bytes, by halves: a bucket counts both."""
+    reduced = op(ALL_REDUCE, Group.DP, 600), op(CollectiveKind.REDUCE_SCATTER, Group.DP, 300)
+    workload = job(weighted(2, 2), gradients(*reduced), dp=2)
+    switch = network(DimensionKind.SWITCH, 2)
+    apart = fair(workload, switch, dp_overlap=True, dp_bucket="450 B")
+    assert bucket_sizes(apart) == [300, 150, 300, 150]
+    together = fair(workload, switch, dp_overlap=True, dp_bucket="451 B")
+    assert bucket_sizes(together) == [600, 300]
+
+
+def test_buckets_of_a_bucket_object() -> None:
+    """Every byte once, whatever the weights; the last row brings the rest."""
+    rows = weighted(7, 1, 0, 3)
+    ops = op(ALL_REDUCE, Group.DP, 1_000), op(ALL_REDUCE, Group.DP_EP, 77)
+    kept = gradient_buckets(ops, rows, 100)
+    found = [kept.add(each) for each in rows]
+    assert [sum(each.size_bytes for each in ready) for ready in found] == [636 + 49, 0, 0, 364 + 28]
+    assert [len(ready) for ready in found] == [2, 0, 0, 2]
+    assert [each.group for each in found[0]] == [Group.DP, Group.DP_EP]
+
+
+def test_buckets_of_fewer_bytes_than_rows_reduce_only_what_there_is() -> None:
+    workload = job(weighted(1, 1, 1, 1, 1), gradients(op(ALL_REDUCE, Group.DP, 2)), dp=2)
+    run = fair(workload, network(DimensionKind.SWITCH, 2), dp_overlap=True, dp_bucket="1 B")
+    assert bucket_sizes(run) == [1, 1]
+
+
+def test_reductions_start_when_their_rows_are_ready_and_one_after_the_other() -> None:
+    """Times in ms; two data-parallel ranks, two microbatches of 1 forward and 2 backward.
+
+    The second backward's rows end at 5 and 6: each is followed by a bucket of 1 MB, which takes 1.
+    The optimizer waits for the last, then takes 2.
+    """
+    rows = [replace(HALF, forward=work(MS // 2))] * 2
+    step = StepItem(name="adam", phase=Phase.FORWARD, work=work(2 * MS), role=Role.UPDATE)
+    workload = job(rows, gradients(op(ALL_REDUCE, Group.DP, 2 * MB)), step, dp=2, microbatches=2)
+    run = fair(workload, network(DimensionKind.SWITCH, 2), dp_overlap=True, dp_bucket="1 B")
+    assert [(span.start_ps, span.end_ps) for span in buckets(run)] == [
+        (5 * MS, 6 * MS),
+        (6 * MS, 7 * MS),
+    ]
+    assert run.report.pipeline_time_ps == 6 * MS
+    last = max(times(run, TaskKind.COMPUTE))
+    assert last == (7 * MS, 9 * MS)
+    assert run.report.step_time_ps == 9 * MS
+
+
+def test_a_slow_reduction_delays_the_next_and_the_rows_after_the_pipeline() -> None:
+    """Backward rows end at 2 and 3 ms; buckets of 4 MB take 4 ms: from 2 to 6, from 6 to 10."""
+    rows = [replace(HALF, forward=work(MS // 2))] * 2
+    step = StepItem(name="adam", phase=Phase.FORWARD, work=work(2 * MS), role=Role.UPDATE)
+    workload = job(rows, gradients(op(ALL_REDUCE, Group.DP, 8 * MB)), step, dp=2)
+    run = fair(workload, network(DimensionKind.SWITCH, 2), dp_overlap=True, dp_bucket="1 MB")
+    assert [(span.start_ps, span.end_ps) for span in buckets(run)] == [
+        (2 * MS, 6 * MS),
+        (6 * MS, 10 * MS),
+    ]
+    assert max(times(run, TaskKind.COMPUTE)) == (10 * MS, 12 * MS)
+    later = stepsim.simulate(workload, network(DimensionKind.SWITCH, 2))
+    assert later.report.step_time_ps == (3 + 8 + 2) * MS
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1", "dualpipe-v", "zb-v", "interleaved:2"])
+@pytest.mark.parametrize("bucket", ["1 B", "1 MB", "1 GB"])
+def test_every_gradient_is_reduced_once(schedule: str, bucket: str) -> None:
+    """On every stage, by whichever action computes the last weight gradients of its chunks."""
+    reduced = op(ALL_REDUCE, Group.DP, 7 * MB + 1), op(ALL_REDUCE, Group.DP_EP, 3 * MB + 2)
+    workload = job(
+        [*weighted(30, 20, 11, 7)], gradients(*reduced), dp=4, ep=2, pp=2, message=9, microbatches=4
+    )
+    switch = network(DimensionKind.SWITCH, 8)
+    run = fair(workload, switch, schedule=schedule, dp_overlap=True, dp_bucket=bucket)
+    graph = run.timeline.graph
+    for program in graph.programs:
+        sizes: dict[Group, list[int]] = {Group.DP: [], Group.DP_EP: []}
+        together = []
+        for segment in program.segments:
+            if segment.kind is SegmentKind.REDUCTION:
+                ops = [graph.comms[t.comm] for t in graph.task_lists[segment.task_list].tasks]
+                together.append(sum(each.size_bytes for each in ops))
+                for each in ops:
+                    sizes[each.group].append(each.size_bytes)
+        assert [sum(each) for each in sizes.values()] == [7 * MB + 1, 3 * MB + 2]
+        least = {"1 B": 1, "1 MB": MB, "1 GB": 10**9}[bucket]
+        assert all(each >= least for each in together[:-1])
+
+
+def test_more_buckets_cost_more_latency() -> None:
+    """So overlap is no gain for its own sake: here compute takes no time and a hop much."""
+    workload = job(weighted(1, 1, 1, 1), gradients(op(ALL_REDUCE, Group.DP, 400)), dp=2)
+    line = network(DimensionKind.LINE, 2, hop_ps=MS)
+    alone = stepsim.simulate(workload, line).report.step_time_ps
+    many = stepsim.simulate(workload, line, dp_overlap=True, dp_bucket="1 B").report.step_time_ps
+    one = stepsim.simulate(workload, line, dp_overlap=True).report.step_time_ps
+    assert alone == one == 4 * 11 + 2 * MS + 400_000
+    # Four buckets from the first row's backward on, which ends after 4 * 5 + 6 ps.
+    assert many == 4 * 5 + 6 + 4 * (2 * MS + 100_000)

@@ -1,0 +1,130 @@
+"""What groups cost beside their siblings, by hand.
+
+Nodes of four NPUs share one NIC of 1 GB/s. Groups of two ranks on two nodes send half their bytes
+each way twice in an all-reduce: alone 1 byte per ns, with k groups on the NIC k times that.
+"""
+
+import numpy as np
+import pytest
+from helpers import collective
+from networks import cabled
+
+from stepsim.base.structs import replace
+from stepsim.network.collectives import Algorithm, AlgorithmChoice
+from stepsim.network.measured_times import CommTable, MeasuredCurve
+from stepsim.network.prices import Prices
+from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology, Topology
+from stepsim.network.topology.wirings import Ports
+from stepsim.parallel.modes import RankOrder, Sharing
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.workload.rows import CollectiveKind, CommOp, Group, ParallelAxis
+
+MB, MS = 10**6, 10**9
+PLAN = ParallelPlan(tp=4, dp=2, pp=2)
+TP, DP = collective(4 * MB, Group.TP), collective(4 * MB, Group.DP)
+MESSAGE = CommOp(
+    kind=CollectiveKind.SEND_RECV, group=Group.PP, axis=ParallelAxis.PP, size_bytes=4 * MB
+)
+
+
+def shared_nic(nodes: int = 4) -> NestedTopology:
+    """Nodes of four NPUs on a switch of 8 GB/s a port, one NIC of 1 GB/s a node."""
+    inner = LinkClass(name="inner", bandwidth=8e9)
+    outer = LinkClass(name="outer", bandwidth=1e9)
+    switch = DimensionKind.SWITCH
+    return NestedTopology(
+        name="shared nic",
+        source="test",
+        dimensions=(
+            Dimension(kind=switch, size=4, link=inner),
+            Dimension(kind=switch, size=nodes, link=outer, ports=Ports(npus_per_nic=4)),
+        ),
+    )
+
+
+def prices(sharing: Sharing, plan: ParallelPlan = PLAN, network: Topology | None = None) -> Prices:
+    return Prices(
+        plan=plan,
+        topology=network or shared_nic(),
+        comms=(TP, DP, MESSAGE),
+        algorithms={CollectiveKind.ALL_REDUCE: AlgorithmChoice(algorithm=Algorithm.RING)},
+        sharing=sharing,
+    )
+
+
+def durations(of: Prices, comm: int) -> list[int]:
+    group = of.comms[comm].group
+    patterns = of.groups(group)
+    firsts = of.plan.groups(group)[:, 0].tolist()
+    return [of.duration_ps(comm, patterns, patterns.row(rank)) for rank in firsts]
+
+
+def test_groups_of_a_stage_share_its_nics() -> None:
+    alone, together = prices(Sharing.NONE), prices(Sharing.SIBLINGS)
+    assert durations(alone, 1) == [4 * MS] * 8
+    assert durations(together, 1) == [4 * 4 * MS] * 8
+
+
+def test_groups_that_never_meet_cost_what_they_do_alone() -> None:
+    alone, together = prices(Sharing.NONE), prices(Sharing.SIBLINGS)
+    assert durations(together, 0) == durations(alone, 0)
+    patterns = together.groups(Group.TP)
+    assert patterns.beside[0] is not None
+    assert patterns.beside[0].siblings.count == 1
+
+
+def test_messages_of_all_ranks_of_a_stage_share_its_nics() -> None:
+    alone, together = prices(Sharing.NONE), prices(Sharing.SIBLINGS)
+    for each, times in ((alone, 1), (together, 4)):
+        assert each.duration_ps(2, each.pairs(0, 1), 0) == 4 * MS * times
+
+
+def test_stages_are_no_siblings() -> None:
+    """With pp fastest, a node holds two ranks of each stage: only those of a stage meet."""
+    plan = replace(PLAN, tp=2, dp=4, rank_order=RankOrder.PP_TP_DP)
+    assert durations(prices(Sharing.SIBLINGS, plan), 1)[0] == pytest.approx(
+        2 * durations(prices(Sharing.NONE, plan), 1)[0]
+    )
+
+
+def test_fair_prices_are_of_groups_alone() -> None:
+    """Sharing happens when they run."""
+    assert durations(prices(Sharing.FAIR), 1) == durations(prices(Sharing.NONE), 1)
+
+
+def test_a_group_waits_for_the_busiest_link_it_crosses() -> None:
+    """Pairs 0-2 and 1-3 share the link from the left switch to the right; 4-5 is beside."""
+    cables = [(f"npu{i}", "left" if i in (0, 1) else "right", 0) for i in range(6)]
+    fast, slow = LinkClass(name="a", bandwidth=1e10), LinkClass(name="b", bandwidth=1e9)
+    network = cabled(6, [*cables, ("left", "right", 1)], (fast, slow))
+    plan = ParallelPlan(tp=1, dp=2, pp=3)
+    op = CommOp(kind=CollectiveKind.ALL_REDUCE, group=Group.DP, axis=ParallelAxis.DP, size_bytes=MB)
+    found = Prices(plan=plan, topology=network, comms=(op,), sharing=Sharing.SIBLINGS)
+    assert durations(found, 0) == [MS // 10] * 3
+    wide = replace(found, plan=ParallelPlan(tp=2, dp=2), _groups={}, _shapes={}, _costs={})
+    assert durations(wide, 0) == [2 * MS] * 2
+
+
+def test_a_measured_time_is_longer_beside_siblings() -> None:
+    """By as much as the model's: four groups on a NIC."""
+    curve = MeasuredCurve(
+        machine="m",
+        source="s",
+        kind=CollectiveKind.ALL_REDUCE,
+        ranks=2,
+        nodes=2,
+        size_bytes=np.array([MB, 16 * MB]),
+        time_ps=np.array([777, 777]),
+    )
+    table = CommTable(source="t", curves=(curve,))
+    for sharing, times in ((Sharing.NONE, 1), (Sharing.SIBLINGS, 4), (Sharing.FAIR, 1)):
+        found = replace(prices(sharing), table=table)
+        assert durations(found, 1) == [times * 777] * 8
+
+
+def test_a_stage_that_lies_differently_has_prices_of_its_own() -> None:
+    """Three ranks a stage on nodes of four: each stage has its ranks on other nodes."""
+    plan = ParallelPlan(tp=1, dp=3, pp=4)
+    patterns = prices(Sharing.SIBLINGS, plan).groups(Group.DP)
+    assert len(patterns.distinct) == len({patterns.key(i) for i in range(len(patterns.distinct))})
+    assert all(each is not None and each.siblings.count == 1 for each in patterns.beside)

@@ -1,0 +1,385 @@
+"""Published steps: read, refused, and predicted as well as promised."""
+
+from collections import Counter
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+from accuracy_memory import contradictory
+from accuracy_order import most_npus
+from helpers import Run
+from left_out import ALSO_OF
+from published_rows import table
+
+from stepsim.base.errors import TraceError
+from stepsim.base.structs import replace
+from stepsim.files.accelerators import framework_names, read_device, read_framework
+from stepsim.files.model_steps import is_published_steps, read_published_steps
+from stepsim.runs.published import (
+    PublishedDocument,
+    PublishedValidation,
+    model_of,
+    validate_published,
+)
+from stepsim.show.tables.validation import published_shown
+from stepsim.workload.model.architecture import GroupedAttention, LatentAttention
+from stepsim.workload.model.choices import ContextParallelKind
+from stepsim.workload.model.context import ContextParallel
+from stepsim.workload.model.plan import RecomputeModule
+
+
+def test_a_table_is_known_by_its_header(tmp_path: Path) -> None:
+    assert is_published_steps(table(tmp_path, {}))
+    other = tmp_path / "other.csv"
+    other.write_text("workload,topology,measured_s\n")
+    assert not is_published_steps(other)
+
+
+def test_a_row_is_a_model_a_plan_and_a_machine(tmp_path: Path) -> None:
+    (step,), warnings = read_published_steps(table(tmp_path, {}))
+    assert not warnings
+    assert (step.plan.npus, step.plan.microbatches) == (8, 16)
+    assert step.architecture.depth == 8
+    assert step.node_bandwidth == 50e9
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tp": "-2"}, "run: tp is '-2': expected a whole number"),
+        ({"act": "tanh"}, "run: act is 'tanh': expected one of swiglu"),
+        ({"precision": "int8"}, "run: precision is 'int8'"),
+        ({"step_s": "fast"}, "run: step_s is 'fast': expected a number from 1e-06"),
+    ],
+)
+def test_a_wrong_cell_is_named(tmp_path: Path, change: dict[str, str], message: str) -> None:
+    with pytest.raises(TraceError, match=f"row 2 is left out: {message}") as error:
+        read_published_steps(table(tmp_path, change))
+    assert "steps.csv" in str(error.value)
+    steps, (warning,) = read_published_steps(table(tmp_path, {}, change))
+    assert len(steps) == 1
+    assert f"steps.csv: row 3 is left out: {message}" in warning
+
+
+def test_rows_that_no_plan_expresses_are_left_out_with_a_warning(tmp_path: Path) -> None:
+    steps, warnings = read_published_steps(table(tmp_path, {}, {"gbs": "65"}))
+    assert len(steps) == 1
+    assert "row 3 is left out: global_batch is 65" in warnings[0]
+    found = validate_published(
+        read_published_steps(table(tmp_path, {}, {"gpu": "Z1"}))[0], leave_out=()
+    )
+    assert len(found.rows) == 1
+    assert found.warnings[0] == "1 of 2 runs are not compared: 1 refused"
+    assert "no device named 'Z1'" in found.warnings[1]
+
+
+def test_runs_that_are_not_compared_are_counted(run: Run, tmp_path: Path) -> None:
+    rows: tuple[dict[str, str], ...] = (
+        {},
+        {"complete": "0"},
+        {"complete": "0"},
+        {"step_s": ""},
+        {"gpu": "Z1"},
+        {"gbs": "65"},
+    )
+    path = table(tmp_path, *rows)
+    _, _, said = run("validate", path)
+    expected = (
+        "5 of 6 runs are not compared: 2 without their whole layout (complete is 0), "
+        "1 without a time (step_s), 2 refused"
+    )
+    assert expected in said
+    steps, _ = read_published_steps(path)
+    assert not validate_published(steps[:1]).warnings
+    assert validate_published(steps, leave_out=["made"]).warnings == ()
+
+
+def test_a_source_of_both_kinds_of_models_has_them_apart(tmp_path: Path) -> None:
+    experts = {"experts": "8", "topk": "2", "ep": "2", "etp": "1", "step_s": "0.7"}
+    steps, _ = read_published_steps(table(tmp_path, {}, {"source": "other"}, experts))
+    found = validate_published(steps)
+    assert [(each.source, each.count) for each in found.errors()] == [
+        ("made dense", 1),
+        ("made with experts", 1),
+        ("other", 1),
+        ("all dense", 2),
+        ("all with experts", 1),
+    ]
+    both = found.errors_of("together", ["made", "other"], sparse=False)
+    assert both.mean == pytest.approx(found.errors()[3].mean)
+    assert found.errors_of("none", ["nobody"], sparse=True).count == 0
+
+
+def test_one_factor_makes_one_row_exact(tmp_path: Path) -> None:
+    found = validate_published(read_published_steps(table(tmp_path, {}))[0])
+    assert found.rows[0].calibrated_error == pytest.approx(0)
+    assert found.rows[0].error != 0
+    (errors, dense) = found.errors()
+    assert (errors.source, errors.count, errors.memory_mean is None) == ("made", 1, False)
+    assert dense.source == "all dense"
+
+
+@pytest.fixture(scope="module")
+def judged(shared: Path) -> PublishedValidation:
+    """All dense and sparse runs, those of nanotron on up to two nodes."""
+    steps, warnings = read_published_steps(shared / "reference" / "steps" / "dev.csv")
+    assert not warnings
+    found = validate_published([step for step in steps if step.plan.npus <= most_npus(step)])
+    assert all("are not compared: 13 without their whole layout" in each for each in found.warnings)
+    return found
+
+
+@pytest.fixture(scope="module")
+def dev(judged: PublishedValidation) -> PublishedValidation:
+    rows = tuple(row for row in judged.rows if row.step.source != "nanotron")
+    return replace(judged, rows=rows)
+
+
+@pytest.mark.parametrize(("sparse", "most"), [(False, 0.08), (True, 0.14)])
+def test_one_set_of_constants_fits_all_sources(
+    judged: PublishedValidation, sparse: bool, most: float
+) -> None:
+    """The mean of the sources' means; with each source left out it is in docs/model_accuracy.md."""
+    rows = [row for row in judged.rows if row.step.architecture.is_sparse is sparse]
+    by_source: dict[str, list[float]] = {}
+    for row in rows:
+        by_source.setdefault(row.step.source, []).append(abs(row.error))
+    assert len(by_source) >= 5
+    assert fmean(map(fmean, by_source.values())) <= most
+
+
+def test_memory_of_simumax_runs(dev: PublishedValidation) -> None:
+    simumax = next(each for each in dev.errors() if each.source == "simumax-b200")
+    assert simumax.memory_mean is not None
+    assert simumax.memory_largest is not None
+    assert simumax.memory_mean <= 0.015
+    assert simumax.memory_largest <= 0.04
+
+
+@pytest.mark.parametrize(
+    ("source", "mean", "calibrated"), [("torchtitan", 0.03, 0.03), ("bigscience", 0.055, 0.055)]
+)
+def test_memory_that_sources_report(
+    dev: PublishedValidation, source: str, mean: float, calibrated: float
+) -> None:
+    """One run of bigscience reports more than with larger microbatches; the others are closer."""
+    errors = dev.errors_of(source, [source], sparse=False)
+    assert errors.memory_mean is not None
+    assert errors.memory_calibrated is not None
+    assert errors.memory_mean <= mean
+    assert errors.memory_calibrated <= calibrated
+    rows = [row for row in dev.rows if row.step.source == source]
+    kept = PublishedValidation(rows=tuple(row for row in rows if row not in contradictory(rows)))
+    rest = kept.errors_of(source, sparse=False)
+    assert rest.memory_calibrated is not None
+    assert rest.memory_calibrated <= 0.035
+
+
+@pytest.mark.parametrize("source", ["bigscience", "llm-foundry", "torchtitan", "simumax-b200"])
+def test_what_ran_is_predicted_to_fit(dev: PublishedValidation, source: str) -> None:
+    assert all(row.memory.fits for row in dev.rows if row.step.source == source)
+
+
+def test_nearly_all_that_ran_is_predicted_to_fit(shared: Path) -> None:
+    """Two plans of Megatron-Bridge are such as no GPU of theirs could hold as printed."""
+    folder = shared / "reference" / "steps"
+    tables = [read_published_steps(folder / name)[0] for name in ("dev.csv", "cards_dev.csv")]
+    rows = validate_published([step for table in tables for step in table]).rows
+    too_large = [row for row in rows if not row.memory.fits]
+    assert len(too_large) <= 0.03 * len(rows)
+    bridge = [row for row in too_large if row.step.framework == "megatron-bridge"]
+    assert len(bridge) == 2
+    assert all(row.step.plan.microbatch_size == 2 for row in bridge)
+
+
+def test_memory_of_nanotron_has_little_bias(shared: Path) -> None:
+    steps, _ = read_published_steps(shared / "reference" / "steps" / "dev.csv")
+    found = validate_published([step for step in steps if step.source == "nanotron"])
+    errors = [row.memory_error for row in found.rows if row.memory_error is not None]
+    assert abs(sum(errors)) / len(errors) <= 0.03
+    assert sum(map(abs, errors)) / len(errors) <= 0.11
+
+
+def test_small_models_of_nanotron_have_tied_ends(tmp_path: Path) -> None:
+    """28 layers of 3072 and 131,072 words: 3.57 billion parameters, as the playbook says."""
+    shape = {"hidden": "3072", "layers": "28", "heads": "32", "kv_heads": "32", "head_dim": "96"}
+    other = {"ffn": "8192", "act": "swiglu", "vocab": "131072"}
+    names = {"model": "nano-3b"}, {"model": "nano-8b"}
+    steps, _ = read_published_steps(table(tmp_path, *(shape | other | name for name in names)))
+    counts = [step.architecture.parameters() / 1e9 for step in steps]
+    assert counts == pytest.approx([3.574, 3.976], abs=0.001)
+
+
+def test_ends_count_as_layers_where_only_so_they_come_out_even(tmp_path: Path) -> None:
+    even, odd, neither = ({"layers": layers, "pp": "4", "dp": "1"} for layers in ("8", "14", "15"))
+    steps, _ = read_published_steps(table(tmp_path, even, odd, neither))
+    layers = [[each.layers for each in step.plan.stage_slices(step.architecture)] for step in steps]
+    assert layers == [[2, 2, 2, 2], [3, 4, 4, 3], [4, 4, 4, 3]]
+
+
+@pytest.mark.parametrize(
+    ("recompute", "note", "modules", "offload"),
+    [
+        ("unknown", "", (), 40),
+        ("none", "", (), 0),
+        ("none", "recompute [mla_up_proj,mhc]; MTP 1", (RecomputeModule.UP_PROJECTION,), 0),
+        ("selective-op", "recompute [mlp]", (RecomputeModule.MLP,), 0),
+        ("full", "recompute [mlp]", (), 0),
+    ],
+)
+def test_recipes_say_what_tables_leave_out(
+    tmp_path: Path, recompute: str, note: str, modules: tuple[RecomputeModule, ...], offload: int
+) -> None:
+    kind = {"model": "llama3-70b", "gpu": "GB200", "precision": "fp8", "zero": "3"}
+    text = {"framework": "megatron-bridge", "recompute": recompute, "note": note}
+    path = table(tmp_path, kind | text)
+    (step,), _ = read_published_steps(path)
+    assert (step.plan.recompute_modules, step.plan.offload_layers) == (modules, offload)
+
+
+@pytest.mark.parametrize(
+    "change", [{"gpu": "H100"}, {"zero": "1"}, {"precision": "nvfp4"}, {"framework": "jax-te"}]
+)
+def test_a_recipe_is_of_one_kind_of_plan(tmp_path: Path, change: dict[str, str]) -> None:
+    kind = {"model": "llama3-70b", "gpu": "GB200", "precision": "fp8", "zero": "3"}
+    text = {"framework": "megatron-bridge", "recompute": "unknown"}
+    (step,), _ = read_published_steps(table(tmp_path, kind | text | change))
+    assert step.plan.offload_layers == 0
+
+
+@pytest.mark.parametrize(
+    ("note", "message"),
+    [
+        ("MTP 2; Mamba2 hybrid", "layers with Mamba are not modelled"),
+        ("LoRA; rank 8", "training of adapters alone is not modelled"),
+    ],
+)
+def test_what_is_not_modelled_is_left_out_by_name(tmp_path: Path, note: str, message: str) -> None:
+    steps, (warning,) = read_published_steps(table(tmp_path, {}, {"note": note, "id": "7"}))
+    assert len(steps) == 1
+    assert warning.endswith(f"row 3 is left out: run 7: {message}")
+
+
+@pytest.mark.parametrize(
+    ("dp", "tp", "pp", "size"),
+    [("48", "8", "1", "1"), ("32", "2", "6", "2"), ("32", "2", "6", "1")],
+)
+def test_runs_that_ran_out_of_memory_are_predicted_not_to_fit(
+    tmp_path: Path, dp: str, tp: str, pp: str, size: str
+) -> None:
+    """BigScience, tr11-176B chronicles of 25 February 2022: 72 layers of 14336 on 384 A100."""
+    run = {"dp": dp, "tp": tp, "pp": pp, "mbs": size, "gbs": "6144", "n_gpus": "384"}
+    shape = {"hidden": "14336", "layers": "72", "heads": "64", "kv_heads": "64", "head_dim": "224"}
+    other = {"ffn": "57344", "vocab": "250880", "gpu": "A100-80GB", "recompute": "full"}
+    kind = {"framework": "megatron-deepspeed", "precision": "fp16", "attn": "unfused"}
+    text = {"step_s": "", "mem_gib": "OOM", "note": "stopped"}
+    steps, warnings = read_published_steps(table(tmp_path, run | shape | other | kind | text))
+    assert not warnings
+    found = validate_published(steps)
+    assert not found.rows
+    assert not found.ran_out[0].fits
+    assert PublishedDocument.of(found).ran_out[0].memory_share > 1
+    *_, said = published_shown(found)
+    assert said == "memory: 0 of 0 runs are predicted to fit, 1 of 1 that ran out not to"
+
+
+@pytest.mark.parametrize(
+    ("file", "framework"),
+    [
+        ("x/llama3_h100_202412_torchtitan.md", "torch-fsdp-compiled-2024"),
+        ("x/asyncTP_llama3_h100_2025-06_torchtitan.md", "torch-fsdp-compiled"),
+        ("", "torch-fsdp-compiled"),
+    ],
+)
+def test_a_framework_is_that_of_the_year(tmp_path: Path, file: str, framework: str) -> None:
+    path = table(tmp_path, {"framework": "torchtitan-compile"})
+    header, row = path.read_text().splitlines()
+    path.write_text(f"{header},prov\n{row},{file}\n")
+    (step,), _ = read_published_steps(path)
+    assert read_framework(step.framework).name == framework
+
+
+def test_the_network_of_a_source_is_its_own(tmp_path: Path) -> None:
+    changes = {"source": "bigscience", "note": "by nvidia-smi"}
+    (first, second), _ = read_published_steps(table(tmp_path, changes, {"source": "bigscience"}))
+    assert first.node_bandwidth == 50e9  # four links of 100 Gb/s
+    assert second.node_bandwidth == 50e9
+    (other,), _ = read_published_steps(table(tmp_path, {"source": "vtrain-multi", "note": ""}))
+    assert other.node_bandwidth == 100e9
+
+
+def test_the_document_holds_every_row(dev: PublishedValidation) -> None:
+    document = PublishedDocument.of(dev)
+    assert len(document.rows) == len(dev.rows)
+    assert document.rows[0].error == dev.rows[0].error
+
+
+def test_errors_that_frameworks_state_are_of_all_runs(judged: PublishedValidation) -> None:
+    """They are written by `python benchmarks/model_constants.py ../shared --errors`."""
+    found: Counter[tuple[str, str, bool]] = Counter()
+    for row in judged.rows:
+        name, device = read_framework(row.step.framework).name, read_device(row.step.device).name
+        for framework in {name, ALSO_OF.get(name, name)}:
+            found[framework, device, row.step.architecture.is_sparse] += 1
+    stated = {
+        (name, each.device, each.sparse): each
+        for name in framework_names()
+        for each in read_framework(name).errors
+    }
+    assert {key: each.runs for key, each in stated.items()} == found
+    for each in stated.values():
+        assert 0 < each.median <= each.ninety
+        assert each.low < 1 < each.high
+        assert each.others >= 5
+
+
+def test_a_model_with_experts_is_the_public_one_of_its_name(tmp_path: Path) -> None:
+    """Columns have no latent attention, shared experts or dense layers; the name tells them."""
+    shape = {
+        "hidden": "7168",
+        "layers": "4",
+        "heads": "128",
+        "kv_heads": "128",
+        "ffn": "2048",
+        "act": "swiglu",
+        "vocab": "129280",
+        "experts": "256",
+        "topk": "8",
+    }
+    other = shape | {"model": "deepseek-v3", "experts": "64"}
+    rows = ({**shape, "model": name} for name in ("deepseek-v3", "deepseek-v3-d1", "mine"))
+    full, one, mine, different = (
+        step.architecture for step in read_published_steps(table(tmp_path, *rows, other))[0]
+    )
+    assert [layer.is_sparse for layer in full.layers] == [False, False, False, True]
+    assert [layer.is_sparse for layer in one.layers] == [False, True, True, True]
+    assert isinstance(full.layers[0].attention, LatentAttention)
+    for own in (mine, different):
+        assert all(layer.is_sparse for layer in own.layers)
+        assert isinstance(own.layers[0].attention, GroupedAttention)
+
+
+def test_runs_that_share_a_sequence_take_longer_by_their_hops(shared: Path) -> None:
+    """torchtitan's are balanced by its code, and too short so; in pieces their mean is too long."""
+    steps, _ = read_published_steps(shared / "reference" / "steps" / "dev.csv")
+    runs = [step for step in steps if step.source == "torchtitan" and step.plan.cp > 1]
+    assert {step.plan.context for step in runs} == {ContextParallelKind.ALL_GATHER}
+    errors: list[list[float]] = []
+    for step in runs:
+        model, measured = model_of(step), step.measured_s
+        assert measured
+        context = model.framework.context
+        cheap = replace(context, hides=True, merge_bytes=0.0, sum_bytes=0.0)
+        each = (cheap, context, replace(context, balanced=False))
+        found = [replace(model, framework=replace(model.framework, context=way)) for way in each]
+        errors.append([float(way.seconds([step.plan])[0]) / measured - 1 for way in found])
+    free, hops, pieces = (fmean(column) for column in zip(*errors, strict=True))
+    assert free < hops < 0 < pieces
+    assert hops > -0.2
+
+
+def test_attention_of_transformer_engine_shares_a_sequence_as_it_does(shared: Path) -> None:
+    steps, _ = read_published_steps(shared / "reference" / "steps" / "dev.csv")
+    (run,) = (step for step in steps if step.source == "automodel-2026" and step.plan.cp > 1)
+    assert model_of(run).framework.context == ContextParallel()
+    assert run.plan.context is ContextParallelKind.RING

@@ -1,0 +1,164 @@
+"""From a file's degrees, a topology and the user's wishes to the job that runs."""
+
+from typing import Any
+
+import pytest
+from helpers import uniform_workload
+
+from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
+from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
+from stepsim.parallel.modes import EpLayout
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.step.inputs import plan_job
+from stepsim.workload.rows import (
+    CollectiveKind,
+    CommOp,
+    Group,
+    MadeFor,
+    ParallelAxis,
+    Work,
+    Workload,
+)
+
+
+def workload(made_for: MadeFor, *, microbatches: int = 3, group: Group | None = None) -> Workload:
+    """Blocks of one row; its forward all-reduces over `group`."""
+    made = uniform_workload(forward=1, backward=1, pp=1, microbatches=microbatches)
+    if group is not None:
+        comm = CommOp(
+            kind=CollectiveKind.ALL_REDUCE, group=group, axis=ParallelAxis.TP, size_bytes=8
+        )
+        block = made.microbatches[0]
+        row = replace(block.layers[0][0], forward=Work(comms=(comm,)))
+        made = replace(made, microbatches=(replace(block, layers=((row,),)),))
+    return replace(made, made_for=made_for)
+
+
+def topology(inner: int, outer: int, *, grows: bool = False) -> NestedTopology:
+    sizes = {"inner": inner, "outer": outer}
+    return NestedTopology(
+        name="nodes",
+        source="test",
+        dimensions=tuple(
+            Dimension(
+                kind=DimensionKind.SWITCH, size=size, link=LinkClass(name=name, bandwidth=1e9)
+            )
+            for name, size in sizes.items()
+        ),
+        grows=grows,
+    )
+
+
+GROWING = topology(8, 2, grows=True)
+FULL = MadeFor(tp=2, pp=2, ep=2, npus=32)
+
+
+def test_the_files_degrees_are_the_plan() -> None:
+    plan, warnings = plan_job(workload(FULL), GROWING)
+    assert plan == ParallelPlan(tp=2, dp=8, pp=2, ep=2, microbatches=3)
+    assert warnings == []
+
+
+def test_npus_asked_for_beat_the_file_and_scale_dp() -> None:
+    plan, warnings = plan_job(workload(FULL), GROWING, npus=64)
+    assert plan == ParallelPlan(tp=2, dp=16, pp=2, ep=2, microbatches=3)
+    assert warnings == []
+
+
+def test_the_file_beats_the_topologys_size() -> None:
+    assert plan_job(workload(FULL), topology(8, 8))[0].npus == 32
+
+
+def test_a_topology_of_fixed_size_is_filled() -> None:
+    plan, warnings = plan_job(workload(MadeFor(tp=2, pp=2)), topology(8, 3))
+    assert (plan.npus, plan.dp) == (24, 6)
+    assert warnings == []
+
+
+@pytest.mark.parametrize(
+    ("made_for", "npus"),
+    [
+        (MadeFor(tp=4), 16),
+        (MadeFor(tp=8, pp=3), 24),
+        (MadeFor(tp=8, pp=4), 32),
+        (MadeFor(tp=3), 18),
+        (MadeFor(tp=1, ep=32), 32),
+        (MadeFor(tp=2, ep=16, pp=3), 96),
+    ],
+)
+def test_two_nodes_are_assumed_and_rounded_up_with_a_warning(made_for: MadeFor, npus: int) -> None:
+    plan, (warning,) = plan_job(workload(made_for), GROWING)
+    assert plan.npus == npus
+    assert f"stepsim assumes {npus} NPUs" in warning
+
+
+def test_pp_asked_for_re_splits_the_same_npus() -> None:
+    plan, _ = plan_job(workload(FULL), GROWING, pp=8)
+    assert plan == ParallelPlan(tp=2, dp=2, pp=8, ep=2, microbatches=3)
+
+
+def test_microbatches_asked_for_replace_the_files() -> None:
+    assert plan_job(workload(FULL), GROWING, microbatches=7)[0].microbatches == 7
+
+
+@pytest.mark.parametrize(
+    ("npus", "size", "microbatches"), [(None, 1, 12), (64, 1, 6), (None, 4, 3), (None, 12, 1)]
+)
+def test_global_batch_is_shared_by_the_pipelines(
+    npus: int | None, size: int, microbatches: int
+) -> None:
+    plan, _ = plan_job(workload(FULL), GROWING, npus=npus, global_batch=96, microbatch_size=size)
+    assert plan.microbatches == microbatches
+    assert plan.microbatches * plan.dp * size == 96
+
+
+@pytest.mark.parametrize(("npus", "tp", "dp"), [(16, 8, 2), (8, 8, 1), (4, 4, 1)])
+def test_policies_of_dimensions_take_the_innermost_one_as_tp(npus: int, tp: int, dp: int) -> None:
+    plan, _ = plan_job(workload(MadeFor(), group=Group.INNER), GROWING, npus=npus)
+    assert (plan.tp, plan.dp) == (tp, dp)
+
+
+def test_the_innermost_dimension_matters_to_no_other_policy() -> None:
+    assert plan_job(workload(MadeFor(), group=Group.STAGE), GROWING, npus=16)[0].tp == 1
+
+
+@pytest.mark.parametrize(
+    ("wishes", "words"),
+    [
+        ({"npus": 30}, ["30 NPUs", "npus asked for", "tp*pp = 2*2 = 4"]),
+        ({"pp": 3}, ["32 NPUs", "all_gpus in the file", "tp*pp = 2*3 = 6"]),
+        ({"npus": 0}, ["npus is 0", "expected 1 to"]),
+        ({"pp": -1}, ["pp is -1", "expected 1 to"]),
+        ({"microbatches": 0}, ["microbatches is 0", "expected 1 to"]),
+        ({"microbatch_size": 0}, ["microbatch_size is 0", "expected 1 to"]),
+        ({"npus": 10**12}, ["npus is 1000000000000", "expected 1 to"]),
+        ({"global_batch": 0}, ["global_batch is 0", "expected 1 to"]),
+        ({"global_batch": 100}, ["global_batch is 100", "multiple", "8 * 1 = 8"]),
+        ({"global_batch": 8, "microbatch_size": 2}, ["global_batch is 8", "8 * 2 = 16"]),
+        ({"global_batch": 8, "microbatches": 1}, ["global_batch and microbatches"]),
+    ],
+)
+def test_wishes_that_contradict_each_other_are_named(
+    wishes: dict[str, Any], words: list[str]
+) -> None:
+    with pytest.raises(PlanError) as caught:
+        plan_job(workload(FULL), GROWING, **wishes)
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
+def test_a_file_made_for_one_layout_is_not_laid_out_in_another() -> None:
+    experts = workload(MadeFor(tp=4, ep=2, expert_tp=1))
+    with pytest.raises(PlanError, match="ep_layout is dp: in uniform 1 ranks share an expert"):
+        plan_job(experts, GROWING, npus=16, ep_layout=EpLayout.DP)
+    for layout in (None, EpLayout.FOLDED):
+        assert plan_job(experts, GROWING, npus=16, ep_layout=layout)[0].ep_layout == "folded"
+
+
+def test_expert_groups_must_fit_dp_or_the_stage() -> None:
+    experts = workload(MadeFor(tp=2, ep=16))
+    with pytest.raises(PlanError, match=r"ep is 16: expert groups must divide dp \(4\)$"):
+        plan_job(experts, GROWING, npus=8)
+    with pytest.raises(PlanError, match=r"dp \(8\), or be folded .*--ep-layout folded"):
+        plan_job(experts, GROWING, npus=16)
+    assert plan_job(experts, GROWING, npus=16, ep_layout=EpLayout.FOLDED)[0].expert_degree == 1
