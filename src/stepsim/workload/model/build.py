@@ -323,6 +323,9 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
             )
         if isinstance(layer.attention, Mixer):
             self.notes.append(f"{self.device.name}: {layer.attention.assumption}")
+            self.notes.append(
+                "no published run with such layers was compared: the error of the step is unknown"
+            )
         if layer.single:
             self.notes.append(
                 f"{self.framework.name}: a layer that is one part of a pattern is assumed to take "

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from stepsim.base.structs import replace
-from stepsim.workload.model.architecture import Layer
+from stepsim.workload.model.architecture import Layer, Mixer
 from stepsim.workload.model.blocks import head_blocks, layer_blocks
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.context import Block
@@ -95,6 +95,7 @@ def step_effort(
         forward += once * count
         hardware += (both + (once if twice else 0.0)) * count
         spared += fewer * count
+    mixes = any(isinstance(kind.attention, Mixer) for kind in architecture.layer_kinds())
     heads = 1 + len(architecture.prediction_layers)
     once, both, _ = _flops(
         head_blocks(architecture, columns, fused_loss=framework.fused_loss), plan
@@ -110,7 +111,9 @@ def step_effort(
         framework=framework.name,
         price_per_hour=device.price_per_hour,
         watts=device.watts,
-        band=error_band(framework, device, plan, sparse=architecture.is_sparse),
+        band=None
+        if mixes  # no run with such layers was compared
+        else error_band(framework, device, plan, sparse=architecture.is_sparse),
     )
 
 

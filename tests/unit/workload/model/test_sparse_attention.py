@@ -121,3 +121,5 @@ def test_the_model_needs_no_gradient_that_does_not_go_on_and_the_assumption_is_s
     assert result.effort is not None
     assert result.effort.model_flops < result.effort.hardware_flops
     assert [note for note in result.warnings if "no time of sparse attention" in note]
+    assert [note for note in result.warnings if "the error of the step is unknown" in note]
+    assert result.effort.band is None
