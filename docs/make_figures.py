@@ -73,7 +73,7 @@ PICTURES = (
         "bubbles_column.svg",
         "The same for a column of a paper",
         "3.3 inches wide with type of 8 points; text stays text.",
-        "stepsim sweep-report bubbles.sqlite --plot FIGURE --plot-kind bubble --style column",
+        "stepsim sweep bubbles.sqlite --plot FIGURE --plot-kind bubble --style column",
         needs="bubbles.png",
     ),
     picture(
@@ -81,7 +81,7 @@ PICTURES = (
         "Where the step goes",
         "Mean over ranks; a stack's height is the step time. Work is at the bottom, then what is "
         "exposed of communication, then waiting.",
-        "stepsim sweep-report bubbles.sqlite --plot FIGURE --plot-kind breakdown",
+        "stepsim sweep bubbles.sqlite --plot FIGURE --plot-kind breakdown",
         needs="bubbles.png",
     ),
     picture(
@@ -117,7 +117,7 @@ PICTURES = (
         "sensitivity",
         "What one per cent is worth",
         "",
-        "stepsim sensitivity workloads/moe_128.txt -t hgx-h100 --plot FIGURE",
+        "stepsim simulate workloads/moe_128.txt --sensitivity -t hgx-h100 --plot FIGURE",
     ),
     picture(
         "sweep_lines sweep_pareto",

@@ -13,7 +13,9 @@ from typer import Context
 from typer.models import ArgumentInfo, OptionInfo
 
 from stepsim.cli import make_app
+from stepsim.cli.commands import COMMANDS, CommandGroup
 from stepsim.cli.options import NO_MEMORY, OF_SIZE, CommandOptions
+from stepsim.cli.renamed import renamed
 
 _OF_COMMANDS = frozenset(CommandOptions.__dataclass_fields__) - {"asked"}
 SHARED = {
@@ -21,6 +23,15 @@ SHARED = {
     "Options of a job": _OF_COMMANDS | OF_SIZE | {"compute_scale"},
 }
 """Options that several commands share, by the title of their section; the larger set first."""
+
+_OLD = (
+    ("sweep-report", "sweep.sqlite"),
+    ("sensitivity", "FILE"),
+    ("check", "plan.toml", "--max-step", "4s"),
+    ("export-site", "DIR", "WORKLOAD"),
+    ("convert", "1f1b", "order.csv", "--pp", "4", "-m", "8"),
+)
+"""A command line of each old name."""
 
 _DEFAULT = re.compile(r" \[default: (.+)\]$")
 _WORDS = {bool: "", str: "TEXT", int: "INTEGER", float: "NUMBER", Path: "PATH"}
@@ -102,25 +113,37 @@ def _default(value: Any) -> str:
     return "on" if value is True else str(getattr(value, "value", value))
 
 
-def cli_page() -> str:
-    """The reference of the command line."""
-    return "\n".join(_cli_lines()) + "\n"
+def cli_pages() -> dict[str, str]:
+    """The reference of the command line: an index, shared options, and a page for each command."""
+    pages = {
+        "index": _index(),
+        "options": _shared_options(),
+        **{name: _page(name) for name in COMMANDS},
+    }
+    return {name: "\n".join(lines).rstrip("\n") + "\n" for name, lines in pages.items()}
 
 
-def _cli_lines() -> Iterator[str]:
+def _index() -> Iterator[str]:
     yield "# Command line"
     yield ""
     yield "*Made by `python tools/reference.py` from the program; `stepsim COMMAND --help` says the"
     yield "same.*"
     yield ""
-    yield from table(
-        ("command", "what it does"),
-        (
-            (f"[`{name}`](#{_anchor(name)})", _summary(command))
-            for name, command in commands().items()
-        ),
-    )
+    for group in (*CommandGroup, None):
+        yield f"## {group or 'And'}"
+        yield ""
+        yield from table(
+            ("command", "what it does"),
+            (
+                (f"[`{name}`]({name}.md)", listed.help)
+                for name, listed in COMMANDS.items()
+                if listed.group is group
+            ),
+        )
     yield "Before a command: `--version` prints the version, `--help` lists the commands."
+    yield "Several commands share [options of a run](options.md)."
+    yield ""
+    yield "## Exit codes"
     yield ""
     yield from table(
         ("exit code", "meaning"),
@@ -128,8 +151,8 @@ def _cli_lines() -> Iterator[str]:
             ("0", "done"),
             (
                 "1",
-                "done, but an error is above `--max-error`, or `doctor` found something broken; or "
-                "nobody reads standard output any more, as after `head`",
+                "done, but an error is above `--max-error`, a plan exceeds its budget, or `doctor` "
+                "found something broken; or nobody reads standard output any more, as after `head`",
             ),
             ("2", "a mistake in a file or an option, said in one message on stderr"),
             ("130", "interrupted"),
@@ -137,26 +160,40 @@ def _cli_lines() -> Iterator[str]:
     )
     yield "Files are written whole or not at all."
     yield ""
-    for name, command in commands().items():
-        yield from _command(name, command)
-    for title, options in SHARED.items():
-        yield from _shared(title, options)
+    yield "## Old names"
+    yield ""
+    yield "They work in this release, and a line on stderr gives the new spelling; `--quiet` leaves"
+    yield "it out."
+    yield ""
+    yield from table(
+        ("old", "new"),
+        ((_code(old), _code(renamed(old))) for old in _OLD),
+    )
 
 
-def _anchor(name: str) -> str:
-    return f"stepsim-{name.replace(' ', '-')}"
+def _code(words: Iterable[str]) -> str:
+    return f"`{' '.join(words)}`"
 
 
-def _summary(command: Any) -> str:
-    return inspect.cleandoc(command.__doc__).partition("\n\n")[0].replace("\n", " ")
+def _page(name: str) -> Iterator[str]:
+    """The page of a command; of one with parts, what each of them takes."""
+    parts = {n: c for n, c in commands().items() if n == name or n.startswith(f"{name} ")}
+    yield f"# stepsim {name}"
+    yield ""
+    if name not in parts:
+        yield COMMANDS[name].help
+        yield ""
+    for part, command in parts.items():
+        if part != name:
+            yield f"## stepsim {part}"
+            yield ""
+        yield from _command(part, command)
 
 
 def _command(name: str, command: Any) -> Iterator[str]:
     own, group = _own(command)
     arguments = [each for each in own if not each.is_option]
     options = [each for each in own if each.is_option]
-    yield f"## stepsim {name}"
-    yield ""
     yield inspect.cleandoc(command.__doc__)
     yield ""
     usage = " ".join(each.name.strip("`") for each in arguments)
@@ -171,8 +208,12 @@ def _command(name: str, command: Any) -> Iterator[str]:
     if options:
         yield from _options(options)
     if group:
-        yield f"And the [{group[0].lower()}{group[1:]}](#{group.lower().replace(' ', '-')})."
+        yield f"And the [{group[0].lower()}{group[1:]}](options.md#{_anchor(group)})."
         yield ""
+
+
+def _anchor(title: str) -> str:
+    return title.lower().replace(" ", "-")
 
 
 def _own(command: Any) -> tuple[list[Parameter], str | None]:
@@ -185,6 +226,13 @@ def _own(command: Any) -> tuple[list[Parameter], str | None]:
     return every, None
 
 
+def _shared_options() -> Iterator[str]:
+    yield "# Shared options"
+    yield ""
+    for title, options in SHARED.items():
+        yield from _shared(title, options)
+
+
 def _shared(title: str, options: frozenset[str]) -> Iterator[str]:
     taking = [name for name, command in commands().items() if _own(command)[1] == title]
     command = commands()[taking[0]]
@@ -192,11 +240,11 @@ def _shared(title: str, options: frozenset[str]) -> Iterator[str]:
     shown = options - SHARED[inner] if inner else options
     yield f"## {title}"
     yield ""
-    yield f"Of {', '.join(f'`{name}`' for name in taking)}."
+    yield f"Of {', '.join(f'[`{name}`]({name}.md)' for name in taking)}."
     yield ""
     yield from _options([each for each in parameters(command) if each.key in shown])
     if inner:
-        yield f"And the [{inner[0].lower()}{inner[1:]}](#{inner.lower().replace(' ', '-')})."
+        yield f"And the [{inner[0].lower()}{inner[1:]}](#{_anchor(inner)})."
         yield ""
 
 

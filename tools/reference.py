@@ -8,7 +8,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from cli_page import cli_page
+from cli_page import cli_pages
 from schema_page import schemas_page
 
 from stepsim.show.schemas import FORMATS, schema_json
@@ -18,10 +18,9 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 def outputs() -> dict[Path, bytes]:
     """Every file of the reference that is made here, and what it should hold."""
-    found = {
-        DOCS / "reference" / "cli.md": cli_page().encode(),
-        DOCS / "reference" / "schemas.md": schemas_page().encode(),
-    }
+    found = {DOCS / "reference" / "schemas.md": schemas_page().encode()}
+    for name, text in cli_pages().items():
+        found[DOCS / "reference" / "cli" / f"{name}.md"] = text.encode()
     return found | {DOCS / "schemas" / f"{name}.json": schema_json(name) for name in FORMATS}
 
 

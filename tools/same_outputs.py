@@ -154,7 +154,7 @@ drawn: simulate {moe}; simulate {moe} -m 8 --schedule zb-v --messages; inspect n
 traced: simulate {moe}; simulate {moe} -m 8 --schedule dualpipe --contention fair --dp-overlap
   compare {moe}; simulate workloads/measured/megatron_moe_rank0.txt
 result: simulate {moe}; compare {moe}; sensitivity {moe} -m 4; noise {moe} --seed 3
-swept: stepsim sweep {moe} --set pp=2,4 --set microbatches=4,8 --breakdown
+swept: stepsim sweep {moe} --set pp=2,4 --set microbatches=4,8 --breakdown --db sweep.sqlite
 shown: --export a.csv; --plot out.svg --style column; --plot-axes pp,microbatches --plot out.svg
   --plot-kind breakdown --plot out.svg; --pareto out.svg; --report out.html; --export out.parquet
   --plot-axes schedule --plot out.svg; --plot-kind magic --plot out.svg

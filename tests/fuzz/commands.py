@@ -32,7 +32,7 @@ COMMANDS = (
     "collective --kind send_recv --size 0 --ranks 0,1",
     "compare W --schedules 1f1b,gpipe --pp 2 --npus 2 --microbatches 4",
     "noise W --samples 50 --seed 1 --task 0.02 --rank 0.1 --stragglers 0.1",
-    "sensitivity W --npus 2",
+    "simulate W --sensitivity --npus 2",
     "inspect W --npus 8",
     "inspect T",
 )

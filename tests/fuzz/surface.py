@@ -25,21 +25,17 @@ EXAMPLES: Mapping[Words, Mapping[str, object]] = {
     ("simulate",): {"file": "w.txt"},
     ("compare",): {"file": "w.txt"},
     ("inspect",): {"file": "w.txt"},
-    ("convert",): {"schedule": "1f1b", "target": "out.csv", "pp": 2, "microbatches": 2},
     ("diff",): {"a": "r.json", "b": "other.json"},
     ("collective",): {"kind": "all_reduce", "size": "1MiB"},
-    ("sensitivity",): {"file": "w.txt"},
     ("noise",): {"file": "w.txt", "samples": 20},
     ("validate",): {"runs": "trace.txt"},
     ("what-if",): {"run": "trace.txt"},
     ("improve",): {"run": "profile"},
     ("sweep",): {"file": "w.txt", "axes": "microbatches=1,2", "jobs": 1},
-    ("sweep-report",): {"database": "s.sqlite"},
     ("plan",): {"model": "gpt2", "gpus": "2", "global_batch": 2, "sequence": 64, "runs": 1},
-    ("check",): {"plan": "plan.toml", "max_step": "1s"},
     ("serve",): {"workloads": "w.txt", "port": 0, "show": False},
-    ("export-site",): {"folder": "site", "workloads": "w.txt"},
     ("report",): {"file": "r.json", "output": "out.html"},
+    ("list",): {"kind": "devices"},
     ("schema",): {},
     ("measure",): {"model": "gpt2", "output": "out.toml", "sequence": 64, "sustain": "0s"},
     ("doctor",): {},
@@ -49,7 +45,18 @@ EXAMPLES: Mapping[Words, Mapping[str, object]] = {
 }
 """Of every command, values of parameters with which it does its work on the files of `prepare`."""
 
+_CHECKED = {
+    "model": "plan.toml",
+    "check": True,
+    "max_step": "1s",
+    "gpus": None,
+    "global_batch": None,
+    "sequence": None,
+    "runs": None,
+}
+"""What `plan` takes to hold a plan to a budget."""
 TOGETHER: Mapping[tuple[str, str], Mapping[str, object]] = {
+    **{("plan", name): _CHECKED for name in ("check", "max_step", "max_memory", "max_bubble")},
     ("improve", "output"): {"apply": "kernels"},
     ("inspect", "json"): {"file": "hgx-h100"},
     ("inspect", "plot"): {"file": "hgx-h100"},

@@ -98,7 +98,7 @@ def test_names_that_a_spreadsheet_would_run(name: str, run: Run, tmp_path: Path)
         ("simulate", work, "-t", network, "-q", "--csv", table),
         ("collective", "--kind", "all_reduce", "--size", "1MiB", "-t", network, "--csv", table),
         ("compare", work, "-t", network, "-q", "--csv", table),
-        ("sensitivity", work, "-t", network, "-q", "--csv", table),
+        ("simulate", work, "--sensitivity", "-t", network, "-q", "--csv", table),
         ("inspect", network, "--csv", table),
         (
             "sweep",

@@ -143,7 +143,7 @@ def test_file_that_may_not_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes somebody else")
-@pytest.mark.parametrize("command", ["sweep-report X", "report X -o o.html", "simulate X"])
+@pytest.mark.parametrize("command", ["sweep X", "report X -o o.html", "simulate X"])
 def test_file_of_somebody_else_is_one_line(
     command: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,7 +81,7 @@ WRITERS = {
     "step.svg": "simulate W -q --plot OUT",
     "spans.csv": "simulate W -q --csv OUT",
     "compare.json": "compare W --schedules 1f1b,gpipe -q --json OUT",
-    "schedule.csv": "convert gpipe OUT --pp 2 --microbatches 2",
+    "schedule.csv": "inspect gpipe --csv OUT --pp 2 --microbatches 2",
     "probe.pdf": "collective --kind all_reduce --size 1..1MiB --plot OUT",
     "sweep.csv": f"{SWEEP} --export OUT",
     "sweep.png": f"{SWEEP} --plot OUT",

@@ -145,7 +145,7 @@ def test_no_bandwidth_where_no_time_passes(run: Run) -> None:
 
 def test_large_pipelines_are_refused(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "s.csv"
-    code, _, err = run("convert", "1f1b", path, "--pp", "4096", "--microbatches", "65536")
+    code, _, err = run("inspect", "1f1b", "--csv", path, "--pp", "4096", "-m", "65536")
     assert code == 2
     assert "expected a product of at most" in err
     assert not path.exists()

@@ -29,7 +29,7 @@ def test_every_field_is_an_option_and_every_option_is_tried() -> None:
     assert TYPED.keys() == OPTIONS.keys() - {"plan", "eager_transfers", "comm_table", "calibration"}
 
 
-@pytest.mark.parametrize("command", ["simulate", "sensitivity", "noise", "sweep"])
+@pytest.mark.parametrize("command", ["simulate", "noise", "sweep"])
 def test_commands_take_every_option_that_does_something(command: str) -> None:
     taken = set(signature(COMMANDS[command]).parameters) & OPTIONS.keys()
     assert taken == (ON_COMMAND_LINE if command == "simulate" else NO_MEMORY)

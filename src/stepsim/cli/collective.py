@@ -58,7 +58,10 @@ def collective_command(
     ] = None,
     style: StyleOption = FigureStyle.SCREEN,
 ) -> None:
-    """Price one collective: time, algbw and busbw (as in nccl-tests), and the links it uses."""
+    """Price one collective: time, algbw, busbw and links.
+
+    The bandwidths are those of nccl-tests. The collective has the network to itself.
+    """
     from stepsim.network.one_collective import CollectiveDocument
     from stepsim.show.tables.collective import collective_shown
 

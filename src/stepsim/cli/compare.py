@@ -83,7 +83,7 @@ def compare_command(
     ] = None,
     style: StyleOption = FigureStyle.SCREEN,
 ) -> None:
-    """Compare pipeline schedules on a model or a workload FILE."""
+    """Compare pipeline schedules on a model or a workload."""
     from stepsim.files.asked import read_schedules
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.comparison import comparison_shown
@@ -180,7 +180,10 @@ def diff_command(
     ] = None,
     csv: CsvOption = None,
 ) -> None:
-    """Explain the difference of two step times: settings, components, stages, links."""
+    """Explain the difference of two step times.
+
+    It is divided among settings, components, stages and links.
+    """
     from stepsim.show.tables.comparison import diffs_shown
     from stepsim.step.diff_files import diff_files
 

@@ -13,12 +13,15 @@ def report_command(
         Path,
         typer.Argument(
             metavar="RESULT",
-            help="JSON of simulate, compare or sensitivity, or the database of a sweep.",
+            help="JSON of simulate or compare, or the database of a sweep.",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Page to write, .html.")],
 ) -> None:
-    """Write a stored result as one HTML page; --report of other commands shows more of a step."""
+    """Write a stored result as one HTML page.
+
+    The option --report of other commands shows more of a step.
+    """
     from stepsim.show.page.write import write_file
 
     check_outputs([file], page=output)
@@ -30,7 +33,10 @@ def schema_command(
         str | None, typer.Argument(metavar="[FORMAT]", help="A format; without one, all names.")
     ] = None,
 ) -> None:
-    """Print the JSON Schema of a file format, e.g. for an editor that checks topology files."""
+    """Print the JSON Schema of a file format.
+
+    An editor checks a topology file with it, for example.
+    """
     from stepsim.show.schemas import FORMATS, schema_json
 
     if name:

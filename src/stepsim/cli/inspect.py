@@ -13,6 +13,7 @@ from stepsim.cli.options import (
     OF_SIZE,
     CommandOptions,
     StyleOption,
+    refuse_beside,
     refuse_options,
     refuse_run_options,
     takes,
@@ -21,14 +22,18 @@ from stepsim.cli.profiles import inspect_profile, refuse_for_profiles
 from stepsim.cli.terminal import CsvOption, JsonOption, check_outputs, show, show_tables, warn
 from stepsim.show.figures.style import FigureStyle
 
+_OF_SCHEDULE = ("file", "pp", "microbatches", "csv")
+"""Options that do something with a schedule."""
+
 
 @takes(CommandOptions, OF_SIZE | OF_MODEL | {"compute_scale"})
 def inspect_command(
+    context: typer.Context,
     file: Annotated[
         str,
         typer.Argument(
             metavar="FILE",
-            help="Workload, topology, GPU or framework (file or name), or measured run.",
+            help="Workload, topology, GPU, framework or schedule (file or name), or measured run.",
         ),
     ],
     options: CommandOptions,
@@ -40,41 +45,88 @@ def inspect_command(
     style: StyleOption = FigureStyle.SCREEN,
     node_size: NodeSizeOption = None,
 ) -> None:
-    """Print what stepsim understands of a workload, a topology, a measured run or a profile.
+    """Print what stepsim understands of a file or a name.
 
-    Of a GPU or a framework, by name or file: every number and what it rests on.
+    That is a workload, a model, a topology, a measured run or a profile. Of a GPU or a framework,
+    print every number and what it rests on. Of a schedule, print the order of each rank's actions
+    in torch's CSV notation, or write it to a CSV file.
     """
     from stepsim.files.accelerators import is_accelerator
-    from stepsim.files.load import is_model, is_public, is_topology
+    from stepsim.files.load import (
+        is_model,
+        is_model_at_sight,
+        is_public,
+        is_topology,
+        shadowed,
+        shipped_kinds,
+        typed_path,
+    )
     from stepsim.files.traces.forms import has_step_lines, is_measured, is_profile
 
-    if exists(file) and is_profile(Path(file)):
-        refuse_options(Path(file), options)
-        refuse_for_profiles(Path(file), plot=plot, node_size=node_size)
-        inspect_profile(Path(file), json=json, csv=csv, quiet=options.quiet)
+    if _is_schedule(file):
+        refuse_beside(context, f"{file} is a schedule", _OF_SCHEDULE)
+        _inspect_schedule(file, options, csv)
         return
-    if exists(file) and is_measured(Path(file)):
-        refuse_options(Path(file), options, *(["--plot"] if plot else []))
-        inspect_measured(Path(file), json=json, csv=csv, node_size=node_size, quiet=options.quiet)
+    kinds, path = shipped_kinds(file), typed_path(file)
+    warn((note for kind in kinds for note in shadowed(kind, file)), quiet=options.quiet)
+    lies = exists(file) and not kinds
+    drawn = ["--plot"] if plot else []
+    is_run = lies and not is_model_at_sight(path)
+    if is_run and is_profile(path):
+        refuse_options(path, options)
+        refuse_for_profiles(path, plot=plot, node_size=node_size)
+        inspect_profile(path, json=json, csv=csv, quiet=options.quiet)
+        return
+    if is_run and is_measured(path):
+        refuse_options(path, options, *drawn)
+        inspect_measured(path, json=json, csv=csv, node_size=node_size, quiet=options.quiet)
         return
     if is_accelerator(file):
-        refuse_options(Path(file), options, *(["--plot"] if plot else []))
+        refuse_options(path, options, *drawn)
         _inspect_constants(file, json, csv)
         return
     _refuse_unknown(file)
-    refuse_run_options(Path(file), node_size=node_size)
-    check_outputs([Path(file)], files=[csv])
-    if has_step_lines(Path(file)):
-        refuse_options(Path(file), options, *(["--plot"] if plot else []))
-        _inspect_step_log(Path(file), json, csv)
+    refuse_run_options(path, node_size=node_size)
+    check_outputs([path], files=[csv])
+    if lies and has_step_lines(path):
+        refuse_options(path, options, *drawn)
+        _inspect_step_log(path, json, csv)
         return
-    described = is_model(file) if exists(file) else is_public(file)
-    if not described and (is_topology(file) or not (exists(file) or Path(file).suffix)):
+    described = is_model(path) if lies else is_public(file)
+    if not described and (is_topology(file) or not (lies or path.suffix)):
         _inspect_topology(file, options, json, csv, plot, style)
     elif json or plot:
         raise OutputError(f"{file}: --json and --plot are not for workloads: leave them out")
     else:
-        _inspect_workload(Path(file), options, csv)
+        _inspect_workload(path, options, csv)
+
+
+def _is_schedule(name: str) -> bool:
+    """Whether this is the name of a schedule, such as `1f1b` or `interleaved:4`."""
+    from stepsim.parallel.schedules import BUILDERS
+
+    return name.partition(":")[0] in BUILDERS
+
+
+def _inspect_schedule(name: str, options: CommandOptions, csv: Path | None) -> None:
+    """Print a schedule in torch's notation, a line per rank, or write it as a CSV file instead.
+
+    Raises PlanError without the size that it is for, OutputError for a file of another kind.
+    """
+    from stepsim.files.schedule_csv import format_schedule, write_schedule
+    from stepsim.parallel.schedules import build
+
+    ranks, microbatches = options.asked.get("pp"), options.asked.get("microbatches")
+    if not isinstance(ranks, int) or not isinstance(microbatches, int):
+        raise PlanError(f"{name}: a schedule is made for a size: give --pp and --microbatches (-m)")
+    if csv and csv.suffix != ".csv":
+        raise OutputError(f"{csv}: a schedule is written as .csv")
+    check_outputs([], files=[csv])
+    schedule = build(name, ranks=ranks, microbatches=microbatches)
+    if csv:
+        write_schedule(schedule, csv)
+    else:
+        typer.echo(format_schedule(schedule), nl=False)
 
 
 def _inspect_constants(name: str, json: str | None, csv: Path | None) -> None:

@@ -52,9 +52,13 @@ def measure_command(
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Time kernels of a MODEL on this machine's GPU, and write a device file (needs torch)."""
+    """Time kernels of a model on this machine's GPU (needs torch).
+
+    What was measured is written as a device file.
+    """
     from stepsim.base.units import PS_PER_S, parse_time_ps
     from stepsim.files.accelerators import device_toml, read_device, read_framework
+    from stepsim.files.load import shadowed
     from stepsim.files.writing import write_whole
     from stepsim.measured.device import torch_timer
     from stepsim.measured.device.measure import Measurement, measure_device
@@ -63,6 +67,7 @@ def measure_command(
     from stepsim.show.terminal import working
 
     check_outputs([model], files=[output, csv, kineto])
+    warn(shadowed("model", model), quiet=quiet)
     asked = Measurement(
         shapes=_shapes(model, microbatch_size, sequence, tp),
         precisions=_precisions(precision),

@@ -97,7 +97,10 @@ def validate_command(
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Compare measured RUNs, or a table of measured steps, with their simulation."""
+    """Compare measured runs with their simulation.
+
+    In place of runs it takes tables of measured steps, or of published ones.
+    """
     from stepsim.files.calibrations import read_calibration
     from stepsim.files.measured import load_benchmarks, load_measurements
     from stepsim.files.model_steps import is_published_steps
@@ -214,7 +217,10 @@ def what_if_command(
     csv: CsvOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Simulate a measured RUN with another schedule, balance or bandwidth."""
+    """Simulate a measured run with other settings.
+
+    They are another schedule, balance of layers, number of microbatches or bandwidth.
+    """
     from stepsim.files.asked import read_options
     from stepsim.files.calibrations import read_calibration
     from stepsim.files.measured import load_trace, message_bandwidths

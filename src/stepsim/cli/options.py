@@ -431,6 +431,23 @@ def refuse_options(path: Path, options: CommandOptions, *others: str, but: str =
         )
 
 
+def given_options(context: typer.Context) -> frozenset[str]:
+    """Names of the options and arguments of a command that stand on the command line."""
+    sources = ((name, context.get_parameter_source(name)) for name in context.params)
+    return frozenset(name for name, source in sources if source and source.name == "COMMANDLINE")
+
+
+def refuse_beside(context: typer.Context, what: str, kept: Collection[str]) -> None:
+    """Raise PlanError where options stand beside `what` that would do nothing.
+
+    `kept` are the names of the options and arguments that do something.
+    """
+    given = given_options(context) - {*kept, "quiet", "verbose"}
+    flags = [each.opts[0] for each in context.command.params if each.name in given]
+    if flags:
+        raise PlanError(f"{what}: these options do nothing: leave out {', '.join(flags)}")
+
+
 def refuse_run_options(
     path: Path, *, times: str | None = None, node_size: int | None = None
 ) -> None:

@@ -1,4 +1,4 @@
-"""`stepsim plan` and `stepsim check`: which plan is best, and whether one is within a budget."""
+"""`stepsim plan`: which plan is best, and with --check, whether one is within a budget."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.base.errors import PlanError, printable
-from stepsim.cli.measured import CalibrationOption
-from stepsim.cli.options import ON_COMMAND_LINE, OneStepOptions, takes
+from stepsim.cli.options import (
+    ON_COMMAND_LINE,
+    OneStepOptions,
+    given_options,
+    refuse_beside,
+    takes,
+)
 from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
-    QuietOption,
     Stopped,
     check_outputs,
     show,
@@ -31,6 +35,9 @@ _SEARCHED = {
     *("activation_size", "group_size", "memory_limit", "fused_factor"),
 }
 _ASKED = ON_COMMAND_LINE - _SEARCHED
+_BUDGET = frozenset({"max_step", "max_memory", "max_bubble"})
+_OF_CHECK = _BUDGET | {"model", "check", "calibration", "json", "csv"}
+"""Options that do something beside --check."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,21 +102,70 @@ class _SearchOptions(OneStepOptions):
         typer.Option("--plot", help="Draw step against GPUs or memory: .png, .svg or .pdf."),
     ] = None
     toml: Annotated[
-        Path | None, typer.Option("--toml", help="Write the best plan for simulate and check.")
+        Path | None,
+        typer.Option("--toml", help="Write the best plan as a file, which --check takes."),
+    ] = None
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Compare a plan of --toml with a budget, in place of a search.",
+            rich_help_panel="A plan against a budget",
+        ),
+    ] = False
+    max_step: Annotated[
+        str | None,
+        typer.Option(
+            "--max-step",
+            help="Longest step, e.g. 12.5s.",
+            rich_help_panel="A plan against a budget",
+        ),
+    ] = None
+    max_memory: Annotated[
+        str | None,
+        typer.Option(
+            "--max-memory",
+            help="Most memory of a rank, e.g. 76GiB.",
+            rich_help_panel="A plan against a budget",
+        ),
+    ] = None
+    max_bubble: Annotated[
+        str | None,
+        typer.Option(
+            "--max-bubble",
+            help="Largest pipeline bubble, e.g. 8%.",
+            rich_help_panel="A plan against a budget",
+        ),
     ] = None
 
 
 @takes(_SearchOptions, _ASKED)
 def plan_command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model by name or file.")],
+    context: typer.Context,
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL", help="A model by name or file; a plan of --toml for --check."
+        ),
+    ],
     options: _SearchOptions,
 ) -> None:
-    """Search the plans of a MODEL on some GPUs, and simulate the best ones exactly."""
+    """Search the plans of a model on some GPUs for the best.
+
+    A closed form ranks all plans, and the best ones are simulated. With --check, simulate one plan
+    and compare it with a budget; exit code 1 if it exceeds the budget.
+    """
     from stepsim.explore.plan.asked import answer
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.plan import plans_shown
     from stepsim.show.terminal import plan_bar
 
+    if options.check:
+        refuse_beside(context, "--check", _OF_CHECK)
+        _check(model, options)
+        return
+    if budget := sorted(_BUDGET & given_options(context)):
+        raise PlanError(f"{', '.join(budget)}: a budget is for a plan file: give it with --check")
     files = [options.csv, options.toml, options.store]
     check_outputs([model], json=options.json, figures=[options.plot], files=files)
     question, job = _question(options), options.inputs(model)
@@ -165,30 +221,17 @@ def _question(options: _SearchOptions) -> "PlanQuestion":
     )
 
 
-def check_command(
-    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan of stepsim plan --toml.")],
-    max_step: Annotated[
-        str | None, typer.Option("--max-step", help="Longest step, e.g. 12.5s.")
-    ] = None,
-    max_memory: Annotated[
-        str | None, typer.Option("--max-memory", help="Most memory of a rank, e.g. 76GiB.")
-    ] = None,
-    max_bubble: Annotated[
-        str | None, typer.Option("--max-bubble", help="Largest pipeline bubble, e.g. 8%.")
-    ] = None,
-    calibration: CalibrationOption = None,
-    json: JsonOption = None,
-    csv: CsvOption = None,
-    quiet: QuietOption = False,
-) -> None:
-    """Simulate a PLAN and compare it with a budget; exit code 1 if it exceeds the budget."""
+def _check(plan: Path, options: _SearchOptions) -> None:
+    """Simulate a plan and compare it with a budget; exit code 1 if it exceeds the budget."""
     from stepsim.explore.plan.budget import check_plan_file, parse_budget
     from stepsim.show.tables.plan import budget_shown
 
-    check_outputs([plan], json=json, files=[csv])
-    budget = parse_budget(step=max_step, memory=max_memory, bubble=max_bubble)
-    found = check_plan_file(plan, budget, calibration)
-    warn(found.warnings, quiet=quiet)
-    show(json, found.to_json, budget_shown(found), csv)
+    check_outputs([plan], json=options.json, files=[options.csv])
+    budget = parse_budget(
+        step=options.max_step, memory=options.max_memory, bubble=options.max_bubble
+    )
+    found = check_plan_file(plan, budget, options.file_of("calibration"))
+    warn(found.warnings, quiet=options.quiet)
+    show(options.json, found.to_json, budget_shown(found), options.csv)
     if not found.holds:
         raise typer.Exit(1)

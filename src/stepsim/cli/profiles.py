@@ -52,7 +52,7 @@ def improve_command(
     csv: CsvOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Rank changes of a profiled RUN by the step time that they save."""
+    """Rank changes of a profiled run by the step time they save."""
     from stepsim.explain.improve import ImprovementsDocument, change_profile, improve_profile
     from stepsim.files.traces.chakra_write import write_chakra
     from stepsim.files.traces.ndtimeline import write_ndtimeline

@@ -1,7 +1,4 @@
-"""The root of the command line: the list of commands, how one is run, and how it ends.
-
-The list of commands says in which module each of them is, and what its help says in a line. It
-needs no more, so that it is there before any module of a command is read.
+"""The root of the command line: how a command of the list is run, and how it ends.
 
 Values of options are read without pydantic, which typer reads them with: its import, and its reader
 of every option, given or not, take longer than a step. Texts, paths, counts and defaults need
@@ -13,14 +10,13 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from io import BufferedWriter, FileIO, TextIOWrapper
 from pathlib import Path
 from threading import current_thread, main_thread
-from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple, NoReturn, get_args, get_origin
+from typing import Annotated, Any, NoReturn, get_args, get_origin
 
 import typer
 import typer.core
@@ -28,111 +24,15 @@ import typer.core
 from stepsim import __version__
 from stepsim.base import garbage
 from stepsim.base.errors import StepsimError, one_line
+from stepsim.cli.commands import COMMANDS, first_page
+from stepsim.cli.renamed import advice, renamed
 from stepsim.cli.terminal import Stopped
 
-
-class _Listed(NamedTuple):
-    """A command, or a group of them: its module in `stepsim.cli`, and its help in a line."""
-
-    module: str
-    help: str
-    is_group: bool = False
-
-
-COMMANDS: Mapping[str, _Listed] = MappingProxyType(
-    {
-        "simulate": _Listed(
-            "simulate",
-            "Simulate one training step of a model or workload, or replay a measured run or "
-            "profile.",
-        ),
-        "compare": _Listed("compare", "Compare pipeline schedules on a model or a workload FILE."),
-        "inspect": _Listed(
-            "inspect",
-            "Print what stepsim understands of a workload, a topology, a measured run or a "
-            "profile.",
-        ),
-        "convert": _Listed(
-            "convert",
-            "Write a schedule as a CSV file in torch's pipeline notation.",
-        ),
-        "diff": _Listed(
-            "compare",
-            "Explain the difference of two step times: settings, components, stages, links.",
-        ),
-        "collective": _Listed(
-            "collective",
-            "Price one collective: time, algbw and busbw (as in nccl-tests), and the links it "
-            "uses.",
-        ),
-        "sensitivity": _Listed(
-            "sensitivity",
-            "Print the step time saved by 1 % of each bandwidth, latency and compute time of FILE.",
-        ),
-        "noise": _Listed(
-            "sensitivity",
-            "Print the distribution of the step time of FILE when task times vary at random.",
-        ),
-        "validate": _Listed(
-            "measured",
-            "Compare measured RUNs, or a table of measured steps, with their simulation.",
-        ),
-        "what-if": _Listed(
-            "measured",
-            "Simulate a measured RUN with another schedule, balance or bandwidth.",
-        ),
-        "improve": _Listed(
-            "profiles",
-            "Rank changes of a profiled RUN by the step time that they save.",
-        ),
-        "sweep": _Listed(
-            "sweep",
-            "Simulate every combination of some axes and write each result to a database.",
-        ),
-        "sweep-report": _Listed(
-            "sweep",
-            "Print, export or draw the results of a sweep, also while it is running.",
-        ),
-        "plan": _Listed(
-            "plan",
-            "Search the plans of a MODEL on some GPUs, and simulate the best ones exactly.",
-        ),
-        "check": _Listed(
-            "plan",
-            "Simulate a PLAN and compare it with a budget; exit code 1 if it exceeds the budget.",
-        ),
-        "serve": _Listed(
-            "serve",
-            "Open an explorer in the browser: change a number and see the new step.",
-        ),
-        "export-site": _Listed(
-            "serve",
-            "Write the explorer as a folder of files that any web server can offer.",
-        ),
-        "report": _Listed(
-            "documents",
-            "Write a stored result as one HTML page; --report of other commands shows more of a "
-            "step.",
-        ),
-        "schema": _Listed(
-            "documents",
-            "Print the JSON Schema of a file format, e.g. for an editor that checks topology "
-            "files.",
-        ),
-        "measure": _Listed(
-            "measure",
-            "Time kernels of a MODEL on this machine's GPU, and write a device file (needs torch).",
-        ),
-        "doctor": _Listed("doctor", "Check this installation; exit code 1 if something is broken."),
-        "calibrate": _Listed(
-            "calibrate",
-            "Fit the numbers of a machine to measurements.",
-            is_group=True,
-        ),
-    }
-)
-"""Commands by name, in the order of the help."""
-
+_COMPLETING = "_STEPSIM_COMPLETE"
+"""The variable by which a shell asks what could stand at the end of a line."""
+_LINES = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
+"""The variables of which bash sets the first to that line, and other shells the second."""
+_HERE = f".{os.sep}"
 _STDOUT = "<stdout>"
 _READER_LEFT = 141  # what a shell says of a command that SIGPIPE ended
 _NO_MEMORY = ("failed to map segment", "cannot allocate memory", "can't start new thread")
@@ -145,39 +45,49 @@ def make_app(names: tuple[str, ...] = (*COMMANDS,), *, listed: bool = False) -> 
     """
     app = typer.Typer(
         name="stepsim",
-        cls=LightGroup,
+        cls=_Root,
         help="Predict how long one training step takes on a cluster you do not have, and see why.",
-        no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback(invoke_without_command=True)(_root)
     for name in names:
+        hidden = COMMANDS[name].group is None
         if listed:
-            app.command(name, help=COMMANDS[name].help)(_nothing)
-        elif COMMANDS[name].is_group:
+            app.command(name, help=COMMANDS[name].help, hidden=hidden)(_nothing)
+        elif COMMANDS[name].has_parts:
             group = _module(name).app
             app.add_typer(group, name=name)
             _leave_files_to_readers(group)
         else:
             command = getattr(_module(name), name.replace("-", "_") + "_command")
-            said = command.__doc__ or COMMANDS[name].help  # python -OO leaves docstrings out
-            app.command(name, cls=LightCommand, help=said)(command)
+            said = _unwrapped(command.__doc__ or COMMANDS[name].help)  # none under python -OO
+            app.command(name, cls=LightCommand, help=said, hidden=hidden)(command)
     _leave_files_to_readers(app)
     return app
 
 
 def _root(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     """Handle options that stand before a command."""
     if version:
         typer.echo(f"stepsim {__version__}")
         raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(first_page(), nl=False)
+        raise typer.Exit(2)
 
 
 def _module(name: str) -> Any:
     return import_module(f"stepsim.cli.{COMMANDS[name].module}")
+
+
+def _unwrapped(text: str) -> str:
+    """A docstring with a line per paragraph: a terminal breaks lines where it ends."""
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def _nothing() -> None:
@@ -185,10 +95,25 @@ def _nothing() -> None:
 
 
 def _asked(words: list[str]) -> typer.Typer:
-    """The command line with the command that the words begin with, or with all of them."""
+    """The command line with the command that the words begin with; else with a list of them all."""
     if words[:1] and words[0] in COMMANDS:
         return make_app((words[0],))
-    return make_app(listed=words[:1] in ([], ["-h"], ["--help"]))
+    return make_app(listed=True)
+
+
+def _words() -> tuple[list[str], list[str]]:
+    """What is typed, and the words that say which command is needed: a shell's, to complete them.
+
+    An old name is given in its new spelling, and a line of advice says so.
+    """
+    typed = sys.argv[1:]
+    if _COMPLETING in os.environ:
+        lines = [os.environ[name] for name in _LINES if name in os.environ]
+        return typed, "".join(lines[:1]).split()[1:]
+    words = renamed(typed)
+    if said := advice(typed, words):
+        typer.echo(said, err=True)
+    return words, words
 
 
 def _leave_files_to_readers(app: typer.Typer) -> None:
@@ -219,7 +144,8 @@ def main() -> None:
     try:
         with _stoppable(), garbage.seldom():
             try:
-                _asked(sys.argv[1:])()
+                words, needed = _words()
+                _asked(needed)(args=words)
             finally:
                 sys.stdout.flush()  # what stdout says of it is said here, not when Python ends
     except StepsimError as error:
@@ -338,6 +264,14 @@ class LightGroup(typer.core.TyperGroup):
         return _lightened(super().get_params(ctx))
 
 
+class _Root(LightGroup):
+    """The group of all commands, whose help is the first page."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the first page."""
+        formatter.write(first_page())
+
+
 def _lightened(parameters: Any) -> Any:
     for each in parameters:
         if getattr(each, "_runtime_param", each) is None:  # as typer has it since 0.29
@@ -369,6 +303,10 @@ class _PlainValues:
             return value
         if not self.is_plain or not isinstance(value, str):
             return None
+        if self.kind is Path and value.startswith(_HERE):
+            from stepsim.files.load import typed_path
+
+            return typed_path(value)
         return self.kind(value) if self.kind is not int or _is_count(value) else None
 
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepsim.base.errors import OutputError
-from stepsim.cli.terminal import Stopped, check_outputs
+from stepsim.base.errors import OutputError, PlanError
+from stepsim.cli.options import refuse_beside
+from stepsim.cli.terminal import QuietOption, Stopped, check_outputs, warn
 
 if TYPE_CHECKING:
     import asyncio
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 
 def serve_command(
+    context: typer.Context,
     files: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -35,9 +37,25 @@ def serve_command(
         typer.Option("--host", help="Let other machines connect to this address, with a token."),
     ] = None,
     show: Annotated[bool, typer.Option("--show/--no-show", help="Open the browser.")] = True,
+    site: Annotated[
+        Path | None,
+        typer.Option("--site", help="Write the explorer as files for a web server: a new folder."),
+    ] = None,
+    quiet: QuietOption = False,
 ) -> None:
-    """Open an explorer in the browser: change a number and see the new step."""
+    """Open an explorer in the browser.
+
+    Change a number there and see the new step. With --site, write the explorer as a folder of files
+    that any web server can offer, and end. That page runs stepsim in the browser and fetches Python
+    from a public address, so it needs the internet.
+    """
     import asyncio
+
+    if site:
+        check_outputs(files or [], folders=[site])
+        refuse_beside(context, "--site", ("files", "site"))
+        _write_site(site, files or [])
+        return
 
     from stepsim.serve.answers import Answers
     from stepsim.serve.explorer import Explorer
@@ -52,7 +70,7 @@ def serve_command(
     token = new_token() if host else ""
     service = Service(answers=Answers(explorer=Explorer(library=library)), token=token)
     if host:
-        typer.echo(f"warning: everyone who has the link can use stepsim on {host}", err=True)
+        warn([f"everyone who has the link can use stepsim on {host}"], quiet=quiet)
     raise Stopped(asyncio.run(_serve(service, host or LOOPBACK, port, show=show)))
 
 
@@ -94,22 +112,13 @@ def _signals() -> "asyncio.Future[int]":
     return first
 
 
-def export_site_command(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
-    workloads: Annotated[
-        list[Path],
-        typer.Argument(metavar="WORKLOAD...", help="Workload files that the page offers."),
-    ],
-) -> None:
-    """Write the explorer as a folder of files that any web server can offer.
-
-    The page runs stepsim in the browser. It fetches Python from a public address, so it needs the
-    internet.
-    """
+def _write_site(folder: Path, workloads: list[Path]) -> None:
+    """Write the explorer as a folder of files; raises PlanError where it has nothing to offer."""
     from stepsim.files.load import workload_of
     from stepsim.serve.alone import PYODIDE, write_site
 
-    check_outputs(workloads, folders=[folder])
+    if not workloads:
+        raise PlanError(f"--site {folder}: expected workload files that the page offers")
     for path in workloads:
         workload_of(path)
     for written in write_site(folder, workloads):

@@ -12,7 +12,9 @@ from stepsim.base.option import Panel
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.cli.measured import NodeSizeOption, TimesOption, simulate_measured
+from stepsim.cli.noise import show_sensitivity
 from stepsim.cli.options import (
+    NO_MEMORY,
     ON_COMMAND_LINE,
     MessagesOption,
     OneStepOptions,
@@ -26,6 +28,7 @@ from stepsim.cli.options import (
     WindowOption,
     check_messages,
     check_trace,
+    refuse_beside,
     refuse_options,
     refuse_run_options,
     takes,
@@ -44,11 +47,17 @@ from stepsim.cli.terminal import (
 )
 from stepsim.show.figures.style import FigureStyle
 
+_OF_SENSITIVITY = NO_MEMORY | {
+    *("file", "sensitivity", "json", "csv", "plot", "style"),
+    *("topology", "strict", "comm_source", "numbers", "plan_file"),
+}
+"""Options that do something beside --sensitivity."""
 _BESIDE = ("dp_overlap", "tp_comm_overlap")
 """Options under which transfers run beside compute."""
 
 if TYPE_CHECKING:
     from stepsim.files.asked import StepInputs
+    from stepsim.step.simulate import SimulatedStep
     from stepsim.step.size import StepSize
     from stepsim.workload.model.model import Model
 
@@ -68,6 +77,12 @@ class _SimulateOptions(OneStepOptions):
             rich_help_panel=Panel.MODEL.value,
         ),
     ] = None
+    sensitivity: Annotated[
+        bool,
+        typer.Option(
+            "--sensitivity", help="Print instead what 1 % of each number saves; CSV and JSON too."
+        ),
+    ] = False
 
     def inputs(self, file: "Path | Model") -> "StepInputs":
         """Read everything that the options name; raises the errors of the readers."""
@@ -83,6 +98,7 @@ class _SimulateOptions(OneStepOptions):
 
 @takes(_SimulateOptions, ON_COMMAND_LINE)
 def simulate_command(
+    context: typer.Context,
     file: WorkloadArgument,
     options: _SimulateOptions,
     json: JsonOption = None,
@@ -112,10 +128,17 @@ def simulate_command(
         bool, typer.Option("--force", help="Run a step that may not fit into this machine.")
     ] = False,
 ) -> None:
-    """Simulate one training step of a model or workload, or replay a measured run or profile."""
-    from stepsim.base import garbage
-    from stepsim.files.traces.forms import is_measured, is_profile
+    """Simulate one training step of a model or a workload.
 
+    A measured run or a profile is replayed. With --sensitivity, print the step time saved by 1 % of
+    each bandwidth, latency and compute time.
+    """
+    from stepsim.base import garbage
+
+    if options.sensitivity:
+        refuse_beside(context, "--sensitivity", _OF_SENSITIVITY)
+        show_sensitivity(file, options, json=json, csv=csv, plot=plot, style=style)
+        return
     garbage.stop()
 
     check_outputs(
@@ -134,7 +157,8 @@ def simulate_command(
         "--write-workload": write_workload,
     }
     calibration = options.file_of("calibration")
-    if is_profile(file):
+    is_profile, is_measured = _recorded(file)
+    if is_profile:
         refuse_options(file, options, *filter(of_steps.get, of_steps), but="--calibration")
         refuse_for_profiles(file, calibration=calibration, times=times, node_size=node_size)
         views = ProfileViews(
@@ -148,7 +172,7 @@ def simulate_command(
         )
         simulate_profile(file, views, json=json, quiet=options.quiet)
         return
-    if is_measured(file):
+    if is_measured:
         refuse_options(file, options, *filter(of_steps.get, of_steps), but="--calibration")
         simulate_measured(
             file,
@@ -190,15 +214,7 @@ def simulate_command(
         traced.write([("", result)], quiet=options.quiet)
     if chakra or kineto:
         write_traces(result, str(file), chakra, kineto)
-    if plot:
-        from stepsim.show.figures.timelines import drawn_step, plot_timelines
-
-        run = drawn_step(result.timeline, result.report)
-        plot_timelines([run], plot, messages=messages, style=style)
-    if plot_memory:
-        from stepsim.show.figures.memory import plot_memory as draw_memory
-
-        draw_memory(result, plot_memory, style=style)
+    _draw(result, plot, plot_memory, messages=messages, style=style)
     for write, path in spans:
         write(result.timeline.spans(), path)
     if report:
@@ -219,6 +235,36 @@ def _span_files(csv: Path | None) -> list[SpanFile]:
 
         files.append((write_spans, csv))
     return files
+
+
+def _recorded(file: Path) -> tuple[bool, bool]:
+    """Whether a file is a profile, and a measured run; a model by name or folder is neither."""
+    from stepsim.files.load import is_model_at_sight
+    from stepsim.files.traces.forms import is_measured, is_profile
+
+    if is_model_at_sight(file):
+        return False, False
+    return is_profile(file), is_measured(file)
+
+
+def _draw(
+    result: "SimulatedStep",
+    plot: Path | None,
+    plot_memory: Path | None,
+    *,
+    messages: bool,
+    style: FigureStyle,
+) -> None:
+    """Draw the timelines of a step and the memory of its ranks, where files are named for them."""
+    if plot:
+        from stepsim.show.figures.timelines import drawn_step, plot_timelines
+
+        run = drawn_step(result.timeline, result.report)
+        plot_timelines([run], plot, messages=messages, style=style)
+    if plot_memory:
+        from stepsim.show.figures.memory import plot_memory as draw_memory
+
+        draw_memory(result, plot_memory, style=style)
 
 
 def _look_at_size(size: "StepSize", *, force: bool, quiet: bool) -> None:

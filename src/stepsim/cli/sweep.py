@@ -1,4 +1,4 @@
-"""`stepsim sweep` and `stepsim sweep-report`: many scenarios, and what was found."""
+"""`stepsim sweep`: many scenarios, and what was found, at once or from a database."""
 
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
@@ -17,6 +17,8 @@ from stepsim.cli.options import (
     SetOption,
     StyleOption,
     completed_figure_kinds,
+    given_options,
+    refuse_beside,
     takes,
 )
 from stepsim.cli.terminal import (
@@ -33,6 +35,8 @@ from stepsim.options import OPTIONS
 from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
+
     from stepsim.explore.sweep import Study
     from stepsim.explore.sweep.table import SweepTable
     from stepsim.files.sweep_toml import SweepFile
@@ -98,14 +102,25 @@ class _ShowOptions:
         check_outputs(inputs, json=self.json, figures=figures, files=files, page=self.report)
 
 
+_OF_DATABASE = {each.name for each in fields(_ShowOptions)} | {"file"}
+"""Options that do something with the database of a sweep."""
+_DATABASES = (".sqlite", ".sqlite3", ".db")
+_SQLITE = b"SQLite format 3\0"
+
+
 @dataclass(frozen=True, kw_only=True)
 class _SweepOptions(_ShowOptions, RunOptions):
     """What is swept, where results go, and who computes."""
 
     axes: SetOption = None
-    database: Annotated[Path, typer.Option("--db", help="SQLite file for the results.")] = Path(
-        "sweep.sqlite"
-    )
+    database: Annotated[
+        Path | None,
+        typer.Option(
+            "--db",
+            help="SQLite file that keeps the results.",
+            show_default="a temporary one, which goes when the command ends",
+        ),
+    ] = None
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the sweep that the database holds.")
     ] = False
@@ -130,23 +145,38 @@ class _SweepOptions(_ShowOptions, RunOptions):
 def sweep_command(
     context: typer.Context,
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Workload text, or a sweep file (.toml).")
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="A model or a workload, a sweep file (.toml), or the database of a sweep.",
+        ),
     ],
     options: _SweepOptions,
 ) -> None:
-    """Simulate every combination of some axes and write each result to a database."""
+    """Simulate every combination of some values of options.
+
+    An axis is an option, or a number of the topology, with its values: --set. The database of --db
+    keeps each result as it comes, so that --resume can continue. Given that database in place of a
+    workload, the command shows what it holds, also while the sweep is running.
+    """
     from stepsim.explore.sweep import swept
     from stepsim.show.terminal import sweep_bar
 
-    file, options, given = _from_file(file, options, _given(context))
+    if _is_database(file):
+        refuse_beside(context, f"{file} holds a sweep that has run", _OF_DATABASE)
+        _show_database(file, options)
+        return
+    file, options, given = _from_file(file, options, given_options(context))
     _check_outputs(options, [file])
+    _refuse_unnamed(options)
     study = _study(file, options, given)
     with ExitStack() as opened:
+        database = options.database or Path(opened.enter_context(_new_folder())) / "sweep.sqlite"
         try:
             with sweep_bar(enabled=not options.quiet) as bar:
                 run = swept(
                     study,
-                    options.database,
+                    database,
                     resume=options.resume,
                     force=options.force,
                     jobs=options.jobs,
@@ -156,28 +186,48 @@ def sweep_command(
                 )
                 table = opened.enter_context(run)
         except Stopped as stopped:
-            kept = f"{printable(str(options.database))} keeps what is done: --resume continues"
-            raise Stopped(stopped.args[0], kept) from None
-        _show(table, options)
+            raise Stopped(stopped.args[0], _kept(options.database)) from None
+        _show(table, options, kept=options.database is not None)
 
 
-@takes(_ShowOptions)
-def sweep_report_command(
-    database: Annotated[Path, typer.Argument(metavar="DB", help="Database of a sweep.")],
-    options: _ShowOptions,
-) -> None:
+def _new_folder() -> "TemporaryDirectory[str]":
+    """A folder for a database that nobody named, which goes when the command ends."""
+    from tempfile import TemporaryDirectory
+
+    return TemporaryDirectory(prefix="stepsim-")
+
+
+def _kept(database: Path | None) -> str:
+    """What is left of a sweep that was stopped."""
+    if database is None:
+        return "nothing of this sweep is kept: --db names a file that keeps it"
+    return f"{printable(str(database))} keeps what is done: --resume continues"
+
+
+def _refuse_unnamed(options: _SweepOptions) -> None:
+    """Raise SweepError for what is asked of a database that nobody named."""
+    for flag, asked in (("--resume", options.resume), ("--force", options.force)):
+        if asked and not options.database:
+            raise SweepError(f"{flag} is about the database of a sweep: name it with --db")
+
+
+def _is_database(file: Path) -> bool:
+    """Whether a file is the database of a sweep, as its beginning or its name says."""
+    from stepsim.files.load import is_public
+    from stepsim.files.reading import first_bytes
+
+    if is_public(str(file)):
+        return False
+    return file.suffix in _DATABASES or first_bytes(file, len(_SQLITE)) == _SQLITE
+
+
+def _show_database(database: Path, options: _ShowOptions) -> None:
     """Print, export or draw the results of a sweep, also while it is running."""
     from stepsim.explore.sweep import SweepTable, open_for_reading
 
     options.check([database])
     with open_for_reading(database) as store:
-        _show(SweepTable(store=store), options)
-
-
-def _given(context: typer.Context) -> frozenset[str]:
-    """Names of the options that stand on the command line."""
-    sources = ((name, context.get_parameter_source(name)) for name in context.params)
-    return frozenset(name for name, source in sources if source and source.name == "COMMANDLINE")
+        _show(SweepTable(store=store), options, kept=True)
 
 
 def _from_file(
@@ -278,7 +328,7 @@ def _check_outputs(options: _SweepOptions, inputs: list[Path]) -> None:
     from stepsim.show.figures.sweep.views import PlotLayout
 
     named = named_files([options.topology, *options.asked.values(), *(options.axes or ())])
-    options.check([*inputs, *named], options.database)
+    options.check([*inputs, *named], *([options.database] if options.database else []))
     known = {text.partition("=")[0].strip() for text in options.axes or ()}
     for name in options.plot_names:
         if name not in known:
@@ -292,8 +342,11 @@ def _check_outputs(options: _SweepOptions, inputs: list[Path]) -> None:
             )
 
 
-def _show(table: "SweepTable", options: _ShowOptions) -> None:
-    """Export, draw and print; raises SweepError when no scenario could run."""
+def _show(table: "SweepTable", options: _ShowOptions, *, kept: bool) -> None:
+    """Export, draw and print; raises SweepError when no scenario could run.
+
+    The database is named where it is `kept`.
+    """
     from stepsim.explore.sweep.document import SweepDocument
     from stepsim.explore.sweep.export import write_csv, write_table
     from stepsim.show.tables.studies import sweep_shown
@@ -304,7 +357,8 @@ def _show(table: "SweepTable", options: _ShowOptions) -> None:
         write_csv(table, options.csv)
     table.refuse_if_all_failed()
     _draw(table, options)
-    show(options.json, lambda: SweepDocument.of(table).to_json(), sweep_shown(table))
+    shown = sweep_shown(table, kept=kept)
+    show(options.json, lambda: SweepDocument.of(table).to_json(), shown)
 
 
 def _draw(table: "SweepTable", options: _ShowOptions) -> None:

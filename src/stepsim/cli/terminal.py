@@ -111,8 +111,9 @@ def _typed_inputs(outputs: Iterable[Path]) -> Iterator[Path]:
     """Files that stand on the command line where no output does."""
     written = Counter(outputs)
     for word in sys.argv[1:]:
-        flag = word.startswith("-")
-        texts = [word[2:], word.partition("=")[2]] if flag else [word]
+        short = word.startswith("-") and not word.startswith("--")
+        attached = [word[2:]] if short else []  # as in -oFILE
+        texts = [*attached, word.partition("=")[2]] if word.startswith("-") else [word]
         output = next((path for path in map(Path, texts) if written[path]), None)
         if output:
             written[output] -= 1

@@ -1,5 +1,6 @@
 """Devices and training frameworks: TOML files, shipped ones by name."""
 
+import os
 from collections.abc import Iterator
 from difflib import get_close_matches
 from os.path import isfile
@@ -248,10 +249,12 @@ def is_accelerator(name_or_path: str | Path) -> bool:
 
 def _is(name_or_path: str | Path, kind: str, key: bytes) -> bool:
     path = Path(name_or_path)
+    if str(name_or_path).lower() in names_of_files(kind):
+        return True
     if isfile(path):
         lines = first_bytes(path, 65536).splitlines() if path.suffix == ".toml" else []
         return any(line.startswith(key) for line in lines)
-    return str(name_or_path).lower() in names_of_files(kind)
+    return False
 
 
 def read_device(name_or_path: str | Path) -> Device:
@@ -481,12 +484,12 @@ def _attention(file: DeviceFile) -> Iterator[tuple[str, AttentionRate]]:
 def _file(name_or_path: str | Path, kind: str) -> Path:
     """File of a shipped name, in any case and by any of its names, or the user's own path."""
     path = Path(name_or_path)
-    if path.suffix == ".toml" or len(path.parts) > 1 or isfile(path):
-        return path
     names = names_of_files(kind)
     found = names.get(str(name_or_path).lower())
     if found is not None:
         return found
+    if path.suffix == ".toml" or os.sep in str(name_or_path) or isfile(path):
+        return path
     close = get_close_matches(str(name_or_path).lower(), names, n=1)
     hint = f" (did you mean {close[0]}?)" if close else ""
     known = ", ".join(sorted({path.stem for path in names.values()}))

@@ -16,7 +16,14 @@ from stepsim.base.errors import PlanError, WorkloadError, bad_value
 from stepsim.base.option import Option
 from stepsim.base.structs import replace
 from stepsim.base.units import Value
-from stepsim.files.load import infinite, load_comm_table, load_work, topology_of, with_numbers
+from stepsim.files.load import (
+    infinite,
+    load_comm_table,
+    load_work,
+    shadowed,
+    topology_of,
+    with_numbers,
+)
 from stepsim.files.reading import DEFAULT_FRAMEWORK, DEFAULT_TOPOLOGY, read_text
 from stepsim.network.topology import Topology
 from stepsim.options import ALIASES, OPTIONS, StepOptions
@@ -107,6 +114,7 @@ def read_inputs(
         workload if isinstance(workload, Workload | Model) else load_work(workload, strict=strict)
     )
     network, assumed = _topology_or_default(topology, _device_of(work, typed))
+    assumed += _shadowed(workload, topology, typed)
     network = with_numbers(network, numbers)
     bandwidths = {f"{link.name}.bandwidth": link.bandwidth for link in network.link_classes}
     assumed += infinite(name for name in numbers if bandwidths.get(name) == inf)
@@ -114,6 +122,13 @@ def read_inputs(
         typed = _asked_of(work, network, typed)
     options, noticed = read_options(typed, comm_source=comm_source)
     return StepInputs(workload=work, topology=network, options=options, notes=(*assumed, *noticed))
+
+
+def _shadowed(workload: object, topology: object, typed: Mapping[str, object]) -> list[str]:
+    """What to say of shipped names that files in the working folder have too."""
+    named = {"model": workload, "topology": topology, **typed}
+    kinds = ("model", "topology", "device", "framework")
+    return [note for kind in kinds for note in shadowed(kind, named.get(kind))]
 
 
 def _asked_of(

@@ -5,6 +5,7 @@ reads it. Modules that read forms are imported when there is a file of the form.
 topology are typed as `fabric.bandwidth=400 Gbps`.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -139,19 +140,27 @@ _BASE = "based_on"
 def is_model(path: str | Path) -> bool:
     """Whether this is a model: a public one's name, or a file or folder that describes one.
 
-    Names of repositories on huggingface.co count where there is no such folder.
+    A public name is that model, whatever lies in the working folder; `./NAME` is the file. Names of
+    repositories on huggingface.co count where there is no such folder.
     """
     name, path = str(path), Path(path)
+    if is_model_at_sight(name):
+        return True
     if not exists(path):
-        return is_public(name) or _is_bare(name) or _is_hub_id(name)
+        return _is_bare(name) or _is_hub_id(name)
     if isdir(path):
-        return exists(path / _CONFIG)
+        return False
     start = first_bytes(path, _BEGINNING_OF_MODELS)
     if path.suffix == ".json":
         return b'"architectures"' in start or path.name.endswith(_CONFIG)
     if path.suffix == ".toml":
         return b"architectures" in start or _BASE.encode() in start
     return _is_megatron(path, start)
+
+
+def is_model_at_sight(path: str | Path) -> bool:
+    """Whether this is a model whatever it holds: a public name, or a folder with a config.json."""
+    return is_public(str(path)) or exists(Path(path) / _CONFIG)
 
 
 def _is_megatron(path: Path, start: bytes) -> bool:
@@ -200,13 +209,11 @@ def _of_hub(name: str) -> str:
 def read_model(path: str | Path) -> Model:
     """A model by name or file: `config.json`, a TOML of the same keys, Megatron-LM's arguments.
 
-    A name may be that of a repository on huggingface.co whose configuration is shipped.
-
-    A TOML file may say `based_on` a public model and change some keys. Raises WorkloadError naming
+    A name may be that of a repository on huggingface.co whose configuration is shipped. A TOML file may say `based_on` a public model and change some keys. Raises WorkloadError naming
     the file, the key and what is allowed.
     """
     name, path = str(path), Path(path)
-    if not exists(path):
+    if is_public(name) or not exists(path):
         name = _of_hub(name) if _is_hub_id(name) else name
         return _described(public_model(name), name.lower(), name.lower())
     path = path / _CONFIG if isdir(path) else path
@@ -279,15 +286,51 @@ def public_names() -> list[str]:
     return sorted(_public())
 
 
+def public_source(name: str) -> str:
+    """Where the configuration of a public model comes from; raises WorkloadError as its reader."""
+    return str(public_model(name).get("source", "its vendor's config.json"))
+
+
 def is_public(name: str) -> bool:
     """Whether a public model has this name, in any case."""
-    return name.lower() in _public()
+    return _is_bare(name) and name.lower() in _public()
 
 
 def beside(path: Path, name: str) -> Path:
-    """What a file calls a workload: a file beside it, unless that is a public model's name."""
-    file = path.parent / name
-    return Path(name) if is_public(name) and not exists(file) else file
+    """What a file calls a workload: a public model's name, else a file beside it."""
+    return Path(name) if is_public(name) else typed_path(os.path.join(path.parent, name))
+
+
+def typed_path(text: str) -> Path:
+    """The path that was typed; `./llama-3-8b` stays a file, where a `Path` drops the `./`."""
+    path = Path(text)
+    return path.absolute() if os.sep in text and is_public(str(path)) else path
+
+
+def shipped_kinds(name: str) -> list[str]:
+    """What ships under a name: model, topology, device or framework; empty for other texts."""
+    if not _is_bare(name):
+        return []
+    from stepsim.files.accelerators import names_of_files
+
+    known = {
+        "model": is_public(name),
+        "topology": name in topology_names(),
+        "device": name.lower() in names_of_files("device"),
+        "framework": name.lower() in names_of_files("framework"),
+    }
+    return [kind for kind, is_known in known.items() if is_known]
+
+
+def shadowed(kind: str, name: object) -> list[str]:
+    """What to say of a shipped name that a file in the working folder has too: which was taken.
+
+    `kind` is one of `shipped_kinds`. Nothing is said of what is no such name.
+    """
+    text = str(name)
+    if not isinstance(name, str | Path) or not exists(text) or kind not in shipped_kinds(text):
+        return []
+    return [f"{text}: the shipped {kind} is taken; .{os.sep}{text} is the file of this name"]
 
 
 def public_model(name: str) -> Mapping[str, Any]:

@@ -190,11 +190,11 @@ def topology_names() -> list[str]:
 def topology_file(name_or_path: str | Path) -> Path:
     """File of a shipped topology's name, or the user's own path.
 
-    A bare word is a name, anything with a suffix or a folder is a path. Raises TopologyError when
-    there is no such name.
+    A bare word is a name, anything with a suffix or a folder is a path, `./NAME` too. Raises
+    TopologyError when there is no such name.
     """
     path = Path(name_or_path)
-    if path.suffix or len(path.parts) > 1:
+    if path.suffix or os.sep in str(name_or_path):
         return path
     shipped = shipped_folder("topologies") / f"{name_or_path}.toml"
     if isfile(shipped):

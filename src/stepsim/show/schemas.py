@@ -20,6 +20,7 @@ from stepsim.explore.plan.document import PlanDocument
 from stepsim.explore.sensitivity.analysis import Sensitivity
 from stepsim.explore.sweep.document import SweepDocument
 from stepsim.files.accelerators import DeviceFile, FrameworkFile
+from stepsim.files.catalog import CatalogDocument
 from stepsim.files.models.launch import PlanFile
 from stepsim.files.step_table import StepTable
 from stepsim.files.sweep_toml import SweepFile
@@ -56,7 +57,7 @@ FORMATS: Mapping[str, _Format] = MappingProxyType(
         "comparison": _Format(what="compare --json", root=ComparisonDocument),
         "collective": _Format(what="collective --json", root=CollectiveDocument),
         "topology-numbers": _Format(what="inspect --json", root=TopologyNumbers),
-        "sensitivity": _Format(what="sensitivity --json", root=Sensitivity),
+        "sensitivity": _Format(what="simulate --sensitivity --json", root=Sensitivity),
         "sweep-result": _Format(what="sweep --json", root=SweepDocument),
         "noise": _Format(what="noise --json", root=NoiseDocument),
         "noise-sweep": _Format(what="noise --set ... --json", root=NoiseSweepDocument),
@@ -72,9 +73,10 @@ FORMATS: Mapping[str, _Format] = MappingProxyType(
             what="validate --json of published steps of models", root=PublishedDocument
         ),
         "plan": _Format(what="plan --json", root=PlanDocument),
-        "budget": _Format(what="check --json", root=BudgetDocument),
+        "budget": _Format(what="plan --check --json", root=BudgetDocument),
         "plan-file": _Format(what="a plan file, TOML", root=PlanFile),
         "doctor": _Format(what="doctor --json", root=Diagnosis),
+        "list": _Format(what="list --json", root=CatalogDocument),
         "collective-fit": _Format(what="calibrate nccl --json", root=CollectiveFitDocument),
     }
 )

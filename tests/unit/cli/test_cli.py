@@ -189,7 +189,7 @@ OPTIONS = {
     | TRACE_OPTIONS
     | {"--chunks", "--csv", "--node-size", "--report", "--schedule", "--times"}
     | {"--chakra", "--force", "--kineto", "--plan-file", "--plot-memory", "--set"}
-    | {"--write-workload"},
+    | {"--sensitivity", "--write-workload"},
     "compare": RUN_OPTIONS
     | TRACE_OPTIONS
     | {"--chakra", "--csv", "--kineto", "--report", "--results", "--schedules", "--set", "--with"},
@@ -221,14 +221,11 @@ OPTIONS = {
         "--source",
         "--table",
     },
-    "convert": {"--chunks", "--microbatches", "--pp"},
     "doctor": {"--json"},
     "measure": {"--csv", "--device", "--framework", "--kineto", "--microbatch-size"}
     | {"--output", "--precision", "--quiet", "--repeat", "--sequence", "--sustain", "--tp"}
     | {"--without-gpu"},
     "diff": {"--csv"},
-    "sensitivity": RUN_OPTIONS - {"--messages", "--activation-size"}
-    | {"--chunks", "--csv", "--schedule"},
     "noise": RUN_OPTIONS - {"--messages", "--activation-size"}
     | {
         "--chunks",
@@ -244,21 +241,12 @@ OPTIONS = {
     "sweep": RUN_OPTIONS - {"--activation-size", "--json", "--messages"}
     | REPORT_OPTIONS
     | SWEEP_OPTIONS,
-    "sweep-report": REPORT_OPTIONS,
+    "list": {"--csv", "--json"},
     "report": {"--output"},
-    "serve": {"--host", "--port", "--show", "--topology"},
-    "export-site": set[str](),
+    "serve": {"--host", "--port", "--quiet", "--show", "--site", "--topology"},
     "plan": SEARCH_OPTIONS
-    | {"--executor", "--jobs", "--plot", "--resume", "--scheduler", "--search", "--store"},
-    "check": {
-        "--calibration",
-        "--csv",
-        "--json",
-        "--max-bubble",
-        "--max-memory",
-        "--max-step",
-        "--quiet",
-    },
+    | {"--executor", "--jobs", "--plot", "--resume", "--scheduler", "--search", "--store"}
+    | {"--check", "--max-bubble", "--max-memory", "--max-step"},
     "schema": set[str](),
 }
 
@@ -579,7 +567,7 @@ def test_a_link_used_beyond_the_step_is_warned_about(run: Run, tmp_path: Path) -
     [
         ("simulate {moe}", "start_ps", None),
         ("compare {moe} --schedules 1f1b,zb-h1", "step_time_ps", 2),
-        ("sensitivity {moe}", "gain", None),
+        ("simulate {moe} --sensitivity", "gain", None),
         ("noise {moe} --samples 5", "step_time_ps", 5),
         ("sweep {moe} --set schedule=1f1b,zb-h1 --db {db}", "step_time_ps", 2),
         ("plan llama-3.1-8b --gpus 8 --global-batch 8 --seq 1024 --fix tp=8 --runs 1", "tp", None),

@@ -154,11 +154,11 @@ def test_all_schedules_refused(
 
 
 @pytest.mark.parametrize("name", ["interleaved:2", "zb-v", "dualpipe", "1f1b"])
-def test_a_converted_schedule_runs_like_its_name(
+def test_a_written_schedule_runs_like_its_name(
     run: Run, moe: Path, tmp_path: Path, name: str
 ) -> None:
     target = tmp_path / "out.csv"
-    assert run("convert", name, target, "--pp", "4", "-m", "8") == (0, "", "")
+    assert run("inspect", name, "--csv", target, "--pp", "4", "-m", "8") == (0, "", "")
     assert len(target.read_text().splitlines()) == 4
     job = (moe, *EIGHT, "--p2p", "eager")
     named, read = (simulated(run, *job, "--schedule", each) for each in (name, target))
@@ -167,10 +167,10 @@ def test_a_converted_schedule_runs_like_its_name(
     assert read["schedule"].startswith("out.csv")
 
 
-def test_convert_takes_chunks_in_the_name_or_beside_it(run: Run, tmp_path: Path) -> None:
+def test_the_old_convert_takes_chunks_in_the_name_or_beside_it(run: Run, tmp_path: Path) -> None:
     named, beside = tmp_path / "named.csv", tmp_path / "beside.csv"
     shape = ("--pp", "2", "--microbatches", "4")
-    assert run("convert", "interleaved:4", named, *shape)[0] == 0
+    assert run("inspect", "interleaved:4", "--csv", named, *shape)[0] == 0
     assert run("convert", "interleaved", beside, *shape, "--chunks", "4")[0] == 0
     assert named.read_text() == beside.read_text()
     assert re.match("0F0,", named.read_text())
@@ -182,14 +182,14 @@ def test_convert_takes_chunks_in_the_name_or_beside_it(run: Run, tmp_path: Path)
         ("dualpipe", "3", "schedule dualpipe: ranks is 3: expected an even number"),
         ("interleaved:2", "9", "microbatches is 8: expected at least 9 (ranks)"),
         ("zb-v", "0", "schedule zb-v: ranks is 0: expected at least 1"),
-        ("none", "2", "schedule is 'none': expected one of 1f1b"),
+        ("1f1b:x", "2", "expected a number of chunks after the colon"),
     ],
 )
-def test_convert_writes_nothing_that_cannot_be(
+def test_a_schedule_that_cannot_be_is_not_written(
     run: Run, tmp_path: Path, name: str, ranks: str, message: str
 ) -> None:
     target = tmp_path / "out.csv"
-    code, out, err = run("convert", name, target, "--pp", ranks, "-m", "8")
+    code, out, err = run("inspect", name, "--csv", target, "--pp", ranks, "-m", "8")
     assert (code, out) == (2, "")
     assert message in err
     assert not target.exists()
@@ -197,7 +197,7 @@ def test_convert_writes_nothing_that_cannot_be(
 
 def test_a_file_of_another_shape_is_refused(run: Run, moe: Path, tmp_path: Path) -> None:
     target = tmp_path / "out.csv"
-    assert run("convert", "1f1b", target, "--pp", "4", "-m", "8")[0] == 0
+    assert run("inspect", "1f1b", "--csv", target, "--pp", "4", "-m", "8")[0] == 0
     code, _, err = run("simulate", moe, *FOUR, "--schedule", target)
     assert code == 2
     expected = "holds 4 ranks and 8 microbatches: the job has pp 4 and 4"
@@ -260,10 +260,9 @@ def test_a_senseless_fused_factor_is_refused(run: Run, moe: Path, factor: str) -
 
 def test_schedule_files_set_their_own_chunks(run: Run, moe: Path, tmp_path: Path) -> None:
     target = tmp_path / "out.csv"
-    assert run("convert", "interleaved:2", target, "--pp", "4", "-m", "8")[0] == 0
+    assert run("inspect", "interleaved:2", "--csv", target, "--pp", "4", "-m", "8")[0] == 0
     code, _, err = run("simulate", moe, "-m", "8", "--schedule", target, "--chunks", "2")
     assert code == 2
     assert "sets chunks itself" in err
-    assert (
-        "written as .csv" in run("convert", "1f1b", tmp_path / "a.txt", "--pp", "2", "-m", "2")[2]
-    )
+    shape = ("--pp", "2", "-m", "2")
+    assert "written as .csv" in run("inspect", "1f1b", "--csv", tmp_path / "a.txt", *shape)[2]

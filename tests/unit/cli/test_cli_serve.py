@@ -1,4 +1,4 @@
-"""`stepsim serve`, `stepsim export-site`, and `--set`, which repeats what the page shows."""
+"""`stepsim serve`, its `--site`, and `--set`, which repeats what the page shows."""
 
 import json
 import socket
@@ -49,10 +49,13 @@ def test_a_missing_workload_is_one_line(run: Run) -> None:
     assert "nothing.txt" in err
 
 
-def test_a_site_is_written(run: Run, moe: Path, tmp_path: Path) -> None:
-    code, out, err = run("export-site", tmp_path / "site", moe)
+def test_a_site_is_written(
+    run: Run, moe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run("serve", moe, "--site", "site")
     assert code == 0
-    assert sorted(map(Path, out.split())) == sorted((tmp_path / "site").iterdir())
+    assert sorted(map(Path, out.split())) == sorted(Path("site").iterdir())
     assert "the page fetches Python from" in err
 
 

@@ -1,4 +1,4 @@
-"""`stepsim sweep` and `stepsim sweep-report`: flags, sweep files, outputs, refusals."""
+"""`stepsim sweep`: flags, sweep files, databases, outputs, refusals."""
 
 import re
 from pathlib import Path
@@ -53,7 +53,7 @@ def test_a_sweep_prints_stores_exports_and_draws(run: Run, tmp_path: Path) -> No
     assert figure.read_bytes().startswith(b"\x89PNG")
     assert b"Pareto front" in pareto.read_bytes()
     again = tmp_path / "again.csv"
-    code, report, err = run("sweep-report", database, "--export", again)
+    code, report, err = run("sweep", database, "--export", again)
     assert (code, err, report) == (0, "", out)
     assert again.read_bytes() == table.read_bytes()
 
@@ -165,10 +165,12 @@ def test_when_nothing_can_run_the_first_reason_is_the_error(run: Run, tmp_path: 
 
 
 def test_a_report_of_no_sweep_is_refused(run: Run, tmp_path: Path) -> None:
-    code, _, err = run("sweep-report", tmp_path / "missing.sqlite")
+    code, _, err = run("sweep", tmp_path / "missing.sqlite")
     assert code == 2
     assert err == f"error: {tmp_path / 'missing.sqlite'}: cannot read the sweep: no such file\n"
-    code, _, err = run("sweep-report", SMALL)
+    wrong = tmp_path / "wrong.sqlite"
+    wrong.write_text(SMALL.read_text())
+    code, _, err = run("sweep", wrong)
     assert code == 2
     assert "not a database of a sweep, or damaged" in err
 
@@ -210,3 +212,40 @@ def test_figure_axes_that_are_none_are_refused(run: Run, tmp_path: Path) -> None
     code, _, err = run("sweep", SMALL, *AXES, *files, "--plot-axes", "speed", "-q")
     assert code == 2
     assert "--plot-axes: 'speed' is no axis of this sweep" in err
+
+
+def test_a_second_sweep_in_a_folder_runs_and_nothing_is_left(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = run("sweep", SMALL, "--set", "microbatches=4,8", *JOB[:4], "--jobs", "1", "-q")
+    second = run("sweep", SMALL, "--set", "schedule=1f1b,zb-h1", *JOB, "--jobs", "1", "-q")
+    assert first[0] == second[0] == 0
+    assert "database" not in first[1]
+    assert "schedule=zb-h1" in second[1]
+    assert list(tmp_path.iterdir()) == []
+    again = run("sweep", SMALL, "--set", "microbatches=4,8", *JOB[:4], "--jobs", "1", "-q")
+    assert again == first
+    kept = ("--db", tmp_path / "kept.sqlite", "--jobs", "1", "-q")
+    assert run("sweep", SMALL, "--set", "microbatches=4,8", *JOB[:4], *kept)[0] == 0
+    code, _, err = run("sweep", SMALL, "--set", "microbatches=4,8", *JOB[:4], *kept)
+    assert code == 2
+    assert "--resume (resume=True) continues" in err
+
+
+@pytest.mark.parametrize("flag", ["--resume", "--force"])
+def test_a_sweep_that_kept_nothing_cannot_go_on(run: Run, flag: str) -> None:
+    code, _, err = run("sweep", SMALL, *AXES, *JOB, flag, "-q")
+    assert (code, err) == (
+        2,
+        f"error: {flag} is about the database of a sweep: name it with --db\n",
+    )
+
+
+def test_what_has_run_takes_no_options_of_a_run(run: Run, tmp_path: Path) -> None:
+    database = tmp_path / "a.sqlite"
+    kept = ("--set", "microbatches=4,8", *JOB[:4], "--db", database, "--jobs", "1", "-q")
+    assert run("sweep", SMALL, *kept)[0] == 0
+    code, out, err = run("sweep", database, "--npus", "32", "--set", "pp=2,4", "-q")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "leave out --npus, --set" in err

@@ -17,7 +17,7 @@ from helpers import Run
 from typer.models import OptionInfo
 
 from stepsim import cli
-from stepsim.cli.root import COMMANDS
+from stepsim.cli.commands import COMMANDS
 
 STEPSIM = Path(sys.executable).parent / "stepsim"
 
@@ -31,7 +31,7 @@ def completing(line: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("stepsim sens", ["sensitivity"]),
+        ("stepsim sim", ["simulate"]),
         (
             "stepsim simulate file --topology hgx-h",
             ["hgx-h100", "hgx-h200", "hgx-h800", "hgx-h800-8x400g"],
@@ -58,10 +58,19 @@ def test_a_shell_completes_values(
     assert capsys.readouterr().out.split() == offered
 
 
-def test_the_installed_command_completes() -> None:
-    environment = os.environ | completing("stepsim sens")
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("stepsim sim", ["simulate"]),
+        ("stepsim sens", []),
+        ("stepsim simulate file --sens", ["--sensitivity"]),
+        ("stepsim list al", ["algorithms"]),
+    ],
+)
+def test_the_installed_command_completes(line: str, offered: list[str]) -> None:
+    environment = os.environ | completing(line)
     found = subprocess.run([STEPSIM], env=environment, capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["sensitivity"]
+    assert found.stdout.split() == offered
 
 
 def in_terminal(*arguments: str, setup: str = "", **environment: str) -> str:

@@ -336,11 +336,11 @@ def test_the_command_shows_and_writes_the_best(run: Run, tmp_path: Path) -> None
     assert steps[0] * (1 - KNOWN_APART) <= min(steps)
     seconds = best["step_time_ps"] / PS_PER_S
     assert best["tokens_per_s_per_npu"] == pytest.approx(16 * 4096 / seconds / 8)
-    code, out, _ = run("check", file, "--max-step", f"{best['step_time_ps']} ps", "-q")
+    code, out, _ = run("plan", file, "--check", "--max-step", f"{best['step_time_ps']} ps", "-q")
     assert code == 0
     assert "holds" in out
     code, out, _ = run(
-        "check", file, "--max-step", "1ms", "--max-bubble", "90%", "-q", "--json", "-"
+        "plan", file, "--check", "--max-step", "1ms", "--max-bubble", "90%", "-q", "--json", "-"
     )
     assert code == 1
     lines = {line["what"]: line for line in json.loads(out)["lines"]}

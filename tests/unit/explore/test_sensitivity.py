@@ -194,11 +194,11 @@ def test_impossible_samples(options: dict[str, int]) -> None:
 
 def test_sensitivity_command(run: Run, tmp_path: Path) -> None:
     file = str(ROOT / "workloads" / "gpt_tp4.txt")
-    code, out, _ = run("sensitivity", file, "--plot", str(tmp_path / "a.svg"))
+    code, out, _ = run("simulate", "--sensitivity", file, "--plot", str(tmp_path / "a.svg"))
     assert code == 0
     assert "1 % more fabric bandwidth" in out
     assert (tmp_path / "a.svg").stat().st_size
-    code, out, _ = run("sensitivity", file, "--json", "-")
+    code, out, _ = run("simulate", "--sensitivity", file, "--json", "-")
     found = json.loads(out)
     assert code == 0
     assert found["step_time_ps"] == stepsim.simulate(file).report.step_time_ps

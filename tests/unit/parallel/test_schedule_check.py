@@ -107,7 +107,7 @@ def test_a_file_is_refused_by_every_command_that_takes_one(
     job = (workloads / "gpt_tp4.txt", "-t", "ideal", "--npus", "8", "--pp", "2", "-m", "1")
     commands = (
         ("simulate", *job, "--schedule", path),
-        ("sensitivity", *job, "--schedule", path),
+        ("simulate", *job, "--sensitivity", "--schedule", path),
         ("noise", *job, "--schedule", path),
         ("compare", *job, "--schedules", f"1f1b,{path}"),
     )

@@ -426,12 +426,12 @@ def test_parts_are_needed_and_a_sweep_that_draws_them_keeps_them(run: Run, tmp_p
     bare, full = tmp_path / "bare.sqlite", tmp_path / "full.sqlite"
     drawn = ("--plot", tmp_path / "a.svg", "--plot-kind", "breakdown", "--style", "column")
     assert run("sweep", *base, "--db", bare)[0] == 0
-    code, _, error = run("sweep-report", bare, *drawn)
+    code, _, error = run("sweep", bare, *drawn)
     assert code == 2
     assert "sweep with --breakdown to keep them" in error
     assert run("sweep", *base, "--db", full, *drawn)[0] == 0
     assert (tmp_path / "a.svg").exists()
-    code, _, error = run("sweep-report", full, "--plot-kind", "bubble")
+    code, _, error = run("sweep", full, "--plot-kind", "bubble")
     assert code == 2
     assert "--plot-kind is about a figure" in error
 

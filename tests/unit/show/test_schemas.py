@@ -38,13 +38,14 @@ WRITTEN = {
     ),
     "collective": ("collective --kind all_reduce --size 1MiB..4MiB:x2 --ranks 0-15 --json -",),
     "topology-numbers": ("inspect hgx-h100 --json -", "inspect ideal --json -"),
-    "sensitivity": ("sensitivity {moe} --json -",),
+    "sensitivity": ("simulate {moe} --sensitivity --json -",),
     "sweep-result": ("sweep {moe} --set schedule=1f1b,dualpipe-v --db {db} --breakdown --json -",),
     "noise": ("noise {small} --samples 4 --task 0.1 --json -",),
     "noise-sweep": (
         "noise {small} --samples 2 --set microbatches=2,3 --schedule interleaved:2 --json -",
     ),
     "doctor": ("doctor --json -",),
+    "list": ("list --json -", "list models --json -"),
     "run": ("inspect {trace} --json -",),
     "log": ("inspect {leaf} --json -",),
     "validation": ("validate {trace} {table} --json -",),
@@ -53,7 +54,7 @@ WRITTEN = {
     "profile-contents": ("inspect {graph} --json -",),
     "improvements": ("improve {profile} --json -",),
     "plan": ("plan llama-3.1-8b {gpus} --fix tp=2,4 --fix mbs=1 --runs 2 --json -",),
-    "budget": ("check {plan} --max-step 3600s --json -",),
+    "budget": ("plan {plan} --check --max-step 3600s --json -",),
     "collective-fit": ("calibrate nccl {nccl} --json -",),
 }
 """Commands that write every document with `--json`."""

@@ -108,7 +108,7 @@ SEARCH = (
     [
         (("simulate", *SMALL), "step_time_ps"),
         (("compare", "--schedules", "1f1b", *SMALL), "candidates.0.step_time_ps"),
-        (("sensitivity", *SMALL), "step_time_ps"),
+        (("simulate", "--sensitivity", *SMALL), "step_time_ps"),
         (("noise", "--task", "0", "--samples", "2", *SMALL), "step_time_ps.0"),
         (("sweep", "--set", "mbs=1", "--jobs", "1", *SMALL), "scenarios.0.step_time_ps"),
         (("plan", *SEARCH), "plans.0.step_time_ps"),
@@ -142,10 +142,10 @@ def test_a_plan_keeps_it_and_a_check_may_replace_it(
     assert 'calibration = "machine.toml"' in Path("slow.toml").read_text()
     limit = ("--max-step", "100s", "-q", "--json", "-")
     plain, slow = (
-        json.loads(run("check", plan, *limit)[1])["step_time_ps"]
+        json.loads(run("plan", plan, "--check", *limit)[1])["step_time_ps"]
         for plan in ("plain.toml", "slow.toml")
     )
-    replaced = json.loads(run("check", "plain.toml", *limit, "--calibration", machine)[1])
+    replaced = json.loads(run("plan", "plain.toml", "--check", *limit, "--calibration", machine)[1])
     assert slow == replaced["step_time_ps"] > 1.2 * plain
 
 

@@ -77,7 +77,7 @@ def commands(workloads: Path, tmp_path: Path, run: Run) -> dict[str, Command]:
         "simulate": ("simulate", text, *JOB, "--engine", "levels"),
         "sweep": ("sweep", text, *JOB, *sweep, "--force"),
         "noise": ("noise", text, *JOB, "--samples", "4", "--task", "0.1"),
-        "sensitivity": ("sensitivity", text, *JOB),
+        "sensitivity": ("simulate", text, *JOB, "--sensitivity"),
         "plan": ("plan", "llama-3.2-1b", "-t", "hgx-h100", *plan),
         "improve": ("improve", profile, "-q"),
         "stragglers": ("simulate", profile, "-q"),

@@ -34,7 +34,7 @@ class BudgetLine(Entry, frozen=True, kw_only=True):
 
 
 class BudgetDocument(Document, frozen=True, kw_only=True):
-    """`stepsim check --json`: a plan against a budget."""
+    """`stepsim plan --check --json`: a plan against a budget."""
 
     plan: str
     step_time_ps: Picoseconds

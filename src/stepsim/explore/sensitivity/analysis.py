@@ -65,7 +65,7 @@ class Slope(Entry, frozen=True, kw_only=True):
 
 
 class Sensitivity(Document, frozen=True, kw_only=True):
-    """`stepsim sensitivity --json`: what each parameter is worth, those worth most first.
+    """`simulate --sensitivity --json`: what each parameter is worth, those worth most first.
 
     `notes` say what could not be found, `job` says in a line what was simulated.
     """

@@ -127,7 +127,7 @@ def open_for_writing(
     elif not fresh and not resume:
         raise SweepError(
             f"{path}: exists already: --resume (resume=True) continues the same sweep, --force "
-            "(force=True) starts it anew, stepsim sweep-report shows what it holds, --db names "
+            "(force=True) starts it anew, stepsim sweep with it shows what it holds, --db names "
             "another file"
         )
     with database_errors(path):

@@ -125,15 +125,18 @@ _STEP = TIME.of("step_time_ps")
 _EXTREMES = 3
 
 
-def sweep_shown(table: SweepTable) -> Iterator[Shown]:
-    """The fastest and slowest scenarios, each axis by its values, why the first failure failed."""
+def sweep_shown(table: SweepTable, *, kept: bool = True) -> Iterator[Shown]:
+    """The fastest and slowest scenarios, each axis by its values, why the first failure failed.
+
+    The database is named where it is `kept`.
+    """
     progress = table.progress
     workload, topology = table.source
     yield (
         ("workload", workload),
         ("topology", topology),
         ("scenarios", f"{progress.done} of {progress.size}, {progress.failed} failed"),
-        ("database", table.store.path.name),
+        *([("database", table.store.path.name)] if kept else []),
     )
     for caption, slowest in (("fastest", False), ("slowest", True)):
         found = table.extremes(_EXTREMES, slowest=slowest)

@@ -1,4 +1,4 @@
-"""The commands `stepsim sensitivity` and `stepsim noise`."""
+"""`stepsim noise`, and `stepsim simulate --sensitivity`: one step looked at from several sides."""
 
 from dataclasses import dataclass
 from math import inf
@@ -36,24 +36,35 @@ class _StudyOptions(RunOptions):
     style: StyleOption = FigureStyle.SCREEN
 
 
-@takes(_StudyOptions)
-def sensitivity_command(file: WorkloadArgument, options: _StudyOptions) -> None:
-    """Print the step time saved by 1 % of each bandwidth, latency and compute time of FILE."""
+def show_sensitivity(
+    file: Path,
+    options: RunOptions,
+    *,
+    json: str | None,
+    csv: Path | None,
+    plot: Path | None,
+    style: FigureStyle,
+) -> None:
+    """Print the step time saved by 1 % of each bandwidth, latency and compute time of a step.
+
+    `stepsim simulate --sensitivity` calls it. Raises the errors of the readers, and OutputError for
+    a file that cannot be written.
+    """
     from stepsim.explore.sensitivity import find_sensitivity
     from stepsim.show.figures.sensitivity import plot_sensitivity
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.studies import sensitivity_shown
     from stepsim.show.terminal import working
 
-    check_outputs([file], json=options.json, figures=[options.plot], files=[options.csv])
+    check_outputs([file], json=json, figures=[plot], files=[csv])
     job = options.inputs(file)
     with working("changing one number at a time", enabled=not options.quiet):
         found = find_sensitivity(job.workload, job.topology, job.options, notes=job.notes)
     warn(found.warnings, quiet=options.quiet)
-    if options.plot:
-        plot_sensitivity(found, options.plot, style=options.style)
-    write_rows(options.csv, tables_of(found))
-    show(options.json, found.to_json, sensitivity_shown(found))
+    if plot:
+        plot_sensitivity(found, plot, style=style)
+    write_rows(csv, tables_of(found))
+    show(json, found.to_json, sensitivity_shown(found))
 
 
 @takes(_StudyOptions)
@@ -79,7 +90,7 @@ def noise_command(
     seed: Annotated[int, typer.Option("--seed", help="Equal seeds give equal samples.")] = 0,
     axes: SetOption = None,
 ) -> None:
-    """Print the distribution of the step time of FILE when task times vary at random."""
+    """Print how step times spread when task times vary at random."""
     from stepsim.explore.noise.document import NoiseDocument
     from stepsim.explore.noise.draws import NoiseModel, simulate_noise
     from stepsim.show.figures.sensitivity import plot_noise

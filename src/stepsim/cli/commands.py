@@ -1,0 +1,103 @@
+"""The list of commands: the module of each, its help in a line, and its group on the first page.
+
+The list needs no module of a command, so that the first page of the help is there at once.
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import NamedTuple
+
+
+class CommandGroup(StrEnum):
+    """What a command is for; each group is a paragraph of the first page."""
+
+    PREDICT = "Predict"
+    EXPLAIN = "Explain"
+    MEASURED = "Measured"
+    SHOW = "Show"
+
+
+class Listed(NamedTuple):
+    """A command: its module in `stepsim.cli`, its help in a line, and its group.
+
+    A command without a group works, and the first page only says that it exists. `has_parts` is
+    whether it is followed by the name of one of its own commands.
+    """
+
+    module: str
+    help: str
+    group: CommandGroup | None = None
+    has_parts: bool = False
+
+
+_PREDICT, _EXPLAIN, _MEASURED, _SHOW = CommandGroup
+
+COMMANDS: Mapping[str, Listed] = MappingProxyType(
+    {
+        "simulate": Listed(
+            "simulate", "Simulate one training step of a model or a workload.", _PREDICT
+        ),
+        "plan": Listed("plan", "Search the plans of a model on some GPUs for the best.", _PREDICT),
+        "compare": Listed(
+            "compare", "Compare pipeline schedules on a model or a workload.", _PREDICT
+        ),
+        "sweep": Listed("sweep", "Simulate every combination of some values of options.", _PREDICT),
+        "inspect": Listed(
+            "inspect", "Print what stepsim understands of a file or a name.", _EXPLAIN
+        ),
+        "diff": Listed("compare", "Explain the difference of two step times.", _EXPLAIN),
+        "collective": Listed(
+            "collective", "Price one collective: time, algbw, busbw and links.", _EXPLAIN
+        ),
+        "noise": Listed(
+            "noise", "Print how step times spread when task times vary at random.", _EXPLAIN
+        ),
+        "improve": Listed(
+            "profiles", "Rank changes of a profiled run by the step time they save.", _MEASURED
+        ),
+        "what-if": Listed("measured", "Simulate a measured run with other settings.", _MEASURED),
+        "validate": Listed("measured", "Compare measured runs with their simulation.", _MEASURED),
+        "calibrate": Listed(
+            "calibrate",
+            "Fit the numbers of a machine to measurements.",
+            _MEASURED,
+            has_parts=True,
+        ),
+        "measure": Listed(
+            "measure", "Time kernels of a model on this machine's GPU (needs torch).", _MEASURED
+        ),
+        "serve": Listed("serve", "Open an explorer in the browser.", _SHOW),
+        "report": Listed("documents", "Write a stored result as one HTML page.", _SHOW),
+        "list": Listed("listing", "List models, devices, topologies and the like by name.", _SHOW),
+        "schema": Listed("documents", "Print the JSON Schema of a file format."),
+        "doctor": Listed("doctor", "Check this installation; exit code 1 if something is broken."),
+    }
+)
+"""Commands by name, in the order of the first page."""
+
+_FIRST_PAGE = """\
+Usage: stepsim COMMAND [OPTIONS]
+
+Predict how long one training step takes on a cluster you do not have, and
+see why.
+
+{groups}`stepsim COMMAND --help` says what a command takes. `--version` prints the
+version, `--install-completion` lets the shell complete names and options.
+Also: `doctor` checks this installation, `schema` prints JSON Schemas.
+"""
+
+
+def first_page() -> str:
+    """What `stepsim --help` prints: the commands in their groups, a line per command."""
+    return _FIRST_PAGE.format(groups="".join(f"{line}\n" for line in _group_lines()))
+
+
+def _group_lines() -> Iterator[str]:
+    width = max(map(len, COMMANDS))
+    for group in CommandGroup:
+        yield group.value
+        for name, listed in COMMANDS.items():
+            if listed.group is group:
+                yield f"  {name:{width}}  {listed.help}"
+        yield ""

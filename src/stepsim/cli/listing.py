@@ -1,0 +1,45 @@
+"""`stepsim list`: what can be called by name."""
+
+from typing import Annotated
+
+import typer
+
+from stepsim.cli.options import completed
+from stepsim.cli.terminal import CsvOption, JsonOption, check_outputs, show
+
+
+def _kinds() -> list[str]:
+    from stepsim.files.catalog import catalog_names
+
+    return list(catalog_names())
+
+
+def list_command(
+    kind: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[KIND]",
+            help="models, devices, frameworks, topologies, schedules or algorithms.",
+            autocompletion=completed(_kinds),
+        ),
+    ] = None,
+    json: JsonOption = None,
+    csv: CsvOption = None,
+) -> None:
+    """List models, devices, topologies and the like by name.
+
+    Without a KIND, print how many there are of each, and their names. `stepsim inspect NAME` says
+    more of one.
+    """
+    from stepsim.base.errors import OutputError
+    from stepsim.files.catalog import catalog_names, make_catalog
+    from stepsim.show.tables.catalog import catalog_shown, names_shown
+
+    if csv and kind is None:
+        raise OutputError("--csv writes one table: name a kind, such as models")
+    check_outputs([], json=json, files=[csv])
+    if kind is None:
+        show(json, lambda: make_catalog().to_json(), names_shown(catalog_names()))
+        return
+    catalog = make_catalog(kind)
+    show(json, catalog.to_json, catalog_shown(catalog, kind), csv)

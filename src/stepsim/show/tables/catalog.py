@@ -1,0 +1,71 @@
+"""What stepsim knows by name, as tables and as a list of names."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from stepsim.files.catalog import CatalogDocument, CatalogModel, CatalogTopology
+from stepsim.show.tables.model import (
+    BANDWIDTH,
+    COUNT,
+    LONG,
+    SIZE,
+    TEXT,
+    Cell,
+    Column,
+    Shown,
+    table_of,
+)
+
+_BILLION, _TERA = 1e9, 1e12
+_PARAMETERS = Column(write=lambda count: f"{count / _BILLION:,.4g} B")
+_FLOPS = Column(write=lambda rate: f"{rate / _TERA:,.4g} TFLOP/s")
+
+
+def _active(model: CatalogModel) -> Cell:
+    is_sparse = model.active_parameters != model.parameters
+    return model.active_parameters if is_sparse else None
+
+
+def _sizes(topology: CatalogTopology) -> str:
+    return " x ".join(topology.sizes) or "as listed"
+
+
+_COLUMNS: Mapping[str, Mapping[str, Column]] = {
+    "models": {
+        "model": TEXT.of("name"),
+        "parameters": _PARAMETERS.of("parameters"),
+        "per token": _PARAMETERS.of(_active),
+        "layers": COUNT.of("layers"),
+        "configuration": LONG.of("source"),
+    },
+    "devices": {
+        "device": TEXT.of("name"),
+        "peak, bf16": _FLOPS.of("peak_flops"),
+        "memory": SIZE.of("memory_bytes"),
+        "its bandwidth": BANDWIDTH.of("memory_bandwidth"),
+        "topology": TEXT.of(lambda device: device.topology or None),
+    },
+    "frameworks": {
+        "framework": TEXT.of("name"),
+        "kinds of published runs": COUNT.of("error_bands"),
+        "on": LONG.of(lambda framework: ", ".join(framework.devices) or None),
+    },
+    "topologies": {
+        "topology": TEXT.of("name"),
+        "device": TEXT.of(lambda topology: topology.device or None),
+        "size": TEXT.of(_sizes),
+        "what it is": LONG.of("about"),
+    },
+    "schedules": {"schedule": TEXT.of("name"), "what it is": LONG.of("about")},
+    "algorithms": {"algorithm": TEXT.of("name"), "what it is": LONG.of("about")},
+}
+
+
+def names_shown(names: Mapping[str, Sequence[str]]) -> Iterator[Shown]:
+    """How many names there are of each kind, and which."""
+    for kind, known in names.items():
+        yield f"{len(known)} {kind}: {', '.join(known)}"
+
+
+def catalog_shown(catalog: CatalogDocument, kind: str) -> Iterator[Shown]:
+    """The table of a kind, such as `models`."""
+    yield table_of("", getattr(catalog, kind), _COLUMNS[kind])
