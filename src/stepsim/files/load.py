@@ -209,8 +209,9 @@ def _of_hub(name: str) -> str:
 def read_model(path: str | Path) -> Model:
     """A model by name or file: `config.json`, a TOML of the same keys, Megatron-LM's arguments.
 
-    A name may be that of a repository on huggingface.co whose configuration is shipped. A TOML file may say `based_on` a public model and change some keys. Raises WorkloadError naming
-    the file, the key and what is allowed.
+    A name may be that of a repository on huggingface.co whose configuration is shipped. A TOML file
+    may say `based_on` a public model and change some keys. Raises WorkloadError naming the file,
+    the key and what is allowed.
     """
     name, path = str(path), Path(path)
     if is_public(name) or not exists(path):
