@@ -84,22 +84,25 @@ def write(arguments: list[str], page: str, folder: str) -> Path:
 
 
 def explorer(driver: Any) -> None:
-    """1F1B pinned, interleaved beside it."""
+    """1F1B pinned, interleaved above it, on one screen."""
     command = [sys.executable, "-c", "from stepsim.cli import main; main()", "serve"]
-    command += ["workloads/gpt_1024.txt", "--no-show", "--port", "0"]
+    command += ["--no-show", "--port", "0"]
+    size = {"width": 1440, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    done = "return document.documentElement.dataset.whole === String(page.number)"
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         driver.get(server.stdout.readline().split()[-1])
         wait_for(driver, "return document.documentElement.dataset.whole === '1'")
         driver.execute_script("document.getElementById('pin').click()")
         driver.execute_script(
-            "const field = document.getElementById('option-schedule');"
-            "field.value = 'interleaved:4'; field.dispatchEvent(new Event('change'))"
+            "const field = document.getElementById('schedule');"
+            "field.value = 'interleaved:5'; field.dispatchEvent(new Event('change'))"
         )
-        wait_for(driver, "return document.documentElement.dataset.whole === '2'")
-        driver.set_window_size(1440, 1240)
+        wait_for(driver, done)
         time.sleep(1)
         driver.save_screenshot(str(FIGURES / "explorer.png"))
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         server.terminate()
 
 

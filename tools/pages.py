@@ -144,7 +144,9 @@ def _do(block: Block, folder: Path) -> str:
     elif block.language == "sh":
         _run(["bash", "-euo", "pipefail", "-c", block.text], folder)
     elif block.language == "python":
-        _run([sys.executable, "-W", "error", "-c", block.text], folder)
+        # what a reader should know of an input is a UserWarning
+        ways = ["-W", "error", "-W", "ignore::UserWarning"]
+        _run([sys.executable, *ways, "-c", block.text], folder)
     elif block.language == "toml":
         tomllib.loads(block.text)
     elif block.language == "json":

@@ -1,6 +1,6 @@
-"""Write the pages of the reference that are made from the program: the commands and the schemas.
+"""Write what is made from the program: the reference of commands and schemas, types of options.
 
-python tools/reference.py            write docs/reference/*.md and docs/schemas/*.json
+python tools/reference.py            write docs/reference/*.md, docs/schemas/*.json and keywords.py
 python tools/reference.py --check    say which of them are not current
 """
 
@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from cli_page import cli_pages
+from keywords import keywords_module
 from schema_page import schemas_page
 
 from stepsim.show.schemas import FORMATS, schema_json
@@ -18,7 +19,10 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 def outputs() -> dict[Path, bytes]:
     """Every file of the reference that is made here, and what it should hold."""
-    found = {DOCS / "reference" / "schemas.md": schemas_page().encode()}
+    found = {
+        DOCS / "reference" / "schemas.md": schemas_page().encode(),
+        DOCS.parent / "src" / "stepsim" / "face" / "keywords.py": keywords_module(),
+    }
     for name, text in cli_pages().items():
         found[DOCS / "reference" / "cli" / f"{name}.md"] = text.encode()
     return found | {DOCS / "schemas" / f"{name}.json": schema_json(name) for name in FORMATS}

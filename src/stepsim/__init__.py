@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stepsim.base.errors import StepsimError
+    from stepsim.base.errors import StepsimError, StepsimWarning
     from stepsim.face import (
         Comparison,
         NoiseDistribution,
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         sensitivity,
         simulate,
     )
+    from stepsim.face.inspections import InspectionResult, inspect, list_models
     from stepsim.face.models import ModelPlan, make_schedule, model
     from stepsim.face.plans import PlanResult, assert_plan, plan
     from stepsim.face.runs import (
@@ -41,12 +42,14 @@ __version__ = "0.1.0"
 __all__ = [
     "Comparison",
     "ImprovementsResult",
+    "InspectionResult",
     "ModelPlan",
     "NoiseDistribution",
     "PlanResult",
     "Result",
     "SensitivityResult",
     "StepsimError",
+    "StepsimWarning",
     "StragglersResult",
     "SweepResult",
     "ValidationResult",
@@ -56,6 +59,8 @@ __all__ = [
     "collective_time",
     "compare",
     "improve",
+    "inspect",
+    "list_models",
     "load_profile",
     "load_run",
     "load_sweep",
@@ -77,7 +82,7 @@ __all__ = [
     "write_calibration",
 ]
 _HOMES = {
-    "base.errors": ("StepsimError",),
+    "base.errors": ("StepsimError", "StepsimWarning"),
     "face": (
         "Comparison",
         "NoiseDistribution",
@@ -111,6 +116,11 @@ _HOMES = {
         "what_if",
         "write_calibration",
     ),
+    "face.inspections": (
+        "InspectionResult",
+        "inspect",
+        "list_models",
+    ),
     "face.models": (
         "ModelPlan",
         "make_schedule",
@@ -134,3 +144,8 @@ def __getattr__(name: str) -> object:
         if name in names:
             return getattr(importlib.import_module(f"stepsim.{home}"), name)
     raise AttributeError(f"module 'stepsim' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names, which are imported when they are first used."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -16,7 +16,7 @@ from stepsim.files.measured import load_run
 from stepsim.measured.summary import RunSummary
 from stepsim.runs.measured import replay_measured
 from stepsim.show.page.measured import RunBesideReplay
-from stepsim.show.page.write import write_step, write_sweep
+from stepsim.show.page.write import write_comparison, write_step, write_sweep
 
 WORKLOADS = Path(__file__).parents[2] / "workloads"
 WIDTHS = (420, 768, 1440)
@@ -44,8 +44,10 @@ const light = (text) => {
   return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 };
 const paper = light(getComputedStyle(document.body).backgroundColor);
-const found = ["body", ".note", "th", "a", "dt"].map((name) => {
-  const ink = light(getComputedStyle(document.querySelector(name)).color);
+const names = ["body", "summary", ".beside", "th", "a", "dt"];
+const present = names.map((name) => document.querySelector(name)).filter((each) => each);
+const found = present.map((each) => {
+  const ink = light(getComputedStyle(each).color);
   return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
 });
 return Math.min(...found);
@@ -56,13 +58,15 @@ FIGURE = "const figure = Bokeh.documents[0].get_model_by_name(arguments[0]);"
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A step whose names are long, a sweep, and a measured run."""
+    """A step whose names are long, two schedules, a sweep, and a measured run."""
     folder = tmp_path_factory.mktemp("looks")
-    found = {name: folder / f"{name}.html" for name in ("step", "sweep", "run")}
+    found = {name: folder / f"{name}.html" for name in ("step", "compare", "sweep", "run")}
     long_name = folder / "a_workload_with_a_name_of_many_words.txt"
     long_name.write_bytes((WORKLOADS / "gpt_tp4.txt").read_bytes())
     step = stepsim.simulate(long_name, "hgx-h100", npus=32, pp=4, microbatches=8)
     write_step(step, found["step"], command="stepsim simulate", what_if="not asked")
+    both = stepsim.compare(long_name, "1f1b,zb-h1", "hgx-h100", npus=32, pp=4, microbatches=8)
+    write_comparison(both, found["compare"], command="stepsim compare", what_if=["", ""])
     axes = study("fabric.bandwidth=50..400 Gbps:4 log", "compute_scale=0.25..1:4", npus=32, pp=4)
     run_sweep(axes, folder / "a.sqlite", jobs=1)
     with open_for_reading(folder / "a.sqlite") as store:
@@ -98,7 +102,7 @@ def _fits(driver: Any, width: int) -> bool:
     return bool(driver.execute_script("return document.documentElement.scrollWidth") <= width)
 
 
-@pytest.mark.parametrize("name", ["step", "sweep", "run"])
+@pytest.mark.parametrize("name", ["step", "compare", "sweep", "run"])
 def test_pages_fit_and_break_no_word(
     chromium: Any, browse: Open, pages: dict[str, Path], scheme: str, name: str
 ) -> None:
@@ -111,7 +115,9 @@ def test_pages_fit_and_break_no_word(
     if name == "sweep":
         driver.execute_script(FIGURE + VALUES + "if (!texts.visible) throw texts;", "map-0")
     dark = scheme == "dark"
-    plot = {"step": "timeline-0", "sweep": "map-0", "run": "measured"}[name]
+    plot = {"step": "timeline-0", "compare": "timeline-1", "sweep": "map-0", "run": "measured"}[
+        name
+    ]
     paper = driver.execute_script(FIGURE + "return figure.background_fill_color", plot)
     assert (paper == "#0d1117") == dark
 
@@ -124,5 +130,6 @@ def test_streams_are_named_where_there_is_room(
     named = FIGURE + "return figure.left.find((each) => each.name === 'streams').visible"
     assert not driver.execute_script(named, "timeline-0")
     _resize(chromium, 1440)
+    driver.find_element("id", "timeline-0").send_keys("l")
     wait_for(lambda: driver.execute_script(named, "timeline-0"))
     chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

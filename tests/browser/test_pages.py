@@ -193,9 +193,63 @@ def test_dragging_zooms_and_the_critical_path_stands_out(browse: Open, page: Pat
     drag = ActionChains(driver).move_to_element_with_offset(place, -100, 0).click_and_hold()
     drag.move_by_offset(80, 2).move_by_offset(80, 2).release().perform()
     assert wait_for(lambda: driver.execute_script(width) < before / 3)
-    driver.find_element("css selector", ".controls input").click()
+    driver.find_element("id", "ask-path").send_keys(" ")
     assert driver.execute_script(SPANS + "return glyph.glyph.fill_alpha.value;") < 0.5
     assert complaints(driver) == []
+
+
+LANES = """
+const shown = (name) => figure.renderers.find((each) => each.name === name).visible;
+const axes = figure.left.filter((each) => each.visible).map((each) => each.name);
+return [shown("spans"), shown("path-edge"), axes.includes("bands-lanes"), figure.height];
+"""
+
+
+def test_actions_come_first_and_lanes_on_zoom_or_when_asked_for(browse: Open, page: Path) -> None:
+    driver = browse(page)
+    place = driver.find_element("id", "timeline-0")
+
+    def lanes() -> list[Any]:
+        found: list[Any] = driver.execute_script(SPANS + LANES)
+        return found
+
+    def rows() -> list[float]:
+        found: list[float] = driver.execute_script(
+            SPANS + "return ['idle', 'actions', 'outside'].map((name) => Math.max(..."
+            "figure.renderers.find((each) => each.name === name).data_source.data.high));"
+        )
+        return found
+
+    *seen, height = lanes()
+    assert seen == [False, False, False]
+    bottom = rows()
+    assert len(set(bottom)) == 1
+    place.send_keys("l")
+    *seen, taller = wait_for(lambda: lanes() if lanes()[0] else None)
+    assert seen == [True, True, True]
+    assert taller > height
+    assert len(set(rows())) == 1
+    assert rows()[0] > bottom[0]
+    assert driver.find_element("id", "ask-lanes").is_selected()
+    driver.find_element("id", "ask-lanes").send_keys(" ")
+    assert wait_for(lambda: not lanes()[0])
+    assert rows() == pytest.approx(bottom, rel=1e-5)
+    for _ in range(3):
+        place.send_keys("+")
+    assert wait_for(lambda: lanes()[0])
+    place.send_keys("0")
+    assert wait_for(lambda: not lanes()[0])
+    assert complaints(driver) == []
+
+
+def test_what_was_assumed_is_opened_by_keyboard(browse: Open, page: Path) -> None:
+    driver = browse(page)
+    inside = driver.find_element("css selector", "#assumptions li")
+    assert not inside.is_displayed()
+    driver.find_element("css selector", "#assumptions summary").send_keys(" ")
+    assert inside.is_displayed()
+    pressed = "return document.querySelectorAll('[onclick], [tabindex=\"-1\"]').length"
+    assert driver.execute_script(pressed) == 0
 
 
 def test_names_run_nothing(browse: Open, result: Result, tmp_path: Path) -> None:
@@ -243,6 +297,14 @@ def test_panels_of_a_comparison_are_zoomed_together(browse: Open, tmp_path: Path
     )
     assert wait_for(lambda: driver.execute_script(starts)[0] > 0)
     assert len(set(driver.execute_script(starts))) == 1
+    for _ in range(2):
+        driver.find_element("id", "timeline-1").send_keys("+")
+    lanes = (
+        "return ['timeline-0', 'timeline-1'].map((name) => Bokeh.documents[0].get_model_by_name("
+        "name).renderers.find((each) => each.name === 'spans').visible);"
+    )
+    assert wait_for(lambda: driver.execute_script(lanes) == [True, True])
+    assert len(driver.find_elements("css selector", "#timeline .controls")) == 1
     assert complaints(driver) == []
 
 

@@ -19,6 +19,10 @@ class StepsimError(Exception):
         super().__init__(one_line(message))
 
 
+class StepsimWarning(UserWarning):
+    """What a reader of a result should know of its input; Python shows it once per line of code."""
+
+
 class UnitError(StepsimError):
     """A quantity has no unit, an unknown unit, or a value outside its range."""
 

@@ -57,7 +57,7 @@ _BESIDE = ("dp_overlap", "tp_comm_overlap")
 
 if TYPE_CHECKING:
     from stepsim.files.asked import StepInputs
-    from stepsim.step.simulate import SimulatedStep
+    from stepsim.step.prepared import SimulatedStep
     from stepsim.step.size import StepSize
     from stepsim.workload.model.model import Model
 

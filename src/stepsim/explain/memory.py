@@ -76,6 +76,16 @@ class StepMemory(Struct, frozen=True, kw_only=True, eq=False):
         return max(self.peaks, key=lambda peak: peak.total)
 
     @property
+    def total_bytes(self) -> int:
+        """What the fullest rank holds when it holds most."""
+        return self.fullest.total
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the fullest rank holds no more than its device has; None if that is unknown."""
+        return None if self.capacity_bytes is None else self.total_bytes <= self.capacity_bytes
+
+    @property
     def activation_bytes(self) -> int:
         """Most bytes of activations at any stage's peak."""
         return max(peak.parts.get(MemoryPart.ACTIVATIONS, 0) for peak in self.peaks)

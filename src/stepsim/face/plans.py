@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from stepsim.base.arguments import checked
 from stepsim.base.errors import PlanError
@@ -11,6 +11,8 @@ from stepsim.explore.plan.asked import PlanQuestion, answer
 from stepsim.explore.plan.budget import BudgetDocument, check_plan_file, parse_budget
 from stepsim.explore.plan.document import PlanDocument
 from stepsim.explore.plan.runs import Workers
+from stepsim.face.described import takes_options
+from stepsim.face.keywords import SharedKeywords
 from stepsim.face.viewed import Viewed, taken_as
 from stepsim.files.asked import read_inputs
 from stepsim.show.tables.model import Shown
@@ -32,6 +34,7 @@ class PlanResult(Viewed, PlanDocument, frozen=True, kw_only=True):  # type: igno
         return plans_shown(self)
 
 
+@takes_options
 @checked
 def plan(
     model: Model | str | Path,
@@ -48,7 +51,7 @@ def plan(
     jobs: int = 1,
     store: str | Path | None = None,
     resume: bool = False,
-    **options: object,
+    **options: Unpack[SharedKeywords],
 ) -> PlanResult:
     """The best plans of a model on some GPUs: `plans` has one of a kind, the best first.
 

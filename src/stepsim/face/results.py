@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from stepsim.base.arguments import checked
 from stepsim.base.structs import Document
-from stepsim.base.units import format_time_ps
 from stepsim.explore.noise.document import NoiseDocument
 from stepsim.explore.noise.draws import NoiseResult
 from stepsim.explore.sensitivity import Sensitivity
@@ -15,6 +14,7 @@ from stepsim.files.asked import StepInputs
 from stepsim.files.spans_csv import span_lines
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.frames import Columns, Tables, columns_of_rows, tables_of
+from stepsim.show.headlines import Headline, headlines, unit_word
 from stepsim.show.tables.comparison import comparison_shown
 from stepsim.show.tables.model import Shown
 from stepsim.show.tables.step import step_shown
@@ -29,7 +29,10 @@ _NO_INPUTS = "A replay has no sensitivities."
 
 
 class Result(Viewed, SimulatedStep, frozen=True, kw_only=True):
-    """A simulated step, and the ways to see it; `inputs` are None for a replay."""
+    """A simulated step, and the ways to see it; `inputs` are None for a replay.
+
+    `memory` says what ranks hold, in bytes, and whether it `fits`; None where nobody said.
+    """
 
     inputs: StepInputs | None = None
 
@@ -37,16 +40,38 @@ class Result(Viewed, SimulatedStep, frozen=True, kw_only=True):
         """One line, for shells: the report and its spans are long."""
         report = self.report
         return (
-            f"<Result {report.workload} on {report.topology}, {report.npus} NPUs, "
-            f"{report.schedule}: step {format_time_ps(report.step_time_ps)}, "
-            f"bubble {report.bubble_fraction:.1%}>"
+            f"<Result {report.workload} on {report.topology}, {report.npus} {unit_word(report)}s, "
+            f"{report.schedule}: {', '.join(line.text for line in headlines(report))}>"
         )
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Tokens per second of one GPU; None where the workload is no model."""
+        rates = self.report.throughput
+        return rates.tokens_per_s if rates else None
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs utilisation, a share; None where the workload is no model."""
+        rates = self.report.throughput
+        return rates.mfu if rates else None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader should know of the input, the weightiest first."""
+        return self.report.said
 
     def _document(self) -> Document:
         return self.document()
 
     def _shown(self) -> Iterable[Shown]:
         return step_shown(self.report, len(self.ranks.counts))
+
+    def _headlines(self) -> tuple[Headline, ...]:
+        return headlines(self.report)
+
+    def _said(self) -> Sequence[str]:
+        return self.warnings
 
     def _tables(self) -> Tables:
         return {"spans": self._spans, **tables_of(self._document())}

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from stepsim.base.units import PS_PER_S
 from stepsim.engine.run import OnProgress
 from stepsim.explore.noise.draws import NoiseModel, noise_model, simulate_noise
 from stepsim.explore.sensitivity import find_sensitivity
+from stepsim.face.described import takes_options, warn_caller
+from stepsim.face.keywords import StepKeywords
 from stepsim.face.results import Comparison, NoiseDistribution, Result, SensitivityResult
 from stepsim.face.viewed import taken_as
 from stepsim.files.asked import read_inputs, read_schedules
@@ -38,29 +40,33 @@ _MOST_BYTES = 2**60
 _DEFAULT_NOISE = NoiseModel(task=0.02)
 
 
+@takes_options
 @checked
 def simulate(
     workload: Workload | Model | str | Path,
     topology: "TopologyLike | None" = None,
     *,
     progress: OnProgress | None = None,
-    **options: object,
+    **options: Unpack[StepKeywords],
 ) -> Result:
     """Simulate one training step.
 
     Without `topology` it is the machine of the device, else hgx-h100. `options` are those of
     `stepsim.options.StepOptions`, as people type them: `host_overhead="250 us"` (or 0.00025,
     seconds), `dp_bucket="25 MB"`, `slow="12:1.3,40-47:1.1"`, `compute_scale=0.5`, a schedule's
-    name, .csv file or noun. Raises the errors of `stepsim.base.errors` when the input is wrong or
-    contradictory.
+    name, .csv file or noun. What a reader should know of the input is a StepsimWarning, once per
+    line of code, and stands in `warnings` of the result. Raises the errors of
+    `stepsim.base.errors` when the input is wrong or contradictory.
     """
     job = read_inputs(workload, topology, options)
     step = simulate_step(
         job.workload, job.topology, job.options, notes=job.notes, weigh=True, progress=progress
     )
+    warn_caller(step.report.said)
     return taken_as(Result, step, inputs=job)
 
 
+@takes_options
 @checked
 def compare(
     workload: Workload | Model | str | Path,
@@ -68,7 +74,7 @@ def compare(
     topology: "TopologyLike | None" = None,
     *,
     progress: OnProgress | None = None,
-    **options: object,
+    **options: Unpack[StepKeywords],
 ) -> Comparison:
     """Simulate a workload under each schedule; `options` are those of `simulate`.
 
@@ -82,14 +88,16 @@ def compare(
     found = compare_schedules(
         job.workload, job.topology, named, job.options, notes=job.notes, progress=progress
     )
+    warn_caller(text for _, step in found.valid for text in step.report.said)
     return taken_as(Comparison, found, inputs=job)
 
 
+@takes_options
 @checked
 def sensitivity(
     workload: Workload | Model | str | Path,
     topology: "TopologyLike | None" = None,
-    **options: object,
+    **options: Unpack[StepKeywords],
 ) -> SensitivityResult:
     """How the step time depends on links and compute; `options` are those of `simulate`.
 
@@ -97,9 +105,11 @@ def sensitivity(
     """
     job = read_inputs(workload, topology, options)
     found = find_sensitivity(job.workload, job.topology, job.options, notes=job.notes)
+    warn_caller(found.warnings)
     return taken_as(SensitivityResult, found)
 
 
+@takes_options
 @checked
 def noise(
     workload: Workload | Model | str | Path,
@@ -108,7 +118,7 @@ def noise(
     model: NoiseModel | Mapping[str, float] = _DEFAULT_NOISE,
     samples: int = 1000,
     seed: int = 0,
-    **options: object,
+    **options: Unpack[StepKeywords],
 ) -> NoiseDistribution:
     """How the step time is distributed when tasks take longer or shorter.
 

@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 from weakref import finalize
 
 from msgspec import Struct
@@ -22,6 +22,8 @@ from stepsim.explore.sweep import (
     swept,
 )
 from stepsim.explore.sweep.document import SweepDocument
+from stepsim.face.described import takes_options
+from stepsim.face.keywords import StepKeywords
 from stepsim.face.viewed import Viewed
 from stepsim.files.asked import read_inputs
 from stepsim.show.figures.style import FigureStyle
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from stepsim.network.topology.network import TopologyLike
+
+_MOST_IN_PARTS = 10_000
+"""Scenarios whose parts take no more than a fifth of a second to compute and keep."""
 
 __all__ = ["SweepResult", "load_sweep", "sweep"]
 
@@ -115,6 +120,7 @@ class SweepResult(Viewed, Struct, frozen=True, kw_only=True, weakref=True):
             write_sweep(found, path, command="", axes=axes)
 
 
+@takes_options
 @checked
 def sweep(
     workload: Workload | Model | str | Path,
@@ -124,17 +130,18 @@ def sweep(
     database: str | Path | None = None,
     resume: bool = False,
     force: bool = False,
-    breakdown: bool = False,
+    breakdown: bool | None = None,
     jobs: int | None = None,
-    **options: object,
+    **options: Unpack[StepKeywords],
 ) -> SweepResult:
     """Simulate every combination of the values of some axes; `options` are those of `simulate`.
 
     An axis is an option of `simulate` or a number of the topology. Its values are a list or a
     text, e.g. `{"schedule": ["1f1b", "zb-h1"], "fabric.bandwidth": "100..800 Gbps:8"}`. Results go
     to a `database` that lasts if one is named: `resume` continues it, `force` begins anew. With
-    `breakdown` the parts of each step are kept. `jobs` are local processes, as many as are useful
-    without it. Raises SweepError for axes that there are not, and where no scenario can run.
+    `breakdown` the parts of each step are kept, without it those of up to 10,000. `jobs` are local
+    processes, as many as are useful without it. Raises SweepError for axes that there are not, and
+    where no scenario can run.
     """
     job = read_inputs(workload, topology, options)
     grid = Grid(axes=tuple(axis_of(name, values) for name, values in axes.items()))
@@ -143,7 +150,7 @@ def sweep(
         topology=job.topology,
         grid=grid,
         options=job.options,
-        breakdown=breakdown,
+        breakdown=grid.size <= _MOST_IN_PARTS if breakdown is None else breakdown,
     )
     with ExitStack() as at_end:
         path = Path(database) if database else _unnamed(at_end)

@@ -16,6 +16,7 @@ from stepsim.base.errors import StepsimError
 from stepsim.base.structs import Document
 from stepsim.files.writing import write_whole
 from stepsim.show.frames import Columns, Tables, csv_text, frame_of, tables_of
+from stepsim.show.headlines import Headline
 from stepsim.show.tables.model import Pairs, Room, Shown, Table
 
 _Noun = TypeVar("_Noun")
@@ -36,6 +37,14 @@ class Viewed:
     def _shown(self) -> Iterable[Shown]:
         """What the command line prints of it."""
         raise NotImplementedError
+
+    def _headlines(self) -> tuple[Headline, ...]:
+        """The numbers that are looked for first."""
+        return ()
+
+    def _said(self) -> Sequence[str]:
+        """What a reader should know of the input."""
+        return ()
 
     def _tables(self) -> Tables:
         """Its tables by name, the one asked for most first."""
@@ -81,13 +90,42 @@ class Viewed:
         return known[name]()
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        return html_of(self._shown())
+        """What a notebook shows: the answer, what was assumed, then the tables."""
+        begin = [*_headlines_html(self._headlines()), *_said_html(self._said())]
+        return "\n".join((*begin, html_of(self._shown())))
 
 
 def taken_as(kind: type[_Noun], noun: Any, **more: Any) -> _Noun:
     """A noun as one of a class with the same fields; `more` are those that it lacks."""
     return kind(**asdict(noun), **more)
+
+
+_QUIET = "color: gray; font-size: 85%"
+_WRONG = "color: #d1242f"
+"""Red that can be read on white and on black."""
+
+
+def _headlines_html(lines: Sequence[Headline]) -> Iterator[str]:
+    """Large numbers beside each other, under each what is said of it; what cannot be in red."""
+    if not lines:
+        return
+    yield '<div style="display: flex; flex-wrap: wrap; gap: 4px 32px; margin-bottom: 8px">'
+    for line in lines:
+        look = f"font-size: 160%; font-weight: 600; {_WRONG if line.wrong else ''}"
+        beside = f"{_QUIET}; {_WRONG}" if line.wrong else _QUIET
+        yield (
+            f'<div><div style="{_QUIET}">{escape(line.name)}</div>'
+            f'<div style="{look}">{escape(line.value)}</div>'
+            f'<div style="{beside}">{escape(", ".join(line.beside))}</div></div>'
+        )
+    yield "</div>"
+
+
+def _said_html(texts: Sequence[str]) -> Iterator[str]:
+    if texts:
+        yield f'<ul style="{_QUIET}">'
+        yield from (f"<li>{escape(text)}</li>" for text in texts)
+        yield "</ul>"
 
 
 _LEFT = "text-align: left"

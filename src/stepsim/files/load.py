@@ -37,7 +37,12 @@ from stepsim.files.reading import (
 )
 from stepsim.files.simai.text import read_simai_text
 from stepsim.network.topology import NestedTopology, Topology
-from stepsim.network.topology.dimension import LAUNCH_LATENCY, LINK_FIELDS, split_link
+from stepsim.network.topology.dimension import (
+    LAUNCH_LATENCY,
+    LINK_FIELDS,
+    OVERSUBSCRIPTION,
+    split_link,
+)
 from stepsim.network.topology.nested import with_link, with_values
 from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
 from stepsim.workload.model.model import Model
@@ -355,12 +360,14 @@ def with_numbers(topology: Topology, numbers: Mapping[str, object]) -> Topology:
     values: dict[str, float] = {}
     for name, value in numbers.items():
         link, field = split_link(name)
-        if field:
+        if link and name == f"{link}.{OVERSUBSCRIPTION.name}":
+            field = OVERSUBSCRIPTION
+        elif field:
             with_link(topology, link)
         elif name == LAUNCH_LATENCY.name:
             field = LAUNCH_LATENCY
         else:
-            fields = ", ".join(f"LINKS.{each.name}" for each in LINK_FIELDS)
+            fields = ", ".join(f"LINKS.{e.name}" for e in (*LINK_FIELDS, OVERSUBSCRIPTION))
             raise TopologyError(
                 f"{name!r} is no number of a topology: expected {fields} or {LAUNCH_LATENCY.name}"
             )

@@ -9,14 +9,26 @@ from stepsim.base.errors import PlanError, StepsimError, one_line
 from stepsim.base.option import Option
 from stepsim.base.units import Quantity
 from stepsim.files.accelerators import device_names, read_device
-from stepsim.files.load import EXAMPLE
+from stepsim.serve.colours import IDLE, MEMORY_LOOKS, PART_LOOKS, SHADE_LOOKS
 from stepsim.serve.explorer import Explorer, Progress
 from stepsim.serve.export import EXPORTS
 from stepsim.serve.recorded import recorded_lines
 from stepsim.serve.state import KNOBS, SHIPPED_NAMES, ExplorerState
-from stepsim.show.palette import ON_DARK, PART_COLOURS, PATH, SHADES
 from stepsim.workload.model.model import Model
-from stepsim.workload.rows import Part, Workload
+from stepsim.workload.rows import Workload
+
+_START: Mapping[str, str] = MappingProxyType(
+    {
+        "workload": "llama-3-70b",
+        "topology": "hgx-h100",
+        "npus": "128",
+        "sequence": "8192",
+        "global_batch": "128",
+        "tp": "4",
+        "pp": "8",
+    }
+)
+"""A job that fits its GPUs, with a pipeline to look at."""
 
 _CONTROLS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -65,18 +77,23 @@ class Answers(Struct, frozen=True, kw_only=True):
         library = self.explorer.library
         return {
             "works": library.work_choices(),
-            "start": next(iter(library.works), EXAMPLE),
+            "start": self._start(),
             "topologies": library.topology_choices(),
             "machines": _machines(),
             "controls": [
                 _control(KNOBS[name], part) for part, names in _CONTROLS.items() for name in names
             ],
             "exports": EXPORTS,
-            "shades": [(name, colour) for _, (name, colour) in sorted(SHADES.items())],
-            "parts": {part.key: (part.label, PART_COLOURS[part]) for part in Part},
-            "path": PATH,
-            "on_dark": dict(ON_DARK),
+            "shades": [look for _, look in sorted(SHADE_LOOKS.items())],
+            "parts": dict(PART_LOOKS),
+            "memory": dict(MEMORY_LOOKS),
+            "idle": IDLE,
         }
+
+    def _start(self) -> dict[str, str]:
+        """The state that a page opens with: the first file given, else a job that fits."""
+        given = next(iter(self.explorer.library.works), None)
+        return dict(_START) if given is None else {"workload": given}
 
     def lines(self, state: ExplorerState) -> dict[str, object]:
         """The command and the Python lines that give the state's step."""
@@ -120,15 +137,27 @@ def _text(question: Mapping[str, object], name: str) -> str:
     return value
 
 
-_LONG = frozenset({"live", "step", "worth", "map"})
+_LONG = frozenset({"live", "step", "shown", "varies", "worth", "map", "helps", "tasks"})
 """Kinds of questions that may take long."""
-_LIVE = frozenset({"live", "map"})
+_LIVE = frozenset({"live", "map", "varies", "tasks"})
 """Those that are quick once the structure is known."""
 _Kind = Callable[[Answers, Mapping[str, object], Progress | None], dict[str, object]]
 
 
 def _state(question: Mapping[str, object]) -> ExplorerState:
     return ExplorerState.of(question.get("state"))
+
+
+def _whole(question: Mapping[str, object], name: str) -> int:
+    value = question.get(name)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise PlanError(f"{name} is {value!r}: expected a whole number")
+    return value
+
+
+def _tasks(asked: Answers, question: Mapping[str, object], _: Progress | None) -> dict[str, object]:
+    times = (_whole(question, "low"), _whole(question, "high"))
+    return asked.explorer.tasks(_state(question), *times)
 
 
 def _map(asked: Answers, question: Mapping[str, object], _: Progress | None) -> dict[str, object]:
@@ -141,8 +170,16 @@ _KINDS: Mapping[str, _Kind] = MappingProxyType(
         "choices": lambda asked, question, _: asked.choices(),
         "numbers": lambda asked, question, _: {"numbers": asked.explorer.numbers(_state(question))},
         "lines": lambda asked, question, _: asked.lines(_state(question)),
-        "live": lambda asked, question, _: asked.explorer.live(_state(question)),
+        "live": lambda asked, question, _: asked.explorer.live(
+            _state(question), brief=question.get("brief") is True
+        ),
         "step": lambda asked, question, go: asked.explorer.step(_state(question), go),
+        "shown": lambda asked, question, go: asked.explorer.shown(_state(question), go),
+        "varies": lambda asked, question, _: asked.explorer.varies(_state(question)),
+        "sliders": lambda asked, question, _: asked.explorer.sliders(_state(question)),
+        "plans": lambda asked, question, _: asked.explorer.plans(_state(question)),
+        "helps": lambda asked, question, _: asked.explorer.helps(_state(question)),
+        "tasks": _tasks,
         "worth": lambda asked, question, _: asked.explorer.worth(_state(question)),
         "map": _map,
     }

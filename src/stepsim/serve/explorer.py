@@ -25,12 +25,22 @@ from stepsim.explore.noise.speeds import SpeedNoise, noisy_speeds
 from stepsim.explore.sensitivity import find_sensitivity
 from stepsim.files.asked import StepInputs, read_inputs, read_options
 from stepsim.graph.actions import HostTimes
-from stepsim.network.topology.dimension import LAUNCH_LATENCY, split_link
+from stepsim.network.topology.dimension import split_link
 from stepsim.serve.facts import answer_facts, document_shown, memory_shown, plain_table
-from stepsim.serve.lanes import lanes_of_batch, lanes_of_timeline
+from stepsim.serve.helps import best_first, job_changes, speed_changes
+from stepsim.serve.lanes import (
+    lanes_of_batch,
+    lanes_of_timeline,
+    timeline_of_batch,
+    times_of_batch,
+)
 from stepsim.serve.library import NamedNouns
+from stepsim.serve.load import network_load
+from stepsim.serve.plans import plan_map
 from stepsim.serve.recorded import recorded
-from stepsim.serve.state import KNOBS, NOISE, ExplorerState
+from stepsim.serve.sliders import slider_values
+from stepsim.serve.state import KNOBS, NOISE, ExplorerState, number_quantity, number_text
+from stepsim.serve.tasks import tasks_within
 from stepsim.show.tables.studies import worth_table
 from stepsim.step.inputs import held_degrees
 from stepsim.step.prepared import SimulatedStep
@@ -70,10 +80,11 @@ class Explorer(Struct, kw_only=True):
         options, notes = replace(job.options, **degrees), (*job.notes, *said)
         return replace(job, options=options, notes=notes)
 
-    def live(self, state: ExplorerState) -> dict[str, object]:
+    def live(self, state: ExplorerState, *, brief: bool = False) -> dict[str, object]:
         """Totals, breakdown and timeline; equal to a run's. Raises PlanError where none can be.
 
-        Only durations differ between states of one structure, so that nothing is built anew.
+        Only durations differ between states of one structure, so that nothing is built anew. The
+        timeline of a `brief` answer has starts and ends alone.
         """
         batch = self._batch(state)
         if not set(state.numbers) <= set(batch.setting.names):
@@ -83,7 +94,7 @@ class Explorer(Struct, kw_only=True):
         assert found.parts_ps is not None
         parts = {part.key: int(found.parts_ps[0, part]) for part in Part}
         plan, step_ps = batch.job.graph.plan, int(found.step_time_ps[0])
-        effort = batch.job.workload.effort
+        effort, lanes = batch.job.workload.effort, times_of_batch if brief else lanes_of_batch
         return {
             "step_ps": step_ps,
             "facts": answer_facts(
@@ -97,7 +108,7 @@ class Explorer(Struct, kw_only=True):
             "breakdown": parts,
             "memory": _memory(batch.job.memory),
             "band": self._band(batch, state),
-            "lanes": lanes_of_batch(batch, *(each[:, 0] for each in times)).plain(),
+            "lanes": lanes(batch, *(column[:, 0] for column in times)),
         }
 
     def step(self, state: ExplorerState, progress: Progress | None = None) -> dict[str, object]:
@@ -105,21 +116,66 @@ class Explorer(Struct, kw_only=True):
 
         Of what has run already, all that it says.
         """
+        shown = self.shown(state, progress)
+        return shown if shown.get("as_it_is") else {**shown, **self.varies(state)}
+
+    def shown(self, state: ExplorerState, progress: Progress | None = None) -> dict[str, object]:
+        """The part of `step` that a page draws first: all but what can vary from here."""
         ran = self.library.work(state.workload)
         if not isinstance(ran, Workload | Model):
             return recorded(ran)
         run = self.run(self.inputs(state), progress)
-        why, band = self._why_not_live(state), None
-        try:
-            band = self._band(self._batch(state), state) if state.noise else None
-        except PlanError as error:
-            why = str(error)
         return {
             **document_shown(run.report),
             "lanes": lanes_of_timeline(run.timeline).plain(),
-            "band": band,
-            "not_live": why,
+            "network": network_load(run),
         }
+
+    def varies(self, state: ExplorerState) -> dict[str, object]:
+        """Whether sliders of links and of compute need no engine here, and the band of noise."""
+        why, band, live = self._why_not_live(state), None, {"links": False, "compute": False}
+        try:
+            batch = self._batch(state)
+            live = {"links": not batch.networked, "compute": not batch.fixed}
+            band = self._band(batch, state) if state.noise else None
+        except PlanError as error:
+            why = str(error)
+        return {"band": band, "not_live": why, "live": live}
+
+    def sliders(self, state: ExplorerState) -> dict[str, object]:
+        """The values that the sliders of a state may take; raises StepsimError."""
+        return slider_values(self.inputs(state))
+
+    def plans(self, state: ExplorerState) -> dict[str, object]:
+        """The map of plans of a state; raises PlanError where there is none."""
+        return plan_map(self.inputs(state))
+
+    def tasks(self, state: ExplorerState, low_ps: int, high_ps: int) -> dict[str, object]:
+        """The tasks of a state's step between two times."""
+        if self._why_not_live(state):
+            timeline = self.run(self.inputs(state)).timeline
+        else:
+            batch = self._batch(state)
+            columns = {name: [value] for name, value in _columns(state).items()}
+            _, *times = batch.timed(batch.scenarios(columns))
+            timeline = timeline_of_batch(batch, *(column[:, 0] for column in times))
+        return tasks_within(timeline, low_ps, high_ps)
+
+    def helps(self, state: ExplorerState) -> dict[str, object]:
+        """What would make the step shorter, or fit where it does not, the fastest change first."""
+        job, rows, fits = self.inputs(state), list[dict[str, object]](), True
+        if self._why_not_live(state):
+            run = self.run(job)
+            step_ps, memory = run.report.step_time_ps, run.memory
+        else:
+            batch, columns = self._batch(state), _columns(state)
+            given = {name: [value] for name, value in columns.items()}
+            step_ps, memory = int(batch.evaluate(given).step_time_ps[0]), batch.job.memory
+            rows += speed_changes(batch, columns)
+        if memory is not None and memory.capacity_bytes:
+            fits = memory.fullest.total <= memory.capacity_bytes
+        rows += job_changes(job, step_ps, fits=fits)
+        return {"rows": best_first(rows, step_ps, fits=fits)}
 
     def _band(self, batch: Batch, state: ExplorerState) -> dict[str, object] | None:
         """Where nine of ten steps lie under the noise asked for; None without noise."""
@@ -159,8 +215,8 @@ class Explorer(Struct, kw_only=True):
         given[x], given[y] = np.tile(across, _MAP_SIDE), np.repeat(up, _MAP_SIDE)
         steps = batch.evaluate(given).step_time_ps
         return {
-            "x": [_text(x, value) for value in across.tolist()],
-            "y": [_text(y, value) for value in up.tolist()],
+            "x": [number_text(x, value) for value in across.tolist()],
+            "y": [number_text(y, value) for value in up.tolist()],
             "step_ps": steps.reshape(_MAP_SIDE, _MAP_SIDE).tolist(),
         }
 
@@ -177,9 +233,9 @@ class Explorer(Struct, kw_only=True):
         return [
             {
                 "name": name,
-                "quantity": str(_quantity(name)),
+                "quantity": str(number_quantity(name)),
                 "value": value,
-                "text": _text(name, value),
+                "text": number_text(name, value),
             }
             for name, value in bare.base().items()
             if split_link(name)[1] and value
@@ -199,12 +255,12 @@ class Explorer(Struct, kw_only=True):
         return step_size(job.workload, job.topology, job.options).seconds > _MOMENT_S
 
     def _why_not_live(self, state: ExplorerState) -> str:
-        """Why sliders need the engine; empty where the batch answers them."""
+        """Why the state needs the engine; empty where the batch answers it."""
         try:
             batch = self._batch(state)
         except PlanError as error:
             return str(error)
-        return batch.fixed or batch.networked
+        return "" if batch.takes(_columns(state)) else batch.fixed or batch.networked
 
     def _batch(self, state: ExplorerState) -> Batch:
         """What the structure of a state compiles to; raises PlanError where times are no sums."""
@@ -232,26 +288,15 @@ def _columns(state: ExplorerState) -> dict[str, float]:
     if options.host_overhead_ps:
         found["host_overhead"] = options.host_overhead_ps
     for name, text in state.numbers.items():
-        found[name] = cast(float, _quantity(name).parse(text))
+        found[name] = cast(float, number_quantity(name).parse(text))
     return found
-
-
-def _quantity(name: str) -> Quantity:
-    """What a number of a network is."""
-    field = split_link(name)[1]
-    return field.quantity if field else LAUNCH_LATENCY.quantity
 
 
 def _rounded(name: str, values: Floats) -> Floats:
     """Values as they can be: whole picoseconds, shares of at most 1."""
     if name.endswith("efficiency"):
         return np.minimum(values, 1.0)
-    return np.rint(values) if _quantity(name) is Quantity.TIME else values
-
-
-def _text(name: str, value: float) -> str:
-    quantity = _quantity(name)
-    return quantity.text(round(value) if quantity is Quantity.TIME else value)
+    return np.rint(values) if number_quantity(name) is Quantity.TIME else values
 
 
 def _factor(name: str, text: str) -> float:

@@ -48,15 +48,16 @@ def answer_facts(
 ) -> _Facts:
     """The few numbers that are looked for first; `pipelines` are microbatches of all pipelines."""
     exposed = sum(time for name, time in parts.items() if name.startswith("exposed"))
-    found = [time_fact("step time", step_ps)]
+    found = [{**time_fact("step time", step_ps), **_range(rates)}]
     if rates is not None:
         tokens = rates.tokens_per_s * npus
         found += [
             {**_share("MFU", rates.mfu, "more"), **_if_it_fits(rates)},
             {
                 **_fact("tokens/s", f"{tokens:,.0f}", tokens, "more"),
-                "note": f"{rates.tokens_per_s:,.1f} per NPU",
+                "note": f"{rates.tokens_per_s:,.1f} per GPU",
             },
+            _fact("tokens/s per GPU", f"{rates.tokens_per_s:,.0f}", rates.tokens_per_s, "more"),
         ]
     found += [
         _share("pipeline bubble", bubble, "less"),
@@ -67,6 +68,15 @@ def answer_facts(
         rate = share_of(pipelines * PS_PER_S, step_ps)
         found.append(_fact("throughput", f"{rate:,.4g} microbatches/s", rate, "more"))
     return found
+
+
+def _range(rates: Throughput | None) -> Plain:
+    """Where most measured steps of such models lie."""
+    if rates is None or rates.low_s is None or rates.high_s is None:
+        return {}
+    low, high = (format_time_ps(round(end * PS_PER_S)) for end in (rates.low_s, rates.high_s))
+    words = f"{low} to {high}"
+    return {"range": words, "range_of": f"80 % of the steps of {rates.range_sources} other sources"}
 
 
 def _if_it_fits(rates: Throughput) -> Plain:

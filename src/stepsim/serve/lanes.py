@@ -6,15 +6,17 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Ints
-from stepsim.engine.lay_out import Times
+from stepsim.engine.lay_out import Times, far_actor
 from stepsim.engine.timeline import Cohort, Timeline
 from stepsim.explain.critical_path import critical_path, path_tasks
 from stepsim.explore.batch import Batch
 from stepsim.graph.build import TaskGraph
+from stepsim.graph.programs import SegmentKind
 from stepsim.network.fold import Actors
 from stepsim.show.palette import span_shades
 from stepsim.show.words import message_words, name_ranks
 from stepsim.tables.spans import UNKNOWN, Spans, TaskKind
+from stepsim.workload.rows import ParallelAxis
 
 _MOST_SPANS = 40_000
 _ACTIONS, _GRADIENTS, _MESSAGES = range(3)
@@ -24,7 +26,9 @@ class _Lanes(Struct, frozen=True, kw_only=True):
     """The spans of some rows; `row`, `lane`, `shade`, `start_ps`, ... have a value per span.
 
     A row has a lane for actions, one for gradient reductions and one for messages. `words` say
-    what a span is. `critical` marks the critical path where it is known. `left_out` says which
+    what a span is. `critical` marks the critical path where it is known. `waits` are the numbers
+    of the spans that each span waits for, and `axes` has a bit for every parallel axis that it
+    uses; both are left out where only durations differ from a run before. `left_out` says which
     rows are not shown.
     """
 
@@ -37,6 +41,8 @@ class _Lanes(Struct, frozen=True, kw_only=True):
     words: tuple[str, ...]
     critical: Ints | None
     left_out: str
+    waits: list[list[int]] | None = None
+    axes: list[int] | None = None
 
     def plain(self) -> dict[str, object]:
         """The spans as a message to a page."""
@@ -50,6 +56,8 @@ class _Lanes(Struct, frozen=True, kw_only=True):
             "words": self.words,
             "critical": None if self.critical is None else self.critical.tolist(),
             "left_out": self.left_out,
+            "waits": self.waits,
+            "axes": self.axes,
         }
 
 
@@ -59,20 +67,34 @@ def lanes_of_timeline(timeline: Timeline) -> _Lanes:
     return _lanes(timeline, {(timeline.actors.of(task.rank), task.segment) for task in tasks})
 
 
-def lanes_of_batch(batch: Batch, start: Times, end: Times) -> _Lanes:
+def lanes_of_batch(batch: Batch, start: Times, end: Times) -> dict[str, object]:
     """Spans of one scenario of a batch; `start` and `end` are those of its nodes, in ps."""
+    return _lanes(timeline_of_batch(batch, start, end), None).plain()
+
+
+def times_of_batch(batch: Batch, start: Times, end: Times) -> dict[str, object]:
+    """Start and end of the spans alone, for a page that knows all else of them."""
+    timeline = timeline_of_batch(batch, start, end)
+    chosen, _ = shown_actors(timeline.graph, timeline.actors)
+    tables = list(timeline.spans(timeline.actors.ranks[chosen].tolist(), whole=True))
+    starts, ends = ([getattr(spans, n) for spans in tables] for n in ("start_ps", "end_ps"))
+    return {"start": np.concatenate(starts).tolist(), "end": np.concatenate(ends).tolist()}
+
+
+def timeline_of_batch(batch: Batch, start: Times, end: Times) -> Timeline:
+    """One scenario of a batch as a run; `start` and `end` are those of its nodes, in ps."""
     cohorts = tuple(
         Cohort(laid=laid, actors=np.array([i]), start=start[nodes, None], end=end[nodes, None])
         for i, (laid, nodes) in enumerate(
             zip(batch.programs, batch.passes.program.nodes, strict=True)
         )
     )
-    return _lanes(Timeline(graph=batch.job.graph, actors=batch.actors, cohorts=cohorts), None)
+    return Timeline(graph=batch.job.graph, actors=batch.actors, cohorts=cohorts)
 
 
-def _chosen(graph: TaskGraph, actors: Actors) -> tuple[list[int], str]:
+def shown_actors(graph: TaskGraph, actors: Actors) -> tuple[list[int], str]:
     """Actors that are shown: one per class of ranks, else one per stage, else of some stages."""
-    sizes = [len(program.segments) for program in graph.programs]
+    sizes = [len(program) for program in graph.programs]
     stages = actors.stages.tolist()
     if sum(sizes[stage] for stage in stages) <= _MOST_SPANS:
         return list(range(len(actors))), ""
@@ -85,14 +107,16 @@ def _chosen(graph: TaskGraph, actors: Actors) -> tuple[list[int], str]:
 def _lanes(timeline: Timeline, path: set[tuple[int, int]] | None) -> _Lanes:
     """Rows of the chosen actors; `path` are actors and segments on the critical path, if known."""
     graph, actors = timeline.graph, timeline.actors
-    chosen, left_out = _chosen(graph, actors)
+    chosen, left_out = shown_actors(graph, actors)
     tables = list(timeline.spans(actors.ranks[chosen].tolist(), whole=True))
     sizes = [len(spans) for spans in tables]
     axes = [op.axis for op in graph.comms]
-    critical = None
+    critical = waits = bits = None
     if path is not None:
         marks = [(a, s) in path for a, n in zip(chosen, sizes, strict=True) for s in range(n)]
         critical = np.array(marks, dtype=np.int64)
+        waits = _waits(graph, actors, chosen)
+        bits = [bit for actor in chosen for bit in _axis_bits(graph, int(actors.stages[actor]))]
     return _Lanes(
         rows=tuple(_row_names(graph, actors, chosen)),
         row=np.repeat(np.arange(len(chosen)), sizes),
@@ -103,7 +127,37 @@ def _lanes(timeline: Timeline, path: set[tuple[int, int]] | None) -> _Lanes:
         words=tuple(words for spans in tables for words in _words(spans, graph)),
         critical=critical,
         left_out=left_out,
+        waits=waits,
+        axes=bits,
     )
+
+
+def _waits(graph: TaskGraph, actors: Actors, chosen: Sequence[int]) -> list[list[int]]:
+    """What every span waits for: earlier ones of its rank, and of a receipt the send."""
+    programs = [graph.programs[int(actors.stages[actor])] for actor in chosen]
+    first = np.cumsum([0, *map(len, programs)]).tolist()
+    rows = {actor: row for row, actor in enumerate(chosen)}
+    waits: list[list[int]] = []
+    for actor, program, begin in zip(chosen, programs, first, strict=False):
+        own = [[begin + before for before in after] for after in program.shape.after.tolist()]
+        for segment in np.flatnonzero(program.shape.kind == SegmentKind.RECV).tolist():
+            stage = program.shape.peer_stage.item(segment)
+            row = rows.get(far_actor(actor, stage, actors, graph.plan))
+            if row is not None:
+                own[segment].append(first[row] + program.shape.peer.item(segment))
+        waits += own
+    return waits
+
+
+def _axis_bits(graph: TaskGraph, stage: int) -> list[int]:
+    """The parallel axes that every segment of a stage uses: bit i is axis i."""
+    program, axes = graph.programs[stage], list(ParallelAxis)
+    bits = []
+    for look in program.looks:
+        comms = program.lists[look.task_list].comms if look.task_list >= 0 else [program.message]
+        used = {axes.index(graph.comms[comm].axis) for comm in comms}
+        bits.append(sum(1 << axis for axis in used))
+    return [bits[look] for look in program.look.tolist()]
 
 
 def _row_names(graph: TaskGraph, actors: Actors, chosen: Sequence[int]) -> Iterator[str]:

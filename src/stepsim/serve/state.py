@@ -9,6 +9,7 @@ from msgspec import Struct
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Option
 from stepsim.base.structs import replace
+from stepsim.base.units import Quantity
 from stepsim.files.accelerators import device_names, framework_names
 from stepsim.network.topology.dimension import LAUNCH_LATENCY, split_link
 from stepsim.options import OPTIONS
@@ -109,6 +110,18 @@ class ExplorerState(Struct, frozen=True, kw_only=True):
 def file_word(name: str) -> str:
     """A file as a word of a command: one that begins with a dash is no option."""
     return f"./{name}" if name.startswith("-") else name
+
+
+def number_quantity(name: str) -> Quantity:
+    """What a number of a network is: a bandwidth, a time or a factor."""
+    field = split_link(name)[1]
+    return field.quantity if field else LAUNCH_LATENCY.quantity
+
+
+def number_text(name: str, value: float) -> str:
+    """A number of a network as people type it; times are whole picoseconds."""
+    quantity = number_quantity(name)
+    return quantity.text(round(value) if quantity is Quantity.TIME else value)
 
 
 def _is_number(name: str) -> bool:

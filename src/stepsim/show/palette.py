@@ -39,10 +39,10 @@ _MARKERS = "osD^vPX*<>"
 
 ACTION_COLOURS: Mapping[ActionKind, str] = MappingProxyType(
     {
-        ActionKind.FORWARD: "#4477aa",
-        ActionKind.BACKWARD: "#ee9944",
-        ActionKind.INPUT_GRAD: "#bb3344",
-        ActionKind.WEIGHT_GRAD: "#55bb99",
+        ActionKind.FORWARD: "#426b9d",
+        ActionKind.BACKWARD: "#db750e",
+        ActionKind.INPUT_GRAD: "#b72b41",
+        ActionKind.WEIGHT_GRAD: "#36a17e",
     }
 )
 ACTION_NAMES: Mapping[ActionKind, str] = MappingProxyType(
@@ -53,36 +53,43 @@ ACTION_NAMES: Mapping[ActionKind, str] = MappingProxyType(
         ActionKind.WEIGHT_GRAD: "weight gradient",
     }
 )
-PER_STEP, TRANSFER, IDLE, PATH = "#662266", "#444444", "#e9e9e9", "#000000"
+PER_STEP, TRANSFER, PATH = "#611d60", "#444444", "#000000"
+IDLE, IDLE_GROUND = "#868686", "#f3f4f5"
+"""Idle is hatched: its lines, which stand out on white, and what is between them."""
 
-_OF_AXES = ("#f2d479", "#aa44ee", "#ee99dd", "#bbffaa", "#aa5511", "#113311", *_MORE)
+_OF_AXES = ("#816b00", "#9245ed", "#dc25ab", "#5fa446", "#6d2200", "#2d572d", *_MORE)
 """Colours of the parallel axes, in their order."""
 
 PART_COLOURS: Mapping[Part, str] = MappingProxyType(
     {
-        Part.COMPUTE: "#8899ff",
+        Part.COMPUTE: "#7887eb",
         **dict(zip((axis.exposed for axis in ParallelAxis), _OF_AXES, strict=False)),
-        Part.SKEW: "#882255",
-        Part.HEAD: "#eeeeee",
-        Part.INNER: "#cccccc",
-        Part.TAIL: "#808080",
-        Part.HOST: "#332288",
-        Part.EXPOSED_HOST: "#330033",
+        Part.SKEW: "#973072",
+        Part.HEAD: "#8f8f8f",
+        Part.INNER: "#737373",
+        Part.TAIL: "#575757",
+        Part.HOST: "#481c83",
+        Part.EXPOSED_HOST: "#1f0432",
     }
 )
+IDLE_PARTS = (Part.HEAD, Part.INNER, Part.TAIL)
+"""Parts that are hatched, each its own way."""
+
 BACKGROUND, FAINT = "#e9e9e9", "#8a8a8a"
 
 ON_DARK: Mapping[str, str] = MappingProxyType(
     {
         PATH: "#ffffff",
-        PER_STEP: "#772299",
-        IDLE: "#262c33",
-        PART_COLOURS[ParallelAxis.PP.exposed]: "#77ee11",
-        PART_COLOURS[Part.SKEW]: "#ee22bb",
-        PART_COLOURS[Part.HEAD]: "#30363d",
-        PART_COLOURS[Part.INNER]: "#484f58",
-        PART_COLOURS[Part.HOST]: "#6622ee",
-        PART_COLOURS[Part.EXPOSED_HOST]: "#995577",
+        PER_STEP: "#7956c9",
+        IDLE_GROUND: "#171c23",
+        PART_COLOURS[ParallelAxis.DP.exposed]: "#d9b33b",
+        PART_COLOURS[ParallelAxis.PP.exposed]: "#79f16b",
+        PART_COLOURS[Part.SKEW]: "#e090e3",
+        PART_COLOURS[Part.HEAD]: "#b9b9b9",
+        PART_COLOURS[Part.INNER]: "#959595",
+        PART_COLOURS[Part.TAIL]: "#757575",
+        PART_COLOURS[Part.HOST]: "#7627f8",
+        PART_COLOURS[Part.EXPOSED_HOST]: "#f091cb",
     }
 )
 """What stands on a dark page for the colours that could not be seen there."""
@@ -115,7 +122,7 @@ ACTION_SHADES: Mapping[ActionKind, Shade] = MappingProxyType(
 SHADES: Mapping[int, tuple[str, str]] = MappingProxyType(
     {
         **{s: (ACTION_NAMES[kind], ACTION_COLOURS[kind]) for kind, s in ACTION_SHADES.items()},
-        Shade.PER_STEP: ("per step", PER_STEP),
+        Shade.PER_STEP: ("optimizer and gradient sync", PER_STEP),
         Shade.HOST: ("host", PART_COLOURS[Part.HOST]),
         **{s: (f"{a} collective", PART_COLOURS[a.exposed]) for a, s in AXIS_SHADES.items()},
         AXIS_SHADES[ParallelAxis.PP]: ("pp message", PART_COLOURS[ParallelAxis.PP.exposed]),

@@ -5,9 +5,10 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from io import StringIO
 from itertools import zip_longest
 from textwrap import wrap
-from typing import Protocol
+from typing import Protocol, TextIO
 
 from stepsim.base.errors import printable
 from stepsim.base.units import format_time_ps
@@ -37,14 +38,18 @@ class _Paper(Protocol):
 
 
 class PlainPaper:
-    """Standard output that is no terminal: lines as they are, without control characters."""
+    """A stream that is no terminal: lines as they are, without control characters."""
 
     is_terminal = False
     width = 0
 
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream
+
     def print(self, text: str = "", *, style: str | None = None, soft_wrap: bool = False) -> None:
         """Print a text, its lines cleaned of what a terminal would obey."""
-        sys.stdout.write("\n".join(map(printable, text.split("\n"))) + "\n")
+        stream = self._stream or sys.stdout
+        stream.write("\n".join(map(printable, text.split("\n"))) + "\n")
 
 
 def paper() -> _Paper:
@@ -167,6 +172,13 @@ def _cells(text: str) -> int:
 
 
 _SHOWN_AFTER_S = 1.0
+
+
+def shown_text(shown: Iterable[Shown]) -> str:
+    """What `print_shown` prints where nobody looks, as a text."""
+    text = StringIO()
+    print_shown(PlainPaper(text), shown)
+    return text.getvalue().rstrip()
 
 
 @contextmanager

@@ -138,9 +138,9 @@ class Part(IntEnum):
     EXPOSED_DP = 5, "exposed dp", PartKind.EXPOSED
     EXPOSED_PP = 6, "exposed pp", PartKind.EXPOSED
     SKEW = 7, "skew", PartKind.SKEW
-    HEAD = 8, "idle, head", PartKind.IDLE
-    INNER = 9, "idle, inner", PartKind.IDLE
-    TAIL = 10, "idle, tail", PartKind.IDLE
+    HEAD = 8, "idle, start-up", PartKind.IDLE
+    INNER = 9, "idle, steady", PartKind.IDLE
+    TAIL = 10, "idle, drain", PartKind.IDLE
     HOST = 11, "host", PartKind.WORK
     EXPOSED_HOST = 12, "exposed host", PartKind.LAUNCH
 

@@ -47,7 +47,7 @@ def test_a_sweep_prints_stores_exports_and_draws(run: Run, tmp_path: Path) -> No
     header, *rows = table.read_text().splitlines()
     assert header == (
         "fabric.bandwidth_bytes_per_s,schedule,step_time_ps,pipeline_time_ps,bubble_fraction,"
-        "total_bandwidth_bytes_per_s,error"
+        "total_bandwidth_bytes_per_s,tokens_per_s,mfu,memory_bytes,error"
     )
     assert [row.split(",")[1] for row in rows] == ["1f1b"] * 3 + ["zb-h1"] * 3 + ["dualpipe-v"] * 3
     assert figure.read_bytes().startswith(b"\x89PNG")

@@ -89,6 +89,8 @@ def check(explorer: Explorer, seed: int) -> None:
     assert isinstance(slow, dict)
     assert quick["start"] == slow["start"]
     assert quick["end"] == slow["end"]
+    brief: Any = explorer.live(state, brief=True)
+    assert brief["lanes"] == {name: quick[name] for name in ("start", "end")}
     assert max(quick["end"]) == expected.step_time_ps
     assert (quick["critical"], len(slow["critical"])) == (None, len(slow["start"]))
 

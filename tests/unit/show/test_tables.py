@@ -182,7 +182,7 @@ def test_bubble_and_idle_are_two_numbers_with_two_names(moe: Path) -> None:
     mean = sum(share * n for share, n in zip(shares, ranks.counts.tolist(), strict=True))
     assert report.bubble_fraction == pytest.approx(mean / report.npus)
     idle = {part.label for part in Part if part.kind is PartKind.IDLE}
-    assert idle == {"idle, head", "idle, inner", "idle, tail"}
+    assert idle == {"idle, start-up", "idle, steady", "idle, drain"}
     columns = list(stages_table(report).columns)
     assert len(set(columns)) == len(columns)
     assert idle < set(columns)

@@ -20,7 +20,7 @@ from msgspec import Struct
 from stepsim.base.errors import StepsimError, SweepError, UnitError
 from stepsim.base.option import Option
 from stepsim.base.units import Quantity, Value
-from stepsim.network.topology.dimension import LAUNCH_LATENCY, LINK_FIELDS
+from stepsim.network.topology.dimension import LAUNCH_LATENCY, LINK_FIELDS, OVERSUBSCRIPTION
 from stepsim.options import OPTIONS
 
 
@@ -96,7 +96,10 @@ _TOPOLOGY_AXES: Mapping[str, _AxisKind] = MappingProxyType(
 """Axes of the whole topology."""
 
 _LINK_AXES: Mapping[str, _AxisKind] = MappingProxyType(
-    {field.name: _AxisKind(quantity=field.quantity, durations_only=True) for field in LINK_FIELDS}
+    {
+        field.name: _AxisKind(quantity=field.quantity, durations_only=True)
+        for field in (*LINK_FIELDS, OVERSUBSCRIPTION)
+    }
 )
 """Axes of a class of links, written CLASS.bandwidth and so on."""
 

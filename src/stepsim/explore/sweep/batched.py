@@ -7,8 +7,9 @@ from msgspec import Struct
 
 from stepsim.base.errors import StepsimError
 from stepsim.base.units import Value
+from stepsim.explain.throughput import throughput
 from stepsim.explore.batch import Batch, BatchResult, make_batch
-from stepsim.explore.sweep.evaluate import Outcomes, ScenarioGroup, SimulatedGroup
+from stepsim.explore.sweep.evaluate import Outcomes, ScenarioGroup, SimulatedGroup, Worth
 from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.study import Study
 from stepsim.parallel.modes import Sharing
@@ -58,7 +59,7 @@ class _BatchedGroup(Struct, frozen=True, kw_only=True):
         """Results of scenarios; one that cannot be batched does not stop the others."""
         breakdown = self.alone.group.study.breakdown
         try:
-            return _outcomes(self.batch.evaluate(columns, parts=breakdown))
+            return self._outcomes(self.batch.evaluate(columns, parts=breakdown))
         except StepsimError:
             count = max((len(column) for column in columns.values()), default=1)
             if count == 1 or not self.batch.takes(columns):
@@ -70,14 +71,17 @@ class _BatchedGroup(Struct, frozen=True, kw_only=True):
             )
             return _joined(first, second)
 
-
-def _outcomes(found: BatchResult) -> Outcomes:
-    return Outcomes(
-        step_time_ps=found.step_time_ps,
-        pipeline_time_ps=found.pipeline_time_ps,
-        bubble_fraction=found.bubble_fraction,
-        parts_ps=found.parts_ps,
-    )
+    def _outcomes(self, found: BatchResult) -> Outcomes:
+        job = self.batch.job
+        effort = job.workload.effort
+        rates = throughput(effort, job.graph.plan.npus, step_s=1.0) if effort else None
+        return Outcomes(
+            step_time_ps=found.step_time_ps,
+            pipeline_time_ps=found.pipeline_time_ps,
+            bubble_fraction=found.bubble_fraction,
+            worth=Worth.scaled(rates, found.step_time_ps) if rates else None,
+            parts_ps=found.parts_ps,
+        )
 
 
 def _joined(first: Outcomes, second: Outcomes) -> Outcomes:
@@ -85,7 +89,11 @@ def _joined(first: Outcomes, second: Outcomes) -> Outcomes:
     parts = None
     if first.parts_ps is not None and second.parts_ps is not None:
         parts = np.concatenate((first.parts_ps, second.parts_ps))
+    worth = first.worth
+    if worth is not None and second.worth is not None:
+        worth = worth.before(second.worth)
     return Outcomes(
+        worth=worth,
         step_time_ps=np.concatenate((first.step_time_ps, second.step_time_ps)),
         pipeline_time_ps=np.concatenate((first.pipeline_time_ps, second.pipeline_time_ps)),
         bubble_fraction=np.concatenate((first.bubble_fraction, second.bubble_fraction)),

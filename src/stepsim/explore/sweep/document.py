@@ -5,7 +5,16 @@ from typing import Annotated, Any, Self
 
 from msgspec import Meta
 
-from stepsim.base.structs import BytesPerSecond, Count, Document, Entry, Names, Picoseconds, Share
+from stepsim.base.structs import (
+    Bytes,
+    BytesPerSecond,
+    Count,
+    Document,
+    Entry,
+    Names,
+    Picoseconds,
+    Share,
+)
 from stepsim.explore.sweep.table import SweepTable
 
 
@@ -17,13 +26,19 @@ class _AxisEntry(Entry, frozen=True, kw_only=True):
 
 
 class _SweptEntry(Entry, frozen=True, kw_only=True):
-    """A scenario: the values of its axes, and its numbers or why it has none."""
+    """A scenario: the values of its axes, and its numbers or why it has none.
+
+    `tokens_per_s`, of one NPU, `mfu` and `memory_bytes`, of the fullest rank, are known of models.
+    """
 
     settings: dict[str, str]
     step_time_ps: Picoseconds | None = None
     pipeline_time_ps: Picoseconds | None = None
     bubble_fraction: Share | None = None
     total_bandwidth_bytes_per_s: BytesPerSecond | None = None
+    tokens_per_s: float | None = None
+    mfu: float | None = None
+    memory_bytes: Bytes | None = None
     breakdown_ps: dict[str, Picoseconds] | None = None
     error: str | None = None
 

@@ -4,8 +4,8 @@
 faster for some groups stands before it in the list and says which groups it takes.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, Self
 
 import numpy as np
 from msgspec import Struct, field
@@ -13,8 +13,9 @@ from msgspec import Struct, field
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
-from stepsim.base.units import Value
+from stepsim.base.units import PS_PER_S, Value
 from stepsim.explain.make_report import StepTotals
+from stepsim.explain.throughput import Throughput
 from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.study import Study
 from stepsim.network.prices import Prices
@@ -31,16 +32,64 @@ class ScenarioGroup(Struct, frozen=True, kw_only=True):
     settings: Mapping[str, Value]
 
 
+class Worth(Struct, frozen=True, kw_only=True):
+    """What steps of a model are worth, one element each, as `Throughput` says it.
+
+    What is unknown is NaN, or -1 bytes.
+    """
+
+    tokens_per_s: Floats
+    mfu: Floats
+    memory_bytes: Ints
+
+    @classmethod
+    def of(cls, rates: Iterable[Throughput | None]) -> Self:
+        """That of some steps, None for those of which nothing is known."""
+        rows = [(np.nan, np.nan, -1) if each is None else _row(each) for each in rates]
+        tokens, mfu, memory = zip(*rows, strict=True) if rows else ((), (), ())
+        return cls(
+            tokens_per_s=np.array(tokens, dtype=float),
+            mfu=np.array(mfu, dtype=float),
+            memory_bytes=np.array(memory, dtype=np.int64),
+        )
+
+    @classmethod
+    def scaled(cls, rates: Throughput, step_time_ps: Ints) -> Self:
+        """That of steps of other times than a second, which has these `rates`."""
+        tokens, mfu, memory = _row(rates)
+        seconds = np.where(step_time_ps > 0, step_time_ps / PS_PER_S, np.nan)
+        return cls(
+            tokens_per_s=tokens / seconds,
+            mfu=mfu / seconds,
+            memory_bytes=np.where(step_time_ps > 0, memory, -1).astype(np.int64),
+        )
+
+    def before(self, other: "Worth") -> "Worth":
+        """That of these steps, then of others."""
+        return Worth(
+            tokens_per_s=np.concatenate((self.tokens_per_s, other.tokens_per_s)),
+            mfu=np.concatenate((self.mfu, other.mfu)),
+            memory_bytes=np.concatenate((self.memory_bytes, other.memory_bytes)),
+        )
+
+
+def _row(rates: Throughput) -> tuple[float, float, int]:
+    memory = -1 if rates.memory_bytes is None else rates.memory_bytes
+    return rates.tokens_per_s, rates.mfu, memory
+
+
 class Outcomes(Struct, frozen=True, kw_only=True):
     """Results of some scenarios, one element each.
 
     `parts_ps` has a row per scenario and a column per `Part`, means over ranks, where asked for.
-    `errors` says why scenarios failed, by their place; their numbers mean nothing.
+    `worth` is what steps of a model are worth. `errors` says why scenarios failed, by their place;
+    their numbers mean nothing.
     """
 
     step_time_ps: Ints
     pipeline_time_ps: Ints
     bubble_fraction: Floats
+    worth: Worth | None = None
     parts_ps: Ints | None = None
     errors: Mapping[int, str] = field(default_factory=dict)
 
@@ -150,6 +199,7 @@ def failed(count: int, why: str, *, breakdown: bool) -> Outcomes:
 def _outcomes(found: Sequence[StepTotals | str], *, breakdown: bool) -> Outcomes:
     steps, pipelines, bubbles = (np.zeros(len(found), dtype=t) for t in (np.int64, np.int64, float))
     parts = np.zeros((len(found), len(Part)), dtype=np.int64)
+    rates = [None if isinstance(each, str) else each.throughput for each in found]
     errors = {}
     for i, each in enumerate(found):
         if isinstance(each, str):
@@ -160,6 +210,10 @@ def _outcomes(found: Sequence[StepTotals | str], *, breakdown: bool) -> Outcomes
         if each.breakdown_ps is not None:
             parts[i] = list(each.breakdown_ps.values())
     outcomes = Outcomes(
-        step_time_ps=steps, pipeline_time_ps=pipelines, bubble_fraction=bubbles, errors=errors
+        step_time_ps=steps,
+        pipeline_time_ps=pipelines,
+        bubble_fraction=bubbles,
+        worth=Worth.of(rates),
+        errors=errors,
     )
     return replace(outcomes, parts_ps=parts) if breakdown else outcomes

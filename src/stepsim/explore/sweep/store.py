@@ -26,6 +26,7 @@ from stepsim.explore.sweep.database import (
     disconnect,
     lock_file,
 )
+from stepsim.explore.sweep.evaluate import Worth
 from stepsim.explore.sweep.grid import ScenarioSpan
 from stepsim.explore.sweep.sound import (
     APPLICATION_ID,
@@ -251,13 +252,19 @@ def _columns(result: SpanResult) -> dict[str, Sequence[object]]:
     parts = found.parts_ps
     if parts is None:
         parts = np.zeros((count, len(PART_COLUMNS)), dtype=np.int64)
+    worth = found.worth or Worth.of([None] * count)
+    valued = ran & np.isfinite(worth.mfu)
     known = [ran] * 3 + [np.isfinite(result.total_bandwidth)]
+    known += [valued, valued, valued & (worth.memory_bytes >= 0)]
     known += [ran & (found.parts_ps is not None)] * len(PART_COLUMNS)
     numbers: list[Ints | Floats] = [
         found.step_time_ps,
         found.pipeline_time_ps,
         found.bubble_fraction,
         result.total_bandwidth,
+        worth.tokens_per_s,
+        worth.mfu,
+        worth.memory_bytes,
         *parts.T,
     ]
     scenario = result.scenarios

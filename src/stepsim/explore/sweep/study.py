@@ -21,8 +21,8 @@ from stepsim.explore.sweep.grid import Grid
 from stepsim.files.asked import with_axis_values
 from stepsim.files.reading import read_bytes
 from stepsim.network.topology import Topology
-from stepsim.network.topology.dimension import split_link
-from stepsim.network.topology.nested import with_link
+from stepsim.network.topology.dimension import OVERSUBSCRIPTION, split_link
+from stepsim.network.topology.nested import with_link, with_uplinks
 from stepsim.options import StepOptions
 from stepsim.step.inputs import WorkSource, for_schedule
 from stepsim.workload.rows import Workload
@@ -44,8 +44,12 @@ class Study(Struct, frozen=True, kw_only=True):
     breakdown: bool = False
 
     def __post_init__(self) -> None:
+        names = {axis.name for axis in self.grid.axes}
         for axis in self.grid.axes:
             _check_axis(self.topology, axis)
+            link, _, field = axis.name.rpartition(".")
+            if field == OVERSUBSCRIPTION.name and f"{link}-up.bandwidth" in names:
+                raise SweepError(f"{axis.name} and {link}-up.bandwidth are one number: sweep one")
 
     def step_options(self, settings: Mapping[str, Value]) -> StepOptions:
         """The options of a scenario for values of axes, link and topology axes left out.
@@ -61,9 +65,10 @@ class Study(Struct, frozen=True, kw_only=True):
 def _check_axis(topology: Topology, axis: Axis) -> None:
     """Raise the error that a value of a link axis would cause on this topology."""
     name, field = split_link(axis.name)
-    if not field:
-        return
     try:
+        if not field:
+            with_uplinks(topology, {axis.name: 1.0})
+            return
         with_link(topology, name)
     except TopologyError as error:
         raise SweepError(str(error)) from None

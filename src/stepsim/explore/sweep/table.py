@@ -22,6 +22,9 @@ _NUMBERS = (
     "pipeline_time_ps",
     "bubble_fraction",
     "total_bandwidth_bytes_per_s",
+    "tokens_per_s",
+    "mfu",
+    "memory_bytes",
 )
 
 
@@ -189,7 +192,10 @@ class SweepTable(Struct, frozen=True, kw_only=True, dict=True):
 
         Numbers of axes are in their unit, with `texts` as the user wrote them.
         """
-        numbers = "step_time_ps, pipeline_time_ps, bubble_fraction, total_bandwidth"
+        numbers = (
+            "step_time_ps, pipeline_time_ps, bubble_fraction, total_bandwidth, tokens_per_s, mfu, "
+            "memory_bytes"
+        )
         columns = ", ".join((numbers, *self.part_columns, "error"))
         for scenarios, *found in self._read(f"id, {columns}"):
             ids = np.array(scenarios, dtype=np.int64)

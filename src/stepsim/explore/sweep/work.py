@@ -23,7 +23,7 @@ from stepsim.explore.sweep.grid import AxisColumn, ScenarioSpan
 from stepsim.explore.sweep.study import Study, unpack
 from stepsim.network.placement import place
 from stepsim.network.topology.dimension import LINK_FIELDS
-from stepsim.network.topology.nested import followed
+from stepsim.network.topology.nested import followed, with_uplinks
 from stepsim.step.inputs import choose_plan, make_work
 from stepsim.step.prepared import prepare
 
@@ -95,7 +95,7 @@ def evaluate_span(packed: bytes, span: ScenarioSpan) -> SpanResult:
     A user's mistake is the reason of its scenarios; an error of our own is raised.
     """
     study = _job(packed).study
-    columns = study.grid.columns(span)
+    columns = with_uplinks(study.topology, study.grid.columns(span))
     count = span.stop - span.start if columns else 1
     ready = _prepare(packed, span.start // study.grid.group_size)
     if isinstance(ready.group, str):

@@ -64,6 +64,11 @@ LAUNCH_LATENCY = LinkField(
 )
 """The number that a topology has once."""
 
+OVERSUBSCRIPTION = LinkField(
+    name="oversubscription", attribute="oversubscription", quantity=Quantity.FACTOR
+)
+"""What a fat tree has beside its links: bandwidth into a leaf switch over bandwidth out of it."""
+
 
 def split_link(name: str) -> tuple[str, LinkField | None]:
     """Class and field of a name such as `fabric.bandwidth`; no field if it names something else."""

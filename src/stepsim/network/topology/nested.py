@@ -22,6 +22,7 @@ from stepsim.base.structs import replace
 from stepsim.network.topology import placed
 from stepsim.network.topology.dimension import (
     LAUNCH_LATENCY,
+    OVERSUBSCRIPTION,
     PLAIN,
     Dimension,
     FollowingLinks,
@@ -36,6 +37,7 @@ from stepsim.network.topology.exchange import exchange
 from stepsim.network.topology.network import Bisection, Topology, check_room
 from stepsim.network.topology.placed import Layout, PlacedWiring, Turn
 from stepsim.network.topology.rings import rings
+from stepsim.network.topology.wirings.fat_tree import TreeShape
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -377,10 +379,13 @@ _ANY = {"bandwidth": 1.0, "latency_ps": 0, "endpoint_latency_ps": 0, "efficiency
 def with_values(topology: Topology, values: Mapping[str, float]) -> Topology:
     """The topology with other values of `CLASS.bandwidth`, ..., `launch_latency` (bytes/s, ps).
 
+    `CLASS.oversubscription` of a fat tree sets the bandwidth between its switches.
+
     Names of anything else are passed over. Raises TopologyError for values that a link cannot
     have.
     """
     changes: dict[str, dict[str, float]] = {}
+    values = with_uplinks(topology, values)
     for name, value in values.items():
         link, field = split_link(name)
         if field:
@@ -389,6 +394,37 @@ def with_values(topology: Topology, values: Mapping[str, float]) -> Topology:
     if LAUNCH_LATENCY.name in values:
         edited = replace(cast(Any, edited), launch_latency_ps=int(values[LAUNCH_LATENCY.name]))
     return cast(Topology, edited)
+
+
+def with_uplinks(topology: Topology, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with `CLASS.oversubscription` as the bandwidth that links between switches have.
+
+    That is the bandwidth of a leaf's NPUs over the oversubscription and its links up. Values are
+    numbers or columns of numbers. Raises TopologyError where the class is no fat tree's.
+    """
+    found = dict(values)
+    for name in values:
+        link, _, field = name.rpartition(".")
+        if field == OVERSUBSCRIPTION.name:
+            dimension = _tree(topology, link)
+            tree = cast(TreeShape, dimension.tree)
+            rate = values.get(f"{link}.bandwidth", dimension.link.bandwidth)
+            into = dimension.ports.capacity(tree.down[0], (rate,))
+            found[f"{link}-up.bandwidth"] = into / (tree.up[0] * found.pop(name))
+    return found
+
+
+def _tree(topology: Topology, link: str) -> Dimension:
+    """The fat tree whose links from NPUs are of a class; raises TopologyError where it is none."""
+    dimensions = topology.dimensions if isinstance(topology, NestedTopology) else ()
+    trees = {each.link.name: each for each in dimensions if each.tree and each.up}
+    if link not in trees:
+        known = f"expected {', '.join(trees)}" if trees else "it has none"
+        raise TopologyError(
+            f"{link}.{OVERSUBSCRIPTION.name}: topology {topology.name} has no fat tree of links "
+            f"{link!r}: {known}"
+        )
+    return trees[link]
 
 
 def with_link(topology: Topology, name: str, **changes: float) -> Topology:

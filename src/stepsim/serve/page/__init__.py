@@ -4,14 +4,18 @@ from importlib import resources
 
 from stepsim.show.page.page import content_digest
 
+_SCRIPTS = ("base", "answer", "timeline", "panels", "controls", "explorer")
+"""The files of the page's script, in the order in which they run as one."""
+
 
 def page_parts() -> dict[str, str]:
     """Text of the page (`html`), its look (`css`) and its script (`js`)."""
     folder = resources.files(__name__)
-    return {
-        kind: folder.joinpath(f"explorer.{kind}").read_text("utf-8")
-        for kind in ("html", "css", "js")
+    parts = {
+        kind: folder.joinpath(f"explorer.{kind}").read_text("utf-8") for kind in ("html", "css")
     }
+    scripts = (folder.joinpath(f"{name}.js").read_text("utf-8") for name in _SCRIPTS)
+    return {**parts, "js": "\n".join(scripts)}
 
 
 def page_and_policy() -> tuple[str, str]:

@@ -7,14 +7,19 @@ same whatever a user's matplotlibrc says.
 import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from stepsim.files.writing import check_figure_path, write_whole
 from stepsim.show.figures.style import CHARACTER_EM, FigureStyle, figure_style
+from stepsim.show.palette import IDLE, IDLE_GROUND
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+_NARROW_LABEL = 16
+"""Characters of a line of a legend where a figure is narrow."""
 
 _Draw = Callable[[FigureStyle], "Figure"]
 """What draws a figure in a style; it runs with the style's parameters set."""
@@ -72,7 +77,10 @@ def legend(
     if not (below or style.narrow):
         figure.legend(handles, labels, title=title or None, loc="outside right center")
         return
-    em = max(map(len, labels), default=1) * CHARACTER_EM * 5 / 6 + 3.5
+    if style.narrow:
+        labels = [fill(label, _NARROW_LABEL) for label in labels]
+    longest = max((len(line) for label in labels for line in label.split("\n")), default=1)
+    em = longest * CHARACTER_EM * 5 / 6 + 3.5
     columns = max(1, min(len(labels), int(style.width_in * 72 / (style.font_pt * em))))
     rows = -(-len(labels) // columns)
     figure.legend(
@@ -83,6 +91,16 @@ def legend(
         ncols=-(-len(labels) // rows),
         columnspacing=1.2,
     )
+
+
+def idle_look(style: FigureStyle) -> dict[str, Any]:
+    """How idle time is filled: hatched grey that stands out on white."""
+    return {
+        "facecolor": IDLE_GROUND,
+        "edgecolor": IDLE,
+        "hatch": "///" if style.narrow else "////",
+        "linewidth": 0,
+    }
 
 
 def head(axes: "Axes", style: FigureStyle, *lines: str, share: float = 0.82) -> None:

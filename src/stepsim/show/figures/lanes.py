@@ -9,12 +9,11 @@ from msgspec import Struct, field
 
 from stepsim.base.arrays import Ints
 from stepsim.base.units import time_unit
-from stepsim.show.figures.drawing import head, legend
+from stepsim.show.figures.drawing import head, idle_look, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import (
     ACTION_COLOURS,
     ACTION_NAMES,
-    IDLE,
     PART_COLOURS,
     PATH,
     PER_STEP,
@@ -162,7 +161,7 @@ def _draw_panel(axes: "Axes", panel: TimelinePanel, scene: Scene, row_in: float)
 def _draw_lane(axes: "Axes", lane: Lane, row: int, scene: Scene, row_in: float, edge: str) -> None:
     """Boxes over an idle background."""
     scale = scene.scale
-    _draw(axes, [Box(start=0, end=scene.width_ps, colour=IDLE)], row - 0.4, 0.8, scale, "none")
+    _draw_idle(axes, row, scene)
     _draw(axes, lane.boxes, row - 0.4, 0.8, scale, edge)
     fused = [Box(start=b.start, end=b.end, colour=b.below) for b in lane.boxes if b.below]
     _draw(axes, fused, row, 0.4, scale, "none")
@@ -177,6 +176,14 @@ def _draw_lane(axes: "Axes", lane: Lane, row: int, scene: Scene, row_in: float, 
             middle = (box.start + box.end) / 2 / scale
             ink = ink_on(box.colour)
             axes.text(middle, row, box.text, ha="center", va="center", fontsize=font, color=ink)
+
+
+def _draw_idle(axes: "Axes", row: int, scene: Scene) -> None:
+    """A row in which nothing runs."""
+    from matplotlib.patches import Rectangle
+
+    width = scene.width_ps / scene.scale
+    axes.add_artist(Rectangle((0, row - 0.4), width, 0.8, zorder=0, **idle_look(scene.style)))
 
 
 def _wide(boxes: Sequence[Box], scene: Scene) -> bool:
@@ -231,7 +238,9 @@ def _legend(figure: "Figure", panels: Sequence[TimelinePanel], style: FigureStyl
     used = {box.colour for box in boxes} | {box.below for box in boxes}
     named = {ACTION_NAMES[kind]: colour for kind, colour in ACTION_COLOURS.items()}
     named |= {"compute": PART_COLOURS[Part.COMPUTE], "host": PART_COLOURS[Part.HOST]}
-    named |= {"per step": PER_STEP, "transfer": TRANSFER, "critical path": PATH}
-    shown = {name: colour for name, colour in named.items() if colour in used} | {"idle": IDLE}
+    named |= {"optimizer and gradient sync": PER_STEP, "transfer": TRANSFER}
+    named |= {"critical path": PATH}
+    shown = {name: colour for name, colour in named.items() if colour in used}
     handles = [Patch(color=colour, label=name) for name, colour in shown.items()]
+    handles.append(Patch(label="idle", **idle_look(style)))
     legend(figure, style, handles, below=True)

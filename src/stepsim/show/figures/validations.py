@@ -17,9 +17,9 @@ from stepsim.parallel.schedules import ActionKind
 from stepsim.runs.document import Validation
 from stepsim.runs.published import PublishedValidation
 from stepsim.runs.validate import Source
-from stepsim.show.figures.drawing import head, legend, make_figure
+from stepsim.show.figures.drawing import head, idle_look, legend, make_figure
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.palette import ACTION_COLOURS, FAINT, IDLE, PALETTE, PER_STEP
+from stepsim.show.palette import ACTION_COLOURS, FAINT, PALETTE, PER_STEP
 from stepsim.step.prepared import SimulatedStep
 from stepsim.tables.spans import TaskKind
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 _FORWARD = ACTION_COLOURS[ActionKind.FORWARD]
 _BACKWARD = ACTION_COLOURS[ActionKind.BACKWARD]
-_MESSAGE = "#b8b8b8"
+_MESSAGE = "#8c8c8c"
 
 MEASURED_NAMES = {
     _FORWARD: "forward",
     _BACKWARD: "backward",
     _MESSAGE: "message",
-    PER_STEP: "per step",
+    PER_STEP: "optimizer and gradient sync",
 }
 """What the colours of measured bars mean."""
 
@@ -89,10 +89,10 @@ def _measured_figure(summary: RunSummary, result: SimulatedStep, style: FigureSt
     plan = result.plan
     for stage in range(plan.pp):
         if stage in stages:
-            _bars(above, stage, measured_bars(summary, stage))
+            _bars(above, stage, measured_bars(summary, stage), style)
         else:
             above.text(0, stage, "not traced", va="center", fontsize="small", color=FAINT)
-        _bars(below, stage, _simulated_bars(result, stage))
+        _bars(below, stage, _simulated_bars(result, stage), style)
     report = result.report
     title = f"{Path(report.workload).name}, {plan.words}: {report.schedule}"
     measured = f"measured, step {format_time_ps(summary.step_ps)}"
@@ -106,8 +106,9 @@ def _measured_figure(summary: RunSummary, result: SimulatedStep, style: FigureSt
     below.set_ylim(plan.pp - 0.5, -0.5)
     below.margins(x=0)
     below.set_xlabel("time (ms)")
-    shown = [*MEASURED_NAMES.items(), (IDLE, "idle")]
-    legend(figure, style, [Patch(color=c, label=n) for c, n in shown], below=True)
+    handles = [Patch(color=colour, label=name) for colour, name in MEASURED_NAMES.items()]
+    handles.append(Patch(label="idle", **idle_look(style)))
+    legend(figure, style, handles, below=True)
     return figure
 
 
@@ -115,8 +116,8 @@ Bars = dict[str, list[tuple[float, float]]]
 """Colour to (start, width) of bars, in ms."""
 
 
-def _bars(axes: "Axes", row: int, bars: Bars) -> None:
-    axes.axhspan(row - 0.4, row + 0.4, color=IDLE, linewidth=0)
+def _bars(axes: "Axes", row: int, bars: Bars, style: FigureStyle) -> None:
+    axes.axhspan(row - 0.4, row + 0.4, **idle_look(style))
     for colour, several in bars.items():
         axes.broken_barh(several, (row - 0.4, 0.8), facecolors=colour)
 

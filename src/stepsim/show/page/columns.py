@@ -18,7 +18,7 @@ from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import Program
 from stepsim.show.palette import ACTION_SHADES, span_shades
 from stepsim.show.words import CommWords, action_words, comm_words, message_words, name_ranks
-from stepsim.tables.spans import UNKNOWN, Spans
+from stepsim.tables.spans import UNKNOWN, Spans, TaskKind
 from stepsim.workload.rows import Stream
 
 MOST_SPANS = 250_000
@@ -51,6 +51,14 @@ class _ActionColumns(Struct, frozen=True, kw_only=True):
     text: tuple[str, ...]
 
 
+class _OutsideColumns(Struct, frozen=True, kw_only=True):
+    """When ranks work outside the pipeline and in no action: row, times in ps."""
+
+    row: Ints
+    start_ps: Ints
+    end_ps: Ints
+
+
 class SpanColumns(Struct, frozen=True, kw_only=True):
     """Spans of some ranks; every column has one value per span unless it says otherwise.
 
@@ -78,6 +86,7 @@ class SpanColumns(Struct, frozen=True, kw_only=True):
     entries: tuple[str, ...]
     comms: tuple[CommWords, ...]
     action: _ActionColumns
+    outside: _OutsideColumns
     left_out: str
 
     def __len__(self) -> int:
@@ -116,6 +125,39 @@ def _task_count(program: Program, task_lists: Sequence[TaskList]) -> int:
     return sum(
         len(task_lists[s.task_list].tasks) if s.task_list >= 0 else 1 for s in program.segments
     )
+
+
+def _outside_of(tables: Sequence[Spans]) -> _OutsideColumns:
+    """What ranks do outside the pipeline while they are in no action.
+
+    Messages and the host's work are no part of it: ranks are idle meanwhile.
+    """
+    found: list[tuple[Ints, Ints, Ints]] = []
+    for row, spans in enumerate(tables):
+        beside = spans.of_kind(TaskKind.HOST, TaskKind.SEND, TaskKind.RECV)
+        own = (spans.entry == UNKNOWN) & ~beside
+        start, end = _uncovered((spans.start_ps[own], spans.end_ps[own]), spans.actions())
+        found.append((np.full(len(start), row), start, end))
+    row_of, starts, ends = (
+        np.concatenate(each).astype(np.int64) for each in zip(*found, strict=True)
+    )
+    return _OutsideColumns(row=row_of, start_ps=starts, end_ps=ends)
+
+
+def _uncovered(spans: tuple[Ints, Ints], cover: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """Starts and ends of the times that some span has and no cover, joined where they touch."""
+    times = np.concatenate([*spans, *cover])
+    own, other = len(spans[0]), len(cover[0])
+    ones, zeros = np.ones(own, dtype=np.int64), np.zeros(own, dtype=np.int64)
+    more, none = np.ones(other, dtype=np.int64), np.zeros(other, dtype=np.int64)
+    order = np.argsort(times, kind="stable")
+    held = np.cumsum(np.concatenate([ones, -ones, none, none])[order])
+    covered = np.cumsum(np.concatenate([zeros, zeros, more, -more])[order])
+    at = times[order]
+    shown = np.flatnonzero((held[:-1] > 0) & (covered[:-1] == 0) & (np.diff(at) > 0))
+    starts, ends = at[shown], at[shown + 1]
+    joined = np.flatnonzero(starts[1:] == ends[:-1])
+    return np.delete(starts, joined + 1), np.delete(ends, joined)
 
 
 class _Texts(Struct):
@@ -196,6 +238,7 @@ class _Collector(Struct, kw_only=True):
             first_before=np.cumsum([0, *map(len, before)], dtype=np.int64),
             before=np.array([i for places in before for i in places], dtype=np.int64),
             action=self._actions(tables),
+            outside=_outside_of(tables),
             names=tuple(self.names.numbers),
             entries=tuple(self.entries.numbers),
             comms=tuple(self._comms()),
@@ -253,7 +296,8 @@ class _Collector(Struct, kw_only=True):
         for spans in tables:
             rank, stage = int(spans.rank[0]), int(spans.stage[0])
             alike = np.flatnonzero(actors.actor_of == actors.actor_of[rank])
-            streams = sorted({Stream.COMPUTE.value, *spans.stream.tolist()})
+            used = spans.stream[spans.end_ps > spans.start_ps].tolist()
+            streams = sorted({Stream.COMPUTE.value, *used})
             yield _RankBand(
                 rank=rank,
                 label=f"stage {stage}" if staged else f"rank {rank}",

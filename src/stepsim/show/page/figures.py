@@ -7,11 +7,11 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Floats
+from stepsim.base.arrays import Floats, Ints
 from stepsim.base.units import time_unit
 from stepsim.show.figures.style import GRID
 from stepsim.show.page.columns import SpanColumns
-from stepsim.show.palette import IDLE, PATH, SHADES, ink_on
+from stepsim.show.palette import IDLE, IDLE_GROUND, PATH, PER_STEP, SHADES, ink_on
 from stepsim.workload.rows import Stream
 
 if TYPE_CHECKING:
@@ -22,8 +22,11 @@ _INK = "#1f2328"
 _ACTION_HEIGHT, _COMPUTE_HEIGHT, _GAP = 1.0, 0.8, 0.4
 _STREAM_HEIGHT, _NAMED_STREAM_HEIGHT = 0.3, 0.66  # a name fits beside the latter
 _UNIT_PX = 17
-_LEAST_PX, MOST_PX = 150, 960
-_FRAME_PX = 70
+_LEAST_PX, MOST_PX = 90, 900
+_FRAME_PX, _TOOLS_PX, _AXIS_PX = 6, 32, 46
+_ROW_PX, _ROWS_PX, _HIGHEST_ROW_PX, _ROW_GAP, _MOST_ROWS_PX = 26, 130, 52, 0.22, 620
+_FEW_ROWS, _FEW_TASKS = 2, 1500
+"""Up to so many rows and tasks are shown with their lanes from the start: they can be seen."""
 _LIGHTER = 0.6
 _MOST_LABELS = 48
 _LEFT_PX = 60
@@ -61,27 +64,89 @@ def timeline_plot(
     name: str,
     described: str,
     most_px: int = MOST_PX,
+    first: bool = True,
+    last: bool = True,
 ) -> Plot:
-    """The spans of a run: a band per rank, with its actions above its streams."""
+    """The spans of a run: a row of actions per rank, and its streams as lanes below on demand.
+
+    Of several figures on one time axis the `first` has the tools, the `last` the axis.
+    """
     scale, unit = time_unit(longest_ps)
     lanes = _Lanes.of(columns, _NAMED_STREAM_HEIGHT)
     if lanes.height_px > most_px:
         lanes = _Lanes.of(columns, _STREAM_HEIGHT)
-    height = min(max(lanes.height_px, _LEAST_PX), most_px)
-    plot = new_figure(name, height, times, lanes.range())
+    frame = _FRAME_PX + _TOOLS_PX * first + _AXIS_PX * last
+    views = {
+        "actions": _actions_view(len(columns.rows), frame),
+        "lanes": lanes.view(most_px, frame),
+    }
+    few = len(columns.rows) <= _FEW_ROWS and len(columns) <= _FEW_TASKS
+    shown = "lanes" if few else "actions"
+    view = views[shown]
+    plot = new_figure(name, view.height_px, times, view.range())
     plot.xaxis.axis_label = f"time ({unit})"
-    _name_bands(plot, columns, lanes)
+    plot.xaxis.visible = last
+    if not first:
+        plot.toolbar_location = None
+    _name_bands(plot, columns, views, shown)
     _name_streams(plot, columns, lanes)
     spans = _span_source(columns, lanes, scale)
-    actions = _action_source(columns, lanes, scale)
-    _draw_timeline(plot, columns, lanes, scale, spans, actions)
+    actions = _action_source(columns, view, scale)
+    _draw_timeline(plot, columns, lanes, view, scale, spans, actions)
     return Plot(
         name=name,
         described=described,
-        height_px=height,
+        height_px=view.height_px,
         figure=plot,
-        data=_timeline_data(columns, scale) | {"stream_height": lanes.stream_height},
+        data=_timeline_data(columns, scale)
+        | {
+            "stream_height": lanes.stream_height,
+            "views": {each: views[each].plain() for each in views},
+            "shown": shown,
+        },
         others=(new_source(f"{name}-before", before=_int32(columns.before)),),
+    )
+
+
+class _View(Struct, frozen=True, kw_only=True):
+    """Where the actions of every row lie, downwards: `tops` of rows of height 1, and all there is.
+
+    `middles` are where the rows are named.
+    """
+
+    tops: Floats
+    middles: Floats
+    low: float
+    high: float
+    height_px: int
+
+    def range(self) -> "Range1d":
+        """The y range, first row on top."""
+        from bokeh.models import Range1d
+
+        return Range1d(start=self.high, end=self.low, bounds=(self.low, self.high), name="rows")
+
+    def plain(self) -> dict[str, Any]:
+        """What the page's script needs to change to it."""
+        return {
+            "tops": self.tops.tolist(),
+            "low": self.low,
+            "high": self.high,
+            "height": self.height_px,
+        }
+
+
+def _actions_view(rows: int, frame_px: int) -> _View:
+    """A row per rank, of actions alone; few rows are higher."""
+    tops = np.arange(rows, dtype=np.float64) * (_ACTION_HEIGHT + _ROW_GAP)
+    row_px = max(_ROW_PX, min(_HIGHEST_ROW_PX, _ROWS_PX // rows))
+    height = min(rows * row_px, _MOST_ROWS_PX) + frame_px
+    return _View(
+        tops=tops,
+        middles=tops + _ACTION_HEIGHT / 2,
+        low=-_ROW_GAP,
+        high=float(tops[-1]) + _ACTION_HEIGHT + _ROW_GAP,
+        height_px=height,
     )
 
 
@@ -102,7 +167,7 @@ class _Lanes(Struct, frozen=True, kw_only=True):
     @property
     def height_px(self) -> int:
         """The height at which everything has its natural size."""
-        return round(self.height * _UNIT_PX) + _FRAME_PX
+        return round(self.height * _UNIT_PX)
 
     @classmethod
     def of(cls, columns: SpanColumns, stream_height: float) -> "_Lanes":
@@ -130,22 +195,35 @@ class _Lanes(Struct, frozen=True, kw_only=True):
             stream_height=stream_height,
         )
 
-    def range(self) -> "Range1d":
-        """The y range, first row on top."""
-        from bokeh.models import Range1d
+    def view(self, most_px: int, frame_px: int) -> _View:
+        """Actions above their lanes."""
+        return _View(
+            tops=self.action_low,
+            middles=self.middle,
+            low=-0.3,
+            high=self.height - _GAP + 0.3,
+            height_px=min(max(self.height_px, _LEAST_PX), most_px) + frame_px,
+        )
 
-        low, high = -0.3, self.height - _GAP + 0.3
-        return Range1d(start=high, end=low, bounds=(low, high), name="rows")
 
-
-def _name_bands(plot: Any, columns: SpanColumns, lanes: _Lanes) -> None:
-    from bokeh.models import FixedTicker
+def _name_bands(plot: Any, columns: SpanColumns, views: Mapping[str, _View], shown: str) -> None:
+    """An axis that names the rows for each view; the page's script shows that of the view."""
+    from bokeh.models import FixedTicker, LinearAxis
 
     stride = -(-len(columns.rows) // _MOST_LABELS)
-    places = lanes.middle[::stride].tolist()
     labels = [row.label for row in columns.rows][::stride]
-    plot.yaxis.ticker = FixedTicker(ticks=places)
-    plot.yaxis.major_label_overrides = dict(zip(places, labels, strict=True))
+    axes = []
+    for name, view in views.items():
+        places = view.middles[::stride].tolist()
+        axis = LinearAxis(
+            name=f"bands-{name}",
+            ticker=FixedTicker(ticks=places),
+            major_label_overrides=dict(zip(places, labels, strict=True)),
+            visible=name == shown,
+        )
+        _dress(axis)
+        axes.append(axis)
+    plot.left = axes
 
 
 def _name_streams(plot: Any, columns: SpanColumns, lanes: _Lanes) -> None:
@@ -158,14 +236,13 @@ def _name_streams(plot: Any, columns: SpanColumns, lanes: _Lanes) -> None:
         for i, row in enumerate(columns.rows[:_MOST_LABELS])
         for stream in row.streams
     }
-    (bands,) = plot.yaxis
     streams = LinearAxis(
         name="streams",
         ticker=FixedTicker(ticks=list(named)),
         major_label_overrides=named,
         visible=False,
     )
-    plot.left = [streams, bands]
+    plot.left = [streams, *plot.left]
     _dress(streams)
     streams.major_label_text_font_size = "10px"
     streams.major_label_standoff = 3
@@ -196,10 +273,11 @@ def _span_source(columns: SpanColumns, lanes: _Lanes, scale: int) -> "ColumnData
     )
 
 
-def _action_source(columns: SpanColumns, lanes: _Lanes, scale: int) -> "ColumnDataSource":
+def _action_source(columns: SpanColumns, view: _View, scale: int) -> "ColumnDataSource":
     """Actions, later chunks lighter; of a fused pair the forward is above, the backward below."""
     action = columns.action
-    low, high = lanes.action_low[action.row], lanes.action_high[action.row]
+    low = view.tops[action.row]
+    high = low + _ACTION_HEIGHT
     return new_source(
         "actions",
         left=action.start_ps / scale,
@@ -213,10 +291,26 @@ def _action_source(columns: SpanColumns, lanes: _Lanes, scale: int) -> "ColumnDa
     )
 
 
+def _row_source(
+    name: str, rows: Ints, left: Floats, right: Floats, view: _View
+) -> "ColumnDataSource":
+    """Rectangles as high as actions, in some rows of a view."""
+    low = view.tops[rows]
+    return new_source(
+        name,
+        left=left,
+        right=right,
+        low=_float32(low),
+        high=_float32(low + _ACTION_HEIGHT),
+        row=_int32(rows),
+    )
+
+
 def _draw_timeline(
     plot: Any,
     columns: SpanColumns,
     lanes: _Lanes,
+    view: _View,
     scale: int,
     spans: "ColumnDataSource",
     actions: "ColumnDataSource",
@@ -224,29 +318,30 @@ def _draw_timeline(
     from bokeh.models import HoverTool, LinearColorMapper
 
     rows = np.arange(len(columns.rows))
-    end = max(int(columns.end_ps.max(initial=0)), 1) / scale
-    idle = new_source(
-        "idle",
-        left=np.zeros(2 * len(rows)),
-        right=np.full(2 * len(rows), end),
-        low=np.concatenate([lanes.action_low, lanes.low[:, Stream.COMPUTE]]),
-        high=np.concatenate([lanes.action_high, lanes.high[:, Stream.COMPUTE]]),
+    end = np.full(len(rows), max(int(columns.end_ps.max(initial=0)), 1) / scale)
+    start = np.zeros(len(rows))
+    idle = _row_source("idle", rows, start, end, view)
+    low, high = lanes.low[:, Stream.COMPUTE], lanes.high[:, Stream.COMPUTE]
+    idle_lanes = new_source("idle-lanes", left=start, right=end, low=low, high=high)
+    outside, unit = columns.outside, float(scale)
+    beside = _row_source(
+        "outside", outside.row, outside.start_ps / unit, outside.end_ps / unit, view
     )
     palette = [colour for _, colour in SHADES.values()]
     mapper = LinearColorMapper(palette=palette, low=-0.5, high=len(palette) - 0.5)
     shaded = {"field": "shade", "transform": mapper}
-    quads(plot, idle, "idle", fill_color=IDLE)
-    drawn = quads(plot, spans, "spans", fill_color=shaded)
-    above = quads(
-        plot, actions, "actions", fill_color=shaded, fill_alpha="strength", line_color="white",
-        line_width=0.5,
-    )  # fmt: skip
+    in_lanes = view.tops is lanes.action_low
+    draw_idle(plot, idle, "idle")
+    quads(plot, idle_lanes, "idle-lanes", fill_color=IDLE_GROUND, visible=in_lanes)
+    drawn = quads(plot, spans, "spans", fill_color=shaded, visible=in_lanes)
+    quads(plot, beside, "outside", fill_color=PER_STEP)
+    above = _draw_actions(plot, actions, shaded, columns.action.chunks)
     on_path = np.flatnonzero(columns.critical)
     data: Any = spans.data
     path = {name: data[name][on_path] for name in ("left", "right", "low", "high", "shade")}
     path_source = new_source("path", **path, edge=path["low"] + (path["high"] - path["low"]) * 0.2)
     quads(plot, path_source, "path-spans", fill_color=shaded, visible=False)
-    quads(plot, path_source, "path-edge", fill_color=PATH, bottom="edge")
+    quads(plot, path_source, "path-edge", fill_color=PATH, bottom="edge", visible=in_lanes)
     marked = new_source("marks", **{name: np.zeros(0) for name in ("left", "right", "low", "high")})
     framed = quads(plot, marked, "marks", fill_color=None, line_color="#d0006f", line_width=2)
     framed.level = "overlay"  # painted by itself: the spans below need not be drawn again
@@ -256,6 +351,24 @@ def _draw_timeline(
         text_baseline="middle", text_font_size="9px", text_font={"value": _FONT}, name="labels",
     )  # fmt: skip
     plot.add_tools(HoverTool(renderers=[drawn, above], tooltips=None, name="hover"))
+
+
+def _draw_actions(plot: Any, actions: "ColumnDataSource", shaded: Any, chunks: int) -> Any:
+    """Actions with white between them; light ones of later chunks have edges and hide the hatch."""
+    edge = "white"
+    if chunks > 1:
+        quads(plot, actions, "ground", fill_color="white")
+        edge = _INK
+    return quads(
+        plot, actions, "actions", fill_color=shaded, fill_alpha="strength", line_color=edge,
+        line_width=0.5,
+    )  # fmt: skip
+
+
+def draw_idle(plot: Any, source: "ColumnDataSource", name: str, **look: Any) -> Any:
+    """Rectangles hatched in grey, in which nothing runs."""
+    hatch = {"hatch_pattern": "/", "hatch_color": IDLE, "hatch_scale": 8.0, "hatch_weight": 1.2}
+    return quads(plot, source, name, fill_color=IDLE_GROUND, **hatch, **look)
 
 
 def quads(plot: Any, source: "ColumnDataSource", name: str, **look: Any) -> Any:
@@ -315,6 +428,7 @@ def new_figure(name: str, height_px: int, x_range: Any, y_range: Any, **axes: An
     )
     plot.toolbar.logo = None
     plot.outline_line_color = None
+    plot.border_fill_color = None  # the page's script gives it the page's
     plot.ygrid.grid_line_color = None
     plot.xgrid.grid_line_color = GRID
     for axis in plot.axis:

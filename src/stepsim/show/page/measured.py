@@ -9,9 +9,8 @@ from stepsim.explain.report import Report
 from stepsim.measured.run import PS_PER_MS
 from stepsim.measured.summary import RunSummary
 from stepsim.show.figures.validations import MEASURED_NAMES, Bars, measured_bars
-from stepsim.show.page.figures import Plot, new_figure, new_source, quads
+from stepsim.show.page.figures import Plot, draw_idle, new_figure, new_source, quads
 from stepsim.show.page.page import Chart
-from stepsim.show.palette import IDLE
 from stepsim.show.tables.measured import replay_table
 from stepsim.show.tables.model import Table
 
@@ -74,7 +73,7 @@ class RunBesideReplay(Struct, frozen=True, kw_only=True):
 def _draw_idle(figure: Any, count: int, end: float) -> None:
     rows = list(range(count))
     source = new_source("idle", low=[i - 0.4 for i in rows], high=[i + 0.4 for i in rows])
-    quads(figure, source, "idle", fill_color=IDLE, left=0.0, right=end)
+    draw_idle(figure, source, "idle", left=0.0, right=end)
 
 
 def _draw_bars(figure: Any, stages: tuple[Bars | None, ...], colour: str, unit: float) -> None:

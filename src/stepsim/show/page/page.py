@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from stepsim import __version__
+from stepsim.show.headlines import Headline
 from stepsim.show.page.figures import Plot, roots
-from stepsim.show.palette import ON_DARK
+from stepsim.show.palette import IDLE, IDLE_PARTS, ON_DARK, PART_COLOURS
 from stepsim.show.tables.model import COUNT, Cell, Column, Ordered, Pairs, Room, Table
 from stepsim.show.words import axis_words, short_value
 
@@ -40,12 +41,18 @@ class Chart(Struct, frozen=True, kw_only=True):
 
 
 class Section(Struct, frozen=True, kw_only=True):
-    """A part of a page under a heading; what is empty is not shown."""
+    """A part of a page under a heading; what is empty is not shown.
+
+    `legend` (name, colour) is that of all its charts. Two `half` sections stand beside each other
+    where there is room.
+    """
 
     name: str
     heading: str
     text: str = ""
     charts: tuple[Chart, ...] = ()
+    legend: tuple[tuple[str, str], ...] = ()
+    half: bool = False
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
     missing: str = ""
@@ -54,16 +61,22 @@ class Section(Struct, frozen=True, kw_only=True):
 class Page(Struct, frozen=True, kw_only=True):
     """What a report shows. `facts` are the few large numbers, `settings` the job in words.
 
-    `notices` are warnings that change the answer.
+    `notices` are warnings that change the answer, `assumed` what nobody said.
     """
 
     title: str
     subtitle: str
-    facts: Pairs
+    facts: tuple[Headline, ...]
     settings: Pairs
     sections: tuple[Section, ...]
     command: str
     notices: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether a fact is one that cannot be."""
+        return any(fact.wrong for fact in self.facts)
 
     @property
     def plots(self) -> list[Plot]:
@@ -89,6 +102,7 @@ def render(page: Page) -> bytes:
         "text": _text,
         "breakable": _breakable,
         "order": _order,
+        "paint": _paint,
     }
     from markupsafe import Markup
 
@@ -101,11 +115,31 @@ def render(page: Page) -> bytes:
         version=__version__,
         style=Markup(_part("report.css")),
         on_dark=tuple(ON_DARK.items()),
+        hatches=_HATCHES,
         data=Markup(data),
         scripts=[Markup(script) for script in scripts],
         policy=_policy(scripts),
     )
     return html.encode()
+
+
+_LINES = (
+    "M-1,1 L1,-1 M0,6 L6,0 M5,7 L7,5",
+    "M0,0 L6,6 M0,6 L6,0",
+    "M-1,5 L1,7 M0,0 L6,6 M5,-1 L7,1",
+)
+"""Hatches by the path that a tile of 6 by 6 repeats: rising, crossing, falling."""
+
+_HATCHES = {
+    PART_COLOURS[part]: (f"hatch-{part.key}", path)
+    for part, path in zip(IDLE_PARTS, _LINES, strict=True)
+} | {IDLE: ("hatch-idle", _LINES[0])}
+"""Name and lines of the hatch that stands for a colour of idle time."""
+
+
+def _paint(colour: str) -> str:
+    """What a rectangle of a colour is filled with: idle time is hatched."""
+    return f"url(#{_HATCHES[colour][0]})" if colour in _HATCHES else colour
 
 
 def _heading(name: str) -> str:

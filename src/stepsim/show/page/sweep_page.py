@@ -23,6 +23,7 @@ from stepsim.show.figures.sweep.pictures import (
 )
 from stepsim.show.figures.sweep.scales import Scale
 from stepsim.show.figures.sweep.views import choose_view, fixed_options, left_out
+from stepsim.show.headlines import Headline
 from stepsim.show.page.figures import Plot, new_figure, new_source
 from stepsim.show.page.page import Chart, Page, Section
 from stepsim.show.palette import BACKGROUND, ink_on
@@ -53,10 +54,10 @@ def sweep_page(table: SweepTable, *, command: str, axes: Sequence[str] = ()) -> 
         title=f"{workload} on {topology}: sweep",
         subtitle=f"Step time over {names}",
         facts=(
-            ("scenarios", f"{progress.done:,} of {progress.size:,}"),
-            ("failed", f"{progress.failed:,}"),
-            ("fastest", format_time_ps(fastest[0].step_time_ps)),
-            ("slowest", format_time_ps(slowest.step_time_ps)),
+            Headline(name="fastest", value=format_time_ps(fastest[0].step_time_ps)),
+            Headline(name="slowest", value=format_time_ps(slowest.step_time_ps)),
+            Headline(name="scenarios", value=f"{progress.done:,} of {progress.size:,}"),
+            Headline(name="failed", value=f"{progress.failed:,}"),
         ),
         settings=(
             ("workload", workload),

@@ -4,13 +4,13 @@ A section is a heading with charts and tables of a result. Where a result has no
 page says why.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from stepsim.base import garbage as collector
 from stepsim.base.errors import PlanError, StepsimError
 from stepsim.base.structs import replace
-from stepsim.base.units import PS_PER_S, format_time_ps
+from stepsim.base.units import format_time_ps
 from stepsim.explain.improve import Improvements
 from stepsim.explain.report import Report, ResultDocument
 from stepsim.explain.stragglers import Stragglers
@@ -21,14 +21,16 @@ from stepsim.files.asked import StepInputs
 from stepsim.files.reading import open_file, read_json
 from stepsim.files.writing import write_whole
 from stepsim.measured.profile.pipeline import pipeline_waits
+from stepsim.show.headlines import Headline, headlines
+from stepsim.show.page.bands import bars_of_parts, joined_comms, memory_bars
 from stepsim.show.page.columns import MOST_SPANS, SpanColumns, span_columns
 from stepsim.show.page.figures import MOST_PX, time_range, timeline_plot
 from stepsim.show.page.measured import RunBesideReplay
 from stepsim.show.page.page import Chart, Page, Section, render
 from stepsim.show.page.sweep_page import sweep_page
-from stepsim.show.palette import PATH, SHADES
+from stepsim.show.palette import IDLE, PATH, SHADES
 from stepsim.show.tables.comparison import schedules_table
-from stepsim.show.tables.model import Pairs, share_of, shown_pairs
+from stepsim.show.tables.model import BAR, Table
 from stepsim.show.tables.profiles import (
     changes_table,
     replay_pairs,
@@ -157,6 +159,8 @@ _OF_GAINS = (
     "Every change is replayed through all steps. Least and most are the extremes over the steps; "
     "the ceiling is the gain where what is changed is as good as can be."
 )
+_OF_TIMELINES = "Zoom in for kernels, collectives and messages; point at one for what it waits for."
+_OF_JOINED = "Equal calls are one row, of whatever stage: the count and the total are theirs."
 _NO_SPANS = "The file holds no tasks, so there is no timeline: --report of {} draws it."
 _NO_WHAT_IF = "The file holds no sensitivities: --report of {} finds them."
 
@@ -180,18 +184,19 @@ def step_page(
     return Page(
         title=f"{result.workload} on {result.topology}",
         subtitle=f"One training step under {result.schedule}, {job}",
-        facts=step_facts(result, measured),
+        facts=headlines(result, measured.step_ps if measured else None),
         settings=whole_run_pairs(result),
         notices=notices_of(result),
+        assumed=_assumed_of(result),
         sections=(
             timeline_section(runs, absent, measured),
+            parts_section(result),
+            memory_section(result),
             *([replay_section(measured)] if measured else []),
             path_section(result),
-            breakdown_section(result),
-            memory_section(result),
+            stages_section(result),
             network_section(result),
             _what_if({"": what_if}),
-            notes_section(result.said),
         ),
         command=command,
     )
@@ -213,25 +218,29 @@ def comparison_page(
         title=f"{first.workload} on {first.topology}: {len(runs)} schedules",
         subtitle=f"One training step, {job}",
         facts=(
-            ("fastest", fastest.name),
-            ("step time", format_time_ps(fastest.step_time_ps)),
-            (f"speed-up over {first.name}", f"{fastest.speedup:.3f}"),
-            ("pipeline bubble", f"{fastest.bubble_fraction:.1%}"),
+            Headline(
+                name="fastest",
+                value=fastest.name,
+                beside=(f"{fastest.speedup:.3f} times the speed of {first.name}",),
+            ),
+            *headlines(fastest),
         ),
         settings=(*job_pairs(first), *option_pairs(first)),
-        notices=tuple(dict.fromkeys(each for run in runs for each in notices_of(run))),
+        notices=notices_of(first),
+        assumed=tuple(
+            dict.fromkeys((*_assumed_of(first), *(text for run in runs for text in run.warnings)))
+        ),
         sections=(
-            _schedules(comparison),
             timeline_section(
                 list(zip(names, runs, spans, strict=True)) if spans else [],
                 "" if spans else _NO_SPANS.format("stepsim compare"),
             ),
+            _schedules(comparison),
             _what_if(
                 dict(zip(names, what_if, strict=True))
                 if what_if
                 else {"": _NO_WHAT_IF.format("stepsim compare")}
             ),
-            notes_section(tuple(dict.fromkeys(w for run in runs for w in run.said))),
         ),
         command=command,
     )
@@ -242,7 +251,7 @@ def sensitivity_page(found: Sensitivity, *, command: str) -> Page:
     return Page(
         title=f"{found.workload} on {found.topology}: sensitivities",
         subtitle=f"One training step under {found.schedule}",
-        facts=(("step time", format_time_ps(found.step_time_ps)),),
+        facts=(Headline(name="step time", value=format_time_ps(found.step_time_ps)),),
         settings=(
             ("workload", found.workload),
             ("topology", found.topology),
@@ -262,10 +271,14 @@ def improvements_page(found: Improvements, *, command: str) -> Page:
         title=f"{profile.source}: what would help",
         subtitle=f"{profile.format}, {len(profile.ranks)} ranks, {len(profile.steps)} steps",
         facts=(
-            ("mean step", format_time_ps(found.measured_ps)),
-            ("replayed", format_time_ps(found.replayed_ps)),
-            ("largest gain", f"{best.gain:.1%}, {best.name}" if best else "none"),
-            ("ceiling", f"{found.ceiling:.1%}"),
+            Headline(name="mean step", value=format_time_ps(found.measured_ps)),
+            Headline(name="replayed", value=format_time_ps(found.replayed_ps)),
+            Headline(
+                name="largest gain",
+                value=f"{best.gain:.1%}" if best else "none",
+                beside=(best.name,) if best else (),
+            ),
+            Headline(name="ceiling", value=f"{found.ceiling:.1%}"),
         ),
         settings=(("operations", f"{len(profile.events):,}"),),
         sections=(
@@ -293,8 +306,8 @@ def profile_page(found: Stragglers, *, command: str) -> Page:
         title=profile.source,
         subtitle=f"{profile.format}, {len(profile.ranks)} ranks, {len(profile.steps)} steps",
         facts=(
-            ("mean step", format_time_ps(int(found.measured_ps.mean()))),
-            ("replayed", format_time_ps(int(found.replayed_ps.mean()))),
+            Headline(name="mean step", value=format_time_ps(int(found.measured_ps.mean()))),
+            Headline(name="replayed", value=format_time_ps(int(found.replayed_ps.mean()))),
         ),
         settings=replay_pairs(found),
         sections=(
@@ -332,40 +345,15 @@ _MOST_NAMED = 16
 _ONE_OF_SEVERAL_PX = 560
 
 
-def step_facts(result: Report, measured: RunBesideReplay | None = None) -> Pairs:
-    """The few numbers that are looked for first."""
-    step_s = result.step_time_ps / PS_PER_S
-    exposed = sum(t for name, t in result.breakdown_ps.items() if name.startswith("exposed"))
-    parts = {"compute": result.breakdown_ps.get("compute", 0), "exposed communication": exposed}
-    shares = {
-        name: f"{share_of(time, result.step_time_ps):.1%}" if step_s else "-"
-        for name, time in parts.items()
-    }
-    piped = result.plan["pp"] > 1
-    facts = {
-        **dict(shown_pairs(result)),
-        **_measured_facts(result, measured),
-        **({"pipeline bubble": f"{result.bubble_fraction:.1%}"} if piped else {}),
-        **shares,
-    }
-    if step_s:
-        rate = result.microbatches * result.plan["dp"] / step_s
-        facts["throughput"] = f"{rate:,.4g} microbatches/s"
-        facts["steps"] = f"{3600 / step_s:,.4g} per hour"
-    return tuple(facts.items())
-
-
-def _measured_facts(result: Report, measured: RunBesideReplay | None) -> dict[str, str]:
-    """The measured step, and how far off the simulated one is."""
-    if measured is None:
-        return {}
-    error = result.step_time_ps / measured.step_ps - 1
-    return {"measured step": format_time_ps(measured.step_ps), "error": f"{error:+.2%}"}
-
-
 def notices_of(result: Report) -> tuple[str, ...]:
     """What changes the answer and is said first: weighty findings, with memory that is short."""
     return tuple(finding.text for finding in result.findings if finding.is_weighty)
+
+
+def _assumed_of(result: Report) -> tuple[str, ...]:
+    """What was assumed, and what of the input changes the answer by little."""
+    told = notices_of(result)
+    return tuple(text for text in result.said if text not in told)
 
 
 def replay_section(measured: RunBesideReplay) -> Section:
@@ -380,6 +368,7 @@ def timeline_section(
 ) -> Section:
     """Timelines of runs under each other on one time axis, below a measured one."""
     charts: list[Chart] = []
+    legend: list[tuple[str, str]] = []
     if runs:
         longest = max(result.step_time_ps for _, result, _ in runs)
         longest = max(longest, measured.step_ps if measured else 0)
@@ -395,31 +384,33 @@ def timeline_section(
                 name=f"timeline-{i}",
                 described=words,
                 most_px=MOST_PX if len(runs) == 1 else _ONE_OF_SEVERAL_PX,
+                first=not charts,
+                last=i == len(runs) - 1,
             )
-            charts.append(
-                Chart(
-                    plot=plot,
-                    title=title or "Simulated" * bool(measured),
-                    legend=_legend(columns),
-                    note=_shown(columns),
-                )
-            )
+            said = format_time_ps(result.step_time_ps)
+            heading = f"{title}: {said}" if title else "Simulated" * bool(measured)
+            charts.append(Chart(plot=plot, title=heading, note=_shown(columns)))
+            legend += _legend(columns)
     return Section(
         name="timeline",
         heading="Timeline",
-        text="Actions of each rank above their tasks, then collectives and messages, a line per "
-        "stream. The edge along the top of tasks marks the critical path; what a task under the "
-        "pointer waits for is framed."
-        if charts
-        else "",
+        text=_OF_TIMELINES * bool(charts),
         charts=tuple(charts),
+        legend=_in_order(legend) if legend else (),
         missing=missing,
     )
 
 
-def _legend(columns: SpanColumns) -> tuple[tuple[str, str], ...]:
+def _legend(columns: SpanColumns) -> list[tuple[str, str]]:
     used = {*columns.shade.tolist(), *columns.action.shade.tolist()}
-    return (*(SHADES[s] for s in sorted(used)), ("critical path", PATH))
+    return [SHADES[shade] for shade in sorted(used)]
+
+
+def _in_order(legend: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """What some timeline shows, each once in the order of shades, then what all show."""
+    used = set(legend)
+    shades = (shade for shade in SHADES.values() if shade in used)
+    return (*shades, ("idle", IDLE), ("critical path", PATH))
 
 
 def _shown(columns: SpanColumns) -> str:
@@ -433,28 +424,44 @@ def _shown(columns: SpanColumns) -> str:
     return f"{text} Shown: {columns.left_out}." if columns.left_out else text
 
 
-def breakdown_section(result: ResultDocument) -> Section:
-    """Where the step goes: a bar per class of ranks or per stage, means, and stages."""
-    stages = [stages_table(result)] if result.plan["pp"] > 1 else []
+def parts_section(result: ResultDocument) -> Section:
+    """Where the step of the mean rank goes."""
+    table = parts_table(result)
+    bar = BAR.of(lambda row: row)
+    bars = bars_of_parts(result)
+    columns = {**table.columns, "step": bar}
+    rows = tuple((*row, piece) for row, piece in zip(table.rows, bars, strict=True))
     return Section(
         name="breakdown",
         heading="Where the step goes",
-        text="Parts add up to the step. The last four times of a stage are those in its actions, "
-        "and the bubble: in the pipeline, but in none.",
-        tables=(bars_table(result), parts_table(result), *stages),
+        half=True,
+        tables=(Table(caption="mean over ranks", columns=columns, rows=rows),),
     )
 
 
 def memory_section(result: Report) -> Section:
-    """What ranks hold, stage by stage; empty where that is not known."""
+    """What ranks hold at most, a bar per stage of what the device has; empty where not known."""
     known = knows_memory(result)
     return Section(
         name="memory",
         heading="Memory",
-        text="Activations and logits are those of the microbatches that the schedule keeps, "
-        "from their forward to their backward; the rest is held throughout." * known,
-        tables=(memory_table(result),) if known else (),
+        half=True,
+        tables=(memory_bars(result),) if known else (),
         missing="" if known else "Only a model says what its ranks hold.",
+    )
+
+
+def stages_section(result: ResultDocument) -> Section:
+    """A bar per class of ranks or per stage, and the times and bytes of stages in numbers."""
+    stages = [stages_table(result)] if result.plan["pp"] > 1 else []
+    memory = [memory_table(result)] if knows_memory(result) else []
+    return Section(
+        name="stages",
+        heading="Ranks and stages",
+        text="Parts add up to the step. The last four times of a stage are those in its actions, "
+        "and the bubble: in the pipeline, but in none. Activations and logits are those of the "
+        "microbatches that are held, from their forward to their backward.",
+        tables=(bars_table(result), *stages, *memory),
     )
 
 
@@ -474,7 +481,11 @@ def path_section(result: Report) -> Section:
 
 def network_section(result: Report) -> Section:
     """Communications and links."""
-    found = comms_table(result), links_table(result.links)
+    one_each = replace(result, comms=tuple(joined_comms(result.comms)))
+    comms = comms_table(one_each)
+    if len(one_each.comms) < len(result.comms):
+        comms = replace(comms, note=_OF_JOINED)
+    found = comms, links_table(result.links)
     tables = tuple(table for table in found if table.rows)
     missing = "" if tables else "The step communicates nothing."
     return Section(name="network", heading="Network", tables=tables, missing=missing)

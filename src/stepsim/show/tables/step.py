@@ -225,7 +225,7 @@ def stages_table(result: Report) -> Table:
             "compute": _part("compute"),
             "exposed": TIME.of(lambda stage: _exposed(stage.breakdown_ps)),
             **{name: _part(name) for name in optional},
-            **{f"idle, {name}": _part(name) for name in _IDLE},
+            **{part_label(name): _part(name) for name in _IDLE},
             **{name: TIME.on_pages.of(_bubble(key)) for name, key in bubble.items()},
         },
         most=_MOST_STAGES,

@@ -13,7 +13,7 @@ from stepsim.show.figures.drawing import legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.sweep.scales import name_ticks, scale_of, time_unit_of
 from stepsim.show.figures.sweep.views import FigureKind, PlotLayout, View, title
-from stepsim.show.palette import PART_COLOURS
+from stepsim.show.palette import IDLE_GROUND, IDLE_PARTS, PART_COLOURS
 from stepsim.show.words import axis_words
 from stepsim.workload.rows import Part, PartKind, parts_of
 
@@ -64,6 +64,16 @@ def breakdown_figure(table: SweepTable, view: View, style: FigureStyle) -> "Figu
     return figure
 
 
+_HATCHES = dict(zip(IDLE_PARTS, ("////", "xxxx", "\\\\\\\\"), strict=True))
+
+
+def _look(part: Part) -> dict[str, Any]:
+    """How a part is filled: idle time is hatched."""
+    if part in _HATCHES:
+        return {"facecolor": IDLE_GROUND, "hatch": _HATCHES[part]}
+    return {"facecolor": PART_COLOURS[part]}
+
+
 def _draw_stacks(axes: "Axes", view: View, parts: Floats, style: FigureStyle, share: float) -> None:
     """Stacks in the order of the axis's values; `parts` has the shape (parts, values)."""
     order = scale_of(view.x).order
@@ -72,7 +82,7 @@ def _draw_stacks(axes: "Axes", view: View, parts: Floats, style: FigureStyle, sh
     edge: dict[str, Any] = {"edgecolor": "#777777", "linewidth": 0.2 * style.line_pt}
     for part in STACKING:
         height = np.nan_to_num(parts[part][order])
-        axes.bar(places, height, bottom=base, width=0.8, color=PART_COLOURS[part], **edge)
+        axes.bar(places, height, bottom=base, width=0.8, **_look(part), **edge)
         base += height
     for place in places[np.isnan(parts[Part.COMPUTE][order])]:
         axes.annotate("failed", (place, 0), rotation=90, ha="center", va="bottom", fontsize="small")
@@ -89,9 +99,7 @@ def _legend(figure: "Figure", used: Floats, style: FigureStyle) -> None:
     from matplotlib.patches import Patch
 
     shown = [part for part in reversed(STACKING) if used[part]]
-    handles = [
-        Patch(facecolor=PART_COLOURS[part], edgecolor="#777777", label=part.label) for part in shown
-    ]
+    handles = [Patch(edgecolor="#777777", label=part.label, **_look(part)) for part in shown]
     legend(figure, style, handles)
 
 

@@ -18,7 +18,8 @@
 
   const darkScreen = matchMedia("screen and (prefers-color-scheme: dark)");
   const timelines = [], figures = [];
-  let printing = false;
+  const MOST_OF_STEP = 0.2;
+  let printing = false, asked = false, drawnAs = "";
 
   /** Whether the page is seen on a dark screen; paper is white. */
   function isDark() {
@@ -46,13 +47,17 @@
       panel.setv(Object.fromEntries(own));
     }
     for (const { name, glyph } of figure.renderers) {
-      if (name === "idle" || name === "path-edge") {
+      if (["idle", "idle-lanes", "outside", "path-edge"].includes(name)) {
         glyph.own_colour ??= glyph.fill_color.value;
         glyph.fill_color = { value: seen(glyph.own_colour) };
       }
-      if (name === "actions") glyph.line_color = { value: paper };
+      if (name === "ground") glyph.fill_color = { value: paper };
+      if (name === "actions") {
+        glyph.own_edge ??= glyph.line_color.value;
+        glyph.line_color = { value: glyph.own_edge === "white" ? paper : ink };
+      }
       const mapper = glyph.fill_color?.transform;
-      if (name !== "spans" || !mapper) continue;
+      if (!["spans", "actions", "path-spans"].includes(name) || !mapper) continue;
       mapper.own_palette ??= [...mapper.palette];
       mapper.palette = mapper.own_palette.map(seen);
     }
@@ -120,18 +125,62 @@
       this.at = trackPointer(place);
       this.full = [figure.x_range.start, figure.x_range.end];
       this.step = -1;
+      this.shown = data.shown;
       const leave = () => this.leave();
       const showSpan = (i) => this.showSpan(i, this.at), showAction = (i) => this.showAction(i);
       onHover(place, [[this.spans, showSpan], [this.actions, showAction]], leave);
       place.addEventListener("keydown", (event) => this.key(event));
       place.addEventListener("blur", leave);
       for (const end of ["start", "end"]) {
+        figure.x_range.properties[end].change.connect(chooseView);
         figure.x_range.properties[end].change.connect(() => this.relabel());
         figure.y_range.properties[end].change.connect(nameStreams);
       }
       timelines.push(this);
-      this.addControls();
+      if (timelines.length === 1) this.addControls();
       this.relabel();
+    }
+
+    renderer(name) {
+      return this.figure.renderers.find((each) => each.name === name);
+    }
+
+    /** Whether the figure shows a small part of the step. */
+    isNear() {
+      const { start, end } = this.figure.x_range;
+      return end - start < MOST_OF_STEP * (this.full[1] - this.full[0]);
+    }
+
+    /** Show actions alone, or with their lanes. */
+    show(name) {
+      if (name === this.shown) return;
+      const { views } = this.data, to = views[name], from = views[this.shown];
+      this.shown = name;
+      this.leave();
+      for (const each of ["idle", "outside", "actions"]) this.move(sourceOf(this.figure, each), from, to);
+      for (const each of ["idle-lanes", "spans", "path-edge"]) {
+        this.renderer(each).visible = name === "lanes";
+      }
+      for (const axis of this.figure.left) {
+        if (axis.name in { "bands-actions": 0, "bands-lanes": 0 }) axis.visible = axis.name === `bands-${name}`;
+      }
+      this.figure.y_range.setv({ bounds: [to.low, to.high], start: to.high, end: to.low,
+        reset_start: to.high, reset_end: to.low });
+      this.place.style.minHeight = `${to.height}px`;
+      this.figure.height = to.height;
+      this.relabel();
+    }
+
+    /** Move rectangles from the rows of a view to those of another. */
+    move(source, from, to) {
+      const rows = column(source, "row");
+      const all = source.data instanceof Map ? Object.fromEntries(source.data) : { ...source.data };
+      for (const side of ["low", "high"]) {
+        const old = all[side], moved = new Float32Array(rows.length);
+        for (let i = 0; i < rows.length; i++) moved[i] = old[i] - from.tops[rows[i]] + to.tops[rows[i]];
+        all[side] = moved;
+      }
+      source.data = all;
     }
 
     ps(name, i) {
@@ -231,7 +280,7 @@
     hasRoom() {
       const { start, end } = this.figure.y_range;
       const line = this.data.stream_height / Math.abs(start - end);
-      return innerWidth >= 700 && (this.place.clientHeight - FRAME_PX) * line >= LEAST_NAME_PX;
+      return this.shown === "lanes" && innerWidth >= 700 && (this.place.clientHeight - FRAME_PX) * line >= LEAST_NAME_PX;
     }
 
     /** Write kind and microbatch into actions that are wide enough. */
@@ -259,10 +308,10 @@
     }
 
     highlight(on) {
-      const find = (name) => this.figure.renderers.find((each) => each.name === name);
-      find("spans").glyph.fill_alpha = { value: on ? 0.15 : 1 };
-      find("actions").glyph.fill_alpha = on ? { value: 0.15 } : { field: "strength" };
-      find("path-spans").visible = on;
+      this.renderer("spans").glyph.fill_alpha = { value: on ? 0.15 : 1 };
+      this.renderer("outside").glyph.fill_alpha = { value: on ? 0.15 : 1 };
+      this.renderer("actions").glyph.fill_alpha = on ? { value: 0.15 } : { field: "strength" };
+      this.renderer("path-spans").visible = on;
     }
 
     /** Show a span of time, within the step. */
@@ -286,6 +335,7 @@
         0: () => this.zoomTo(...this.full),
         n: () => this.walk(1),
         p: () => this.walk(-1),
+        l: () => askLanes(!asked),
         Escape: () => this.leave(),
       };
       const action = event.ctrlKey || event.metaKey || event.altKey ? undefined : actions[event.key];
@@ -308,6 +358,7 @@
       const { start, end } = this.figure.x_range;
       const width = Math.min(end - start, Math.max(right - left, 1e-12) * 20);
       this.zoomTo((left + right - width) / 2, (left + right + width) / 2);
+      askLanes(true);
       const box = this.place.getBoundingClientRect();
       this.showSpan(i, { x: box.left + box.width / 2, y: Math.max(box.top, 0) });
       this.mark([i]);
@@ -316,20 +367,49 @@
     addControls() {
       const controls = element("div");
       controls.className = "controls";
-      const label = element("label");
-      const box = element("input");
-      box.type = "checkbox";
-      box.addEventListener("change", () => this.highlight(box.checked));
-      label.append(box, "critical path only");
+      const lanes = checkbox("lanes: kernels, collectives, messages", askLanes);
+      lanes.firstChild.id = "ask-lanes";
+      lanes.firstChild.checked = asked;
+      const path = checkbox("critical path only", (on) => {
+        if (on) askLanes(true);
+        timelines.forEach((each) => each.highlight(on));
+      });
+      path.firstChild.id = "ask-path";
       const help = element("span");
       help.className = "keys";
       const keys = [["←", ""], ["→", " move "], ["+", ""], ["−", " zoom "], ["0", " all "],
-        ["n", ""], ["p", " along the critical path"]];
+        ["l", " lanes "], ["n", ""], ["p", " along the critical path"]];
       help.append("Drag to zoom, Ctrl + wheel zooms. Keys: ");
       for (const [key, text] of keys) help.append(element("kbd", key), text || " ");
-      controls.append(label, help);
-      this.place.after(controls);
+      controls.append(lanes, path, help);
+      this.place.closest("section").querySelector("figure").before(controls);
     }
+  }
+
+  /** A box to tick with its label. */
+  function checkbox(text, act) {
+    const label = element("label"), box = element("input");
+    box.type = "checkbox";
+    box.addEventListener("change", () => act(box.checked));
+    label.append(box, text);
+    return label;
+  }
+
+  /** Show lanes whatever part of the step is seen, or only of a small part. */
+  function askLanes(on) {
+    asked = on;
+    const box = document.getElementById("ask-lanes");
+    if (box) box.checked = on;
+    chooseView();
+  }
+
+  /** Show all timelines in one way: with lanes where they are asked for, or near enough. */
+  function chooseView() {
+    const wanted = asked || timelines.some((each) => each.isNear()) ? "lanes" : "actions";
+    if (wanted === drawnAs) return;
+    drawnAs = wanted;
+    timelines.forEach((each) => each.show(wanted));
+    nameStreams();
   }
 
   /** Draw figures for the screen or for paper, at once: a printer does not wait. */
@@ -429,11 +509,13 @@
       writeValues(box, figure);
       if (data.kind === "timeline") {
         const before = models.get_model_by_name(`${place}-before`);
+        if (!timelines.length) [asked, drawnAs] = [data.shown === "lanes", data.shown];
         new Timeline(box, figure, before, data);
       } else {
         describeCells(box, figure, data);
       }
     }
+    chooseView();
     nameStreams();
     addEventListener("resize", nameStreams);
     darkScreen.addEventListener("change", () => repaint(printing));

@@ -1,0 +1,159 @@
+"""What stepsim understands of a model, a workload, a machine or a recorded run, from Python."""
+
+from collections.abc import Iterable
+from functools import partial
+from os.path import exists
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
+
+import msgspec
+from msgspec import Struct
+
+from stepsim.base.arguments import checked
+from stepsim.base.errors import TopologyError
+from stepsim.explain.stragglers import find_stragglers
+from stepsim.face.described import takes_options, warn_caller
+from stepsim.face.keywords import StepKeywords
+from stepsim.face.viewed import Viewed
+from stepsim.files.accelerators import is_accelerator, is_device, read_device, read_framework
+from stepsim.files.asked import StepInputs, read_inputs
+from stepsim.files.load import is_topology, public_names, topology_of
+from stepsim.files.measured import load_profile, load_run
+from stepsim.files.traces.forms import is_measured, is_profile
+from stepsim.measured.leaf_log import LeafRun
+from stepsim.measured.profile.pipeline import pipeline_waits
+from stepsim.measured.summary import RunSummary
+from stepsim.network.placement import place
+from stepsim.network.topology import Topology
+from stepsim.network.topology.inspection import inspect_topology
+from stepsim.parallel.inspection import Inspection, inspect_workload
+from stepsim.runs.leaf import explained_share
+from stepsim.runs.measured import warnings_of
+from stepsim.show.frames import Tables, columns_of_rows, first_table
+from stepsim.show.tables.inspection import (
+    constants_of_device,
+    constants_of_framework,
+    topology_shown,
+    workload_shown,
+)
+from stepsim.show.tables.measured import leaf_run_shown, run_shown
+from stepsim.show.tables.model import Shown, Table
+from stepsim.show.tables.profiles import contents_shown, profile_shown
+from stepsim.show.terminal import shown_text
+from stepsim.step.inputs import choose_plan, make_work, scaled_workload
+from stepsim.workload.model.model import Model
+from stepsim.workload.rows import Workload
+
+if TYPE_CHECKING:
+    from stepsim.network.topology.network import TopologyLike
+
+_FACTS = "facts"
+"""The table of names with values."""
+
+
+class InspectionResult(Viewed, Struct, frozen=True, kw_only=True):
+    """What is understood of something: `warnings`, and tables as `stepsim inspect` prints them."""
+
+    shown: tuple[Shown, ...]
+    warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """What `stepsim inspect` prints."""
+        return shown_text(self.shown)
+
+    def to_json(self) -> str:
+        """All tables as JSON: of each its columns by name, in the units of `to_frame`."""
+        plain = {name: columns() for name, columns in self._tables().items()}
+        return msgspec.json.encode(plain).decode()
+
+    def _shown(self) -> Iterable[Shown]:
+        return self.shown
+
+    def _tables(self) -> Tables:
+        facts = [pair for each in self.shown if isinstance(each, tuple) for pair in each]
+        known: Tables = {_FACTS: partial(columns_of_rows, ("name", "value"), facts)}
+        tables = (each for each in self.shown if isinstance(each, Table))
+        return known | {each.caption: partial(first_table, [each]) for each in tables}
+
+
+@takes_options
+@checked
+def inspect(
+    subject: "Workload | Model | TopologyLike",
+    topology: "TopologyLike | None" = None,
+    **options: Unpack[StepKeywords],
+) -> InspectionResult:
+    """What stepsim understands of a model, workload, topology, GPU, framework, run or profile.
+
+    `subject` is a name, a file or a noun. Of a workload or model `topology` and `options` say what
+    it runs on and how, as for `simulate`. The result prints itself, and gives its tables by
+    `to_frame`. Raises the errors of the readers.
+    """
+    if isinstance(subject, Workload | Model):
+        found = _of_work(read_inputs(subject, topology, options))
+    elif isinstance(subject, str | Path) and exists(subject) and is_profile(Path(subject)):
+        found = _of_profile(Path(subject))
+    elif isinstance(subject, str | Path) and exists(subject) and is_measured(Path(subject)):
+        run = load_run(Path(subject))
+        found = InspectionResult(shown=tuple(_run(run)), warnings=tuple(warnings_of([run])))
+    elif isinstance(subject, str | Path) and is_accelerator(subject):
+        found = InspectionResult(shown=tuple(_constants(subject)))
+    elif not isinstance(subject, str | Path) or is_topology(str(subject)):
+        found = _of_topology(_topology(subject))
+    else:
+        found = _of_work(read_inputs(subject, topology, options))
+    warn_caller(found.warnings)
+    return found
+
+
+def _constants(name: str | Path) -> Iterable[Shown]:
+    if is_device(name):
+        return constants_of_device(read_device(name))
+    return constants_of_framework(read_framework(name))
+
+
+def _run(run: LeafRun | RunSummary) -> Iterable[Shown]:
+    if isinstance(run, LeafRun):
+        return leaf_run_shown(run, explained_share(run))
+    return run_shown(run)
+
+
+def _topology(subject: "TopologyLike") -> Topology:
+    """A topology by name, or a noun that is one; raises TopologyError naming the argument."""
+    try:
+        return topology_of(subject)
+    except TopologyError as error:
+        raise TopologyError(f"subject: {error}") from None
+
+
+def _of_topology(topology: Topology) -> InspectionResult:
+    shown = topology_shown(inspect_topology(topology), topology.library)
+    return InspectionResult(shown=tuple(shown))
+
+
+def _of_profile(path: Path) -> InspectionResult:
+    profile = load_profile(path)
+    timed = profile.is_timed
+    shown = profile_shown(find_stragglers(pipeline_waits(profile))) if timed else None
+    return InspectionResult(
+        shown=tuple(shown or contents_shown(profile)), warnings=tuple(profile.warnings)
+    )
+
+
+def _of_work(job: StepInputs) -> InspectionResult:
+    seen = _understood(job)
+    return InspectionResult(shown=tuple(workload_shown(seen)), warnings=seen.warnings)
+
+
+def _understood(job: StepInputs) -> Inspection:
+    """A workload as it will be run; raises PlanError where the machine has no room for it."""
+    made = make_work(job.workload, job.topology, job.options)
+    workload, _ = scaled_workload(made.workload, made.sized)
+    plan, assumed = choose_plan(workload, job.topology, made.sized)
+    place(job.topology, plan, job.options.placement)
+    return inspect_workload(workload, plan, assumed)
+
+
+def list_models() -> list[str]:
+    """Names of the public models, which `simulate`, `plan` and `inspect` take."""
+    return public_names()

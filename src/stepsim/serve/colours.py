@@ -1,0 +1,100 @@
+"""The colours of the page's marks: all stand out from light and dark paper by at least 3 to 1.
+
+The figures of reports have other ones (`show/palette`), which are filled areas on white alone.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from stepsim.explain.memory import MemoryPart
+from stepsim.show.palette import AXIS_SHADES, Shade
+from stepsim.workload.rows import ParallelAxis, Part, PartKind
+
+PAPERS = ("#ffffff", "#11161d")
+"""What marks are drawn on: the page in light and in dark."""
+
+Tint = tuple[str, str]
+"""A colour on light paper and on dark paper."""
+
+_BLUE: Tint = ("#2f6fb3", "#6fa8e6")
+_ORANGE: Tint = ("#c8691c", "#f0a35e")
+_ROSE: Tint = ("#b83a5b", "#f07f97")
+_TEAL: Tint = ("#1f8a78", "#5cc9b4")
+_PURPLE: Tint = ("#6a3d9a", "#b491e6")
+_SLATE: Tint = ("#55606e", "#a9b4c2")
+_GOLD: Tint = ("#96750a", "#e3c14b")
+_VIOLET: Tint = ("#8a4fd0", "#c79bff")
+_PINK: Tint = ("#c2459f", "#f08fd2")
+_GREEN: Tint = ("#4d8a1f", "#93cf63")
+_BROWN: Tint = ("#7d3c2f", "#d99a8a")
+_CYAN: Tint = ("#0b7285", "#4fc3d9")
+_RED: Tint = ("#a4262c", "#ef8a8f")
+IDLE: Tint = ("#858c96", "#7d8794")
+"""The stripes of hatched grey."""
+
+_OF_AXES: Mapping[ParallelAxis, Tint] = MappingProxyType(
+    {
+        ParallelAxis.TP: _GOLD,
+        ParallelAxis.CP: _VIOLET,
+        ParallelAxis.EP: _PINK,
+        ParallelAxis.FSDP: _GREEN,
+        ParallelAxis.DP: _BROWN,
+        ParallelAxis.PP: _CYAN,
+    }
+)
+
+SHADE_LOOKS: Mapping[int, tuple[str, Tint]] = MappingProxyType(
+    {
+        Shade.FORWARD: ("forward", _BLUE),
+        Shade.BACKWARD: ("backward", _ORANGE),
+        Shade.INPUT_GRAD: ("input gradient", _ROSE),
+        Shade.WEIGHT_GRAD: ("weight gradient", _TEAL),
+        Shade.PER_STEP: ("optimizer and gradient sync", _PURPLE),
+        Shade.HOST: ("host", _SLATE),
+        **{
+            AXIS_SHADES[axis]: (f"{axis} collective", tint)
+            for axis, tint in _OF_AXES.items()
+            if axis is not ParallelAxis.PP
+        },
+        AXIS_SHADES[ParallelAxis.PP]: ("pp message", _CYAN),
+    }
+)
+"""Name and colour of every shade of spans."""
+
+_PARTS: Mapping[Part, Tint] = MappingProxyType(
+    {
+        Part.COMPUTE: _BLUE,
+        **{axis.exposed: tint for axis, tint in _OF_AXES.items()},
+        Part.SKEW: _RED,
+        Part.HOST: _SLATE,
+        Part.EXPOSED_HOST: _TEAL,
+    }
+)
+PART_LOOKS: Mapping[str, tuple[str, Tint, str]] = MappingProxyType(
+    {
+        part.key: (part.label, _PARTS.get(part, IDLE), "idle" if part.kind is PartKind.IDLE else "")
+        for part in Part
+    }
+)
+"""Name and colour of every part of a step, by its key, and whether it is idle time."""
+
+_MEMORY = (_BLUE, _ORANGE, _PURPLE, _SLATE, _GOLD, _TEAL, _PINK, _BROWN, _CYAN)
+MEMORY_LOOKS: Mapping[str, Tint] = MappingProxyType(
+    dict(zip(map(str, MemoryPart), _MEMORY, strict=False))
+)
+"""The colours of what memory is for, by its name."""
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast of two colours such as `#2f6fb3`, from 1 to 21, as WCAG 2 defines it."""
+    dark, light = sorted(map(_luminance, (one, other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    return 0.2126 * _linear(red) + 0.7152 * _linear(green) + 0.0722 * _linear(blue)
+
+
+def _linear(value: float) -> float:
+    return value / 12.92 if value <= 0.04045 else float(((value + 0.055) / 1.055) ** 2.4)

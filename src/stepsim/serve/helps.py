@@ -1,0 +1,150 @@
+"""What would make a step shorter: faster links or compute, another schedule, another plan."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from stepsim.base.errors import PlanError, StepsimError
+from stepsim.base.structs import replace
+from stepsim.explore.batch import Batch
+from stepsim.explore.batch.scenarios import PHASES
+from stepsim.files.asked import StepInputs, read_options
+from stepsim.network.prices import Prices
+from stepsim.network.topology.dimension import split_link
+from stepsim.serve.plans import plan_map
+from stepsim.serve.sliders import interleaved_names
+from stepsim.serve.state import number_quantity, number_text
+from stepsim.step.totals import run_step
+from stepsim.workload.model.choices import Recompute
+from stepsim.workload.model.model import Model
+
+_FASTER = 0.9
+"""The share of its compute time that a step is tried with."""
+_LEAST = 0.0005
+"""_Texts that save less than this share of the step are left out."""
+_MOST_SHOWN, _MOST_PLANS = 7, 2
+_SCHEDULES = ("1f1b", "zb-h1")
+"""Schedules that are tried beside two interleaved ones."""
+
+_Texts = dict[str, str]
+"""Options and numbers of links that a state would have, as typed; an empty text is the default."""
+
+
+def speed_changes(batch: Batch, columns: Mapping[str, float]) -> list[dict[str, object]]:
+    """Links of twice the bandwidth or half the latency, faster compute; simulated together.
+
+    `columns` are the numbers of the state, as `Batch.evaluate` takes them.
+    """
+    now = batch.setting.base() | dict(columns)
+    tried: list[tuple[str, _Texts, dict[str, float]]] = []
+    for name, value in now.items():
+        field = split_link(name)[1]
+        if field is None or not value or not batch.takes([name]):
+            continue
+        if field.name in _BETTER:
+            words, factor = _BETTER[field.name]
+            link = split_link(name)[0]
+            text = number_text(name, value * factor)
+            typed = float(number_quantity(name).parse(text))
+            tried.append((words.format(link, text), {name: text}, {name: typed}))
+    scales = {f"compute_scale.{phase}": now[f"compute_scale.{phase}"] for phase in PHASES}
+    if len(set(scales.values())) == 1 and batch.takes(list(scales)):
+        scale = f"{_FASTER * next(iter(scales.values())):.4g}"
+        faster = dict.fromkeys(scales, float(scale))
+        tried.append(("compute 10% faster", {"compute_scale": scale}, faster))
+    return _ranked_speeds(batch, columns, tried)
+
+
+_BETTER = {
+    "bandwidth": ("{} \u00d7 2: {}", 2.0),
+    "latency": ("{} latency \u00f7 2: {}", 0.5),
+    "endpoint_latency": ("{} endpoints \u00f7 2: {}", 0.5),
+}
+
+
+def _ranked_speeds(
+    batch: Batch,
+    columns: Mapping[str, float],
+    tried: Sequence[tuple[str, _Texts, Mapping[str, float]]],
+) -> list[dict[str, object]]:
+    """The rows of changes of durations, all of them run in one pass behind the state itself."""
+    if not tried:
+        return []
+    names = sorted({*columns, *(name for _, _, values in tried for name in values)})
+    now = batch.setting.base() | dict(columns)
+    scenarios = [now, *(now | dict(values) for _, _, values in tried)]
+    table = {name: np.array([row[name] for row in scenarios]) for name in names}
+    first, *steps = batch.evaluate(table).step_time_ps.tolist()
+    rows = zip(tried, steps, strict=True)
+    return [_row(words, change, step, first) for (words, change, _), step in rows]
+
+
+def job_changes(job: StepInputs, step_ps: int, *, fits: bool) -> Iterator[dict[str, object]]:
+    """Other schedules, microbatch sizes and plans that fit, each simulated whole.
+
+    Where the job itself does not fit, its rows say that the change `mends` that.
+    """
+    known: list[Prices] = []
+    for words, change in _other_jobs(job, fits=fits):
+        try:
+            typed, _ = read_options(change)
+            named: dict[str, Any] = {name: getattr(typed, name) for name in change}
+            if "schedule" in change:
+                named["chunks"] = None
+            run = run_step(job.workload, job.topology, replace(job.options, **named), known)
+        except StepsimError:
+            continue
+        if run.ready.unfit is None:
+            row = _row(words, change, run.timeline.step_time_ps, step_ps)
+            yield {**row, "mends": not fits}
+
+
+def _other_jobs(job: StepInputs, *, fits: bool) -> Iterator[tuple[str, _Texts]]:
+    """Words and options of jobs that may be faster."""
+    options = job.options
+    pp = options.pp or 1
+    if pp > 1:
+        interleaved = interleaved_names(job.workload, pp)
+        for name in dict.fromkeys((*interleaved[:1], *interleaved[-1:], *_SCHEDULES)):
+            if name != options.schedule:
+                yield f"schedule {name}", {"schedule": name}
+    if isinstance(job.workload, Model):
+        size = 2 * options.samples if fits else options.samples // 2
+        if size:
+            yield f"mbs {size}", {"microbatch_size": str(size)}
+        if not fits and options.recompute is not Recompute.FULL:
+            yield "full recomputation", {"recompute": str(Recompute.FULL)}
+        yield from _other_plans(job)
+
+
+def _other_plans(job: StepInputs) -> Iterator[tuple[str, _Texts]]:
+    """The plans that fit and have the shortest estimates, if they are not the job's own."""
+    try:
+        plans: Any = plan_map(job)
+    except PlanError:
+        return
+    cells = [
+        (cell["step_ps"], tp, pp)
+        for pp, row in zip(plans["pp"], plans["cells"], strict=True)
+        for tp, cell in zip(plans["tp"], row, strict=True)
+        if cell and cell["fits"] and [tp, pp] != plans["now"]
+    ]
+    for _, tp, pp in islice(sorted(cells), _MOST_PLANS):
+        yield f"plan tp {tp}, pp {pp}", {"tp": str(tp), "pp": str(pp)}
+
+
+def _row(words: str, change: _Texts, step_ps: int, now_ps: int) -> dict[str, object]:
+    return {"words": words, "change": change, "step_ps": step_ps, "saved_ps": now_ps - step_ps}
+
+
+def best_first(
+    rows: Sequence[Mapping[str, Any]], step_ps: int, *, fits: bool
+) -> list[Mapping[str, Any]]:
+    """The changes that save something, or let the job fit that does not; the fastest first."""
+    if fits:
+        good = [row for row in rows if row["saved_ps"] > _LEAST * step_ps]
+    else:
+        good = [row for row in rows if row.get("mends")]
+    return sorted(good, key=lambda row: (row["step_ps"], row["words"]))[:_MOST_SHOWN]

@@ -1,0 +1,231 @@
+// The answer in numbers: on top the step, what it is worth and its memory; below where the step goes.
+
+const TERMS = {
+  "step time": "Time of one training step: all work between two updates of the weights",
+  "tokens/s per GPU": "Tokens that one GPU trains on in a second",
+  throughput: "Microbatches of all pipelines in a second",
+  MFU: "Model FLOP/s over the peak of the GPU; recomputation does not count",
+  "pipeline bubble": "Share of the pipeline's time in which a GPU runs no forward or backward",
+  memory: "What the fullest GPU holds, of what it has",
+};
+const PARTS = {
+  compute: "The compute stream works", skew: "A member of a collective waits for the slowest member",
+  host: "Time that the GPU gives the host", "exposed host": "Compute waits for the host's launches",
+};
+const IDLE_NAMES = { head: "before the first action", inner: "between actions", tail: "after the last action" };
+const TOP_FACTS = ["step time", "tokens/s per GPU", "throughput", "MFU", "pipeline bubble"];
+
+function show(found) {
+  page.shown = found;
+  showJob(found);
+  const known = TOP_FACTS.map((name) => found.facts.find((fact) => fact.name === name)).filter(Boolean);
+  const shown = (known.length ? known : found.facts).slice(0, 3).map((fact) => factShown(fact, found));
+  find("facts").replaceChildren(...shown, memoryFact(found));
+  showBars(found);
+  showMemory(found);
+  showNetwork(found.network);
+  drawTimeline();
+}
+
+function showJob(found) {
+  const { workload, topology } = page.state, said = Object.fromEntries(found.job || []);
+  const device = (said.device || "").split(",")[0], size = /^(\d+) \w+: (.*?)(?:; (.*))?$/.exec(said.job || "");
+  if (found.job) page.jobWords = { name: workload, size: size ? size[1] : "", device, plan: size ? size[2] : "", schedule: said.schedule || "" };
+  const words = page.jobWords || { name: workload };
+  find("job-name").textContent = words.size ? `${workload} on ${grouped(words.size)} ${words.device || `GPUs of ${topology}`}` : workload;
+  const plan = (words.plan || "").replace(/, (cp|ep) 1\b/g, "");
+  const sizes = size && size[3] ? `, ${size[3]}` : "";
+  if (found.job) find("job-plan").textContent = [plan && `${plan}${sizes}`, words.schedule].filter(Boolean).join(" \u00B7 ") || "\u00A0";
+}
+
+function factShown(fact, found) {
+  const pair = element("div"), name = element("dt", fact.name), value = element("dd"), [, size, unit] = /^(\S+) (\S{4,})$/.exec(fact.text) || ["", fact.text];
+  const number = element("span", size, "value");
+  name.title = TERMS[fact.name] || "";
+  if (fact.name === "step time" || fact === found.facts[0]) {
+    number.id = "step-time";
+    number.dataset.ps = found.step_ps;
+  }
+  value.append(number, ...(unit ? [element("span", unit, "aside")] : []), ...asides(fact, found));
+  const then = page.pin && page.pin.facts.find((other) => other.name === fact.name);
+  value.append(then ? difference(fact, then) : element("span", "", "change"));
+  pair.append(name, value);
+  return pair;
+}
+
+/** Words beside a number: where measured steps lie, the band of noise, whether it is only if it fitted. */
+function asides(fact, found) {
+  const made = [];
+  if (fact.range) {
+    const range = element("span", fact.range, "aside");
+    range.title = `Where measured steps lie: ${fact.range_of}`;
+    made.push(range);
+  }
+  if (fact.note && fact.name === "MFU") made.push(element("span", fact.note, "aside"));
+  if (fact.name !== "step time") return made;
+  if (found.band) {
+    const { text, draws } = found.band, band = element("span", `with noise ${text}`, "aside");
+    band.title = `Nine of ten steps: 5th to 95th percentile of ${draws} draws, seed 0`;
+    band.id = "band";
+    made.push(band);
+  } else if ((page.state["noise.compute"] || page.state["noise.links"]) && found.not_live) {
+    made.push(element("span", `with noise: not known, ${found.not_live}`, "aside"));
+  }
+  return made;
+}
+
+function difference({ name, value, better, share }, then) {
+  const more = value - then.value;
+  if (!more) return element("span", "as pinned", "change");
+  const text = share ? `${signed(Math.abs(100 * more).toFixed(1), more)} points` : percent(value, then.value);
+  const words = name === "step time" ? `${signed(time(Math.abs(more)), more)}, ${text} since pin` : `${text} since pin`;
+  const made = element("span", words, (more < 0) === (better === "less") ? "change better" : "change worse");
+  made.title = `pinned: ${then.text}`;
+  return made;
+}
+
+function memoryFact({ memory }) {
+  const pair = element("div"), name = element("dt", "memory of the fullest GPU"), value = element("dd");
+  name.title = TERMS.memory;
+  pair.append(name, value);
+  pair.id = "memory-fact";
+  if (!memory) {
+    value.append(element("span", "\u2013", "value"), element("span", "not known", "aside"), element("span", "", "change"));
+    name.title = "Only a model says what its GPUs hold";
+    return pair;
+  }
+  const { held, capacity, level, words, text } = memory, [size, rest] = text.split(" of "), [most] = rest.split(",");
+  pair.classList.toggle("full", level === "over");
+  const tank = element("div", "", "tank"), fill = element("span"), then = page.pin && page.pin.memory;
+  const aside = element("span", `of ${most}`, "aside"), share = `${Math.round(100 * held / capacity)}%`;
+  fill.style.width = `${Math.min(100, 100 * held / capacity)}%`;
+  tank.append(fill);
+  tank.title = words || text;
+  tank.setAttribute("role", "img");
+  tank.setAttribute("aria-label", share);
+  value.append(element("span", size, "value"), aside, tank);
+  if (then) value.append(difference({ name: "memory", value: held, better: "less" }, { value: then.held, text: then.text }));
+  else if (level === "over") value.append(element("span", `${share}: does not fit`, "change worse"));
+  else value.append(element("span", level === "tight" ? `${share}, close to full` : share, "change"));
+  if (words) value.title = words;
+  return pair;
+}
+
+// ---- where the step goes
+
+function showBars(found) {
+  const runs = page.pin ? [["now", found], ["pinned", page.pin]] : [["", found]];
+  const longest = Math.max(...runs.map(([, run]) => run.step_ps)) || 1;
+  const rows = element("div", "", page.pin ? "runs" : ""), said = [];
+  for (const [words, run] of runs) {
+    if (words) rows.append(element("span", words));
+    rows.append(stepBar(run, longest, said));
+  }
+  const list = element("ul", "", "parts");
+  for (const [name, words, tint, ps, title] of partsOf(found)) {
+    const row = swatch(words, tint, tint ? "" : "idle");
+    row.append(element("span", `${(100 * ps / found.step_ps).toFixed(1)}%`, "size"));
+    row.title = `${title}: ${time(ps)}`;
+    row.dataset.part = name;
+    list.append(row);
+  }
+  find("bars").replaceChildren(...(said.length ? [rows, list] : [element("p", "No parts are known.", "quiet")]));
+  find("bars").setAttribute("aria-label", `Where the step goes: ${said.join("; ")}`);
+}
+
+/** Parts of a step that take time: name, words, colours, ps, and what it means. Idle time is one part. */
+function partsOf({ breakdown }) {
+  const parts = [], idle = [];
+  for (const [name, ps] of Object.entries(breakdown)) {
+    if (!ps) continue;
+    const [label, tint, kind] = page.choices.parts[name];
+    if (kind === "idle") idle.push([name, ps]);
+    else parts.push([name, label, tint, ps, PARTS[label] || `Compute waits for a transfer of ${label.replace("exposed ", "")}`]);
+  }
+  if (!idle.length) return parts;
+  const total = idle.reduce((sum, [, ps]) => sum + ps, 0);
+  const split = idle.map(([name, ps]) => `${time(ps)} ${IDLE_NAMES[name]}`).join(", ");
+  return [...parts, ["idle", "idle", null, total, `A GPU waits, and nothing that it waits for is in flight (${split})`]];
+}
+
+function stepBar(run, longest, said) {
+  const bar = element("div", "", "bar");
+  for (const [, words, tint, ps, title] of partsOf(run)) {
+    const piece = element("span", "", tint ? "" : "idle");
+    piece.style.width = `${100 * ps / longest}%`;
+    if (tint) dye(piece, tint);
+    piece.title = `${words}: ${time(ps)}, ${(100 * ps / run.step_ps).toFixed(1)}%. ${title}`;
+    said.push(`${words} ${time(ps)}, ${(100 * ps / run.step_ps).toFixed(1)}%`);
+    bar.append(piece);
+  }
+  return bar;
+}
+
+// ---- memory
+
+function showMemory({ memory }) {
+  find("memory").replaceChildren(element("h2", memory ? `Memory of a GPU of stage ${memory.stage}` : "Memory"));
+  if (!memory) {
+    find("memory").append(element("p", "Not known: only a model says what its GPUs hold.", "quiet"));
+    return;
+  }
+  const { held, capacity, text, words, level, parts } = memory, most = Math.max(held, capacity);
+  const line = element("p", text, level === "over" ? "full-words quiet" : "quiet");
+  line.id = "memory-text";
+  if (level) line.append(level === "over" ? ": does not fit" : ": close to full");
+  line.title = words;
+  const bar = element("div", "", "bar"), limit = element("i"), list = element("ul", "", "parts");
+  for (const [part, size, said] of parts) {
+    const piece = element("span"), tint = page.choices.memory[part] || page.choices.idle, row = swatch(part, tint);
+    piece.style.width = `${100 * size / most}%`;
+    dye(piece, tint);
+    piece.title = row.title = `${part}: ${said}`;
+    row.append(element("span", said, "size"));
+    bar.append(piece);
+    list.append(row);
+  }
+  limit.style.left = `min(${100 * capacity / most}%, 100% - 2px)`;
+  limit.title = "what the GPU has";
+  bar.append(limit);
+  bar.setAttribute("role", "img");
+  bar.setAttribute("aria-label", `${text}: ${parts.map(([part, , said]) => `${part} ${said}`).join(", ")}`);
+  find("memory").append(bar, list, line);
+}
+
+// ---- tables of the details
+
+function table(found) {
+  const made = element("div"), scroll = element("div", "", "scroll"), rows = element("table");
+  const looks = found.columns.map((column) => column.number ? "number" : "");
+  const head = rows.createTHead().insertRow();
+  found.columns.forEach((column, i) => head.append(element("th", column.name, looks[i])));
+  const body = rows.createTBody();
+  for (const row of found.rows) {
+    const line = body.insertRow();
+    row.forEach((text, i) => line.append(element("td", text, looks[i])));
+  }
+  scroll.tabIndex = 0;
+  scroll.setAttribute("role", "region");
+  scroll.setAttribute("aria-label", found.caption);
+  scroll.append(rows);
+  made.append(element("h3", found.caption), scroll);
+  return made;
+}
+
+function showTables(found) {
+  const tables = found.tables.map(table);
+  const home = !found.lanes ? "recorded" : found.as_it_is ? "beside" : "tables";
+  for (const id of ["recorded", "beside", "tables"]) find(id).replaceChildren(...(id === home ? tables : []));
+  find("beside").hidden = home !== "beside";
+  find("warnings").replaceChildren(...found.warnings.map((words) => element("li", words)));
+  const count = found.warnings.length;
+  find("open-details").textContent = count ? `Details and ${count} note${count > 1 ? "s" : ""}` : "Details";
+  showWhatVaries(found);
+}
+
+function showWhatVaries({ as_it_is: fixed }) {
+  find("as-it-is").textContent = fixed || "";
+  find("as-it-is").hidden = !fixed;
+  for (const id of ["can-vary", "speeds", "all-options", "worth", "maps", "helps", "links", "exports"]) find(id).hidden = Boolean(fixed);
+  if (alone) find("exports").hidden = true;
+}

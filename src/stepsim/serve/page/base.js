@@ -1,0 +1,258 @@
+"use strict";
+// The page asks questions and draws the answers. Texts are only ever set as text.
+// This file: what all others use, the state with its address and its past, and how questions are asked.
+const find = (id) => document.getElementById(id);
+const token = new URLSearchParams(location.search).get("token") || "";
+const tab = Math.random().toString(36).slice(2);
+const alone = Boolean(window.stepsimAsk); // a page without a server brings its own way to ask
+const PLAN_PAUSE_MS = 20, SPEED_PAUSE_MS = 350, ONE_CHANGE_MS = 700;
+const page = {
+  number: 0, state: {}, choices: null, answer: null, shown: null, pin: null, timer: 0, past: [], changed: ["", 0],
+  sliders: [], held: {}, numbers: {}, live: { links: false, compute: false }, lines: {}, zoom: null, boxes: [], hover: null,
+};
+
+// ---- elements
+
+function send(path, body, headers = {}) {
+  return fetch(path, { method: "POST", body, headers: { "X-Stepsim": "1", "X-Token": token, ...headers } });
+}
+
+async function ask(question) {
+  if (alone) return window.stepsimAsk(question);
+  const reply = await send("answer", JSON.stringify({ ...question, tab }), { "Content-Type": "application/json" });
+  return reply.json();
+}
+
+function element(kind, text = "", look = "") {
+  const made = document.createElement(kind);
+  made.textContent = text;
+  if (look) made.className = look;
+  return made;
+}
+
+function option(value, text = value) {
+  const made = element("option", text);
+  made.value = value;
+  return made;
+}
+
+function busy(words) {
+  find("status").textContent = words;
+  find("status").classList.toggle("busy", words !== "ready");
+}
+
+function problem(words) {
+  find("problem").hidden = !words;
+  find("problem").textContent = words || "";
+}
+
+function lost() {
+  busy("ready");
+  problem(alone ? "Python did not start: it is fetched from the internet when this page is opened." : "No answer: is stepsim serve still running?");
+}
+
+function stale(on, ids) {
+  for (const id of ids) find(id).classList.toggle("stale", on);
+}
+
+// ---- numbers as words
+
+const UNITS = [[1e12, "s"], [1e9, "ms"], [1e6, "us"], [1e3, "ns"], [1, "ps"]];
+function time(ps) {
+  const [scale, unit] = UNITS.find(([least]) => Math.abs(ps) >= least) || UNITS[4];
+  return `${Number((ps / scale).toPrecision(4))} ${unit}`;
+}
+
+const signed = (text, value) => `${value > 0 ? "+" : value < 0 ? "\u2212" : ""}${text}`;
+
+function percent(now, then) {
+  const share = then ? (now / then - 1) * 100 : 0;
+  return `${signed(Math.abs(share).toFixed(Math.abs(share) < 1 ? 2 : 1), share)}%`;
+}
+
+const short = (value) => String(Number(value.toPrecision(4)));
+const grouped = (value) => Number(value).toLocaleString("en-US");
+
+// ---- colours: of the page by name, of marks as pairs for light and dark
+
+const darkScreen = matchMedia("(prefers-color-scheme: dark)");
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const tintOf = ([light, dark]) => darkScreen.matches ? dark : light;
+
+function dye(box, [light, dark]) {
+  box.style.background = `light-dark(${light}, ${dark})`;
+}
+
+function swatch(name, tint, look = "") {
+  const made = element("li"), box = element("span", "", `swatch ${look}`);
+  if (tint) dye(box, tint);
+  made.append(box, element("span", name, "words"));
+  return made;
+}
+
+// ---- the state, the address that holds it, and the states before
+
+function writeAddress() {
+  const held = new URLSearchParams(page.state);
+  if (page.pin) held.set("pinned", new URLSearchParams(page.pin.asked).toString());
+  history.replaceState(null, "", `#${held}`);
+}
+
+function readAddress() {
+  const { pinned, ...state } = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+  return [state, pinned ? Object.fromEntries(new URLSearchParams(pinned)) : null];
+}
+
+/** Change the state by some texts; an empty one takes a name away. A slide is one change to undo. */
+function change(texts, live = false) {
+  const before = { ...page.state }, names = Object.keys(texts).join(), now = performance.now();
+  for (const [name, text] of Object.entries(texts)) {
+    if (text === "") delete page.state[name];
+    else page.state[name] = text;
+  }
+  const goesOn = names === page.changed[0] && now - page.changed[1] < ONE_CHANGE_MS;
+  page.changed = [names, now];
+  if (!goesOn) page.past.push(before);
+  find("undo").disabled = !page.past.length;
+  writeAddress();
+  refresh(live);
+}
+
+function undo() {
+  const before = page.past.pop();
+  if (!before) return;
+  page.state = before;
+  page.changed = ["", 0];
+  find("undo").disabled = !page.past.length;
+  writeAddress();
+  syncControls();
+  refresh(false);
+}
+
+// ---- asking: an answer counts only if nothing newer was asked
+
+const QUICK = ["facts", "bars", "memory", "timeline"], SLOW = ["tables", "lines", "warnings", "helps", "links", "plans"];
+const asIfOpen = () => [...(find("details").open ? ["worth"] : []), ...(find("map").hidden ? [] : ["map"])]; // others wait until they are opened
+
+function refresh(live) {
+  const number = ++page.number;
+  clearTimeout(page.timer);
+  const quick = live && page.answer && !page.answer.not_live && page.answer.structure === structureOf(page.state);
+  stale(true, [...(quick ? [] : QUICK), ...SLOW, ...asIfOpen()]);
+  busy(quick ? "sliding" : "simulating");
+  if (quick) askLive();
+  page.timer = setTimeout(() => askStep(number), quick ? SPEED_PAUSE_MS : PLAN_PAUSE_MS);
+}
+
+const DURATIONS = ["compute_scale", "host_overhead", "launch_latency"];
+
+/** What decides which tasks there are; all else of a state changes how long they take. */
+function structureOf(state) {
+  const names = Object.keys(state).filter((name) => !name.includes(".") && !DURATIONS.includes(name));
+  return JSON.stringify(names.sort().map((name) => [name, state[name]]));
+}
+
+let liveWaits = false, liveBusy = false;
+async function askLive() {
+  liveWaits = true;
+  if (liveBusy) return; // the newest waits, all between are left out
+  liveBusy = true;
+  while (liveWaits) {
+    liveWaits = false;
+    const number = page.number;
+    try {
+      const found = await ask({ kind: "live", number, state: page.state, brief: true });
+      if (number !== page.number || found.obsolete) continue;
+      if (found.error) continue; // the engine will say why
+      problem("");
+      if (!keepStructure(found)) continue;
+      show(found);
+      stale(false, QUICK);
+    } catch { if (number === page.number) lost(); }
+  }
+  liveBusy = false;
+}
+
+/** Give a brief answer what only a whole one says, and durations do not change; false where they differ. */
+function keepStructure(found) {
+  const { lanes, network } = page.answer;
+  if (!lanes || lanes.row.length !== found.lanes.start.length) return false;
+  found.network = network;
+  found.lanes = { ...lanes, actions: null, critical: null, ...found.lanes };
+  return true;
+}
+
+async function askStep(number) {
+  const state = { ...page.state };
+  const newest = async (question) => {
+    const found = await ask({ ...question, number, state });
+    return number === page.number && !found.obsolete ? found : null;
+  };
+  try {
+    const found = await newest({ kind: "shown" });
+    if (!found) return;
+    problem(found.error);
+    if (!found.error) {
+      page.answer = { ...found, structure: structureOf(state) };
+      show(page.answer);
+      showTables(found);
+      stale(false, [...QUICK, "tables", "warnings", "links"]);
+      await showLines(newest);
+      if (!found.as_it_is) await showVaries(newest, page.answer);
+      askTasks();
+    }
+    if (number !== page.number) return;
+    busy("ready");
+    document.documentElement.dataset.answered = String(number);
+    if (!found.as_it_is) await showSliders(newest);
+    if (found.error) return;
+    if (!found.as_it_is) {
+      await showPlans(newest);
+      await showHelps(newest);
+      await showSpeedMap(newest);
+      if (find("details").open) await showWorth(newest);
+    }
+    if (number === page.number) document.documentElement.dataset.whole = String(number);
+  } catch { if (number === page.number) lost(); }
+}
+
+/** Ask once more about the state that is shown, beside what is being asked. */
+async function askBeside(question) {
+  const number = page.number, state = { ...page.state };
+  const found = await ask({ ...question, number, state });
+  return number === page.number && !found.obsolete ? found : null;
+}
+
+async function showLines(newest) {
+  const lines = await newest({ kind: "lines" });
+  if (!lines) return;
+  page.lines = lines;
+  find("command").textContent = lines.command;
+  find("python").textContent = lines.python;
+  find("copy-python").hidden = !lines.python;
+  stale(false, ["lines"]);
+}
+
+async function showVaries(newest, whole) {
+  const found = await newest({ kind: "varies" });
+  if (!found || found.error) return;
+  whole.band = found.band;
+  whole.not_live = found.not_live;
+  page.live = found.live;
+  if (page.state["noise.compute"] || page.state["noise.links"]) show(whole);
+}
+
+async function copy(text, button) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch { // without leave to write: select a copy of it
+    const field = element("textarea", text);
+    document.body.append(field);
+    field.select();
+    document.execCommand("copy");
+    field.remove();
+  }
+  const before = button.textContent;
+  button.textContent = "Copied";
+  setTimeout(() => { button.textContent = before; }, 1200);
+}

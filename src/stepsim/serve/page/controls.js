@@ -1,0 +1,314 @@
+// The controls on the left: sliders over the values that can run, lists, speeds, and all options as texts.
+
+const SLIDER_WORDS = {
+  npus: ["GPUs", "GPUs of the job"], sequence: ["sequence", "Tokens of a sample"],
+  global_batch: ["global batch", "Samples of a step, over all replicas"],
+  microbatches: ["microbatches", "Microbatches of each pipeline in a step"],
+  tp: ["tp", "Tensor parallelism: GPUs that split every layer"],
+  pp: ["pp", "Pipeline parallelism: stages, each with a part of the layers"],
+  cp: ["cp", "Context parallelism: GPUs that split every sequence"],
+  ep: ["ep", "Expert parallelism: GPUs that share out experts"],
+  microbatch_size: ["mbs", "Samples of a microbatch"],
+};
+const OF_PLAN = ["tp", "pp", "cp", "ep", "microbatch_size"];
+
+// ---- sliders of the job
+
+async function showSliders(newest) {
+  const found = await newest({ kind: "sliders" });
+  if (!found || found.error) return;
+  page.sliders = found.sliders;
+  page.held = found.held;
+  const made = found.sliders.map(jobSlider).filter(Boolean);
+  const list = find("plan-sliders"), known = [...list.children];
+  if (known.length !== made.length || made.some((one, i) => one !== known[i])) list.replaceChildren(...made);
+  showSchedules(found.schedules);
+}
+
+/** A slider over the values of a name: the one that stands there, with these values, or a new one. */
+function jobSlider({ name, now, values }) {
+  const known = find(`slide-${name}`), field = known || element("input"), [words, help] = SLIDER_WORDS[name];
+  field.values = values;
+  Object.assign(field, { type: "range", min: 0, max: Math.max(0, values.length - 1), step: 1, id: `slide-${name}` });
+  field.disabled = values.length < 2;
+  field.value = Math.max(0, values.indexOf(now));
+  const line = known ? known.closest("label") : sliderLine(words, help, field, () => slideTo({ [name]: String(field.values[field.value]) }));
+  sayValue(field, now === null ? "\u2013" : grouped(now));
+  return line;
+}
+
+function sliderLine(words, help, field, moved) {
+  const line = element("label", "", "line slider"), name = element("span", words), out = element("output");
+  name.title = help;
+  line.append(name, field, out);
+  field.addEventListener("input", () => {
+    if (field.values) sayValue(field, grouped(field.values[field.value]));
+    moved();
+  });
+  return line;
+}
+
+function sayValue(field, words) {
+  const { min, max, value } = field, share = max > min ? (value - min) / (max - min) : 0;
+  field.style.setProperty("--fill", `${100 * share}%`);
+  field.setAttribute("aria-valuetext", words);
+  const out = field.closest("label") && field.closest("label").querySelector("output");
+  if (out) out.textContent = words;
+}
+
+/** Change values of the job; of a model, all others stay what they were seen to be. */
+function slideTo(texts) {
+  const held = {};
+  if (kindOf(page.state.workload) === "model") {
+    for (const { name, now } of page.sliders) {
+      const usual = ["cp", "ep", "microbatch_size"].includes(name) && now === 1;
+      const said = name === "global_batch" && page.state.microbatches;
+      if (now !== null && !page.state[name] && !usual && !said) held[name] = String(now);
+    }
+    for (const [name, text] of Object.entries(page.held)) if (!page.state[name]) held[name] = text;
+  }
+  if (texts.global_batch || texts.microbatches) Object.assign(held, { microbatches: "", global_batch: "" });
+  Object.assign(page.state, Object.fromEntries(Object.entries(held).filter(([, text]) => text)));
+  for (const [name, text] of Object.entries(held)) if (!text && !texts[name]) delete page.state[name];
+  change(texts);
+  syncFields();
+}
+
+function showSchedules(names) {
+  const asked = page.state.schedule || "1f1b", list = [...new Set([...names, asked])];
+  find("schedule").replaceChildren(...list.map((name) => option(name)));
+  find("schedule").value = asked;
+}
+
+// ---- all options, as texts
+
+function control(one) {
+  const label = element("label", one.name.replaceAll("_", " "));
+  const closed = one.choices.length && !one.open, field = element(closed ? "select" : "input");
+  label.title = one.help;
+  field.id = `option-${one.name}`;
+  if (closed) field.append(option("", one.absent), ...one.choices.map((name) => option(name)));
+  else {
+    field.type = "text";
+    field.placeholder = one.absent;
+    field.autocomplete = "off";
+  }
+  if (one.choices.length && one.open) {
+    const list = element("datalist");
+    list.id = `${one.name}-names`;
+    list.append(...one.choices.map((name) => option(name)));
+    field.setAttribute("list", list.id);
+    label.append(list);
+  }
+  field.addEventListener("change", () => {
+    if (one.name === "device") chooseMachine(field.value);
+    change({ [one.name]: field.value.trim() }, one.durations_only && page.live.compute);
+  });
+  label.append(field);
+  return label;
+}
+
+function addOptions() {
+  for (const one of page.choices.controls) find(one.part).append(control(one));
+}
+
+function syncFields() {
+  for (const { name } of page.choices.controls) find(`option-${name}`).value = page.state[name] || "";
+}
+
+/** All controls as the state has them: after an undo, or a change that was chosen elsewhere. */
+function syncControls() {
+  syncFields();
+  find("workload").value = page.state.workload;
+  find("topology").value = page.state.topology;
+  showModel();
+  buildSliders().catch(lost);
+}
+
+// ---- sliders of speeds
+
+const SPAN = 8, NOTCHES = 80, MOST_NOISE = 40;
+const SCALES = { "GB/s": 1e9, Gbps: 1.25e8, ps: 1, ns: 1e3, us: 1e6, ms: 1e9 };
+const FIELD_WORDS = {
+  bandwidth: "Bytes that a link carries in a second, one way", latency: "Time of one hop",
+  endpoint_latency: "Software and network card, paid once per message", efficiency: "Share of the rated bandwidth that payload gets",
+};
+
+function typed(quantity, value) {
+  if (quantity === "bandwidth") return `${short(value / 1e9)} GB/s`;
+  if (quantity === "time") return `${Math.round(value)} ps`;
+  return short(Math.min(value, 1));
+}
+
+/** A typed number as people read it: times in their unit. */
+function readable(text) {
+  const ps = /^(\d+) ps$/.exec(text);
+  return ps ? time(Number(ps[1])) : text;
+}
+
+function speedSlider({ name, value, text, quantity }, words, help) {
+  const field = element("input"), asked = page.state[name];
+  Object.assign(field, { type: "range", min: -NOTCHES, max: NOTCHES, step: 1, id: `slider-${name}`, value: 0 });
+  const typedNow = () => {
+    const moved = value * SPAN ** (field.value / NOTCHES);
+    return field.value === "0" ? "" : typed(quantity, moved);
+  };
+  const line = sliderLine(words, help, field, () => {
+    const now = typedNow();
+    sayValue(field, readable(now || text));
+    change({ [name]: now }, page.live.links);
+  });
+  if (asked) {
+    const factor = parseFloat(asked) * (SCALES[asked.replace(/^[\d.e+-]+\s*/, "")] || 1) / value;
+    if (factor > 0) field.value = Math.round(Math.log(factor) / Math.log(SPAN) * NOTCHES);
+  }
+  sayValue(field, readable(asked || text));
+  return line;
+}
+
+/** Compute speed: the inverse of the option compute_scale, so that to the right is faster. */
+function computeSlider() {
+  const field = element("input"), asked = page.state.compute_scale;
+  Object.assign(field, { type: "range", min: -NOTCHES, max: NOTCHES, step: 1, id: "slider-compute_scale", value: 0 });
+  const speed = () => SPAN ** (field.value / NOTCHES);
+  const line = sliderLine("compute", "Speed of compute: a factor on what the kernels take", field, () => {
+    sayValue(field, `\u00D7 ${short(speed())}`);
+    change({ compute_scale: field.value === "0" ? "" : short(1 / speed()) }, page.live.compute);
+    syncFields();
+  });
+  const scale = Number(asked);
+  if (scale > 0) field.value = Math.round(-Math.log(scale) / Math.log(SPAN) * NOTCHES);
+  sayValue(field, asked && !(scale > 0) ? "as typed" : `\u00D7 ${asked ? short(1 / scale) : 1}`);
+  return line;
+}
+
+function noise(name, words) {
+  const field = element("input");
+  Object.assign(field, { type: "range", min: 0, max: MOST_NOISE, step: 1, id: `slider-${name}`, value: Math.round(100 * (page.state[name] || 0)) });
+  const say = () => sayValue(field, field.value === "0" ? "none" : `${field.value}%`);
+  const line = sliderLine(words, "Coefficient of variation from step to step", field, () => {
+    say();
+    change({ [name]: field.value === "0" ? "" : String(field.value / 100) }, page.live.links);
+  });
+  say();
+  return line;
+}
+
+async function buildSliders() {
+  const found = await ask({ kind: "numbers", number: page.number, state: page.state });
+  const numbers = found.numbers || [], names = numbers.map(({ name }) => name), coarse = [], fine = [];
+  page.numbers = Object.fromEntries(numbers.map(({ name, text }) => [name, text]));
+  for (const one of numbers) {
+    const [link, field] = one.name.split(/\.(?=[^.]+$)/), isCoarse = ["bandwidth", "latency"].includes(field);
+    const words = field === "bandwidth" ? link : `${link} ${field.replace("endpoint_latency", "ends").replace("efficiency", "eff.")}`;
+    const help = `${one.name}: ${FIELD_WORDS[field] || "a number of the network"}`;
+    (isCoarse ? coarse : fine).push(speedSlider(one, words, help));
+  }
+  find("sliders").replaceChildren(...coarse, computeSlider());
+  find("fine-sliders").replaceChildren(...fine);
+  find("noises").replaceChildren(noise("noise.compute", "noise"), noise("noise.links", "link noise"));
+  for (const id of ["map-x", "map-y"]) find(id).title = "A number of the network; from an eighth to eight times";
+  const wide = names.filter((name) => name.endsWith(".bandwidth"));
+  for (const [id, chosen] of [["map-x", wide[0]], ["map-y", wide[1] || names[1]]]) fill(id, names, chosen);
+}
+
+function fill(id, names, chosen) {
+  find(id).replaceChildren(...names.map((name) => option(name)));
+  if (names.includes(chosen)) find(id).value = chosen;
+}
+
+// ---- models, machines, files
+
+// a device runs in the machine that it ships in, until another one is chosen
+function chooseMachine(device) {
+  const machine = page.choices.machines[device];
+  if (!machine || machine === page.state.topology) return;
+  forgetSpeeds();
+  page.state.topology = find("topology").value = machine;
+  buildSliders().catch(lost);
+}
+
+const kindOf = (name) => (page.choices.works.find(([known]) => known === name) || [name, ""])[1];
+
+function fillWorks() {
+  const kinds = new Map(), { works } = page.choices, shown = page.state.workload;
+  for (const [name, kind] of works) kinds.set(kind, [...(kinds.get(kind) || []), option(name)]);
+  const groups = [...kinds].map(([kind, names]) => {
+    const group = element("optgroup");
+    group.label = `${kind}s`;
+    group.append(...names);
+    return group;
+  });
+  find("workload").replaceChildren(...groups);
+  if (works.some(([name]) => name === shown)) find("workload").value = shown;
+  showModel();
+}
+
+function showModel() {
+  const model = kindOf(page.state.workload) === "model";
+  find("model").hidden = !model;
+  for (const { name, absent } of page.choices.controls) {
+    if (absent === "as in the file") find(`option-${name}`).placeholder = model ? "assumed" : absent;
+  }
+  if (model) return;
+  for (const { name } of page.choices.controls.filter(({ part }) => part === "model")) {
+    delete page.state[name];
+    find(`option-${name}`).value = "";
+  }
+}
+
+/** Another model or file: its plan is chosen anew, so that the job fits where one does. */
+function chooseWork(name) {
+  const texts = { workload: name };
+  for (const plan of [...OF_PLAN, "schedule", "chunks"]) if (page.state[plan]) texts[plan] = "";
+  if (kindOf(name) !== "model") for (const size of ["global_batch", "npus"]) if (page.state[size]) texts[size] = "";
+  change(texts);
+  showModel();
+  writeAddress();
+  syncFields();
+}
+
+function forgetSpeeds() {
+  for (const name of Object.keys(page.state)) {
+    if (name.includes(".") || ["compute_scale", "launch_latency"].includes(name)) delete page.state[name];
+  }
+}
+
+async function upload(kind, field) {
+  const [file] = field.files;
+  if (!file) return;
+  try {
+    const reply = await send(`upload?${new URLSearchParams({ kind, name: file.name })}`, file);
+    const found = await reply.json();
+    problem(found.error);
+    if (found.error) return;
+    page.choices = await ask({ kind: "choices", number: page.number });
+    fillWorks();
+    fill("topology", page.choices.topologies, page.state.topology);
+    find(kind).value = found.name;
+    find(kind).dispatchEvent(new Event("change"));
+  } catch { problem("The file was not taken: at most 64 MiB can be uploaded."); }
+}
+
+async function take(kind) {
+  busy("writing a file");
+  const body = JSON.stringify({ export: kind, state: page.state });
+  const reply = await send("export", body, { "Content-Type": "application/json" });
+  busy("ready");
+  if (!reply.ok) return problem((await reply.json()).error);
+  const link = element("a");
+  link.href = URL.createObjectURL(await reply.blob());
+  link.download = /filename="([^"]+)"/.exec(reply.headers.get("Content-Disposition"))[1];
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+
+function addExports() {
+  find("uploads").hidden = alone;
+  for (const kind of alone ? [] : page.choices.exports) {
+    const button = element("button", `Save ${kind}`);
+    Object.assign(button, { type: "button", id: `save-${kind}` });
+    button.addEventListener("click", () => take(kind));
+    find("exports").append(button, " ");
+  }
+}

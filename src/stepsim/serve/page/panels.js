@@ -1,0 +1,260 @@
+// What stands below the timeline: what would help, the network with its load, the map of plans or of speeds.
+
+// ---- what would help
+
+async function showHelps(newest) {
+  if (alone) return offerHelps();
+  await fillHelps(newest);
+}
+
+/** Without a server the tries would hold up all that follows: they wait until somebody asks. */
+function offerHelps() {
+  const button = element("button", "Try changes");
+  button.type = "button";
+  button.addEventListener("click", () => fillHelps(askBeside).catch(lost));
+  find("helps-list").replaceChildren(button);
+  stale(false, ["helps"]);
+}
+
+async function fillHelps(newest) {
+  const found = await newest({ kind: "helps" });
+  if (!found) return;
+  const rows = (found.rows || []).map(helpRow), none = found.error || "No change that was tried makes it faster or lets it fit.";
+  find("helps-list").replaceChildren(...(rows.length ? rows : [element("p", none, "quiet")]));
+  stale(false, ["helps"]);
+}
+
+function helpRow({ words, change: texts, step_ps: step, saved_ps: saved, mends }) {
+  const made = element("button", "", "help"), now = step + saved;
+  made.type = "button";
+  made.append(element("span", words), element("span", mends ? `fits, ${time(step)}` : `\u2212${time(saved)}`, "saved"));
+  made.title = `${words}: ${time(step)} in place of ${time(now)}, ${percent(step, now)}. Choose it to make this change.`;
+  made.addEventListener("click", () => {
+    change("schedule" in texts ? { chunks: "", ...texts } : texts);
+    syncControls();
+  });
+  return made;
+}
+
+// ---- the network
+
+const LOAD_HOT = 0.5, MOST_NODES = 6, MOST_GPUS = 8, TREE_WIDE = 250, LEVEL_TALL = 34;
+
+function linksOf(axes) {
+  const { network } = page.shown || {};
+  return network ? network.links.filter((link) => link.axes & axes) : [];
+}
+
+function svg(kind, values, words = "") {
+  const made = document.createElementNS(find("drawing").namespaceURI, kind);
+  for (const [name, value] of Object.entries(values)) made.setAttribute(name, value);
+  if (words) made.append(words);
+  return made;
+}
+
+function showNetwork(network) {
+  if (!network) return;
+  const drawn = network.levels.length ? [networkDrawn(network)] : [];
+  const sizes = network.levels.map(({ name, size, kind }) => `${name} joins ${size} (${kind})`).join(", ");
+  find("network").replaceChildren(...drawn, loadTable(network.links), element("p", sizes, "quiet"));
+}
+
+/** The network as a tree: GPUs in nodes, every level joined by its links, thick where they carry much. */
+function networkDrawn({ levels, links }) {
+  const [inner, ...outer] = levels, high = 44 + LEVEL_TALL * outer.length;
+  const drawing = svg("svg", { viewBox: `0 0 ${TREE_WIDE} ${high}`, role: "img" });
+  const nodes = Math.min(MOST_NODES, outer.length ? outer[0].size : 1), gap = 6, wide = Math.min(110, (TREE_WIDE - 2) / nodes - gap);
+  const left = (i) => (TREE_WIDE - nodes * (wide + gap) + gap) / 2 + i * (wide + gap), top = high - 42;
+  outer.forEach((level, k) => drawing.append(...levelDrawn(level, links, nodes, (i) => left(i) + wide / 2, top - LEVEL_TALL * k)));
+  for (let i = 0; i < nodes; i++) drawing.append(...nodeDrawn(inner, links, left(i), top, wide));
+  const sizes = levels.map(({ name, size, kind }) => `${name} joins ${size}${kind === "switch" ? "" : ` (${kind})`}`);
+  drawing.setAttribute("aria-label", `Network: ${sizes.join(", ")}`);
+  drawing.append(svg("title", {}, sizes.join(", ")));
+  return drawing;
+}
+
+function loadOf(name, links) {
+  const own = links.filter((link) => link.name === name || link.name.startsWith(`${name}.`));
+  const share = Math.max(0, ...own.map((link) => link.share));
+  return { thick: 1 + 5 * Math.min(1, share * 2), hot: share > LOAD_HOT ? "hot" : "" };
+}
+
+function nodeDrawn(level, links, left, top, wide) {
+  const { thick, hot } = loadOf(level.name, links), count = Math.min(MOST_GPUS, level.size), step = wide / count, size = Math.min(9, step - 2);
+  const made = [svg("rect", { x: left, y: top, width: wide, height: 34, rx: 4, class: "box" })];
+  made.push(svg("rect", { x: left + 4, y: top + 7 - thick / 2, width: wide - 8, height: thick, class: `hub ${hot}`, "data-link": level.name }));
+  for (let i = 0; i < count; i++) {
+    const x = left + (i + 0.5) * step;
+    made.push(svg("line", { x1: x, x2: x, y1: top + 7, y2: top + 20, "stroke-width": Math.max(1, thick / 2), class: `wire ${hot}`, "data-link": level.name }));
+    made.push(svg("rect", { x: x - size / 2, y: top + 20, width: size, height: 9, rx: 1, class: "gpu" }));
+  }
+  return made;
+}
+
+function levelDrawn(level, links, nodes, x, bottom) {
+  const { thick, hot } = loadOf(level.name, links), y = bottom - LEVEL_TALL + 10, made = [];
+  for (let i = 0; i < nodes; i++) made.push(svg("line", { x1: x(i), y1: bottom, x2: x(i), y2: y, "stroke-width": thick, class: `wire ${hot}`, "data-link": level.name }));
+  made.push(svg("rect", { x: x(0) - 5, y: y - 4, width: Math.max(10, x(nodes - 1) - x(0) + 10), height: 8, rx: 3, class: `hub ${hot}`, "data-link": level.name }));
+  return made;
+}
+
+function loadTable(links) {
+  const rows = element("table", "", "loads");
+  for (const link of links) {
+    const row = rows.insertRow(), bar = element("div", "", "load"), fill = element("span", "", link.share > LOAD_HOT ? "hot" : "");
+    fill.style.width = `${Math.min(100, 100 * link.share)}%`;
+    bar.append(fill);
+    row.append(element("th", link.name), element("td", link.bandwidth, "number"));
+    const cell = row.insertCell();
+    cell.style.width = "40%";
+    cell.append(bar);
+    row.append(element("td", `${(100 * link.share).toFixed(1)}%`, "number"));
+    row.dataset.link = link.name;
+    row.title = `${link.bytes} over ${link.used} of ${link.links} links, one way. Busiest: ${link.busiest || "none"}, ${link.busiest_bytes}${link.mostly ? `, mostly ${link.mostly}` : ""}. The share is of the step in which it sends.`;
+  }
+  return rows;
+}
+
+/** Light the links that carry transfers of some axes, in the drawing and in the table. */
+function lightLinks(axes) {
+  const names = new Set(linksOf(axes).map(({ name }) => name)), lit = (name) => names.has(name) || [...names].some((one) => one.startsWith(`${name}.`));
+  find("network").classList.toggle("lighting", names.size > 0);
+  for (const part of find("network").querySelectorAll("[data-link]")) part.classList.toggle("lit", lit(part.dataset.link));
+}
+
+// ---- the map of plans
+
+async function showPlans(newest) {
+  const found = await newest({ kind: "plans" });
+  if (!found) return;
+  if (found.error && !page.answer.error && find("map").hidden && kindOf(page.state.workload) !== "model") chooseMap(true);
+  find("plans").replaceChildren(...(found.error ? [element("p", found.error, "quiet")] : plansDrawn(found)));
+  stale(false, ["plans"]);
+}
+
+const NEARNESS = [["fast", 1.05], ["near", 1.15], ["fair", 1.4], ["slow", 2], ["far", Infinity]];
+
+function plansDrawn({ tp, pp, cells, now }) {
+  const grid = element("div", "", "grid"), fitting = cells.flat().filter((cell) => cell && cell.fits);
+  const best = Math.min(...fitting.map((cell) => cell.step_ps)), [scale, unit] = UNITS.find(([least]) => best >= least) || UNITS[4];
+  grid.style.gridTemplateColumns = `34px repeat(${tp.length}, minmax(0, 1fr))`;
+  grid.setAttribute("role", "group");
+  grid.setAttribute("aria-label", "Plans: tp across, pp down; arrow keys move");
+  grid.append(element("span"), ...tp.map((value) => element("span", `tp ${value}`)));
+  pp.forEach((down, j) => {
+    grid.append(element("span", `pp ${down}`));
+    tp.forEach((across, i) => grid.append(planCell(cells[j][i], across, down, { best, scale, now })));
+  });
+  grid.addEventListener("keydown", moveInGrid);
+  const buttons = [...grid.querySelectorAll("button")], first = buttons.find((one) => one.getAttribute("aria-current")) || buttons[0];
+  buttons.forEach((one) => { one.tabIndex = one === first ? 0 : -1; });
+  const fastest = fitting.find((cell) => cell.step_ps === best), words = fastest ? `Estimated step in ${unit}. Filled: within 5% of the best; dashed: does not fit.` : "No plan with this tp and pp fits.";
+  return [grid, element("p", words, "quiet")];
+}
+
+function planCell(cell, tp, pp, { best, scale, now }) {
+  if (!cell) return element("span");
+  const value = cell.step_ps / scale, made = element("button", value < 10 ? value.toFixed(2) : value < 100 ? value.toFixed(1) : value.toFixed(0));
+  made.type = "button";
+  made.className = cell.fits ? NEARNESS.find(([, most]) => cell.step_ps <= most * best)[0] : "large";
+  made.dataset.tp = tp;
+  made.dataset.pp = pp;
+  const said = `tp ${tp}, pp ${pp}: about ${cell.text}, ${cell.memory} of the GPU's memory${cell.fits ? "" : ": does not fit"}`;
+  made.title = said;
+  made.setAttribute("aria-label", said);
+  if (tp === now[0] && pp === now[1]) made.setAttribute("aria-current", "true");
+  made.addEventListener("click", () => slideTo({ tp: String(tp), pp: String(pp) }));
+  return made;
+}
+
+function moveInGrid(event) {
+  const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }, move = moves[event.key];
+  const from = event.target, grid = event.currentTarget;
+  if (!move || !from.dataset.tp) return;
+  event.preventDefault();
+  const buttons = [...grid.querySelectorAll("button")], value = (one, name) => Number(one.dataset[name]);
+  const [axis, other, way] = move[0] ? ["tp", "pp", move[0]] : ["pp", "tp", move[1]];
+  const line = buttons.filter((one) => one.dataset[other] === from.dataset[other]).sort((a, b) => value(a, axis) - value(b, axis));
+  const next = line[line.indexOf(from) + way];
+  if (!next) return;
+  from.tabIndex = -1;
+  next.tabIndex = 0;
+  next.focus();
+}
+
+// ---- the map of two speeds
+
+let speedMap = null;
+
+async function showSpeedMap(newest) {
+  const [x, y] = [find("map-x").value, find("map-y").value];
+  if (find("map").hidden || !x || !y) return;
+  const found = await newest({ kind: "map", x, y });
+  if (!found) return;
+  stale(false, ["map"]);
+  find("map-canvas").hidden = Boolean(found.error);
+  speedMap = found.error ? null : { ...found, names: [x, y] };
+  find("map-words").textContent = found.error || "";
+  drawSpeedMap();
+}
+
+const MAP_LEFT = 62, MAP_BELOW = 18;
+
+function drawSpeedMap() {
+  const canvas = find("map-canvas");
+  if (!speedMap || !canvas.clientWidth) return;
+  const ratio = window.devicePixelRatio || 1, [width, height] = [canvas.clientWidth, canvas.clientHeight], pen = canvas.getContext("2d");
+  canvas.width = width * ratio;
+  canvas.height = height * ratio;
+  pen.scale(ratio, ratio);
+  const all = speedMap.step_ps.flat(), low = Math.min(...all), high = Math.max(...all);
+  const [wide, tall] = [(width - MAP_LEFT) / speedMap.x.length, (height - MAP_BELOW) / speedMap.y.length];
+  speedMap.step_ps.forEach((row, j) => row.forEach((ps, i) => {
+    pen.fillStyle = mixed(high > low ? (ps - low) / (high - low) : 0);
+    pen.fillRect(MAP_LEFT + i * wide, height - MAP_BELOW - (j + 1) * tall, wide + 0.5, tall + 0.5);
+  }));
+  drawMapTicks(pen, width, height, wide, tall);
+  const [x, y] = speedMap.names;
+  const words = `Step: blue ${time(low)}, orange ${time(high)}.`;
+  find("map-words").textContent = words;
+  canvas.setAttribute("aria-label", `${x} across, ${y} up, from an eighth to eight times. ${words}`);
+}
+
+function drawMapTicks(pen, width, height, wide, tall) {
+  const last = speedMap.x.length - 1, brief = (text) => text.replace(/(\d+\.\d\d)\d+/, "$1");
+  pen.font = "11px system-ui, sans-serif";
+  pen.fillStyle = colour("--quiet");
+  for (const place of [0, Math.round(last / 2), last]) {
+    const words = brief(speedMap.x[place]), size = pen.measureText(words).width, x = MAP_LEFT + (place + 0.5) * wide;
+    pen.fillRect(x, height - MAP_BELOW, 1, 4);
+    pen.fillText(words, Math.max(MAP_LEFT, Math.min(x - size / 2, width - size)), height - 3);
+    const y = height - MAP_BELOW - (place + 0.5) * tall;
+    pen.fillRect(MAP_LEFT - 4, y, 4, 1);
+    const side = brief(speedMap.y[place]);
+    pen.fillText(side, Math.max(0, MAP_LEFT - 7 - pen.measureText(side).width), Math.max(10, y + 4));
+  }
+}
+
+/** Between the colours of a forward and a backward: blue is fast, orange is slow. */
+function mixed(share) {
+  const part = (text, at) => parseInt(text.slice(at, at + 2), 16), [fast, slow] = page.choices.shades.slice(0, 2).map(([, tint]) => tintOf(tint));
+  const values = [1, 3, 5].map((at) => Math.round(part(fast, at) + share * (part(slow, at) - part(fast, at))));
+  return `rgb(${values.join(" ")})`;
+}
+
+function chooseMap(speeds) {
+  find("plans").hidden = speeds;
+  find("map").hidden = !speeds;
+  find("show-plans").setAttribute("aria-selected", String(!speeds));
+  find("show-speeds").setAttribute("aria-selected", String(speeds));
+  stale(speeds, ["map"]);
+  if (speeds) showSpeedMap(askBeside).catch(lost);
+}
+
+async function showWorth(newest) {
+  const found = await newest({ kind: "worth" });
+  if (!found) return;
+  const missing = [element("h3", "What one per cent is worth"), element("p", found.missing || found.error, "quiet")];
+  find("worth").replaceChildren(...(found.table ? [table(found.table)] : missing));
+  stale(false, ["worth"]);
+}

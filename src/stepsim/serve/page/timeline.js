@@ -1,0 +1,443 @@
+// The timeline: stages with their actions on one axis of time for all states; tasks in lanes on zoom.
+
+const LEFT = 64, RIGHT = 12, BELOW = 22, TITLE = 20, ROW_GAP = 4;
+const MOST_ROW = 58, TALL_ROW = 210, FEW_ROWS = 420, WHOLE_ROWS = 2, LEAST_ROW = 5, LEAST_BELOW = 268, DETAIL_SHARE = 1 / 5, DETAIL_PAUSE_MS = 140;
+const AFTER = "after the pipeline";
+const ACTIONS = 0, GRADIENTS = 1, MESSAGES = 2;
+const AXIS_SHADE = 6; // shades from here on are communication of the parallel axes, in their order
+
+const SHADE_TERMS = {
+  forward: "The forward of one microbatch on a stage", backward: "The backward of one microbatch on a stage",
+  "input gradient": "The half of a backward that the stage before waits for", "weight gradient": "The half of a backward that only the update waits for",
+  "optimizer and gradient sync": "What follows the pipeline: gradients are reduced, weights are updated",
+  host: "The CPU prepares work", collective: "A transfer in which all GPUs of a group take part", message: "A message between neighbour stages",
+  idle: "A GPU runs no action",
+};
+
+/** The states that are drawn: what is shown, and what is pinned below it. */
+function drawnRuns() {
+  const { shown, pin } = page;
+  const runs = [{ title: pin ? "Now" : "", run: shown, state: page.state }];
+  if (pin) runs.push({ title: "Pinned", run: pin, state: pin.asked });
+  return runs.filter(({ run }) => run && run.lanes);
+}
+
+/** Pixels for the canvas: what a screen without scrolling leaves, a fixed height on small ones. */
+function roomForTimeline() {
+  const fits = matchMedia("(min-width: 1200px) and (min-height: 780px)").matches;
+  if (!fits) return 460;
+  const top = find("timeline").getBoundingClientRect().top, foot = find("lines").offsetHeight;
+  return Math.max(160, innerHeight - top - foot - LEAST_BELOW - find("legend").offsetHeight - 18);
+}
+
+function drawTimeline() {
+  const found = page.shown, canvas = find("timeline");
+  if (!found) return;
+  const runs = drawnRuns();
+  canvas.hidden = find("legend").hidden = !runs.length;
+  for (const id of ["zoom-in", "zoom-out", "zoom-all"]) find(id).hidden = !runs.length;
+  sayUnder(found, runs);
+  if (!runs.length) return;
+  showLegend(runs);
+  const rows = runs.reduce((sum, { run }) => sum + run.lanes.rows.length, 0);
+  const titles = TITLE * runs.filter(({ title }) => title).length + (runs.length > 1 ? 6 : 0);
+  const most = Math.max(MOST_ROW, Math.min(TALL_ROW, FEW_ROWS / rows));
+  const row = Math.max(LEAST_ROW, Math.min(most, (roomForTimeline() - titles - BELOW) / rows));
+  const height = Math.round(rows * row + titles + BELOW), ratio = window.devicePixelRatio || 1;
+  const width = canvas.clientWidth || 600, pen = canvas.getContext("2d");
+  canvas.width = width * ratio;
+  canvas.height = height * ratio;
+  canvas.style.height = `${height}px`;
+  pen.scale(ratio, ratio);
+  const longest = Math.max(...runs.map(({ run }) => run.step_ps)) || 1, [low, high] = page.zoom || [0, longest];
+  page.scale = { low, high, longest, width, x: (ps) => LEFT + (ps - low) / (high - low) * (width - LEFT - RIGHT) };
+  page.boxes = [];
+  drawRuns(pen, runs, row);
+  drawAxis(pen, height);
+  if (page.hover) drawHover(pen);
+  const said = runs.map(({ title, run }) => `${title} ${run.lanes.rows.length} rows, ${time(run.step_ps)} long`);
+  canvas.setAttribute("aria-label", `Timeline: ${said.join("; ").trim()}`);
+}
+
+function drawRuns(pen, runs, row) {
+  let top = 0;
+  for (const one of runs) {
+    if (one.title) {
+      pen.font = `650 12px system-ui, sans-serif`;
+      pen.fillStyle = colour("--ink");
+      pen.fillText(one.title, 0, top + 13);
+      const after = pen.measureText(one.title).width + 10;
+      pen.font = "12px system-ui, sans-serif";
+      pen.fillStyle = colour("--quiet");
+      pen.fillText(runWords(one.run, one.state), Math.max(LEFT, after), top + 13);
+      top += TITLE;
+    }
+    drawRows(pen, one, top, row);
+    top += one.run.lanes.rows.length * row + 6;
+  }
+}
+
+/** A state in short: its step, its idle share, and where it differs from the other one. */
+function runWords(run, state) {
+  const other = state === page.state ? page.pin.asked : page.state, idle = partsOf(run).find(([name]) => name === "idle");
+  const names = [...new Set([...Object.keys(state), ...Object.keys(other)])].filter((name) => state[name] !== other[name]);
+  const usual = { ...page.numbers, ...Object.fromEntries(page.choices.controls.map(({ name, absent }) => [name, absent])) };
+  const texts = names.slice(0, 4).map((name) => `${(SLIDER_WORDS[name] || [name.replaceAll("_", " ")])[0]} ${state[name] || usual[name] || "as in the file"}`);
+  const parts = [time(run.step_ps), idle && `idle ${(100 * idle[3] / run.step_ps).toFixed(0)}%`, ...texts];
+  return parts.filter(Boolean).join(" \u00B7 ");
+}
+
+function sayUnder(found, runs) {
+  const idle = partsOf(found).find(([name]) => name === "idle"), { lanes } = found;
+  const count = lanes ? lanes.rows.length : 0, kind = lanes && lanes.rows.every((name) => /^stage \d+$/.test(name)) ? "stage" : "class of ranks";
+  const said = count ? [count === 1 ? `1 ${kind}` : `${count} ${kind === "stage" ? "stages" : "classes of ranks"}`] : ["There is no timeline to show."];
+  if (idle && runs.length === 1) said.push(`idle ${(100 * idle[3] / found.step_ps).toFixed(1)}%`);
+  if (lanes && lanes.left_out) said.push(`shown: ${lanes.left_out}`);
+  if (page.zoom) said.push(`${time(page.zoom[0])} to ${time(page.zoom[1])}`);
+  if (page.zoom && runs.some(({ run }) => run.tasks && run.tasks.too_many)) said.push("zoom in further to see kernels");
+  else if (!page.zoom && runs.length) said.push("drag to zoom into kernels and messages, double-click for the whole step");
+  find("under").textContent = said.join(" \u00B7 ");
+}
+
+// ---- actions: segments of one entry of the schedule are one box
+
+/** Boxes of a run, made once: row, lane, shade, start, end, words, and the spans that each is of. */
+function actionsOf(lanes) {
+  if (lanes.actions) return lanes.actions;
+  const made = [], of = [], known = new Map(), { row, lane, shade, start, end, words } = lanes;
+  for (let i = 0; i < row.length; i++) {
+    const name = lane[i] === ACTIONS && words[i] !== AFTER ? `${row[i]} ${words[i]} ${shade[i]}` : i;
+    if (!known.has(name)) {
+      known.set(name, made.length);
+      made.push({ row: row[i], lane: lane[i], shade: shade[i], start: start[i], end: end[i], words: words[i], spans: [] });
+    }
+    const number = known.get(name), action = made[number];
+    action.start = Math.min(action.start, start[i]);
+    action.end = Math.max(action.end, end[i]);
+    action.spans.push(i);
+    of.push(number);
+  }
+  lanes.actions = { made, of };
+  return lanes.actions;
+}
+
+// ---- rows
+
+let hatch = null;
+function hatched(pen) {
+  const key = `${colour("--idle")}${colour("--paper")}`;
+  if (hatch && hatch.key === key) return hatch.pattern;
+  const tile = document.createElement("canvas"), brush = tile.getContext("2d");
+  tile.width = tile.height = 6;
+  brush.fillStyle = colour("--paper");
+  brush.fillRect(0, 0, 6, 6);
+  brush.strokeStyle = colour("--idle");
+  brush.lineWidth = 1.3;
+  for (const shift of [-6, 0, 6]) {
+    brush.beginPath();
+    brush.moveTo(shift - 1, 7);
+    brush.lineTo(shift + 7, -1);
+    brush.stroke();
+  }
+  hatch = { key, pattern: pen.createPattern(tile, "repeat") };
+  return hatch.pattern;
+}
+
+function drawRows(pen, one, top, row) {
+  const { lanes, tasks } = one.run, { width, x } = page.scale, inner = row - Math.min(ROW_GAP, row / 6);
+  const { low, high: end } = page.scale, detail = tasks && !tasks.too_many && tasks.low <= low && tasks.high >= Math.min(end, one.run.step_ps);
+  const stride = Math.ceil(15 / row), high = detail ? inner * 0.36 : inner;
+  pen.font = "12px system-ui, sans-serif";
+  for (const [i, name] of lanes.rows.entries()) {
+    const y = top + i * row, from = Math.max(LEFT, x(0)), ends = Math.min(width - RIGHT, x(one.run.step_ps));
+    pen.fillStyle = hatched(pen);
+    pen.fillRect(from, y, Math.max(0, ends - from), high);
+    pen.strokeStyle = colour("--idle");
+    pen.lineWidth = 0.5;
+    pen.strokeRect(from, y, Math.max(0, ends - from), high);
+    pen.fillStyle = colour("--quiet");
+    const words = name.length > 10 ? `${name.slice(0, 9)}\u2026` : name;
+    if (i % stride === 0) pen.fillText(words, 0, y + Math.min(high / 2 + 4, row));
+  }
+  pen.save();
+  pen.beginPath();
+  pen.rect(LEFT, top, width - LEFT - RIGHT, lanes.rows.length * row);
+  pen.clip();
+  for (const lane of [GRADIENTS, ACTIONS]) drawActions(pen, one, lane, top, row, high);
+  if (detail) drawTasks(pen, one, top, row, inner);
+  pen.restore();
+  if (detail) nameLanes(pen, one, top, row, inner);
+}
+
+function drawActions(pen, one, lane, top, row, high) {
+  const { lanes } = one.run, { x, width } = page.scale, { made } = actionsOf(lanes);
+  const tints = page.choices.shades.map(([, tint]) => tintOf(tint)), paper = colour("--paper"), ink = colour("--ink");
+  for (const [i, action] of made.entries()) {
+    if (action.lane !== lane || action.end === action.start) continue;
+    const left = Math.round(x(action.start)), wide = Math.max(1, Math.round(x(action.end)) - left);
+    if (left > width || left + wide < LEFT) continue;
+    const y = top + action.row * row;
+    pen.fillStyle = paper;
+    pen.fillRect(left, y, wide, high);
+    pen.fillStyle = tints[action.shade];
+    pen.fillRect(left, y, wide > 4 ? wide - 1 : wide, high);
+    if (high >= 12 && wide > 8 + 6.4 * action.words.length) {
+      pen.fillStyle = paper;
+      pen.font = "11px system-ui, sans-serif";
+      pen.fillText(action.words, Math.max(left, LEFT) + 4, y + high / 2 + 4);
+    }
+    page.boxes.push({ left, top: y, wide, high, one, i });
+  }
+  if (!lanes.critical || high <= 8) return;
+  pen.fillStyle = ink;
+  for (let i = 0; i < lanes.row.length; i++) {
+    if (lanes.lane[i] !== lane || !lanes.critical[i]) continue;
+    const left = x(lanes.start[i]), wide = x(lanes.end[i]) - left;
+    if (left <= width && left + wide >= LEFT) pen.fillRect(left, top + lanes.row[i] * row + high - 2, wide, 2);
+  }
+}
+
+/** Lanes of kernels, collectives of every axis, messages and the host, below the actions of a row. */
+function drawTasks(pen, one, top, row, inner) {
+  const { tasks } = one.run, { x, width } = page.scale, paper = colour("--paper");
+  const { lane, from, high } = laneSizes(tasks, inner);
+  const tints = page.choices.shades.map(([, tint]) => tintOf(tint));
+  for (let i = 0; i < tasks.row.length; i++) {
+    const left = x(tasks.start[i]), wide = Math.max(x(tasks.end[i]) - left, 0.4);
+    if (left > width || left + wide < LEFT) continue;
+    const y = top + tasks.row[i] * row + from + lane[i] * high;
+    pen.fillStyle = tints[tasks.shade[i]];
+    pen.fillRect(left, y, wide > 3 ? wide - 0.8 : wide, Math.max(1, high - 1));
+    if (high >= 11 && wide > 8 + 5.6 * tasks.names[i].length) {
+      pen.fillStyle = paper;
+      pen.font = "10px system-ui, sans-serif";
+      pen.fillText(tasks.names[i], Math.max(left, LEFT) + 4, y + high / 2 + 3);
+    }
+    page.boxes.push({ left, top: y, wide, high: Math.max(3, high - 1), one, task: i });
+  }
+}
+
+function laneSizes(tasks, inner) {
+  const { lane, count, names } = tasksByLane(tasks), from = inner * 0.36 + 2;
+  return { lane, names, from, high: (inner - from) / count };
+}
+
+/** What the lanes are, where they are tall enough for words. */
+function nameLanes(pen, { run: { lanes, tasks } }, top, row, inner) {
+  const { names, from, high } = laneSizes(tasks, inner);
+  if (high < 10) return;
+  pen.fillStyle = colour("--quiet");
+  pen.font = "10px system-ui, sans-serif";
+  lanes.rows.forEach((_, i) => names.forEach((name, k) => pen.fillText(name === "compute" ? "kernels" : name, 0, top + i * row + from + k * high + high / 2 + 3)));
+}
+
+function tasksByLane(tasks) {
+  if (tasks.placed) return tasks.placed;
+  const kinds = tasks.lanes.map((name) => name.startsWith("pp") || name === "eager" ? "messages" : name);
+  const names = [...new Set(kinds)], places = kinds.map((name) => names.indexOf(name));
+  tasks.placed = { lane: tasks.lane.map((number) => places[number]), count: names.length || 1, names };
+  return tasks.placed;
+}
+
+function showLegend(runs) {
+  const used = new Set();
+  for (const { run } of runs) {
+    run.lanes.shade.forEach((shade, i) => { if (run.lanes.lane[i] !== MESSAGES && run.lanes.end[i] > run.lanes.start[i]) used.add(shade); });
+    if (run.tasks && !run.tasks.too_many) run.tasks.shade.forEach((shade) => used.add(shade));
+  }
+  const made = page.choices.shades.filter((_, i) => used.has(i)).map(([name, tint]) => termed(swatch(name, tint), name));
+  made.push(termed(swatch("idle", null, "idle"), "idle"));
+  if (runs.some(({ run }) => run.lanes.critical)) made.push(swatch("critical path: the chain that sets the step", null, "path"));
+  find("legend").replaceChildren(...made);
+}
+
+function termed(made, name) {
+  made.title = SHADE_TERMS[name] || SHADE_TERMS[name.split(" ")[1]] || "";
+  return made;
+}
+
+/** Round values between two numbers, about so many. */
+function ticks(low, high, count) {
+  const rough = (high - low) / count || 1, power = 10 ** Math.floor(Math.log10(rough)), found = [];
+  const by = [1, 2, 5, 10].map((step) => step * power).find((step) => step >= rough);
+  for (let at = Math.ceil(low / by) * by; at <= high; at += by) found.push(at);
+  return found;
+}
+
+function drawAxis(pen, height) {
+  const { low, high, x, width } = page.scale, y = height - BELOW;
+  pen.font = "11px system-ui, sans-serif";
+  pen.fillStyle = colour("--edge");
+  pen.fillRect(LEFT, y + 2, width - LEFT - RIGHT, 1);
+  for (const at of ticks(low, high, Math.max(2, Math.min(8, width / 130)))) {
+    pen.fillStyle = colour("--edge");
+    pen.fillRect(x(at), y + 2, 1, 5);
+    pen.fillStyle = colour("--quiet");
+    const words = at ? time(at) : "0", wide = pen.measureText(words).width;
+    pen.fillText(words, Math.min(Math.max(x(at) - wide / 2, LEFT), width - wide), y + 18);
+  }
+}
+
+// ---- zoom
+
+function zoomTo(low, high) {
+  const { longest } = page.scale, wide = Math.min(high - low, longest);
+  const from = Math.max(0, Math.min(low, longest - wide));
+  page.zoom = wide >= longest ? null : [from, from + wide];
+  drawTimeline();
+  askTasks();
+}
+
+function zoomBy(key) {
+  const { low, high, longest } = page.scale, part = (high - low) / 5;
+  const moves = {
+    ArrowLeft: [low - part, high - part], ArrowRight: [low + part, high + part],
+    "+": [low + part, high - part], "-": [low - part, high + part], Escape: [0, longest],
+  };
+  if (moves[key]) zoomTo(...moves[key]);
+  return Boolean(moves[key]);
+}
+
+let tasksTimer = 0;
+function askTasks() {
+  clearTimeout(tasksTimer);
+  const { zoom, scale } = page, runs = drawnRuns();
+  if (!scale || !runs.length || (page.answer && page.answer.as_it_is)) return;
+  const few = runs.every(({ run }) => run.lanes.rows.length <= WHOLE_ROWS);
+  if (!few && (!zoom || zoom[1] - zoom[0] > scale.longest * DETAIL_SHARE)) return;
+  tasksTimer = setTimeout(async () => {
+    const [low, high] = [Math.max(0, Math.floor(scale.low)), Math.ceil(scale.high)], number = page.number;
+    for (const one of runs) {
+      try {
+        const found = await ask({ kind: "tasks", number, state: one.state, low, high });
+        if (number !== page.number || page.zoom !== zoom || found.error || found.obsolete) return;
+        one.run.tasks = found;
+      } catch { return; }
+    }
+    drawTimeline();
+  }, DETAIL_PAUSE_MS);
+}
+
+// ---- one task: what it is, what it waits for, which links it uses
+
+/** Actions that an action waits for; messages, which have no box, are passed through. */
+function waitsOf(lanes, i) {
+  const { made, of } = actionsOf(lanes), found = new Set(), seen = new Set(made[i].spans), open = [...made[i].spans];
+  if (!lanes.waits) return [];
+  while (open.length) {
+    for (const before of lanes.waits[open.pop()]) {
+      if (seen.has(before)) continue;
+      seen.add(before);
+      if (lanes.lane[before] === MESSAGES) open.push(before);
+      else if (of[before] !== i) found.add(of[before]);
+    }
+  }
+  return [...found];
+}
+
+function axesOf({ one, i, task }) {
+  const { lanes, tasks } = one.run;
+  if (task === undefined) return lanes.axes ? actionsOf(lanes).made[i].spans.reduce((bits, span) => bits | lanes.axes[span], 0) : 0;
+  const shade = tasks.shade[task];
+  return shade >= AXIS_SHADE ? 1 << (shade - AXIS_SHADE) : 0;
+}
+
+function choose(box) {
+  page.hover = box;
+  const tip = find("tip");
+  tip.hidden = !box;
+  drawTimeline();
+  lightLinks(box ? axesOf(box) : 0);
+  if (!box) return;
+  tip.textContent = boxWords(box).join("\n");
+  const frame = find("timeline").getBoundingClientRect();
+  const left = frame.left + Math.max(box.left, LEFT) + Math.min(box.wide / 2, 40) + 8;
+  tip.style.left = `${Math.max(4, Math.min(left, innerWidth - tip.offsetWidth - 8))}px`;
+  const below = frame.top + box.top + box.high + 8, over = below + tip.offsetHeight > innerHeight;
+  tip.style.top = `${over ? frame.top + box.top - tip.offsetHeight - 8 : below}px`;
+}
+
+function boxWords(box) {
+  const { one, i, task } = box, { lanes, tasks } = one.run, links = linksOf(axesOf(box)).map(({ name }) => name);
+  const uses = links.length ? [`Uses ${links.join(" and ")}.`] : [];
+  if (task !== undefined) {
+    const name = page.choices.shades[tasks.shade[task]][0], took = tasks.end[task] - tasks.start[task];
+    return [`${lanes.rows[tasks.row[task]]}: ${tasks.names[task]} (${name})`, `${time(took)} from ${time(tasks.start[task])}`, ...uses];
+  }
+  const { made } = actionsOf(lanes), { shade, start, end, row, words } = made[i], name = page.choices.shades[shade][0];
+  const last = waitsOf(lanes, i).sort((a, b) => made[b].end - made[a].end).slice(0, 2);
+  const waits = last.map((before) => `${made[before].words} of ${lanes.rows[made[before].row]}`);
+  return [
+    `${lanes.rows[row]}: ${words === name ? name : `${words} (${name})`}`, `${time(end - start)} from ${time(start)}`,
+    ...(waits.length ? [`Waits for ${waits.join(" and ")}.`] : []), ...uses,
+  ];
+}
+
+/** An edge about the chosen box, about what it waits for, and lines between them. */
+function drawHover(pen) {
+  const { one, i, task } = page.hover, ink = colour("--ink");
+  const box = page.boxes.find((other) => other.one.run === one.run && other.i === i && other.task === task);
+  if (!box) return;
+  pen.strokeStyle = ink;
+  pen.lineWidth = 2;
+  pen.strokeRect(box.left, box.top + 1, box.wide, box.high - 2);
+  if (task !== undefined) return;
+  for (const before of waitsOf(one.run.lanes, i)) {
+    const other = page.boxes.find((found) => found.one.run === one.run && found.i === before);
+    if (!other) continue;
+    pen.setLineDash([4, 3]);
+    pen.strokeRect(other.left, other.top + 1, other.wide, other.high - 2);
+    pen.setLineDash([]);
+    pen.beginPath();
+    pen.moveTo(other.left + other.wide, other.top + other.high / 2);
+    pen.lineTo(box.left, box.top + box.high / 2);
+    pen.stroke();
+  }
+}
+
+/** Move the choice by keyboard: to the next or last task of a row, or to another row. */
+function chooseBy(key) {
+  const steps = { ",": [0, -1], ".": [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[key];
+  if (!steps) return false;
+  const boxes = page.boxes.filter(({ task }) => task === undefined), rowOf = (box) => Math.round(box.top);
+  const rows = [...new Set(boxes.map(rowOf))].sort((a, b) => a - b), { hover } = page;
+  const chosen = hover && boxes.find((box) => box.one.run === hover.one.run && box.i === hover.i);
+  const row = chosen ? rows.indexOf(rowOf(chosen)) : 0, [down, along] = steps;
+  const at = Math.max(0, Math.min(rows.length - 1, row + down));
+  const inRow = boxes.filter((box) => rowOf(box) === rows[at]).sort((a, b) => a.left - b.left);
+  if (!chosen || down) choose(inRow.find((box) => box.left + box.wide > (chosen ? chosen.left : LEFT)) || inRow.at(-1) || null);
+  else choose(inRow[Math.max(0, Math.min(inRow.length - 1, inRow.indexOf(chosen) + along))]);
+  return true;
+}
+
+function timelineEvents() {
+  const canvas = find("timeline");
+  const place = (event) => {
+    const box = canvas.getBoundingClientRect();
+    return [event.clientX - box.left, event.clientY - box.top];
+  };
+  const ps = (event) => {
+    const { low, high, width } = page.scale;
+    return low + (place(event)[0] - LEFT) / (width - LEFT - RIGHT) * (high - low);
+  };
+  let from = null;
+  canvas.addEventListener("pointerdown", (event) => { from = page.scale ? ps(event) : null; });
+  canvas.addEventListener("pointerup", (event) => {
+    if (from === null) return;
+    const [low, high] = [from, ps(event)].sort((a, b) => a - b);
+    from = null;
+    if (high - low > (page.scale.high - page.scale.low) / 100) zoomTo(low, high);
+  });
+  canvas.addEventListener("dblclick", () => zoomBy("Escape"));
+  canvas.addEventListener("keydown", (event) => { if (page.scale && (zoomBy(event.key) || chooseBy(event.key))) event.preventDefault(); });
+  canvas.addEventListener("pointermove", (event) => {
+    const [x, y] = place(event), { hover } = page;
+    const hit = page.boxes.findLast((box) => x >= box.left && x <= box.left + box.wide && y >= box.top && y <= box.top + box.high) || null;
+    if ((hit && hit.i) !== (hover && hover.i) || (hit && hit.task) !== (hover && hover.task) || (hit && hit.one.run) !== (hover && hover.one.run)) choose(hit);
+  });
+  for (const name of ["pointerleave", "blur"]) canvas.addEventListener(name, () => { if (page.hover) choose(null); });
+  for (const [id, key] of [["zoom-in", "+"], ["zoom-out", "-"], ["zoom-all", "Escape"]]) find(id).addEventListener("click", () => page.scale && zoomBy(key));
+  const again = () => { drawTimeline(); drawSpeedMap(); };
+  addEventListener("resize", again);
+  darkScreen.addEventListener("change", again);
+}

@@ -1,0 +1,92 @@
+"""The map of plans: what the step would take for every tp and pp, by the closed form."""
+
+import numpy as np
+
+from stepsim.base.errors import PlanError, StepsimError, TopologyError
+from stepsim.base.structs import replace
+from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
+from stepsim.files.asked import StepInputs
+from stepsim.network.topology import Topology
+from stepsim.network.two_levels import interconnect_of
+from stepsim.options import StepOptions
+from stepsim.serve.sliders import held_options
+from stepsim.step.inputs import BuiltModel
+from stepsim.step.models import work_of_model
+from stepsim.workload.model.memory import rank_memory
+from stepsim.workload.model.model import Model
+from stepsim.workload.model.step_time import StepModel
+
+_MOST_TP = 64
+_MOST_PP = 64
+
+
+def plan_map(job: StepInputs) -> dict[str, object]:
+    """A cell for every tp (across) and pp (up) that divides the job, all else as it is.
+
+    A cell holds the estimated step, whether it fits, and its memory; None where the job cannot be
+    split so. Raises PlanError for what is no model, or has no closed form.
+    """
+    model, topology, options = job.workload, job.topology, job.options
+    if not isinstance(model, Model):
+        raise PlanError("only a model can be split otherwise: a workload file has one plan")
+    now = work_of_model(model, topology, options).built
+    assert now is not None
+    held = held_options(job, now)
+    made: dict[tuple[int, int], BuiltModel] = {}
+    for pp in _degrees(now.plan.npus, min(_MOST_PP, model.architecture.depth)):
+        for tp in _degrees(now.plan.npus // pp, _MOST_TP):
+            built = _built(model, topology, replace(held, tp=tp, pp=pp))
+            if built is not None:
+                made[tp, pp] = built
+    cells = dict(zip(made, _cells(list(made.values()), topology), strict=True))
+    across, up = (sorted({key[i] for key in made}) for i in range(2))
+    return {
+        "tp": across,
+        "pp": up,
+        "now": [now.plan.tp, now.plan.pp],
+        "cells": [[cells.get((tp, pp)) for tp in across] for pp in up],
+    }
+
+
+def _degrees(npus: int, most: int) -> list[int]:
+    """Divisors of a number of ranks up to a limit that are powers of two, or three times one."""
+    most = min(npus, most)
+    tried = {step << i for step in (1, 3) for i in range(most.bit_length())}
+    return sorted(n for n in tried if n <= most and npus % n == 0)
+
+
+def _built(model: Model, topology: Topology, options: StepOptions) -> BuiltModel | None:
+    """What a model is made of under a plan; None where it does not divide."""
+    try:
+        return work_of_model(model, topology, options).built
+    except StepsimError:
+        return None
+
+
+def _cells(made: list[BuiltModel], topology: Topology) -> list[dict[str, object]]:
+    """What is shown of some plans of one size on one machine."""
+    if not made:
+        return []
+    first, plans = made[0], [built.plan for built in made]
+    try:
+        network = interconnect_of(topology.fit(plans[0].npus))
+    except TopologyError as error:
+        raise PlanError(f"no map of plans here: {error}") from None
+    steps = StepModel(
+        architecture=first.architecture,
+        device=first.device,
+        framework=first.framework,
+        interconnect=network,
+    )
+    memory = rank_memory(first.architecture, first.device, first.framework, plans)
+    step_ps = np.rint(steps.seconds(plans) * PS_PER_S).astype(np.int64).tolist()
+    shares = memory.share_of(first.device).tolist()
+    return [
+        {
+            "step_ps": step,
+            "text": format_time_ps(step),
+            "fits": share <= 1,
+            "memory": f"{format_size_bytes(round(total))}, {share:.0%}",
+        }
+        for step, total, share in zip(step_ps, memory.total.tolist(), shares, strict=True)
+    ]

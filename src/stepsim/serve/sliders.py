@@ -1,0 +1,164 @@
+"""The values that the sliders of a page may take: those with which the job can run."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from stepsim.base.errors import StepsimError
+from stepsim.base.structs import replace
+from stepsim.files.asked import StepInputs
+from stepsim.network.placement import place
+from stepsim.network.topology import Topology
+from stepsim.options import OPTIONS, StepOptions
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.parallel.schedules import BUILDERS, needs_times
+from stepsim.parallel.stages import split_stages
+from stepsim.step.inputs import (
+    BuiltModel,
+    WorkSource,
+    choose_plan,
+    choose_schedule,
+    held_degrees,
+    make_work,
+    scaled_workload,
+)
+from stepsim.workload.model.model import Model
+
+_OF_MODELS = ("npus", "sequence", "global_batch", "tp", "pp", "cp", "ep", "microbatch_size")
+_PLANNED = ("expert_tp", "recompute", "layout")
+"""Options beside the sliders that a plan by default may set."""
+_OF_FILES = ("npus", "pp", "microbatches", "microbatch_size")
+_MOST_NPUS, _MOST_RANKS, _MOST_BATCH, _MOST_SEQUENCE = 4096, 64, 8192, 1 << 17
+_MOST_SAMPLES, _MOST_MICROBATCHES = 16, 256
+_LEAST_SEQUENCE = 512
+_MOST_CHUNKS = 8
+_STEPS = (2, 3)
+"""Values are these numbers times powers of two."""
+
+
+class _Checked(Struct, frozen=True, kw_only=True):
+    """A job that can run: what its model was made of, and its degrees."""
+
+    built: BuiltModel | None
+    plan: ParallelPlan
+    sequence: int
+
+
+def slider_values(job: StepInputs) -> dict[str, object]:
+    """Names of sliders with their values and the one that the job has, and schedules that can run.
+
+    A value is offered if the job can run with it while all others stay as they are. A job that
+    cannot run has no values of its own: those that mend it are offered.
+    """
+    work, topology, options = job.workload, job.topology, job.options
+    now = _checked(work, topology, options)
+    held = held_options(job, now.built if now else None)
+    sliders = []
+    for name in _OF_MODELS if isinstance(work, Model) else _OF_FILES:
+        current = _current(name, options, now)
+        values = [
+            value
+            for value in sorted({*_candidates(name, work, now), *([current] if current else [])})
+            if value == current or _checked(work, topology, replace(held, **{name: value}))
+        ]
+        sliders.append({"name": name, "now": current, "values": values})
+    changed = {name: OPTIONS[name] for name in _PLANNED if getattr(held, name) is not None}
+    return {
+        "sliders": sliders,
+        "schedules": _schedules(work, topology, held, now),
+        "held": {name: option.text(getattr(held, name)) for name, option in changed.items()},
+    }
+
+
+def _checked(work: WorkSource, topology: Topology, options: StepOptions) -> _Checked | None:
+    """The job as far as it is made before anything is simulated; None where it cannot be."""
+    try:
+        made = make_work(work, topology, options)
+        scaled, _ = scaled_workload(made.workload, made.sized)
+        plan, _ = choose_plan(scaled, topology, made.sized)
+        network = place(topology, plan, options.placement)
+        schedule = made.options.schedule
+        if not (isinstance(schedule, str) and needs_times(schedule)):
+            chosen = choose_schedule(scaled, network, plan, made.options)
+            split_stages(scaled, plan, chosen.placement, options.stage_rows)
+    except StepsimError:
+        return None
+    sequence = made.built.plan.sequence if made.built else 0
+    return _Checked(built=made.built, plan=plan, sequence=sequence)
+
+
+def held_options(job: StepInputs, built: BuiltModel | None) -> StepOptions:
+    """The options of a job with all that its model's plan has where nobody asked for it.
+
+    Another degree is then the only change. `built` is what the model was made of; a job that could
+    not be made, and one of a workload file, keeps its options.
+    """
+    if built is None:
+        return job.options
+    degrees, _ = held_degrees(job.workload, job.topology, job.options)
+    options = replace(job.options, **degrees)
+    names = [name for name in _OF_MODELS if getattr(options, name) is None]
+    if options.microbatches is not None:
+        names.remove("global_batch")
+    return replace(options, **{name: getattr(built.plan, name) for name in names})
+
+
+def _current(name: str, options: StepOptions, now: _Checked | None) -> int | None:
+    """The value that the job has of a slider; None where it is not known."""
+    if now is not None and now.built is not None:
+        return int(getattr(now.built.plan, name))
+    if now is not None and name in ("npus", "pp", "microbatches"):
+        return int(getattr(now.plan, name))
+    asked = getattr(options, name)
+    return 1 if asked is None and name == "microbatch_size" else asked
+
+
+def _candidates(name: str, work: WorkSource, now: _Checked | None) -> Iterable[int]:
+    """Values of a slider that are tried."""
+    replicas = now.plan.dp if now else 1
+    if name == "ep" and isinstance(work, Model) and not work.architecture.is_sparse:
+        return (1,)
+    tried: Mapping[str, Iterable[int]] = {
+        "npus": _round_numbers(_MOST_NPUS),
+        "sequence": (n for n in _powers(_MOST_SEQUENCE) if n >= _LEAST_SEQUENCE),
+        "global_batch": (replicas * n for n in _round_numbers(_MOST_BATCH // replicas)),
+        "microbatches": _round_numbers(_MOST_MICROBATCHES),
+        "microbatch_size": _powers(_MOST_SAMPLES),
+        "pp": range(1, 1 + min(_MOST_RANKS, _depth(work))),
+    }
+    return tried.get(name, _powers(_MOST_RANKS))
+
+
+def _depth(work: WorkSource) -> int:
+    return work.architecture.depth if isinstance(work, Model) else work.layers
+
+
+def interleaved_names(work: WorkSource, pp: int) -> list[str]:
+    """The interleaved schedules whose chunks divide the layers of every stage."""
+    even = (n for n in range(2, 1 + _MOST_CHUNKS) if _depth(work) % (n * pp) == 0)
+    return [f"interleaved:{chunks}" for chunks in even]
+
+
+def _powers(most: int) -> Iterator[int]:
+    """Powers of two up to a number."""
+    return (1 << i for i in range(most.bit_length()))
+
+
+def _round_numbers(most: int) -> list[int]:
+    """1, and powers of two times 2 and 3, up to a number."""
+    numbers = {1, *(step * power for power in _powers(most) for step in _STEPS)}
+    return sorted(number for number in numbers if number <= most)
+
+
+def _schedules(
+    work: WorkSource, topology: Topology, options: StepOptions, now: _Checked | None
+) -> Sequence[str]:
+    """Names of schedules that the job can run, interleaved ones with their chunks."""
+    asked = options.schedule if isinstance(options.schedule, str) else options.schedule.label
+    if now is None or now.plan.pp == 1:
+        return sorted({"1f1b", asked})
+    bare = replace(options, chunks=None)
+    names = [name for name in BUILDERS if not needs_times(name) and name != "interleaved"]
+    names += interleaved_names(work, now.plan.pp)
+    fitting = [name for name in names if _checked(work, topology, replace(bare, schedule=name))]
+    return [*dict.fromkeys(["1f1b", *sorted(fitting), asked])]

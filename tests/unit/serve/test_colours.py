@@ -1,0 +1,62 @@
+"""Every mark and every word of the page stands out from its paper, in light and in dark."""
+
+import re
+from itertools import chain, product
+
+import pytest
+
+from stepsim.serve.colours import (
+    IDLE,
+    MEMORY_LOOKS,
+    PAPERS,
+    PART_LOOKS,
+    SHADE_LOOKS,
+    contrast,
+)
+from stepsim.serve.page import page_parts
+from stepsim.show.palette import SHADES
+from stepsim.workload.rows import Part
+
+MARK, WORDS = 3.0, 4.5
+TINTS = {
+    *(tint for _, tint in SHADE_LOOKS.values()),
+    *(tint for _, tint, _ in PART_LOOKS.values()),
+    *MEMORY_LOOKS.values(),
+    IDLE,
+}
+
+
+def looks() -> list[dict[str, str]]:
+    """Colours of the page by their names, in light and in dark."""
+    blocks = re.findall(r":root \{(.*?)\}", page_parts()["css"], re.DOTALL)
+    return [dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block)) for block in blocks]
+
+
+def test_contrast_is_that_of_the_guideline() -> None:
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+
+
+def test_every_mark_stands_out() -> None:
+    for tint in TINTS:
+        for colour, paper in zip(tint, PAPERS, strict=True):
+            assert contrast(colour, paper) >= MARK, (colour, paper)
+
+
+def test_everything_that_is_drawn_has_a_colour() -> None:
+    assert SHADE_LOOKS.keys() == SHADES.keys()
+    assert PART_LOOKS.keys() == {part.key for part in Part}
+    shown = [tint for _, tint in SHADE_LOOKS.values()]
+    assert len(set(shown)) == len(shown)
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_words_and_edges_stand_out(scheme: int) -> None:
+    look = looks()[scheme]
+    assert look["paper"] == PAPERS[scheme]
+    assert look["idle"] == IDLE[scheme]
+    words = product(("ink", "quiet", "accent", "better", "worse"), ("paper", "wash"))
+    for ink, paper in chain(words, [("on-accent", "accent")]):
+        assert contrast(look[ink], look[paper]) >= WORDS, (ink, paper)
+    for mark in ("idle", "edge"):
+        assert contrast(look[mark], look["paper"]) >= MARK

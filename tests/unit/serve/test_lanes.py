@@ -1,0 +1,101 @@
+"""What a page draws of a run: what spans wait for, its tasks, the load of its network."""
+
+from typing import Any
+
+import pytest
+
+from stepsim.serve.answers import Answers
+from stepsim.serve.explorer import Explorer
+from stepsim.serve.library import NamedNouns
+from stepsim.serve.state import ExplorerState
+
+STATE = {
+    "workload": "llama-3.2-3b",
+    "topology": "hgx-h100",
+    "npus": "32",
+    "tp": "2",
+    "pp": "4",
+    "global_batch": "32",
+}
+MESSAGES = 2
+
+
+@pytest.fixture(scope="module")
+def explorer() -> Explorer:
+    return Explorer(library=NamedNouns())
+
+
+@pytest.fixture(scope="module")
+def shown(explorer: Explorer) -> Any:
+    return explorer.shown(ExplorerState.of(STATE))
+
+
+def test_a_span_begins_after_all_that_it_waits_for(shown: Any) -> None:
+    lanes = shown["lanes"]
+    for i, waits in enumerate(lanes["waits"]):
+        if lanes["lane"][i] != MESSAGES:
+            assert all(lanes["end"][before] <= lanes["start"][i] for before in waits)
+
+
+def test_a_receipt_waits_for_the_send_of_another_stage(shown: Any) -> None:
+    lanes = shown["lanes"]
+    crossing = [
+        (before, i)
+        for i, waits in enumerate(lanes["waits"])
+        for before in waits
+        if lanes["row"][before] != lanes["row"][i]
+    ]
+    assert crossing
+    for before, i in crossing:
+        assert lanes["lane"][before] == lanes["lane"][i] == MESSAGES
+        assert lanes["end"][before] <= lanes["end"][i]
+
+
+def test_spans_say_which_axes_they_use(shown: Any) -> None:
+    lanes, axes = shown["lanes"], shown["network"]["axes"]
+    used = {
+        (lane, name)
+        for lane, bits in zip(lanes["lane"], lanes["axes"], strict=True)
+        for i, name in enumerate(axes)
+        if bits >> i & 1
+    }
+    assert {(0, "tp"), (MESSAGES, "pp")} <= used
+    assert not {(MESSAGES, "tp"), (0, "pp")} & used
+
+
+def test_links_say_which_axes_they_carry(shown: Any) -> None:
+    network = shown["network"]
+    carried = {
+        link["name"]: {name for i, name in enumerate(network["axes"]) if link["axes"] >> i & 1}
+        for link in network["links"]
+    }
+    assert carried == {"nvlink": {"tp", "dp"}, "fabric": {"pp"}}, "a stage is a node"
+    assert [level["size"] for level in network["levels"]] == [8, 4]
+    assert all(0 < link["share"] < 1 for link in network["links"])
+
+
+def test_tasks_of_a_part_are_those_of_the_run(explorer: Explorer, shown: Any) -> None:
+    state, step = ExplorerState.of(STATE), shown["step_ps"]
+    low, high = step // 3, step // 3 + step // 20
+    found: Any = explorer.tasks(state, low, high)
+    spans = explorer.run(explorer.inputs(state)).timeline.spans()
+    expected = sorted(
+        (start, end)
+        for table in spans
+        for start, end in zip(table.start_ps.tolist(), table.end_ps.tolist(), strict=True)
+        if end > low and start < high
+    )
+    assert sorted(zip(found["start"], found["end"], strict=True)) == expected
+    assert {"compute", "tp"} <= set(found["lanes"])
+
+
+def test_too_many_tasks_are_left_out(explorer: Explorer) -> None:
+    state = ExplorerState.of({**STATE, "global_batch": "512"})
+    assert explorer.tasks(state, 0, 1 << 60)["too_many"]
+
+
+@pytest.mark.parametrize("low", [None, "1", 1.5, True])
+def test_times_that_are_no_whole_numbers_are_refused(explorer: Explorer, low: object) -> None:
+    question = {"kind": "tasks", "state": STATE, "low": low, "high": 5}
+    found = Answers(explorer=explorer).answer(question)
+    assert "low is" in str(found["error"])
