@@ -145,13 +145,14 @@ _BASE = "based_on"
 def is_model(path: str | Path) -> bool:
     """Whether this is a model: a public one's name, or a file or folder that describes one.
 
-    A public name is that model, whatever lies in the working folder; `./NAME` is the file.
+    A public name is that model, whatever lies in the working folder; `./NAME` is the file. Names of
+    repositories on huggingface.co count where there is no such folder.
     """
     name, path = str(path), Path(path)
     if is_model_at_sight(name):
         return True
     if not exists(path):
-        return _is_bare(name)
+        return _is_bare(name) or _is_hub_id(name)
     if isdir(path):
         return False
     start = first_bytes(path, _BEGINNING_OF_MODELS)
@@ -180,14 +181,46 @@ def _is_bare(name: str) -> bool:
     return Path(name).name == name and not Path(name).suffix[1:].isalpha()
 
 
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
+_HUB_MARKS = re.compile(r"-(hf|base|instruct|chat|it|pt|v0\.\d|bf16|fp8|nvfp4|\d{4}|\d+k)$")
+
+
+def _is_hub_id(name: str) -> bool:
+    """Whether a text that is no file looks like `owner/repository`, not like a missing file."""
+    missing = exists(Path(name).parent) or Path(name).suffix[1:].isalpha()
+    return _HUB_ID.fullmatch(name) is not None and not missing
+
+
+def _of_hub(name: str) -> str:
+    """The public model that a repository on huggingface.co has, by the repository's name.
+
+    Words that say how weights were trained further or are stored change no shape: `-Instruct`,
+    `-hf`. Raises WorkloadError where no such model is known.
+    """
+    model = name.split("/")[1].lower()
+    while not is_public(model) and (shorter := _HUB_MARKS.sub("", model)) != model:
+        model = shorter
+    vendor, _, rest = model.partition("-")
+    model = rest if not is_public(model) and vendor in ("meta", "nvidia") else model
+    if is_public(model):
+        return model
+    close = ", ".join(get_close_matches(model, _public(), n=4) or public_names())
+    raise WorkloadError(
+        f"no configuration of {name} is shipped: known are {close}; expected one of them, or a "
+        "file: a workload, or the repository's config.json"
+    )
+
+
 def read_model(path: str | Path) -> Model:
     """A model by name or file: `config.json`, a TOML of the same keys, Megatron-LM's arguments.
 
-    A TOML file may say `based_on` a public model and change some keys. Raises WorkloadError naming
-    the file, the key and what is allowed.
+    A name may be that of a repository on huggingface.co whose configuration is shipped. A TOML file
+    may say `based_on` a public model and change some keys. Raises WorkloadError naming the file,
+    the key and what is allowed.
     """
     name, path = str(path), Path(path)
     if is_public(name) or not exists(path):
+        name = _of_hub(name) if _is_hub_id(name) else name
         return _described(public_model(name), name.lower(), name.lower())
     path = path / _CONFIG if isdir(path) else path
     text = read_text(path, WorkloadError, "model", "a model's configuration")

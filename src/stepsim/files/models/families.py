@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import NormKind, QkNorm
@@ -30,7 +30,11 @@ class Family(Struct, frozen=True, kw_only=True):
     `bias` is that of queries, keys and values, `output_bias` and `mlp_bias` are others; `bias_keys`
     set all three, `attention_bias_key` the first two. `nested` configurations describe their text
     model in `text_config`. `learned` positions are in `max_position_embeddings` or its synonyms,
-    `extra_positions` more. `clamps` limits what activations of experts take.
+    `extra_positions` more. `clamps` limits what activations of experts take. With
+    `output_gate` what attention makes is gated by a second projection; an `indexer`
+    chooses what latent attention reads; one that `compresses` has keys for several tokens.
+    `defaults` are what
+    the class of the configuration has for keys that a published one may leave out.
     """
 
     gated: bool = True
@@ -58,15 +62,31 @@ class Family(Struct, frozen=True, kw_only=True):
     shared_gate: bool = False
     sinks: bool = False
     clamps: bool = False
+    output_gate: bool = False
+    indexer: bool = False
+    compresses: bool = False
+    defaults: Mapping[str, int] = field(default_factory=dict)
 
 
 _LLAMA = Family()
 _MISTRAL = Family(window=WindowRule.ALL)
 _QWEN2 = Family(bias=True, output_follows=False, window=WindowRule.UPPER)
 _QWEN3 = Family(qk_norm=QkNorm.SHARED, window=WindowRule.UPPER)
+_QWEN3_NEXT = Family(qk_norm=QkNorm.SHARED, shared_gate=True, output_gate=True)
 _GEMMA = Family(activation="gelu_pytorch_tanh", tied=True)
 _GEMMA2 = replace(_GEMMA, norms=4, window=WindowRule.EVEN)
-_GEMMA3 = replace(_GEMMA2, qk_norm=QkNorm.SHARED, window=WindowRule.PATTERN)
+_GEMMA3 = replace(
+    _GEMMA2,
+    qk_norm=QkNorm.SHARED,
+    window=WindowRule.PATTERN,
+    defaults={  # Gemma3TextConfig
+        "vocab_size": 262_208,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "sliding_window": 4096,
+    },
+)
 _LLAMA4 = Family(qk_norm_key="use_qk_norm")
 _WHOLE = Family(qk_norm=QkNorm.WHOLE)
 _GPT = Family(
@@ -100,11 +120,20 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "Qwen2MoeForCausalLM": replace(_QWEN2, shared_gate=True),
         "Qwen3ForCausalLM": _QWEN3,
         "Qwen3MoeForCausalLM": _QWEN3,
+        "Qwen3NextForCausalLM": _QWEN3_NEXT,
+        "Qwen3_5ForCausalLM": _QWEN3_NEXT,
+        "Qwen3_5ForConditionalGeneration": replace(_QWEN3_NEXT, nested=True),
+        "Qwen3_5MoeForCausalLM": _QWEN3_NEXT,
+        "Qwen3_5MoeForConditionalGeneration": replace(_QWEN3_NEXT, nested=True),
         "Qwen3VLForConditionalGeneration": replace(_QWEN3, nested=True),
         "Qwen3VLMoeForConditionalGeneration": replace(_QWEN3, nested=True),
         "DeepseekForCausalLM": _LLAMA,
         "DeepseekV2ForCausalLM": _LLAMA,
         "DeepseekV3ForCausalLM": _LLAMA,
+        "DeepseekV32ForCausalLM": Family(indexer=True),
+        "DeepseekV4ForCausalLM": Family(compresses=True, clamps=True),
+        "GlmMoeDsaForCausalLM": Family(indexer=True, output_follows=False),
+        "KimiK25ForConditionalGeneration": replace(_LLAMA, nested=True),
         "Glm4MoeForCausalLM": Family(
             output_follows=False, qk_norm=QkNorm.SHARED, qk_norm_key="use_qk_norm"
         ),
@@ -122,6 +151,8 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "Gemma2ForCausalLM": _GEMMA2,
         "Gemma3ForCausalLM": _GEMMA3,
         "Gemma3ForConditionalGeneration": replace(_GEMMA3, nested=True),
+        "Gemma4ForCausalLM": replace(_GEMMA3, defaults={}),
+        "Gemma4ForConditionalGeneration": replace(_GEMMA3, nested=True, defaults={}),
         "CohereForCausalLM": Family(
             norm=NormKind.LAYER_NO_BIAS,
             norms=1,
@@ -130,6 +161,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             qk_norm_key="use_qk_norm",
         ),
         "NemotronForCausalLM": Family(gated=False, activation="relu2", norm=NormKind.LAYER),
+        "NemotronHForCausalLM": Family(gated=False, activation="relu2"),
         "ArceeForCausalLM": Family(gated=False, activation="relu2"),
         "StableLmForCausalLM": Family(
             norm=NormKind.LAYER, attention_bias_key="use_qkv_bias", output_follows=False
@@ -159,10 +191,8 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
 """Every architecture that is read, by name."""
 
 _HYBRID = "layers with a state instead of attention"
-_SPARSE = "sparse attention"
 REFUSED: Mapping[str, str] = MappingProxyType(
     {
-        "NemotronHForCausalLM": _HYBRID,
         "JambaForCausalLM": _HYBRID,
         "BambaForCausalLM": _HYBRID,
         "Zamba2ForCausalLM": _HYBRID,
@@ -172,14 +202,8 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "RwkvForCausalLM": _HYBRID,
         "GraniteMoeHybridForCausalLM": _HYBRID,
         "RecurrentGemmaForCausalLM": _HYBRID,
-        "Qwen3NextForCausalLM": _HYBRID,
-        "Qwen3_5ForConditionalGeneration": _HYBRID,
-        "Qwen3_5MoeForConditionalGeneration": _HYBRID,
         "KimiLinearForCausalLM": _HYBRID,
         "MiniMaxText01ForCausalLM": _HYBRID,
-        "DeepseekV4ForCausalLM": _SPARSE,
-        "DeepseekV32ForCausalLM": _SPARSE,
-        "GlmMoeDsaForCausalLM": _SPARSE,
     }
 )
 """Architectures that are known and not modelled, and why."""

@@ -34,17 +34,22 @@ _HARMLESS = (
     r"output_(hidden_states|attentions|router_logits)|tie_.*|prefix|problem_type|finetuning_task|"
     r"use_bfloat16|torchscript|pruned_heads|cross_attention_hidden_size|bad_words_ids|"
     r"encoder_no_repeat_ngram_size|sep_token_id|return_dict.*|_name_or_path|auto_map|source|"
-    r"attention_multiplier|normalization_function|logits_soft_cap|first_k_dense_replace"
+    r"indexer_rope_interleave|moe_shared_expert_overlap|attention_multiplier|normalization_function|logits_soft_cap|first_k_dense_replace"
 )
 """Keys that say nothing of the work of a training step; patterns are compiled when one is asked."""
 
 
 class Fields(Struct, kw_only=True):
-    """The keys of a configuration; `place` names it in errors, `read` are the keys asked for."""
+    """The keys of a configuration; `place` names it in errors, `read` are the keys asked for.
+
+    Keys that it leaves out have the value that `defaults` say, which are noted in `assumed`.
+    """
 
     place: str
     values: Mapping[str, Any]
     read: set[str] = field(default_factory=set)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    assumed: dict[str, Any] = field(default_factory=dict)
 
     def has(self, *names: str) -> bool:
         """Whether one of these keys says something."""
@@ -53,7 +58,11 @@ class Fields(Struct, kw_only=True):
     def raw(self, *names: str) -> Any:
         """The value of the first of these keys that has one, None if none has."""
         self.read.update(names)
-        return next((self.values[n] for n in names if self.values.get(n) is not None), None)
+        said = next((self.values[n] for n in names if self.values.get(n) is not None), None)
+        left = next((n for n in names if n in self.defaults), None) if said is None else None
+        if left is not None:
+            said = self.assumed[left] = self.defaults[left]
+        return said
 
     def name_of(self, *names: str) -> str:
         """The key that says it, as errors call it."""

@@ -13,8 +13,10 @@ from typing import Any
 from msgspec import Struct
 
 from stepsim.base.errors import PlanError, WorkloadError, bad_value
+from stepsim.base.structs import replace
 from stepsim.files.models.fields import MOST_LAYERS
 from stepsim.files.models.megatron_rules import FSDP_STAGES, broken_rules, megatron_arguments
+from stepsim.files.models.patterns import PART_LETTERS, PartMakers
 from stepsim.workload.model.architecture import (
     Activation,
     Architecture,
@@ -28,14 +30,25 @@ from stepsim.workload.model.architecture import (
     NormKind,
     QkNorm,
 )
+from stepsim.workload.model.delta_net import GatedDeltaNet
+from stepsim.workload.model.indexer import Indexer
 from stepsim.workload.model.layout import parse_layout
+from stepsim.workload.model.mamba import Mamba2
 from stepsim.workload.model.model import Model
+from stepsim.workload.model.sparse_attention import SparseLatentAttention
 
 _REFUSED = re.compile(
-    r"hybrid-.*|mamba-.*|is-hybrid-model|retro-.*|encoder-.*|decoder-seq-length|spec|"
-    r"experimental-attention-variant|linear-.*|multi-token-.*|heterogeneous-.*|vision-.*|"
-    r"moe-layer-recompute-.*|moe-latent-.*|dsa-.*"
+    r"hybrid-.*|mamba-.*|retro-.*|encoder-.*|decoder-seq-length|spec|"
+    r"linear-.*|multi-token-.*|heterogeneous-.*|vision-.*|moe-layer-recompute-.*|dsa-.*"
 )
+_READ = re.compile(
+    r"hybrid-(override|layer)-pattern|mamba-(state-dim|head-dim|num-groups|num-heads)|"
+    r"linear-(attention-freq|conv-kernel-dim|(key|value)-head-dim|num-(key|value)-heads)|"
+    r"dsa-indexer-(n-heads|head-dim|topk|loss-coeff|use-sparse-loss)"
+)
+"""Arguments of layers that are modelled, of kinds that are not."""
+_SPECS = re.compile(r"[\w.]*\b(mamba|hybrid)_layer_specs\b.*")
+_PATTERNS = ("hybrid-layer-pattern", "hybrid-override-pattern")
 _LARGEST = 1 << 40
 
 
@@ -44,9 +57,10 @@ def read_megatron(path: Path, text: str) -> Model:
 
     Raises WorkloadError naming the argument at fault and what is allowed.
     """
-    arguments = _Arguments(place=str(path), values=megatron_arguments(path, text))
+    arguments = _with_depth(_Arguments(place=str(path), values=megatron_arguments(path, text)))
     for name, value in arguments.values.items():
-        if _REFUSED.fullmatch(name):
+        known = _READ.fullmatch(name) or (name == "spec" and _SPECS.fullmatch(value))
+        if _REFUSED.fullmatch(name) and not known:
             raise WorkloadError(f"{path}: --{name} {value}: what it changes is not modelled")
     return Model(
         source=path.name,
@@ -92,15 +106,70 @@ class _Arguments(Struct, frozen=True, kw_only=True):
         return float(text)
 
 
+def _patterns(arguments: _Arguments) -> list[str]:
+    """The pattern of layers, then those of modules that predict further tokens, by `/`."""
+    said = next((arguments.text(name) for name in _PATTERNS if arguments.has(name)), "")
+    wrong = set(said) - {*PART_LETTERS, "|", "/"}
+    if wrong:
+        expected = f"letters of {' '.join(PART_LETTERS)}, | between stages, / before predictions"
+        raise WorkloadError(bad_value(arguments.place, "hybrid pattern", said, expected))
+    return said.split("/") if said else []
+
+
+def _with_depth(arguments: _Arguments) -> _Arguments:
+    """With as many layers as a pattern has where no number is given."""
+    patterns = _patterns(arguments)
+    if not patterns or arguments.has("num-layers"):
+        return arguments
+    count = len(patterns[0].replace("|", ""))
+    return replace(arguments, values={**arguments.values, "num-layers": str(count)})
+
+
+def _of_pattern(
+    arguments: _Arguments, hidden: int, count: int
+) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
+    """The layers of a pattern, and those that predict further tokens."""
+    main, *others = _patterns(arguments)
+    parts = [PART_LETTERS[letter] for letter in main if letter != "|"]
+    if len(parts) != count:
+        raise WorkloadError(
+            bad_value(arguments.place, "hybrid pattern", main, f"{count} letters (--num-layers)")
+        )
+    sparse = _experts(arguments, hidden)
+    if "moe" in parts and sparse is None:
+        raise WorkloadError(f"{arguments.place}: --num-experts is missing: the pattern has experts")
+    dense = _dense(arguments, hidden)
+    makers = PartMakers(
+        mixing={
+            "mamba": lambda: _mamba(arguments, hidden),
+            "attention": lambda: _attention(arguments, hidden),
+        },
+        mlps={"mlp": lambda: dense, "moe": lambda: sparse or dense},
+    )
+    modules = (makers.predictions([PART_LETTERS[x] for x in other]) for other in others)
+    return makers.layers(parts), tuple(layer for module in modules for layer in module)
+
+
+def _mamba(arguments: _Arguments, hidden: int) -> Mamba2:
+    """Mamba-2; as wide as twice the hidden width where no heads are given."""
+    width = arguments.count("mamba-head-dim", 64)
+    return Mamba2(
+        heads=arguments.count("mamba-num-heads", max(2 * hidden // width, 1)),
+        head_dim=width,
+        groups=arguments.count("mamba-num-groups", 8),
+        state=arguments.count("mamba-state-dim", 128),
+    )
+
+
 def _architecture(arguments: _Arguments, name: str) -> Architecture:
     hidden, count = arguments.count("hidden-size"), arguments.count("num-layers", most=MOST_LAYERS)
     norm = NormKind.RMS if arguments.text("normalization") == "RMSNorm" else NormKind.LAYER
-    attention = _attention(arguments, hidden)
-    dense, sparse = _dense(arguments, hidden), _experts(arguments, hidden)
-    layers = tuple(
-        Layer(attention=attention, mlp=sparse if sparse and expert else dense)
-        for expert in _sparse(arguments, count)
-    )
+    further = arguments.count("mtp-num-layers", 0, least=0, most=64)
+    if _patterns(arguments):
+        layers, predictions = _of_pattern(arguments, hidden, count)
+    else:
+        layers = _usual_layers(arguments, hidden, count)
+        predictions = (layers[-1],) * further
     learned = arguments.text("position-embedding-type", "learned_absolute") == "learned_absolute"
     learned = learned and not arguments.has("use-rotary-position-embeddings")
     return Architecture(
@@ -112,7 +181,57 @@ def _architecture(arguments: _Arguments, name: str) -> Architecture:
         norm=norm,
         positions=arguments.count("max-position-embeddings") if learned else 0,
         dropout=arguments.share("hidden-dropout", 0.1) > 0,
-        prediction_layers=(layers[-1],) * arguments.count("mtp-num-layers", 0, least=0, most=64),
+        prediction_layers=predictions,
+    )
+
+
+def _usual_layers(arguments: _Arguments, hidden: int, count: int) -> tuple[Layer, ...]:
+    """Layers of attention, or of the variant that stands in its place, and an MLP."""
+    dense, sparse = _dense(arguments, hidden), _experts(arguments, hidden)
+    attention: Attention = _attention(arguments, hidden)
+    net, linear = attention, [False] * count
+    variant = arguments.text("experimental-attention-variant")
+    if variant == "gated_delta_net":
+        net, linear = _delta_net(arguments), _linear(arguments, count)
+    elif variant == "dsa" and isinstance(attention, LatentAttention):
+        attention = _indexed(arguments, attention)
+    elif variant:
+        expected = "gated_delta_net, or dsa with --multi-latent-attention"
+        name = "--experimental-attention-variant"
+        raise WorkloadError(bad_value(arguments.place, name, variant, expected))
+    return tuple(
+        Layer(attention=net if other else attention, mlp=sparse if sparse and expert else dense)
+        for other, expert in zip(linear, _sparse(arguments, count), strict=True)
+    )
+
+
+def _delta_net(arguments: _Arguments) -> GatedDeltaNet:
+    return GatedDeltaNet(
+        heads=arguments.count("linear-num-value-heads"),
+        key_heads=arguments.count("linear-num-key-heads"),
+        key_dim=arguments.count("linear-key-head-dim"),
+        value_dim=arguments.count("linear-value-head-dim"),
+        convolution=arguments.count("linear-conv-kernel-dim", 4),
+    )
+
+
+def _linear(arguments: _Arguments, count: int) -> list[bool]:
+    """Layers of linear attention: all but every nth, or a list of 0 and 1."""
+    text = arguments.text("linear-attention-freq").replace(" ", "")
+    if re.fullmatch("[1-9][0-9]{0,5}", text):
+        return [(layer + 1) % int(text) != 0 for layer in range(count)]
+    return _listed(arguments, "linear-attention-freq", text, count)
+
+
+def _indexed(arguments: _Arguments, latent: LatentAttention) -> SparseLatentAttention:
+    return SparseLatentAttention(
+        heads=latent.heads,
+        latent=latent,
+        indexer=Indexer(
+            heads=arguments.count("dsa-indexer-n-heads"),
+            dim=arguments.count("dsa-indexer-head-dim"),
+            top_k=arguments.count("dsa-indexer-topk"),
+        ),
     )
 
 
@@ -136,7 +255,7 @@ def _activation(arguments: _Arguments) -> Activation:
     return Activation.SQUARED_RELU if arguments.has("squared-relu") else Activation.GELU
 
 
-def _attention(arguments: _Arguments, hidden: int) -> Attention:
+def _attention(arguments: _Arguments, hidden: int) -> GroupedAttention | LatentAttention:
     heads = arguments.count("num-attention-heads")
     if arguments.has("multi-latent-attention"):
         return LatentAttention(
@@ -162,6 +281,7 @@ def _attention(arguments: _Arguments, hidden: int) -> Attention:
         bias=biased or arguments.has("add-qkv-bias"),
         output_bias=biased,
         qk_norm=QkNorm.SHARED if arguments.has("qk-layernorm") else QkNorm.NONE,
+        gated=arguments.has("attention-output-gate"),
     )
 
 
@@ -191,6 +311,7 @@ def _experts(arguments: _Arguments, hidden: int) -> ExpertMlp | None:
         shared_gate=arguments.has("moe-shared-expert-gate"),
         groups=arguments.count("moe-router-num-groups", 1),
         token_groups=arguments.count("moe-router-group-topk", 1),
+        latent=arguments.count("moe-latent-size") if arguments.has("moe-latent-size") else None,
     )
 
 
@@ -199,6 +320,11 @@ def _sparse(arguments: _Arguments, count: int) -> list[bool]:
     text = arguments.text("moe-layer-freq", "1").replace(" ", "")
     if re.fullmatch("[1-9][0-9]{0,5}", text):
         return [layer % int(text) == 0 for layer in range(count)]
+    return _listed(arguments, "moe-layer-freq", text, count)
+
+
+def _listed(arguments: _Arguments, name: str, text: str, count: int) -> list[bool]:
+    """A list of 0 and 1 in Python's words, as many as there are layers."""
     found: list[bool] = []
     for part in text.split("+"):
         run = re.fullmatch(r"\[?([01](?:,[01])*)\]?(?:\*([0-9]{1,5}))?", part.strip("()"))
@@ -210,7 +336,7 @@ def _sparse(arguments: _Arguments, count: int) -> list[bool]:
             break
     if len(found) != count:
         expected = f"a number, or {count} of 0 and 1 as in ([0]*3+[1]*58)"
-        raise WorkloadError(bad_value(arguments.place, "--moe-layer-freq", text, expected))
+        raise WorkloadError(bad_value(arguments.place, f"--{name}", text, expected))
     return found
 
 
@@ -325,7 +451,11 @@ def _placement(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
     if arguments.has("num-layers-per-virtual-pipeline-stage"):
         chunks = layers // pp // arguments.count("num-layers-per-virtual-pipeline-stage")
     layout = arguments.text("pipeline-model-parallel-layout")
-    if layout:
+    stages = next(iter(_patterns(arguments)), "").split("|")
+    if len(stages) > 1:
+        yield "layout", ",".join(str(len(stage)) for stage in stages)
+        chunks = max(chunks, len(stages) // pp)
+    elif layout:
         yield "layout", layout
         chunks = max(chunks, _stages_of(layout) // pp)
     elif arguments.has("decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers"):

@@ -18,6 +18,7 @@ from stepsim.workload.model.architecture import (
     ExpertMlp,
     GroupedAttention,
     LatentAttention,
+    Mixer,
 )
 from stepsim.workload.model.blocks import head_blocks, layer_blocks
 from stepsim.workload.model.columns import PlanColumns, plan_columns
@@ -150,5 +151,7 @@ class Shapes(Struct, frozen=True, kw_only=True):
             yield "grouped products of experts are not measured: they take the rate of others"
         if any(isinstance(each.attention, LatentAttention) for each in layers):
             yield "core attention is measured with keys and values 128 wide, not the model's"
+        if any(isinstance(each.attention, Mixer) for each in layers):
+            yield "scans of layers with a state are not measured: they take an assumed time"
         if self.layer() is None:
             yield "no layer is measured: the model has none with grouped attention and a dense MLP"

@@ -7,11 +7,18 @@ are values: alike layers compare equal, so that a model of 126 alike layers cost
 from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import NameWithFields
+
+if TYPE_CHECKING:
+    from stepsim.base.arrays import Floats
+    from stepsim.workload.model.columns import PlanColumns
+    from stepsim.workload.model.context import MixerExchanges
+    from stepsim.workload.model.operators import MixerOperators
 
 
 class Activation(NameWithFields):
@@ -62,7 +69,8 @@ class GroupedAttention(Struct, frozen=True, kw_only=True):
 
     `kv_heads` heads have keys and values; a `window` limits how many tokens back each token sees.
     `value_dim` is the width of a value where it is not that of a key. `gated` outputs are
-    multiplied by a second projection of the queries' width.
+    multiplied by a second projection of the queries' width. With `shares_values` what is projected
+    for keys is taken for values as well.
     """
 
     heads: int
@@ -75,6 +83,7 @@ class GroupedAttention(Struct, frozen=True, kw_only=True):
     qk_norm: QkNorm = QkNorm.NONE
     sinks: bool = False
     gated: bool = False
+    shares_values: bool = False
 
     def __post_init__(self) -> None:
         _need_counts(self, heads=1, kv_heads=1, head_dim=1)
@@ -93,7 +102,8 @@ class GroupedAttention(Struct, frozen=True, kw_only=True):
     def parameters(self, hidden: int) -> int:
         """Weights, biases, norms and sinks."""
         queries = self.heads * self.head_dim * (2 if self.gated else 1)
-        keys, values = self.kv_heads * self.head_dim, self.kv_heads * self.values
+        keys = self.kv_heads * self.head_dim
+        values = 0 if self.shares_values else self.kv_heads * self.values
         inner = queries + keys + values
         norms = {
             QkNorm.NONE: 0,
@@ -150,6 +160,58 @@ class LatentAttention(Struct, frozen=True, kw_only=True):
         )
 
 
+class Mixer(Struct, frozen=True, kw_only=True):
+    """What a layer has in place of attention where its module alone knows it: one class, one file.
+
+    `heads` are split over tp. Sizes that the methods give are a rank's, of a microbatch, arrays
+    over plans.
+    """
+
+    heads: int
+
+    def parameters(self, hidden: int) -> int:
+        """All parameters of the mixer."""
+        raise NotImplementedError
+
+    def shared_out(self) -> Mapping[str, int]:
+        """Counts that tp must divide, by the name that an error gives them."""
+        raise NotImplementedError
+
+    @property
+    def turned_heads(self) -> int:
+        """Heads that cp must divide beside tp, where tokens are turned against heads; else 0."""
+        return self.heads
+
+    def operators(self, hidden: int, columns: "PlanColumns") -> "MixerOperators":
+        """What runs before tokens are mixed, what mixes them, and what runs after."""
+        raise NotImplementedError
+
+    def exchanges(self, columns: "PlanColumns") -> "MixerExchanges":
+        """What ranks that share a sequence or heads send before tokens are mixed, and after."""
+        raise NotImplementedError
+
+    def outputs(self, columns: "PlanColumns") -> "list[Floats]":
+        """Elements that each product before the mixing makes, the largest first."""
+        raise NotImplementedError
+
+    def result(self, columns: "PlanColumns") -> "Floats":
+        """Elements that mixing makes."""
+        raise NotImplementedError
+
+    def kept(self, columns: "PlanColumns", element: "Floats") -> "Floats":
+        """Bytes kept for the backward; a product keeps its input in `element` bytes."""
+        raise NotImplementedError
+
+    def dropped(self, columns: "PlanColumns") -> "Floats":
+        """Bytes of what is kept that goes where projections up to heads are made again."""
+        return 0.0 * columns.tokens
+
+    @property
+    def assumption(self) -> str:
+        """What of its times is assumed, as a warning says it."""
+        raise NotImplementedError
+
+
 class LinearBlock(Struct, frozen=True, kw_only=True):
     """One product of hidden to hidden in place of attention or MLP, as pruned models have it."""
 
@@ -183,7 +245,9 @@ class ExpertMlp(Struct, frozen=True, kw_only=True):
     `shared_width` is that of all shared experts together. `router_bias` counts as parameters,
     a correction that is no parameter does not. What the activation takes is limited if it is
     `clamped` (GPT-OSS). Experts lie in `groups`, and those of one token in
-    at most `token_groups` of them (node-limited routing of DeepSeek-V3).
+    at most `token_groups` of them (node-limited routing of DeepSeek-V3). Routed experts work on
+    tokens of width `latent`, if there is one: two products more lead there and back, before tokens
+    are sent and after they came back (LatentMoE of Nemotron-3; `moe_layer.py` of Megatron-Core).
     """
 
     experts: int
@@ -197,9 +261,12 @@ class ExpertMlp(Struct, frozen=True, kw_only=True):
     shared_gate: bool = False
     groups: int = 1
     token_groups: int = 1
+    latent: int | None = None
 
     def __post_init__(self) -> None:
         _need_counts(self, experts=1, top_k=1, width=1, shared_width=0, groups=1, token_groups=1)
+        if self.latent is not None:
+            _need_counts(self, latent=1)
         if self.token_groups > self.groups:
             raise WorkloadError(
                 bad_value("experts", "token_groups", self.token_groups, f"1 to {self.groups}")
@@ -219,12 +286,16 @@ class ExpertMlp(Struct, frozen=True, kw_only=True):
             return None
         return DenseMlp(width=self.shared_width, activation=self.activation, bias=self.bias)
 
+    def token_width(self, hidden: int) -> int:
+        """Width of a token where routed experts work on it, and on its way to them."""
+        return self.latent or hidden
+
     def routed_parameters(self, hidden: int) -> int:
         """Parameters of all routed experts, which expert parallelism shares out."""
-        return self.experts * self.expert.parameters(hidden)
+        return self.experts * self.expert.parameters(self.token_width(hidden))
 
     def parameters(self, hidden: int, *, active: bool = False) -> int:
-        """Router, experts (`active`: those of one token) and shared experts."""
+        """Router, experts (`active`: those of one token), shared ones, ways to a latent width."""
         shared = self.shared.parameters(hidden) if self.shared else 0
         routed = self.routed_parameters(hidden) * (self.top_k if active else self.experts)
         return (
@@ -232,25 +303,35 @@ class ExpertMlp(Struct, frozen=True, kw_only=True):
             + routed // self.experts
             + shared
             + (hidden if self.shared_gate else 0)
+            + 2 * hidden * (self.latent or 0)
         )
 
 
-Attention = GroupedAttention | LatentAttention | LinearBlock
+Attention = GroupedAttention | LatentAttention | LinearBlock | Mixer
 Mlp = DenseMlp | ExpertMlp | LinearBlock
 
 
 class Layer(Struct, frozen=True, kw_only=True):
     """One transformer layer; None where it has no attention or no MLP.
 
-    `norms` are those of the hidden width, e.g. 2, or 4 where outputs are normed as well.
+    `norms` are those of the hidden width, e.g. 2, or 4 where outputs are normed as well. A `single`
+    one is a part of a pattern of a hybrid model: two of them do as much as a usual layer. It has
+    `streams` residual streams; several are hyper-connections.
     """
 
     attention: Attention | None
     mlp: Mlp | None
     norms: int = 2
+    single: bool = False
+    streams: int = 1
 
     def __post_init__(self) -> None:
-        _need_counts(self, norms=0)
+        _need_counts(self, norms=0, streams=1)
+
+    @property
+    def parts(self) -> int:
+        """Attention and MLP, as far as it has them."""
+        return (self.attention is not None) + (self.mlp is not None)
 
     @property
     def is_sparse(self) -> bool:
@@ -264,7 +345,15 @@ class Layer(Struct, frozen=True, kw_only=True):
             mlp = self.mlp.parameters(hidden, active=active)
         else:
             mlp = self.mlp.parameters(hidden) if self.mlp else 0
-        return attention + mlp + self.norms * norm.weights * hidden
+        streams = self.parts * connection_parameters(self.streams, hidden)
+        return attention + mlp + self.norms * norm.weights * hidden + streams
+
+
+def connection_parameters(streams: int, hidden: int) -> int:
+    """Of one hyper-connection: n (2 + n) weights of all n streams, their biases, three scales."""
+    if streams == 1:
+        return 0
+    return (2 + streams) * streams * (streams * hidden + 1) + 3
 
 
 class Architecture(Struct, frozen=True, kw_only=True):
@@ -299,6 +388,11 @@ class Architecture(Struct, frozen=True, kw_only=True):
         return len(self.layers)
 
     @property
+    def streams(self) -> int:
+        """Residual streams between layers."""
+        return self.layers[0].streams
+
+    @property
     def is_sparse(self) -> bool:
         """Whether any layer has experts."""
         return any(layer.is_sparse for layer in self.layers)
@@ -329,10 +423,12 @@ class Architecture(Struct, frozen=True, kw_only=True):
 
     @property
     def head_parameters(self) -> int:
-        """Final norm, and the head's weight unless it is the embedding's."""
+        """Final norm, the head's weight unless it is the embedding's, the collapse of streams."""
         weight = 0 if self.tied else self.vocabulary * self.hidden
         bias = self.vocabulary if self.head_bias else 0
-        return weight + bias + (self.norm_parameters if self.final_norm else 0)
+        n = self.streams
+        streams = n * (n * self.hidden + 1) + 1 if n > 1 else 0
+        return weight + bias + (self.norm_parameters if self.final_norm else 0) + streams
 
     def prediction_parameters(self, *, active: bool = False) -> int:
         """Parameters of the multi-token prediction layers."""

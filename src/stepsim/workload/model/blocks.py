@@ -15,9 +15,11 @@ from stepsim.workload.model.architecture import (
     ExpertMlp,
     Layer,
     LinearBlock,
+    Mixer,
 )
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.context import Block, ContextParallel, Exchange, shared_blocks
+from stepsim.workload.model.hyper_connections import collapse_streams, expand_streams
 from stepsim.workload.model.operators import (
     Operator,
     attention_operators,
@@ -27,6 +29,7 @@ from stepsim.workload.model.operators import (
     memory,
     mlp_operators,
     norm,
+    products,
     residual,
     router_operators,
 )
@@ -85,9 +88,11 @@ def _attention_blocks(
         return
     gathered = (_gathered(architecture, columns),)
     summed = _summed(architecture, columns)
-    before = norm("attention norm", architecture, columns)
-    after = residual("attention residual", architecture, columns)
-    yield Block(name="attention norm", operators=(before,), forward=gathered, backward=gathered)
+    before, after = _around("attention", layer, architecture, columns)
+    yield Block(name="attention norm", operators=before, forward=gathered, backward=gathered)
+    if isinstance(attention, Mixer):
+        yield from _mixer_blocks(attention, after, architecture, columns)
+        return
     operators = (*attention_operators(attention, architecture, columns), after)
     if (columns.cp > 1).any() and not isinstance(attention, LinearBlock):
         yield from shared_blocks(attention, operators, columns, context, summed=summed)
@@ -97,24 +102,46 @@ def _attention_blocks(
     yield Block(name="attention", operators=operators[core:], forward=summed)
 
 
+def _around(
+    name: str, layer: Layer, architecture: Architecture, columns: PlanColumns
+) -> tuple[tuple[Operator, ...], Operator]:
+    """What runs before a part of a layer, its norm at the end, and how its output is added."""
+    normed = norm(f"{name} norm", architecture, columns)
+    before = (*collapse_streams(layer, architecture.hidden, columns), normed)
+    if layer.streams > 1:
+        return before, expand_streams(f"{name} streams", layer, architecture.hidden, columns)
+    return before, residual(f"{name} residual", architecture, columns)
+
+
+def _mixer_blocks(
+    mixer: Mixer, last: Operator, architecture: Architecture, columns: PlanColumns
+) -> Iterator[Block]:
+    """A mixer between what runs on a rank's tokens before it and after it."""
+    run, sent = mixer.operators(architecture.hidden, columns), mixer.exchanges(columns)
+    summed = _summed(architecture, columns)
+    yield Block(name="mixer in", operators=run.before, forward=sent.before, backward=summed)
+    yield Block(name="mixer", operators=run.mix, forward=sent.after, backward=sent.back_after)
+    after = (*run.after, last)
+    yield Block(name="mixer out", operators=after, forward=summed, backward=sent.back_before)
+
+
 def _mlp_blocks(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Iterator[Block]:
     mlp = layer.mlp
     if mlp is None:
         return
-    before = norm("mlp norm", architecture, columns)
-    after = residual("mlp residual", architecture, columns)
+    before, after = _around("mlp", layer, architecture, columns)
     if isinstance(mlp, ExpertMlp):
         yield from _expert_blocks(mlp, before, after, architecture, columns)
         return
     gathered, summed = (_gathered(architecture, columns),), _summed(architecture, columns)
-    yield Block(name="mlp norm", operators=(before,), forward=gathered, backward=gathered)
+    yield Block(name="mlp norm", operators=before, forward=gathered, backward=gathered)
     operators = (*mlp_operators(mlp, architecture, columns), after)
     yield Block(name="mlp", operators=operators, forward=summed, backward=summed)
 
 
 def _expert_blocks(
     mlp: ExpertMlp,
-    before: Operator,
+    before: tuple[Operator, ...],
     after: Operator,
     architecture: Architecture,
     columns: PlanColumns,
@@ -124,7 +151,8 @@ def _expert_blocks(
     The way to the experts may take fewer bytes an element in the forward.
     Experts split over `expert_tp` ranks gather their tokens and scatter their sums besides.
     """
-    sent = 2.0 * columns.shard_tokens * mlp.top_k * architecture.hidden
+    width = mlp.token_width(architecture.hidden)
+    sent = 2.0 * columns.shard_tokens * mlp.top_k * width
     moved = np.where(columns.ep > 1, sent, 0.0)
     dispatch = Exchange(
         kind=CollectiveKind.ALL_TO_ALL, group=Group.EP, size_bytes=moved, experts=mlp
@@ -135,7 +163,7 @@ def _expert_blocks(
     scatter = Exchange(kind=CollectiveKind.REDUCE_SCATTER, group=Group.ETP, size_bytes=split)
     yield Block(
         name="router",
-        operators=(before, *router_operators(mlp, architecture, columns)),
+        operators=(*before, *router_operators(mlp, architecture, columns)),
         forward=(first, gather),
         backward=(),
     )
@@ -155,8 +183,11 @@ def _expert_blocks(
             backward=(*gathered, *summed),
         )
     moved = 3.0 * sent
-    combine = memory("weighted sum of experts", moved, moved)
-    yield Block(name="combination", operators=(combine, after), backward=(dispatch, gather))
+    combine = [memory("weighted sum of experts", moved, moved)]
+    if mlp.latent is not None:
+        t, h = columns.shard_tokens, float(architecture.hidden)
+        combine += products(columns, ("latent out", t, float(width), h))
+    yield Block(name="combination", operators=(*combine, after), backward=(dispatch, gather))
 
 
 def _gathered(architecture: Architecture, columns: PlanColumns) -> Exchange:

@@ -22,7 +22,7 @@ from msgspec import Struct, field
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_time_ps
-from stepsim.workload.model.architecture import ExpertMlp, Layer
+from stepsim.workload.model.architecture import ExpertMlp, GroupedAttention, Layer, Mixer
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
 from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.context import Block, Exchange, launch_ps
@@ -80,6 +80,8 @@ def build_workload(
     return builder.workload()
 
 
+_WIDEST = 256
+"""Width of the widest heads that flash attention's own kernels take."""
 _PARAMETER = 2
 """Bytes of a gathered parameter."""
 _OWNED, _OWNED_WHOLE, _EVERY = 30.0, 26.0, 8.0
@@ -255,7 +257,7 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
                 microbatches=plan.microbatches,
             ),
             per_step=tuple(self._host_step()),
-            pp_comm_bytes=2 * tokens * architecture.hidden // plan.tp,
+            pp_comm_bytes=2 * tokens * architecture.hidden * architecture.streams // plan.tp,
             layout=plan.layout,
             per_parameter=tuple(self.sharding.per_parameter()),
             effort=step_effort(
@@ -314,6 +316,21 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
                 yield full and (most is None or number < most)
 
     def _layer(self, layer: Layer, *, again: bool) -> _Rows:
+        if isinstance(layer.attention, GroupedAttention) and layer.attention.head_dim > _WIDEST:
+            self.notes.append(
+                f"{self.device.name}: no attention with heads {layer.attention.head_dim} wide was "
+                "timed: it is assumed to reach the rate of those 128 wide"
+            )
+        if isinstance(layer.attention, Mixer):
+            self.notes.append(f"{self.device.name}: {layer.attention.assumption}")
+            self.notes.append(
+                "no published run with such layers was compared: the error of the step is unknown"
+            )
+        if layer.single:
+            self.notes.append(
+                f"{self.framework.name}: a layer that is one part of a pattern is assumed to take "
+                "the host half of a usual layer's launches"
+            )
         rows = self._block_rows(
             layer_blocks(layer, self.model.architecture, self.columns, self.framework.context)
         )
@@ -415,8 +432,7 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
 
     def _host_ps(self, layer: Layer) -> float:
         """Host time of a layer's kernels in both passes."""
-        sparse = self.framework.host_expert_layer_ps
-        host = float(sparse if layer.is_sparse else self.framework.host_layer_ps)
+        host = self.framework.launches_ps(sparse=layer.is_sparse, single=layer.single)
         graph = self.framework.graph_share if self.plan.cuda_graph else 1.0
         plan, network = self.plan, self.interconnect
         far = network and plan.pp > 1 and plan.tp > 1 and plan.npus > network.domain

@@ -20,7 +20,6 @@ from stepsim.workload.model.architecture import (
     GroupedAttention,
     LatentAttention,
     Layer,
-    LinearBlock,
 )
 from stepsim.workload.model.choices import ContextParallelKind
 from stepsim.workload.model.columns import PlanColumns
@@ -128,7 +127,7 @@ def merge_operator(attention: _Core, columns: PlanColumns, context: ContextParal
 
 def launch_ps(layer: Layer, columns: PlanColumns, context: ContextParallel) -> Floats:
     """Host time, in ps, of the hops after the first in both passes of a layer."""
-    if layer.attention is None or isinstance(layer.attention, LinearBlock):
+    if not isinstance(layer.attention, GroupedAttention | LatentAttention):
         return np.zeros_like(columns.cp)
     return 3.0 * context.hop_ps * (columns.cp - 1) * runs_by_hop(columns, context)
 
@@ -177,6 +176,35 @@ class Block(Struct, frozen=True, kw_only=True):
     operators: tuple[Operator, ...]
     forward: tuple[Exchange, ...] = ()
     backward: tuple[Exchange, ...] = ()
+
+
+class MixerExchanges(Struct, frozen=True, kw_only=True):
+    """What ranks send around a mixer: `before` and `after` it in the forward, and in the backward.
+
+    `back_before` follows what comes after the mixer, `back_after` the mixer.
+    """
+
+    before: tuple[Exchange, ...] = ()
+    after: tuple[Exchange, ...] = ()
+    back_before: tuple[Exchange, ...] = ()
+    back_after: tuple[Exchange, ...] = ()
+
+
+def turned_against_heads(into: Floats, back: Floats, columns: PlanColumns) -> MixerExchanges:
+    """All-to-alls of ranks that share a sequence: `into` elements of a token there, `back` back.
+
+    Each has all tokens of some heads in between, so that no state passes between ranks.
+    """
+    size = 2.0 * columns.tokens * (columns.cp > 1)
+    there = _along_cp(CollectiveKind.ALL_TO_ALL, size * into, 0.0)
+    home = _along_cp(CollectiveKind.ALL_TO_ALL, size * back, 0.0)
+    return MixerExchanges(before=(there,), after=(home,), back_before=(home,), back_after=(there,))
+
+
+def layouts_of_heads(into: Floats, back: Floats, columns: PlanColumns) -> Operator:
+    """What is read and written to lay elements out for these all-to-alls; backward as forward."""
+    moved = _TURNED_BYTES / 2 * columns.tokens * (into + back) * (columns.cp > 1)
+    return memory("layouts of heads", moved, moved)
 
 
 def shared_blocks(

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from stepsim.base.structs import replace
-from stepsim.workload.model.architecture import Layer
+from stepsim.workload.model.architecture import Layer, Mixer
 from stepsim.workload.model.blocks import head_blocks, layer_blocks
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.context import Block
@@ -23,11 +23,12 @@ from stepsim.workload.model.plan import ModelPlan, Recompute
 class Effort(Struct, frozen=True, kw_only=True):
     """A step of a model on all its ranks.
 
-    `model_flops` are those that the model needs: twice the forward's in the backward, attention as
-    far as its mask reaches. `hardware_flops` are those that run: recomputed ones too. `peak_flops`
-    is the peak of one NPU in the precision, in FLOP/s; `price_per_hour` and `watts` are of one NPU.
-    `memory_bytes` is what the fullest rank holds, of `capacity_bytes`. A step has `global_batch`
-    samples of `sequence` tokens, `microbatch_size` of them in a microbatch.
+    `model_flops` are those that the model needs: twice the forward's in the backward, or fewer
+    where no gradient goes on, attention as far as its mask reaches. `hardware_flops` are those that
+    run: recomputed ones too. `peak_flops` is the peak of one NPU in the precision, in FLOP/s;
+    `price_per_hour` and `watts` are of one NPU. `memory_bytes` is what the fullest rank holds, of
+    `capacity_bytes`. A step has `global_batch` samples of `sequence` tokens, `microbatch_size` of
+    them in a microbatch.
     """
 
     parameters: int
@@ -92,13 +93,17 @@ def step_effort(
     architecture = model.architecture
     again = Counter(zip(architecture.layers, recomputed, strict=True))
     again += Counter((layer, False) for layer in architecture.prediction_layers)
-    forward = hardware = 0.0
+    forward = hardware = spared = 0.0
     for (layer, twice), count in again.items():
-        once, both = _layer_flops(layer, model, columns, plan)
+        once, both, fewer = _layer_flops(layer, model, columns, plan)
         forward += once * count
         hardware += (both + (once if twice else 0.0)) * count
+        spared += fewer * count
+    mixes = any(isinstance(kind.attention, Mixer) for kind in architecture.layer_kinds())
     heads = 1 + len(architecture.prediction_layers)
-    once, both = _flops(head_blocks(architecture, columns, fused_loss=framework.fused_loss), plan)
+    once, both, _ = _flops(
+        head_blocks(architecture, columns, fused_loss=framework.fused_loss), plan
+    )
     copies = plan.stage_ranks * plan.microbatches
     return Effort(
         parameters=architecture.parameters(),
@@ -106,32 +111,41 @@ def step_effort(
         sequence=plan.sequence,
         global_batch=plan.global_batch,
         microbatch_size=plan.microbatch_size,
-        model_flops=3 * (forward + once * heads) * copies,
+        model_flops=(3 * (forward + once * heads) - spared) * copies,
         hardware_flops=(hardware + both * heads) * copies,
         peak_flops=device.rate_of(plan.precision).peak,
         device=device.name,
         framework=framework.name,
         price_per_hour=device.price_per_hour,
         watts=device.watts,
-        band=error_band(framework, device, plan, sparse=architecture.is_sparse),
+        band=None
+        if mixes  # no run with such layers was compared
+        else error_band(framework, device, plan, sparse=architecture.is_sparse),
     )
 
 
 def _layer_flops(
     layer: Layer, model: Model, columns: PlanColumns, plan: ModelPlan
-) -> tuple[float, float]:
+) -> tuple[float, float, float]:
     return _flops(layer_blocks(layer, model.architecture, columns), plan)
 
 
-def _flops(blocks: Iterable[Block], plan: ModelPlan) -> tuple[float, float]:
-    """Floating-point operations of a rank's microbatch: of the forward, and of both passes."""
-    forward = backward = 0.0
+def _flops(blocks: Iterable[Block], plan: ModelPlan) -> tuple[float, float, float]:
+    """Floating-point operations of a rank's microbatch.
+
+    Those of the forward, of both passes, and how many fewer than twice the forward's the backward
+    has where an operator needs fewer.
+    """
+    forward = backward = spared = 0.0
     for operator in (each for block in blocks for each in block.operators):
         if operator.kind is not OperatorKind.MEMORY:
             once = float(operator.forward.flops.item())
             if plan.recompute is Recompute.SELECTIVE and operator.core:
                 backward += once
             forward += once
-            backward += float(operator.input_grad.flops.item())
-            backward += float(operator.weight_grad.flops.item())
-    return forward, forward + backward
+            inputs = float(operator.input_grad.flops.item())
+            weights = float(operator.weight_grad.flops.item())
+            backward += inputs
+            backward += weights
+            spared += max(2 * once - inputs - weights, 0.0)
+    return forward, forward + backward, spared

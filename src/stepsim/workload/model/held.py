@@ -15,10 +15,12 @@ from stepsim.workload.model.architecture import (
     LatentAttention,
     Layer,
     LinearBlock,
+    Mixer,
     Mlp,
 )
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.hyper_connections import kept_streams
 from stepsim.workload.model.layout import LayerLayout, layer_ranges
 from stepsim.workload.model.plan import ModelPlan
 
@@ -38,7 +40,9 @@ def layer_bytes(
     kept = kept - _dropped(layer, architecture, columns, framework)
     chosen = _of_operators(layer, architecture, columns)
     kept = np.where(columns.recompute_operators > 0, chosen, kept)
-    return np.asarray(np.where(columns.recompute_full > 0, _input(architecture, columns), kept))
+    return np.asarray(
+        np.where(columns.recompute_full > 0, _input(layer, architecture, columns), kept)
+    )
 
 
 def working_bytes(architecture: Architecture, columns: PlanColumns, framework: Framework) -> Floats:
@@ -58,8 +62,9 @@ def working_bytes(architecture: Architecture, columns: PlanColumns, framework: F
     return np.asarray(largest)
 
 
-def _input(architecture: Architecture, columns: PlanColumns) -> Floats:
-    return 2.0 * columns.shard_tokens * architecture.hidden
+def _input(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Floats:
+    """Bytes of what a layer takes: all its residual streams."""
+    return 2.0 * columns.shard_tokens * architecture.hidden * layer.streams
 
 
 def _of_operators(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Floats:
@@ -73,7 +78,9 @@ def _of_operators(layer: Layer, architecture: Architecture, columns: PlanColumns
         *_mlp_outputs(layer.mlp, architecture, columns),
     ]
     chosen = 2.0 * sum(outputs[::2], np.zeros_like(columns.tp))
-    return np.asarray(_input(architecture, columns) + _result(layer.attention, columns) + chosen)
+    return np.asarray(
+        _input(layer, architecture, columns) + _result(layer.attention, columns) + chosen
+    )
 
 
 def _attention_outputs(
@@ -85,11 +92,14 @@ def _attention_outputs(
     t, s, out = columns.tokens, columns.shard_tokens, columns.shard_tokens * architecture.hidden
     if isinstance(attention, LinearBlock):
         return [out]
+    if isinstance(attention, Mixer):
+        return [*attention.outputs(columns), out]
     heads = attention.heads / columns.tp
     queries = t * heads * attention.head_dim
     if isinstance(attention, GroupedAttention):
         kv = t * np.maximum(attention.kv_heads / columns.tp, 1.0)
-        return [queries, kv * attention.head_dim, kv * attention.values, out]
+        values = [] if attention.shares_values else [kv * attention.values]
+        return [queries, kv * attention.head_dim, *values, out]
     down = [] if attention.query_rank is None else [s * attention.query_rank]
     keys = s * (attention.kv_rank + attention.rope_dim)
     return [
@@ -115,6 +125,8 @@ def _result(attention: Attention | None, columns: PlanColumns) -> Floats:
     """Bytes of what core attention makes."""
     if attention is None or isinstance(attention, LinearBlock):
         return np.zeros_like(columns.tp)
+    if isinstance(attention, Mixer):
+        return 2.0 * attention.result(columns)
     rows = 2.0 * columns.tokens * attention.heads / columns.tp
     if isinstance(attention, GroupedAttention):
         return rows * attention.values
@@ -138,6 +150,8 @@ def _dropped(
         heads = columns.tokens * attention.heads / columns.tp
         inner = 2.0 * heads * (2 * attention.head_dim + attention.value_dim)
         dropped = dropped + columns.drops_up_projection * inner
+    elif isinstance(attention, Mixer):
+        dropped = dropped + columns.drops_up_projection * attention.dropped(columns)
     if isinstance(mlp, ExpertMlp):
         tokens = columns.shard_tokens * mlp.top_k * columns.expert_tp
         made = element * tokens * mlp.width / columns.expert_tp
@@ -167,9 +181,8 @@ def _whole(
     masks = 1.0 if architecture.dropout else 0.0
     norms = layer.norms * (2.0 + element + masks) * columns.shard_tokens * architecture.hidden
     attention = _attention(layer.attention, columns, element, framework)
-    return np.asarray(
-        norms + attention + _mlp(layer.mlp, architecture, columns, element, framework)
-    )
+    mlp = _mlp(layer.mlp, architecture, columns, element, framework)
+    return np.asarray(norms + attention + mlp + kept_streams(layer, architecture.hidden, columns))
 
 
 def _attention(
@@ -179,10 +192,13 @@ def _attention(
 
     Of latent attention also what the norms of both ranks take and make.
 
-    Where heads are copied, keys and values twice: a buffer of all three lives on in the queries.
+    Where heads are copied, keys and values twice: a buffer of all three lives on in the queries. A
+    gated result is kept beside its gate and what that makes of it.
     """
     if attention is None or isinstance(attention, LinearBlock):
         return np.zeros_like(columns.tp)
+    if isinstance(attention, Mixer):
+        return attention.kept(columns, element)
     t, heads = columns.tokens, attention.heads / columns.tp
     result = _result_bytes(element, framework)
     if isinstance(attention, GroupedAttention):
@@ -190,7 +206,8 @@ def _attention(
         pair = kv * (attention.head_dim + attention.values)
         copies = 1 + (framework.copies_heads and attention.kv_heads == attention.heads)
         inner = heads * attention.head_dim + copies * pair
-        return np.asarray(t * (2.0 * inner + result * heads * attention.values))
+        gate = (2.0 + element) * heads * attention.values * attention.gated
+        return np.asarray(t * (2.0 * inner + result * heads * attention.values + gate))
     ranks: Floats = columns.shard_tokens * ((attention.query_rank or 0) + attention.kv_rank)
     inner = heads * (2 * attention.head_dim + attention.value_dim)
     out = result * heads * attention.value_dim
@@ -205,7 +222,7 @@ def _result_bytes(element: Floats, framework: Framework) -> Floats:
 
 def _scores(attention: Attention | None, columns: PlanColumns) -> Floats:
     """Softmax, its dropout's mask and output of unfused attention: 5 bytes a score."""
-    if attention is None or isinstance(attention, LinearBlock):
+    if attention is None or isinstance(attention, LinearBlock | Mixer):
         return np.zeros_like(columns.tp)
     scores = columns.tokens * columns.sequence * attention.heads / columns.tp
     return 5.0 * scores * (1 - columns.flash)
@@ -229,7 +246,10 @@ def _mlp(
     tokens = columns.shard_tokens * mlp.top_k * columns.expert_tp
     gates = np.where(element < 2.0, framework.gate_bytes, 2.0)
     routed = _between(mlp.expert, tokens, mlp.width / columns.expert_tp, element, framework, gates)
-    moved = (element + 2.0 * (not framework.weighs_inside)) * tokens * architecture.hidden
+    width = mlp.token_width(architecture.hidden)
+    moved = (element + 2.0 * (not framework.weighs_inside)) * tokens * width
+    if mlp.latent is not None:  # what the product back takes; the one there takes the norm's output
+        moved = moved + element * columns.shard_tokens * width
     router = 4.0 * columns.shard_tokens * mlp.experts
     shared = mlp.shared
     if shared is None:
@@ -263,7 +283,7 @@ def _between(
 def _expert_weights(mlp: ExpertMlp, architecture: Architecture, columns: PlanColumns) -> Floats:
     """Elements of the weights of a rank's experts of one layer."""
     inputs = 2 if mlp.activation.gated else 1
-    each = (inputs + 1) * mlp.width * architecture.hidden
+    each = (inputs + 1) * mlp.width * mlp.token_width(architecture.hidden)
     return mlp.experts * each / (columns.ep * columns.expert_tp)
 
 
@@ -279,12 +299,19 @@ def mlp_weights(layer: Layer, architecture: Architecture, columns: PlanColumns) 
 
 
 def largest_matrix(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Floats:
-    """Elements of the largest weight of a layer on a rank: an MLP's first, of both its inputs."""
+    """Elements of the largest weight of a layer on a rank: an MLP's first, of both its inputs.
+
+    Of a mixer alone it is the weight of its first product.
+    """
     mlp = layer.mlp
     if isinstance(mlp, DenseMlp | ExpertMlp):
         inputs = 2 if mlp.activation.gated else 1
         degree = columns.tp if isinstance(mlp, DenseMlp) else columns.expert_tp
-        return inputs * mlp.width * architecture.hidden / degree
+        hidden = architecture.hidden
+        width = mlp.token_width(hidden) if isinstance(mlp, ExpertMlp) else hidden
+        return inputs * mlp.width * width / degree
+    if isinstance(layer.attention, Mixer):
+        return layer.attention.outputs(columns)[0] / columns.tokens * architecture.hidden
     return np.zeros_like(columns.tp)
 
 

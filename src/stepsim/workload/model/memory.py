@@ -206,7 +206,7 @@ def _activations(
     away = np.minimum(np.multiply.outer(columns.offload_layers, 1 / layers), 1.0)
     activations = np.einsum("kg,kpc->gpc", held, counts[:-2]) * (1 - away)[:, :, None]
     if framework.keeps_outputs:
-        output = 2.0 * columns.shard_tokens * architecture.hidden
+        output = 2.0 * columns.shard_tokens * architecture.hidden * architecture.streams
         activations = activations + np.multiply.outer(output, counts[-1] == 0)
     return np.asarray(activations)
 

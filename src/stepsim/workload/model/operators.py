@@ -23,6 +23,7 @@ from stepsim.workload.model.architecture import (
     GroupedAttention,
     LatentAttention,
     LinearBlock,
+    Mixer,
     QkNorm,
 )
 from stepsim.workload.model.columns import PlanColumns
@@ -33,7 +34,9 @@ class OperatorKind(Enum):
 
     `MATRIX` products at the precision's rate, `HEAD` products in bf16 whatever the precision,
     `GROUPED` products of experts, `ATTENTION` fused core attention, `SCORES` its unfused products,
-    `MEMORY` kernels that only move bytes.
+    `SCAN` kernels of a mixer with products in bf16 of their own, e.g. over chunks of a sequence
+    with a state passed on: products or bytes, whatever takes longer; `MEMORY` kernels that only
+    move bytes.
     """
 
     MATRIX = auto()
@@ -41,6 +44,7 @@ class OperatorKind(Enum):
     GROUPED = auto()
     ATTENTION = auto()
     SCORES = auto()
+    SCAN = auto()
     MEMORY = auto()
 
 
@@ -90,6 +94,14 @@ class Operator(Struct, frozen=True, kw_only=True):
         )
 
 
+class MixerOperators(Struct, frozen=True, kw_only=True):
+    """Operators of a mixer: what runs `before` tokens are mixed, the `mix`, what runs `after`."""
+
+    before: tuple[Operator, ...]
+    mix: tuple[Operator, ...]
+    after: tuple[Operator, ...]
+
+
 def linear(
     name: str,
     columns: PlanColumns,
@@ -136,6 +148,62 @@ def memory(name: str, forward: Floats, backward: Floats, *, core: bool = False) 
     )
 
 
+def scan(
+    name: str,
+    flops: tuple[Floats, Floats],
+    moved: tuple[Floats, Floats],
+    launches: tuple[int, int],
+) -> Operator:
+    """A mixer's own kernel, such as a scan: operations, bytes and kernels, forward and backward."""
+    zero, one = np.zeros_like(flops[0]), np.ones_like(flops[0])
+    passes = (
+        Amounts(flops=operations, bytes_moved=size, launches=count * one)
+        for operations, size, count in zip(flops, moved, launches, strict=True)
+    )
+    forward, backward = passes
+    return Operator(
+        name=name,
+        kind=OperatorKind.SCAN,
+        forward=forward,
+        input_grad=backward,
+        weight_grad=Amounts(flops=zero, bytes_moved=zero, launches=zero),
+    )
+
+
+def fused_attention(flops: Floats, head_dim: int, rows: Floats) -> Operator:
+    """Fused core attention of a mixer: its backward takes 2.5 times as many operations."""
+    zero, one = np.zeros_like(flops), np.ones_like(flops)
+    return Operator(
+        name="core attention",
+        kind=OperatorKind.ATTENTION,
+        forward=Amounts(flops=flops, bytes_moved=zero, launches=one),
+        input_grad=Amounts(flops=2.5 * flops, bytes_moved=zero, launches=one),
+        weight_grad=Amounts(flops=zero, bytes_moved=zero, launches=zero),
+        core=True,
+        head_dim=head_dim,
+        rows=rows,
+    )
+
+
+def by_head(name: str, columns: PlanColumns, heads: Floats, inner: int, outer: int) -> Operator:
+    """A product of each head of a rank with a weight of its own, in bf16 in every precision."""
+    rows, weights = columns.tokens * heads, heads * inner * outer
+    flops, one = 2.0 * rows * inner * outer, np.ones_like(rows)
+    there, back = 2.0 * rows * inner, 2.0 * rows * outer
+
+    def amounts(moved: Floats) -> Amounts:
+        return Amounts(flops=flops, bytes_moved=moved, launches=one)
+
+    return Operator(
+        name=name,
+        kind=OperatorKind.HEAD,
+        forward=amounts(there + back + 2.0 * weights),
+        input_grad=amounts(there + back + 2.0 * weights),
+        weight_grad=amounts(there + back + 8.0 * weights),
+        sides=(columns.tokens, heads * inner, np.full_like(rows, float(outer))),
+    )
+
+
 def _casts(
     columns: PlanColumns,
     product: Operator,
@@ -170,7 +238,7 @@ def _activation(name: str, kind: Activation, tokens: Floats, width: Floats) -> O
     return memory(name, (6.0 if kind.gated else 4.0) * size, (10.0 if kind.gated else 8.0) * size)
 
 
-def _products(
+def products(
     columns: PlanColumns, *shapes: tuple[str, Floats, Floats | float, Floats | float]
 ) -> Iterator[Operator]:
     """Products of (name, tokens, inner, outer), each with its casts."""
@@ -184,28 +252,33 @@ def _products(
 def attention_operators(
     attention: Attention, architecture: Architecture, columns: PlanColumns
 ) -> Iterator[Operator]:
-    """Projections, rotary embedding and core attention of a rank."""
+    """Projections, rotary embedding and core attention of a rank; a mixer has its own."""
+    assert not isinstance(attention, Mixer)
     h, t = float(architecture.hidden), columns.tokens
     if isinstance(attention, LinearBlock):
-        yield from _products(columns, ("linear", t, h, h / columns.tp))
+        yield from products(columns, ("linear", t, h, h / columns.tp))
         return
     heads = attention.heads / columns.tp
     if isinstance(attention, LatentAttention):
         yield from _latent_projections(attention, h, heads, columns)
         yield from _core(attention, heads, None, columns)
-        yield from _products(columns, ("attention out", t, heads * attention.value_dim, h))
+        yield from products(columns, ("attention out", t, heads * attention.value_dim, h))
         return
     kv = np.maximum(attention.kv_heads / columns.tp, 1.0)
     queries = heads * attention.head_dim * (2 if attention.gated else 1)
     keys = kv * attention.head_dim
-    yield from _products(columns, ("qkv", t, h, queries + keys + kv * attention.values))
+    values = 0.0 if attention.shares_values else attention.values
+    yield from products(columns, ("qkv", t, h, queries + keys + kv * values))
     normed = heads * attention.head_dim + keys
     if attention.qk_norm is not QkNorm.NONE:
         yield memory("norms of queries and keys", 4.0 * t * normed, 16.0 * t * normed)
     moved = 4.0 * t * (queries + keys)
     yield memory("rotary embedding and layout", moved, moved)
     yield from _core(attention, heads, attention.window, columns)
-    yield from _products(columns, ("attention out", t, heads * attention.values, h))
+    result = t * heads * attention.values
+    if attention.gated:
+        yield memory("gate of the result", 6.0 * result, 10.0 * result)
+    yield from products(columns, ("attention out", t, heads * attention.values, h))
 
 
 def _latent_projections(
@@ -216,15 +289,15 @@ def _latent_projections(
     queries = heads * attention.head_dim
     down = attention.kv_rank + attention.rope_dim
     if attention.query_rank is None:
-        yield from _products(columns, ("queries", t, h, queries))
+        yield from products(columns, ("queries", t, h, queries))
     else:
-        yield from _products(
+        yield from products(
             columns,
             ("queries down", s, h, attention.query_rank),
             ("queries up", t, attention.query_rank, queries),
         )
     up = heads * (attention.nope_dim + attention.value_dim)
-    yield from _products(columns, ("keys down", s, h, down), ("keys up", t, attention.kv_rank, up))
+    yield from products(columns, ("keys down", s, h, down), ("keys up", t, attention.kv_rank, up))
     ranks = s * ((attention.query_rank or 0) + attention.kv_rank)
     yield memory("norms of ranks", 4.0 * ranks, 16.0 * ranks)
     moved = 4.0 * t * (queries + queries)
@@ -295,22 +368,25 @@ def mlp_operators(
     """Products and activation of a dense MLP."""
     h, t = float(architecture.hidden), columns.tokens
     if isinstance(mlp, LinearBlock):
-        yield from _products(columns, ("linear", t, h, h / columns.tp))
+        yield from products(columns, ("linear", t, h, h / columns.tp))
         return
     width = mlp.width / columns.tp
     inputs = 2 if mlp.activation.gated else 1
-    yield from _products(columns, ("mlp in", t, h, inputs * width))
+    yield from products(columns, ("mlp in", t, h, inputs * width))
     yield _activation("activation", mlp.activation, t, width)
-    yield from _products(columns, ("mlp out", t, width, h))
+    yield from products(columns, ("mlp out", t, width, h))
 
 
 def router_operators(
     mlp: ExpertMlp, architecture: Architecture, columns: PlanColumns
 ) -> Iterator[Operator]:
-    """Router, choice of experts, and the permutation of tokens to them and back."""
+    """Router, choice of experts, the way to a latent width, and the permutation of tokens."""
     h, t = float(architecture.hidden), columns.shard_tokens
     yield linear("router", columns, t, h, float(mlp.experts), OperatorKind.HEAD)
-    moved = 24.0 * t * mlp.experts + 12.0 * t * mlp.top_k * h
+    width = float(mlp.token_width(architecture.hidden))
+    if mlp.latent is not None:
+        yield from products(columns, ("latent in", t, h, width))
+    moved = 24.0 * t * mlp.experts + 12.0 * t * mlp.top_k * width
     yield memory("choice and permutation", moved / 2, moved / 2)
 
 
@@ -318,7 +394,7 @@ def expert_operators(
     mlp: ExpertMlp, architecture: Architecture, columns: PlanColumns
 ) -> Iterator[Operator]:
     """Grouped products of a rank's experts: t k / E tokens each, and the activation between."""
-    h = float(architecture.hidden)
+    h = float(mlp.token_width(architecture.hidden))
     local = mlp.experts / columns.ep
     tokens = columns.shard_tokens * mlp.top_k * columns.expert_tp
     width = mlp.width / columns.expert_tp

@@ -14,6 +14,7 @@ from stepsim.workload.model.architecture import (
     ExpertMlp,
     GroupedAttention,
     LatentAttention,
+    Mixer,
 )
 from stepsim.workload.model.choices import (
     AttentionKernel,
@@ -173,12 +174,16 @@ def layout_of_costs(architecture: Architecture, stages: int) -> LayerLayout:
 
 def heads_divide(architecture: Architecture, tp: int) -> bool:
     """Whether every layer's attention heads can be split over so many ranks."""
-    attentions = (layer.attention for layer in architecture.layer_kinds())
-    return all(
-        attention.heads % tp == 0
+    attentions = [layer.attention for layer in architecture.layer_kinds()]
+    counts = [
+        attention.heads
         for attention in attentions
         if isinstance(attention, GroupedAttention | LatentAttention)
-    )
+    ]
+    for attention in attentions:
+        if isinstance(attention, Mixer):
+            counts += attention.shared_out().values()
+    return all(count % tp == 0 for count in counts)
 
 
 def check_plan(architecture: Architecture, plan: ModelPlan) -> None:
@@ -189,6 +194,14 @@ def check_plan(architecture: Architecture, plan: ModelPlan) -> None:
             _need_divisor("heads", attention.heads, "tp", plan.tp)
             if plan.context is ContextParallelKind.ALL_TO_ALL:
                 _need_divisor("heads / tp", attention.heads // plan.tp, "cp", plan.cp)
+        if isinstance(attention, Mixer):
+            if plan.attention is AttentionKernel.UNFUSED:
+                raise PlanError(
+                    "attention is unfused: this model's mixers are fused: expected flash"
+                )
+            for what, count in attention.shared_out().items():
+                _need_divisor(what, count, "tp", plan.tp)
+            _need_divisor("heads of mixers / tp", attention.turned_heads // plan.tp, "cp", plan.cp)
         if isinstance(mlp, DenseMlp):
             _need_divisor("ffn", mlp.width, "tp", plan.tp)
         if isinstance(mlp, ExpertMlp):

@@ -71,16 +71,22 @@ class Pricer(Struct, frozen=True, kw_only=True):
                 return self._attention(operator, amounts, backward=phase > 0)
             case OperatorKind.SCORES if operator.head_dim % _ALIGNED:
                 return amounts.flops / self.device.vector_rate
-            case OperatorKind.GROUPED:
-                moved = amounts.bytes_moved / self.device.bytes_per_s
-                return self._product(amounts, self.precision) + moved
-            case kind:
-                head = kind in (OperatorKind.HEAD, OperatorKind.SCORES) and self.precision.casts
-                product = self._product(amounts, Precision.BF16 if head else self.precision)
-                slower = WEIGHT_GRADIENT_FACTOR if phase == 2 else 1.0
-                added = self._added(operator) if phase == 2 else 0.0
-                moved = amounts.bytes_moved / self.device.bytes_per_s
-                return np.maximum(slower * product, moved) + added
+            case OperatorKind.SCAN:
+                moved = self.bytes_seconds(amounts.bytes_moved)
+                return np.maximum(self._product(amounts, Precision.BF16), moved)
+            case _:
+                return self._products(operator, amounts, phase)
+
+    def _products(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
+        """Products, of experts or others; heads and scores run in bf16 whatever the precision."""
+        moved = amounts.bytes_moved / self.device.bytes_per_s
+        if operator.kind is OperatorKind.GROUPED:
+            return self._product(amounts, self.precision) + moved
+        head = operator.kind in (OperatorKind.HEAD, OperatorKind.SCORES) and self.precision.casts
+        product = self._product(amounts, Precision.BF16 if head else self.precision)
+        slower = WEIGHT_GRADIENT_FACTOR if phase == 2 else 1.0
+        added = self._added(operator) if phase == 2 else 0.0
+        return np.maximum(slower * product, moved) + added
 
     def _added(self, operator: Operator) -> Floats | float:
         """Adding a weight gradient to the sum so far, where no product does it by itself.

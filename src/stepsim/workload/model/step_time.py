@@ -89,7 +89,8 @@ class StepModel(Struct, frozen=True, kw_only=True):
         layers, embedding, head = self._microbatch(columns, precision)
         slowest, total = self._ranks(plans, _part_table(layers, embedding, head))
         count, chunks = columns.microbatches, columns.chunks
-        message = 2.0 * columns.tokens * self.architecture.hidden / columns.tp
+        width = self.architecture.hidden * self.architecture.streams
+        message = 2.0 * columns.tokens * width / columns.tp
         send = self._send(message, columns)
         nodes = np.maximum(columns.dp * columns.tp * columns.cp / self.interconnect.domain, 1.0)
         skew = 1 + self.framework.skew * np.log2(nodes)
@@ -136,7 +137,7 @@ class StepModel(Struct, frozen=True, kw_only=True):
         blocks = layer_blocks(layer, self.architecture, columns, self.framework.context)
         part = self._part(blocks, pricer, layer)
         framework = self.framework
-        host_ps = framework.host_expert_layer_ps if layer.is_sparse else framework.host_layer_ps
+        host_ps = framework.launches_ps(sparse=layer.is_sparse, single=layer.single)
         launched = host_ps + launch_ps(layer, columns, framework.context)
         ranks = columns.stage_ranks * columns.pp
         far = (columns.pp > 1) & (columns.tp > 1) & (ranks > self.interconnect.domain)

@@ -17,6 +17,9 @@ from stepsim.workload.model.architecture import (
     GroupedAttention,
     LatentAttention,
 )
+from stepsim.workload.model.compressed_attention import CompressedAttention
+from stepsim.workload.model.delta_net import GatedDeltaNet
+from stepsim.workload.model.mamba import Mamba2
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -30,11 +33,13 @@ LLAMA: dict[str, Any] = {
 PARAMETERS = {
     "DeepSeek-V3": 671_026_404_352,
     "Kimi-K2-Instruct": 1_026_408_209_408,
+    "Kimi-K2.5": 1_026_408_209_408,
     "Llama-3_3-Nemotron-Super-49B-v1": 49_867_145_216,
     "Llama-4-Scout-17B-16E-Instruct": 107_769_861_120,
     "Meta-Llama-3.1-405B": 405_853_388_800,
     "Meta-Llama-3.1-70B": 70_553_706_496,
     "Meta-Llama-3.1-8B": 8_030_261_248,
+    "MiniMax-M2.5": 228_689_748_992,
     "Mixtral-8x22B-v0.1": 140_620_634_112,
     "Mixtral-8x7B-v0.1": 46_702_792_704,
     "Qwen3-235B-A22B": 235_093_634_560,
@@ -58,16 +63,39 @@ def test_reference_configurations_are_read(name: str, shared: Path) -> None:
     assert model.architecture.parameters() == PARAMETERS[name]
 
 
+CARDS = {
+    "DeepSeek-V3.2": 671e9,
+    "DeepSeek-V4-Flash": 284e9,
+    "GLM-5": 744e9,
+    "Gemma-4-31B-IT": 30.7e9,
+    "NVIDIA-Nemotron-3-Super-120B-A12B": 120.6e9,
+    "NVIDIA-Nemotron-3-Ultra-550B-A55B": 550e9,
+    "Nemotron-H-56B-Base-8K": 56e9,
+    "Qwen3.5-122B-A10B": 122e9,
+    "Qwen3.5-35B-A3B": 35e9,
+    "Qwen3.6-35B-A3B": 35e9,
+}
+"""Parameters by names, model cards and reports of vendors, without towers for images."""
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_reference_configurations_have_the_parameters_of_their_cards(
+    name: str, shared: Path
+) -> None:
+    model = read_model(shared / "reference" / "models" / f"{name}.config.json")
+    assert model.architecture.parameters() == pytest.approx(CARDS[name], rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("Nemotron-H-56B-Base-8K", "'NemotronHForCausalLM', which has layers with a state"),
-        ("DeepSeek-V4-Flash", "'DeepseekV4ForCausalLM', which has sparse attention"),
+        ("JambaForCausalLM", "'JambaForCausalLM', which has layers with a state"),
+        ("KimiLinearForCausalLM", "'KimiLinearForCausalLM', which has layers with a state"),
     ],
 )
-def test_what_is_not_modelled_is_refused_by_name(name: str, why: str, shared: Path) -> None:
+def test_what_is_not_modelled_is_refused_by_name(name: str, why: str) -> None:
     with pytest.raises(WorkloadError, match=why):
-        read_model(shared / "reference" / "models" / f"{name}.config.json")
+        read(architectures=[name])
 
 
 @pytest.mark.parametrize(
@@ -102,6 +130,196 @@ def test_a_wrong_key_is_named_with_what_is_allowed(changes: dict[str, Any], word
 def test_keys_that_change_nothing_are_passed_over() -> None:
     usual = {"rope_theta": 1e4, "attention_dropout": 0.1, "use_cache": True, "torch_dtype": "bf16"}
     assert read(**usual, head_dim=None, sliding_window=None, mamba_d_state=0) == read()
+
+
+def test_a_quantised_release_is_read_with_a_note_and_keys_left_out_are_those_of_the_class() -> None:
+    gemma = {
+        "architectures": ["Gemma3ForConditionalGeneration"],
+        "quantization_config": {"quant_method": "fp8"},
+        "text_config": {
+            "hidden_size": 2560,
+            "intermediate_size": 10240,
+            "num_hidden_layers": 34,
+            "sliding_window": 1024,
+        },
+        "vision_config": {"hidden_size": 1152},
+    }
+    found, notes = architecture_of(gemma, place="config.json", name="gemma-3-4b")
+    assert found.vocabulary == 262_208
+    assert found.parameters() == pytest.approx(3.88e9, rel=0.001)  # gemma-3-4b without its vision
+    assert [note.split(": ", 1)[1].split(",")[0].split(":")[0] for note in notes] == [
+        "its text model alone is trained here",
+        "quantization_config is ignored",
+        "left out",
+    ]
+    assert (
+        "head_dim 256, num_attention_heads 8, num_key_value_heads 4, vocab_size 262208" in notes[2]
+    )
+
+
+HYBRID: dict[str, Any] = {
+    "architectures": ["NemotronHForCausalLM"],
+    "hybrid_override_pattern": "M-*E",
+    "mamba_num_heads": 16,
+    "mamba_head_dim": 8,
+    "n_groups": 2,
+    "ssm_state_size": 16,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "moe_latent_size": 16,
+    "n_shared_experts": 1,
+    "moe_shared_expert_intermediate_size": 48,
+}
+
+
+def test_a_pattern_says_the_one_part_of_each_layer() -> None:
+    found = read(**HYBRID, mtp_hybrid_override_pattern="*E", num_nextn_predict_layers=1)
+    mamba, dense, attention, experts = found.layers
+    assert mamba.attention == Mamba2(heads=16, head_dim=8, groups=2, state=16)
+    assert [each.norms for each in found.layers] == [1] * 4
+    assert (mamba.mlp, dense.attention, attention.mlp, experts.attention) == (None,) * 4
+    assert isinstance(dense.mlp, DenseMlp)
+    assert isinstance(experts.mlp, ExpertMlp)
+    assert (experts.mlp.latent, experts.mlp.shared_width) == (16, 48)
+    (predicted,) = found.prediction_layers
+    assert (predicted.attention, predicted.mlp) == (attention.attention, experts.mlp)
+    names = {"hybrid_override_pattern": "absent", "num_hidden_layers": "absent"}
+    listed = ["mamba", "mlp", "attention", "moe"]
+    assert read(**{**HYBRID, **names}, layers_block_type=listed).layers == found.layers
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"hybrid_override_pattern": "M-X*"}, "hybrid_override_pattern is 'X': expected one of M"),
+        ({"hybrid_override_pattern": "M-"}, "hybrid_override_pattern is 2: expected 4 of them"),
+        ({"n_groups": 3}, "n_groups is 3: expected a divisor of 16 heads"),
+        ({"mamba_hidden_act": "gelu"}, "mamba_hidden_act is 'gelu': expected silu"),
+    ],
+)
+def test_a_wrong_pattern_is_named(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(WorkloadError) as caught:
+        read(**{**HYBRID, **changes})
+    assert words in str(caught.value)
+
+
+LINEAR: dict[str, Any] = {
+    "architectures": ["Qwen3_5ForConditionalGeneration"],
+    "linear_num_value_heads": 8,
+    "linear_num_key_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 32,
+    "mtp_num_hidden_layers": 1,
+}
+
+
+def test_linear_attention_stands_where_types_or_an_interval_say() -> None:
+    types = ["linear_attention", "linear_attention", "linear_attention", "full_attention"]
+    found = read(**LINEAR, layer_types=types)
+    net = GatedDeltaNet(heads=8, key_heads=4, key_dim=16, value_dim=32)
+    full = found.layers[3].attention
+    assert [layer.attention for layer in found.layers] == [net, net, net, full]
+    assert isinstance(full, GroupedAttention)
+    assert full.gated
+    assert found.prediction_layers == (found.layers[3],)
+    assert read(**LINEAR, full_attention_interval=4).layers == found.layers
+
+
+def test_global_layers_may_have_heads_of_their_own_whose_keys_are_their_values() -> None:
+    gemma = {
+        "architectures": ["Gemma4ForConditionalGeneration"],
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "sliding_window": 8,
+        "global_head_dim": 32,
+        "num_global_key_value_heads": 1,
+        "attention_k_eq_v": True,
+        "use_bidirectional_attention": "vision",
+        "hidden_size_per_layer_input": 0,
+        "vocab_size_per_layer_input": 1000,
+        "hidden_act": "gelu_pytorch_tanh",
+    }
+    sliding, full, *_ = (layer.attention for layer in read(**gemma).layers)
+    assert isinstance(sliding, GroupedAttention)
+    assert isinstance(full, GroupedAttention)
+    assert (sliding.kv_heads, sliding.head_dim, sliding.shares_values) == (2, 8, False)
+    assert (full.kv_heads, full.head_dim, full.shares_values) == (1, 32, True)
+    assert full.parameters(64) == 64 * (8 + 1) * 32 + 8 * 32 * 64 + 2 * 32
+    for name in ("hidden_size_per_layer_input", "num_kv_shared_layers"):
+        with pytest.raises(WorkloadError, match=f"{name} is 4: expected it absent"):
+            read(**{**gemma, name: 4})
+    with pytest.raises(WorkloadError, match="use_bidirectional_attention is 'all': expected it"):
+        read(**{**gemma, "use_bidirectional_attention": "all"})
+
+
+COMPRESSED: dict[str, Any] = {
+    "architectures": ["DeepseekV4ForCausalLM"],
+    "compress_ratios": [0, 4, 128, 4, 0],
+    "head_dim": 16,
+    "q_lora_rank": 24,
+    "o_groups": 4,
+    "o_lora_rank": 12,
+    "sliding_window": 8,
+    "index_n_heads": 4,
+    "index_head_dim": 6,
+    "index_topk": 8,
+    "hc_mult": 4,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "num_nextn_predict_layers": 1,
+}
+
+
+def test_ratios_say_what_a_key_stands_for() -> None:
+    found = read(**COMPRESSED)
+    kinds = [each.attention for each in (*found.layers, *found.prediction_layers)]
+    assert all(isinstance(each, CompressedAttention) for each in kinds)
+    assert [getattr(each, "ratio", None) for each in kinds] == [0, 4, 128, 4, 0]
+    assert [getattr(each, "indexer", None) is not None for each in kinds] == [
+        False, True, False, True, False
+    ]  # fmt: skip
+    assert found.streams == 4
+    for ratios, words in (
+        ([0, 4], "compress_ratios is 2: expected at least 4 numbers"),
+        ([0, 4, 8, 4], "compress_ratios is 8: expected 0, 4 or 128"),
+        ("absent", "compress_ratios is None: expected at least 4 numbers"),
+    ):
+        with pytest.raises(WorkloadError, match=words):
+            read(**{**COMPRESSED, "compress_ratios": ratios})
+
+
+def test_tied_ends_of_a_nested_configuration_may_be_said_outside() -> None:
+    inner = {key: value for key, value in LLAMA.items() if key != "architectures"}
+    qwen = ["Qwen3VLForConditionalGeneration"]
+    assert read(architectures=qwen, text_config=inner, tie_word_embeddings=True).tied
+
+
+def test_modules_that_predict_further_tokens_are_counted() -> None:
+    minimax = {"use_mtp": True, "num_mtp_modules": 3, "mtp_transformer_layers": 2}
+    assert len(read(**minimax).prediction_layers) == 6
+    assert read(**{**minimax, "use_mtp": False}).prediction_layers == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "shipped"),
+    [
+        ("meta-llama/Llama-3.1-8B", "llama-3.1-8b"),
+        ("meta-llama/Meta-Llama-3-8B", "llama-3-8b"),
+        ("Qwen/Qwen3-8B", "qwen3-8b"),
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"),
+    ],
+)
+def test_names_of_repositories_are_shipped_configurations(name: str, shipped: str) -> None:
+    assert is_model(name)
+    assert read_model(name).source == shipped
+
+
+def test_a_repository_that_is_not_shipped_is_answered_with_what_is_known() -> None:
+    with pytest.raises(WorkloadError, match="Qwen/Qwen3-9B is shipped: known are qwen3-8b, "):
+        read_model("Qwen/Qwen3-9B")
+    assert not is_model("tests/absent")
+    assert not is_model("absent/workload.txt")
 
 
 def test_windows_are_those_of_the_layers_that_have_one() -> None:

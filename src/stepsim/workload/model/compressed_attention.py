@@ -1,0 +1,206 @@
+"""Attention of DeepSeek-V4: a short window, and beyond it keys that stand for several tokens.
+
+Everything about the block: parameters, operators, what it keeps, and how it is split. Shapes are
+those of `DeepseekV4Attention` of transformers. All heads read one key, which is the value as well,
+as wide as a head. Besides the window a token reads keys that a softmax over `ratio` tokens pools:
+all of them, or those that an indexer chooses, which has pooled keys of its own; then keys overlap,
+and two of them are made of a token. Results go back through a low rank in groups of heads.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from stepsim.base.arrays import Floats
+from stepsim.base.structs import replace
+from stepsim.workload.model.architecture import Mixer
+from stepsim.workload.model.columns import PlanColumns
+from stepsim.workload.model.context import Exchange, MixerExchanges
+from stepsim.workload.model.indexer import SCORE_BYTES, Indexer
+from stepsim.workload.model.operators import (
+    MixerOperators,
+    Operator,
+    by_head,
+    fused_attention,
+    memory,
+    products,
+)
+from stepsim.workload.rows import CollectiveKind, Group
+
+
+class CompressedAttention(Mixer, frozen=True, kw_only=True):
+    """Attention to `window` tokens and to keys pooled over `ratio` tokens; none for ratio 0.
+
+    With an `indexer` the best of the pooled keys are read. Results go through `output_groups` low
+    ranks of `output_rank`.
+    """
+
+    head_dim: int
+    query_rank: int
+    output_groups: int
+    output_rank: int
+    window: int
+    ratio: int = 0
+    indexer: Indexer | None = None
+
+    @property
+    def queries(self) -> int:
+        """Width of all heads."""
+        return self.heads * self.head_dim
+
+    @property
+    def series(self) -> int:
+        """Keys that are made of a token before they are pooled: 2 where they overlap."""
+        return 0 if not self.ratio else 2 if self.indexer else 1
+
+    @property
+    def gathered(self) -> int:
+        """Width of all low ranks of the result."""
+        return self.output_groups * self.output_rank
+
+    def parameters(self, hidden: int) -> int:
+        """Projections and norms, sinks, and what pools keys: a key, a gate and biases of each."""
+        d, rank = self.head_dim, self.query_rank
+        attention = rank * (hidden + self.queries + 1) + d * (hidden + 1) + self.heads
+        result = self.queries * self.output_rank + self.gathered * hidden
+        pooled = self.series * d * (2 * hidden + self.ratio) + d * (self.series > 0)
+        own = self.indexer
+        if own is None:
+            return attention + result + pooled
+        keys = self.series * own.dim * (2 * hidden + self.ratio) + own.dim
+        return attention + result + pooled + keys + rank * own.width + hidden * own.heads
+
+    def shared_out(self) -> Mapping[str, int]:
+        """Heads and groups of results; keys and the indexer are whole on every rank."""
+        return {"heads": self.heads, "output groups": self.output_groups}
+
+    @property
+    def turned_heads(self) -> int:
+        """None: ranks that share a sequence gather keys."""
+        return 0
+
+    def read(self, columns: PlanColumns) -> Floats:
+        """Keys that a token reads on average: of the window, and pooled ones."""
+        near = np.minimum(columns.sequence / 2, float(self.window))
+        if self.indexer is not None:
+            return near + self.indexer.read(columns)
+        return near + (columns.sequence / self.ratio / 2 if self.ratio else 0.0)
+
+    def operators(self, hidden: int, columns: PlanColumns) -> MixerOperators:
+        """Projections, pooling, indexer, attention, and the result through its low ranks."""
+        t, s, h = columns.tokens, columns.shard_tokens, float(hidden)
+        queries, rank = self.queries / columns.tp, float(self.query_rank)
+        ranks = s * (rank + self.head_dim)
+        normed, moved = t * queries, 4.0 * t * (queries + self.head_dim)
+        groups = self.output_groups / columns.tp
+        return MixerOperators(
+            before=(
+                *products(
+                    columns,
+                    ("queries down", s, h, rank),
+                    ("queries up", t, rank, queries),
+                    ("keys", s, h, float(self.head_dim)),
+                ),
+                memory("norms of ranks", 4.0 * ranks, 16.0 * ranks),
+                memory("norms of queries", 4.0 * normed, 16.0 * normed),
+                memory("rotary embedding and layout", moved, moved),
+                *self._pooling(h, columns),
+            ),
+            mix=tuple(self._mix(columns)),
+            after=(
+                memory("rotation back", 4.0 * normed, 4.0 * normed),
+                by_head("result down", columns, groups, self._in_group, self.output_rank),
+                *products(columns, ("result up", t, self.gathered / columns.tp, h)),
+            ),
+        )
+
+    @property
+    def _in_group(self) -> int:
+        return self.queries // self.output_groups
+
+    def _pooling(self, hidden: float, columns: PlanColumns) -> Iterator[Operator]:
+        """Products for pooled keys and their gates, and the pooling: read twice backward."""
+        if not self.series:
+            return
+        width = 2.0 * self.series * self.head_dim
+        yield from products(columns, ("pooled keys", columns.shard_tokens, hidden, width))
+        own = self.indexer
+        if own is not None:
+            keys = 2.0 * self.series * own.dim
+            yield from own.projections(float(self.query_rank), hidden, keys, columns)
+            width = width + keys
+        size = 2.0 * columns.shard_tokens * width
+        yield memory("pooling of keys", size * (1 + 1 / (2 * self.ratio)), 3.0 * size)
+
+    def _mix(self, columns: PlanColumns) -> Iterator[Operator]:
+        """The indexer's choice, attention to the window and to pooled keys, and its target.
+
+        Attention: 4 t k a d forward for k keys, 2.5 times that backward.
+        """
+        share = 2.0 * columns.tokens * self.queries / columns.tp
+        if self.indexer is not None:
+            for item in self.indexer.choice(columns):
+                yield replace(item, core=True)
+        rows = columns.microbatch_size * self.heads / columns.tp
+        yield fused_attention(2.0 * share * self.read(columns), self.head_dim, rows)
+        if self.indexer is not None:
+            target = self.indexer.target(share * self.indexer.read(columns), columns)
+            yield replace(target, core=True)
+
+    def exchanges(self, columns: PlanColumns) -> MixerExchanges:
+        """Keys and pooled keys gathered along cp, and the indexer's target summed over tp.
+
+        Assumed to be as Megatron-Core's sparse attention does it, with `cp_comm_type` allgather.
+        """
+        width = self.head_dim + (self.head_dim / self.ratio if self.ratio else 0.0)
+        target = 0.0 * columns.tokens
+        if self.indexer is not None:
+            width += self.indexer.dim / self.ratio
+            target = SCORE_BYTES * columns.tokens * self.indexer.read(columns) * (columns.tp > 1)
+        size = 2.0 * columns.tokens * columns.cp * (columns.cp > 1) * width
+        return MixerExchanges(
+            before=(Exchange(kind=CollectiveKind.ALL_GATHER, group=Group.CP, size_bytes=size),),
+            after=(Exchange(kind=CollectiveKind.ALL_REDUCE, group=Group.TP, size_bytes=target),),
+            back_after=(
+                Exchange(kind=CollectiveKind.REDUCE_SCATTER, group=Group.CP, size_bytes=size),
+            ),
+        )
+
+    def outputs(self, columns: PlanColumns) -> list[Floats]:
+        """Elements that projections make: queries, down to their rank, keys and pooled keys."""
+        s = columns.shard_tokens
+        keys = s * self.head_dim * (1 + 2 * self.series)
+        return [columns.tokens * self.queries / columns.tp, s * self.query_rank, keys]
+
+    def result(self, columns: PlanColumns) -> Floats:
+        """Elements of attention's result."""
+        return columns.tokens * self.queries / columns.tp
+
+    def kept(self, columns: PlanColumns, element: Floats) -> Floats:
+        """Queries before and after their norm, keys, the result and what is rotated back.
+
+        The ranks' norms keep what they take and make, the pooling its keys and gates, the last
+        product its input, and the indexer what it needs.
+        """
+        t, s = columns.tokens, columns.shard_tokens
+        inner = 2.0 * t * (4 * self.queries / columns.tp + self.head_dim)
+        out = element * t * self.gathered / columns.tp
+        ranks = (2.0 + element) * s * self.query_rank + 4.0 * s * self.head_dim
+        pooled = 4.0 * s * self.series * self.head_dim
+        own = self.indexer
+        if own is not None:
+            pooled = pooled + 4.0 * s * self.series * own.dim + own.kept(columns)
+        return inner + out + ranks + pooled
+
+    def dropped(self, columns: PlanColumns) -> Floats:
+        """Queries before and after their norm."""
+        return 4.0 * columns.tokens * self.queries / columns.tp
+
+    @property
+    def assumption(self) -> str:
+        """What of its times is assumed."""
+        return (
+            "no time of compressed attention in training is known: it is assumed to reach the rate "
+            "of dense attention with 128 wide heads over the keys that it reads, to gather keys "
+            "along cp, and its indexer to be trained beside the model"
+        )

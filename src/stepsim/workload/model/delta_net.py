@@ -1,0 +1,166 @@
+"""Gated delta net: linear attention whose state forgets and corrects (Yang et al., 2412.06464).
+
+Everything about the block: parameters, operators, what it keeps, and how it is split. Shapes are
+those of `Qwen3NextGatedDeltaNet` of transformers and `gated_delta_net.py` of Megatron-Core: one
+product makes queries, keys, values, a gate of the result, and two numbers of each head; a short
+convolution runs over queries, keys and values; both are normed and copied to as many heads as there
+are values; the rule goes through chunks of the sequence; its result is normed, gated and multiplied
+back. Kernels of the rule are those of flash-linear-attention (`chunk_gated_delta_rule`).
+"""
+
+from collections.abc import Mapping
+
+from stepsim.base.arrays import Floats
+from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.workload.model.architecture import Mixer
+from stepsim.workload.model.columns import PlanColumns
+from stepsim.workload.model.context import (
+    MixerExchanges,
+    layouts_of_heads,
+    turned_against_heads,
+)
+from stepsim.workload.model.operators import MixerOperators, Operator, memory, products, scan
+
+_CHUNK = 64.0  # tokens: `chunk_gated_delta_rule` has no other
+_FORWARD_KERNELS, _BACKWARD_KERNELS = 6, 8
+
+
+class GatedDeltaNet(Mixer, frozen=True, kw_only=True):
+    """A gated delta net of `heads` values `value_dim` wide, and fewer or as many keys.
+
+    `convolution` is the length of the short convolution.
+    """
+
+    key_heads: int
+    key_dim: int
+    value_dim: int
+    convolution: int = 4
+
+    def __post_init__(self) -> None:
+        sizes = (self.key_dim, self.value_dim, self.convolution)
+        if min(self.heads, self.key_heads, *sizes) < 1 or self.heads % self.key_heads:
+            expected = f"a divisor of {self.heads} heads of values"
+            raise WorkloadError(
+                bad_value("gated delta net", "linear_num_key_heads", self.key_heads, expected)
+            )
+
+    @property
+    def keys(self) -> int:
+        """Width of all keys, and of all queries."""
+        return self.key_heads * self.key_dim
+
+    @property
+    def values(self) -> int:
+        """Width of all values, of the gate and of the result."""
+        return self.heads * self.value_dim
+
+    @property
+    def first(self) -> int:
+        """Width of what the first product makes: q, k, v, gate, and two numbers of each head."""
+        return 2 * self.keys + 2 * self.values + 2 * self.heads
+
+    def parameters(self, hidden: int) -> int:
+        """Both products, the convolution, the norm of a head, and A and a bias of each head."""
+        channels = 2 * self.keys + self.values
+        both = hidden * (self.first + self.values)
+        return both + channels * self.convolution + 2 * self.heads + self.value_dim
+
+    def shared_out(self) -> Mapping[str, int]:
+        """Heads of values and of keys: a rank has whole ones."""
+        return {"linear value heads": self.heads, "linear key heads": self.key_heads}
+
+    @property
+    def turned_heads(self) -> int:
+        """Heads of keys: those of values are as many or more."""
+        return self.key_heads
+
+    def operators(self, hidden: int, columns: PlanColumns) -> MixerOperators:
+        """Products, layouts, short convolution, norms of queries and keys, rule and gated norm.
+
+        Layouts: queries, keys and values for the convolution and apart again, the gate, and copies
+        of queries and keys for the heads of values; read and written once, backward as forward.
+        """
+        t, tp, h = columns.tokens, columns.tp, float(hidden)
+        channels = t * (2 * self.keys + self.values) / tp
+        pairs, result = t * 2 * self.keys / tp, t * self.values / tp
+        copies = t * 2 * self.heads * self.key_dim / tp
+        repeated = 2.0 * (pairs + copies) * (self.heads > self.key_heads)
+        layouts = 8.0 * channels + 4.0 * result + repeated
+        return MixerOperators(
+            before=tuple(products(columns, ("mixer in", t, h, self.first / tp))),
+            mix=(
+                layouts_of_heads(*self._turned(columns), columns),
+                memory("layouts of queries, keys and values", layouts, layouts),
+                memory("short convolution", 4.0 * channels, 6.0 * channels),
+                memory("norms of queries and keys", 4.0 * pairs, 6.0 * pairs),
+                self._rule(columns),
+                memory("gated norm", 10.0 * result, 16.0 * result),
+            ),
+            after=tuple(products(columns, ("mixer out", t, self.values / tp, h))),
+        )
+
+    def _rule(self, columns: PlanColumns) -> Operator:
+        """The rule over chunks of c tokens, of H heads with keys d and values v wide.
+
+        Forward, a head and token: 2cd for keys with keys, 2cd and 2cv to solve for the corrected
+        keys and values, 6dv for what the state says, takes up and answers, 2cd and 2cv within the
+        chunk. Backward twice that, with corrections and states made again: 2cd + 2cv + 4dv. Bytes:
+        each kernel reads and writes in 2 what it takes and makes: keys 7 times forward and 21
+        backward, values 6 and 15, states (dv/c a token) 2 and 4; products of keys with keys (c a
+        token) in 4 written and read, and solved in 2.
+        """
+        share = columns.tokens * self.heads / columns.tp
+        c, d, v = _CHUNK, float(self.key_dim), float(self.value_dim)
+        forward = 6.0 * c * d + 4.0 * c * v + 6.0 * d * v
+        backward = 2.0 * forward + 2.0 * c * (d + v) + 4.0 * d * v
+        states = d * v / c
+        return scan(
+            "gated delta rule",
+            flops=(share * forward, share * backward),
+            moved=(
+                share * (14.0 * d + 12.0 * v + 4.0 * states + 12.0 * c),
+                share * (42.0 * d + 30.0 * v + 8.0 * states + 4.0 * c),
+            ),
+            launches=(_FORWARD_KERNELS, _BACKWARD_KERNELS),
+        )
+
+    def exchanges(self, columns: PlanColumns) -> MixerExchanges:
+        """Tokens turned against heads before the mixing, and back after it."""
+        return turned_against_heads(*self._turned(columns), columns)
+
+    def _turned(self, columns: PlanColumns) -> tuple[Floats, Floats]:
+        """What the first product makes, and the result (`tensor_a2a_cp2hp` of Megatron-Core)."""
+        return self.first / columns.tp, self.values / columns.tp
+
+    def outputs(self, columns: PlanColumns) -> list[Floats]:
+        """Elements that the first product makes."""
+        return [columns.tokens * self.first / columns.tp]
+
+    def result(self, columns: PlanColumns) -> Floats:
+        """Elements of the rule's result."""
+        return columns.tokens * self.values / columns.tp
+
+    def kept(self, columns: PlanColumns, element: Floats) -> Floats:
+        """What convolution, norms, rule, gate and the last product take; the states are not.
+
+        In 2 bytes: the convolution's input, normed queries and keys, their copies for the heads of
+        values, values, the result and its gate. A head also keeps its chunk's solved products in 2
+        bytes and two numbers in 4.
+        """
+        channels, pairs = 2 * self.keys + self.values, 2 * self.keys
+        copies = 2 * self.heads * self.key_dim * (self.heads > self.key_heads)
+        numbers = self.heads * (2.0 * _CHUNK + 2 * 4.0)
+        inner = 2.0 * (channels + pairs + copies + 3 * self.values) + numbers
+        return columns.tokens / columns.tp * (inner + element * self.values)
+
+    @property
+    def assumption(self) -> str:
+        """What of its times is assumed.
+
+        Forward kernels of SGLang 0.5.14 take 1.7 to 3 times as long on H100, H200, B200 and GB200
+        (medians of 240 shapes each, ai-dynamo/aiconfigurator 095f58a51), FlashInfer's less.
+        """
+        return (
+            "no time of the gated delta rule in training is known: it is assumed to reach the rate "
+            "of products in bf16, or of memory; forwards of serving took 0.4 to 3 times as long"
+        )

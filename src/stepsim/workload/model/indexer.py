@@ -1,0 +1,96 @@
+"""The indexer of sparse attention: it scores keys, and the best ones are read.
+
+It is that of DeepSeek-V3.2 (2512.02556) and of the compressed attention of DeepSeek-V4, trained
+beside the model: it learns what attention weighs over the keys that were chosen, and nothing of its
+gradient reaches the layer's input (`dsa.py` of Megatron-Core, with `dsa_indexer_use_sparse_loss`).
+All ranks of tp run the whole of it.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import Struct
+
+from stepsim.base.arrays import Floats
+from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.base.structs import replace
+from stepsim.workload.model.columns import PlanColumns
+from stepsim.workload.model.operators import Amounts, Operator, memory, products, scan
+
+SCORE_BYTES = 4.0
+"""Bytes of a score, of the number of a key, and of what attention weighs."""
+
+
+class Indexer(Struct, frozen=True, kw_only=True):
+    """An indexer of `heads` queries, `dim` wide as its keys are, that chooses `top_k` keys.
+
+    One key stands for `ratio` tokens.
+    """
+
+    heads: int
+    dim: int
+    top_k: int
+    ratio: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("heads", "dim", "top_k", "ratio"):
+            if getattr(self, name) < 1:
+                value, expected = getattr(self, name), "a whole number of at least 1"
+                raise WorkloadError(bad_value("indexer", name, value, expected))
+
+    @property
+    def width(self) -> int:
+        """Width of all queries."""
+        return self.heads * self.dim
+
+    def read(self, columns: PlanColumns) -> Floats:
+        """Keys that a token reads, on average of the sequence.
+
+        Token i of s reads all of its i keys as long as these are fewer than k: k - k^2 / 2s, or
+        s / 2; of keys that stand for several tokens s is their number.
+        """
+        k, s = float(self.top_k), columns.sequence / self.ratio
+        return np.where(s > k, k - k * k / (2 * s), s / 2)
+
+    def projections(
+        self, rank: float, hidden: float, keys: float, columns: PlanColumns
+    ) -> Iterator[Operator]:
+        """Products for queries, `keys` wide keys, and weights; their inputs get no gradient."""
+        t, zero = columns.tokens, np.zeros_like(columns.tokens)
+        nothing = Amounts(flops=zero, bytes_moved=zero, launches=zero)
+        for item in products(
+            columns,
+            ("index queries", t, rank, float(self.width)),
+            ("index keys", t, hidden, keys),
+            ("index weights", t, hidden, float(self.heads)),
+        ):
+            yield replace(item, input_grad=nothing)
+
+    def choice(self, columns: PlanColumns) -> Iterator[Operator]:
+        """Scores of all keys before a token, and the choice of the best.
+
+        Scores take 2 t s/2 H d in the forward; backward thrice that of the chosen keys: scores
+        again, gradients of queries and of keys. The choice reads each score in 4 bytes.
+        """
+        t, keys = columns.tokens, self.read(columns)
+        scores, chosen = t * columns.sequence / self.ratio / 2, SCORE_BYTES * t * keys
+        yield scan(
+            "index scores",
+            flops=(2.0 * scores * self.width, 6.0 * t * keys * self.width),
+            moved=(SCORE_BYTES * scores, 2.0 * chosen),
+            launches=(1, 1),
+        )
+        yield memory("choice of keys", SCORE_BYTES * scores + chosen, np.zeros_like(t))
+
+    def target(self, flops: Floats, columns: PlanColumns) -> Operator:
+        """What the indexer learns from: attention's scores of the chosen keys once more."""
+        chosen = SCORE_BYTES * columns.tokens * self.read(columns)
+        return scan("index target", (flops, 0.0 * flops), (chosen, 2.0 * chosen), (1, 1))
+
+    def kept(self, columns: PlanColumns) -> Floats:
+        """Bytes kept of queries and weights, and of each chosen key in 4 bytes.
+
+        Those are its number, its weight and attention's.
+        """
+        chosen = 3 * SCORE_BYTES * self.read(columns)
+        return columns.tokens * (2.0 * (self.width + self.heads) + chosen)

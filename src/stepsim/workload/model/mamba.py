@@ -1,0 +1,157 @@
+"""Mamba-2: a layer that keeps a state instead of keys and values (Dao and Gu 2024, 2405.21060).
+
+Everything about the block: parameters, operators, what it keeps, and how it is split. Shapes are
+those of `MambaMixer` of Megatron-Core and `NemotronHMamba2Mixer` of transformers: one product makes
+the gate z, the input x, B and C of each group, and a time step of each head; a short convolution
+runs over x, B and C; the scan goes through chunks of the sequence; its result is gated, normed and
+multiplied back. Kernels and what they move are those of mamba_ssm (`ssd_combined`): chunk states,
+their passing on, products of C and B, the chunks' outputs.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from stepsim.base.arrays import Floats
+from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.workload.model.architecture import Mixer
+from stepsim.workload.model.columns import PlanColumns
+from stepsim.workload.model.context import (
+    MixerExchanges,
+    layouts_of_heads,
+    turned_against_heads,
+)
+from stepsim.workload.model.operators import MixerOperators, Operator, memory, products, scan
+
+_FORWARD_KERNELS, _BACKWARD_KERNELS = 5, 12  # of `_mamba_chunk_scan_combined_fwd` and `_bwd`
+
+
+class Mamba2(Mixer, frozen=True, kw_only=True):
+    """A Mamba-2 mixer: `heads` of `head_dim`, each with `state` numbers per element.
+
+    Heads of one of `groups` share B and C. `convolution` is the length of the short convolution,
+    `chunk` the tokens of a chunk of the scan.
+    """
+
+    head_dim: int
+    groups: int
+    state: int
+    convolution: int = 4
+    chunk: int = 128
+    convolution_bias: bool = True
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        sizes = (self.head_dim, self.state, self.convolution, self.chunk)
+        if min(self.heads, self.groups, *sizes) < 1 or self.heads % self.groups:
+            raise WorkloadError(
+                bad_value("Mamba-2", "n_groups", self.groups, f"a divisor of {self.heads} heads")
+            )
+
+    @property
+    def inner(self) -> int:
+        """Width of x, of its gate and of the result."""
+        return self.heads * self.head_dim
+
+    @property
+    def joint(self) -> int:
+        """Width of B and C together."""
+        return 2 * self.groups * self.state
+
+    @property
+    def first(self) -> int:
+        """Width of what the first product makes: z, x, B, C and a time step of each head."""
+        return 2 * self.inner + self.joint + self.heads
+
+    def parameters(self, hidden: int) -> int:
+        """Both products, the convolution, the norm, and A, D and a bias of each head."""
+        channels = self.inner + self.joint
+        convolution = channels * (self.convolution + self.convolution_bias)
+        biases = self.bias * (self.first + hidden)
+        products_of_it = hidden * (self.first + self.inner)
+        return products_of_it + convolution + 3 * self.heads + self.inner + biases
+
+    def shared_out(self) -> Mapping[str, int]:
+        """Heads and groups: a rank has whole ones (`mamba_mixer.py` of Megatron-Core)."""
+        return {"mamba heads": self.heads, "mamba groups": self.groups}
+
+    def operators(self, hidden: int, columns: PlanColumns) -> MixerOperators:
+        """Products, short convolution, scan and gated norm of a rank.
+
+        The backward runs the convolution again (`mamba_split_conv1d_scan_combined`).
+        """
+        t, tp, h = columns.tokens, columns.tp, float(hidden)
+        channels = t * (self.inner + self.joint) / tp
+        result = t * self.inner / tp
+        return MixerOperators(
+            before=tuple(products(columns, ("mixer in", t, h, self.first / tp))),
+            mix=(
+                layouts_of_heads(*self._turned(columns), columns),
+                memory("short convolution", 4.0 * channels, 10.0 * channels),
+                self._scan(columns),
+                memory("gated norm", 6.0 * result, 10.0 * result),
+            ),
+            after=tuple(products(columns, ("mixer out", t, self.inner / tp, h))),
+        )
+
+    def _scan(self, columns: PlanColumns) -> Operator:
+        """The scan of chunks of q tokens, H heads p wide, G groups and a state of n.
+
+        Forward, a token: 2qnG for C and B, 2qpH for their product with x, 2npH for states of
+        chunks and as many for what they add. Backward twice that, with 2qnG + 2npH made again.
+        Bytes: x, B, C and results in 2, states of chunks (npH/q a token) in 4 and once they are
+        passed on in 2, products of C and B (qG a token) in 4, each as often as a kernel reads or
+        writes it: 3, 4, 12/4 and 2 times forward, 9, 13, 34/4 and 5 times backward.
+        """
+        share = columns.tokens / columns.tp
+        q, n = float(self.chunk), float(self.state)
+        groups, heads = q * n * self.groups, n * self.inner
+        forward = 2.0 * groups + 2.0 * q * self.inner + 4.0 * heads
+        backward = 2.0 * forward + 2.0 * groups + 2.0 * heads
+        inner, pair, states = float(self.inner), n * self.groups, heads / q
+        scores = q * self.groups
+        return scan(
+            "selective scan",
+            flops=(share * forward, share * backward),
+            moved=(
+                share * (6.0 * inner + 8.0 * pair + 12.0 * states + 8.0 * scores),
+                share * (18.0 * inner + 26.0 * pair + 34.0 * states + 20.0 * scores),
+            ),
+            launches=(_FORWARD_KERNELS, _BACKWARD_KERNELS),
+        )
+
+    def exchanges(self, columns: PlanColumns) -> MixerExchanges:
+        """Tokens turned against heads before the mixing, and back after it."""
+        return turned_against_heads(*self._turned(columns), columns)
+
+    def _turned(self, columns: PlanColumns) -> tuple[Floats, Floats]:
+        """What the first product makes, B and C once for each rank that needs them; the result.
+
+        Megatron-Core copies groups where there are fewer than ranks (`mamba_context_parallel.py`).
+        """
+        copies = np.maximum(columns.cp * columns.tp / self.groups, 1.0)
+        first = 2 * self.inner + self.joint * copies + self.heads
+        return first / columns.tp, self.inner / columns.tp
+
+    def outputs(self, columns: PlanColumns) -> list[Floats]:
+        """Elements that the first product makes."""
+        return [columns.tokens * self.first / columns.tp]
+
+    def result(self, columns: PlanColumns) -> Floats:
+        """Elements of the scan's result."""
+        return columns.tokens * self.inner / columns.tp
+
+    def kept(self, columns: PlanColumns, element: Floats) -> Floats:
+        """What the first product made, the scan's result, and the input of the last product.
+
+        The scan keeps no states: the backward makes them again (`ssd_combined.py`).
+        """
+        return 2.0 * self.outputs(columns)[0] + (2.0 + element) * self.result(columns)
+
+    @property
+    def assumption(self) -> str:
+        """What of its times is assumed."""
+        return (
+            "no time of a scan of Mamba-2 in training is known: it is assumed to reach the rate of "
+            "products in bf16, or of memory"
+        )

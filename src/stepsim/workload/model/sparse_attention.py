@@ -1,0 +1,159 @@
+"""Sparse attention of DeepSeek-V3.2 and GLM-5: an indexer finds the keys that a token reads.
+
+Everything about the block: parameters, operators, what it keeps, and how it is split. Latent
+attention runs in its absorbed form, where all heads read the same keys (DeepSeek-V3.2 report,
+2512.02556, section 2): queries are brought to the latent width, the result back from it. The
+indexer scores all keys before a token, and the best are read (`indexer.py`).
+"""
+
+from collections.abc import Mapping
+
+from stepsim.base.arrays import Floats
+from stepsim.base.structs import replace
+from stepsim.workload.model.architecture import LatentAttention, Mixer
+from stepsim.workload.model.columns import PlanColumns
+from stepsim.workload.model.context import Exchange, MixerExchanges
+from stepsim.workload.model.indexer import SCORE_BYTES, Indexer
+from stepsim.workload.model.operators import (
+    MixerOperators,
+    Operator,
+    by_head,
+    fused_attention,
+    memory,
+    products,
+)
+from stepsim.workload.rows import CollectiveKind, Group
+
+
+class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
+    """Latent attention to the keys that an indexer chooses; its keys are one for all heads."""
+
+    latent: LatentAttention
+    indexer: Indexer
+
+    @property
+    def key_width(self) -> int:
+        """Width of the key that all heads read: the latent one and its rotary part."""
+        return self.latent.kv_rank + self.latent.rope_dim
+
+    def parameters(self, hidden: int) -> int:
+        """Latent attention, the indexer's three products, and the norm of its keys with a bias."""
+        rank = self.latent.query_rank or hidden
+        own = self.indexer
+        indexer = rank * own.width + hidden * (own.dim + own.heads)
+        return self.latent.parameters(hidden) + indexer + 2 * own.dim
+
+    def shared_out(self) -> Mapping[str, int]:
+        """Heads of attention; those of the indexer are whole on every rank."""
+        return {"heads": self.heads}
+
+    @property
+    def turned_heads(self) -> int:
+        """None: ranks that share a sequence gather keys."""
+        return 0
+
+    def operators(self, hidden: int, columns: PlanColumns) -> MixerOperators:
+        """Projections, indexer, attention to the chosen keys, and the way back."""
+        latent, t, s, h = self.latent, columns.tokens, columns.shard_tokens, float(hidden)
+        heads, rank = self.heads / columns.tp, latent.query_rank
+        queries = heads * latent.head_dim
+        shapes: list[tuple[str, Floats, float, Floats | float]] = [("queries", t, h, queries)]
+        if rank is not None:
+            shapes = [("queries down", s, h, float(rank)), ("queries up", t, rank, queries)]
+        ranks = s * ((rank or 0) + latent.kv_rank)
+        moved = 4.0 * t * (heads * self.key_width + self.key_width)
+        return MixerOperators(
+            before=(
+                *products(columns, *shapes, ("keys down", s, h, float(self.key_width))),
+                memory("norms of ranks", 4.0 * ranks, 16.0 * ranks),
+                by_head("queries to latent", columns, heads, latent.nope_dim, latent.kv_rank),
+                memory("rotary embedding and layout", moved, moved),
+                *self.indexer.projections(float(rank or h), h, float(self.indexer.dim), columns),
+            ),
+            mix=tuple(self._mix(columns)),
+            after=(
+                by_head("values from latent", columns, heads, latent.kv_rank, latent.value_dim),
+                *products(columns, ("attention out", t, heads * latent.value_dim, h)),
+            ),
+        )
+
+    def _mix(self, columns: PlanColumns) -> tuple[Operator, ...]:
+        """Scores of keys, the choice, attention, and what the indexer learns from.
+
+        Attention: 2 t k a (key + latent) forward, 2.5 times that backward.
+        """
+        pairs = 2.0 * columns.tokens * self.indexer.read(columns) * self.heads / columns.tp
+        result = (
+            *self.indexer.choice(columns),
+            fused_attention(
+                pairs * (self.key_width + self.latent.kv_rank),
+                self.key_width,
+                columns.microbatch_size * self.heads / columns.tp,
+            ),
+            self.indexer.target(pairs * self.key_width, columns),
+        )
+        return tuple(replace(item, core=True) for item in result)
+
+    def exchanges(self, columns: PlanColumns) -> MixerExchanges:
+        """Keys of attention and of the indexer gathered along cp, and the target summed over tp.
+
+        In the backward the gradients of these keys are scattered. Megatron-Core has no other way
+        (`cp_comm_type` allgather), whatever the plan says.
+        """
+        along = 2.0 * columns.tokens * columns.cp * (columns.cp > 1)
+        size = along * (self.key_width + self.indexer.dim)
+        target = SCORE_BYTES * columns.tokens * self.indexer.read(columns) * (columns.tp > 1)
+        return MixerExchanges(
+            before=(Exchange(kind=CollectiveKind.ALL_GATHER, group=Group.CP, size_bytes=size),),
+            after=(Exchange(kind=CollectiveKind.ALL_REDUCE, group=Group.TP, size_bytes=target),),
+            back_after=(
+                Exchange(kind=CollectiveKind.REDUCE_SCATTER, group=Group.CP, size_bytes=size),
+            ),
+        )
+
+    def outputs(self, columns: PlanColumns) -> list[Floats]:
+        """Elements that projections make: queries, down to both ranks, and the indexer's."""
+        t, s = columns.tokens, columns.shard_tokens
+        queries = t * self.heads * self.latent.head_dim / columns.tp
+        down = s * ((self.latent.query_rank or 0) + self.key_width)
+        own = self.indexer
+        return [queries, down, t * (own.width + own.dim + own.heads)]
+
+    def result(self, columns: PlanColumns) -> Floats:
+        """Elements of attention's result, of the latent width."""
+        return columns.tokens * self.heads * self.latent.kv_rank / columns.tp
+
+    def kept(self, columns: PlanColumns, element: Floats) -> Floats:
+        """Queries as projected and as attention takes them, keys, the result on both widths.
+
+        The norms of both ranks keep what they take and make.
+        """
+        latent, t = self.latent, columns.tokens
+        heads = t * self.heads / columns.tp
+        ranks = columns.shard_tokens * ((latent.query_rank or 0) + latent.kv_rank)
+        inner = heads * (latent.head_dim + self.key_width + latent.kv_rank)
+        of_all = t * (self.key_width + self.indexer.dim)
+        out = element * heads * latent.value_dim
+        norms = (2.0 + element) * ranks
+        return 2.0 * (inner + of_all) + out + norms + self.indexer.kept(columns)
+
+    def dropped(self, columns: PlanColumns) -> Floats:
+        """Queries, as projected and as attention takes them (`mla_up_proj` of Megatron-Core)."""
+        heads = columns.tokens * self.heads / columns.tp
+        return 2.0 * heads * (self.latent.head_dim + self.key_width)
+
+    @property
+    def assumption(self) -> str:
+        """What of its times is assumed.
+
+        Forwards of whole blocks in serving take 0.93 to 1.1 of the time so assumed for 128 heads on
+        H100, H200, B200 and GB200 (medians of 26 shapes each of DeepSeek-V3.2 and GLM-5 in bf16,
+        ai-dynamo/aiconfigurator 095f58a51). They take as long for fewer heads than 64 on Hopper, or
+        128 on Blackwell: twice the time assumed for 16 on Hopper, 2.7 times on Blackwell.
+        """
+        return (
+            "no time of sparse attention in training is known: it is assumed to reach the rate of "
+            "dense attention over the keys that it reads, its indexer the rate of products in bf16 "
+            "and to be trained beside the model; forwards of serving take up to 2.7 times as long "
+            "where a rank has few heads"
+        )

@@ -1,0 +1,138 @@
+"""Attention to pooled keys and hyper-connections: counted by hand for a small layer."""
+
+import pytest
+
+from stepsim.base.structs import replace
+from stepsim.files.accelerators import read_device, read_framework
+from stepsim.workload.model.architecture import Architecture, DenseMlp, Layer
+from stepsim.workload.model.blocks import layer_blocks
+from stepsim.workload.model.build import build_workload
+from stepsim.workload.model.columns import plan_columns
+from stepsim.workload.model.compressed_attention import CompressedAttention
+from stepsim.workload.model.held import layer_bytes
+from stepsim.workload.model.indexer import Indexer
+from stepsim.workload.model.model import Model
+from stepsim.workload.model.operators import Operator
+from stepsim.workload.model.plan import ModelPlan, Recompute
+from stepsim.workload.rows import CollectiveKind, Group
+
+NEAR = CompressedAttention(
+    heads=8, head_dim=16, query_rank=24, output_groups=4, output_rank=12, window=8
+)
+POOLED = replace(NEAR, ratio=16)
+CHOSEN = replace(NEAR, ratio=4, indexer=Indexer(heads=4, dim=6, top_k=8, ratio=4))
+PLAN = ModelPlan(microbatch_size=2, global_batch=2, sequence=64)
+T = 128  # tokens of PLAN
+
+
+def model(attention: CompressedAttention, streams: int = 1) -> Architecture:
+    layer = Layer(attention=attention, mlp=DenseMlp(width=256), streams=streams)
+    return Architecture(name="small", hidden=64, layers=(layer,) * 4, vocabulary=1000)
+
+
+def operators(result: Architecture, plan: ModelPlan = PLAN) -> dict[str, Operator]:
+    blocks = layer_blocks(result.layers[0], result, plan_columns([plan]))
+    return {item.name: item for block in blocks for item in block.operators}
+
+
+def kept(result: Architecture, plan: ModelPlan = PLAN) -> float:
+    framework = read_framework("megatron-core")
+    return float(layer_bytes(result.layers[0], result, plan_columns([plan]), framework)[0])
+
+
+def test_parameters_are_those_of_the_classes() -> None:
+    projections = 64 * 24 + 24 + 24 * 128 + 64 * 16 + 16 + 8
+    result = 128 * 12 + 4 * 12 * 64
+    assert NEAR.parameters(64) == projections + result
+    pooled = 2 * 64 * 16 + 16 * 16 + 16
+    assert POOLED.parameters(64) == NEAR.parameters(64) + pooled
+    two = 2 * (2 * 64 * 16 + 4 * 16) + 16
+    indexer = 2 * (2 * 64 * 6 + 4 * 6) + 6 + 24 * 4 * 6 + 64 * 4
+    assert CHOSEN.parameters(64) == NEAR.parameters(64) + two + indexer
+
+
+def test_a_token_reads_its_window_and_pooled_keys() -> None:
+    columns = plan_columns([PLAN])
+    assert NEAR.read(columns).tolist() == [8]
+    assert POOLED.read(columns).tolist() == [8 + 64 / 16 / 2]
+    assert CHOSEN.read(columns).tolist() == [8 + 8 - 8 * 8 / (2 * 16)]  # of 16 pooled keys
+
+
+def test_operations_of_attention_pooling_and_indexer() -> None:
+    result = operators(model(CHOSEN))
+    assert result["core attention"].forward.flops[0] == 2 * T * 14 * 8 * (16 + 16)
+    assert result["pooled keys"].forward.flops[0] == 2 * T * 64 * 4 * 16
+    assert result["index scores"].forward.flops[0] == 2 * T * 64 / 4 / 2 * 4 * 6
+    assert result["index target"].forward.flops[0] == 2 * T * 6 * 8 * 16
+    assert result["index keys"].forward.flops[0] == 2 * T * 64 * 4 * 6
+    assert result["result down"].forward.flops[0] == 2 * T * 128 * 12
+    assert result["result up"].forward.flops[0] == 2 * T * 4 * 12 * 64
+    split = operators(model(CHOSEN), replace(PLAN, tp=2))
+    for name in ("core attention", "result down", "result up", "queries up"):
+        assert split[name].forward.flops[0] == result[name].forward.flops[0] / 2
+    assert split["index scores"].forward.flops[0] == result["index scores"].forward.flops[0]
+    assert "pooled keys" not in operators(model(NEAR))
+
+
+def test_ranks_of_a_sequence_gather_keys_and_pooled_keys() -> None:
+    result = model(CHOSEN)
+    plan = replace(PLAN, cp=2)
+    blocks = layer_blocks(result.layers[0], result, plan_columns([plan]))
+    sent = [
+        (item.kind, float(item.size_bytes[0]))
+        for block in blocks
+        for item in (*block.forward, *block.backward)
+        if item.group is Group.CP
+    ]
+    size = 2 * T / 2 * 2 * (16 + 16 / 4 + 6 / 4)
+    assert sent == [(CollectiveKind.ALL_GATHER, size), (CollectiveKind.REDUCE_SCATTER, size)]
+
+
+def test_a_layer_keeps_queries_keys_and_results() -> None:
+    plain = 4 * T * 2 * 64 + 2 * T * 3 * 256  # norms and the MLP
+    attention = 2 * T * (4 * 128 + 16) + 2 * T * 48 + 4 * T * 24 + 4 * T * 16
+    assert kept(model(NEAR)) == plain + attention
+    assert kept(model(POOLED)) == plain + attention + 4 * T * 16
+    indexer = T * (2 * (4 * 6 + 4) + 12 * 6)
+    assert kept(model(CHOSEN)) == plain + attention + 4 * T * 2 * (16 + 6) + indexer
+
+
+def test_streams_are_read_and_written_around_each_part() -> None:
+    one, four = model(NEAR), model(NEAR, streams=4)
+    weights = 4 * 6 * (4 * 64 + 1) + 3
+    layer = four.layers[0].parameters(64, four.norm) - one.layers[0].parameters(64, one.norm)
+    assert layer == 2 * weights
+    assert four.head_parameters - one.head_parameters == 4 * (4 * 64 + 1) + 1
+    result = operators(four)
+    assert result["stream weights"].forward.flops[0] == 2 * T * 4 * 64 * 24
+    assert result["streams to one"].forward.bytes_moved[0] == 2 * T * 64 * (4 + 1)
+    for name in ("attention streams", "mlp streams"):
+        assert result[name].forward.bytes_moved[0] == 2 * T * 64 * (2 * 4 + 1)
+        assert result[name].input_grad.bytes_moved[0] == 2 * T * 64 * (3 * 4 + 2)
+    assert "mlp residual" not in result
+    assert kept(four) - kept(one) == 2 * 2 * T * 64 * (4 + 1)
+    full = replace(PLAN, recompute=Recompute.FULL)
+    assert kept(four, full) == 4 * kept(one, full) == 4 * 2 * T * 64
+
+
+def test_messages_of_a_pipeline_carry_all_streams_and_the_assumption_is_said() -> None:
+    plan = replace(PLAN, pp=2)
+    one, four = (
+        build_workload(
+            Model(source="small", architecture=model(NEAR, streams)),
+            plan,
+            read_device("h100"),
+            read_framework("megatron-core"),
+        )
+        for streams in (1, 4)
+    )
+    assert four.pp_comm_bytes == 4 * one.pp_comm_bytes
+    assert [note for note in four.warnings if "no time of compressed attention" in note]
+
+
+@pytest.mark.parametrize("attention", [NEAR, POOLED, CHOSEN])
+def test_tp_leaves_half_of_what_is_split(attention: CompressedAttention) -> None:
+    whole, split = operators(model(attention)), operators(model(attention), replace(PLAN, tp=2))
+    for name, item in split.items():
+        assert item.forward.flops[0] <= whole[name].forward.flops[0]
+        assert item.forward.flops[0] >= whole[name].forward.flops[0] / 2

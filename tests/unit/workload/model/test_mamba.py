@@ -1,0 +1,142 @@
+"""Mamba-2: parameters, operations, bytes, exchanges and what is kept, counted by hand."""
+
+import numpy as np
+import pytest
+
+from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
+from stepsim.files.accelerators import read_device, read_framework
+from stepsim.workload.model.architecture import Architecture, DenseMlp, ExpertMlp, Layer
+from stepsim.workload.model.blocks import layer_blocks
+from stepsim.workload.model.columns import plan_columns
+from stepsim.workload.model.held import layer_bytes
+from stepsim.workload.model.interconnect import Interconnect
+from stepsim.workload.model.mamba import Mamba2
+from stepsim.workload.model.operators import Operator
+from stepsim.workload.model.plan import ModelPlan, check_plan
+from stepsim.workload.model.step_time import StepModel
+from stepsim.workload.rows import Group
+
+MAMBA = Mamba2(heads=8, head_dim=16, groups=2, state=32, chunk=16)
+LAYER = Layer(attention=MAMBA, mlp=None, norms=1, single=True)
+MODEL = Architecture(name="small", hidden=64, layers=(LAYER,) * 4, vocabulary=1000)
+PLAN = ModelPlan(microbatch_size=2, global_batch=2, sequence=64)
+T, INNER, JOINT = 128, 8 * 16, 2 * 2 * 32  # tokens of PLAN, width of x, of B and C
+FIRST = 2 * INNER + JOINT + 8
+
+
+def operators(plan: ModelPlan, layer: Layer = LAYER) -> dict[str, Operator]:
+    blocks = layer_blocks(layer, MODEL, plan_columns([plan]))
+    return {item.name: item for block in blocks for item in block.operators}
+
+
+def turned(plan: ModelPlan) -> list[tuple[str, int, int]]:
+    """Block, bytes forward and bytes backward of what is sent along cp."""
+    return [
+        (
+            block.name,
+            sum(round(float(item.size_bytes[0])) for item in block.forward if along(item.group)),
+            sum(round(float(item.size_bytes[0])) for item in block.backward if along(item.group)),
+        )
+        for block in layer_blocks(LAYER, MODEL, plan_columns([plan]))
+    ]
+
+
+def along(group: Group) -> bool:
+    return group is Group.CP
+
+
+def test_parameters_are_those_of_the_class() -> None:
+    projections = 64 * (FIRST + INNER)
+    convolution = (INNER + JOINT) * (4 + 1)
+    assert MAMBA.parameters(64) == projections + convolution + 3 * 8 + INNER
+    assert LAYER.parameters(64, MODEL.norm) == MAMBA.parameters(64) + 64
+
+
+def test_operations_of_a_scan_are_those_of_its_chunks() -> None:
+    result = operators(PLAN)
+    pairs, mixed, states = 2 * 16 * 32 * 2, 2 * 16 * INNER, 2 * 32 * INNER
+    scan = result["selective scan"]
+    assert scan.forward.flops[0] == T * (pairs + mixed + 2 * states)
+    assert scan.input_grad.flops[0] == T * (2 * (pairs + mixed + 2 * states) + pairs + states)
+    assert result["mixer in"].forward.flops[0] == 2 * T * 64 * FIRST
+    assert result["mixer out"].weight_grad.flops[0] == 2 * T * INNER * 64
+    chunk_states, scores = INNER * 32 / 16, 16 * 2
+    moved = 6 * INNER + 8 * 32 * 2 + 12 * chunk_states + 8 * scores
+    assert scan.forward.bytes_moved[0] == T * moved
+    assert result["short convolution"].forward.bytes_moved[0] == 4 * T * (INNER + JOINT)
+
+
+def test_tp_and_cp_take_their_share_of_heads() -> None:
+    whole, split = operators(PLAN), operators(replace(PLAN, tp=2))
+    shared = operators(replace(PLAN, cp=2))
+    for name in ("mixer in", "selective scan", "short convolution", "gated norm", "mixer out"):
+        assert split[name].forward.flops[0] == whole[name].forward.flops[0] / 2
+        assert shared[name].forward.flops[0] == whole[name].forward.flops[0] / 2
+        moved = whole[name].input_grad.bytes_moved[0]
+        assert split[name].input_grad.bytes_moved[0] <= moved
+    with pytest.raises(PlanError, match="mamba groups is 2: expected a multiple of tp, 4"):
+        check_plan(MODEL, replace(PLAN, tp=4))
+    with pytest.raises(PlanError, match="heads of mixers / tp is 4: expected a multiple of cp, 8"):
+        check_plan(MODEL, replace(PLAN, tp=2, cp=8))
+
+
+def test_ranks_of_a_sequence_turn_tokens_against_heads_and_back() -> None:
+    tokens = T // 2
+    into, back = 2 * tokens * FIRST, 2 * tokens * INNER
+    assert turned(replace(PLAN, cp=2)) == [
+        ("attention norm", 0, 0),
+        ("mixer in", into, 0),
+        ("mixer", back, into),
+        ("mixer out", 0, back),
+    ]
+    copied = 2 * (T // 4) * (FIRST + JOINT)  # two groups for four ranks: B and C twice
+    assert turned(replace(PLAN, cp=4))[1] == ("mixer in", copied, 0)
+    assert turned(PLAN) == [(name, 0, 0) for name, _, _ in turned(replace(PLAN, cp=2))]
+
+
+def test_a_layer_keeps_no_states() -> None:
+    columns = plan_columns([PLAN, replace(PLAN, tp=2)])
+    kept = layer_bytes(LAYER, MODEL, columns, read_framework("megatron-core"))
+    norm = 4 * T * 64
+    mixer = 2 * T * (FIRST + INNER + INNER)
+    assert kept.tolist() == [norm + mixer, norm / 2 + mixer / 2]
+
+
+def test_latent_experts_send_and_compute_tokens_of_their_width() -> None:
+    mlp = ExpertMlp(experts=8, top_k=2, width=48, latent=16)
+    layer = Layer(attention=None, mlp=mlp, norms=1, single=True)
+    assert mlp.parameters(64) == 8 * 64 + 8 * 3 * 16 * 48 + 2 * 64 * 16
+    result = operators(PLAN, layer)
+    assert result["experts in"].forward.flops[0] == 2 * T * 2 * 16 * 2 * 48
+    assert result["latent in"].forward.flops[0] == 2 * T * 64 * 16
+    assert result["latent out"].forward.flops[0] == 2 * T * 16 * 64
+    assert result["router"].forward.flops[0] == 2 * T * 64 * 8
+    blocks = layer_blocks(layer, MODEL, plan_columns([replace(PLAN, dp=4, ep=4, global_batch=8)]))
+    sent = [item for block in blocks for item in block.forward if item.group is Group.EP]
+    assert [float(item.size_bytes[0]) for item in sent] == [2 * T * 2 * 16] * 2
+
+
+def test_plans_are_priced_together_as_each_alone() -> None:
+    dense = Layer(attention=None, mlp=DenseMlp(width=256), norms=1, single=True)
+    architecture = replace(MODEL, layers=(LAYER, dense) * 4)
+    model = StepModel(
+        architecture=architecture,
+        device=read_device("h100"),
+        framework=read_framework("megatron-core"),
+        interconnect=Interconnect(
+            domain=8, inner=4e11, outer=5e10, inner_ps=10**6, outer_ps=10**7, launch_ps=10**6
+        ),
+    )
+    plans = [replace(PLAN, dp=dp, tp=tp, global_batch=8) for dp in (1, 2, 4) for tp in (1, 2)]
+    together = model.seconds(plans)
+    alone = [float(model.seconds([plan])[0]) for plan in plans]
+    assert np.allclose(together, alone, rtol=1e-12, atol=0)
+
+
+def test_two_single_layers_launch_as_much_as_a_usual_one() -> None:
+    framework = read_framework("megatron-core")
+    for sparse in (False, True):
+        single = framework.launches_ps(sparse=sparse, single=True)
+        other = framework.launches_ps(sparse=False, single=True)
+        assert single + other == framework.launches_ps(sparse=sparse, single=False)
