@@ -169,7 +169,7 @@ def _run(arguments: Sequence[str], folder: Path) -> str:
     run = subprocess.run(
         arguments,
         cwd=folder,
-        env=os.environ | {"PATH": path, "NO_COLOR": "1"},
+        env=os.environ | {"PATH": path, "NO_COLOR": "1", "PYTHONWARNINGS": "ignore::UserWarning"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -34,11 +34,19 @@ _WORTH = as_number(".3%")
 
 def sensitivity_shown(found: Sensitivity) -> Iterator[Shown]:
     """What one per cent of each parameter is worth, and where the critical path changes."""
-    yield (("step time", format_time_ps(found.step_time_ps)),)
+    yield f"{format_time_ps(found.step_time_ps)} per step{_most_worth(found)}"
     yield worth_table({"": found})
     yield "derivative: of the step time, per 100 % of the parameter, on the critical path"
     yield from path_changes(found)
     yield from (f"note: {note}" for note in found.notes)
+
+
+def _most_worth(found: Sensitivity) -> str:
+    """Which parameter one per cent saves most of, where any saves something."""
+    best = max(found.slopes, key=lambda slope: slope.gain, default=None)
+    if best is None or best.gain <= 0:
+        return ""
+    return f"; worth most: {describe(best)} ({best.gain:.2%} of the step)"
 
 
 def worth_table(runs: Mapping[str, Sensitivity]) -> Table:
@@ -82,6 +90,11 @@ def path_changes(found: Sensitivity) -> Iterator[str]:
 def noise_shown(found: NoiseResult) -> Iterator[Shown]:
     """The distribution of step times beside the planned one."""
     planned = found.planned_ps
+    mean, late = found.mean_ps, found.percentile_ps(95)
+    yield (
+        f"{format_time_ps(round(mean))} per step on average, {format_time_ps(planned)} without "
+        f"noise; one step in twenty takes {format_time_ps(round(late))} or more"
+    )
     times = {"without noise": float(planned), "mean": found.mean_ps}
     times |= {f"p{percent}": found.percentile_ps(percent) for percent in _PERCENTILES}
     yield table_of(
