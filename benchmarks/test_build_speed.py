@@ -43,7 +43,7 @@ def test_plans_priced_together(benchmark: Any) -> None:
 
 def test_fold(benchmark: Any) -> None:
     job = gpt()
-    assert len(benchmark(fold, job.graph, job.prices)) == 16
+    assert len(benchmark(fold, job.prices, job.graph.uses)) == 16
 
 
 def test_flatten_every_rank(benchmark: Any) -> None:

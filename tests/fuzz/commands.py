@@ -76,8 +76,8 @@ def _command() -> Any:
 def _small_jobs() -> Iterator[None]:
     """Lower what a job may have."""
     from stepsim.network import one_collective as collective_probe
-    from stepsim.parallel import ranks as planning
     from stepsim.parallel import schedules
+    from stepsim.step import inputs as planning
 
     limits = [(planning, "MAX_NPUS", 1024), (planning, "_MAX_MICROBATCHES", 256)]
     limits += [(collective_probe, "MAX_NPUS", 1024), (schedules, "_MAX_ACTIONS", 4096)]

@@ -54,7 +54,7 @@ def test_even_loads_change_nothing_and_more_skew_takes_longer(moe: Path) -> None
     assert steps == sorted(set(steps))
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore::stepsim.base.errors.StepsimWarning")
 def test_ranks_without_tokens_get_no_messages(moe: Path) -> None:
     (step,) = uneven_all_to_all((3.0, 0.0, 0.0))
     assert (step.sources.tolist(), step.destinations.tolist()) == ([1, 2], [0, 0])

@@ -402,4 +402,4 @@ def test_a_configuration_is_a_model_on_the_command_line(
     small = ("--npus", "2", "--global-batch", "2", "--sequence", "64")
     code, out, err = run("simulate", path, *small, "-q")
     assert code == 0, err
-    assert out.startswith(f"workload   {tmp_path.name}")
+    assert out.startswith(f"{tmp_path.name} on 2 H100")
