@@ -276,7 +276,7 @@ def test_crashes_other_pages_and_closed_tabs(
     assert "thief" not in service.newest
 
 
-# a question is stopped by an exception in its thread, which may leave an open folder to be collected
+# a question is stopped by an exception in its thread, which may leave a folder open
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_many_changes_end_in_the_last(page: Any) -> None:
     page.execute_async_script(
