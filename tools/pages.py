@@ -34,6 +34,8 @@ SHOWN = {"", "text", "yaml"}
 _FENCE = re.compile(r"^```(?P<head>[^`\n]*)\n(?P<text>(?:(?!```).*\n)*?)```$", re.MULTILINE)
 _MARK = re.compile(r"<!-- not run: (.+) -->\n\n?$")
 _FIGURE = re.compile(r"!\[[^\]]*\]\(([^)]+)\)")
+_OF_INPUTS = "ignore::UserWarning"
+"""Pages do not show what Python warns of their inputs: the pages are about something else."""
 _TITLE = re.compile(r'title="([^"/]+)"')
 
 
@@ -144,9 +146,7 @@ def _do(block: Block, folder: Path) -> str:
     elif block.language == "sh":
         _run(["bash", "-euo", "pipefail", "-c", block.text], folder)
     elif block.language == "python":
-        # what a reader should know of an input is a UserWarning
-        ways = ["-W", "error", "-W", "ignore::UserWarning"]
-        _run([sys.executable, *ways, "-c", block.text], folder)
+        _run([sys.executable, "-c", block.text], folder, warnings=f"error,{_OF_INPUTS}")
     elif block.language == "toml":
         tomllib.loads(block.text)
     elif block.language == "json":
@@ -162,14 +162,14 @@ def _answer(command: Command, folder: Path) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _run(arguments: Sequence[str], folder: Path) -> str:
-    """Standard output and error of a program that must succeed."""
+def _run(arguments: Sequence[str], folder: Path, *, warnings: str = _OF_INPUTS) -> str:
+    """Standard output and error of a program that must succeed, under filters of warnings."""
     places = quick_stepsim(), Path(sys.executable).parent, os.environ["PATH"]
     path = os.pathsep.join(map(str, places))
     run = subprocess.run(
         arguments,
         cwd=folder,
-        env=os.environ | {"PATH": path, "NO_COLOR": "1", "PYTHONWARNINGS": "ignore::UserWarning"},
+        env=os.environ | {"PATH": path, "NO_COLOR": "1", "PYTHONWARNINGS": warnings},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
