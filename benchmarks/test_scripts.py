@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import ratios
+from helpers import few
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -98,7 +99,11 @@ def test_a_command_runs_from_anywhere(name: str) -> None:
     assert not imported & {path.stem for path in (ROOT / "tests").glob("*.py")}
 
 
-@pytest.mark.parametrize("name", PRINTED)
+LONG = {"html_report"}
+"""Commands that take many seconds even on little: they run with the slow tests."""
+
+
+@pytest.mark.parametrize("name", few(PRINTED, *(PRINTED.keys() - LONG)))
 def test_command(
     name: str,
     monkeypatch: pytest.MonkeyPatch,
