@@ -249,6 +249,11 @@ class ResultDocument(Report, frozen=True, kw_only=True):
         return json_text({key: getattr(self, key) for key in keys})
 
 
+def exposed_ps(parts: Mapping[str, int]) -> int:
+    """Communication and launches that ranks wait for, of parts by their names, in ps."""
+    return sum(time for name, time in parts.items() if name.startswith("exposed"))
+
+
 def by_name(values: Iterable[int]) -> dict[str, int]:
     """Times of all parts in their order, by the names of the parts, e.g. `exposed_tp`."""
     return dict(zip(_PARTS, values, strict=True))

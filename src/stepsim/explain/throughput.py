@@ -1,5 +1,6 @@
 """What a step is worth: tokens, floating-point operations, money and energy."""
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from stepsim.base.structs import Bytes, Count, Entry
@@ -48,6 +49,11 @@ class Throughput(Entry, frozen=True, kw_only=True):
     sequence: Count = 0
     global_batch: Count = 0
     microbatch_size: Count = 0
+
+    @property
+    def fits(self) -> bool:
+        """Whether the fullest rank holds no more than its device has, as far as that is known."""
+        return (self.memory_bytes or 0) <= (self.capacity_bytes or inf)
 
 
 def throughput(effort: "Effort", npus: int, step_s: float) -> Throughput | None:

@@ -163,7 +163,7 @@ class Explorer(Struct, kw_only=True):
 
     def helps(self, state: ExplorerState) -> dict[str, object]:
         """What would make the step shorter, or fit where it does not, the fastest change first."""
-        job, rows, fits = self.inputs(state), list[dict[str, object]](), True
+        job, rows = self.inputs(state), list[dict[str, object]]()
         if self._why_not_live(state):
             run = self.run(job)
             step_ps, memory = run.report.step_time_ps, run.memory
@@ -172,8 +172,7 @@ class Explorer(Struct, kw_only=True):
             given = {name: [value] for name, value in columns.items()}
             step_ps, memory = int(batch.evaluate(given).step_time_ps[0]), batch.job.memory
             rows += speed_changes(batch, columns)
-        if memory is not None and memory.capacity_bytes:
-            fits = memory.fullest.total <= memory.capacity_bytes
+        fits = memory is None or memory.fits is not False
         rows += job_changes(job, step_ps, fits=fits)
         return {"rows": best_first(rows, step_ps, fits=fits)}
 

@@ -1,13 +1,10 @@
 """What a page shows of a step: numbers that can be compared, memory, tables; all plain data."""
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
-from stepsim.explain.memory import MemoryPart
-from stepsim.explain.report import Report
+from stepsim.explain.report import Report, exposed_ps
 from stepsim.explain.throughput import Throughput
-from stepsim.show.palette import series_colour
 from stepsim.show.tables.model import Pairs, Room, Table, share_of
 from stepsim.show.tables.step import (
     comms_table,
@@ -17,6 +14,7 @@ from stepsim.show.tables.step import (
     stages_table,
     whole_run_pairs,
 )
+from stepsim.show.words import range_words
 from stepsim.workload.model.memory import TIGHT_SHARE
 
 Plain = dict[str, object]
@@ -27,11 +25,6 @@ _Facts = list[Plain]
 
 A `note` says more in words. A `share` is between 0 and 1, so that two of them differ by points.
 """
-
-_MEMORY_COLOURS: Mapping[str, str] = MappingProxyType(
-    {str(part): series_colour(i) for i, part in enumerate(MemoryPart)}
-)
-"""The colours of the figure of memory."""
 
 _TIGHT = "close to full: retries of the allocator cost published runs 20 to 30 % there"
 _OVER = "it does not fit: the job would end for want of memory"
@@ -47,12 +40,11 @@ def answer_facts(
     rates: Throughput | None,
 ) -> _Facts:
     """The few numbers that are looked for first; `pipelines` are microbatches of all pipelines."""
-    exposed = sum(time for name, time in parts.items() if name.startswith("exposed"))
     found = [{**time_fact("step time", step_ps), **_range(rates)}]
     if rates is not None:
         tokens = rates.tokens_per_s * npus
         found += [
-            {**_share("MFU", rates.mfu, "more"), **_if_it_fits(rates)},
+            _share("MFU", rates.mfu, "more") | ({} if rates.fits else {"note": "if it fitted"}),
             {
                 **_fact("tokens/s", f"{tokens:,.0f}", tokens, "more"),
                 "note": f"{rates.tokens_per_s:,.1f} per GPU",
@@ -62,7 +54,7 @@ def answer_facts(
     found += [
         _share("pipeline bubble", bubble, "less"),
         _share("compute", share_of(parts.get("compute", 0), step_ps), "more"),
-        _share("exposed communication", share_of(exposed, step_ps), "less"),
+        _share("exposed communication", share_of(exposed_ps(parts), step_ps), "less"),
     ]
     if rates is None:
         rate = share_of(pipelines * PS_PER_S, step_ps)
@@ -72,17 +64,10 @@ def answer_facts(
 
 def _range(rates: Throughput | None) -> Plain:
     """Where most measured steps of such models lie."""
-    if rates is None or rates.low_s is None or rates.high_s is None:
+    words = range_words(rates) if rates else ""
+    if rates is None or not words:
         return {}
-    low, high = (format_time_ps(round(end * PS_PER_S)) for end in (rates.low_s, rates.high_s))
-    words = f"{low} to {high}"
     return {"range": words, "range_of": f"80 % of the steps of {rates.range_sources} other sources"}
-
-
-def _if_it_fits(rates: Throughput) -> Plain:
-    """What is said of rates of a step that does not fit."""
-    held, capacity = rates.memory_bytes, rates.capacity_bytes
-    return {"note": "if it fitted"} if held and capacity and held > capacity else {}
 
 
 def time_fact(name: str, time_ps: int) -> Plain:
@@ -113,11 +98,7 @@ def memory_shown(stage: int, parts: Mapping[str, int], capacity_bytes: int | Non
         "text": sizes,
         "level": level,
         "words": {"over": _OVER, "tight": _TIGHT}.get(level, ""),
-        "parts": [
-            (name, size, format_size_bytes(size), _MEMORY_COLOURS.get(name, "#bbbbbb"))
-            for name, size in parts.items()
-            if size
-        ],
+        "parts": [(name, size, format_size_bytes(size)) for name, size in parts.items() if size],
     }
 
 

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps, npu_word
-from stepsim.explain.report import Report
+from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
+from stepsim.explain.report import Report, exposed_ps
 from stepsim.explain.throughput import Throughput
 from stepsim.show.tables.model import share_of
+from stepsim.show.words import range_words, rate_words
 
 
 class Headline(Struct, frozen=True, kw_only=True):
@@ -40,18 +41,11 @@ def headlines(result: Report, measured_ps: int | None = None) -> tuple[Headline,
     return (_step(result, rates), *_measured(result, measured_ps), *known)
 
 
-def exposed_ps(result: Report) -> int:
-    """Communication that ranks wait for, mean over ranks, in ps."""
-    return sum(t for name, t in result.breakdown_ps.items() if name.startswith("exposed"))
-
-
 def _step(result: Report, rates: Throughput | None) -> Headline:
     """The step time, with the range in which measured steps of such models lie."""
-    beside: tuple[str, ...] = ()
-    if rates and rates.low_s is not None and rates.high_s is not None:
-        low, high = (format_time_ps(round(s * PS_PER_S)) for s in (rates.low_s, rates.high_s))
-        beside = (f"{low} to {high}", "80 % of such runs")
-    if rates and _is_too_much(rates):
+    lies = range_words(rates) if rates else ""
+    beside = (lies, "80 % of such runs") if lies else ()
+    if rates and not rates.fits:
         beside = ("if it fitted", *beside[:1])
     return Headline(name="step time", value=format_time_ps(result.step_time_ps), beside=beside)
 
@@ -65,9 +59,9 @@ def _measured(result: Report, measured_ps: int | None) -> Iterator[Headline]:
 
 def _worth(result: Report, rates: Throughput) -> Iterator[Headline]:
     """Tokens, MFU and memory of a model's step."""
-    held, capacity, wrong = rates.memory_bytes, rates.capacity_bytes, _is_too_much(rates)
+    held, capacity, wrong = rates.memory_bytes, rates.capacity_bytes, not rates.fits
     per, peak = f"per {npu_word(result.device)}", f"of {rates.device}'s peak"
-    yield Headline(name="tokens/s", value=_rate(rates.tokens_per_s), beside=(per,))
+    yield Headline(name="tokens/s", value=rate_words(rates.tokens_per_s), beside=(per,))
     yield Headline(name="MFU", value=f"{rates.mfu:.1%}", beside=(peak,))
     if held is not None and capacity:
         said = (f"of {format_size_bytes(capacity)}", f"{held / capacity:.0%}")
@@ -80,26 +74,16 @@ def _worth(result: Report, rates: Throughput) -> Iterator[Headline]:
         )
 
 
-def _is_too_much(rates: Throughput) -> bool:
-    """Whether a rank holds more than its device has, as far as that is known."""
-    held, capacity = rates.memory_bytes, rates.capacity_bytes
-    return bool(held and capacity and held > capacity)
-
-
 def _shares(result: Report) -> Iterator[Headline]:
     """Where the step of a workload goes of which no model says what it is worth."""
     step = result.step_time_ps
     idle = result.bubble_fraction
     yield Headline(name="compute", value=_share(result.breakdown_ps.get("compute", 0), step))
-    yield Headline(name="exposed communication", value=_share(exposed_ps(result), step))
+    exposed = exposed_ps(result.breakdown_ps)
+    yield Headline(name="exposed communication", value=_share(exposed, step))
     if result.plan["pp"] > 1:
         yield Headline(name="pipeline bubble", value=f"{idle:.1%}")
 
 
 def _share(time_ps: int, step_ps: int) -> str:
     return f"{share_of(time_ps, step_ps):.1%}" if step_ps else "-"
-
-
-def _rate(value: float) -> str:
-    """A rate with thousands apart, and at least four digits."""
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
+from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps, npu_word
 from stepsim.explain.network_use import CommUse
+from stepsim.explain.throughput import Throughput
 from stepsim.parallel.modes import EpLayout, RankOrder, Sharing
 from stepsim.parallel.schedules import OrderEntry
 from stepsim.show.palette import ACTION_NAMES
@@ -47,6 +48,18 @@ def size_words(
     shown = degree_words(degrees, ep_layout)
     order = "" if rank_order in ("", RankOrder.TP_DP_PP) else f"; {rank_order}"
     return f"{npus} {npu_word(device, npus)}: {shown}; microbatches {microbatches}{order}"
+
+
+def range_words(rates: Throughput) -> str:
+    """Where 80 % of measured steps of such models lie, e.g. `5.36 s to 6.871 s`; '' if unknown."""
+    if rates.low_s is None or rates.high_s is None:
+        return ""
+    return " to ".join(format_time_ps(round(s * PS_PER_S)) for s in (rates.low_s, rates.high_s))
+
+
+def rate_words(value: float) -> str:
+    """A rate with its thousands apart, and at least four digits."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def name_ranks(ranks: Sequence[int]) -> str:

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps, npu_word
-from stepsim.explain.report import Report
+from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
+from stepsim.explain.report import Report, exposed_ps
 from stepsim.explain.throughput import Throughput
 from stepsim.show.tables.model import SHARE, share_of
-from stepsim.show.tables.step import bubble_words, fits
-from stepsim.show.words import degree_words
+from stepsim.show.tables.step import bubble_words
+from stepsim.show.words import degree_words, range_words, rate_words
 from stepsim.workload.rows import PartKind, part_label, parts_of
 
 _BETWEEN = "   "
@@ -47,7 +47,7 @@ def answer_of(result: Report, measured_ps: int | None = None) -> Answer:
         job=job_line(result),
         time=_BETWEEN.join((*_time(result), *_beside(result, measured_ps))),
         parts=_BETWEEN.join(_parts(result)),
-        fits=rates is None or fits(rates),
+        fits=rates is None or rates.fits,
         advice=_advice(result),
     )
 
@@ -79,19 +79,12 @@ def _time(result: Report) -> Iterator[str]:
     if rates is None:
         yield f"{step} per step"
         return
-    yield f"{step} per step{'' if fits(rates) else ', if it fitted'}{_range(rates)}"
+    lies = range_words(rates)
+    yield f"{step} per step{'' if rates.fits else ', if it fitted'}{lies and f' ({lies})'}"
     word = npu_word(result.device)
-    yield f"{_count(rates.tokens_per_s)} tokens/s per {word}"
+    yield f"{rate_words(rates.tokens_per_s)} tokens/s per {word}"
     yield f"MFU {rates.mfu:.1%}"
     yield from _memory(rates)
-
-
-def _range(rates: Throughput) -> str:
-    """Where 80 % of measured steps of such models lie."""
-    if rates.low_s is None or rates.high_s is None:
-        return ""
-    low, high = (format_time_ps(round(each * PS_PER_S)) for each in (rates.low_s, rates.high_s))
-    return f" ({low} to {high})"
 
 
 def _memory(rates: Throughput) -> Iterator[str]:
@@ -100,7 +93,7 @@ def _memory(rates: Throughput) -> Iterator[str]:
         held, capacity = map(format_size_bytes, (rates.memory_bytes, rates.capacity_bytes))
         number, unit = held.split()
         held = number if capacity.split()[1] == unit else held
-        yield f"memory {held} of {capacity}{'' if fits(rates) else ': does not fit'}"
+        yield f"memory {held} of {capacity}{'' if rates.fits else ': does not fit'}"
 
 
 def _beside(result: Report, measured_ps: int | None) -> Iterator[str]:
@@ -127,17 +120,12 @@ def idle_ps(result: Report) -> int:
     return sum(result.breakdown_ps.get(key, 0) for key in _IDLE)
 
 
-def _count(value: float) -> str:
-    """A rate with four digits or all of those before its point."""
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
-
-
 def _advice(result: Report) -> str:
     """What a reader may look at next, by what is lost most."""
     rates, step = result.throughput, result.step_time_ps
     options = ["--full (all tables)", "--report FILE (a page)"]
-    exposed = sum(t for n, t in result.breakdown_ps.items() if n.startswith("exposed"))
-    if rates and not fits(rates):
+    exposed = exposed_ps(result.breakdown_ps)
+    if rates and not rates.fits:
         options.insert(0, "stepsim plan (plans that fit)")
     elif result.plan["pp"] > 1 and result.bubble_fraction >= _LARGE:
         options.insert(0, "stepsim compare (other schedules)")

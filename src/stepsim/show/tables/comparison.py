@@ -22,7 +22,7 @@ from stepsim.show.tables.model import (
     as_number,
     table_of,
 )
-from stepsim.show.tables.step import fits, job_pairs, option_pairs
+from stepsim.show.tables.step import job_pairs, option_pairs
 from stepsim.step.compare import CandidateDocument, ComparisonDocument
 from stepsim.step.diff_files import FileDiffs, NamedDiff
 from stepsim.workload.rows import part_label
@@ -67,7 +67,7 @@ def _instead(first: CandidateDocument, best: CandidateDocument) -> Iterator[str]
 
 def run_fits(run: CandidateDocument) -> bool:
     """Whether a schedule's fullest rank has the memory, as far as that is known."""
-    return run.throughput is None or fits(run.throughput)
+    return run.throughput is None or run.throughput.fits
 
 
 def best_run(runs: Sequence[CandidateDocument]) -> CandidateDocument:

@@ -1,12 +1,11 @@
 """A simulated step: the job, where its time goes, what its network carries."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from math import inf
 
 from stepsim.base.structs import replace
-from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
+from stepsim.base.units import format_size_bytes, format_time_ps
 from stepsim.explain.network_use import LinkUse
-from stepsim.explain.report import Report, ResultDocument, StageMemory, StageReport
+from stepsim.explain.report import Report, ResultDocument, StageMemory, StageReport, exposed_ps
 from stepsim.explain.throughput import Throughput
 from stepsim.parallel.modes import Sharing
 from stepsim.show.palette import PART_COLOURS
@@ -30,7 +29,7 @@ from stepsim.show.tables.model import (
     shown_pairs,
     table_of,
 )
-from stepsim.show.words import name_ranks, sharing_words, size_words
+from stepsim.show.words import name_ranks, range_words, sharing_words, size_words
 from stepsim.workload.rows import part_label
 
 _COLOURS = {part.key: colour for part, colour in PART_COLOURS.items()}
@@ -133,7 +132,7 @@ def _throughput_pairs(rates: Throughput | None) -> Pairs:
     """What a step of a model is worth, and what that rests on."""
     if rates is None:
         return ()
-    if_fits = "" if fits(rates) else ", if it fitted"
+    if_fits = "" if rates.fits else ", if it fitted"
     spent = [
         f"{rates.npu_hours_per_trillion_tokens:,.0f} GPU hours per trillion tokens",
         *_price(rates),
@@ -171,15 +170,8 @@ def _accuracy(rates: Throughput) -> str:
 
 def _range(rates: Throughput) -> Pairs:
     """Where 80 % of measured steps of such models lie."""
-    if rates.low_s is None or rates.high_s is None:
-        return ()
-    low, high = (format_time_ps(round(each * PS_PER_S)) for each in (rates.low_s, rates.high_s))
-    return (("range", f"{low} to {high}: 80 % of {rates.range_sources} other sources"),)
-
-
-def fits(rates: Throughput) -> bool:
-    """Whether a step's fullest rank holds no more than its device has, as far as that is known."""
-    return (rates.memory_bytes or 0) <= (rates.capacity_bytes or inf)
+    words = range_words(rates)
+    return (("range", f"{words}: 80 % of {rates.range_sources} other sources"),) if words else ()
 
 
 def memory_pairs(rates: Throughput) -> Pairs:
@@ -253,7 +245,7 @@ def stages_table(result: Report) -> Table:
             "forward": TIME.of("forward_ps"),
             "backward": TIME.of("backward_ps"),
             "compute": _part("compute"),
-            "exposed": TIME.of(lambda stage: _exposed(stage.breakdown_ps)),
+            "exposed": TIME.of(lambda stage: exposed_ps(stage.breakdown_ps)),
             **{name: _part(name) for name in optional},
             **{part_label(name): _part(name) for name in _IDLE},
             **{name: TIME.on_pages.of(_bubble(key)) for name, key in bubble.items()},
@@ -412,7 +404,7 @@ def _bar_columns(scale: Report) -> dict[str, Column]:
     return {
         "step": BAR.of(lambda bar: _bar(bar[-1], scale)),
         "compute": TIME.of(lambda bar: bar[-1].get("compute", 0)),
-        "exposed": TIME.of(lambda bar: _exposed(bar[-1])),
+        "exposed": TIME.of(lambda bar: exposed_ps(bar[-1])),
         "idle": TIME.of(lambda bar: sum(bar[-1].get(name, 0) for name in _IDLE)),
     }
 
@@ -424,10 +416,6 @@ def _legend(breakdowns: Iterable[Mapping[str, int]]) -> tuple[tuple[str, str], .
         for name, time in parts.items():
             found[name] = found.get(name, 0) + time
     return tuple(_look(name) for name, time in found.items() if time)
-
-
-def _exposed(parts: Mapping[str, int]) -> int:
-    return sum(time for name, time in parts.items() if name.startswith("exposed"))
 
 
 def _look(name: str) -> tuple[str, str]:
