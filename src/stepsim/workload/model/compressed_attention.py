@@ -15,8 +15,8 @@ from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import Mixer
 from stepsim.workload.model.columns import PlanColumns
-from stepsim.workload.model.context import Exchange, MixerExchanges
-from stepsim.workload.model.indexer import SCORE_BYTES, Indexer
+from stepsim.workload.model.context import MixerExchanges, gathered_keys
+from stepsim.workload.model.indexer import Indexer
 from stepsim.workload.model.operators import (
     MixerOperators,
     Operator,
@@ -25,7 +25,6 @@ from stepsim.workload.model.operators import (
     memory,
     products,
 )
-from stepsim.workload.rows import CollectiveKind, Group
 
 
 class CompressedAttention(Mixer, frozen=True, kw_only=True):
@@ -73,11 +72,6 @@ class CompressedAttention(Mixer, frozen=True, kw_only=True):
     def shared_out(self) -> Mapping[str, int]:
         """Heads and groups of results; keys and the indexer are whole on every rank."""
         return {"heads": self.heads, "output groups": self.output_groups}
-
-    @property
-    def turned_heads(self) -> int:
-        """None: ranks that share a sequence gather keys."""
-        return 0
 
     def read(self, columns: PlanColumns) -> Floats:
         """Keys that a token reads on average: of the window, and pooled ones."""
@@ -153,18 +147,10 @@ class CompressedAttention(Mixer, frozen=True, kw_only=True):
         Assumed to be as Megatron-Core's sparse attention does it, with `cp_comm_type` allgather.
         """
         width = self.head_dim + (self.head_dim / self.ratio if self.ratio else 0.0)
-        target = 0.0 * columns.tokens
-        if self.indexer is not None:
-            width += self.indexer.dim / self.ratio
-            target = SCORE_BYTES * columns.tokens * self.indexer.read(columns) * (columns.tp > 1)
-        size = 2.0 * columns.tokens * columns.cp * (columns.cp > 1) * width
-        return MixerExchanges(
-            before=(Exchange(kind=CollectiveKind.ALL_GATHER, group=Group.CP, size_bytes=size),),
-            after=(Exchange(kind=CollectiveKind.ALL_REDUCE, group=Group.TP, size_bytes=target),),
-            back_after=(
-                Exchange(kind=CollectiveKind.REDUCE_SCATTER, group=Group.CP, size_bytes=size),
-            ),
-        )
+        if self.indexer is None:
+            return gathered_keys(width, 0.0 * columns.tokens, columns)
+        width += self.indexer.dim / self.ratio
+        return gathered_keys(width, self.indexer.summed(columns), columns)
 
     def outputs(self, columns: PlanColumns) -> list[Floats]:
         """Elements that projections make: queries, down to their rank, keys and pooled keys."""

@@ -201,6 +201,20 @@ def turned_against_heads(into: Floats, back: Floats, columns: PlanColumns) -> Mi
     return MixerExchanges(before=(there,), after=(home,), back_before=(home,), back_after=(there,))
 
 
+def gathered_keys(width: float, summed: Floats, columns: PlanColumns) -> MixerExchanges:
+    """Keys of a sequence that ranks share, `width` numbers a token, gathered by each of them.
+
+    In the backward their gradients are scattered. `summed` bytes are summed over tp after the
+    mixing. Megatron-Core has no other way for sparse attention (`cp_comm_type` allgather).
+    """
+    size = 2.0 * columns.tokens * columns.cp * (columns.cp > 1) * width
+    return MixerExchanges(
+        before=(_along_cp(CollectiveKind.ALL_GATHER, size, 0.0),),
+        after=(Exchange(kind=CollectiveKind.ALL_REDUCE, group=Group.TP, size_bytes=summed),),
+        back_after=(_along_cp(CollectiveKind.REDUCE_SCATTER, size, 0.0),),
+    )
+
+
 def layouts_of_heads(into: Floats, back: Floats, columns: PlanColumns) -> Operator:
     """What is read and written to lay elements out for these all-to-alls; backward as forward."""
     moved = _TURNED_BYTES / 2 * columns.tokens * (into + back) * (columns.cp > 1)

@@ -12,20 +12,15 @@ from collections.abc import Mapping
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.workload.model.architecture import Mixer
 from stepsim.workload.model.columns import PlanColumns
-from stepsim.workload.model.context import (
-    MixerExchanges,
-    layouts_of_heads,
-    turned_against_heads,
-)
-from stepsim.workload.model.operators import MixerOperators, Operator, memory, products, scan
+from stepsim.workload.model.operators import Operator, memory, scan
+from stepsim.workload.model.state_mixer import StateMixer
 
 _CHUNK = 64.0  # tokens: `chunk_gated_delta_rule` has no other
 _FORWARD_KERNELS, _BACKWARD_KERNELS = 6, 8
 
 
-class GatedDeltaNet(Mixer, frozen=True, kw_only=True):
+class GatedDeltaNet(StateMixer, frozen=True, kw_only=True):
     """A gated delta net of `heads` values `value_dim` wide, and fewer or as many keys.
 
     `convolution` is the length of the short convolution.
@@ -50,19 +45,19 @@ class GatedDeltaNet(Mixer, frozen=True, kw_only=True):
         return self.key_heads * self.key_dim
 
     @property
-    def values(self) -> int:
+    def inner(self) -> int:
         """Width of all values, of the gate and of the result."""
         return self.heads * self.value_dim
 
     @property
     def first(self) -> int:
         """Width of what the first product makes: q, k, v, gate, and two numbers of each head."""
-        return 2 * self.keys + 2 * self.values + 2 * self.heads
+        return 2 * self.keys + 2 * self.inner + 2 * self.heads
 
     def parameters(self, hidden: int) -> int:
         """Both products, the convolution, the norm of a head, and A and a bias of each head."""
-        channels = 2 * self.keys + self.values
-        both = hidden * (self.first + self.values)
+        channels = 2 * self.keys + self.inner
+        both = hidden * (self.first + self.inner)
         return both + channels * self.convolution + 2 * self.heads + self.value_dim
 
     def shared_out(self) -> Mapping[str, int]:
@@ -74,29 +69,24 @@ class GatedDeltaNet(Mixer, frozen=True, kw_only=True):
         """Heads of keys: those of values are as many or more."""
         return self.key_heads
 
-    def operators(self, hidden: int, columns: PlanColumns) -> MixerOperators:
-        """Products, layouts, short convolution, norms of queries and keys, rule and gated norm.
+    def _mix(self, columns: PlanColumns) -> tuple[Operator, ...]:
+        """Layouts, short convolution, norms of queries and keys, rule and gated norm.
 
         Layouts: queries, keys and values for the convolution and apart again, the gate, and copies
         of queries and keys for the heads of values; read and written once, backward as forward.
         """
-        t, tp, h = columns.tokens, columns.tp, float(hidden)
-        channels = t * (2 * self.keys + self.values) / tp
-        pairs, result = t * 2 * self.keys / tp, t * self.values / tp
+        t, tp = columns.tokens, columns.tp
+        channels = t * (2 * self.keys + self.inner) / tp
+        pairs, result = t * 2 * self.keys / tp, t * self.inner / tp
         copies = t * 2 * self.heads * self.key_dim / tp
         repeated = 2.0 * (pairs + copies) * (self.heads > self.key_heads)
         layouts = 8.0 * channels + 4.0 * result + repeated
-        return MixerOperators(
-            before=tuple(products(columns, ("mixer in", t, h, self.first / tp))),
-            mix=(
-                layouts_of_heads(*self._turned(columns), columns),
-                memory("layouts of queries, keys and values", layouts, layouts),
-                memory("short convolution", 4.0 * channels, 6.0 * channels),
-                memory("norms of queries and keys", 4.0 * pairs, 6.0 * pairs),
-                self._rule(columns),
-                memory("gated norm", 10.0 * result, 16.0 * result),
-            ),
-            after=tuple(products(columns, ("mixer out", t, self.values / tp, h))),
+        return (
+            memory("layouts of queries, keys and values", layouts, layouts),
+            memory("short convolution", 4.0 * channels, 6.0 * channels),
+            memory("norms of queries and keys", 4.0 * pairs, 6.0 * pairs),
+            self._rule(columns),
+            memory("gated norm", 10.0 * result, 16.0 * result),
         )
 
     def _rule(self, columns: PlanColumns) -> Operator:
@@ -124,22 +114,6 @@ class GatedDeltaNet(Mixer, frozen=True, kw_only=True):
             launches=(_FORWARD_KERNELS, _BACKWARD_KERNELS),
         )
 
-    def exchanges(self, columns: PlanColumns) -> MixerExchanges:
-        """Tokens turned against heads before the mixing, and back after it."""
-        return turned_against_heads(*self._turned(columns), columns)
-
-    def _turned(self, columns: PlanColumns) -> tuple[Floats, Floats]:
-        """What the first product makes, and the result (`tensor_a2a_cp2hp` of Megatron-Core)."""
-        return self.first / columns.tp, self.values / columns.tp
-
-    def outputs(self, columns: PlanColumns) -> list[Floats]:
-        """Elements that the first product makes."""
-        return [columns.tokens * self.first / columns.tp]
-
-    def result(self, columns: PlanColumns) -> Floats:
-        """Elements of the rule's result."""
-        return columns.tokens * self.values / columns.tp
-
     def kept(self, columns: PlanColumns, element: Floats) -> Floats:
         """What convolution, norms, rule, gate and the last product take; the states are not.
 
@@ -147,11 +121,11 @@ class GatedDeltaNet(Mixer, frozen=True, kw_only=True):
         values, values, the result and its gate. A head also keeps its chunk's solved products in 2
         bytes and two numbers in 4.
         """
-        channels, pairs = 2 * self.keys + self.values, 2 * self.keys
+        channels, pairs = 2 * self.keys + self.inner, 2 * self.keys
         copies = 2 * self.heads * self.key_dim * (self.heads > self.key_heads)
         numbers = self.heads * (2.0 * _CHUNK + 2 * 4.0)
-        inner = 2.0 * (channels + pairs + copies + 3 * self.values) + numbers
-        return columns.tokens / columns.tp * (inner + element * self.values)
+        inner = 2.0 * (channels + pairs + copies + 3 * self.inner) + numbers
+        return columns.tokens / columns.tp * (inner + element * self.inner)
 
     @property
     def assumption(self) -> str:

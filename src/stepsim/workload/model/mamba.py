@@ -14,19 +14,14 @@ import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.workload.model.architecture import Mixer
 from stepsim.workload.model.columns import PlanColumns
-from stepsim.workload.model.context import (
-    MixerExchanges,
-    layouts_of_heads,
-    turned_against_heads,
-)
-from stepsim.workload.model.operators import MixerOperators, Operator, memory, products, scan
+from stepsim.workload.model.operators import Operator, memory, scan
+from stepsim.workload.model.state_mixer import StateMixer
 
 _FORWARD_KERNELS, _BACKWARD_KERNELS = 5, 12  # of `_mamba_chunk_scan_combined_fwd` and `_bwd`
 
 
-class Mamba2(Mixer, frozen=True, kw_only=True):
+class Mamba2(StateMixer, frozen=True, kw_only=True):
     """A Mamba-2 mixer: `heads` of `head_dim`, each with `state` numbers per element.
 
     Heads of one of `groups` share B and C. `convolution` is the length of the short convolution,
@@ -75,23 +70,18 @@ class Mamba2(Mixer, frozen=True, kw_only=True):
         """Heads and groups: a rank has whole ones (`mamba_mixer.py` of Megatron-Core)."""
         return {"mamba heads": self.heads, "mamba groups": self.groups}
 
-    def operators(self, hidden: int, columns: PlanColumns) -> MixerOperators:
-        """Products, short convolution, scan and gated norm of a rank.
+    def _mix(self, columns: PlanColumns) -> tuple[Operator, ...]:
+        """Short convolution, scan and gated norm.
 
         The backward runs the convolution again (`mamba_split_conv1d_scan_combined`).
         """
-        t, tp, h = columns.tokens, columns.tp, float(hidden)
+        t, tp = columns.tokens, columns.tp
         channels = t * (self.inner + self.joint) / tp
         result = t * self.inner / tp
-        return MixerOperators(
-            before=tuple(products(columns, ("mixer in", t, h, self.first / tp))),
-            mix=(
-                layouts_of_heads(*self._turned(columns), columns),
-                memory("short convolution", 4.0 * channels, 10.0 * channels),
-                self._scan(columns),
-                memory("gated norm", 6.0 * result, 10.0 * result),
-            ),
-            after=tuple(products(columns, ("mixer out", t, self.inner / tp, h))),
+        return (
+            memory("short convolution", 4.0 * channels, 10.0 * channels),
+            self._scan(columns),
+            memory("gated norm", 6.0 * result, 10.0 * result),
         )
 
     def _scan(self, columns: PlanColumns) -> Operator:
@@ -120,10 +110,6 @@ class Mamba2(Mixer, frozen=True, kw_only=True):
             launches=(_FORWARD_KERNELS, _BACKWARD_KERNELS),
         )
 
-    def exchanges(self, columns: PlanColumns) -> MixerExchanges:
-        """Tokens turned against heads before the mixing, and back after it."""
-        return turned_against_heads(*self._turned(columns), columns)
-
     def _turned(self, columns: PlanColumns) -> tuple[Floats, Floats]:
         """What the first product makes, B and C once for each rank that needs them; the result.
 
@@ -132,14 +118,6 @@ class Mamba2(Mixer, frozen=True, kw_only=True):
         copies = np.maximum(columns.cp * columns.tp / self.groups, 1.0)
         first = 2 * self.inner + self.joint * copies + self.heads
         return first / columns.tp, self.inner / columns.tp
-
-    def outputs(self, columns: PlanColumns) -> list[Floats]:
-        """Elements that the first product makes."""
-        return [columns.tokens * self.first / columns.tp]
-
-    def result(self, columns: PlanColumns) -> Floats:
-        """Elements of the scan's result."""
-        return columns.tokens * self.inner / columns.tp
 
     def kept(self, columns: PlanColumns, element: Floats) -> Floats:
         """What the first product made, the scan's result, and the input of the last product.

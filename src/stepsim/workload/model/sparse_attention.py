@@ -12,8 +12,8 @@ from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import LatentAttention, Mixer
 from stepsim.workload.model.columns import PlanColumns
-from stepsim.workload.model.context import Exchange, MixerExchanges
-from stepsim.workload.model.indexer import SCORE_BYTES, Indexer
+from stepsim.workload.model.context import MixerExchanges, gathered_keys
+from stepsim.workload.model.indexer import Indexer
 from stepsim.workload.model.operators import (
     MixerOperators,
     Operator,
@@ -22,7 +22,6 @@ from stepsim.workload.model.operators import (
     memory,
     products,
 )
-from stepsim.workload.rows import CollectiveKind, Group
 
 
 class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
@@ -46,11 +45,6 @@ class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
     def shared_out(self) -> Mapping[str, int]:
         """Heads of attention; those of the indexer are whole on every rank."""
         return {"heads": self.heads}
-
-    @property
-    def turned_heads(self) -> int:
-        """None: ranks that share a sequence gather keys."""
-        return 0
 
     def operators(self, hidden: int, columns: PlanColumns) -> MixerOperators:
         """Projections, indexer, attention to the chosen keys, and the way back."""
@@ -97,19 +91,10 @@ class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
     def exchanges(self, columns: PlanColumns) -> MixerExchanges:
         """Keys of attention and of the indexer gathered along cp, and the target summed over tp.
 
-        In the backward the gradients of these keys are scattered. Megatron-Core has no other way
-        (`cp_comm_type` allgather), whatever the plan says.
+        So it is whatever the plan says.
         """
-        along = 2.0 * columns.tokens * columns.cp * (columns.cp > 1)
-        size = along * (self.key_width + self.indexer.dim)
-        target = SCORE_BYTES * columns.tokens * self.indexer.read(columns) * (columns.tp > 1)
-        return MixerExchanges(
-            before=(Exchange(kind=CollectiveKind.ALL_GATHER, group=Group.CP, size_bytes=size),),
-            after=(Exchange(kind=CollectiveKind.ALL_REDUCE, group=Group.TP, size_bytes=target),),
-            back_after=(
-                Exchange(kind=CollectiveKind.REDUCE_SCATTER, group=Group.CP, size_bytes=size),
-            ),
-        )
+        width = self.key_width + self.indexer.dim
+        return gathered_keys(width, self.indexer.summed(columns), columns)
 
     def outputs(self, columns: PlanColumns) -> list[Floats]:
         """Elements that projections make: queries, down to both ranks, and the indexer's."""

@@ -1,0 +1,64 @@
+"""A mixer that carries a state along the sequence, as Mamba-2 and the gated delta net do.
+
+One product makes all that the mixing takes, and one product takes its result back. Ranks that share
+a sequence turn its tokens against heads, so that no state passes between them (`tensor_a2a_cp2hp`
+of Megatron-Core).
+"""
+
+from stepsim.base.arrays import Floats
+from stepsim.workload.model.architecture import Mixer
+from stepsim.workload.model.columns import PlanColumns
+from stepsim.workload.model.context import (
+    MixerExchanges,
+    layouts_of_heads,
+    turned_against_heads,
+)
+from stepsim.workload.model.operators import MixerOperators, Operator, products
+
+
+class StateMixer(Mixer, frozen=True, kw_only=True):
+    """A mixer of heads with a state of their own, between two products."""
+
+    @property
+    def first(self) -> int:
+        """Width of what the first product makes."""
+        raise NotImplementedError
+
+    @property
+    def inner(self) -> int:
+        """Width of the result."""
+        raise NotImplementedError
+
+    @property
+    def turned_heads(self) -> int:
+        """Heads that change ranks where ranks share a sequence: all of them."""
+        return self.heads
+
+    def operators(self, hidden: int, columns: PlanColumns) -> MixerOperators:
+        """Both products, and between them the layouts of heads and what mixes tokens."""
+        t, tp, h = columns.tokens, columns.tp, float(hidden)
+        return MixerOperators(
+            before=tuple(products(columns, ("mixer in", t, h, self.first / tp))),
+            mix=(layouts_of_heads(*self._turned(columns), columns), *self._mix(columns)),
+            after=tuple(products(columns, ("mixer out", t, self.inner / tp, h))),
+        )
+
+    def _mix(self, columns: PlanColumns) -> tuple[Operator, ...]:
+        """What runs between the products, of a rank's heads."""
+        raise NotImplementedError
+
+    def exchanges(self, columns: PlanColumns) -> MixerExchanges:
+        """Tokens turned against heads before the mixing, and back after it."""
+        return turned_against_heads(*self._turned(columns), columns)
+
+    def _turned(self, columns: PlanColumns) -> tuple[Floats, Floats]:
+        """Elements of a token that change ranks: what the first product makes, and the result."""
+        return self.first / columns.tp, self.inner / columns.tp
+
+    def outputs(self, columns: PlanColumns) -> list[Floats]:
+        """Elements that the first product makes."""
+        return [columns.tokens * self.first / columns.tp]
+
+    def result(self, columns: PlanColumns) -> Floats:
+        """Elements of the result."""
+        return columns.tokens * self.inner / columns.tp
