@@ -170,19 +170,12 @@ def _refuse_unknown(name: str) -> None:
 
 
 def _inspect_workload(file: Path, options: CommandOptions, csv: Path | None) -> None:
-    from stepsim.network.placement import place
-    from stepsim.parallel.inspection import inspect_workload
     from stepsim.show.tables.inspection import workload_shown
-    from stepsim.step.inputs import choose_plan, make_work, scaled_workload
+    from stepsim.step.inspection import inspect_work
 
     job = options.inputs(file)
-    made = make_work(job.workload, job.topology, job.options)
-    workload, _ = scaled_workload(made.workload, made.sized)
-    plan, assumed = choose_plan(workload, job.topology, made.sized)
-    place(job.topology, plan, job.options.placement)
-    seen = inspect_workload(workload, plan, assumed)
+    seen, device = inspect_work(job.workload, job.topology, job.options)
     warn(seen.warnings, quiet=options.quiet)
-    device = made.built.device.name if made.built else job.topology.device
     show_tables(workload_shown(seen, device), csv)
 
 

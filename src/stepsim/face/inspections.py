@@ -23,10 +23,8 @@ from stepsim.files.traces.forms import is_measured, is_profile
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.summary import RunSummary
-from stepsim.network.placement import place
 from stepsim.network.topology import Topology
 from stepsim.network.topology.inspection import inspect_topology
-from stepsim.parallel.inspection import inspect_workload
 from stepsim.runs.leaf import explained_share
 from stepsim.runs.measured import warnings_of
 from stepsim.show.frames import Tables, columns_of_rows, first_table
@@ -40,7 +38,7 @@ from stepsim.show.tables.measured import leaf_run_shown, run_shown
 from stepsim.show.tables.model import Shown, Table
 from stepsim.show.tables.profiles import contents_shown, profile_shown
 from stepsim.show.terminal import shown_text
-from stepsim.step.inputs import choose_plan, make_work, scaled_workload
+from stepsim.step.inspection import inspect_work
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 
@@ -142,12 +140,7 @@ def _of_profile(path: Path) -> InspectionResult:
 
 def _of_work(job: StepInputs) -> InspectionResult:
     """A workload as it will be run; raises PlanError where the machine has no room for it."""
-    made = make_work(job.workload, job.topology, job.options)
-    workload, _ = scaled_workload(made.workload, made.sized)
-    plan, assumed = choose_plan(workload, job.topology, made.sized)
-    place(job.topology, plan, job.options.placement)
-    seen = inspect_workload(workload, plan, assumed)
-    device = made.built.device.name if made.built else job.topology.device
+    seen, device = inspect_work(job.workload, job.topology, job.options)
     return InspectionResult(shown=tuple(workload_shown(seen, device)), warnings=seen.warnings)
 
 
