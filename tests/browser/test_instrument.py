@@ -14,10 +14,10 @@ import stepsim
 from browser.test_explorer import SLIDE, answered, change, number, step_ps, text
 from browser.test_pages import wait_for
 from stepsim.serve.answers import Answers
-from stepsim.serve.colours import contrast
 from stepsim.serve.explorer import Explorer
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.server import Service
+from stepsim.show.palette import contrast
 
 REACHED = """
 const seen = [], shown = (one) => one.checkVisibility() && !one.disabled && one.tabIndex >= 0;

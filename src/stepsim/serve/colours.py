@@ -1,6 +1,7 @@
 """The colours of the page's marks: all stand out from light and dark paper by at least 3 to 1.
 
-The figures of reports have other ones (`show/palette`), which are filled areas on white alone.
+Reports and figures have other ones (`show/palette`), which are the same on both papers, but for
+those that could not be seen on dark paper.
 """
 
 from collections.abc import Mapping
@@ -83,18 +84,3 @@ MEMORY_LOOKS: Mapping[str, Tint] = MappingProxyType(
     dict(zip(map(str, MemoryPart), _MEMORY, strict=False))
 )
 """The colours of what memory is for, by its name."""
-
-
-def contrast(one: str, other: str) -> float:
-    """The contrast of two colours such as `#2f6fb3`, from 1 to 21, as WCAG 2 defines it."""
-    dark, light = sorted(map(_luminance, (one, other)))
-    return (light + 0.05) / (dark + 0.05)
-
-
-def _luminance(colour: str) -> float:
-    red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    return 0.2126 * _linear(red) + 0.7152 * _linear(green) + 0.0722 * _linear(blue)
-
-
-def _linear(value: float) -> float:
-    return value / 12.92 if value <= 0.04045 else float(((value + 0.055) / 1.055) ** 2.4)

@@ -197,8 +197,18 @@ def shade(colour: str, share: float) -> str:
 
 
 def ink_on(colour: str) -> str:
-    """Black or white, whichever is easier to read on a colour; by W3C's relative luminance."""
+    """Black or white, whichever is easier to read on a colour."""
+    return "black" if contrast(colour, "#000000") > contrast(colour, "#ffffff") else "white"
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast of two colours such as `#2f6fb3`, from 1 to 21, as WCAG 2 defines it."""
+    dark, light = sorted(map(_luminance, (one, other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    """Relative luminance of a colour by WCAG 2, from 0 of black to 1 of white."""
     channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-    return "black" if luminance > 0.179 else "white"
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

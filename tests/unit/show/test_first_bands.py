@@ -25,6 +25,7 @@ from stepsim.show.palette import (
     PART_COLOURS,
     PATH,
     SHADES,
+    contrast,
 )
 from stepsim.tables.spans import TaskKind
 
@@ -103,15 +104,9 @@ def test_a_workload_without_a_model_has_shares_for_an_answer() -> None:
     assert names == ["step time", "compute", "exposed communication", "pipeline bubble"]
 
 
-def luminance(colour: str) -> float:
-    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(one: str, other: str) -> float:
-    dark, light = sorted((luminance(one), luminance(other)))
-    return (light + 0.05) / (dark + 0.05)
+def test_contrast_is_that_of_the_guideline() -> None:
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
 
 
 def marks() -> list[str]:
