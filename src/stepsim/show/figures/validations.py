@@ -152,8 +152,6 @@ def _simulated_bars(result: SimulatedStep, stage: int) -> Bars:
 
 def _identity(axes: "Axes", found: Validation) -> None:
     """Points on the identity line are right; both axes are logarithmic."""
-    from matplotlib.ticker import NullFormatter
-
     runs, rows = found.runs, found.rows
     kinds = (
         ("pipeline, replay", "o", PALETTE[0], [run.pipeline for run in runs]),
@@ -167,8 +165,7 @@ def _identity(axes: "Axes", found: Validation) -> None:
     if not shown:
         raise OutputError("nothing to draw: no time was both measured and simulated")
     ends = [time / PS_PER_S for e in shown for time in (e.measured_ps, e.simulated_ps)]
-    low, high = min(ends) / 1.3, max(ends) * 1.3
-    axes.plot([low, high], [low, high], color=FAINT, zorder=1)
+    _over_measured(axes, "simulated", ends)
     for label, marker, colour, several in kinds:
         if several:
             axes.scatter(
@@ -180,13 +177,24 @@ def _identity(axes: "Axes", found: Validation) -> None:
                 label=label,
                 zorder=2,
             )
+    axes.legend(loc="upper left")
+
+
+def _over_measured(axes: "Axes", what: str, times_s: list[float]) -> None:
+    """Make axes of `what` over measured times, both logarithmic, with room for all of these.
+
+    On the line between the corners both are equal.
+    """
+    from matplotlib.ticker import NullFormatter
+
+    low, high = min(times_s) / 1.3, max(times_s) * 1.3
+    axes.plot([low, high], [low, high], color=FAINT, zorder=1)
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda seconds, _: f"{seconds:g}")
         axis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("measured (s)")
-    axes.set_ylabel("simulated (s)")
-    axes.legend(loc="upper left")
+    axes.set_ylabel(f"{what} (s)")
 
 
 def _table(axes: "Axes", found: Validation, style: FigureStyle) -> None:
@@ -229,13 +237,10 @@ def plot_published(
 
 
 def _figure(found: PublishedValidation, style: FigureStyle) -> "Figure":
-    from matplotlib.ticker import NullFormatter
-
     figure = style.figure(4.5 if style.narrow else 3.6)
     axes = figure.subplots()
     times = [time for row in found.rows for time in (row.measured_s, row.predicted_s)]
-    low, high = min(times) / 1.3, max(times) * 1.3
-    axes.plot([low, high], [low, high], color=FAINT, zorder=1)
+    _over_measured(axes, "predicted", times)
     for i, source in enumerate(dict.fromkeys(row.step.source for row in found.rows)):
         rows = [row for row in found.rows if row.step.source == source]
         axes.scatter(
@@ -247,11 +252,5 @@ def _figure(found: PublishedValidation, style: FigureStyle) -> "Figure":
             label=f"{source} ({len(rows)})",
             zorder=2,
         )
-    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(lambda seconds, _: f"{seconds:g}")
-        axis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel("measured (s)")
-    axes.set_ylabel("predicted (s)")
     axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0))
     return figure
