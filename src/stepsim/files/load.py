@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from functools import cache
 from os.path import exists, isdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -24,6 +23,7 @@ from stepsim.base.errors import (
     bad_value,
     one_line,
 )
+from stepsim.base.memo import remembered
 from stepsim.files.reading import (
     first_bytes,
     parse_toml,
@@ -281,9 +281,14 @@ EXAMPLE = "llama-3.1-8b"
 """A public model, where one has to be named."""
 
 
-@cache  # asked for twice by each command with a public model
 def _public() -> Mapping[str, Mapping[str, Any]]:
-    path = shipped_folder("models") / "public.toml"
+    return _models_of("public.toml")
+
+
+@remembered
+def _models_of(name: str) -> Mapping[str, Mapping[str, Any]]:
+    """Configurations of the models of a shipped file, by their names."""
+    path = shipped_folder("models") / name
     return parse_toml(read_text(path, WorkloadError, "public models", "TOML"))
 
 
