@@ -13,7 +13,7 @@ import stat
 import tomllib
 from collections.abc import Callable
 from difflib import get_close_matches
-from functools import cache, wraps
+from functools import wraps
 from importlib import import_module
 from os.path import isfile
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 
 from stepsim.base.errors import StepsimError, TopologyError
+from stepsim.base.memo import remembered
 from stepsim.base.structs import plain_document
 
 _Schema = TypeVar("_Schema")
@@ -172,7 +173,7 @@ _Noun = TypeVar("_Noun")
 
 def shipped_once(read: Callable[[Path], _Noun]) -> Callable[[Path], _Noun]:
     """Read a file that comes with stepsim once; a file of the user's may change meanwhile."""
-    once = cache(read)
+    once = remembered(read)
 
     @wraps(read)
     def of_path(path: Path) -> _Noun:
