@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+from stepsim.base.structs import replace
 from stepsim.explore.batch import Batch
 from stepsim.explore.batch import make_batch as compile_batch
 from stepsim.files.asked import read_inputs, read_options
+from stepsim.files.load import workload_of
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.workload.rows import Workload
@@ -13,6 +15,16 @@ from stepsim.workload.rows import Workload
 def asked(**typed: object) -> StepOptions:
     """Options as typed."""
     return read_options(typed)[0]
+
+
+def short_job(name: str, layers: int) -> Workload:
+    """The first layers of every stage of a shipped workload, with nothing to doubt in it.
+
+    What is asked of a step means the same to it, and it is simulated in a part of the time.
+    """
+    whole = workload_of(Path(__file__).parents[1] / "workloads" / f"{name}.txt")
+    blocks = tuple(replace(block, layers=block.layers[:layers]) for block in whole.microbatches)
+    return replace(whole, microbatches=blocks, doubts=())
 
 
 def make_batch(

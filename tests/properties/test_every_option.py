@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jobs import short_job
 from option_values import BESIDE, OF_FILES, OF_MODELS, TYPED
 from pairs import pairwise
 
 import stepsim
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import replace
 from stepsim.explain.report import Report
 from stepsim.explore.noise.draws import NoiseModel
 from stepsim.workload.rows import Workload
@@ -22,10 +22,7 @@ UNCHANGED = {"contention", "engine", "fold_ranks", "npus", "placement"}
 
 @cache
 def short() -> Workload:
-    """The first layers of every stage of moe_128: options mean the same to it."""
-    whole = stepsim.load_workload(Path(__file__).parents[2] / "workloads" / "moe_128.txt")
-    blocks = tuple(replace(each, layers=each.layers[:5]) for each in whole.microbatches)
-    return replace(whole, microbatches=blocks, doubts=())
+    return short_job("moe_128", layers=5)
 
 
 @cache

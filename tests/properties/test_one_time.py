@@ -1,13 +1,12 @@
 """One job has one step time: by events, by columns, folded, rank by rank, and as a batch."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers import few
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from jobs import make_batch
+from jobs import make_batch, short_job
 from random_jobs import Job, jobs, networks
 
 import stepsim
@@ -45,7 +44,7 @@ def test_every_way_gives_the_same_picosecond(count: int) -> None:
 
 def times_ps(**options: Any) -> dict[str, int]:
     """The step time of a small job by everything that finds one, by name."""
-    job = stepsim.load_workload(Path(__file__).parents[2] / "workloads" / "gpt_tp4.txt")
+    job = short_job("gpt_tp4", layers=8)
     typed = {**SMALL, **options}
     found = {
         f"{engine} {fold}": stepsim.simulate(
