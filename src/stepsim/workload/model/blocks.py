@@ -17,6 +17,7 @@ from stepsim.workload.model.architecture import (
     LinearBlock,
     Mixer,
 )
+from stepsim.workload.model.choices import GraphScope
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.context import Block, ContextParallel, Exchange, shared_blocks
 from stepsim.workload.model.hyper_connections import collapse_streams, expand_streams
@@ -45,8 +46,10 @@ def layer_blocks(
     context: ContextParallel = _USUAL,
 ) -> tuple[Block, ...]:
     """The blocks of a layer in forward order; ranks share a sequence as `context` says."""
+    attention = _attention_blocks(layer, architecture, columns, context)
+    scope = layer.attention.scope if isinstance(layer.attention, Mixer) else GraphScope.ATTENTION
     return (
-        *_attention_blocks(layer, architecture, columns, context),
+        *(replace(block, scope=scope) for block in attention),
         *_mlp_blocks(layer, architecture, columns),
     )
 
@@ -134,9 +137,12 @@ def _mlp_blocks(layer: Layer, architecture: Architecture, columns: PlanColumns) 
         yield from _expert_blocks(mlp, before, after, architecture, columns)
         return
     gathered, summed = (_gathered(architecture, columns),), _summed(architecture, columns)
-    yield Block(name="mlp norm", operators=before, forward=gathered, backward=gathered)
+    scope = GraphScope.MLP
+    yield Block(
+        name="mlp norm", operators=before, forward=gathered, backward=gathered, scope=scope
+    )
     operators = (*mlp_operators(mlp, architecture, columns), after)
-    yield Block(name="mlp", operators=operators, forward=summed, backward=summed)
+    yield Block(name="mlp", operators=operators, forward=summed, backward=summed, scope=scope)
 
 
 def _expert_blocks(
@@ -166,6 +172,7 @@ def _expert_blocks(
         operators=(*before, *router_operators(mlp, architecture, columns)),
         forward=(first, gather),
         backward=(),
+        scope=GraphScope.ROUTER,
     )
     yield Block(
         name="experts",
@@ -181,6 +188,7 @@ def _expert_blocks(
             operators=tuple(mlp_operators(shared, architecture, columns)),
             forward=(*gathered, *summed),
             backward=(*gathered, *summed),
+            scope=GraphScope.ROUTER,
         )
     moved = 3.0 * sent
     combine = [memory("weighted sum of experts", moved, moved)]

@@ -25,10 +25,11 @@ from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.workload.model.architecture import ExpertMlp, GroupedAttention, Layer, Mixer
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
 from stepsim.workload.model.columns import PlanColumns, plan_columns
-from stepsim.workload.model.context import Block, Exchange, launch_ps
+from stepsim.workload.model.context import Block, Exchange
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.effort import step_effort
 from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.host import host_ps
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.layout import layer_ranges
 from stepsim.workload.model.model import Model
@@ -326,15 +327,9 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
             self.notes.append(
                 "no published run with such layers was compared: the error of the step is unknown"
             )
-        if layer.single:
-            self.notes.append(
-                f"{self.framework.name}: a layer that is one part of a pattern is assumed to take "
-                "the host half of a usual layer's launches"
-            )
-        rows = self._block_rows(
-            layer_blocks(layer, self.model.architecture, self.columns, self.framework.context)
-        )
-        rows = self._held_up(layer, rows, again=again)
+        blocks = layer_blocks(layer, self.model.architecture, self.columns, self.framework.context)
+        launched = self._host_ps(layer, blocks)
+        rows = self._held_up(layer, self._block_rows(blocks), launched, again=again)
         if again:
             nothing = Work()
             last = Row(
@@ -404,7 +399,7 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
                 axis = _AXES[each.group]
                 yield CommOp(kind=each.kind, group=each.group, axis=axis, size_bytes=size)
 
-    def _held_up(self, layer: Layer, rows: _Rows, *, again: bool) -> _Rows:
+    def _held_up(self, layer: Layer, rows: _Rows, launched: float, *, again: bool) -> _Rows:
         """Rows slowed by gathers beside them and by stragglers, with the host's launches."""
         computed = [sum(getattr(r, phase).compute_ps for r in rows) for phase in Phase]
         slow_f, slow_b = self._gather_slowdown(layer, computed[0], computed[1] + computed[2])
@@ -421,7 +416,6 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
         )
         alone = slow_f * computed[0] * (2 if again else 1)
         alone += slow_b * (computed[1] + computed[2])
-        launched = self._host_ps(layer)
         if launched * (4 / 3 if again else 1) > alone:
             experts = " with experts" if layer.is_sparse else ""
             self.notes.append(
@@ -430,15 +424,12 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
             )
         return with_launches(slowed, round(launched))
 
-    def _host_ps(self, layer: Layer) -> float:
+    def _host_ps(self, layer: Layer, blocks: Iterable[Block]) -> float:
         """Host time of a layer's kernels in both passes."""
-        host = self.framework.launches_ps(sparse=layer.is_sparse, single=layer.single)
-        graph = self.framework.graph_share if self.plan.cuda_graph else 1.0
         plan, network = self.plan, self.interconnect
         far = network and plan.pp > 1 and plan.tp > 1 and plan.npus > network.domain
         more = self.framework.host_tp_ps * plan.tp if far else 0
-        host += _one(launch_ps(layer, self.columns, self.framework.context))
-        return host * graph + more
+        return _one(host_ps(layer, blocks, self.columns, self.framework)) + more
 
     def _gather_slowdown(self, layer: Layer, forward: int, backward: int) -> tuple[float, float]:
         """Factors on both passes: kernels and collectives share the device; ranks drift apart."""

@@ -14,7 +14,7 @@ from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.architecture import Architecture, ExpertMlp, Layer
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
 from stepsim.workload.model.columns import PlanColumns, plan_columns
-from stepsim.workload.model.context import Block, Exchange, launch_ps
+from stepsim.workload.model.context import Block, Exchange
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.held import (
@@ -23,6 +23,7 @@ from stepsim.workload.model.held import (
     plan_places,
     routed_parameters,
 )
+from stepsim.workload.model.host import host_ps
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.plan import ModelPlan, Precision
 from stepsim.workload.model.pricing import Pricer
@@ -136,12 +137,10 @@ class StepModel(Struct, frozen=True, kw_only=True):
         columns = pricer.columns
         blocks = layer_blocks(layer, self.architecture, columns, self.framework.context)
         part = self._part(blocks, pricer, layer)
-        framework = self.framework
-        host_ps = framework.launches_ps(sparse=layer.is_sparse, single=layer.single)
-        launched = host_ps + launch_ps(layer, columns, framework.context)
+        launched = host_ps(layer, blocks, columns, self.framework)
         ranks = columns.stage_ranks * columns.pp
         far = (columns.pp > 1) & (columns.tp > 1) & (ranks > self.interconnect.domain)
-        host = launched * self._graphed(columns) + self.framework.host_tp_ps * columns.tp * far
+        host = launched + self.framework.host_tp_ps * columns.tp * far
         host = host / PS_PER_S * (1 + columns.recompute_full / 3)
         part = _PartSeconds(forward=part.forward, backward=part.backward, host=host)
         return self._sharded(layer, part, columns)
