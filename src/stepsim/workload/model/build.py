@@ -377,14 +377,17 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
         """A block as a row; what runs beside the next block is waited for at its end."""
         price = self.pricer.price(block.operators)
         forward, back = _one(price.forward), _one(price.input_grad)
-        if self.plan.recompute is Recompute.SELECTIVE:
-            back += _one(price.core)
-        elif self.plan.recompute is Recompute.OPERATORS:
+        whole = self.plan.recompute is not Recompute.FULL and block.module is not None
+        again = whole and block.module in self.plan.recompute_modules
+        if self.plan.recompute is not Recompute.FULL:
+            back += forward if again else _one(price.again)
+        if self.plan.recompute is Recompute.OPERATORS:
             back += self.framework.operator_recompute * forward
+        sent = (*block.forward, *block.backward) if again else block.backward
         return Row(
             name=block.name.replace(" ", "_"),
             forward=Work(compute_ps=_ps(forward), comms=tuple(self._ops(block.forward))),
-            input_grad=Work(compute_ps=_ps(back), comms=tuple(self._ops(block.backward))),
+            input_grad=Work(compute_ps=_ps(back), comms=tuple(self._ops(sent))),
             weight_grad=Work(compute_ps=_ps(_one(price.weight_grad))),
             forward_lag=_lag(block.forward),
             backward_lag=_lag(block.backward),

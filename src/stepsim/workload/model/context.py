@@ -21,7 +21,7 @@ from stepsim.workload.model.architecture import (
     LatentAttention,
     Layer,
 )
-from stepsim.workload.model.choices import ContextParallelKind, GraphScope
+from stepsim.workload.model.choices import ContextParallelKind, GraphScope, RecomputeModule
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.operators import Operator, OperatorKind, memory
 from stepsim.workload.rows import CollectiveKind, Group
@@ -173,7 +173,7 @@ class Block(Struct, frozen=True, kw_only=True):
     """Operators in order, and the exchanges that follow them in each pass.
 
     `scope` is the part of a layer that CUDA graphs may hold, None where they hold it never but with
-    a whole step.
+    a whole step; `module` that with which the block and its exchanges are recomputed.
     """
 
     name: str
@@ -181,6 +181,7 @@ class Block(Struct, frozen=True, kw_only=True):
     forward: tuple[Exchange, ...] = ()
     backward: tuple[Exchange, ...] = ()
     scope: GraphScope | None = None
+    module: RecomputeModule | None = None
 
 
 class MixerExchanges(Struct, frozen=True, kw_only=True):

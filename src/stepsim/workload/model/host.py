@@ -30,6 +30,10 @@ norm and residual and 5 more), router, choice, three operations of experts with 
 residual, norm, and four exchanges.
 """
 
+_ADAPTER_CALLS = 4
+"""Calls of a low-rank adapter beside a frozen product: two products, forward and backward."""
+_ADAPTED = (OperatorKind.MATRIX, OperatorKind.GROUPED)
+
 
 def host_ps(
     layer: Layer, blocks: Iterable[Block], columns: PlanColumns, framework: Framework
@@ -64,7 +68,7 @@ def _calls(block: Block, columns: PlanColumns) -> Floats:
     A graph of a part of a layer ends where tokens are sent.
     """
     nothing = np.zeros_like(columns.tp)
-    operators = sum(map(_calls_of, block.operators), nothing)
+    operators = sum((_calls_of(each, columns) for each in block.operators), nothing)
     sent = sum((1.0 * (each.size_bytes > 0) for each in _between_experts(block)), nothing)
     return operators * _outside(block, columns) + sent
 
@@ -73,10 +77,13 @@ def _between_experts(block: Block) -> tuple[Exchange, ...]:
     return tuple(each for each in (*block.forward, *block.backward) if each.experts is not None)
 
 
-def _calls_of(operator: Operator) -> Floats:
+def _calls_of(operator: Operator, columns: PlanColumns) -> Floats:
+    """Calls of an operator; a frozen product has those of its adapter in place of its gradient."""
     phases = (operator.forward, operator.input_grad, operator.weight_grad)
     counts = [np.asarray(phase.launches) for phase in phases]
     if operator.kind is not OperatorKind.SCAN:
         counts = [1.0 * (count > 0) for count in counts]
-    return counts[0] + counts[1] + counts[2]
+    beside = _ADAPTER_CALLS - 1 if operator.kind in _ADAPTED else 0
+    adapted = 1 + columns.adapters * beside
+    return counts[0] + counts[1] + counts[2] * adapted
 

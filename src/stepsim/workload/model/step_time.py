@@ -153,25 +153,28 @@ class StepModel(Struct, frozen=True, kw_only=True):
         self, blocks: Iterable[Block], pricer: Pricer, layer: Layer | None = None
     ) -> _PartSeconds:
         columns, framework = pricer.columns, self.framework
-        forward = backward = core = np.zeros(len(columns))
+        forward = backward = np.zeros(len(columns))
         listed = tuple(blocks)
         prices = [pricer.price(block.operators) for block in listed]
         nothing = pricer.price(())
         for block, price, before, after in zip(
             listed, prices, (nothing, *prices), (*prices[1:], nothing), strict=False
         ):
-            core = core + price.core
             sent = self._exchanged(block.forward, after.forward, columns)
             forward = forward + price.forward + sent
-            again = columns.recompute_selective * before.core
-            back = self._exchanged(block.backward, before.backward + again, columns)
+            back = self._exchanged(block.backward, before.backward + before.again, columns)
             if framework.overlaps_input_gradient:
                 back = np.where(
                     price.weight_grad > 0, np.maximum(back - price.weight_grad, 0.0), back
                 )
+            again = price.again
+            if block.module is not None:
+                again = np.maximum(again, columns.drops[block.module] * (price.forward + sent))
             backward = backward + price.backward + back
+            if layer is not None:
+                backward = backward + again * (1 - columns.recompute_full)
         if layer is not None:
-            again = columns.recompute_full * forward + columns.recompute_selective * core
+            again = columns.recompute_full * forward
             again = again + framework.operator_recompute * columns.recompute_operators * forward
             backward = backward + again
         return _PartSeconds(forward=forward, backward=backward, host=np.zeros(len(columns)))
@@ -305,7 +308,8 @@ class StepModel(Struct, frozen=True, kw_only=True):
         )
         sharded = columns.zero >= 1.5
         depth = float(self.architecture.depth)
-        return np.where(sharded, (reduce + gather) / depth, exposed_reduce + exposed_gather)
+        exposed = np.where(sharded, (reduce + gather) / depth, exposed_reduce + exposed_gather)
+        return exposed * (1 - columns.adapters)
 
     def _optimizer(self, columns: PlanColumns) -> Floats:
         """30 bytes per owned parameter where sharded, else 26, and 8 per parameter."""
@@ -319,7 +323,8 @@ class StepModel(Struct, frozen=True, kw_only=True):
         )
         per_own = np.where(columns.zero >= 1, 30.0, 26.0)
         every = np.where(columns.zero >= 1.5, 0.0, 8.0)
-        return (per_own * own + every * (dense + routed)) / self.device.bytes_per_s
+        moved = (per_own * own + every * (dense + routed)) * (1 - columns.adapters)
+        return moved / self.device.bytes_per_s
 
 
 def _part_table(layers: list[_PartSeconds], embedding: _PartSeconds, head: _PartSeconds) -> Floats:
