@@ -30,7 +30,7 @@ from stepsim.files.reading import (
     shipped_folder,
     shipped_once,
 )
-from stepsim.workload.model.choices import ContextParallelKind, ExpertDispatch
+from stepsim.workload.model.choices import ContextParallelKind, ExpertDispatch, GraphScope
 from stepsim.workload.model.context import ContextParallel
 from stepsim.workload.model.device import AttentionRate, Device, MatrixRate
 from stepsim.workload.model.framework import (
@@ -139,6 +139,7 @@ class RecipeTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     offload_layers: Annotated[int, Meta(ge=0, le=100_000)] = 0
     layout: Annotated[str, Meta(description="as --layout takes it")] | None = None
     zero: Annotated[int, Meta(ge=0, le=3)] | None = None
+    dispatch: ExpertDispatch | None = None
     states: StatesTable | None = None
     source: str = ""
 
@@ -156,6 +157,11 @@ class DefaultsTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     reshard: bool | None = None
     dispatch: ExpertDispatch | None = None
     overlaps_experts: bool | None = None
+    precisions: Annotated[list[Precision], Meta(description="none: in all")] = []
+    since: Annotated[str, Meta(description="first release, as in 26.06")] | None = None
+    until: Annotated[str, Meta(description="first release without")] | None = None
+    graph_scopes: Annotated[list[GraphScope], Meta(description="none: steps")] | None = None
+    fuses_grouped: Annotated[bool, Meta(description="products of experts")] | None = None
 
 
 class ContextTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -436,7 +442,9 @@ def _recipe(table: RecipeTable) -> Recipe:
 
 
 def _defaults(table: DefaultsTable) -> JobDefaults:
-    return JobDefaults(**msgspec.structs.asdict(table) | {"devices": tuple(table.devices)})
+    lists = {name: tuple(getattr(table, name)) for name in ("devices", "precisions")}
+    scopes = None if table.graph_scopes is None else tuple(table.graph_scopes)
+    return JobDefaults(**msgspec.structs.asdict(table) | lists | {"graph_scopes": scopes})
 
 
 def framework_of_year(name: str, year: str) -> str:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -61,6 +61,7 @@ _GRAPH = re.compile(r"CUDA graph (full-iteration|TE \[([^\]]*)\])")
 _RELEASE = re.compile(r"\b(\d\d\.\d\d(?:\.\d\d)?) NeMo Container")
 _ADAPTERS = re.compile(r"\bLoRA;")
 _PACKED = re.compile(r"packed sequences: attention within samples")
+_UNPRINTED = re.compile(r"recompute and overlap not printed")
 _NO_SHAPE = re.compile(r"shape not found")
 
 _SAMPLES = 8
@@ -275,6 +276,7 @@ def _plan(row: Mapping[str, str], architecture: Architecture) -> ModelPlan:
     if pp * chunks > MOST_LAYERS:
         raise TraceError(bad_value("run", "pp x vpp", pp * chunks, f"at most {MOST_LAYERS}"))
     framework = _known(row)
+    usual = _usual(row, framework, architecture) if framework else {}
     by_cost = pp > 1 and framework is not None and framework.balances_stages
     stages = pp * chunks
     return ModelPlan(
@@ -300,14 +302,33 @@ def _plan(row: Mapping[str, str], architecture: Architecture) -> ModelPlan:
         else _layout(row, architecture, stages),
         context=_exchange(row, framework),
         attention=_choice(row, "attn", {"": AttentionKernel.FLASH, **kernels}),
-        dispatch=_dispatch(note),
+        dispatch=usual.get("dispatch", _dispatch(note)),
         tp_comm_overlap=row.get("tp_overlap") == "1",
         dp_overlap=row.get("dp_overlap") == "1",
-        cuda_graph=row.get("cuda_graph") == "1",
+        cuda_graph=usual.get("cuda_graph", row.get("cuda_graph") == "1"),
         graph_scopes=_scopes(note),
         packed=sequence // _SAMPLES if _PACKED.search(note) else None,
         adapters=bool(_ADAPTERS.search(note)),
     )
+
+
+def _usual(
+    row: Mapping[str, str], framework: Framework, architecture: Architecture
+) -> dict[str, Any]:
+    """How tokens reach experts and what graphs hold, in the release, where the source is silent."""
+    if not architecture.is_sparse or not _UNPRINTED.search(row.get("note") or ""):
+        return {}
+    try:
+        device = read_device(row["gpu"]).name
+    except StepsimError:
+        return {}
+    precision = _choice(row, "precision", {each.value: each for each in Precision})
+    job = framework.of_job(device, precision, sparse=True, release=_release(row))
+    usual: dict[str, Any] = dict(job.defaults_on(device, sparse=True, precision=precision))
+    recipe = _recipe(row, architecture.name)
+    if recipe and recipe.dispatch:
+        usual["dispatch"] = recipe.dispatch
+    return usual
 
 
 def _layout(row: Mapping[str, str], architecture: Architecture, stages: int) -> LayerLayout:
@@ -323,11 +344,13 @@ def _layout(row: Mapping[str, str], architecture: Architecture, stages: int) -> 
     return even_or_ends(architecture.depth, stages)
 
 
-def _scopes(note: str) -> tuple[GraphScope, ...]:
-    """The parts of layers that a note says CUDA graphs hold; none where they hold a whole step."""
+def _scopes(note: str) -> tuple[GraphScope, ...] | None:
+    """The parts of layers that a note says CUDA graphs hold, all of a step if none; None unsaid."""
     found = _GRAPH.search(note)
+    if found is None:
+        return None
     known = {each.value: each for each in GraphScope}
-    names = (found.group(2) or "").split(",") if found else []
+    names = (found.group(2) or "").split(",")
     return tuple(known[name.strip()] for name in names if name.strip() in known)
 
 
@@ -372,7 +395,7 @@ def _recomputed(row: Mapping[str, str]) -> tuple[Recompute, tuple[RecomputeModul
     return recompute, recipe.recompute_modules, recipe.offload_layers
 
 
-def _recipe(row: Mapping[str, str]) -> Recipe | None:
+def _recipe(row: Mapping[str, str], name: str | None = None) -> Recipe | None:
     """The public recipe that a row's framework has for its model, device, format and pipeline."""
     try:
         framework = read_framework(row["framework"])
@@ -386,7 +409,7 @@ def _recipe(row: Mapping[str, str]) -> Recipe | None:
         chunks=max(_count(row, "vpp", 1), 1),
         zero=_count(row, "zero", 0),
     )
-    return framework.recipe_of(row["model"], device, precision, degrees)
+    return framework.recipe_of(name or row["model"], device, precision, degrees)
 
 
 def _choice(row: Mapping[str, str], column: str, choices: Mapping[str, _T]) -> _T:

@@ -213,7 +213,9 @@ def model_of(step: PublishedStep) -> StepModel:
     device = read_device(step.device)
     framework = read_framework(step.framework)
     framework = framework.of_casts if step.plan.precision.casts else framework
-    framework = framework.of_model(step.model, device.name, step.plan.precision)
+    precision, sparse = step.plan.precision, step.architecture.is_sparse
+    framework = framework.of_model(step.model, device.name, precision)
+    framework = framework.of_job(device.name, precision, sparse=sparse, release=step.release)
     framework = replace(framework, context=step.context or framework.context)
     return StepModel(
         architecture=step.architecture,

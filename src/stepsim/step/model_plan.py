@@ -50,7 +50,10 @@ def as_jobs_run(
     options: StepOptions, device: Device, framework: Framework, architecture: Architecture
 ) -> AsRun:
     """The options with the framework's defaults in place of those that were not asked for."""
-    known = framework.defaults_on(device.name, sparse=architecture.is_sparse)
+    precision = options.precision or Precision.BF16
+    known = framework.defaults_on(
+        device.name, sparse=architecture.is_sparse, precision=precision
+    )
     assumed: dict[str, Any] = {
         name: value for name, value in known.items() if getattr(options, name) is None
     }
@@ -91,6 +94,8 @@ def by_recipe(
     fields: dict[str, Any] = {}
     if found and asked.zero is None and found.zero not in (None, degrees.zero):
         options["zero"] = found.zero
+    if found and asked.dispatch is None and found.dispatch is not None and (asked.ep or 1) > 1:
+        options["dispatch"] = found.dispatch
     if found and asked.layout is None and _divides(found, architecture, degrees):
         options["layout"] = found.layout
     if found and asked.recompute is None:

@@ -147,7 +147,9 @@ def _with_chunks(options: StepOptions, device: Device, framework: Framework) -> 
     if (options.chunks or 1) == 1 or options.schedule != OPTIONS["schedule"].default:
         return options
     overlaps = (options.ep or 1) > 1 and (options.pp or 1) > 1
-    overlaps = overlaps and framework.overlaps_experts_on(device.name)
+    overlaps = overlaps and framework.overlaps_experts_on(
+        device.name, options.precision or Precision.BF16
+    )
     return replace(options, schedule=_OVERLAPPED if overlaps else "interleaved")
 
 
@@ -172,6 +174,8 @@ def machine_of(
     framework = framework.of_casts if precision.casts else framework
     if architecture is not None and options.recipe:
         framework = framework.of_model(architecture.name, device.name, precision)
+    if architecture is not None:
+        framework = framework.of_job(device.name, precision, sparse=architecture.is_sparse)
     return as_measured(device, framework, options)
 
 

@@ -24,7 +24,7 @@ class PlanColumns(Struct, frozen=True, kw_only=True):
     with sequence parallelism; `element_bytes` are those of an operand, `microbatch_size` is in
     samples, `attended` are tokens within which attention runs. `drops_*` are the modules whose
     outputs are recomputed, `graphs` the parts of layers that CUDA graphs hold, `graphs_step` is
-    that of a whole step. Choices are 0 or 1.
+    that of a whole step, `graphs_unsaid` what jobs of the framework have. Choices are 0 or 1.
     """
 
     tp: Floats
@@ -57,6 +57,7 @@ class PlanColumns(Struct, frozen=True, kw_only=True):
     dp_overlap: Floats
     cuda_graph: Floats
     graphs_step: Floats
+    graphs_unsaid: Floats
     graphs: Mapping[GraphScope, Floats]
     attended: Floats
     adapters: Floats
@@ -90,7 +91,7 @@ def plan_columns(plans: Sequence[ModelPlan]) -> PlanColumns:
     tp, cp, dp, pp, ep, expert_tp, chunks, size, count, sequence, *rest = rows
     parallel, shards, zero, reshard, element, casts, flash, full, *others = rest
     selective, operators, offload, all_to_all, ring, tp_overlap, dp_overlap, graph = others[:8]
-    once, sent, whole, attended, adapters, *parts = others[8:]
+    once, sent, whole, attended, adapters, unsaid, *parts = others[8:]
     modules, scopes = parts[: len(RecomputeModule)], parts[len(RecomputeModule) :]
     tokens = size * sequence / cp
     return PlanColumns(
@@ -124,6 +125,7 @@ def plan_columns(plans: Sequence[ModelPlan]) -> PlanColumns:
         dp_overlap=dp_overlap,
         cuda_graph=graph,
         graphs_step=whole,
+        graphs_unsaid=unsaid,
         graphs=dict(zip(GraphScope, scopes, strict=True)),
         attended=attended,
         adapters=adapters,
@@ -164,9 +166,10 @@ def _numbers(plan: ModelPlan) -> tuple[float, ...]:
         plan.cuda_graph,
         plan.dispatch.once,
         plan.dispatch.element_bytes,
-        plan.cuda_graph and not plan.graph_scopes,
+        plan.cuda_graph and plan.graph_scopes == (),
         plan.attended,
         plan.adapters,
+        plan.cuda_graph and plan.graph_scopes is None,
         *(module in plan.recompute_modules for module in RecomputeModule),
-        *(plan.cuda_graph and scope in plan.graph_scopes for scope in GraphScope),
+        *(plan.cuda_graph and scope in (plan.graph_scopes or ()) for scope in GraphScope),
     )

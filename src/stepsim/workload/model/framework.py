@@ -7,7 +7,7 @@ from typing import Any, cast
 from msgspec import Struct, field
 
 from stepsim.base.structs import replace
-from stepsim.workload.model.choices import ExpertDispatch, Precision, RecomputeModule
+from stepsim.workload.model.choices import ExpertDispatch, GraphScope, Precision, RecomputeModule
 from stepsim.workload.model.context import ContextParallel
 
 
@@ -15,14 +15,19 @@ class JobDefaults(Struct, frozen=True, kw_only=True):
     """How jobs of a framework run where nobody says it, by the names of options; None: not known.
 
     They hold for models with experts if `experts` is true, for others if it is false, for both if
-    it is None; and on `devices`, if there are any, alone. `source` says who runs jobs so. With
-    `overlaps_experts` jobs of several virtual stages run the exchanges between experts beside the
+    it is None; on `devices` and in `precisions`, if there are any, alone; in releases from `since`
+    on and before `until`, as in 26.06. `source` says who runs jobs so. What CUDA graphs hold of
+    layers are `graph_scopes` (none: whole steps). Experts' activations and casts are part of their
+    products if `fuses_grouped`. With `overlaps_experts` jobs of several virtual stages run the exchanges between experts beside the
     compute of another microbatch (Megatron-LM's `overlap_moe_expert_parallel_comm`).
     """
 
     source: str
     experts: bool | None = None
     devices: tuple[str, ...] = ()
+    precisions: tuple[Precision, ...] = ()
+    since: str | None = None
+    until: str | None = None
     zero: int | None = None
     dp_overlap: bool | None = None
     tp_comm_overlap: bool | None = None
@@ -30,10 +35,20 @@ class JobDefaults(Struct, frozen=True, kw_only=True):
     reshard: bool | None = None
     dispatch: ExpertDispatch | None = None
     overlaps_experts: bool | None = None
+    graph_scopes: tuple[GraphScope, ...] | None = None
+    fuses_grouped: bool | None = None
 
-    def hold_for(self, device: str, *, sparse: bool) -> bool:
-        """Whether they hold on a device for a model that has experts, or none."""
-        return self.experts in (None, sparse) and (not self.devices or device in self.devices)
+    def hold_for(
+        self, device: str, *, sparse: bool, precision: Precision, release: str | None
+    ) -> bool:
+        """Whether they hold for models with experts, or others, in a release (None: the newest)."""
+        after = release is None or self.since is None or release >= self.since
+        before = self.until is None or (release is not None and release < self.until)
+        return (
+            (after and before and self.experts in (None, sparse))
+            and (not self.devices or device in self.devices)
+            and (not self.precisions or precision in self.precisions)
+        )
 
 
 JOB_DEFAULTS = ("zero", "dp_overlap", "tp_comm_overlap", "cuda_graph", "reshard", "dispatch")
@@ -117,6 +132,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
     offload_layers: int = 0
     layout: str | None = None
     zero: int | None = None
+    dispatch: ExpertDispatch | None = None
     states: Mapping[str, float | bool] = field(default_factory=lambda: MappingProxyType({}))
     source: str = ""
 
@@ -190,7 +206,8 @@ class Framework(Struct, frozen=True, kw_only=True):
     reported with what others hold. `context` is its context parallelism, `attention` the kernel
     family on each device, by name; `recipes` are public ones; `errors` are those of published runs,
     `rates` what these achieved; `defaults` say how its jobs run: of those that hold the last one
-    counts.
+    counts. Of its `release` (None: the newest) are what CUDA graphs hold (`graph_scopes`, none:
+    whole steps), and whether it `fuses_grouped` products with what is between them.
     """
 
     name: str
@@ -234,6 +251,9 @@ class Framework(Struct, frozen=True, kw_only=True):
     fused_loss: bool = True
     context: ContextParallel = field(default_factory=ContextParallel)
     attention: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    release: str | None = None
+    graph_scopes: tuple[GraphScope, ...] = ()
+    fuses_grouped: bool = False
     recipes: tuple[Recipe, ...] = ()
     errors: tuple[ErrorBand, ...] = ()
     rates: tuple[PublishedRate, ...] = ()
@@ -253,6 +273,24 @@ class Framework(Struct, frozen=True, kw_only=True):
         """The framework with the bytes of states that a recipe of the model says."""
         found = self.states_recipe(model, device, precision)
         return replace(self, **cast(dict[str, Any], found.states)) if found else self
+
+    def of_job(
+        self, device: str, precision: Precision, *, sparse: bool, release: str | None = None
+    ) -> "Framework":
+        """The framework in a release, as its jobs on a device run where nobody says it."""
+        job = replace(self, release=release or self.release)
+        held = job._held(device, precision, sparse=sparse)
+        scopes = [each.graph_scopes for each in held if each.graph_scopes is not None]
+        fuses = [each.fuses_grouped for each in held if each.fuses_grouped is not None]
+        return replace(
+            job,
+            graph_scopes=scopes[-1] if scopes else self.graph_scopes,
+            fuses_grouped=fuses[-1] if fuses else self.fuses_grouped,
+        )
+
+    def _held(self, device: str, precision: Precision, *, sparse: bool) -> list[JobDefaults]:
+        said = {"sparse": sparse, "precision": precision, "release": self.release}
+        return [each for each in self.defaults if each.hold_for(device, **said)]
 
     def states_recipe(self, model: str, device: str, precision: Precision) -> Recipe | None:
         """The recipe of a model that says bytes of states; None without."""
@@ -277,18 +315,19 @@ class Framework(Struct, frozen=True, kw_only=True):
         """The attention kernel family on a device."""
         return self.attention.get(device, self.attention.get("default", "flash2"))
 
-    def overlaps_experts_on(self, device: str) -> bool:
+    def overlaps_experts_on(self, device: str, precision: Precision) -> bool:
         """Whether its jobs of models with experts overlap the exchanges between these."""
-        held = [each for each in self.defaults if each.hold_for(device, sparse=True)]
+        held = self._held(device, precision, sparse=True)
         said = [each.overlaps_experts for each in held if each.overlaps_experts is not None]
         return bool(said and said[-1])
 
-    def defaults_on(self, device: str, *, sparse: bool) -> dict[str, int | bool | ExpertDispatch]:
+    def defaults_on(
+        self, device: str, *, sparse: bool, precision: Precision = Precision.BF16
+    ) -> dict[str, int | bool | ExpertDispatch]:
         """Options that its jobs have on a device, by name; `sparse` models have experts."""
         return {
             name: value
-            for held in self.defaults
-            if held.hold_for(device, sparse=sparse)
+            for held in self._held(device, precision, sparse=sparse)
             for name in JOB_DEFAULTS
             if (value := getattr(held, name)) is not None
         }

@@ -42,10 +42,11 @@ def host_ps(
 
     A graph of the whole step leaves nothing, one of a part of the layer the calls of the others.
     """
-    listed = tuple(blocks)
-    made = sum((_calls(block, columns) for block in listed), np.zeros_like(columns.tp))
+    nothing = np.zeros_like(columns.tp)
+    made = sum((_calls(block, columns, framework) for block in blocks), nothing)
     made = made + launch_ps(layer, columns, framework.context) / call_ps(framework, layer)
-    return np.where(columns.graphs_step > 0, 0.0, made * call_ps(framework, layer))
+    whole = columns.graphs_step + columns.graphs_unsaid * (not framework.graph_scopes)
+    return np.where(whole > 0, 0.0, made * call_ps(framework, layer))
 
 
 def call_ps(framework: Framework, layer: Layer) -> float:
@@ -55,14 +56,15 @@ def call_ps(framework: Framework, layer: Layer) -> float:
     return framework.host_layer_ps / DENSE_CALLS
 
 
-def _outside(block: Block, columns: PlanColumns) -> Floats:
+def _outside(block: Block, columns: PlanColumns, framework: Framework) -> Floats:
     """1 where no graph holds a block."""
     if block.scope is None:
         return np.ones_like(columns.tp)
-    return 1.0 - columns.graphs[block.scope]
+    usual = columns.graphs_unsaid * (block.scope in framework.graph_scopes)
+    return 1.0 - columns.graphs[block.scope] - usual
 
 
-def _calls(block: Block, columns: PlanColumns) -> Floats:
+def _calls(block: Block, columns: PlanColumns, framework: Framework) -> Floats:
     """Calls of a block's operators in all phases, and of its exchanges between experts.
 
     A graph of a part of a layer ends where tokens are sent.
@@ -70,7 +72,7 @@ def _calls(block: Block, columns: PlanColumns) -> Floats:
     nothing = np.zeros_like(columns.tp)
     operators = sum((_calls_of(each, columns) for each in block.operators), nothing)
     sent = sum((1.0 * (each.size_bytes > 0) for each in _between_experts(block)), nothing)
-    return operators * _outside(block, columns) + sent
+    return operators * _outside(block, columns, framework) + sent
 
 
 def _between_experts(block: Block) -> tuple[Exchange, ...]:

@@ -70,8 +70,8 @@ class Operator(Struct, frozen=True, kw_only=True):
 
     `sides` are tokens, inner and outer width of a product. `rows` are batch x heads of attention,
     `head_dim` its width, `length` the tokens of its kernels' sequences (None: those of a sample).
-    What is done `apart` is part of another kernel in some frameworks. `module` is that with which
-    it is recomputed.
+    What is done `apart` is part of another kernel in some frameworks, `inside` of the products of
+    experts in some. `module` is that with which it is recomputed.
     """
 
     name: str
@@ -85,6 +85,7 @@ class Operator(Struct, frozen=True, kw_only=True):
     length: Floats | None = None
     sides: tuple[Floats, Floats, Floats] | None = None
     apart: bool = False
+    inside: bool = False
     module: RecomputeModule | None = None
 
     def times(self, forward: Floats, backward: Floats) -> "Operator":
@@ -414,13 +415,14 @@ def expert_operators(
     inputs = 2 if mlp.activation.gated else 1
     yield _grouped("experts in", columns, tokens, local, h, inputs * width)
     activation = _activation("activation of experts", mlp.activation, tokens, width)
-    yield replace(activation, module=RecomputeModule.ACTIVATION)
+    yield replace(activation, module=RecomputeModule.ACTIVATION, inside=True)
     yield _grouped("experts out", columns, tokens, local, width, h)
     yield from _beside_experts(mlp, tokens, width, h)
     if columns.casts.any():
         each = columns.casts * (2.0 + 2.0 * columns.element_bytes)
-        into, out = each * tokens * (h + width), each * tokens * (h + inputs * width)
-        yield memory("casts of experts", into, out)
+        yield memory("casts of experts", each * tokens * h, each * tokens * h)
+        made = memory("casts between", each * tokens * width, each * tokens * inputs * width)
+        yield replace(made, inside=True)
 
 
 def _beside_experts(

@@ -57,7 +57,7 @@ class ModelPlan(Struct, frozen=True, kw_only=True):
     in the host's memory, which changes no times. `tp_comm_overlap`
     is pipelining of tp collectives with their products, `dp_overlap` as in StepOptions.
     With `cuda_graph` a graph holds the parts of layers in `graph_scopes`, without any the whole
-    step. Samples of `packed` tokens that fill a sequence attend within themselves. With `adapters`
+    step (None: as jobs of the framework). Samples of `packed` tokens that fill a sequence attend within themselves. With `adapters`
     low-rank adapters alone are trained: frozen weights have no gradients.
     """
 
@@ -88,7 +88,7 @@ class ModelPlan(Struct, frozen=True, kw_only=True):
     tp_comm_overlap: bool = False
     dp_overlap: bool = False
     cuda_graph: bool = False
-    graph_scopes: tuple[GraphScope, ...] = ()
+    graph_scopes: tuple[GraphScope, ...] | None = None
     packed: int | None = None
     adapters: bool = False
 

@@ -71,7 +71,7 @@ class Pricer(Struct, frozen=True, kw_only=True):
 
     def _seconds(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
         match operator.kind:
-            case OperatorKind.MEMORY if operator.apart and self.framework.fuses_experts:
+            case OperatorKind.MEMORY if self._is_part(operator):
                 return np.zeros(len(self.columns))
             case OperatorKind.MEMORY:
                 floor = self.device.kernel_floor_ps / PS_PER_S * amounts.launches
@@ -85,6 +85,13 @@ class Pricer(Struct, frozen=True, kw_only=True):
                 return np.maximum(self._product(amounts, Precision.BF16), moved)
             case _:
                 return self._products(operator, amounts, phase)
+
+    def _is_part(self, operator: Operator) -> bool:
+        """Whether a kernel that moves bytes is part of another one, of which it costs no time."""
+        framework = self.framework
+        return (operator.apart and framework.fuses_experts) or (
+            operator.inside and framework.fuses_grouped
+        )
 
     def _products(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
         """Products, of experts or others; heads and scores run in bf16 whatever the precision."""
