@@ -10,6 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Floats
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.architecture import Architecture, ExpertMlp, Layer
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
@@ -31,11 +32,15 @@ from stepsim.workload.rows import CollectiveKind, Group
 
 
 class _PartSeconds(Struct, frozen=True, kw_only=True):
-    """One layer (or end) of one microbatch: compute and exposed exchanges of both passes."""
+    """One layer (or end) of one microbatch: compute and exposed exchanges of both passes.
+
+    `exchanged` is what of both passes ranks wait for each other.
+    """
 
     forward: Floats
     backward: Floats
     host: Floats
+    exchanged: Floats
 
     @property
     def forward_at_least(self) -> Floats:
@@ -51,6 +56,19 @@ class _PartSeconds(Struct, frozen=True, kw_only=True):
     def total(self) -> Floats:
         """Both passes, at least what the host takes to launch them."""
         return np.maximum(self.forward + self.backward, self.host)
+
+
+class StepShares(Struct, frozen=True, kw_only=True):
+    """What a step is spent on, in seconds of the mean rank.
+
+    `compute` are kernels, `exchanged` is what exchanges inside layers show, `host` what launches
+    take longer than both; `rest` is all else: bubble, slower ranks, gradients, optimizer.
+    """
+
+    compute: float
+    exchanged: float
+    host: float
+    rest: float
 
 
 class _StepSeconds(Struct, frozen=True, kw_only=True):
@@ -111,6 +129,21 @@ class StepModel(Struct, frozen=True, kw_only=True):
             host=self._graphed(columns) * self.framework.host_step_ps / PS_PER_S,
         )
 
+    def shares(self, plan: ModelPlan) -> StepShares:
+        """What the step of a plan is spent on."""
+        layers, embedding, head = self._microbatch(plan_columns([plan]), plan.precision)
+        counts = counts_by_chunk(self.architecture, plan.layout, plan_places(plan))
+        parts = [*layers, embedding, head]
+        often = counts.sum(axis=(1, 2)) * plan.microbatches / plan.pp
+        whole = sum(float(n * part.total[0]) for n, part in zip(often, parts, strict=True))
+        sent = sum(float(n * part.exchanged[0]) for n, part in zip(often, parts, strict=True))
+        run = [float((part.forward + part.backward)[0]) for part in parts]
+        busy = sum(float(n * seconds) for n, seconds in zip(often, run, strict=True))
+        step = float(self.seconds([plan])[0])
+        return StepShares(
+            compute=busy - sent, exchanged=sent, host=whole - busy, rest=step - whole
+        )
+
     # parts of a microbatch
 
     def part_seconds(self, plans: Sequence[ModelPlan], precision: Precision) -> Floats:
@@ -142,7 +175,7 @@ class StepModel(Struct, frozen=True, kw_only=True):
         far = (columns.pp > 1) & (columns.tp > 1) & (ranks > self.interconnect.domain)
         host = launched + self.framework.host_tp_ps * columns.tp * far
         host = host / PS_PER_S * (1 + columns.recompute_full / 3)
-        part = _PartSeconds(forward=part.forward, backward=part.backward, host=host)
+        part = replace(part, host=host)
         return self._sharded(layer, part, columns)
 
     def _graphed(self, columns: PlanColumns) -> Floats:
@@ -153,7 +186,7 @@ class StepModel(Struct, frozen=True, kw_only=True):
         self, blocks: Iterable[Block], pricer: Pricer, layer: Layer | None = None
     ) -> _PartSeconds:
         columns, framework = pricer.columns, self.framework
-        forward = backward = np.zeros(len(columns))
+        forward = backward = exchanged = np.zeros(len(columns))
         listed = tuple(blocks)
         prices = [pricer.price(block.operators) for block in listed]
         nothing = pricer.price(())
@@ -171,13 +204,15 @@ class StepModel(Struct, frozen=True, kw_only=True):
             if block.module is not None:
                 again = np.maximum(again, columns.drops[block.module] * (price.forward + sent))
             backward = backward + price.backward + back
+            exchanged = exchanged + sent + back
             if layer is not None:
                 backward = backward + again * (1 - columns.recompute_full)
         if layer is not None:
             again = columns.recompute_full * forward
             again = again + framework.operator_recompute * columns.recompute_operators * forward
             backward = backward + again
-        return _PartSeconds(forward=forward, backward=backward, host=np.zeros(len(columns)))
+        host = np.zeros(len(columns))
+        return _PartSeconds(forward=forward, backward=backward, host=host, exchanged=exchanged)
 
     def _exchanged(
         self, exchanges: Iterable[Exchange], computed: Floats, columns: PlanColumns
@@ -217,10 +252,12 @@ class StepModel(Struct, frozen=True, kw_only=True):
         f = np.maximum(forward + slow * np.minimum(gather, forward), gather)
         b_comm = gather_back + scatter
         b = np.maximum(backward + slow * np.minimum(b_comm, backward), b_comm)
+        shown = np.where(use, f - forward + b - backward, 0.0)
         return _PartSeconds(
             forward=np.where(use, f, forward),
             backward=np.where(use, b, backward),
             host=part.host,
+            exchanged=part.exchanged + shown,
         )
 
     def _fsdp(self, layer: Layer, columns: PlanColumns) -> tuple[Floats, Floats]:
