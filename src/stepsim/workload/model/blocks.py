@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import (
     Architecture,
     ExpertMlp,
@@ -19,6 +18,7 @@ from stepsim.workload.model.architecture import (
 )
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.context import Block, ContextParallel, Exchange, shared_blocks
+from stepsim.workload.model.dispatch import ExpertWay, permuted_bytes
 from stepsim.workload.model.hyper_connections import collapse_streams, expand_streams
 from stepsim.workload.model.operators import (
     Operator,
@@ -154,24 +154,26 @@ def _expert_blocks(
     width = mlp.token_width(architecture.hidden)
     sent = 2.0 * columns.shard_tokens * mlp.top_k * width
     moved = np.where(columns.ep > 1, sent, 0.0)
-    dispatch = Exchange(
-        kind=CollectiveKind.ALL_TO_ALL, group=Group.EP, size_bytes=moved, experts=mlp
-    )
-    first = replace(dispatch, size_bytes=moved * columns.dispatch_bytes / 2)
+
+    def way(name: str) -> Exchange:
+        size = moved * columns.dispatch_bytes / 2 if name == "to" else moved
+        kind, own = CollectiveKind.ALL_TO_ALL, ExpertWay(mlp=mlp, name=name)
+        return Exchange(kind=kind, group=Group.EP, size_bytes=size, way=own)
+
     split = np.where(columns.expert_tp > 1, sent * columns.expert_tp, 0.0)
     gather = Exchange(kind=CollectiveKind.ALL_GATHER, group=Group.ETP, size_bytes=split)
     scatter = Exchange(kind=CollectiveKind.REDUCE_SCATTER, group=Group.ETP, size_bytes=split)
     yield Block(
         name="router",
         operators=(*before, *router_operators(mlp, architecture, columns)),
-        forward=(first, gather),
+        forward=(way("to"), gather),
         backward=(),
     )
     yield Block(
         name="experts",
         operators=tuple(expert_operators(mlp, architecture, columns)),
-        forward=(scatter, dispatch),
-        backward=(scatter, dispatch),
+        forward=(scatter, way("back")),
+        backward=(scatter, way("gradients_back")),
     )
     shared = mlp.shared
     if shared is not None:
@@ -182,12 +184,12 @@ def _expert_blocks(
             forward=(*gathered, *summed),
             backward=(*gathered, *summed),
         )
-    moved = 3.0 * sent
-    combine = [memory("weighted sum of experts", moved, moved)]
+    laid_out = permuted_bytes(mlp, columns, width)
+    combine = [memory("return of tokens", laid_out, laid_out)]
     if mlp.latent is not None:
         t, h = columns.shard_tokens, float(architecture.hidden)
         combine += products(columns, ("latent out", t, float(width), h))
-    yield Block(name="combination", operators=(*combine, after), backward=(dispatch, gather))
+    yield Block(name="combination", operators=(*combine, after), backward=(way("gradients_to"), gather))
 
 
 def _gathered(architecture: Architecture, columns: PlanColumns) -> Exchange:

@@ -10,10 +10,13 @@ from stepsim.base.arrays import Floats
 from stepsim.workload.model.plan import (
     AttentionKernel,
     ContextParallelKind,
+    ExpertDispatch,
     ModelPlan,
     Recompute,
     RecomputeModule,
 )
+
+_DISPATCHERS = tuple(ExpertDispatch)
 
 
 class PlanColumns(Struct, frozen=True, kw_only=True):
@@ -21,7 +24,8 @@ class PlanColumns(Struct, frozen=True, kw_only=True):
 
     `tokens` (t) are those of a rank in products, `shard_tokens` (s) those outside of them, fewer
     with sequence parallelism; `element_bytes` are those of an operand, `microbatch_size` is in
-    samples. `drops_*` are the modules whose outputs are recomputed. Choices are 0 or 1.
+    samples. `drops_*` are the modules whose outputs are recomputed; `dispatcher` is the number of the
+    dispatch in the list of them. Choices are 0 or 1.
     """
 
     tp: Floats
@@ -59,6 +63,7 @@ class PlanColumns(Struct, frozen=True, kw_only=True):
     cuda_graph: Floats
     sends_once: Floats
     dispatch_bytes: Floats
+    dispatcher: Floats
 
     def __len__(self) -> int:
         return len(self.tp)
@@ -78,9 +83,9 @@ def plan_columns(plans: Sequence[ModelPlan]) -> PlanColumns:
     rows = np.array([_numbers(plan) for plan in plans], dtype=np.float64).T
     tp, cp, dp, pp, ep, expert_tp, chunks, size, count, sequence, *rest = rows
     parallel, shards, zero, reshard, element, casts, flash, full, *others = rest
-    selective, operators, *drops, all_to_all, ring, tp_overlap, dp_overlap, graph = others[:-2]
+    selective, operators, *drops, all_to_all, ring, tp_overlap, dp_overlap, graph = others[:-3]
     norms, activation, up, mlp, experts, offload = drops
-    once, sent = others[-2:]
+    once, sent, dispatcher = others[-3:]
     tokens = size * sequence / cp
     return PlanColumns(
         tp=tp,
@@ -118,6 +123,7 @@ def plan_columns(plans: Sequence[ModelPlan]) -> PlanColumns:
         cuda_graph=graph,
         sends_once=once,
         dispatch_bytes=sent,
+        dispatcher=dispatcher,
     )
 
 
@@ -158,4 +164,5 @@ def _numbers(plan: ModelPlan) -> tuple[float, ...]:
         plan.cuda_graph,
         plan.dispatch.once,
         plan.dispatch.element_bytes,
+        _DISPATCHERS.index(plan.dispatch),
     )
