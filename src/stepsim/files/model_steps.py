@@ -374,7 +374,8 @@ def _exchange(row: Mapping[str, str], framework: Framework | None) -> ContextPar
 
 def _dispatch(note: str) -> ExpertDispatch:
     """How tokens reach experts, where a note names the library that sends them."""
-    return ExpertDispatch.DEEPEP if _DEEPEP.search(note) else ExpertDispatch.ALL_TO_ALL
+    found = _DEEPEP.search(note)
+    return ExpertDispatch(found.group(1).lower()) if found else ExpertDispatch.ALL_TO_ALL
 
 
 def _recomputed(row: Mapping[str, str]) -> tuple[Recompute, tuple[RecomputeModule, ...], int]:

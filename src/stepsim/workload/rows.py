@@ -186,7 +186,7 @@ class CommOp(Struct, frozen=True, kw_only=True):
     the message. Broadcast and scatter start at the first rank of the group, reduce and gather end
     there. `loads` are what each member of an uneven all-to-all receives, over the mean. With
     `of_share` the size is what one member has before an all-gather, until the plan is known;
-    `process_ps` passes after it.
+    `process_ps` passes after it; it takes at least `least_ps`, whatever the network.
     """
 
     kind: CollectiveKind
@@ -196,6 +196,7 @@ class CommOp(Struct, frozen=True, kw_only=True):
     loads: tuple[float, ...] = ()
     of_share: bool = False
     process_ps: int = 0
+    least_ps: int = 0
 
 
 class Work(Struct, frozen=True, kw_only=True):

@@ -412,8 +412,8 @@ def _exchanges(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
     yield "cp_comm", _CONTEXT[kind]
     backend = arguments.text("moe-flex-dispatcher-backend")
     if arguments.has("num-experts", "moe-token-dispatcher-type"):
-        deepep = arguments.has("moe-enable-deepep") or backend == "deepep"
-        yield "dispatch", "deepep" if deepep else "all_to_all"
+        deepep = "deepep" if arguments.has("moe-enable-deepep") else "all_to_all"
+        yield "dispatch", backend if backend in ("deepep", "hybridep") else deepep
 
 
 def _precision(arguments: _Arguments) -> Iterator[tuple[str, Any]]:

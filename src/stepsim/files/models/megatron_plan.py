@@ -86,6 +86,9 @@ def _experts(plan: ModelPlan) -> Iterator[str]:
     if plan.ep > 1 and plan.dispatch is ExpertDispatch.DEEPEP:
         yield "--moe-token-dispatcher-type flex"
         yield "--moe-enable-deepep"
+    elif plan.ep > 1 and plan.dispatch is ExpertDispatch.HYBRIDEP:
+        yield "--moe-token-dispatcher-type flex"
+        yield "--moe-flex-dispatcher-backend hybridep"
     elif plan.ep > 1:
         yield "--moe-token-dispatcher-type alltoall"
 

@@ -20,6 +20,7 @@ from stepsim.workload.model.architecture import (
 from stepsim.workload.model.choices import GraphScope, RecomputeModule
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.context import Block, ContextParallel, Exchange, shared_blocks
+from stepsim.workload.model.dispatch import ExpertWay, permuted_bytes
 from stepsim.workload.model.hyper_connections import collapse_streams, expand_streams
 from stepsim.workload.model.operators import (
     Operator,
@@ -162,17 +163,19 @@ def _expert_blocks(
     width = mlp.token_width(architecture.hidden)
     sent = 2.0 * columns.shard_tokens * mlp.top_k * width
     moved = np.where(columns.ep > 1, sent, 0.0)
-    dispatch = Exchange(
-        kind=CollectiveKind.ALL_TO_ALL, group=Group.EP, size_bytes=moved, experts=mlp
-    )
-    first = replace(dispatch, size_bytes=moved * columns.dispatch_bytes / 2)
+
+    def way(name: str) -> Exchange:
+        size = moved * columns.dispatch_bytes / 2 if name == "to" else moved
+        kind, own = CollectiveKind.ALL_TO_ALL, ExpertWay(mlp=mlp, name=name)
+        return Exchange(kind=kind, group=Group.EP, size_bytes=size, way=own)
+
     split = np.where(columns.expert_tp > 1, sent * columns.expert_tp, 0.0)
     gather = Exchange(kind=CollectiveKind.ALL_GATHER, group=Group.ETP, size_bytes=split)
     scatter = Exchange(kind=CollectiveKind.REDUCE_SCATTER, group=Group.ETP, size_bytes=split)
     yield Block(
         name="router",
         operators=(*before, *router_operators(mlp, architecture, columns)),
-        forward=(first, gather),
+        forward=(way("to"), gather),
         backward=(),
         scope=GraphScope.ROUTER,
         module=module,
@@ -180,8 +183,8 @@ def _expert_blocks(
     yield Block(
         name="experts",
         operators=tuple(expert_operators(mlp, architecture, columns)),
-        forward=(scatter, dispatch),
-        backward=(scatter, dispatch),
+        forward=(scatter, way("back")),
+        backward=(scatter, way("gradients_back")),
         module=module,
     )
     shared = mlp.shared
@@ -195,14 +198,14 @@ def _expert_blocks(
             scope=GraphScope.ROUTER,
             module=module,
         )
-    moved = 3.0 * sent
-    combine = [memory("weighted sum of experts", moved, moved)]
+    laid_out = permuted_bytes(mlp, columns, width)
+    combine = [memory("return of tokens", laid_out, laid_out)]
     if mlp.latent is not None:
         t, h = columns.shard_tokens, float(architecture.hidden)
         combine += products(columns, ("latent out", t, float(width), h))
     operators = (*combine, after)
     yield Block(
-        name="combination", operators=operators, backward=(dispatch, gather), module=module
+        name="combination", operators=operators, backward=(way("gradients_to"), gather), module=module
     )
 
 

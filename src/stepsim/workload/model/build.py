@@ -14,7 +14,7 @@ holds which part of parameters and gradients is that of ZeRO 0 to 3, FSDP and HS
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from math import log2
+from math import inf, log2
 
 import numpy as np
 from msgspec import Struct, field
@@ -395,12 +395,19 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
 
     def _ops(self, exchanges: Iterable[Exchange]) -> Iterator[CommOp]:
         """Exchanges as collectives; those of no bytes do not exist."""
-        domain = self.interconnect.domain if self.interconnect else 1
+        network = self.interconnect or Interconnect(domain=1, inner=inf, outer=inf)
         for each in exchanges:
-            size = round(_one(each.sent_bytes(self.columns, domain)))
+            size = round(_one(each.sent_bytes(self.columns, network.domain)))
+            least = _one(each.least_seconds(self.columns, network.domain, network.inner))
             if size:
-                axis = _AXES[each.group]
-                yield CommOp(kind=each.kind, group=each.group, axis=axis, size_bytes=size)
+                yield CommOp(
+                    kind=each.kind,
+                    group=each.group,
+                    axis=_AXES[each.group],
+                    size_bytes=size,
+                    process_ps=round(_one(each.notices(self.columns)) * network.launch_ps),
+                    least_ps=_ps(least),
+                )
 
     def _held_up(self, layer: Layer, rows: _Rows, launched: float, *, again: bool) -> _Rows:
         """Rows slowed by gathers beside them and by stragglers, with the host's launches."""

@@ -10,11 +10,14 @@ from stepsim.base.arrays import Floats
 from stepsim.workload.model.plan import (
     AttentionKernel,
     ContextParallelKind,
+    ExpertDispatch,
     GraphScope,
     ModelPlan,
     Recompute,
     RecomputeModule,
 )
+
+_DISPATCHERS = tuple(ExpertDispatch)
 
 
 class PlanColumns(Struct, frozen=True, kw_only=True):
@@ -24,7 +27,8 @@ class PlanColumns(Struct, frozen=True, kw_only=True):
     with sequence parallelism; `element_bytes` are those of an operand, `microbatch_size` is in
     samples, `attended` are tokens within which attention runs. `drops_*` are the modules whose
     outputs are recomputed, `graphs` the parts of layers that CUDA graphs hold, `graphs_step` is
-    that of a whole step, `graphs_unsaid` what jobs of the framework have. Choices are 0 or 1.
+    that of a whole step, `graphs_unsaid` what jobs of the framework have;
+    `dispatcher` is the number of the dispatch in the list of them. Choices are 0 or 1.
     """
 
     tp: Floats
@@ -63,6 +67,7 @@ class PlanColumns(Struct, frozen=True, kw_only=True):
     adapters: Floats
     sends_once: Floats
     dispatch_bytes: Floats
+    dispatcher: Floats
 
     def __len__(self) -> int:
         return len(self.tp)
@@ -91,7 +96,7 @@ def plan_columns(plans: Sequence[ModelPlan]) -> PlanColumns:
     tp, cp, dp, pp, ep, expert_tp, chunks, size, count, sequence, *rest = rows
     parallel, shards, zero, reshard, element, casts, flash, full, *others = rest
     selective, operators, offload, all_to_all, ring, tp_overlap, dp_overlap, graph = others[:8]
-    once, sent, whole, attended, adapters, unsaid, *parts = others[8:]
+    once, sent, dispatcher, whole, attended, adapters, unsaid, *parts = others[8:]
     modules, scopes = parts[: len(RecomputeModule)], parts[len(RecomputeModule) :]
     tokens = size * sequence / cp
     return PlanColumns(
@@ -131,6 +136,7 @@ def plan_columns(plans: Sequence[ModelPlan]) -> PlanColumns:
         adapters=adapters,
         sends_once=once,
         dispatch_bytes=sent,
+        dispatcher=dispatcher,
     )
 
 
@@ -166,6 +172,7 @@ def _numbers(plan: ModelPlan) -> tuple[float, ...]:
         plan.cuda_graph,
         plan.dispatch.once,
         plan.dispatch.element_bytes,
+        _DISPATCHERS.index(plan.dispatch),
         plan.cuda_graph and plan.graph_scopes == (),
         plan.attended,
         plan.adapters,

@@ -76,7 +76,7 @@ def _calls(block: Block, columns: PlanColumns, framework: Framework) -> Floats:
 
 
 def _between_experts(block: Block) -> tuple[Exchange, ...]:
-    return tuple(each for each in (*block.forward, *block.backward) if each.experts is not None)
+    return tuple(each for each in (*block.forward, *block.backward) if each.way is not None)
 
 
 def _calls_of(operator: Operator, columns: PlanColumns) -> Floats:

@@ -28,6 +28,7 @@ from stepsim.workload.model.architecture import (
 )
 from stepsim.workload.model.choices import RecomputeModule
 from stepsim.workload.model.columns import PlanColumns
+from stepsim.workload.model.dispatch import permuted_bytes
 
 
 class OperatorKind(Enum):
@@ -391,17 +392,42 @@ def mlp_operators(
     yield from products(columns, ("mlp out", t, width, h))
 
 
+_CHOICE_KERNELS = (13, 4)
+"""Small kernels of a router in a forward and in a backward, of Megatron-Core with fused routing.
+
+The forward has scores with their choice, scores for the auxiliary loss and the loss (3), counts of
+tokens by expert and by rank, and the splits of the exchange (6), maps of rows and of chunks (4);
+the backward has those of both scores and of the loss, and the sum of the two gradients (4).
+"""
+
+
 def router_operators(
     mlp: ExpertMlp, architecture: Architecture, columns: PlanColumns
 ) -> Iterator[Operator]:
-    """Router, choice of experts, the way to a latent width, and the permutation of tokens."""
+    """Router, choice of experts with its loss, the way to a latent width, tokens laid out.
+
+    Each pass of the choice moves 12 bytes for every token and expert: scores in fp32 are read and
+    written once, and a mask with the weights of those chosen is written.
+    """
     h, t = float(architecture.hidden), columns.shard_tokens
     yield linear("router", columns, t, h, float(mlp.experts), OperatorKind.HEAD)
     width = float(mlp.token_width(architecture.hidden))
     if mlp.latent is not None:
         yield from products(columns, ("latent in", t, h, width))
-    moved = 24.0 * t * mlp.experts + 12.0 * t * mlp.top_k * width
-    yield memory("choice and permutation", moved / 2, moved / 2)
+    chosen = 12.0 * t * mlp.experts
+    yield _in_kernels(memory("choice of experts", chosen, chosen), _CHOICE_KERNELS)
+    forward = permuted_bytes(mlp, columns, width, columns.dispatch_bytes)
+    yield memory("layout of tokens", forward, permuted_bytes(mlp, columns, width))
+
+
+def _in_kernels(operator: Operator, counts: tuple[int, int]) -> Operator:
+    """An operator that so many kernels do, forward and backward."""
+    forward, backward = counts
+    return replace(
+        operator,
+        forward=replace(operator.forward, launches=forward * operator.forward.launches),
+        input_grad=replace(operator.input_grad, launches=backward * operator.input_grad.launches),
+    )
 
 
 def expert_operators(

@@ -71,11 +71,12 @@ class Pricer(Struct, frozen=True, kw_only=True):
 
     def _seconds(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
         match operator.kind:
-            case OperatorKind.MEMORY if self._is_part(operator):
+            case OperatorKind.MEMORY if operator.apart and self.framework.fuses_experts:
                 return np.zeros(len(self.columns))
             case OperatorKind.MEMORY:
                 floor = self.device.kernel_floor_ps / PS_PER_S * amounts.launches
-                return np.maximum(self.bytes_seconds(amounts.bytes_moved), floor)
+                moved = np.maximum(self.bytes_seconds(amounts.bytes_moved), floor)
+                return moved * self._beside(operator)
             case OperatorKind.ATTENTION:
                 return self._attention(operator, amounts, backward=phase > 0)
             case OperatorKind.SCORES if operator.head_dim % _ALIGNED:
@@ -86,12 +87,16 @@ class Pricer(Struct, frozen=True, kw_only=True):
             case _:
                 return self._products(operator, amounts, phase)
 
-    def _is_part(self, operator: Operator) -> bool:
-        """Whether a kernel that moves bytes is part of another one, of which it costs no time."""
-        framework = self.framework
-        return (operator.apart and framework.fuses_experts) or (
-            operator.inside and framework.fuses_grouped
-        )
+    def _beside(self, operator: Operator) -> Floats | float:
+        """0 where a kernel that moves bytes is part of products of experts, 1 where it is not.
+
+        Those that have it in them need no sizes that the host knows: steps in one graph run them.
+        """
+        if not (operator.inside and self.framework.fuses_grouped):
+            return 1.0
+        columns = self.columns
+        unsaid = columns.graphs_unsaid * (not self.framework.graph_scopes)
+        return 1.0 - columns.graphs_step - unsaid
 
     def _products(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
         """Products, of experts or others; heads and scores run in bf16 whatever the precision."""

@@ -235,8 +235,16 @@ class StepModel(Struct, frozen=True, kw_only=True):
             Group.CP: (columns.cp, columns.tp),
             Group.EP: (columns.ep, columns.expert_tp),
         }[exchange.group]
-        sent = exchange.sent_bytes(columns, self.interconnect.domain)
-        return self.interconnect.seconds(exchange.kind, sent, ranks, stride)
+        network = self.interconnect
+        sent = exchange.sent_bytes(columns, network.domain)
+        seconds = network.seconds(exchange.kind, sent, ranks, stride)
+        if exchange.way is None:
+            return seconds
+        seconds = np.maximum(
+            seconds, exchange.least_seconds(columns, network.domain, network.inner)
+        )
+        ahead = exchange.notices(columns) * network.launch_ps / PS_PER_S
+        return np.where(seconds > 0, seconds + ahead, 0.0)
 
     def _sharded(self, layer: Layer, part: _PartSeconds, columns: PlanColumns) -> _PartSeconds:
         """The layer with parameters gathered and gradients scattered beside it (FSDP)."""

@@ -166,7 +166,12 @@ def test_experts_get_their_tokens_and_read_their_weights() -> None:
     assert amounts(found["experts in"])[3] == 2 * weights
     assert amounts(found["experts in"])[5] == 8 * weights
     assert amounts(found["router"])[0] == 2 * T * 128 * 8
-    assert amounts(found["choice and permutation"])[3] == (24 * T * 8 + 12 * T * 2 * 128) / 2
+    assert amounts(found["choice of experts"])[3:5] == (12 * T * 8, 12 * T * 8)
+    choice = found["choice of experts"]
+    assert (choice.forward.launches[0], choice.input_grad.launches[0]) == (13, 4)
+    # read once, written for two experts, these read and written again
+    assert amounts(found["layout of tokens"])[3:5] == (2 * T * 128 * (1 + 2 + 4),) * 2
+    assert amounts(found["return of tokens"])[3:5] == (2 * T * 128 * (1 + 2 + 4),) * 2
     assert amounts(found["mlp in"])[0] == 2 * T * 128 * 192  # shared
 
 
