@@ -51,9 +51,7 @@ def as_jobs_run(
 ) -> AsRun:
     """The options with the framework's defaults in place of those that were not asked for."""
     precision = options.precision or Precision.BF16
-    known = framework.defaults_on(
-        device.name, sparse=architecture.is_sparse, precision=precision
-    )
+    known = framework.defaults_on(device.name, sparse=architecture.is_sparse, precision=precision)
     assumed: dict[str, Any] = {
         name: value for name, value in known.items() if getattr(options, name) is None
     }

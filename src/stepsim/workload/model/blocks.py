@@ -139,9 +139,7 @@ def _mlp_blocks(layer: Layer, architecture: Architecture, columns: PlanColumns) 
         return
     gathered, summed = (_gathered(architecture, columns),), _summed(architecture, columns)
     scope = GraphScope.MLP
-    yield Block(
-        name="mlp norm", operators=before, forward=gathered, backward=gathered, scope=scope
-    )
+    yield Block(name="mlp norm", operators=before, forward=gathered, backward=gathered, scope=scope)
     operators = (*mlp_operators(mlp, architecture, columns), after)
     whole = Block(name="mlp", operators=operators, forward=summed, backward=summed, scope=scope)
     yield replace(whole, module=RecomputeModule.MLP)
@@ -205,7 +203,10 @@ def _expert_blocks(
         combine += products(columns, ("latent out", t, float(width), h))
     operators = (*combine, after)
     yield Block(
-        name="combination", operators=operators, backward=(way("gradients_to"), gather), module=module
+        name="combination",
+        operators=operators,
+        backward=(way("gradients_to"), gather),
+        module=module,
     )
 
 

@@ -18,8 +18,9 @@ class JobDefaults(Struct, frozen=True, kw_only=True):
     it is None; on `devices` and in `precisions`, if there are any, alone; in releases from `since`
     on and before `until`, as in 26.06. `source` says who runs jobs so. What CUDA graphs hold of
     layers are `graph_scopes` (none: whole steps). Experts' activations and casts are part of their
-    products if `fuses_grouped`. With `overlaps_experts` jobs of several virtual stages run the exchanges between experts beside the
-    compute of another microbatch (Megatron-LM's `overlap_moe_expert_parallel_comm`).
+    products if `fuses_grouped`. With `overlaps_experts` jobs of several virtual stages run the
+    exchanges between experts beside the compute of another microbatch (Megatron-LM's
+    `overlap_moe_expert_parallel_comm`).
     """
 
     source: str

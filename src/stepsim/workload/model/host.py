@@ -22,12 +22,12 @@ DENSE_CALLS = 26
 Two norms, two residuals, rotary embedding, core attention and activation have two each, four
 products three.
 """
-EXPERT_CALLS = 45
+EXPERT_CALLS = 49
 """Calls of a layer with experts in 8 bits, whose host time is `host_expert_layer`.
 
-That is Qwen3's: a dense attention with norms of queries and keys, and casts (18 calls with its
-norm and residual and 5 more), router, choice, three operations of experts with their casts, sum,
-residual, norm, and four exchanges.
+That is Qwen3's: its attention with norms and casts (20), norm, router, layout of tokens and a way
+to the experts (10 with another way), two products with casts and an activation (14 with ways back
+and there), and their sum with the residual (5).
 """
 
 _ADAPTER_CALLS = 4
@@ -44,9 +44,9 @@ def host_ps(
     """
     nothing = np.zeros_like(columns.tp)
     made = sum((_calls(block, columns, framework) for block in blocks), nothing)
-    made = made + launch_ps(layer, columns, framework.context) / call_ps(framework, layer)
+    hops = launch_ps(layer, columns, framework.context)
     whole = columns.graphs_step + columns.graphs_unsaid * (not framework.graph_scopes)
-    return np.where(whole > 0, 0.0, made * call_ps(framework, layer))
+    return np.where(whole > 0, 0.0, made * call_ps(framework, layer) + hops)
 
 
 def call_ps(framework: Framework, layer: Layer) -> float:
@@ -70,7 +70,8 @@ def _calls(block: Block, columns: PlanColumns, framework: Framework) -> Floats:
     A graph of a part of a layer ends where tokens are sent.
     """
     nothing = np.zeros_like(columns.tp)
-    operators = sum((_calls_of(each, columns) for each in block.operators), nothing)
+    whole = columns.drops[block.module] if block.module else nothing
+    operators = sum((_calls_of(each, columns, whole) for each in block.operators), nothing)
     sent = sum((1.0 * (each.size_bytes > 0) for each in _between_experts(block)), nothing)
     return operators * _outside(block, columns, framework) + sent
 
@@ -79,13 +80,16 @@ def _between_experts(block: Block) -> tuple[Exchange, ...]:
     return tuple(each for each in (*block.forward, *block.backward) if each.way is not None)
 
 
-def _calls_of(operator: Operator, columns: PlanColumns) -> Floats:
-    """Calls of an operator; a frozen product has those of its adapter in place of its gradient."""
+def _calls_of(operator: Operator, columns: PlanColumns, whole: Floats) -> Floats:
+    """Calls of an operator, the forward's twice where it, or the `whole` block, is recomputed.
+
+    A frozen product has those of its adapter in place of its gradient.
+    """
     phases = (operator.forward, operator.input_grad, operator.weight_grad)
     counts = [np.asarray(phase.launches) for phase in phases]
     if operator.kind is not OperatorKind.SCAN:
         counts = [1.0 * (count > 0) for count in counts]
     beside = _ADAPTER_CALLS - 1 if operator.kind in _ADAPTED else 0
     adapted = 1 + columns.adapters * beside
-    return counts[0] + counts[1] + counts[2] * adapted
-
+    own = columns.drops[operator.module] if operator.module else whole
+    return counts[0] * (1 + np.maximum(whole, own)) + counts[1] + counts[2] * adapted

@@ -57,8 +57,9 @@ class ModelPlan(Struct, frozen=True, kw_only=True):
     in the host's memory, which changes no times. `tp_comm_overlap`
     is pipelining of tp collectives with their products, `dp_overlap` as in StepOptions.
     With `cuda_graph` a graph holds the parts of layers in `graph_scopes`, without any the whole
-    step (None: as jobs of the framework). Samples of `packed` tokens that fill a sequence attend within themselves. With `adapters`
-    low-rank adapters alone are trained: frozen weights have no gradients.
+    step (None: as jobs of the framework). Samples of `packed` tokens that fill a sequence attend
+    within themselves. With `adapters` low-rank adapters alone are trained: frozen weights have no
+    gradients.
     """
 
     tp: int = 1

@@ -140,9 +140,7 @@ class StepModel(Struct, frozen=True, kw_only=True):
         run = [float((part.forward + part.backward)[0]) for part in parts]
         busy = sum(float(n * seconds) for n, seconds in zip(often, run, strict=True))
         step = float(self.seconds([plan])[0])
-        return StepShares(
-            compute=busy - sent, exchanged=sent, host=whole - busy, rest=step - whole
-        )
+        return StepShares(compute=busy - sent, exchanged=sent, host=whole - busy, rest=step - whole)
 
     # parts of a microbatch
 
