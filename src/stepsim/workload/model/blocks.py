@@ -184,6 +184,7 @@ def _expert_blocks(
         forward=(scatter, way("back")),
         backward=(scatter, way("gradients_back")),
         module=module,
+        after_counts=True,
     )
     shared = mlp.shared
     if shared is not None:
@@ -207,6 +208,7 @@ def _expert_blocks(
         operators=operators,
         backward=(way("gradients_to"), gather),
         module=module,
+        after_counts=True,
     )
 
 

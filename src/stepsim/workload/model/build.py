@@ -29,7 +29,7 @@ from stepsim.workload.model.context import Block, Exchange
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.effort import step_effort
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.host import host_ps
+from stepsim.workload.model.host import host_ps, waited_ps
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.layout import layer_ranges
 from stepsim.workload.model.model import Model
@@ -329,7 +329,7 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
             )
         blocks = layer_blocks(layer, self.model.architecture, self.columns, self.framework.context)
         launched = self._host_ps(layer, blocks)
-        rows = self._held_up(layer, self._block_rows(blocks), launched, again=again)
+        rows = self._held_up(layer, self._block_rows(blocks, layer), launched, again=again)
         if again:
             nothing = Work()
             last = Row(
@@ -366,15 +366,18 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
         first = replace(rows[0], parameters=dense, expert_parameters=routed, shards=shards)
         return (first, *(replace(row, parameters=0, expert_parameters=0) for row in rows[1:]))
 
-    def _block_rows(self, blocks: Iterable[Block]) -> _Rows:
-        rows = [self._row(block) for block in blocks]
+    def _block_rows(self, blocks: Iterable[Block], layer: Layer | None = None) -> _Rows:
+        rows = [self._row(block, layer) for block in blocks]
         rows = [row for row in rows if any(w.compute_ps or w.comms for _, w in row.works())]
         if self.plan.tp_comm_overlap and self.plan.tp > 1:
             return with_gaps(rows, exposed=self.framework.exposed_tp)
         return tuple(rows)
 
-    def _row(self, block: Block) -> Row:
-        """A block as a row; what runs beside the next block is waited for at its end."""
+    def _row(self, block: Block, layer: Layer | None = None) -> Row:
+        """A block as a row; what runs beside the next block is waited for at its end.
+
+        A third of what its kernels wait for the host is in each phase.
+        """
         price = self.pricer.price(block.operators)
         forward, back = _one(price.forward), _one(price.input_grad)
         whole = self.plan.recompute is not Recompute.FULL and block.module is not None
@@ -384,14 +387,23 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
         if self.plan.recompute is Recompute.OPERATORS:
             back += self.framework.operator_recompute * forward
         sent = (*block.forward, *block.backward) if again else block.backward
+        waited = self._waited_ps(block, layer)
         return Row(
             name=block.name.replace(" ", "_"),
-            forward=Work(compute_ps=_ps(forward), comms=tuple(self._ops(block.forward))),
-            input_grad=Work(compute_ps=_ps(back), comms=tuple(self._ops(sent))),
-            weight_grad=Work(compute_ps=_ps(_one(price.weight_grad))),
+            forward=Work(
+                compute_ps=_ps(forward) + waited, comms=tuple(self._ops(block.forward))
+            ),
+            input_grad=Work(compute_ps=_ps(back) + waited, comms=tuple(self._ops(sent))),
+            weight_grad=Work(compute_ps=_ps(_one(price.weight_grad)) + waited),
             forward_lag=_lag(block.forward),
             backward_lag=_lag(block.backward),
         )
+
+    def _waited_ps(self, block: Block, layer: Layer | None) -> int:
+        """What kernels of a block wait for the host in each phase."""
+        if layer is None:
+            return 0
+        return round(_one(waited_ps(layer, [block], self.columns, self.framework)) / _PASSES)
 
     def _ops(self, exchanges: Iterable[Exchange]) -> Iterator[CommOp]:
         """Exchanges as collectives; those of no bytes do not exist."""

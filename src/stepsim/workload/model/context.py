@@ -167,6 +167,7 @@ class Block(Struct, frozen=True, kw_only=True):
 
     `scope` is the part of a layer that CUDA graphs may hold, None where they hold it never but with
     a whole step; `module` that with which the block and its exchanges are recomputed.
+    What comes `after_counts` is launched once the host has read how many tokens each expert has.
     """
 
     name: str
@@ -175,6 +176,7 @@ class Block(Struct, frozen=True, kw_only=True):
     backward: tuple[Exchange, ...] = ()
     scope: GraphScope | None = None
     module: RecomputeModule | None = None
+    after_counts: bool = False
 
 
 class MixerExchanges(Struct, frozen=True, kw_only=True):

@@ -42,11 +42,36 @@ def host_ps(
 
     A graph of the whole step leaves nothing, one of a part of the layer the calls of the others.
     """
+    called = called_ps(layer, blocks, columns, framework)
+    hops = launch_ps(layer, columns, framework.context)
+    return called + np.where(in_one_graph(columns, framework) > 0, 0.0, hops)
+
+
+def waited_ps(
+    layer: Layer, blocks: Iterable[Block], columns: PlanColumns, framework: Framework
+) -> Floats:
+    """Host time, in ps, for which a layer's kernels wait in both passes, however long they are.
+
+    The host reads how many tokens each expert has before it calls what works on them. When it has,
+    the device has run all that was called before, and what it calls next hides behind nothing.
+    """
+    late = [block for block in blocks if block.after_counts]
+    return called_ps(layer, late, columns, framework)
+
+
+def called_ps(
+    layer: Layer, blocks: Iterable[Block], columns: PlanColumns, framework: Framework
+) -> Floats:
+    """Host time, in ps, of the calls of some blocks of a layer, as far as no graph holds them."""
     nothing = np.zeros_like(columns.tp)
     made = sum((_calls(block, columns, framework) for block in blocks), nothing)
-    hops = launch_ps(layer, columns, framework.context)
-    whole = columns.graphs_step + columns.graphs_unsaid * (not framework.graph_scopes)
-    return np.where(whole > 0, 0.0, made * call_ps(framework, layer) + hops)
+    return np.where(in_one_graph(columns, framework) > 0, 0.0, made * call_ps(framework, layer))
+
+
+def in_one_graph(columns: PlanColumns, framework: Framework) -> Floats:
+    """1 where a CUDA graph holds the whole step."""
+    unsaid = columns.graphs_unsaid * (not framework.graph_scopes)
+    return np.asarray(columns.graphs_step + unsaid)
 
 
 def call_ps(framework: Framework, layer: Layer) -> float:

@@ -10,6 +10,7 @@ from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.device import AttentionRate, Device
 from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.host import in_one_graph
 from stepsim.workload.model.operators import Amounts, Operator, OperatorKind
 from stepsim.workload.model.plan import Precision
 
@@ -94,9 +95,7 @@ class Pricer(Struct, frozen=True, kw_only=True):
         """
         if not (operator.inside and self.framework.fuses_grouped):
             return 1.0
-        columns = self.columns
-        unsaid = columns.graphs_unsaid * (not self.framework.graph_scopes)
-        return 1.0 - columns.graphs_step - unsaid
+        return 1.0 - in_one_graph(self.columns, self.framework)
 
     def _products(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
         """Products, of experts or others; heads and scores run in bf16 whatever the precision."""

@@ -24,7 +24,7 @@ from stepsim.workload.model.held import (
     plan_places,
     routed_parameters,
 )
-from stepsim.workload.model.host import host_ps
+from stepsim.workload.model.host import host_ps, waited_ps
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.plan import ModelPlan, Precision
 from stepsim.workload.model.pricing import Pricer
@@ -34,13 +34,15 @@ from stepsim.workload.rows import CollectiveKind, Group
 class _PartSeconds(Struct, frozen=True, kw_only=True):
     """One layer (or end) of one microbatch: compute and exposed exchanges of both passes.
 
-    `exchanged` is what of both passes ranks wait for each other.
+    `exchanged` is what of both passes ranks wait for each other, `waited` what kernels wait for the
+    host, however long they are.
     """
 
     forward: Floats
     backward: Floats
     host: Floats
     exchanged: Floats
+    waited: Floats
 
     @property
     def forward_at_least(self) -> Floats:
@@ -55,7 +57,7 @@ class _PartSeconds(Struct, frozen=True, kw_only=True):
     @property
     def total(self) -> Floats:
         """Both passes, at least what the host takes to launch them."""
-        return np.maximum(self.forward + self.backward, self.host)
+        return np.maximum(self.forward + self.backward + self.waited, self.host)
 
 
 class StepShares(Struct, frozen=True, kw_only=True):
@@ -173,7 +175,8 @@ class StepModel(Struct, frozen=True, kw_only=True):
         far = (columns.pp > 1) & (columns.tp > 1) & (ranks > self.interconnect.domain)
         host = launched + self.framework.host_tp_ps * columns.tp * far
         host = host / PS_PER_S * (1 + columns.recompute_full / 3)
-        part = replace(part, host=host)
+        waited = waited_ps(layer, blocks, columns, self.framework) / PS_PER_S
+        part = replace(part, host=host, waited=waited)
         return self._sharded(layer, part, columns)
 
     def _graphed(self, columns: PlanColumns) -> Floats:
@@ -209,8 +212,10 @@ class StepModel(Struct, frozen=True, kw_only=True):
             again = columns.recompute_full * forward
             again = again + framework.operator_recompute * columns.recompute_operators * forward
             backward = backward + again
-        host = np.zeros(len(columns))
-        return _PartSeconds(forward=forward, backward=backward, host=host, exchanged=exchanged)
+        none = np.zeros(len(columns))
+        return _PartSeconds(
+            forward=forward, backward=backward, host=none, exchanged=exchanged, waited=none
+        )
 
     def _exchanged(
         self, exchanges: Iterable[Exchange], computed: Floats, columns: PlanColumns
@@ -259,10 +264,10 @@ class StepModel(Struct, frozen=True, kw_only=True):
         b_comm = gather_back + scatter
         b = np.maximum(backward + slow * np.minimum(b_comm, backward), b_comm)
         shown = np.where(use, f - forward + b - backward, 0.0)
-        return _PartSeconds(
+        return replace(
+            part,
             forward=np.where(use, f, forward),
             backward=np.where(use, b, backward),
-            host=part.host,
             exchanged=part.exchanged + shown,
         )
 
