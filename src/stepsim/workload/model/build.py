@@ -393,6 +393,7 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
             weight_grad=Work(compute_ps=_ps(_one(price.weight_grad))),
             forward_lag=_lag(block.forward),
             backward_lag=_lag(block.backward),
+            weights_first=not _one(np.asarray(block.beside_weights)),
         )
 
     def _ops(self, exchanges: Iterable[Exchange]) -> Iterator[CommOp]:

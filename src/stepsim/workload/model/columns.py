@@ -25,7 +25,8 @@ class PlanColumns(Struct, frozen=True, kw_only=True):
     `tokens` (t) are those of a rank in products, `shard_tokens` (s) those outside of them, fewer
     with sequence parallelism; `element_bytes` are those of an operand, `microbatch_size` is in
     samples. `drops_*` are the modules whose outputs are recomputed; `dispatcher` is the number of the
-    dispatch in the list of them. Choices are 0 or 1.
+    dispatch in the list of them, `paired_share` that of the forwards that run with a backward as one.
+    Choices are 0 or 1.
     """
 
     tp: Floats
@@ -64,6 +65,9 @@ class PlanColumns(Struct, frozen=True, kw_only=True):
     sends_once: Floats
     dispatch_bytes: Floats
     dispatcher: Floats
+    paired_share: Floats
+    shared_overlap: Floats
+    delay_wgrad: Floats
 
     def __len__(self) -> int:
         return len(self.tp)
@@ -83,9 +87,9 @@ def plan_columns(plans: Sequence[ModelPlan]) -> PlanColumns:
     rows = np.array([_numbers(plan) for plan in plans], dtype=np.float64).T
     tp, cp, dp, pp, ep, expert_tp, chunks, size, count, sequence, *rest = rows
     parallel, shards, zero, reshard, element, casts, flash, full, *others = rest
-    selective, operators, *drops, all_to_all, ring, tp_overlap, dp_overlap, graph = others[:-3]
+    selective, operators, *drops, all_to_all, ring, tp_overlap, dp_overlap, graph = others[:-6]
     norms, activation, up, mlp, experts, offload = drops
-    once, sent, dispatcher = others[-3:]
+    once, sent, dispatcher, paired, beside_shared, delayed = others[-6:]
     tokens = size * sequence / cp
     return PlanColumns(
         tp=tp,
@@ -124,6 +128,9 @@ def plan_columns(plans: Sequence[ModelPlan]) -> PlanColumns:
         sends_once=once,
         dispatch_bytes=sent,
         dispatcher=dispatcher,
+        paired_share=paired,
+        shared_overlap=beside_shared,
+        delay_wgrad=delayed,
     )
 
 
@@ -165,4 +172,7 @@ def _numbers(plan: ModelPlan) -> tuple[float, ...]:
         plan.dispatch.once,
         plan.dispatch.element_bytes,
         _DISPATCHERS.index(plan.dispatch),
+        plan.paired_share,
+        plan.shared_overlap,
+        plan.delay_wgrad,
     )

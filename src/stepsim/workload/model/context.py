@@ -163,12 +163,17 @@ class Exchange(Struct, frozen=True, kw_only=True):
 
 
 class Block(Struct, frozen=True, kw_only=True):
-    """Operators in order, and the exchanges that follow them in each pass."""
+    """Operators in order, and the exchanges that follow them in each pass.
+
+    Those of the backward run beside the block's own weight gradients where `beside_weights` is 1,
+    else after them.
+    """
 
     name: str
     operators: tuple[Operator, ...]
     forward: tuple[Exchange, ...] = ()
     backward: tuple[Exchange, ...] = ()
+    beside_weights: Floats | float = 1.0
 
 
 class MixerExchanges(Struct, frozen=True, kw_only=True):

@@ -29,6 +29,8 @@ class JobDefaults(Struct, frozen=True, kw_only=True):
     cuda_graph: bool | None = None
     reshard: bool | None = None
     dispatch: ExpertDispatch | None = None
+    shared_overlap: bool | None = None
+    delay_wgrad: bool | None = None
     overlaps_experts: bool | None = None
 
     def hold_for(self, device: str, *, sparse: bool) -> bool:
@@ -36,7 +38,10 @@ class JobDefaults(Struct, frozen=True, kw_only=True):
         return self.experts in (None, sparse) and (not self.devices or device in self.devices)
 
 
-JOB_DEFAULTS = ("zero", "dp_overlap", "tp_comm_overlap", "cuda_graph", "reshard", "dispatch")
+JOB_DEFAULTS = (
+    *("zero", "dp_overlap", "tp_comm_overlap", "cuda_graph", "reshard", "dispatch"),
+    *("shared_overlap", "delay_wgrad"),
+)
 """Options that a framework's jobs have a value of."""
 
 

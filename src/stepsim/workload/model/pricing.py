@@ -17,7 +17,7 @@ WEIGHT_GRADIENT_FACTOR = 1.05  # fp32 accumulation costs 5 %: SimuMax's NT produ
 _ALIGNED = 8  # elements: tensor cores take rows of 16 bytes
 
 
-class _PhaseSeconds(Struct, frozen=True, kw_only=True):
+class PhaseSeconds(Struct, frozen=True, kw_only=True):
     """Time of operators by phase, arrays over plans; `core` is core attention's forward.
 
     `launches` are the kernels of forward and backward.
@@ -42,7 +42,7 @@ class Pricer(Struct, frozen=True, kw_only=True):
     columns: PlanColumns
     precision: Precision
 
-    def price(self, operators: Iterable[Operator]) -> _PhaseSeconds:
+    def price(self, operators: Iterable[Operator]) -> PhaseSeconds:
         """Time of all operators together."""
         forward = input_grad = weight_grad = core = np.zeros(len(self.columns))
         for operator in operators:
@@ -52,7 +52,7 @@ class Pricer(Struct, frozen=True, kw_only=True):
             weight_grad = weight_grad + self._seconds(operator, operator.weight_grad, 2)
             if operator.core:
                 core = core + first
-        return _PhaseSeconds(
+        return PhaseSeconds(
             forward=forward, input_grad=input_grad, weight_grad=weight_grad, core=core
         )
 
