@@ -137,7 +137,9 @@ def main() -> None:
     for way in WAYS.values():
         own = [case for case in cases if case.gpu in SETTING and case.way == way]
         start, token, size = constants(own)
-        print(f"deepep {way:5} start {start / 1e6:.1f} us, token {token:.0f} ps, byte {size:.2f} ps")
+        print(
+            f"deepep {way:5} start {start / 1e6:.1f} us, token {token:.0f} ps, byte {size:.2f} ps"
+        )
     print(f"\n{'kernel':30} {'rows':>4} {'median':>7} {'90 %':>7} {'mean':>7}")
     for way in WAYS.values():
         for gpu in NODES:

@@ -156,6 +156,8 @@ class DefaultsTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     cuda_graph: bool | None = None
     reshard: bool | None = None
     dispatch: ExpertDispatch | None = None
+    shared_overlap: bool | None = None
+    delay_wgrad: bool | None = None
     overlaps_experts: bool | None = None
     precisions: Annotated[list[Precision], Meta(description="none: in all")] = []
     since: Annotated[str, Meta(description="first release, as in 26.06")] | None = None

@@ -61,6 +61,9 @@ _GRAPH = re.compile(r"CUDA graph (full-iteration|TE \[([^\]]*)\])")
 _RELEASE = re.compile(r"\b(\d\d\.\d\d(?:\.\d\d)?) NeMo Container")
 _ADAPTERS = re.compile(r"\bLoRA;")
 _PACKED = re.compile(r"packed sequences: attention within samples")
+_OVERLAP = re.compile(r"MoE a2a overlap 1F1B")
+_DELAYED = re.compile(r"with delayed wgrad|dispatch backward overlaps expert wgrad")
+_SHARED = re.compile(r"shared expert overlap")
 _UNPRINTED = re.compile(r"recompute and overlap not printed")
 _NO_SHAPE = re.compile(r"shape not found")
 
@@ -303,6 +306,9 @@ def _plan(row: Mapping[str, str], architecture: Architecture) -> ModelPlan:
         dispatch=usual.get("dispatch", _dispatch(note)),
         tp_comm_overlap=row.get("tp_overlap") == "1",
         dp_overlap=row.get("dp_overlap") == "1",
+        expert_overlap=usual.get("expert_overlap", bool(_OVERLAP.search(note))),
+        shared_overlap=usual.get("shared_overlap", bool(_SHARED.search(note))),
+        delay_wgrad=usual.get("delay_wgrad", bool(_DELAYED.search(note))),
         cuda_graph=usual.get("cuda_graph", row.get("cuda_graph") == "1"),
         graph_scopes=_scopes(note),
         packed=sequence // _SAMPLES if _PACKED.search(note) else None,
@@ -323,6 +329,7 @@ def _usual(
     precision = _choice(row, "precision", {each.value: each for each in Precision})
     job = framework.of_job(device, precision, sparse=True, release=_release(row))
     usual: dict[str, Any] = dict(job.defaults_on(device, sparse=True, precision=precision))
+    usual["expert_overlap"] = job.overlaps_experts_on(device, precision)
     recipe = _recipe(row, architecture.name)
     if recipe and recipe.dispatch:
         usual["dispatch"] = recipe.dispatch

@@ -15,6 +15,7 @@ from stepsim.files.load import topology_of, with_numbers
 from stepsim.files.model_steps import PublishedStep
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import StepOptions
+from stepsim.parallel.schedules.combined_1f1b import PAIRED
 from stepsim.step.totals import step_totals
 from stepsim.workload.model.calibration import ModelCalibration
 from stepsim.workload.model.interconnect import Interconnect
@@ -28,6 +29,7 @@ _SAME = (
     *("tp", "cp", "pp", "ep", "expert_tp", "microbatch_size", "global_batch", "sequence"),
     *("precision", "sequence_parallel", "zero", "shard_ranks", "reshard", "recompute"),
     *("recompute_layers", "attention", "dispatch", "tp_comm_overlap", "dp_overlap", "cuda_graph"),
+    *("expert_overlap", "shared_overlap", "delay_wgrad"),
 )
 """Fields of a plan that are options of a step by the same name."""
 _KINDS = {False: "dense", True: "with experts"}
@@ -239,7 +241,7 @@ def simulated(step: PublishedStep, model: StepModel) -> StepTotals:
     looped = plan.chunks > 1
     options = StepOptions(
         npus=plan.npus,
-        schedule="interleaved" if looped else "1f1b",
+        schedule=PAIRED if plan.runs_pairs else "interleaved" if looped else "1f1b",
         chunks=plan.chunks if looped else None,
         layout=plan.layout.text(),
         recipe=False,  # the row's plan has what it says

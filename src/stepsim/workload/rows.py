@@ -316,7 +316,8 @@ class Row(Struct, frozen=True, kw_only=True):
     forward runs again from the last checkpoint. `forward_lag` is how many further rows may run
     before the forward collective is waited for, `backward_lag` the same of the input gradient's.
     A rank holds `parameters` of it, `expert_parameters` of routed experts besides. A `lookup`, of
-    an embedding, has no input gradient. `unsized` are input-gradient collectives that the source
+    an embedding, has no input gradient. With `weights_first` the collectives of its input gradient
+    wait for its weight gradient. `unsized` are input-gradient collectives that the source
     names without bytes, as large as the forward's.
     """
 
@@ -333,6 +334,7 @@ class Row(Struct, frozen=True, kw_only=True):
     shards: Shards | None = None
     lookup: bool = False
     unsized: tuple[CommOp, ...] = ()
+    weights_first: bool = False
 
     def works(self) -> tuple[tuple[Phase, Work], ...]:
         """Each phase with its work, in the order forward, input gradient, weight gradient."""

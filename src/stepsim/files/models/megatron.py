@@ -414,6 +414,11 @@ def _exchanges(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
     if arguments.has("num-experts", "moe-token-dispatcher-type"):
         deepep = "deepep" if arguments.has("moe-enable-deepep") else "all_to_all"
         yield "dispatch", backend if backend in ("deepep", "hybridep") else deepep
+    if arguments.has("num-experts"):
+        yield "expert_overlap", arguments.has("overlap-moe-expert-parallel-comm")
+        yield "shared_overlap", arguments.has("moe-shared-expert-overlap")
+        beside = "overlap-dispatch-backward-with-experts-wgrad"
+        yield "delay_wgrad", arguments.has("delay-wgrad-compute", beside)
 
 
 def _precision(arguments: _Arguments) -> Iterator[tuple[str, Any]]:

@@ -390,13 +390,12 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
         waited = self._waited_ps(block, layer)
         return Row(
             name=block.name.replace(" ", "_"),
-            forward=Work(
-                compute_ps=_ps(forward) + waited, comms=tuple(self._ops(block.forward))
-            ),
+            forward=Work(compute_ps=_ps(forward) + waited, comms=tuple(self._ops(block.forward))),
             input_grad=Work(compute_ps=_ps(back) + waited, comms=tuple(self._ops(sent))),
             weight_grad=Work(compute_ps=_ps(_one(price.weight_grad)) + waited),
             forward_lag=_lag(block.forward),
             backward_lag=_lag(block.backward),
+            weights_first=not _one(np.asarray(block.beside_weights)),
         )
 
     def _waited_ps(self, block: Block, layer: Layer | None) -> int:

@@ -28,7 +28,8 @@ class PlanColumns(Struct, frozen=True, kw_only=True):
     samples, `attended` are tokens within which attention runs. `drops_*` are the modules whose
     outputs are recomputed, `graphs` the parts of layers that CUDA graphs hold, `graphs_step` is
     that of a whole step, `graphs_unsaid` what jobs of the framework have;
-    `dispatcher` is the number of the dispatch in the list of them. Choices are 0 or 1.
+    `dispatcher` is the number of the dispatch in the list of them. `paired_share` that of the
+    forwards that run with a backward as one. Choices are 0 or 1.
     """
 
     tp: Floats
@@ -68,6 +69,9 @@ class PlanColumns(Struct, frozen=True, kw_only=True):
     sends_once: Floats
     dispatch_bytes: Floats
     dispatcher: Floats
+    paired_share: Floats
+    shared_overlap: Floats
+    delay_wgrad: Floats
 
     def __len__(self) -> int:
         return len(self.tp)
@@ -96,7 +100,8 @@ def plan_columns(plans: Sequence[ModelPlan]) -> PlanColumns:
     tp, cp, dp, pp, ep, expert_tp, chunks, size, count, sequence, *rest = rows
     parallel, shards, zero, reshard, element, casts, flash, full, *others = rest
     selective, operators, offload, all_to_all, ring, tp_overlap, dp_overlap, graph = others[:8]
-    once, sent, dispatcher, whole, attended, adapters, unsaid, *parts = others[8:]
+    once, sent, dispatcher, paired, beside_shared, delayed, *others = others[8:]
+    whole, attended, adapters, unsaid, *parts = others
     modules, scopes = parts[: len(RecomputeModule)], parts[len(RecomputeModule) :]
     tokens = size * sequence / cp
     return PlanColumns(
@@ -137,6 +142,9 @@ def plan_columns(plans: Sequence[ModelPlan]) -> PlanColumns:
         sends_once=once,
         dispatch_bytes=sent,
         dispatcher=dispatcher,
+        paired_share=paired,
+        shared_overlap=beside_shared,
+        delay_wgrad=delayed,
     )
 
 
@@ -173,6 +181,9 @@ def _numbers(plan: ModelPlan) -> tuple[float, ...]:
         plan.dispatch.once,
         plan.dispatch.element_bytes,
         _DISPATCHERS.index(plan.dispatch),
+        plan.paired_share,
+        plan.shared_overlap,
+        plan.delay_wgrad,
         plan.cuda_graph and plan.graph_scopes == (),
         plan.attended,
         plan.adapters,

@@ -168,6 +168,8 @@ class Block(Struct, frozen=True, kw_only=True):
     `scope` is the part of a layer that CUDA graphs may hold, None where they hold it never but with
     a whole step; `module` that with which the block and its exchanges are recomputed.
     What comes `after_counts` is launched once the host has read how many tokens each expert has.
+    Those of the backward run beside the block's own weight gradients where `beside_weights` is 1,
+    else after them.
     """
 
     name: str
@@ -177,6 +179,7 @@ class Block(Struct, frozen=True, kw_only=True):
     scope: GraphScope | None = None
     module: RecomputeModule | None = None
     after_counts: bool = False
+    beside_weights: Floats | float = 1.0
 
 
 class MixerExchanges(Struct, frozen=True, kw_only=True):

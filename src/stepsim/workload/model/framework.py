@@ -35,6 +35,8 @@ class JobDefaults(Struct, frozen=True, kw_only=True):
     cuda_graph: bool | None = None
     reshard: bool | None = None
     dispatch: ExpertDispatch | None = None
+    shared_overlap: bool | None = None
+    delay_wgrad: bool | None = None
     overlaps_experts: bool | None = None
     graph_scopes: tuple[GraphScope, ...] | None = None
     fuses_grouped: bool | None = None
@@ -52,7 +54,10 @@ class JobDefaults(Struct, frozen=True, kw_only=True):
         )
 
 
-JOB_DEFAULTS = ("zero", "dp_overlap", "tp_comm_overlap", "cuda_graph", "reshard", "dispatch")
+JOB_DEFAULTS = (
+    *("zero", "dp_overlap", "tp_comm_overlap", "cuda_graph", "reshard", "dispatch"),
+    *("shared_overlap", "delay_wgrad"),
+)
 """Options that a framework's jobs have a value of."""
 
 

@@ -53,10 +53,12 @@ def waited_ps(
     """Host time, in ps, for which a layer's kernels wait in both passes, however long they are.
 
     The host reads how many tokens each expert has before it calls what works on them. When it has,
-    the device has run all that was called before, and what it calls next hides behind nothing.
+    the device has run all that was called before, and what it calls next hides behind nothing but
+    another microbatch, where two run as one.
     """
     late = [block for block in blocks if block.after_counts]
-    return called_ps(layer, late, columns, framework)
+    called = called_ps(layer, late, columns, framework)
+    return np.asarray(called * (1 - columns.paired_share))
 
 
 def called_ps(

@@ -60,6 +60,9 @@ class ModelPlan(Struct, frozen=True, kw_only=True):
     step (None: as jobs of the framework). Samples of `packed` tokens that fill a sequence attend
     within themselves. With `adapters` low-rank adapters alone are trained: frozen weights have no
     gradients.
+    Exchanges between experts run beside the compute of another microbatch with `expert_overlap`,
+    beside shared experts with `shared_overlap`, and those of input gradients beside the weight
+    gradients of the experts with `delay_wgrad`, else after them.
     """
 
     tp: int = 1
@@ -86,6 +89,9 @@ class ModelPlan(Struct, frozen=True, kw_only=True):
     layout: LayerLayout = field(default_factory=LayerLayout)
     attention: AttentionKernel = AttentionKernel.FLASH
     dispatch: ExpertDispatch = ExpertDispatch.ALL_TO_ALL
+    expert_overlap: bool = False
+    shared_overlap: bool = False
+    delay_wgrad: bool = False
     tp_comm_overlap: bool = False
     dp_overlap: bool = False
     cuda_graph: bool = False
@@ -153,6 +159,26 @@ class ModelPlan(Struct, frozen=True, kw_only=True):
         if self.expert_tp is not None:
             return self.expert_tp
         return self.tp if self.ep == 1 or self.stage_ranks % (self.ep * self.tp) == 0 else 1
+
+    @property
+    def runs_pairs(self) -> bool:
+        """Whether a forward and a backward run as one, each beside the other's exchanges.
+
+        Megatron-LM does that in its interleaved schedule, and without a pipeline.
+        """
+        ordered = self.order is PipelineOrder.ALTERNATING and (self.pp == 1 or self.chunks > 1)
+        return self.expert_overlap and self.ep > 1 and ordered
+
+    @property
+    def paired_share(self) -> float:
+        """Share of the forwards that run in pairs, on the rank in the middle of the pipeline.
+
+        That rank warms up with p - 1 forwards and p for each chunk after its first, and one more
+        (`get_pp_rank_microbatches` of Megatron-LM); without a pipeline it is one.
+        """
+        every = self.microbatches * self.chunks
+        lead = 1 if self.pp == 1 else self.pp * self.chunks
+        return max(every - lead, 0) / every if self.runs_pairs else 0.0
 
     @property
     def shards(self) -> int:

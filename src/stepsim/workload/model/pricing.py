@@ -18,7 +18,7 @@ WEIGHT_GRADIENT_FACTOR = 1.05  # fp32 accumulation costs 5 %: SimuMax's NT produ
 _ALIGNED = 8  # elements: tensor cores take rows of 16 bytes
 
 
-class _PhaseSeconds(Struct, frozen=True, kw_only=True):
+class PhaseSeconds(Struct, frozen=True, kw_only=True):
     """Time of operators by phase, arrays over plans.
 
     `again` is the forward of those that the backward runs again, where parts of a layer are
@@ -44,7 +44,7 @@ class Pricer(Struct, frozen=True, kw_only=True):
     columns: PlanColumns
     precision: Precision
 
-    def price(self, operators: Iterable[Operator]) -> _PhaseSeconds:
+    def price(self, operators: Iterable[Operator]) -> PhaseSeconds:
         """Time of all operators together."""
         forward = input_grad = weight_grad = again = np.zeros(len(self.columns))
         for operator in operators:
@@ -53,7 +53,7 @@ class Pricer(Struct, frozen=True, kw_only=True):
             input_grad = input_grad + self._seconds(operator, operator.input_grad, 1)
             weight_grad = weight_grad + self._seconds(operator, operator.weight_grad, 2)
             again = again + self._recomputed(operator) * first
-        return _PhaseSeconds(
+        return PhaseSeconds(
             forward=forward,
             input_grad=input_grad,
             weight_grad=weight_grad * (1 - self.columns.adapters),

@@ -27,7 +27,7 @@ from stepsim.workload.model.held import (
 from stepsim.workload.model.host import host_ps, waited_ps
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.plan import ModelPlan, Precision
-from stepsim.workload.model.pricing import Pricer
+from stepsim.workload.model.pricing import PhaseSeconds, Pricer
 from stepsim.workload.rows import CollectiveKind, Group
 
 
@@ -71,6 +71,20 @@ class StepShares(Struct, frozen=True, kw_only=True):
     exchanged: float
     host: float
     rest: float
+
+
+class _Turns(Struct, frozen=True, kw_only=True):
+    """A pass of a layer: what runs `inside`, between its two exchanges, and what `around` them.
+
+    `ways` are the exchanges alone, `visible` what is seen of both where nothing else runs, and
+    `delayed` weight gradients that run beside them.
+    """
+
+    around: Floats
+    inside: Floats
+    ways: tuple[Floats, ...]
+    visible: Floats
+    delayed: Floats
 
 
 class _StepSeconds(Struct, frozen=True, kw_only=True):
@@ -197,10 +211,7 @@ class StepModel(Struct, frozen=True, kw_only=True):
             sent = self._exchanged(block.forward, after.forward, columns)
             forward = forward + price.forward + sent
             back = self._exchanged(block.backward, before.backward + before.again, columns)
-            if framework.overlaps_input_gradient:
-                back = np.where(
-                    price.weight_grad > 0, np.maximum(back - price.weight_grad, 0.0), back
-                )
+            back = np.maximum(back - self._beside_weights(block, price), 0.0)
             again = price.again
             if block.module is not None:
                 again = np.maximum(again, columns.drops[block.module] * (price.forward + sent))
@@ -212,9 +223,73 @@ class StepModel(Struct, frozen=True, kw_only=True):
             again = columns.recompute_full * forward
             again = again + framework.operator_recompute * columns.recompute_operators * forward
             backward = backward + again
+            if columns.paired_share.any():
+                hidden = self._hidden_in_pairs(listed, prices, columns)
+                backward = backward - columns.paired_share * hidden
+                exchanged = exchanged - columns.paired_share * hidden
         none = np.zeros(len(columns))
         return _PartSeconds(
             forward=forward, backward=backward, host=none, exchanged=exchanged, waited=none
+        )
+
+    def _beside_weights(self, block: Block, price: PhaseSeconds) -> Floats:
+        """Weight gradients of a block that run beside the exchanges of its input gradients."""
+        return price.weight_grad * block.beside_weights * self.framework.overlaps_input_gradient
+
+    def _hidden_in_pairs(
+        self, blocks: Sequence[Block], prices: Sequence[PhaseSeconds], columns: PlanColumns
+    ) -> Floats:
+        """What of a layer's exchanges between experts hides where two microbatches run as one.
+
+        Of each pass experts run between its two exchanges, attention around them. The two halves
+        take turns: the way back of the backward runs beside attention of the forward, the way to
+        the experts beside these in the backward, their gradients' way beside them in the forward
+        (and their own delayed weight gradients), and the way back beside attention's backward.
+        """
+        forward = self._turns(blocks, prices, columns, is_backward=False)
+        backward = self._turns(blocks[::-1], prices[::-1], columns, is_backward=True)
+        if not forward.ways or not backward.ways:
+            return np.zeros(len(columns))
+        visible = (
+            np.maximum(backward.ways[0] - forward.around, 0.0)
+            + np.maximum(forward.ways[0] - backward.inside, 0.0)
+            + np.maximum(backward.ways[1] - forward.inside - backward.delayed, 0.0)
+            + np.maximum(forward.ways[1] - backward.around, 0.0)
+        )
+        return np.maximum(forward.visible + backward.visible - visible, 0.0)
+
+    def _turns(
+        self,
+        blocks: Sequence[Block],
+        prices: Sequence[PhaseSeconds],
+        columns: PlanColumns,
+        *,
+        is_backward: bool,
+    ) -> _Turns:
+        """A pass of a layer in the order of its blocks, cut at its exchanges between experts."""
+        zero = np.zeros(len(columns))
+        parts, ways, visible, delayed = [zero, zero], [], zero, zero
+        nothing = replace(prices[0], forward=zero, input_grad=zero, weight_grad=zero)
+        for block, price, after in zip(blocks, prices, (*prices[1:], nothing), strict=True):
+            sent = block.backward if is_backward else block.forward
+            others = [each for each in sent if each.way is None]
+            own = [each for each in sent if each.way is not None]
+            late = self._beside_weights(block, price) if own and is_backward else zero
+            computed, beside = (
+                (price.backward - late, after.backward)
+                if is_backward
+                else (price.forward, after.forward)
+            )
+            inside = len(ways) % 2
+            parts[inside] = parts[inside] + computed + self._exchanged(others, beside, columns)
+            if own:
+                ways.append(sum((self._alone(each, columns) for each in own), start=zero))
+                plain = self._exchanged(own, beside, columns)
+                visible = visible + np.maximum(plain - late, 0.0)
+                delayed = delayed + late
+        around, inside_s = parts
+        return _Turns(
+            around=around, inside=inside_s, ways=tuple(ways), visible=visible, delayed=delayed
         )
 
     def _exchanged(
