@@ -123,6 +123,7 @@ class StatesTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     result_bytes: Annotated[float, Meta(ge=0.5, le=4)] | None = None
     casts_weights: bool | None = None
     drops_cast_norms: bool | None = None
+    graph_scopes: Annotated[list[GraphScope], Meta(description="none: steps")] | None = None
 
 
 class RecipeTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -429,7 +430,11 @@ def _context(table: ContextTable) -> ContextParallel:
 def _recipe(table: RecipeTable) -> Recipe:
     fields = msgspec.structs.asdict(table)
     states = msgspec.structs.asdict(table.states) if table.states else {}
-    known = {name: value for name, value in states.items() if value is not None}
+    known = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in states.items()
+        if value is not None
+    }
     fields["states"] = MappingProxyType(known)
     fields["recompute_modules"] = tuple(table.recompute_modules)
     recipe = Recipe(**fields)

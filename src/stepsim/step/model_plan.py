@@ -165,14 +165,15 @@ def _divides(recipe: Recipe, architecture: Architecture, degrees: RecipeShape) -
 
 def _said_of_fields(fields: Mapping[str, Any]) -> Iterator[str]:
     if modules := fields.get("recompute_modules"):
-        yield f"recompute {' and '.join(modules)} (memory alone, no time)"
+        yield f"recompute {' and '.join(modules)}"
     if layers := fields.get("offload_layers"):
         yield f"activations of {layers} layers wait in the host's memory (no time)"
 
 
 def _said_of_states(recipe: Recipe | None) -> Iterator[str]:
     for name, value in (recipe.states if recipe else {}).items():
-        yield _STATES[name].format(value)
+        parts = ", ".join(value) if isinstance(value, tuple) else value
+        yield _STATES[name].format(parts)
 
 
 _STATES = MappingProxyType(
@@ -182,6 +183,7 @@ _STATES = MappingProxyType(
         "gate_bytes": "inputs of experts' activations of {:g} bytes",
         "result_bytes": "results of attention of {:g} bytes",
         "casts_weights": "weights in 8 bits alone",
+        "graph_scopes": "CUDA graphs of {}",
         "drops_cast_norms": "nothing kept of what norms make",
     }
 )

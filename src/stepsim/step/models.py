@@ -192,10 +192,10 @@ def machine_of(
         )
     precision = options.precision or Precision.BF16
     framework = framework.of_casts if precision.casts else framework
-    if architecture is not None and options.recipe:
-        framework = framework.of_model(architecture.name, device.name, precision)
     if architecture is not None:
         framework = framework.of_job(device.name, precision, sparse=architecture.is_sparse)
+    if architecture is not None and options.recipe:
+        framework = framework.of_model(architecture.name, device.name, precision)
     return as_measured(device, framework, options)
 
 

@@ -124,7 +124,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
     for those whose parameters are (FSDP), with `tp`, `pp` and `chunks` for such pipelines alone.
     The first of a framework's that holds is meant. What is None is as in the framework's other
     jobs. `states` are fields of the framework that are others for all plans of the model: bytes of
-    what ranks hold. `source` says where it is from.
+    what ranks hold, and what CUDA graphs do. `source` says where it is from.
     """
 
     model: str
@@ -139,7 +139,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
     layout: str | None = None
     zero: int | None = None
     dispatch: ExpertDispatch | None = None
-    states: Mapping[str, float | bool] = field(default_factory=lambda: MappingProxyType({}))
+    states: Mapping[str, float | bool | tuple[GraphScope, ...]] = field(default_factory=lambda: MappingProxyType({}))
     source: str = ""
 
     def is_of(self, model: str, device: str, precision: Precision) -> bool:
