@@ -103,6 +103,7 @@ class ErrorTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     runs: Annotated[int, Meta(ge=1)]
     source: str
     experts: bool = False
+    mixes: Annotated[bool, Meta(description="of hybrids and of sparse attention")] = False
     generation: Annotated[str, Meta(description="of the device")] = ""
     median: _Amount = 0.0
     ninety: Annotated[_Amount, Meta(description="error that 90 % of the runs stay below")] = 0.0

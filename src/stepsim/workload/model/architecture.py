@@ -403,6 +403,11 @@ class Architecture(Struct, frozen=True, kw_only=True):
         """Whether any layer has experts."""
         return any(layer.is_sparse for layer in self.layers)
 
+    @property
+    def mixes(self) -> bool:
+        """Whether any layer mixes tokens otherwise than by usual attention."""
+        return any(isinstance(kind.attention, Mixer) for kind in self.layer_kinds())
+
     def layer_counts(self) -> Mapping[Layer, int]:
         """How many layers there are of each kind, in order of first appearance."""
         counts: Counter[Layer] = Counter()

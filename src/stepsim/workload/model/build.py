@@ -27,7 +27,7 @@ from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_bl
 from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.context import Block, Exchange
 from stepsim.workload.model.device import Device
-from stepsim.workload.model.effort import step_effort
+from stepsim.workload.model.effort import error_band, step_effort
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.host import host_ps, waited_ps
 from stepsim.workload.model.interconnect import Interconnect
@@ -235,6 +235,14 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
         """What ranks hold of parameters, and when they bring them together."""
         return Sharding(plan=self.plan, framework=self.framework, device=self.device)
 
+    @property
+    def _is_compared(self) -> bool:
+        """Whether published runs of such models on the device were."""
+        architecture = self.model.architecture
+        sparse, mixes = architecture.is_sparse, architecture.mixes
+        band = error_band(self.framework, self.device, self.plan, sparse=sparse, mixes=mixes)
+        return band is not None
+
     def workload(self) -> Workload:
         plan, architecture = self.plan, self.model.architecture
         block = Microbatch(
@@ -324,9 +332,11 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
             )
         if isinstance(layer.attention, Mixer):
             self.notes.append(f"{self.device.name}: {layer.attention.assumption}")
-            self.notes.append(
-                "no published run with such layers was compared: the error of the step is unknown"
-            )
+            if not self._is_compared:
+                self.notes.append(
+                    "no published run with such layers was compared: the error of the step is "
+                    "unknown"
+                )
         blocks = layer_blocks(layer, self.model.architecture, self.columns, self.framework.context)
         launched = self._host_ps(layer, blocks)
         rows = self._held_up(layer, self._block_rows(blocks, layer), launched, again=again)

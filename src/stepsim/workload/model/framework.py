@@ -65,7 +65,8 @@ class ErrorBand(Struct, frozen=True, kw_only=True):
     """How far off predictions on a device were, with constants set without the source predicted.
 
     `error` is the mean as a share, `median` and `ninety` the quantiles, over so many runs of
-    `source`; `sparse` runs have experts. Between `low` and `high` times a prediction lie 80 % of
+    `source`; `sparse` runs have experts, those of a model that `mixes` have layers without
+    usual attention. Between `low` and `high` times a prediction lie 80 % of
     the measured steps of `others` sources of such models, on at most `most_npus` NPUs, with
     sequences up to `most_sequence` and cp up to `most_cp`; 0 where nothing is known of them.
     """
@@ -84,6 +85,7 @@ class ErrorBand(Struct, frozen=True, kw_only=True):
     most_npus: int = 0
     most_sequence: int = 0
     most_cp: int = 0
+    mixes: bool = False
 
 
 class PublishedRate(Struct, frozen=True, kw_only=True):
