@@ -9,8 +9,6 @@ and two of them are made of a token. Results go back through a low rank in group
 
 from collections.abc import Iterator, Mapping
 
-import numpy as np
-
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import Mixer
@@ -23,6 +21,7 @@ from stepsim.workload.model.operators import (
     Operator,
     by_head,
     fused_attention,
+    keys_before,
     memory,
     products,
     recomputed_with,
@@ -83,7 +82,7 @@ class CompressedAttention(Mixer, frozen=True, kw_only=True):
 
     def read(self, columns: PlanColumns) -> Floats:
         """Keys that a token reads on average: of the window, and pooled ones."""
-        near = np.minimum(columns.sequence / 2, float(self.window))
+        near = keys_before(columns.sequence, float(self.window))
         if self.indexer is not None:
             return near + self.indexer.read(columns)
         return near + (columns.sequence / self.ratio / 2 if self.ratio else 0.0)
@@ -144,7 +143,8 @@ class CompressedAttention(Mixer, frozen=True, kw_only=True):
             for item in self.indexer.choice(columns):
                 yield replace(item, core=True)
         rows = columns.microbatch_size * self.heads / columns.tp
-        yield fused_attention(2.0 * share * self.read(columns), self.head_dim, rows)
+        keys, heads = self.read(columns), self.heads / columns.tp
+        yield fused_attention(2.0 * share * keys, self.head_dim, rows, keys, heads)
         if self.indexer is not None:
             target = self.indexer.target(share * self.indexer.read(columns), columns)
             yield replace(target, core=True)

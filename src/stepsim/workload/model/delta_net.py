@@ -20,17 +20,23 @@ from stepsim.workload.model.context import (
     layouts_of_heads,
     turned_against_heads,
 )
+from stepsim.workload.model.kernels import ScanShape
 from stepsim.workload.model.operators import (
     MixerOperators,
     Operator,
+    convolution,
     memory,
+    mixer_kernel,
     products,
     recomputed_with,
-    scan,
 )
 
 _CHUNK = 64.0  # tokens: `chunk_gated_delta_rule` has no other
 _FORWARD_KERNELS, _BACKWARD_KERNELS = 6, 8
+
+
+TRITON_CHANNEL_OPERATIONS = 60.0
+"""Operations of a channel that explain its kernel in Triton on H100."""
 
 
 class GatedDeltaNet(Mixer, frozen=True, kw_only=True):
@@ -99,7 +105,7 @@ class GatedDeltaNet(Mixer, frozen=True, kw_only=True):
             mix=(
                 layouts_of_heads(*self._turned(columns), columns),
                 memory("layouts of queries, keys and values", layouts, layouts),
-                memory("short convolution", 4.0 * channels, 6.0 * channels),
+                convolution(channels, backward=6.0, each=TRITON_CHANNEL_OPERATIONS),
                 memory("norms of queries and keys", 4.0 * pairs, 6.0 * pairs),
                 self._rule(columns),
                 *recomputed_with(
@@ -125,7 +131,7 @@ class GatedDeltaNet(Mixer, frozen=True, kw_only=True):
         forward = 6.0 * c * d + 4.0 * c * v + 6.0 * d * v
         backward = 2.0 * forward + 2.0 * c * (d + v) + 4.0 * d * v
         states = d * v / c
-        return scan(
+        return mixer_kernel(
             "gated delta rule",
             flops=(share * forward, share * backward),
             moved=(
@@ -133,6 +139,11 @@ class GatedDeltaNet(Mixer, frozen=True, kw_only=True):
                 share * (42.0 * d + 30.0 * v + 8.0 * states + 4.0 * c),
             ),
             launches=(_FORWARD_KERNELS, _BACKWARD_KERNELS),
+            scanned=ScanShape(
+                family="chunked",
+                heads=columns.microbatch_size * self.heads / columns.tp / columns.cp,
+                chunk=c,
+            ),
         )
 
     def exchanges(self, columns: PlanColumns) -> MixerExchanges:

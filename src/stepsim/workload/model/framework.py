@@ -141,7 +141,9 @@ class Recipe(Struct, frozen=True, kw_only=True):
     layout: str | None = None
     zero: int | None = None
     dispatch: ExpertDispatch | None = None
-    states: Mapping[str, float | bool | tuple[GraphScope, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    states: Mapping[str, float | bool | tuple[GraphScope, ...]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
     source: str = ""
 
     def is_of(self, model: str, device: str, precision: Precision) -> bool:

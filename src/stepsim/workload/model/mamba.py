@@ -22,9 +22,21 @@ from stepsim.workload.model.context import (
     layouts_of_heads,
     turned_against_heads,
 )
-from stepsim.workload.model.operators import MixerOperators, Operator, memory, products, scan
+from stepsim.workload.model.kernels import ScanShape
+from stepsim.workload.model.operators import (
+    MixerOperators,
+    Operator,
+    convolution,
+    memory,
+    mixer_kernel,
+    products,
+)
 
 _FORWARD_KERNELS, _BACKWARD_KERNELS = 5, 12  # of `_mamba_chunk_scan_combined_fwd` and `_bwd`
+
+
+CHANNEL_OPERATIONS = 43.0
+"""Operations of a channel that explain its kernel in CUDA (`causal_conv1d`) on B200."""
 
 
 class Mamba2(Mixer, frozen=True, kw_only=True):
@@ -93,7 +105,7 @@ class Mamba2(Mixer, frozen=True, kw_only=True):
             before=tuple(products(columns, ("mixer in", t, h, self.first / tp))),
             mix=(
                 layouts_of_heads(*self._turned(columns), columns),
-                memory("short convolution", 4.0 * channels, 10.0 * channels),
+                convolution(channels, backward=10.0, each=CHANNEL_OPERATIONS),
                 self._scan(columns),
                 memory("gated norm", 6.0 * result, 10.0 * result),
             ),
@@ -116,7 +128,7 @@ class Mamba2(Mixer, frozen=True, kw_only=True):
         backward = 2.0 * forward + 2.0 * groups + 2.0 * heads
         inner, pair, states = float(self.inner), n * self.groups, heads / q
         scores = q * self.groups
-        return scan(
+        return mixer_kernel(
             "selective scan",
             flops=(share * forward, share * backward),
             moved=(
@@ -124,6 +136,11 @@ class Mamba2(Mixer, frozen=True, kw_only=True):
                 share * (18.0 * inner + 26.0 * pair + 34.0 * states + 20.0 * scores),
             ),
             launches=(_FORWARD_KERNELS, _BACKWARD_KERNELS),
+            scanned=ScanShape(
+                family="chunked",
+                heads=columns.microbatch_size * self.heads / columns.tp / columns.cp,
+                chunk=q,
+            ),
         )
 
     def exchanges(self, columns: PlanColumns) -> MixerExchanges:

@@ -72,21 +72,27 @@ class Pricer(Struct, frozen=True, kw_only=True):
 
     def _seconds(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
         match operator.kind:
-            case OperatorKind.MEMORY if operator.apart and self.framework.fuses_experts:
-                return np.zeros(len(self.columns))
             case OperatorKind.MEMORY:
-                floor = self.device.kernel_floor_ps / PS_PER_S * amounts.launches
-                moved = np.maximum(self.bytes_seconds(amounts.bytes_moved), floor)
-                return moved * self._beside(operator)
+                return self._memory(operator, amounts) * self._beside(operator)
             case OperatorKind.ATTENTION:
                 return self._attention(operator, amounts, backward=phase > 0)
             case OperatorKind.SCORES if operator.head_dim % _ALIGNED:
                 return amounts.flops / self.device.vector_rate
-            case OperatorKind.SCAN:
-                moved = self.bytes_seconds(amounts.bytes_moved)
-                return np.maximum(self._product(amounts, Precision.BF16), moved)
+            case OperatorKind.MIXED | OperatorKind.SCAN:
+                return self._mixer(operator, amounts, backward=phase > 0)
+            case OperatorKind.GROUPED:
+                return self._groups(operator, amounts, phase)
             case _:
                 return self._products(operator, amounts, phase)
+
+    def _memory(self, operator: Operator, amounts: Amounts) -> Floats:
+        """Bytes, or operations of vectors where they take longer; nothing if fused away."""
+        if operator.apart and self.framework.fuses_experts:
+            return np.zeros(len(self.columns))
+        floor = self.device.kernel_floor_ps / PS_PER_S * amounts.launches
+        moved = np.maximum(self.bytes_seconds(amounts.bytes_moved), floor)
+        vector = self.device.vector_rate
+        return np.maximum(moved, amounts.flops / vector) if vector else moved
 
     def _beside(self, operator: Operator) -> Floats | float:
         """0 where a kernel that moves bytes is part of products of experts, 1 where it is not.
@@ -98,10 +104,8 @@ class Pricer(Struct, frozen=True, kw_only=True):
         return 1.0 - in_one_graph(self.columns, self.framework)
 
     def _products(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
-        """Products, of experts or others; heads and scores run in bf16 whatever the precision."""
+        """Products of no groups; heads and scores run in bf16 whatever the precision."""
         moved = amounts.bytes_moved / self.device.bytes_per_s
-        if operator.kind is OperatorKind.GROUPED:
-            return self._product(amounts, self.precision) + moved
         head = operator.kind in (OperatorKind.HEAD, OperatorKind.SCORES) and self.precision.casts
         product = self._product(amounts, Precision.BF16 if head else self.precision)
         slower = WEIGHT_GRADIENT_FACTOR if phase == 2 else 1.0
@@ -123,12 +127,37 @@ class Pricer(Struct, frozen=True, kw_only=True):
         rate = self.device.rate_of(precision)
         return rate.seconds(amounts.flops, amounts.launches, self.device.sustained)
 
+    def _groups(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
+        """Products of experts: launched one by one at the rate of any product, tile by tile."""
+        assert operator.groups is not None
+        device, shape = self.device, operator.groups[phase]
+        rate = device.rate_of(self.precision).rate * device.sustained
+        products = shape.seconds(shape.tiles(), rate, device.processors)
+        moved = amounts.bytes_moved / device.bytes_per_s
+        return np.hypot(products, moved) + device.group_start_ps / PS_PER_S * shape.count
+
+    def _mixer(self, operator: Operator, amounts: Amounts, *, backward: bool) -> Floats:
+        """Kernels of a mixer: a scan of chunks if they pass a state on, else products or bytes."""
+        if operator.scanned is None:
+            moved = self.bytes_seconds(amounts.bytes_moved)
+            return np.maximum(self._product(amounts, Precision.BF16), moved)
+        return self.device.scan_seconds(
+            operator.scanned,
+            amounts.flops / self.device.sustained,
+            self.columns.sequence,
+            backward=backward,
+        )
+
     def _attention(self, operator: Operator, amounts: Amounts, *, backward: bool) -> Floats:
         rate = self._attention_rate()
         assert operator.rows is not None
         length = self.columns.attended if operator.length is None else operator.length
-        reached = rate.flops_per_s(length, operator.rows, operator.head_dim, backward=backward)
-        return amounts.flops / reached
+        reached = rate.flops_per_s(
+            length, operator.rows, operator.head_dim, backward=backward, keys=operator.keys
+        )
+        if operator.sharing is None:
+            return amounts.flops / reached
+        return rate.computed(operator.sharing, operator.head_dim) * amounts.flops / reached
 
     def _attention_rate(self) -> AttentionRate:
         """The kernel family that the framework uses on the device, else the device's first."""
