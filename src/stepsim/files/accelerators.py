@@ -150,6 +150,7 @@ class StatesTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     casts_weights: bool | None = None
     drops_cast_norms: bool | None = None
     graph_scopes: Annotated[list[GraphScope], Meta(description="none: steps")] | None = None
+    pads_experts: bool | None = None
 
 
 class RecipeTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

@@ -184,6 +184,7 @@ _STATES = MappingProxyType(
         "result_bytes": "results of attention of {:g} bytes",
         "casts_weights": "weights in 8 bits alone",
         "graph_scopes": "CUDA graphs of {}",
+        "pads_experts": "experts with as many tokens as fit",
         "drops_cast_norms": "nothing kept of what norms make",
     }
 )

@@ -217,7 +217,8 @@ class Framework(Struct, frozen=True, kw_only=True):
     family on each device, by name; `recipes` are public ones; `errors` are those of published runs,
     `rates` what these achieved; `defaults` say how its jobs run: of those that hold the last one
     counts. Of its `release` (None: the newest) are what CUDA graphs hold (`graph_scopes`, none:
-    whole steps), and whether it `fuses_grouped` products with what is between them.
+    whole steps), and whether it `fuses_grouped` products with what is between them. Where it
+    `pads_experts` each of these has as many tokens as it may have at most, which the host knows.
     """
 
     name: str
@@ -264,6 +265,7 @@ class Framework(Struct, frozen=True, kw_only=True):
     release: str | None = None
     graph_scopes: tuple[GraphScope, ...] = ()
     fuses_grouped: bool = False
+    pads_experts: bool = False
     recipes: tuple[Recipe, ...] = ()
     errors: tuple[ErrorBand, ...] = ()
     rates: tuple[PublishedRate, ...] = ()

@@ -56,7 +56,7 @@ def waited_ps(
     the device has run all that was called before, and what it calls next hides behind nothing but
     another microbatch, where two run as one.
     """
-    late = [block for block in blocks if block.after_counts]
+    late = [block for block in blocks if block.after_counts and not framework.pads_experts]
     called = called_ps(layer, late, columns, framework)
     return np.asarray(called * (1 - columns.paired_share))
 
