@@ -101,15 +101,20 @@ def errors(
 
 def worst(runs: Sequence[CardRun]) -> Iterator[str]:
     """The runs with the largest errors: seconds measured and predicted, and its parts."""
-    yield "| run | kind | model | GPU | format | measured, s | predicted, s | error | "
+    yield "| run | kind | model | GPU | format | measured, s | predicted, s | error |"
     yield "|---|---|---|---|---|---|---|---|"
     for run in sorted(runs, key=lambda run: -abs(run.error))[:WORST]:
         step, parts = run.step, run.shares
+        spent = {
+            "kernels": parts.compute,
+            "exchanges": parts.exchanged,
+            "host": parts.host,
+            "rest": parts.rest,
+        }
         cells = [
             *(step.name, run.kind, step.model, step.device, step.plan.precision.value),
             f"{step.measured_s:.2f}",
-            f"{run.predicted_s:.2f}: {parts.compute:.2f} kernels, {parts.exchanged:.2f} exchanges, "
-            f"{parts.host:.2f} host, {parts.rest:.2f} rest",
+            f"{run.predicted_s:.2f}: " + ", ".join(f"{n} {s:.2f}" for n, s in spent.items()),
             f"{run.error:+.0%}",
         ]
         yield f"| {' | '.join(cells)} |"
