@@ -32,6 +32,11 @@ class LeftOut(Struct, frozen=True, kw_only=True):
         return self.step.architecture.is_sparse
 
     @property
+    def mixes(self) -> bool:
+        """Whether its model has layers without usual attention."""
+        return self.step.architecture.mixes
+
+    @property
     def log_ratio(self) -> float:
         """Logarithm of predicted over measured seconds."""
         assert self.step.measured_s is not None
@@ -92,15 +97,17 @@ def error_tables(rows: Sequence[LeftOut]) -> Mapping[str, list[dict[str, object]
     Errors are those of one device and kind of model; the range, and how far it reaches, is that of
     all runs of the kind.
     """
-    groups: dict[tuple[str, str, bool], list[LeftOut]] = defaultdict(list)
+    groups: dict[tuple[str, str, bool, bool], list[LeftOut]] = defaultdict(list)
     for row in rows:
         for framework in {row.framework, ALSO_OF.get(row.framework, row.framework)}:
-            groups[framework, read_device(row.step.device).name, row.is_sparse].append(row)
+            device = read_device(row.step.device).name
+            groups[framework, device, row.is_sparse, row.mixes].append(row)
     tables: dict[str, list[dict[str, object]]] = defaultdict(list)
-    for (framework, device, sparse), alike in sorted(groups.items()):
-        kind = [row for row in rows if row.is_sparse is sparse]
-        names = {"device": device, "generation": read_device(device).generation}
-        tables[framework].append({**names, "experts": sparse, **_errors(alike), **_range(kind)})
+    for (framework, device, sparse, mixes), alike in sorted(groups.items()):
+        kind = [row for row in rows if (row.is_sparse, row.mixes) == (sparse, mixes)]
+        names: dict[str, object] = {"device": device, "generation": read_device(device).generation}
+        names |= {"experts": sparse} | ({"mixes": True} if mixes else {})
+        tables[framework].append({**names, **_errors(alike), **_range(kind)})
     return tables
 
 

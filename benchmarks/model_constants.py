@@ -87,6 +87,9 @@ MACHINES = ("simumax-b200",)
 Such a machine is described by a calibration.
 """
 
+CARDS = ("mb-card-perf", "mb-card-pretrain", "mb-summary")
+"""Sources of whole pretraining runs among model cards."""
+
 Key = tuple[str, str]
 """What a constant is, and the generation, device or framework that has it."""
 
@@ -276,6 +279,17 @@ def judged(runs: Sequence[Runs], values: Mapping[Key, float]) -> Iterator[LeftOu
                 yield LeftOut(step=step, framework=model.framework.name, predicted_s=found)
 
 
+def of_cards(path: Path) -> Iterator[LeftOut]:
+    """Runs of model cards, which set no constant, simulated with those that are shipped.
+
+    Of fine-tuning nobody knows how long samples are.
+    """
+    for each in grouped(step for step in comparable(path) if step.source in CARDS):
+        for step in each.steps:
+            found = simulated(step, each.model).step_time_ps / PS_PER_S
+            yield LeftOut(step=step, framework=each.model.framework.name, predicted_s=found)
+
+
 def comparable(path: Path) -> list[PublishedStep]:
     """Complete runs with a time, nanotron's of as many GPUs as its cluster served well.
 
@@ -318,6 +332,8 @@ def main() -> None:
             write_constants(fit.values)
         return
     rows = tuple(judged(runs, values))
+    if given.suffix != ".csv" and not small:
+        rows += tuple(of_cards(path.parent / "cards_dev.csv"))
     print_by_source(rows)
     if "--errors" in sys.argv:
         write_errors(rows)

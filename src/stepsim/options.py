@@ -304,6 +304,30 @@ class StepOptions:
         choices=lambda: ExpertDispatch,
         read=ExpertDispatch,
     )
+    expert_overlap: bool | None = asked(
+        None,
+        _SWITCH,
+        _MODEL,
+        "Run exchanges between experts beside another microbatch's compute.",
+        absent=_AS_RUN,
+        flags=("--expert-overlap/--no-expert-overlap",),
+    )
+    shared_overlap: bool | None = asked(
+        None,
+        _SWITCH,
+        _MODEL,
+        "Run exchanges between experts beside shared experts.",
+        absent=_AS_RUN,
+        flags=("--shared-overlap/--no-shared-overlap",),
+    )
+    delay_wgrad: bool | None = asked(
+        None,
+        _SWITCH,
+        _MODEL,
+        "Run exchanges of experts' input gradients beside their weight gradients.",
+        absent=_AS_RUN,
+        flags=("--delay-wgrad/--no-delay-wgrad",),
+    )
     tp_comm_overlap: bool | None = asked(
         None,
         _SWITCH,

@@ -111,8 +111,11 @@ BESIDE_OF_MODELS: dict[str, dict[str, Any]] = {
     "reshard": {"zero": 3, "cuda_graph": True, "sequence": 256},
     "cp_comm": {"cp": 4, "cuda_graph": True},
     "dispatch": {"ep": 4, "cuda_graph": True},
+    "expert_overlap": {"ep": 4, "cuda_graph": True},
+    "shared_overlap": {"ep": 4, "cuda_graph": True},
+    "delay_wgrad": {"ep": 4, "cuda_graph": True},
 }
-SPARSE = {"ep", "expert_tp", "dispatch"}
+SPARSE = {"ep", "expert_tp", "dispatch", "expert_overlap", "shared_overlap", "delay_wgrad"}
 
 
 @pytest.mark.parametrize("name", sorted(OF_MODELS - {"recipe"}))  # none is of such a model
@@ -144,5 +147,5 @@ def model(tmp_path: Path) -> Path:
 @pytest.fixture
 def moe_model(tmp_path: Path) -> Path:
     path = tmp_path / "moe.toml"
-    path.write_text('based_on = "qwen3-30b-a3b"\nnum_hidden_layers = 4\n')
+    path.write_text('based_on = "qwen1.5-moe-a2.7b"\nnum_hidden_layers = 4\n')
     return path

@@ -30,7 +30,7 @@ from stepsim.files.reading import (
     shipped_folder,
     shipped_once,
 )
-from stepsim.workload.model.choices import ContextParallelKind, ExpertDispatch
+from stepsim.workload.model.choices import ContextParallelKind, ExpertDispatch, GraphScope
 from stepsim.workload.model.context import ContextParallel
 from stepsim.workload.model.device import AttentionRate, Device, MatrixRate
 from stepsim.workload.model.framework import (
@@ -40,6 +40,7 @@ from stepsim.workload.model.framework import (
     PublishedRate,
     Recipe,
 )
+from stepsim.workload.model.kernels import GroupedRate, ScanRate
 from stepsim.workload.model.layout import named_layout
 from stepsim.workload.model.plan import Precision, RecomputeModule
 
@@ -67,7 +68,27 @@ class AttentionTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     half_sequence: _Amount = 0.0
     half_work: _Amount = 0.0
     narrow: Positive = 0.75
+    wide: Positive = 1.0
+    window_keys: _Amount | None = None
+    shared_heads: Annotated[int, Meta(ge=1, le=10_000)] = 64
+    latent_heads: Annotated[int, Meta(ge=1, le=10_000)] = 64
     backward: Positive = 0.85
+
+
+class GroupedTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[grouped.bf16]` and the like: one kernel for the products of all experts."""
+
+    share: Annotated[Share, Meta(gt=0, le=1.5, description="of the peak")]
+    memory_share: Annotated[Share, Meta(ge=1e-6, le=1)] = 0.89
+
+
+class ScanTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[scan.chunked]` and the like: kernels that pass a state from chunk to chunk."""
+
+    share: Annotated[_Part, Meta(description="of the bf16 peak; 0: steps alone take time")] = 0.0
+    step: Annotated[Time, Meta(description="of a state to the next chunk")] = "0 us"
+    start: Annotated[Time, Meta(description="all launches of a forward")] = "0 us"
+    whole: Annotated[bool, Meta(description="a processor takes a head's chunks in turn")] = False
 
 
 class DeviceFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -79,6 +100,10 @@ class DeviceFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     rate: dict[str, RateTable]
     attention: dict[str, AttentionTable]
     also: list[str] = []
+    grouped: dict[str, GroupedTable] = {}
+    scan: dict[str, ScanTable] = {}
+    processors: Annotated[int, Meta(ge=1, le=100_000, description="streaming ones")] = 132
+    group_start: Annotated[Time, Meta(description="of a product of experts among others")] = "4 us"
     sustained: Annotated[Positive, Meta(description="share of the rates kept in training")] = 1.0
     vector: Annotated[_Tera, Meta(description="without tensor cores")] = 10.0
     memory_share: Annotated[Share, Meta(ge=1e-6, le=1)] = 0.8
@@ -103,6 +128,7 @@ class ErrorTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     runs: Annotated[int, Meta(ge=1)]
     source: str
     experts: bool = False
+    mixes: Annotated[bool, Meta(description="of hybrids and of sparse attention")] = False
     generation: Annotated[str, Meta(description="of the device")] = ""
     median: _Amount = 0.0
     ninety: Annotated[_Amount, Meta(description="error that 90 % of the runs stay below")] = 0.0
@@ -123,6 +149,8 @@ class StatesTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     result_bytes: Annotated[float, Meta(ge=0.5, le=4)] | None = None
     casts_weights: bool | None = None
     drops_cast_norms: bool | None = None
+    graph_scopes: Annotated[list[GraphScope], Meta(description="none: steps")] | None = None
+    pads_experts: bool | None = None
 
 
 class RecipeTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -139,6 +167,7 @@ class RecipeTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     offload_layers: Annotated[int, Meta(ge=0, le=100_000)] = 0
     layout: Annotated[str, Meta(description="as --layout takes it")] | None = None
     zero: Annotated[int, Meta(ge=0, le=3)] | None = None
+    dispatch: ExpertDispatch | None = None
     states: StatesTable | None = None
     source: str = ""
 
@@ -155,7 +184,14 @@ class DefaultsTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     cuda_graph: bool | None = None
     reshard: bool | None = None
     dispatch: ExpertDispatch | None = None
+    shared_overlap: bool | None = None
+    delay_wgrad: bool | None = None
     overlaps_experts: bool | None = None
+    precisions: Annotated[list[Precision], Meta(description="none: in all")] = []
+    since: Annotated[str, Meta(description="first release, as in 26.06")] | None = None
+    until: Annotated[str, Meta(description="first release without")] | None = None
+    graph_scopes: Annotated[list[GraphScope], Meta(description="none: steps")] | None = None
+    fuses_grouped: Annotated[bool, Meta(description="products of experts")] | None = None
 
 
 class ContextTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -275,6 +311,10 @@ def _read_device(path: Path) -> Device:
             memory_bandwidth=parse_bandwidth(file.memory_bandwidth),
             rates=MappingProxyType(dict(_rates(file))),
             attention=MappingProxyType(dict(_attention(file))),
+            grouped=MappingProxyType(dict(_grouped(file))),
+            scans=MappingProxyType(dict(_scans(file))),
+            processors=file.processors,
+            group_start_ps=parse_time_ps(file.group_start),
             sustained=file.sustained,
             vector_rate=file.vector * _TFLOPS,
             memory_share=file.memory_share,
@@ -308,9 +348,26 @@ def device_toml(device: Device) -> str:
             "half_sequence": round(rate.half_sequence),
             "half_work": round(rate.half_work),
             "narrow": _four_digits(rate.narrow),
+            "wide": _four_digits(rate.wide),
+            "shared_heads": rate.shared_heads,
+            "latent_heads": rate.latent_heads,
+            **({} if rate.window_keys is None else {"window_keys": round(rate.window_keys)}),
             "backward": _four_digits(rate.backward),
         }
         for name, rate in device.attention.items()
+    }
+    grouped = {
+        name: {"share": _four_digits(rate.share), "memory_share": _four_digits(rate.memory_share)}
+        for name, rate in device.grouped.items()
+    }
+    scans = {
+        name: {
+            "share": _four_digits(rate.share),
+            "step": exact_time(rate.step_ps),
+            "start": exact_time(rate.start_ps),
+            "whole": rate.whole,
+        }
+        for name, rate in device.scans.items()
     }
     numbers = {
         "name": device.name,
@@ -319,6 +376,8 @@ def device_toml(device: Device) -> str:
         "memory_share": _four_digits(device.memory_share),
         "sustained": _four_digits(device.sustained),
         "vector": _tera(device.vector_rate),
+        "processors": device.processors,
+        "group_start": exact_time(device.group_start_ps),
         "kernel_floor": exact_time(device.kernel_floor_ps),
         "reserved": exact_size(device.reserved_bytes),
         "watts": device.watts,
@@ -326,7 +385,8 @@ def device_toml(device: Device) -> str:
         "topology": device.topology,
         "generation": device.generation or None,
     }
-    tables = {"rate": rates, "attention": attention, "sources": dict(device.sources)}
+    optional = {name: table for name, table in (("grouped", grouped), ("scan", scans)) if table}
+    tables = {"rate": rates, "attention": attention, **optional, "sources": dict(device.sources)}
     known = {name: value for name, value in numbers.items() if value is not None}
     return tomli_w.dumps({**known, **tables})
 
@@ -421,7 +481,11 @@ def _context(table: ContextTable) -> ContextParallel:
 def _recipe(table: RecipeTable) -> Recipe:
     fields = msgspec.structs.asdict(table)
     states = msgspec.structs.asdict(table.states) if table.states else {}
-    known = {name: value for name, value in states.items() if value is not None}
+    known = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in states.items()
+        if value is not None
+    }
     fields["states"] = MappingProxyType(known)
     fields["recompute_modules"] = tuple(table.recompute_modules)
     recipe = Recipe(**fields)
@@ -436,7 +500,9 @@ def _recipe(table: RecipeTable) -> Recipe:
 
 
 def _defaults(table: DefaultsTable) -> JobDefaults:
-    return JobDefaults(**msgspec.structs.asdict(table) | {"devices": tuple(table.devices)})
+    lists = {name: tuple(getattr(table, name)) for name in ("devices", "precisions")}
+    scopes = None if table.graph_scopes is None else tuple(table.graph_scopes)
+    return JobDefaults(**msgspec.structs.asdict(table) | lists | {"graph_scopes": scopes})
 
 
 def framework_of_year(name: str, year: str) -> str:
@@ -476,7 +542,32 @@ def _attention(file: DeviceFile) -> Iterator[tuple[str, AttentionRate]]:
                 half_sequence=table.half_sequence,
                 half_work=table.half_work,
                 narrow=table.narrow,
+                wide=table.wide,
+                window_keys=table.window_keys,
+                shared_heads=table.shared_heads,
+                latent_heads=table.latent_heads,
                 backward=table.backward,
+            ),
+        )
+
+
+def _grouped(file: DeviceFile) -> Iterator[tuple[str, GroupedRate]]:
+    known = (*(each.value for each in Precision), "fp8_block")
+    for name, table in file.grouped.items():
+        if name not in known:
+            raise PlanError(bad_value("grouped", "precision", name, f"one of {', '.join(known)}"))
+        yield name, GroupedRate(share=table.share, memory_share=table.memory_share)
+
+
+def _scans(file: DeviceFile) -> Iterator[tuple[str, ScanRate]]:
+    for name, table in file.scan.items():
+        yield (
+            name,
+            ScanRate(
+                share=table.share,
+                step_ps=parse_time_ps(table.step),
+                start_ps=parse_time_ps(table.start),
+                whole=table.whole,
             ),
         )
 

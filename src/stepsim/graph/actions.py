@@ -296,8 +296,8 @@ def backward_tasks(
 ) -> TaskList:
     """Backward of a chunk, or its input-gradient or weight-gradient part: rows in reverse.
 
-    Input-gradient compute; its collective, beside which the weight-gradient compute runs; the next
-    row waits for both, or, after a row with a `backward_lag`, for the collective only at the end of
+    Input-gradient compute; its collective, beside which the weight-gradient compute runs (before
+    it, if the row has `weights_first`); the next row waits for both, or, after a row with a `backward_lag`, for the collective only at the end of
     the row that many places on. Rows between the last checkpoint and a `recompute` row run forward
     again before that row's backward. Weight-gradient collectives are not part of it: they run once
     per step.
@@ -315,9 +315,11 @@ def backward_tasks(
             if row.recompute:
                 after = _forward_rows(builder, rows[_last_checkpoint(rows, i) : i], after)
             gradient = builder.compute(row.name, Phase.INPUT_GRAD, row.input_grad, after)
+            if row.weights_first and parts.weight_grad:
+                gradient = builder.compute(row.name, Phase.WEIGHT_GRAD, row.weight_grad, gradient)
             reduced = builder.collectives(row.name, Phase.INPUT_GRAD, row.input_grad, gradient)
         weights: tuple[int, ...] = ()
-        if parts.weight_grad:
+        if parts.weight_grad and not (row.weights_first and parts.input_grad):
             waits = not parts.tp_overlap and (row.weight_grad.compute_ps or not row.backward_lag)
             beside = reduced if waits else gradient
             weights = builder.compute(row.name, Phase.WEIGHT_GRAD, row.weight_grad, beside)

@@ -183,7 +183,7 @@ class Prices(Struct, kw_only=True):
             measured = self._measured_ps(op, patterns.distinct[pattern])
             if measured is not None:
                 cost = cost.measured_as(measured)
-            self._costs[key] = cost.and_then(op.process_ps)
+            self._costs[key] = cost.at_least(op.least_ps).and_then(op.process_ps)
         return self._costs[key]
 
     def _measured_ps(self, op: CommOp, members: Ranks) -> int | None:

@@ -15,8 +15,10 @@ from stepsim.files.load import topology_of, with_numbers
 from stepsim.files.model_steps import PublishedStep
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import StepOptions
+from stepsim.parallel.schedules.combined_1f1b import PAIRED
 from stepsim.step.totals import step_totals
 from stepsim.workload.model.calibration import ModelCalibration
+from stepsim.workload.model.framework import Framework, Recipe
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.memory import rank_memory
 from stepsim.workload.model.model import Model
@@ -28,6 +30,7 @@ _SAME = (
     *("tp", "cp", "pp", "ep", "expert_tp", "microbatch_size", "global_batch", "sequence"),
     *("precision", "sequence_parallel", "zero", "shard_ranks", "reshard", "recompute"),
     *("recompute_layers", "attention", "dispatch", "tp_comm_overlap", "dp_overlap", "cuda_graph"),
+    *("expert_overlap", "shared_overlap", "delay_wgrad"),
 )
 """Fields of a plan that are options of a step by the same name."""
 _KINDS = {False: "dense", True: "with experts"}
@@ -213,7 +216,9 @@ def model_of(step: PublishedStep) -> StepModel:
     device = read_device(step.device)
     framework = read_framework(step.framework)
     framework = framework.of_casts if step.plan.precision.casts else framework
-    framework = framework.of_model(step.model, device.name, step.plan.precision)
+    precision, sparse = step.plan.precision, step.architecture.is_sparse
+    framework = framework.of_job(device.name, precision, sparse=sparse, release=step.release)
+    framework = framework.of_model(step.model, device.name, precision)
     framework = replace(framework, context=step.context or framework.context)
     return StepModel(
         architecture=step.architecture,
@@ -234,20 +239,39 @@ def simulated(step: PublishedStep, model: StepModel) -> StepTotals:
         share = step.node_bandwidth / step.npus_per_node
         topology = with_numbers(topology, {f"{name}.bandwidth": f"{share} B/s" for name in outer})
     plan = step.plan
-    looped = plan.chunks > 1
+    looped, framework = plan.chunks > 1, _as_run(model.framework, step)
+    said = {name: getattr(plan, name) for name in _SAME}
+    if plan.recompute_modules:
+        said["recompute"] = None  # modules are a recipe's where nobody says what is recomputed
     options = StepOptions(
         npus=plan.npus,
-        schedule="interleaved" if looped else "1f1b",
+        schedule=PAIRED if plan.runs_pairs else "interleaved" if looped else "1f1b",
         chunks=plan.chunks if looped else None,
         layout=plan.layout.text(),
-        recipe=False,  # the row's plan has what it says
+        recipe=bool(framework.recipes),
         cp_comm=plan.context,
         device=model.device,
-        framework=model.framework,
-        **{name: getattr(plan, name) for name in _SAME},
+        framework=framework,
+        **said,
     )
     source = Model(source=step.name, architecture=step.architecture)
     return step_totals(source, topology, options, breakdown=False, known=[])
+
+
+def _as_run(framework: Framework, step: PublishedStep) -> Framework:
+    """The framework that runs a step as its row says: nothing by default, nor by another recipe."""
+    plan = step.plan
+    recipe = Recipe(
+        model=step.architecture.name,
+        device=None,
+        precision=None,
+        sharded=plan.zero >= 3,
+        recompute_modules=plan.recompute_modules,
+        offload_layers=plan.offload_layers,
+    )
+    scopes = framework.graph_scopes if plan.graph_scopes is None else plan.graph_scopes
+    recipes = (recipe,) if plan.recompute_modules else ()
+    return replace(framework, graph_scopes=scopes, recipes=recipes, defaults=())
 
 
 def _calibrated(

@@ -223,6 +223,7 @@ WorkSource = Workload | Model
 _USUAL: Mapping[str, bool | int] = MappingProxyType(
     {
         **dict.fromkeys(("dp_overlap", "tp_comm_overlap", "cuda_graph"), False),
+        **dict.fromkeys(("expert_overlap", "shared_overlap", "delay_wgrad"), False),
         "reshard": True,
         "microbatch_size": 1,
     }

@@ -29,7 +29,7 @@ DEFAULT_TOKENS = 4 * 2**20
 _NAMED = (
     *("expert_tp", "precision", "recompute", "recompute_layers", "zero", "shard_ranks"),
     *("attention", "dispatch", "sequence_parallel", "reshard", "tp_comm_overlap"),
-    *("dp_overlap", "cuda_graph"),
+    *("dp_overlap", "cuda_graph", "shared_overlap", "delay_wgrad"),
 )
 _MOST = MappingProxyType({"microbatch_size": 1 << 20, "sequence": 1 << 30})
 """Largest values: samples of a microbatch as in workload files, tokens of a sample."""
@@ -50,7 +50,8 @@ def as_jobs_run(
     options: StepOptions, device: Device, framework: Framework, architecture: Architecture
 ) -> AsRun:
     """The options with the framework's defaults in place of those that were not asked for."""
-    known = framework.defaults_on(device.name, sparse=architecture.is_sparse)
+    precision = options.precision or Precision.BF16
+    known = framework.defaults_on(device.name, sparse=architecture.is_sparse, precision=precision)
     assumed: dict[str, Any] = {
         name: value for name, value in known.items() if getattr(options, name) is None
     }
@@ -91,6 +92,8 @@ def by_recipe(
     fields: dict[str, Any] = {}
     if found and asked.zero is None and found.zero not in (None, degrees.zero):
         options["zero"] = found.zero
+    if found and asked.dispatch is None and found.dispatch is not None and (asked.ep or 1) > 1:
+        options["dispatch"] = found.dispatch
     if found and asked.layout is None and _divides(found, architecture, degrees):
         options["layout"] = found.layout
     if found and asked.recompute is None:
@@ -162,14 +165,15 @@ def _divides(recipe: Recipe, architecture: Architecture, degrees: RecipeShape) -
 
 def _said_of_fields(fields: Mapping[str, Any]) -> Iterator[str]:
     if modules := fields.get("recompute_modules"):
-        yield f"recompute {' and '.join(modules)} (memory alone, no time)"
+        yield f"recompute {' and '.join(modules)}"
     if layers := fields.get("offload_layers"):
         yield f"activations of {layers} layers wait in the host's memory (no time)"
 
 
 def _said_of_states(recipe: Recipe | None) -> Iterator[str]:
     for name, value in (recipe.states if recipe else {}).items():
-        yield _STATES[name].format(value)
+        parts = ", ".join(value) if isinstance(value, tuple) else value
+        yield _STATES[name].format(parts)
 
 
 _STATES = MappingProxyType(
@@ -179,6 +183,8 @@ _STATES = MappingProxyType(
         "gate_bytes": "inputs of experts' activations of {:g} bytes",
         "result_bytes": "results of attention of {:g} bytes",
         "casts_weights": "weights in 8 bits alone",
+        "graph_scopes": "CUDA graphs of {}",
+        "pads_experts": "experts with as many tokens as fit",
         "drops_cast_norms": "nothing kept of what norms make",
     }
 )
@@ -206,7 +212,7 @@ def _matters(name: str, plan: ModelPlan) -> bool:
             return plan.dp * plan.cp > 1 and plan.zero == 3
         case "tp_comm_overlap":
             return plan.tp > 1
-        case "dispatch":
+        case "dispatch" | "shared_overlap" | "delay_wgrad":
             return plan.ep > 1
         case _:
             return plan.cuda_graph

@@ -13,6 +13,8 @@ from stepsim.network.two_levels import interconnect_of
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.modes import RankOrder
 from stepsim.parallel.ranks import ParallelPlan
+from stepsim.parallel.schedules import parse_name
+from stepsim.parallel.schedules.combined_1f1b import PAIRED
 from stepsim.step.default_plan import PlanChooser
 from stepsim.step.inputs import BuiltModel, MadeWork
 from stepsim.step.model_plan import (
@@ -41,12 +43,12 @@ def work_of_model(model: Model, topology: Topology, options: StepOptions) -> Mad
         asked = options = replace(options, **degrees)
         device, framework = machine_of(topology, options, model.architecture)
         options = _with_chunks(options, device, framework)
-        if options.schedule == _OVERLAPPED != asked.schedule:
-            said = [*said, f"schedule {_OVERLAPPED}: so jobs of {framework.name} run"]
+        if options.schedule == PAIRED != asked.schedule and not asked.expert_overlap:
+            said = [*said, f"schedule {PAIRED}: so jobs of {framework.name} run"]
         run = as_jobs_run(options, device, framework, model.architecture)
         recipe = _recipe(options, run.options, device, framework, model.architecture)
         plan, notes = model_plan(model, topology, replace(run.options, **recipe.options))
-        plan = replace(plan, **recipe.fields)
+        plan = replace(plan, **recipe.fields, expert_overlap=_is_paired(options))
         if "dp_overlap" in run.assumed and plan.dp * plan.cp == 1:
             plan = replace(plan, dp_overlap=False)
         assumed = {name: run.assumed[name] for name in run.assumed if name not in recipe.options}
@@ -135,20 +137,40 @@ def _parallel_plan(plan: ModelPlan, options: StepOptions) -> ParallelPlan:
     )
 
 
-_OVERLAPPED = "combined-1f1b"
-"""The interleaved schedule with exchanges between experts beside another microbatch's compute."""
-
-
 def _with_chunks(options: StepOptions, device: Device, framework: Framework) -> StepOptions:
     """Chunks alone ask for the interleaved schedule, as Megatron-LM's arguments do.
 
-    Of jobs with experts it is the one that overlaps their exchanges, if the framework's jobs do.
+    Of jobs with experts it is the one that overlaps their exchanges, if that is asked for or the
+    framework's jobs do; without a pipeline too. Raises PlanError where no schedule overlaps them.
     """
-    if (options.chunks or 1) == 1 or options.schedule != OPTIONS["schedule"].default:
+    chunked, given = (options.chunks or 1) > 1, options.schedule != OPTIONS["schedule"].default
+    pp, ep = options.pp or 1, options.ep or 1
+    overlaps = options.expert_overlap
+    if overlaps and ep > 1 and pp > 1 and not (chunked or given):
+        raise PlanError(
+            f"expert_overlap with pp {pp}: expected chunks of at least 2, Megatron-LM overlaps "
+            "exchanges between experts in its interleaved schedule alone"
+        )
+    if given:
+        if overlaps is not None and ep > 1 and overlaps != _is_paired(options):
+            raise PlanError(
+                f"expert_overlap is {'on' if overlaps else 'off'} with schedule "
+                f"{OPTIONS['schedule'].text(options.schedule)}: expected {PAIRED} if it is on, "
+                "another schedule if it is off"
+            )
         return options
-    overlaps = (options.ep or 1) > 1 and (options.pp or 1) > 1
-    overlaps = overlaps and framework.overlaps_experts_on(device.name)
-    return replace(options, schedule=_OVERLAPPED if overlaps else "interleaved")
+    if overlaps is None:
+        overlaps = framework.overlaps_experts_on(device.name, options.precision or Precision.BF16)
+    if overlaps and ep > 1 and chunked == (pp > 1):
+        return replace(options, schedule=PAIRED)
+    return replace(options, schedule="interleaved") if chunked else options
+
+
+def _is_paired(options: StepOptions) -> bool:
+    """Whether the schedule runs a forward and a backward as one."""
+    schedule = options.schedule
+    name = parse_name(schedule)[0] if isinstance(schedule, str) else schedule.name
+    return name == PAIRED
 
 
 def machine_of(
@@ -170,6 +192,8 @@ def machine_of(
         )
     precision = options.precision or Precision.BF16
     framework = framework.of_casts if precision.casts else framework
+    if architecture is not None:
+        framework = framework.of_job(device.name, precision, sparse=architecture.is_sparse)
     if architecture is not None and options.recipe:
         framework = framework.of_model(architecture.name, device.name, precision)
     return as_measured(device, framework, options)

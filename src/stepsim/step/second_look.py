@@ -15,6 +15,7 @@ from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.explain.report import Finding
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule
+from stepsim.parallel.schedules.combined_1f1b import PAIRED
 from stepsim.step.inputs import BuiltModel
 from stepsim.workload.model.effort import Effort
 from stepsim.workload.model.framework import PublishedRate
@@ -28,7 +29,7 @@ _COUNTED = frozenset(
 )
 """Options that the other answers know of, too, or that change a step by little."""
 
-_CLOSED_FORMS = ("1f1b", "interleaved")
+_CLOSED_FORMS = ("1f1b", "interleaved", PAIRED)
 """Schedules that the closed form of a plan knows."""
 
 _RANGE = (0.8, 1.25)

@@ -186,7 +186,7 @@ class CommOp(Struct, frozen=True, kw_only=True):
     the message. Broadcast and scatter start at the first rank of the group, reduce and gather end
     there. `loads` are what each member of an uneven all-to-all receives, over the mean. With
     `of_share` the size is what one member has before an all-gather, until the plan is known;
-    `process_ps` passes after it.
+    `process_ps` passes after it; it takes at least `least_ps`, whatever the network.
     """
 
     kind: CollectiveKind
@@ -196,6 +196,7 @@ class CommOp(Struct, frozen=True, kw_only=True):
     loads: tuple[float, ...] = ()
     of_share: bool = False
     process_ps: int = 0
+    least_ps: int = 0
 
 
 class Work(Struct, frozen=True, kw_only=True):
@@ -315,7 +316,8 @@ class Row(Struct, frozen=True, kw_only=True):
     forward runs again from the last checkpoint. `forward_lag` is how many further rows may run
     before the forward collective is waited for, `backward_lag` the same of the input gradient's.
     A rank holds `parameters` of it, `expert_parameters` of routed experts besides. A `lookup`, of
-    an embedding, has no input gradient. `unsized` are input-gradient collectives that the source
+    an embedding, has no input gradient. With `weights_first` the collectives of its input gradient
+    wait for its weight gradient. `unsized` are input-gradient collectives that the source
     names without bytes, as large as the forward's.
     """
 
@@ -332,6 +334,7 @@ class Row(Struct, frozen=True, kw_only=True):
     shards: Shards | None = None
     lookup: bool = False
     unsized: tuple[CommOp, ...] = ()
+    weights_first: bool = False
 
     def works(self) -> tuple[tuple[Phase, Work], ...]:
         """Each phase with its work, in the order forward, input gradient, weight gradient."""

@@ -92,7 +92,8 @@ class CommLength(Struct, frozen=True):
     def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
         """By the scenario's links and sizes."""
         times = communication_ps(self.shape, self.size_bytes(scenarios), scenarios)[0]
-        return np.where(times > 0, times + self.op.process_ps, 0)
+        longest = np.maximum(times, self.op.least_ps)
+        return np.where(times > 0, longest + self.op.process_ps, 0)
 
     @property
     def axis(self) -> int:
@@ -123,7 +124,9 @@ class MeasuredLength(Struct, frozen=True):
         times, chosen = communication_ps(shape, size, scenarios)
         size = np.broadcast_to(size, times.shape)
         alone = lone_times_ps(shape, chosen, size, scenarios.launch_ps, scenarios.links)
-        return with_siblings_ps(self.alone_ps, times, alone) + self.comm.op.process_ps
+        stretched = with_siblings_ps(self.alone_ps, times, alone)
+        op = self.comm.op
+        return np.maximum(stretched, op.least_ps) + op.process_ps
 
 
 def communication_ps(

@@ -34,6 +34,7 @@ from stepsim.explore.sweep.study import pack, unpack
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
+from stepsim.parallel.schedules.combined_1f1b import PAIRED
 from stepsim.step.totals import RunStep, run_step
 from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.model import Model
@@ -262,7 +263,7 @@ def step_options_of(plan: ModelPlan, base: StepOptions) -> StepOptions:
         pp=plan.pp,
         ep=plan.ep,
         expert_tp=plan.expert_tp,
-        schedule="interleaved" if looped else plan.order.value,
+        schedule=PAIRED if plan.runs_pairs else "interleaved" if looped else plan.order.value,
         chunks=plan.chunks if looped else None,
         microbatch_size=plan.microbatch_size,
         microbatches=None,
@@ -275,4 +276,5 @@ def step_options_of(plan: ModelPlan, base: StepOptions) -> StepOptions:
         cuda_graph=plan.cuda_graph,
         dispatch=base.dispatch if plan.dispatch == unsaid else plan.dispatch,
         layout=base.layout or plan.layout.text(),
+        expert_overlap=plan.runs_pairs,
     )

@@ -35,7 +35,10 @@ SEARCHED = (
 SHORT_NAMES = {"microbatch_size": "mbs", "chunks": "vpp", "expert_tp": "etp"}
 """What people call some of them."""
 
-_OF_BASE = ("precision", "attention", "sequence_parallel", "reshard")
+_OF_BASE = (
+    *("precision", "attention", "sequence_parallel", "reshard"),
+    *("expert_overlap", "shared_overlap", "delay_wgrad"),
+)
 """Fields of a plan that a search leaves as the options have them."""
 
 _RUN = ("dp_overlap", "tp_comm_overlap", "dispatch", "cuda_graph")

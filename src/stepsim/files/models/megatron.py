@@ -412,8 +412,13 @@ def _exchanges(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
     yield "cp_comm", _CONTEXT[kind]
     backend = arguments.text("moe-flex-dispatcher-backend")
     if arguments.has("num-experts", "moe-token-dispatcher-type"):
-        deepep = arguments.has("moe-enable-deepep") or backend == "deepep"
-        yield "dispatch", "deepep" if deepep else "all_to_all"
+        deepep = "deepep" if arguments.has("moe-enable-deepep") else "all_to_all"
+        yield "dispatch", backend if backend in ("deepep", "hybridep") else deepep
+    if arguments.has("num-experts"):
+        yield "expert_overlap", arguments.has("overlap-moe-expert-parallel-comm")
+        yield "shared_overlap", arguments.has("moe-shared-expert-overlap")
+        beside = "overlap-dispatch-backward-with-experts-wgrad"
+        yield "delay_wgrad", arguments.has("delay-wgrad-compute", beside)
 
 
 def _precision(arguments: _Arguments) -> Iterator[tuple[str, Any]]:

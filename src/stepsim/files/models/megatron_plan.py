@@ -86,8 +86,17 @@ def _experts(plan: ModelPlan) -> Iterator[str]:
     if plan.ep > 1 and plan.dispatch is ExpertDispatch.DEEPEP:
         yield "--moe-token-dispatcher-type flex"
         yield "--moe-enable-deepep"
+    elif plan.ep > 1 and plan.dispatch is ExpertDispatch.HYBRIDEP:
+        yield "--moe-token-dispatcher-type flex"
+        yield "--moe-flex-dispatcher-backend hybridep"
     elif plan.ep > 1:
         yield "--moe-token-dispatcher-type alltoall"
+    if plan.runs_pairs:
+        yield "--overlap-moe-expert-parallel-comm"
+    if plan.ep > 1 and plan.shared_overlap:
+        yield "--moe-shared-expert-overlap"
+    if plan.ep > 1 and plan.delay_wgrad:
+        yield "--delay-wgrad-compute"
 
 
 def _stages(plan: ModelPlan, slices: tuple[StageSlice, ...]) -> Iterator[str]:

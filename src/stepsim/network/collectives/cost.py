@@ -264,6 +264,18 @@ class Cost(Struct, frozen=True, kw_only=True):
         time_ps = int(with_siblings_ps(alone_ps, *times)[0])
         return replace(self, time_ps=time_ps, alone_ps=alone_ps, measured=True)
 
+    def at_least(self, least_ps: int) -> "Cost":
+        """The cost where something other than the network takes so long, if anything is sent.
+
+        What is above the network's time passes before its steps, like a launch.
+        """
+        more = max(least_ps - self.time_ps, 0) if self.time_ps else 0
+        if not more:
+            return self
+        alone = max(self.alone_ps, least_ps)
+        longer = replace(self, alone_ps=alone, time_ps=self.time_ps + more)
+        return replace(longer, launch_ps=self.launch_ps + more)
+
     def and_then(self, process_ps: int) -> "Cost":
         """The cost with time that passes besides, if anything is sent."""
         if not (process_ps and self.time_ps):

@@ -25,7 +25,8 @@ from stepsim.parallel.schedules.interleaved import (
     megatron_group_size,
 )
 
-_NAME = "combined-1f1b"
+PAIRED = "combined-1f1b"
+"""The schedule's name."""
 
 
 def combined_1f1b(
@@ -39,14 +40,14 @@ def combined_1f1b(
     then the remaining backwards. Raises ScheduleError where Megatron refuses.
     """
     held = (1 if ranks == 1 else 2) if chunks is None else chunks
-    check_shape(_NAME, ranks=ranks, microbatches=microbatches, chunks=held)
+    check_shape(PAIRED, ranks=ranks, microbatches=microbatches, chunks=held)
     if ranks == 1:
         if held != 1:
-            raise ScheduleError(bad_value(f"schedule {_NAME}", "chunks", held, "1 on one rank"))
+            raise ScheduleError(bad_value(f"schedule {PAIRED}", "chunks", held, "1 on one rank"))
         group = microbatches
     else:
         group = megatron_group_size(
-            _NAME, ranks=ranks, microbatches=microbatches, chunks=held, group_size=group_size
+            PAIRED, ranks=ranks, microbatches=microbatches, chunks=held, group_size=group_size
         )
     forwards = forward_table(held, microbatches, group)
     backwards = backward_table(forwards, held)
@@ -54,7 +55,7 @@ def combined_1f1b(
         min(2 * (ranks - 1 - rank) + (held - 1) * group + 1, len(forwards)) for rank in range(ranks)
     ]
     return Schedule(
-        name=_NAME,
+        name=PAIRED,
         placement=Placement(ranks=ranks, chunks=held),
         microbatches=microbatches,
         orders=tuple(

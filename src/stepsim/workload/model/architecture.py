@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import NameWithFields
+from stepsim.workload.model.choices import GraphScope
 
 if TYPE_CHECKING:
     from stepsim.base.arrays import Floats
@@ -168,6 +169,11 @@ class Mixer(Struct, frozen=True, kw_only=True):
     """
 
     heads: int
+
+    @property
+    def scope(self) -> GraphScope:
+        """What CUDA graphs that hold parts of layers call it."""
+        return GraphScope.ATTENTION
 
     def parameters(self, hidden: int) -> int:
         """All parameters of the mixer."""
@@ -396,6 +402,11 @@ class Architecture(Struct, frozen=True, kw_only=True):
     def is_sparse(self) -> bool:
         """Whether any layer has experts."""
         return any(layer.is_sparse for layer in self.layers)
+
+    @property
+    def mixes(self) -> bool:
+        """Whether any layer mixes tokens otherwise than by usual attention."""
+        return any(isinstance(kind.attention, Mixer) for kind in self.layer_kinds())
 
     def layer_counts(self) -> Mapping[Layer, int]:
         """How many layers there are of each kind, in order of first appearance."""

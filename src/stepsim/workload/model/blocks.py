@@ -17,8 +17,10 @@ from stepsim.workload.model.architecture import (
     LinearBlock,
     Mixer,
 )
+from stepsim.workload.model.choices import GraphScope, RecomputeModule
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.context import Block, ContextParallel, Exchange, shared_blocks
+from stepsim.workload.model.dispatch import ExpertWay, permuted_bytes
 from stepsim.workload.model.hyper_connections import collapse_streams, expand_streams
 from stepsim.workload.model.operators import (
     Operator,
@@ -45,8 +47,10 @@ def layer_blocks(
     context: ContextParallel = _USUAL,
 ) -> tuple[Block, ...]:
     """The blocks of a layer in forward order; ranks share a sequence as `context` says."""
+    attention = _attention_blocks(layer, architecture, columns, context)
+    scope = layer.attention.scope if isinstance(layer.attention, Mixer) else GraphScope.ATTENTION
     return (
-        *_attention_blocks(layer, architecture, columns, context),
+        *(replace(block, scope=scope) for block in attention),
         *_mlp_blocks(layer, architecture, columns),
     )
 
@@ -134,9 +138,11 @@ def _mlp_blocks(layer: Layer, architecture: Architecture, columns: PlanColumns) 
         yield from _expert_blocks(mlp, before, after, architecture, columns)
         return
     gathered, summed = (_gathered(architecture, columns),), _summed(architecture, columns)
-    yield Block(name="mlp norm", operators=before, forward=gathered, backward=gathered)
+    scope = GraphScope.MLP
+    yield Block(name="mlp norm", operators=before, forward=gathered, backward=gathered, scope=scope)
     operators = (*mlp_operators(mlp, architecture, columns), after)
-    yield Block(name="mlp", operators=operators, forward=summed, backward=summed)
+    whole = Block(name="mlp", operators=operators, forward=summed, backward=summed, scope=scope)
+    yield replace(whole, module=RecomputeModule.MLP)
 
 
 def _expert_blocks(
@@ -150,44 +156,75 @@ def _expert_blocks(
 
     The way to the experts may take fewer bytes an element in the forward.
     Experts split over `expert_tp` ranks gather their tokens and scatter their sums besides.
+    Shared experts run after the others, or beside the ways to these and back: first their product
+    in with its activation, then their product out (`shared_experts.py` of Megatron-Core).
     """
+    module = RecomputeModule.EXPERTS
     width = mlp.token_width(architecture.hidden)
     sent = 2.0 * columns.shard_tokens * mlp.top_k * width
     moved = np.where(columns.ep > 1, sent, 0.0)
-    dispatch = Exchange(
-        kind=CollectiveKind.ALL_TO_ALL, group=Group.EP, size_bytes=moved, experts=mlp
-    )
-    first = replace(dispatch, size_bytes=moved * columns.dispatch_bytes / 2)
+    beside = columns.shared_overlap * (mlp.shared is not None)
+
+    def way(name: str) -> Exchange:
+        size = moved * columns.dispatch_bytes / 2 if name == "to" else moved
+        kind, own = CollectiveKind.ALL_TO_ALL, ExpertWay(mlp=mlp, name=name)
+        return Exchange(kind=kind, group=Group.EP, size_bytes=size, way=own, beside=beside)
+
     split = np.where(columns.expert_tp > 1, sent * columns.expert_tp, 0.0)
     gather = Exchange(kind=CollectiveKind.ALL_GATHER, group=Group.ETP, size_bytes=split)
     scatter = Exchange(kind=CollectiveKind.REDUCE_SCATTER, group=Group.ETP, size_bytes=split)
+    first, last = _shared_blocks(mlp, architecture, columns)
     yield Block(
         name="router",
         operators=(*before, *router_operators(mlp, architecture, columns)),
-        forward=(first, gather),
+        forward=(way("to"), gather),
         backward=(),
+        scope=GraphScope.ROUTER,
+        module=module,
     )
+    yield from first
     yield Block(
         name="experts",
         operators=tuple(expert_operators(mlp, architecture, columns)),
-        forward=(scatter, dispatch),
-        backward=(scatter, dispatch),
+        forward=(scatter, way("back")),
+        backward=(scatter, way("gradients_back")),
+        beside_weights=columns.delay_wgrad,
+        module=module,
+        after_counts=True,
     )
-    shared = mlp.shared
-    if shared is not None:
-        gathered, summed = (_gathered(architecture, columns),), _summed(architecture, columns)
-        yield Block(
-            name="shared experts",
-            operators=tuple(mlp_operators(shared, architecture, columns)),
-            forward=(*gathered, *summed),
-            backward=(*gathered, *summed),
-        )
-    moved = 3.0 * sent
-    combine = [memory("weighted sum of experts", moved, moved)]
+    yield from last
+    laid_out = permuted_bytes(mlp, columns, width)
+    combine = [memory("return of tokens", laid_out, laid_out)]
     if mlp.latent is not None:
         t, h = columns.shard_tokens, float(architecture.hidden)
         combine += products(columns, ("latent out", t, float(width), h))
-    yield Block(name="combination", operators=(*combine, after), backward=(dispatch, gather))
+    yield Block(
+        name="combination",
+        operators=(*combine, after),
+        backward=(way("gradients_to"), gather),
+        beside_weights=columns.delay_wgrad,
+        module=module,
+        after_counts=True,
+    )
+
+
+def _shared_blocks(
+    mlp: ExpertMlp, architecture: Architecture, columns: PlanColumns
+) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
+    """Shared experts before the routed ones and after them; all after, if none overlaps them."""
+    if mlp.shared is None:
+        return (), ()
+    operators = tuple(mlp_operators(mlp.shared, architecture, columns))
+    gathered, summed = (_gathered(architecture, columns),), _summed(architecture, columns)
+    around = (*gathered, *summed)
+    if not columns.shared_overlap.any():
+        whole = Block(name="shared experts", operators=operators, forward=around, backward=around)
+        held = replace(whole, scope=GraphScope.ROUTER, module=RecomputeModule.EXPERTS)
+        return (), (held,)
+    half = next(i for i, each in enumerate(operators) if each.name == "mlp out")
+    into = Block(name="shared experts in", operators=operators[:half], backward=around)
+    out = Block(name="shared experts out", operators=operators[half:], forward=around)
+    return (into,), (out,)
 
 
 def _gathered(architecture: Architecture, columns: PlanColumns) -> Exchange:

@@ -14,7 +14,7 @@ holds which part of parameters and gradients is that of ZeRO 0 to 3, FSDP and HS
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from math import log2
+from math import inf, log2
 
 import numpy as np
 from msgspec import Struct, field
@@ -25,10 +25,11 @@ from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.workload.model.architecture import ExpertMlp, GroupedAttention, Layer, Mixer
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
 from stepsim.workload.model.columns import PlanColumns, plan_columns
-from stepsim.workload.model.context import Block, Exchange, launch_ps
+from stepsim.workload.model.context import Block, Exchange
 from stepsim.workload.model.device import Device
-from stepsim.workload.model.effort import step_effort
+from stepsim.workload.model.effort import error_band, step_effort
 from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.host import host_ps, waited_ps
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.layout import layer_ranges
 from stepsim.workload.model.model import Model
@@ -234,6 +235,14 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
         """What ranks hold of parameters, and when they bring them together."""
         return Sharding(plan=self.plan, framework=self.framework, device=self.device)
 
+    @property
+    def _is_compared(self) -> bool:
+        """Whether published runs of such models on the device were."""
+        architecture = self.model.architecture
+        sparse, mixes = architecture.is_sparse, architecture.mixes
+        band = error_band(self.framework, self.device, self.plan, sparse=sparse, mixes=mixes)
+        return band is not None
+
     def workload(self) -> Workload:
         plan, architecture = self.plan, self.model.architecture
         block = Microbatch(
@@ -323,18 +332,14 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
             )
         if isinstance(layer.attention, Mixer):
             self.notes.append(f"{self.device.name}: {layer.attention.assumption}")
-            self.notes.append(
-                "no published run with such layers was compared: the error of the step is unknown"
-            )
-        if layer.single:
-            self.notes.append(
-                f"{self.framework.name}: a layer that is one part of a pattern is assumed to take "
-                "the host half of a usual layer's launches"
-            )
-        rows = self._block_rows(
-            layer_blocks(layer, self.model.architecture, self.columns, self.framework.context)
-        )
-        rows = self._held_up(layer, rows, again=again)
+            if not self._is_compared:
+                self.notes.append(
+                    "no published run with such layers was compared: the error of the step is "
+                    "unknown"
+                )
+        blocks = layer_blocks(layer, self.model.architecture, self.columns, self.framework.context)
+        launched = self._host_ps(layer, blocks)
+        rows = self._held_up(layer, self._block_rows(blocks, layer), launched, again=again)
         if again:
             nothing = Work()
             last = Row(
@@ -371,40 +376,61 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
         first = replace(rows[0], parameters=dense, expert_parameters=routed, shards=shards)
         return (first, *(replace(row, parameters=0, expert_parameters=0) for row in rows[1:]))
 
-    def _block_rows(self, blocks: Iterable[Block]) -> _Rows:
-        rows = [self._row(block) for block in blocks]
+    def _block_rows(self, blocks: Iterable[Block], layer: Layer | None = None) -> _Rows:
+        rows = [self._row(block, layer) for block in blocks]
         rows = [row for row in rows if any(w.compute_ps or w.comms for _, w in row.works())]
         if self.plan.tp_comm_overlap and self.plan.tp > 1:
             return with_gaps(rows, exposed=self.framework.exposed_tp)
         return tuple(rows)
 
-    def _row(self, block: Block) -> Row:
-        """A block as a row; what runs beside the next block is waited for at its end."""
+    def _row(self, block: Block, layer: Layer | None = None) -> Row:
+        """A block as a row; what runs beside the next block is waited for at its end.
+
+        A third of what its kernels wait for the host is in each phase.
+        """
         price = self.pricer.price(block.operators)
         forward, back = _one(price.forward), _one(price.input_grad)
-        if self.plan.recompute is Recompute.SELECTIVE:
-            back += _one(price.core)
-        elif self.plan.recompute is Recompute.OPERATORS:
+        whole = self.plan.recompute is not Recompute.FULL and block.module is not None
+        again = whole and block.module in self.plan.recompute_modules
+        if self.plan.recompute is not Recompute.FULL:
+            back += forward if again else _one(price.again)
+        if self.plan.recompute is Recompute.OPERATORS:
             back += self.framework.operator_recompute * forward
+        sent = (*block.forward, *block.backward) if again else block.backward
+        waited = self._waited_ps(block, layer)
         return Row(
             name=block.name.replace(" ", "_"),
-            forward=Work(compute_ps=_ps(forward), comms=tuple(self._ops(block.forward))),
-            input_grad=Work(compute_ps=_ps(back), comms=tuple(self._ops(block.backward))),
-            weight_grad=Work(compute_ps=_ps(_one(price.weight_grad))),
+            forward=Work(compute_ps=_ps(forward) + waited, comms=tuple(self._ops(block.forward))),
+            input_grad=Work(compute_ps=_ps(back) + waited, comms=tuple(self._ops(sent))),
+            weight_grad=Work(compute_ps=_ps(_one(price.weight_grad)) + waited),
             forward_lag=_lag(block.forward),
             backward_lag=_lag(block.backward),
+            weights_first=not _one(np.asarray(block.beside_weights)),
         )
+
+    def _waited_ps(self, block: Block, layer: Layer | None) -> int:
+        """What kernels of a block wait for the host in each phase."""
+        if layer is None:
+            return 0
+        return round(_one(waited_ps(layer, [block], self.columns, self.framework)) / _PASSES)
 
     def _ops(self, exchanges: Iterable[Exchange]) -> Iterator[CommOp]:
         """Exchanges as collectives; those of no bytes do not exist."""
-        domain = self.interconnect.domain if self.interconnect else 1
+        network = self.interconnect or Interconnect(domain=1, inner=inf, outer=inf)
         for each in exchanges:
-            size = round(_one(each.sent_bytes(self.columns, domain)))
+            size = round(_one(each.sent_bytes(self.columns, network.domain)))
+            least = _one(each.least_seconds(self.columns, network.domain, network.inner))
             if size:
-                axis = _AXES[each.group]
-                yield CommOp(kind=each.kind, group=each.group, axis=axis, size_bytes=size)
+                yield CommOp(
+                    kind=each.kind,
+                    group=each.group,
+                    axis=_AXES[each.group],
+                    size_bytes=size,
+                    process_ps=round(_one(each.notices(self.columns)) * network.launch_ps),
+                    least_ps=_ps(least),
+                )
 
-    def _held_up(self, layer: Layer, rows: _Rows, *, again: bool) -> _Rows:
+    def _held_up(self, layer: Layer, rows: _Rows, launched: float, *, again: bool) -> _Rows:
         """Rows slowed by gathers beside them and by stragglers, with the host's launches."""
         computed = [sum(getattr(r, phase).compute_ps for r in rows) for phase in Phase]
         slow_f, slow_b = self._gather_slowdown(layer, computed[0], computed[1] + computed[2])
@@ -421,7 +447,6 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
         )
         alone = slow_f * computed[0] * (2 if again else 1)
         alone += slow_b * (computed[1] + computed[2])
-        launched = self._host_ps(layer)
         if launched * (4 / 3 if again else 1) > alone:
             experts = " with experts" if layer.is_sparse else ""
             self.notes.append(
@@ -430,15 +455,12 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
             )
         return with_launches(slowed, round(launched))
 
-    def _host_ps(self, layer: Layer) -> float:
+    def _host_ps(self, layer: Layer, blocks: Iterable[Block]) -> float:
         """Host time of a layer's kernels in both passes."""
-        host = self.framework.launches_ps(sparse=layer.is_sparse, single=layer.single)
-        graph = self.framework.graph_share if self.plan.cuda_graph else 1.0
         plan, network = self.plan, self.interconnect
         far = network and plan.pp > 1 and plan.tp > 1 and plan.npus > network.domain
         more = self.framework.host_tp_ps * plan.tp if far else 0
-        host += _one(launch_ps(layer, self.columns, self.framework.context))
-        return host * graph + more
+        return _one(host_ps(layer, blocks, self.columns, self.framework)) + more
 
     def _gather_slowdown(self, layer: Layer, forward: int, backward: int) -> tuple[float, float]:
         """Factors on both passes: kernels and collectives share the device; ranks drift apart."""

@@ -40,7 +40,8 @@ class RecomputeModule(StrEnum):
     Names are those of Megatron-LM's `recompute_modules`. `NORMS` drops what norms make,
     `ACTIVATION` what experts' activations make, `UP_PROJECTION` queries, keys and values of latent
     attention, `MLP` all that a dense MLP keeps, `EXPERTS` all that experts keep but the layer's
-    input; core attention is free where it is one kernel.
+    input, `HYPER_CONNECTIONS` what residual streams are mixed to, `DELTA_NORM` the gated norm of a
+    delta net; core attention keeps nothing where it is one kernel, which runs again all the same.
     """
 
     NORMS = "layernorm"
@@ -49,6 +50,22 @@ class RecomputeModule(StrEnum):
     MLP = "mlp"
     EXPERTS = "moe"
     CORE_ATTENTION = "core_attn"
+    HYPER_CONNECTIONS = "mhc"
+    DELTA_NORM = "gdn_norm_out"
+
+
+class GraphScope(StrEnum):
+    """Part of a layer that a CUDA graph holds, by the names of Megatron-LM's `cuda_graph_scope`.
+
+    `ROUTER` has the norm before it and the shared experts as well, `PREPROCESS` what is counted
+    before tokens are sent.
+    """
+
+    ATTENTION = "attn"
+    MAMBA = "mamba"
+    MLP = "mlp"
+    ROUTER = "moe_router"
+    PREPROCESS = "moe_preprocess"
 
 
 class PipelineOrder(NameWithFields):
@@ -88,16 +105,21 @@ class AttentionKernel(StrEnum):
 
 
 class ExpertDispatch(NameWithFields):
-    """How tokens reach experts: one all-to-all, or DeepEP's, which sends each token once a node.
+    """How tokens reach experts: one all-to-all, or a library that sends each token once a node.
 
-    `DEEPEP_FP8` sends tokens to their experts in 8 bits, with a scale for 128 elements; all that
-    comes back is in 16 (DeepSeek-V3 technical report, section 3.3.2). `once` says that a token goes
-    to a node once, `element_bytes` what its elements take on the way to experts.
+    DeepEP and HybridEP with `FP8` send tokens to their experts in 8 bits, with a scale for 128
+    elements; all that comes back is in 16 (DeepSeek-V3 technical report, section 3.3.2). `once`
+    says that a token goes to a node once, `element_bytes` what its elements take on the way to
+    experts, `sms` how many multiprocessors the kernels hold meanwhile: that of NCCL by
+    NVIDIA/nccl#689, Megatron-Core's default of DeepEP, Megatron-Bridge's recipes of HybridEP.
     """
 
     once: bool
     element_bytes: float
+    sms: int
 
-    ALL_TO_ALL = "all_to_all", False, 2.0
-    DEEPEP = "deepep", True, 2.0
-    DEEPEP_FP8 = "deepep_fp8", True, 1 + 4 / 128
+    ALL_TO_ALL = "all_to_all", False, 2.0, 16
+    DEEPEP = "deepep", True, 2.0, 20
+    DEEPEP_FP8 = "deepep_fp8", True, 1 + 4 / 128, 20
+    HYBRIDEP = "hybridep", True, 2.0, 32
+    HYBRIDEP_FP8 = "hybridep_fp8", True, 1 + 4 / 128, 32

@@ -9,11 +9,10 @@ and two of them are made of a token. Results go back through a low rank in group
 
 from collections.abc import Iterator, Mapping
 
-import numpy as np
-
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import Mixer
+from stepsim.workload.model.choices import RecomputeModule
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.context import MixerExchanges, gathered_keys
 from stepsim.workload.model.indexer import Indexer
@@ -22,8 +21,10 @@ from stepsim.workload.model.operators import (
     Operator,
     by_head,
     fused_attention,
+    keys_before,
     memory,
     products,
+    recomputed_with,
 )
 
 
@@ -75,7 +76,7 @@ class CompressedAttention(Mixer, frozen=True, kw_only=True):
 
     def read(self, columns: PlanColumns) -> Floats:
         """Keys that a token reads on average: of the window, and pooled ones."""
-        near = np.minimum(columns.sequence / 2, float(self.window))
+        near = keys_before(columns.sequence, float(self.window))
         if self.indexer is not None:
             return near + self.indexer.read(columns)
         return near + (columns.sequence / self.ratio / 2 if self.ratio else 0.0)
@@ -89,12 +90,12 @@ class CompressedAttention(Mixer, frozen=True, kw_only=True):
         groups = self.output_groups / columns.tp
         return MixerOperators(
             before=(
-                *products(
-                    columns,
-                    ("queries down", s, h, rank),
-                    ("queries up", t, rank, queries),
-                    ("keys", s, h, float(self.head_dim)),
+                *products(columns, ("queries down", s, h, rank)),
+                *recomputed_with(
+                    RecomputeModule.UP_PROJECTION,
+                    products(columns, ("queries up", t, rank, queries)),
                 ),
+                *products(columns, ("keys", s, h, float(self.head_dim))),
                 memory("norms of ranks", 4.0 * ranks, 16.0 * ranks),
                 memory("norms of queries", 4.0 * normed, 16.0 * normed),
                 memory("rotary embedding and layout", moved, moved),
@@ -136,7 +137,8 @@ class CompressedAttention(Mixer, frozen=True, kw_only=True):
             for item in self.indexer.choice(columns):
                 yield replace(item, core=True)
         rows = columns.microbatch_size * self.heads / columns.tp
-        yield fused_attention(2.0 * share * self.read(columns), self.head_dim, rows)
+        keys, heads = self.read(columns), self.heads / columns.tp
+        yield fused_attention(2.0 * share * keys, self.head_dim, rows, keys, heads)
         if self.indexer is not None:
             target = self.indexer.target(share * self.indexer.read(columns), columns)
             yield replace(target, core=True)

@@ -16,13 +16,13 @@ from msgspec import Struct
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import (
-    ExpertMlp,
     GroupedAttention,
     LatentAttention,
     Layer,
 )
-from stepsim.workload.model.choices import ContextParallelKind
+from stepsim.workload.model.choices import ContextParallelKind, GraphScope, RecomputeModule
 from stepsim.workload.model.columns import PlanColumns
+from stepsim.workload.model.dispatch import ExpertWay
 from stepsim.workload.model.operators import Operator, OperatorKind, memory
 from stepsim.workload.rows import CollectiveKind, Group
 
@@ -135,47 +135,51 @@ def launch_ps(layer: Layer, columns: PlanColumns, context: ContextParallel) -> F
 class Exchange(Struct, frozen=True, kw_only=True):
     """One collective of a block; `size_bytes` as in CommOp, an array over plans, 0 where none.
 
-    One that carries tokens to or from their experts names these in `experts`. One with `beside` 1
-    runs beside the operators of the block that follows in its pass, one with 0 before them.
+    One that carries tokens to or from their experts names its `way`. One with `beside` 1 runs
+    beside the operators of the block that follows in its pass, one with 0 before them.
     """
 
     kind: CollectiveKind
     group: Group
     size_bytes: Floats
-    experts: ExpertMlp | None = None
+    way: ExpertWay | None = None
     beside: Floats | float = 0.0
 
     def sent_bytes(self, columns: PlanColumns, domain: int) -> Floats:
-        """What ranks send where `domain` of them share a node: see `sent_share`."""
-        if self.experts is None:
+        """What ranks send where `domain` of them share a node: see `ExpertWay.sent_share`."""
+        if self.way is None:
             return self.size_bytes
-        return self.size_bytes * sent_share(self.experts, columns, domain)
+        return self.size_bytes * self.way.sent_share(columns, domain)
 
+    def least_seconds(self, columns: PlanColumns, domain: int, inner: float) -> Floats:
+        """Seconds that it takes at least, whatever the network: see `ExpertWay.least_seconds`."""
+        if self.way is None:
+            return np.zeros(len(columns))
+        return self.way.least_seconds(self.size_bytes, columns, domain, inner)
 
-def sent_share(mlp: ExpertMlp, columns: PlanColumns, domain: int) -> Floats:
-    """Share of the tokens' copies that leave a rank, less than 1 where a token is sent once a node.
-
-    Of n nodes (ranks, if there is one node) that a token's k experts lie on at random, n (1 - (1 -
-    1/n)^k) differ. Experts of `token_groups` of `groups` lie on as many nodes at most, or on their
-    part of the nodes where there are more nodes than groups. For example 8 experts on 8 nodes are
-    on 5.25 of them: 0.66 of the copies leave.
-    """
-    nodes = np.ceil(columns.ep * columns.expert_tp / domain)
-    reached = np.where(nodes > 1, nodes, columns.ep)
-    if mlp.groups > 1:
-        limited = np.minimum(reached, mlp.token_groups * np.maximum(reached / mlp.groups, 1.0))
-        reached = np.where(nodes > 1, limited, reached)
-    once = reached * (1 - (1 - 1 / reached) ** mlp.top_k) / mlp.top_k
-    return np.where((columns.sends_once > 0) & (columns.ep > 1), once, 1.0)
+    def notices(self, columns: PlanColumns) -> Floats:
+        """Small collectives or kernels that go ahead of it."""
+        return np.zeros(len(columns)) if self.way is None else self.way.notices(columns)
 
 
 class Block(Struct, frozen=True, kw_only=True):
-    """Operators in order, and the exchanges that follow them in each pass."""
+    """Operators in order, and the exchanges that follow them in each pass.
+
+    `scope` is the part of a layer that CUDA graphs may hold, None where they hold it never but with
+    a whole step; `module` that with which the block and its exchanges are recomputed.
+    What comes `after_counts` is launched once the host has read how many tokens each expert has.
+    Those of the backward run beside the block's own weight gradients where `beside_weights` is 1,
+    else after them.
+    """
 
     name: str
     operators: tuple[Operator, ...]
     forward: tuple[Exchange, ...] = ()
     backward: tuple[Exchange, ...] = ()
+    scope: GraphScope | None = None
+    module: RecomputeModule | None = None
+    after_counts: bool = False
+    beside_weights: Floats | float = 1.0
 
 
 class MixerExchanges(Struct, frozen=True, kw_only=True):

@@ -12,12 +12,24 @@ from collections.abc import Mapping
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.workload.model.choices import RecomputeModule
 from stepsim.workload.model.columns import PlanColumns
-from stepsim.workload.model.operators import Operator, memory, scan
+from stepsim.workload.model.kernels import ScanShape
+from stepsim.workload.model.operators import (
+    Operator,
+    convolution,
+    memory,
+    mixer_kernel,
+    recomputed_with,
+)
 from stepsim.workload.model.state_mixer import StateMixer
 
 _CHUNK = 64.0  # tokens: `chunk_gated_delta_rule` has no other
 _FORWARD_KERNELS, _BACKWARD_KERNELS = 6, 8
+
+
+TRITON_CHANNEL_OPERATIONS = 60.0
+"""Operations of a channel that explain its kernel in Triton on H100."""
 
 
 class GatedDeltaNet(StateMixer, frozen=True, kw_only=True):
@@ -70,7 +82,7 @@ class GatedDeltaNet(StateMixer, frozen=True, kw_only=True):
         return self.key_heads
 
     def _mix(self, columns: PlanColumns) -> tuple[Operator, ...]:
-        """Layouts, short convolution, norms of queries and keys, rule and gated norm.
+        """Layouts, short convolution, norms of queries and keys, rule and gated norm of a rank.
 
         Layouts: queries, keys and values for the convolution and apart again, the gate, and copies
         of queries and keys for the heads of values; read and written once, backward as forward.
@@ -83,10 +95,12 @@ class GatedDeltaNet(StateMixer, frozen=True, kw_only=True):
         layouts = 8.0 * channels + 4.0 * result + repeated
         return (
             memory("layouts of queries, keys and values", layouts, layouts),
-            memory("short convolution", 4.0 * channels, 6.0 * channels),
+            convolution(channels, backward=6.0, each=TRITON_CHANNEL_OPERATIONS),
             memory("norms of queries and keys", 4.0 * pairs, 6.0 * pairs),
             self._rule(columns),
-            memory("gated norm", 10.0 * result, 16.0 * result),
+            *recomputed_with(
+                RecomputeModule.DELTA_NORM, [memory("gated norm", 10.0 * result, 16.0 * result)]
+            ),
         )
 
     def _rule(self, columns: PlanColumns) -> Operator:
@@ -104,7 +118,7 @@ class GatedDeltaNet(StateMixer, frozen=True, kw_only=True):
         forward = 6.0 * c * d + 4.0 * c * v + 6.0 * d * v
         backward = 2.0 * forward + 2.0 * c * (d + v) + 4.0 * d * v
         states = d * v / c
-        return scan(
+        return mixer_kernel(
             "gated delta rule",
             flops=(share * forward, share * backward),
             moved=(
@@ -112,6 +126,11 @@ class GatedDeltaNet(StateMixer, frozen=True, kw_only=True):
                 share * (42.0 * d + 30.0 * v + 8.0 * states + 4.0 * c),
             ),
             launches=(_FORWARD_KERNELS, _BACKWARD_KERNELS),
+            scanned=ScanShape(
+                family="chunked",
+                heads=columns.microbatch_size * self.heads / columns.tp / columns.cp,
+                chunk=c,
+            ),
         )
 
     def kept(self, columns: PlanColumns, element: Floats) -> Floats:

@@ -3,14 +3,23 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+import numpy as np
 from msgspec import Struct, field
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
 from stepsim.base.units import PS_PER_S
+from stepsim.workload.model.kernels import (
+    USUAL_SCAN,
+    GroupedRate,
+    GroupedShape,
+    ScanRate,
+    ScanShape,
+)
 from stepsim.workload.model.plan import Precision
 
-_NARROW = 64
+_NARROW, _WIDE, _LATENT = 64, 192, 512
+_LENT = {"fp16": "bf16", "mxfp8": "fp8_block", "fp8_block": "fp8"}
 
 
 class MatrixRate(Struct, frozen=True, kw_only=True):
@@ -28,26 +37,52 @@ class MatrixRate(Struct, frozen=True, kw_only=True):
 class AttentionRate(Struct, frozen=True, kw_only=True):
     """Flash attention of one kernel family at head width 128: causal work counted, in FLOP/s.
 
-    The rate is `rate` times seq / (seq + `half_sequence`) times w / (w + `half_work`), where w is
-    sequence x batch x heads; `narrow` is its share at head width 64. The backward runs at
-    `backward` of the long forward's rate.
+    The rate is `rate` times k / (k + `half_sequence` / 2) times w / (w + `half_work`), where k are
+    the keys that a token reads, half of the sequence where it reads all before it, and w is
+    sequence x batch x heads; `narrow` is its share at head width 64, `wide` from 192 on. The
+    backward runs at `backward` of the long forward's rate. Where a token reads a window or chosen
+    keys, it pays for `window_keys` more, as tiles at their ends are computed whole (None:
+    `half_sequence` / 2). Kernels take `shared_heads` that share a key together, and `latent_heads`
+    where the key is latent attention's: they compute as many where a rank has fewer.
     """
 
     rate: float
     half_sequence: float = 0.0
     half_work: float = 0.0
     narrow: float = 0.75
+    wide: float = 1.0
     backward: float = 0.85
+    window_keys: float | None = None
+    shared_heads: int = 64
+    latent_heads: int = 64
 
     def flops_per_s(
-        self, sequence: Floats, rows: Floats, head_dim: int, *, backward: bool
+        self,
+        sequence: Floats,
+        rows: Floats,
+        head_dim: int,
+        *,
+        backward: bool,
+        keys: Floats | None = None,
     ) -> Floats:
         """The rate at a sequence and batch x heads `rows`; a backward needs half as much work."""
         half, work = 0.5 if backward else 1.0, sequence * rows
-        share = self.narrow if head_dim <= _NARROW else 1.0
-        longest = self.rate * share * (self.backward if backward else 1.0)
+        longest = self.rate * self._share(head_dim) * (self.backward if backward else 1.0)
         filled = sequence / (sequence + half * self.half_sequence)
+        if keys is not None:
+            more = self.half_sequence / 2 if self.window_keys is None else self.window_keys
+            filled = keys / (keys + half * more)
         return longest * filled * work / (work + half * self.half_work)
+
+    def computed(self, heads: Floats, head_dim: int) -> Floats:
+        """Heads that are computed over those that share a key on a rank."""
+        together = self.latent_heads if head_dim > _LATENT else self.shared_heads
+        return np.maximum(together / heads, 1.0)
+
+    def _share(self, head_dim: int) -> float:
+        if head_dim <= _NARROW:
+            return self.narrow
+        return self.wide if head_dim >= _WIDE else 1.0
 
 
 class Device(Struct, frozen=True, kw_only=True):
@@ -55,6 +90,9 @@ class Device(Struct, frozen=True, kw_only=True):
 
     Devices of one `generation` share what was not measured for each of them. `memory_share` is what
     kernels reach of the bandwidth (bytes/s); no kernel is shorter than `kernel_floor_ps`.
+    `processors` (streaming multiprocessors) take tiles of products. `grouped` are kernels of all
+    experts by precision (also `fp8_block`); where experts are launched one by one, each costs
+    `group_start_ps` more. `scans` are families of linear attention.
     `reserved_bytes` are contexts and communication buffers. `sources` say where each number is
     from, see `stepsim.show.tables.inspection`.
     """
@@ -64,6 +102,10 @@ class Device(Struct, frozen=True, kw_only=True):
     memory_bandwidth: float
     rates: Mapping[Precision, MatrixRate]
     attention: Mapping[str, AttentionRate]
+    grouped: Mapping[str, GroupedRate] = field(default_factory=lambda: MappingProxyType({}))
+    scans: Mapping[str, ScanRate] = field(default_factory=lambda: MappingProxyType({}))
+    processors: int = 132
+    group_start_ps: int = 4_000_000
     vector_rate: float = 0.0
     sustained: float = 1.0
     memory_share: float = 0.8
@@ -88,3 +130,41 @@ class Device(Struct, frozen=True, kw_only=True):
                 f"precision is {precision}: {self.name} has {', '.join(sorted(self.rates))}"
             )
         return found
+
+    def grouped_rate(self, kind: str) -> GroupedRate:
+        """The kernel of all groups in a precision, or in the one that lends it its own.
+
+        Where the device names none, groups reach the share of the peak that products reach.
+        """
+        name: str | None = kind
+        while name is not None:
+            if name in self.grouped:
+                return self.grouped[name]
+            name = _LENT.get(name)
+        rate = self.rate_of(Precision.FP8 if kind == "fp8_block" else Precision(kind))
+        return GroupedRate(share=rate.rate / rate.peak)
+
+    def grouped_seconds(
+        self, kind: str, shape: GroupedShape, tiles: Floats, moved: Floats
+    ) -> Floats:
+        """Time of one kernel of all groups, of so many tiles and bytes of memory.
+
+        Neither hides the other wholly: the root of the sum of both squares.
+        """
+        reached = self.grouped_rate(kind)
+        precision = Precision.FP8 if kind == "fp8_block" else Precision(kind)
+        rate = reached.share * self.rate_of(precision).peak
+        memory = moved / (reached.memory_share * self.memory_bandwidth)
+        return np.hypot(shape.seconds(tiles, rate, self.processors), memory)
+
+    def scan_seconds(
+        self, shape: ScanShape, flops: Floats, sequence: Floats, *, backward: bool
+    ) -> Floats:
+        """Time of a scan over sequences of so many tokens; its launches grow with its passes."""
+        rate = self.scans.get(shape.family, USUAL_SCAN)
+        passes = shape.passes[backward]
+        peak = self.rate_of(Precision.BF16).peak
+        products = flops / (rate.share * peak) if rate.share else 0.0
+        rounds = rate.rounds(shape.heads, self.processors)
+        steps = passes * np.ceil(sequence / shape.chunk)
+        return rate.waiting(steps, rounds, passes) + products

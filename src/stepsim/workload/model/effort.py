@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from stepsim.base.structs import replace
-from stepsim.workload.model.architecture import Layer, Mixer
+from stepsim.workload.model.architecture import Layer
 from stepsim.workload.model.blocks import head_blocks, layer_blocks
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.context import Block
@@ -49,14 +49,19 @@ class Effort(Struct, frozen=True, kw_only=True):
 
 
 def error_band(
-    framework: Framework, device: Device, plan: ModelPlan, *, sparse: bool
+    framework: Framework,
+    device: Device,
+    plan: ModelPlan,
+    *,
+    sparse: bool,
+    mixes: bool = False,
 ) -> ErrorBand | None:
     """Errors of published runs with this framework on this device; None where none was compared.
 
     A device whose generation was compared has a range all the same, and no errors (0 runs). The
     range is wider for a plan beyond the largest job, the longest sequence or the largest cp.
     """
-    alike = [each for each in framework.errors if each.sparse is sparse]
+    alike = [each for each in framework.errors if (each.sparse, each.mixes) == (sparse, mixes)]
     here = [each for each in alike if each.device == device.name]
     if not here:
         generation = [each for each in alike if device.generation == each.generation != ""]
@@ -99,7 +104,6 @@ def step_effort(
         forward += once * count
         hardware += (both + (once if twice else 0.0)) * count
         spared += fewer * count
-    mixes = any(isinstance(kind.attention, Mixer) for kind in architecture.layer_kinds())
     heads = 1 + len(architecture.prediction_layers)
     once, both, _ = _flops(
         head_blocks(architecture, columns, fused_loss=framework.fused_loss), plan
@@ -118,9 +122,9 @@ def step_effort(
         framework=framework.name,
         price_per_hour=device.price_per_hour,
         watts=device.watts,
-        band=None
-        if mixes  # no run with such layers was compared
-        else error_band(framework, device, plan, sparse=architecture.is_sparse),
+        band=error_band(
+            framework, device, plan, sparse=architecture.is_sparse, mixes=architecture.mixes
+        ),
     )
 
 
@@ -144,7 +148,7 @@ def _flops(blocks: Iterable[Block], plan: ModelPlan) -> tuple[float, float, floa
                 backward += once
             forward += once
             inputs = float(operator.input_grad.flops.item())
-            weights = float(operator.weight_grad.flops.item())
+            weights = 0.0 if plan.adapters else float(operator.weight_grad.flops.item())
             backward += inputs
             backward += weights
             spared += max(2 * once - inputs - weights, 0.0)

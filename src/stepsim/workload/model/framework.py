@@ -7,7 +7,7 @@ from typing import Any, cast
 from msgspec import Struct, field
 
 from stepsim.base.structs import replace
-from stepsim.workload.model.choices import ExpertDispatch, Precision, RecomputeModule
+from stepsim.workload.model.choices import ExpertDispatch, GraphScope, Precision, RecomputeModule
 from stepsim.workload.model.context import ContextParallel
 
 
@@ -15,28 +15,49 @@ class JobDefaults(Struct, frozen=True, kw_only=True):
     """How jobs of a framework run where nobody says it, by the names of options; None: not known.
 
     They hold for models with experts if `experts` is true, for others if it is false, for both if
-    it is None; and on `devices`, if there are any, alone. `source` says who runs jobs so. With
-    `overlaps_experts` jobs of several virtual stages run the exchanges between experts beside the
-    compute of another microbatch (Megatron-LM's `overlap_moe_expert_parallel_comm`).
+    it is None; on `devices` and in `precisions`, if there are any, alone; in releases from `since`
+    on and before `until`, as in 26.06. `source` says who runs jobs so. What CUDA graphs hold of
+    layers are `graph_scopes` (none: whole steps). Experts' activations and casts are part of their
+    products if `fuses_grouped`. With `overlaps_experts` jobs of several virtual stages run the
+    exchanges between experts beside the compute of another microbatch (Megatron-LM's
+    `overlap_moe_expert_parallel_comm`).
     """
 
     source: str
     experts: bool | None = None
     devices: tuple[str, ...] = ()
+    precisions: tuple[Precision, ...] = ()
+    since: str | None = None
+    until: str | None = None
     zero: int | None = None
     dp_overlap: bool | None = None
     tp_comm_overlap: bool | None = None
     cuda_graph: bool | None = None
     reshard: bool | None = None
     dispatch: ExpertDispatch | None = None
+    shared_overlap: bool | None = None
+    delay_wgrad: bool | None = None
     overlaps_experts: bool | None = None
+    graph_scopes: tuple[GraphScope, ...] | None = None
+    fuses_grouped: bool | None = None
 
-    def hold_for(self, device: str, *, sparse: bool) -> bool:
-        """Whether they hold on a device for a model that has experts, or none."""
-        return self.experts in (None, sparse) and (not self.devices or device in self.devices)
+    def hold_for(
+        self, device: str, *, sparse: bool, precision: Precision, release: str | None
+    ) -> bool:
+        """Whether they hold for models with experts, or others, in a release (None: the newest)."""
+        after = release is None or self.since is None or release >= self.since
+        before = self.until is None or (release is not None and release < self.until)
+        return (
+            (after and before and self.experts in (None, sparse))
+            and (not self.devices or device in self.devices)
+            and (not self.precisions or precision in self.precisions)
+        )
 
 
-JOB_DEFAULTS = ("zero", "dp_overlap", "tp_comm_overlap", "cuda_graph", "reshard", "dispatch")
+JOB_DEFAULTS = (
+    *("zero", "dp_overlap", "tp_comm_overlap", "cuda_graph", "reshard", "dispatch"),
+    *("shared_overlap", "delay_wgrad"),
+)
 """Options that a framework's jobs have a value of."""
 
 
@@ -44,7 +65,8 @@ class ErrorBand(Struct, frozen=True, kw_only=True):
     """How far off predictions on a device were, with constants set without the source predicted.
 
     `error` is the mean as a share, `median` and `ninety` the quantiles, over so many runs of
-    `source`; `sparse` runs have experts. Between `low` and `high` times a prediction lie 80 % of
+    `source`; `sparse` runs have experts, those of a model that `mixes` have layers without
+    usual attention. Between `low` and `high` times a prediction lie 80 % of
     the measured steps of `others` sources of such models, on at most `most_npus` NPUs, with
     sequences up to `most_sequence` and cp up to `most_cp`; 0 where nothing is known of them.
     """
@@ -63,6 +85,7 @@ class ErrorBand(Struct, frozen=True, kw_only=True):
     most_npus: int = 0
     most_sequence: int = 0
     most_cp: int = 0
+    mixes: bool = False
 
 
 class PublishedRate(Struct, frozen=True, kw_only=True):
@@ -103,7 +126,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
     for those whose parameters are (FSDP), with `tp`, `pp` and `chunks` for such pipelines alone.
     The first of a framework's that holds is meant. What is None is as in the framework's other
     jobs. `states` are fields of the framework that are others for all plans of the model: bytes of
-    what ranks hold. `source` says where it is from.
+    what ranks hold, and what CUDA graphs do. `source` says where it is from.
     """
 
     model: str
@@ -117,7 +140,10 @@ class Recipe(Struct, frozen=True, kw_only=True):
     offload_layers: int = 0
     layout: str | None = None
     zero: int | None = None
-    states: Mapping[str, float | bool] = field(default_factory=lambda: MappingProxyType({}))
+    dispatch: ExpertDispatch | None = None
+    states: Mapping[str, float | bool | tuple[GraphScope, ...]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
     source: str = ""
 
     def is_of(self, model: str, device: str, precision: Precision) -> bool:
@@ -190,7 +216,9 @@ class Framework(Struct, frozen=True, kw_only=True):
     reported with what others hold. `context` is its context parallelism, `attention` the kernel
     family on each device, by name; `recipes` are public ones; `errors` are those of published runs,
     `rates` what these achieved; `defaults` say how its jobs run: of those that hold the last one
-    counts.
+    counts. Of its `release` (None: the newest) are what CUDA graphs hold (`graph_scopes`, none:
+    whole steps), and whether it `fuses_grouped` products with what is between them. Where it
+    `pads_experts` each of these has as many tokens as it may have at most, which the host knows.
     """
 
     name: str
@@ -234,6 +262,10 @@ class Framework(Struct, frozen=True, kw_only=True):
     fused_loss: bool = True
     context: ContextParallel = field(default_factory=ContextParallel)
     attention: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    release: str | None = None
+    graph_scopes: tuple[GraphScope, ...] = ()
+    fuses_grouped: bool = False
+    pads_experts: bool = False
     recipes: tuple[Recipe, ...] = ()
     errors: tuple[ErrorBand, ...] = ()
     rates: tuple[PublishedRate, ...] = ()
@@ -254,6 +286,24 @@ class Framework(Struct, frozen=True, kw_only=True):
         found = self.states_recipe(model, device, precision)
         return replace(self, **cast(dict[str, Any], found.states)) if found else self
 
+    def of_job(
+        self, device: str, precision: Precision, *, sparse: bool, release: str | None = None
+    ) -> "Framework":
+        """The framework in a release, as its jobs on a device run where nobody says it."""
+        job = replace(self, release=release or self.release)
+        held = job._held(device, precision, sparse=sparse)
+        scopes = [each.graph_scopes for each in held if each.graph_scopes is not None]
+        fuses = [each.fuses_grouped for each in held if each.fuses_grouped is not None]
+        return replace(
+            job,
+            graph_scopes=scopes[-1] if scopes else self.graph_scopes,
+            fuses_grouped=fuses[-1] if fuses else self.fuses_grouped,
+        )
+
+    def _held(self, device: str, precision: Precision, *, sparse: bool) -> list[JobDefaults]:
+        said = {"sparse": sparse, "precision": precision, "release": self.release}
+        return [each for each in self.defaults if each.hold_for(device, **said)]
+
     def states_recipe(self, model: str, device: str, precision: Precision) -> Recipe | None:
         """The recipe of a model that says bytes of states; None without."""
         found = self._recipes_of(model, device, precision)
@@ -273,31 +323,23 @@ class Framework(Struct, frozen=True, kw_only=True):
     def _recipes_of(self, model: str, device: str, precision: Precision) -> Iterator[Recipe]:
         return (each for each in self.recipes if each.is_of(model, device, precision))
 
-    def launches_ps(self, *, sparse: bool, single: bool) -> float:
-        """Host time of a layer's launches in both passes.
-
-        A `single` layer, one part of a pattern, has half of a usual layer's; with experts what is
-        left of a layer with experts beside half a usual one. That is assumed, not measured.
-        """
-        host = self.host_expert_layer_ps if sparse else self.host_layer_ps
-        return host - self.host_layer_ps / 2 if single else float(host)
-
     def attention_on(self, device: str) -> str:
         """The attention kernel family on a device."""
         return self.attention.get(device, self.attention.get("default", "flash2"))
 
-    def overlaps_experts_on(self, device: str) -> bool:
+    def overlaps_experts_on(self, device: str, precision: Precision) -> bool:
         """Whether its jobs of models with experts overlap the exchanges between these."""
-        held = [each for each in self.defaults if each.hold_for(device, sparse=True)]
+        held = self._held(device, precision, sparse=True)
         said = [each.overlaps_experts for each in held if each.overlaps_experts is not None]
         return bool(said and said[-1])
 
-    def defaults_on(self, device: str, *, sparse: bool) -> dict[str, int | bool | ExpertDispatch]:
+    def defaults_on(
+        self, device: str, *, sparse: bool, precision: Precision = Precision.BF16
+    ) -> dict[str, int | bool | ExpertDispatch]:
         """Options that its jobs have on a device, by name; `sparse` models have experts."""
         return {
             name: value
-            for held in self.defaults
-            if held.hold_for(device, sparse=sparse)
+            for held in self._held(device, precision, sparse=sparse)
             for name in JOB_DEFAULTS
             if (value := getattr(held, name)) is not None
         }

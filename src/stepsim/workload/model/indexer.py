@@ -15,7 +15,14 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import replace
 from stepsim.workload.model.columns import PlanColumns
-from stepsim.workload.model.operators import Amounts, Operator, memory, products, scan
+from stepsim.workload.model.operators import (
+    Amounts,
+    Operator,
+    keys_before,
+    memory,
+    mixer_kernel,
+    products,
+)
 
 _SCORE_BYTES = 4.0
 """Bytes of a score, of the number of a key, and of what attention weighs."""
@@ -44,13 +51,8 @@ class Indexer(Struct, frozen=True, kw_only=True):
         return self.heads * self.dim
 
     def read(self, columns: PlanColumns) -> Floats:
-        """Keys that a token reads, on average of the sequence.
-
-        Token i of s reads all of its i keys as long as these are fewer than k: k - k^2 / 2s, or
-        s / 2; of keys that stand for several tokens s is their number.
-        """
-        k, s = float(self.top_k), columns.sequence / self.ratio
-        return np.where(s > k, k - k * k / (2 * s), s / 2)
+        """Keys that a token reads, on average of the sequence; one may stand for several tokens."""
+        return keys_before(columns.sequence / self.ratio, float(self.top_k))
 
     def projections(
         self, rank: float, hidden: float, keys: float, columns: PlanColumns
@@ -74,7 +76,7 @@ class Indexer(Struct, frozen=True, kw_only=True):
         """
         t, keys = columns.tokens, self.read(columns)
         scores, chosen = t * columns.sequence / self.ratio / 2, _SCORE_BYTES * t * keys
-        yield scan(
+        yield mixer_kernel(
             "index scores",
             flops=(2.0 * scores * self.width, 6.0 * t * keys * self.width),
             moved=(_SCORE_BYTES * scores, 2.0 * chosen),
@@ -85,7 +87,7 @@ class Indexer(Struct, frozen=True, kw_only=True):
     def target(self, flops: Floats, columns: PlanColumns) -> Operator:
         """What the indexer learns from: attention's scores of the chosen keys once more."""
         chosen = _SCORE_BYTES * columns.tokens * self.read(columns)
-        return scan("index target", (flops, 0.0 * flops), (chosen, 2.0 * chosen), (1, 1))
+        return mixer_kernel("index target", (flops, 0.0 * flops), (chosen, 2.0 * chosen), (1, 1))
 
     def summed(self, columns: PlanColumns) -> Floats:
         """Bytes of this target that ranks of tp sum, each having that of its own heads."""

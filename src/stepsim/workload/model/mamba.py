@@ -14,11 +14,17 @@ import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.workload.model.choices import GraphScope
 from stepsim.workload.model.columns import PlanColumns
-from stepsim.workload.model.operators import Operator, memory, scan
+from stepsim.workload.model.kernels import ScanShape
+from stepsim.workload.model.operators import Operator, convolution, memory, mixer_kernel
 from stepsim.workload.model.state_mixer import StateMixer
 
 _FORWARD_KERNELS, _BACKWARD_KERNELS = 5, 12  # of `_mamba_chunk_scan_combined_fwd` and `_bwd`
+
+
+CHANNEL_OPERATIONS = 43.0
+"""Operations of a channel that explain its kernel in CUDA (`causal_conv1d`) on B200."""
 
 
 class Mamba2(StateMixer, frozen=True, kw_only=True):
@@ -58,6 +64,11 @@ class Mamba2(StateMixer, frozen=True, kw_only=True):
         """Width of what the first product makes: z, x, B, C and a time step of each head."""
         return 2 * self.inner + self.joint + self.heads
 
+    @property
+    def scope(self) -> GraphScope:
+        """A scope of its own."""
+        return GraphScope.MAMBA
+
     def parameters(self, hidden: int) -> int:
         """Both products, the convolution, the norm, and A, D and a bias of each head."""
         channels = self.inner + self.joint
@@ -71,7 +82,7 @@ class Mamba2(StateMixer, frozen=True, kw_only=True):
         return {"mamba heads": self.heads, "mamba groups": self.groups}
 
     def _mix(self, columns: PlanColumns) -> tuple[Operator, ...]:
-        """Short convolution, scan and gated norm.
+        """Short convolution, scan and gated norm of a rank.
 
         The backward runs the convolution again (`mamba_split_conv1d_scan_combined`).
         """
@@ -79,7 +90,7 @@ class Mamba2(StateMixer, frozen=True, kw_only=True):
         channels = t * (self.inner + self.joint) / tp
         result = t * self.inner / tp
         return (
-            memory("short convolution", 4.0 * channels, 10.0 * channels),
+            convolution(channels, backward=10.0, each=CHANNEL_OPERATIONS),
             self._scan(columns),
             memory("gated norm", 6.0 * result, 10.0 * result),
         )
@@ -100,7 +111,7 @@ class Mamba2(StateMixer, frozen=True, kw_only=True):
         backward = 2.0 * forward + 2.0 * groups + 2.0 * heads
         inner, pair, states = float(self.inner), n * self.groups, heads / q
         scores = q * self.groups
-        return scan(
+        return mixer_kernel(
             "selective scan",
             flops=(share * forward, share * backward),
             moved=(
@@ -108,6 +119,11 @@ class Mamba2(StateMixer, frozen=True, kw_only=True):
                 share * (18.0 * inner + 26.0 * pair + 34.0 * states + 20.0 * scores),
             ),
             launches=(_FORWARD_KERNELS, _BACKWARD_KERNELS),
+            scanned=ScanShape(
+                family="chunked",
+                heads=columns.microbatch_size * self.heads / columns.tp / columns.cp,
+                chunk=q,
+            ),
         )
 
     def _turned(self, columns: PlanColumns) -> tuple[Floats, Floats]:

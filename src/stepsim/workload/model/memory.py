@@ -233,7 +233,8 @@ def _states(
 
     Weights are 2 bytes (and two copies at 8 or 4 bits) where they are whole, with `casts_weights`
     the two copies at 8 bits alone. Shards of parameters are the fp32 master weights themselves;
-    their gradients take what the framework reduces them in.
+    their gradients take what the framework reduces them in. Frozen weights have neither gradients
+    nor an optimizer, and what adapters have is left out.
     """
     dense, routed = rank_parameters(architecture, columns, layout, places)
     whole = dense + routed
@@ -247,6 +248,8 @@ def _states(
     copies = (2.0 * (1 - alone) + columns.casts * 2.0 * columns.element_bytes)[:, None]
     weights = np.where(sharded, 0.0, copies * whole)
     reduced = np.where((columns.zero >= 2)[:, None], own, whole)
+    own = own * (columns.adapters == 0)[:, None]
+    reduced = reduced * (columns.adapters == 0)[:, None]
     gradients = framework.gradient_bytes * np.where(sharded, own, reduced)
     return weights, gradients, framework.optimizer_bytes * own
 

@@ -6,7 +6,7 @@ of the rank, V vocabulary. Counts follow Korthikanti et al. 2022 ("Reducing Acti
 Recomputation") for what each tensor is, 2 bytes an element, read and written once by each kernel.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum, auto
 
 import numpy as np
@@ -26,7 +26,10 @@ from stepsim.workload.model.architecture import (
     Mixer,
     QkNorm,
 )
+from stepsim.workload.model.choices import RecomputeModule
 from stepsim.workload.model.columns import PlanColumns
+from stepsim.workload.model.dispatch import permuted_bytes
+from stepsim.workload.model.kernels import GroupedShape, ScanShape
 
 
 class OperatorKind(Enum):
@@ -34,9 +37,9 @@ class OperatorKind(Enum):
 
     `MATRIX` products at the precision's rate, `HEAD` products in bf16 whatever the precision,
     `GROUPED` products of experts, `ATTENTION` fused core attention, `SCORES` its unfused products,
-    `SCAN` kernels of a mixer with products in bf16 of their own, e.g. over chunks of a sequence
-    with a state passed on: products or bytes, whatever takes longer; `MEMORY` kernels that only
-    move bytes.
+    `SCAN` kernels of a mixer that go through chunks of a sequence with a state passed on, and
+    `MIXED` ones with products in bf16 of their own: products or bytes, whatever takes longer;
+    `MEMORY` kernels that only move bytes.
     """
 
     MATRIX = auto()
@@ -45,6 +48,7 @@ class OperatorKind(Enum):
     ATTENTION = auto()
     SCORES = auto()
     SCAN = auto()
+    MIXED = auto()
     MEMORY = auto()
 
 
@@ -68,8 +72,12 @@ class Operator(Struct, frozen=True, kw_only=True):
     """One operator, phase by phase; `weight_grad` is empty for those without weights.
 
     `sides` are tokens, inner and outer width of a product. `rows` are batch x heads of attention,
-    `head_dim` its width, `length` the tokens of its kernels' sequences (None: those of a sample).
-    What is done `apart` is part of another kernel in some frameworks.
+    `head_dim` its width, `length` the tokens of its kernels' sequences (None: those of a sample),
+    `keys` what a token reads where that is not all before it, `sharing` the heads of a rank that
+    read the same ones.
+    `groups` are products of experts by phase, `scanned` the chunks of a scan.
+    What is done `apart` is part of another kernel in some frameworks, `inside` of the products of
+    experts in some. `module` is that with which it is recomputed.
     """
 
     name: str
@@ -81,8 +89,14 @@ class Operator(Struct, frozen=True, kw_only=True):
     head_dim: int = 0
     rows: Floats | None = None
     length: Floats | None = None
+    keys: Floats | None = None
+    sharing: Floats | None = None
     sides: tuple[Floats, Floats, Floats] | None = None
+    groups: tuple[GroupedShape, GroupedShape, GroupedShape] | None = None
+    scanned: ScanShape | None = None
     apart: bool = False
+    inside: bool = False
+    module: RecomputeModule | None = None
 
     def times(self, forward: Floats, backward: Floats) -> "Operator":
         """A share of the operator in the forward, and another in the backward, by plan."""
@@ -148,13 +162,32 @@ def memory(name: str, forward: Floats, backward: Floats, *, core: bool = False) 
     )
 
 
-def scan(
+def convolution(channels: Floats, backward: float, each: float) -> Operator:
+    """A short convolution and its activation over channels of all tokens.
+
+    Each takes 4 bytes forward and `backward` bytes backward, and `each` operations of vectors:
+    products of its taps, a sigmoid and conversions; the backward more of them as it moves more.
+    """
+    moved, operations = 4.0 * channels, each * channels
+    item = memory("short convolution", moved, backward * channels)
+    return replace(
+        item,
+        forward=replace(item.forward, flops=operations),
+        input_grad=replace(item.input_grad, flops=operations * backward / 4.0),
+    )
+
+
+def mixer_kernel(
     name: str,
     flops: tuple[Floats, Floats],
     moved: tuple[Floats, Floats],
     launches: tuple[int, int],
+    scanned: ScanShape | None = None,
 ) -> Operator:
-    """A mixer's own kernel, such as a scan: operations, bytes and kernels, forward and backward."""
+    """A mixer's own kernels: operations, bytes and launches, forward and backward.
+
+    Those that pass a state on say what is `scanned`.
+    """
     zero, one = np.zeros_like(flops[0]), np.ones_like(flops[0])
     passes = (
         Amounts(flops=operations, bytes_moved=size, launches=count * one)
@@ -163,15 +196,21 @@ def scan(
     forward, backward = passes
     return Operator(
         name=name,
-        kind=OperatorKind.SCAN,
+        kind=OperatorKind.MIXED if scanned is None else OperatorKind.SCAN,
         forward=forward,
         input_grad=backward,
         weight_grad=Amounts(flops=zero, bytes_moved=zero, launches=zero),
+        scanned=scanned,
     )
 
 
-def fused_attention(flops: Floats, head_dim: int, rows: Floats) -> Operator:
-    """Fused core attention of a mixer: its backward takes 2.5 times as many operations."""
+def fused_attention(
+    flops: Floats, head_dim: int, rows: Floats, keys: Floats, heads: Floats
+) -> Operator:
+    """Fused core attention of a mixer to some `keys`, which are one for all `heads` of a rank.
+
+    Its backward takes 2.5 times as many operations.
+    """
     zero, one = np.zeros_like(flops), np.ones_like(flops)
     return Operator(
         name="core attention",
@@ -182,7 +221,15 @@ def fused_attention(flops: Floats, head_dim: int, rows: Floats) -> Operator:
         core=True,
         head_dim=head_dim,
         rows=rows,
+        module=RecomputeModule.CORE_ATTENTION,
+        keys=keys,
+        sharing=heads,
     )
+
+
+def recomputed_with(module: RecomputeModule, operators: Iterable[Operator]) -> Iterator[Operator]:
+    """The operators as parts of what is recomputed by that name."""
+    return (replace(each, module=module) for each in operators)
 
 
 def by_head(name: str, columns: PlanColumns, heads: Floats, inner: int, outer: int) -> Operator:
@@ -223,7 +270,8 @@ def _casts(
 def norm(name: str, architecture: Architecture, columns: PlanColumns) -> Operator:
     """A norm: 4sh forward, 16sh backward."""
     size = columns.shard_tokens * architecture.hidden
-    return memory(name, 4.0 * size, 16.0 * size)
+    made = memory(name, 4.0 * size, 16.0 * size)
+    return replace(made, module=RecomputeModule.NORMS)
 
 
 def residual(name: str, architecture: Architecture, columns: PlanColumns) -> Operator:
@@ -291,17 +339,25 @@ def _latent_projections(
     if attention.query_rank is None:
         yield from products(columns, ("queries", t, h, queries))
     else:
-        yield from products(
-            columns,
-            ("queries down", s, h, attention.query_rank),
-            ("queries up", t, attention.query_rank, queries),
-        )
-    up = heads * (attention.nope_dim + attention.value_dim)
-    yield from products(columns, ("keys down", s, h, down), ("keys up", t, attention.kv_rank, up))
+        yield from products(columns, ("queries down", s, h, attention.query_rank))
+        up = products(columns, ("queries up", t, attention.query_rank, queries))
+        yield from recomputed_with(RecomputeModule.UP_PROJECTION, up)
+    widths = heads * (attention.nope_dim + attention.value_dim)
+    yield from products(columns, ("keys down", s, h, down))
+    keys = products(columns, ("keys up", t, attention.kv_rank, widths))
+    yield from recomputed_with(RecomputeModule.UP_PROJECTION, keys)
     ranks = s * ((attention.query_rank or 0) + attention.kv_rank)
     yield memory("norms of ranks", 4.0 * ranks, 16.0 * ranks)
     moved = 4.0 * t * (queries + queries)
     yield memory("rotary embedding and layout", moved, moved)
+
+
+def keys_before(sequence: Floats, most: float) -> Floats:
+    """Keys that a token reads on average of a sequence: all before it, but no more than `most`.
+
+    Of s tokens the first k read half of k: k - k^2 / 2s, or s / 2 where s is at most k.
+    """
+    return np.where(sequence > most, most - most * most / (2 * sequence), sequence / 2)
 
 
 def _core(
@@ -312,15 +368,16 @@ def _core(
 ) -> Iterator[Operator]:
     """Core attention: one kernel, or two products with softmax and dropout between.
 
-    Causal attention does half of 2 t seq a (d + dv), a window w no more than w keys a token; the
-    fused backward is 2.5 forwards. Unfused products do all of it, and twice that backward.
+    Causal attention does half of 2 t seq a (d + dv); a window of w has w - w^2 / 2 seq keys a token
+    on average. The fused backward is 2.5 forwards. Unfused products do all of it, and twice that
+    backward.
     """
-    t, seq = columns.tokens, columns.sequence
+    t, seq = columns.tokens, columns.attended
     widths = heads * (
         attention.head_dim
         + (attention.values if isinstance(attention, GroupedAttention) else attention.value_dim)
     )
-    keys = seq / 2 if window is None else np.minimum(seq / 2, float(window))
+    keys = seq / 2 if window is None else keys_before(seq, float(window))
     flops, zero, one = 2.0 * t * keys * widths, np.zeros_like(t), np.ones_like(t)
     fused = columns.flash
     yield Operator(
@@ -331,7 +388,9 @@ def _core(
         weight_grad=Amounts(flops=zero, bytes_moved=zero, launches=zero),
         core=True,
         head_dim=attention.head_dim,
-        rows=columns.microbatch_size * heads,
+        rows=columns.microbatch_size * heads * columns.sequence / seq,
+        module=RecomputeModule.CORE_ATTENTION,
+        keys=None if window is None else keys,
     )
     if not fused.all():
         yield from _unfused(attention, heads, widths, columns, one - fused)
@@ -377,17 +436,42 @@ def mlp_operators(
     yield from products(columns, ("mlp out", t, width, h))
 
 
+_CHOICE_KERNELS = (13, 4)
+"""Small kernels of a router in a forward and in a backward, of Megatron-Core with fused routing.
+
+The forward has scores with their choice, scores for the auxiliary loss and the loss (3), counts of
+tokens by expert and by rank, and the splits of the exchange (6), maps of rows and of chunks (4);
+the backward has those of both scores and of the loss, and the sum of the two gradients (4).
+"""
+
+
 def router_operators(
     mlp: ExpertMlp, architecture: Architecture, columns: PlanColumns
 ) -> Iterator[Operator]:
-    """Router, choice of experts, the way to a latent width, and the permutation of tokens."""
+    """Router, choice of experts with its loss, the way to a latent width, tokens laid out.
+
+    Each pass of the choice moves 12 bytes for every token and expert: scores in fp32 are read and
+    written once, and a mask with the weights of those chosen is written.
+    """
     h, t = float(architecture.hidden), columns.shard_tokens
     yield linear("router", columns, t, h, float(mlp.experts), OperatorKind.HEAD)
     width = float(mlp.token_width(architecture.hidden))
     if mlp.latent is not None:
         yield from products(columns, ("latent in", t, h, width))
-    moved = 24.0 * t * mlp.experts + 12.0 * t * mlp.top_k * width
-    yield memory("choice and permutation", moved / 2, moved / 2)
+    chosen = 12.0 * t * mlp.experts
+    yield _in_kernels(memory("choice of experts", chosen, chosen), _CHOICE_KERNELS)
+    forward = permuted_bytes(mlp, columns, width, columns.dispatch_bytes)
+    yield memory("layout of tokens", forward, permuted_bytes(mlp, columns, width))
+
+
+def _in_kernels(operator: Operator, counts: tuple[int, int]) -> Operator:
+    """An operator that so many kernels do, forward and backward."""
+    forward, backward = counts
+    return replace(
+        operator,
+        forward=replace(operator.forward, launches=forward * operator.forward.launches),
+        input_grad=replace(operator.input_grad, launches=backward * operator.input_grad.launches),
+    )
 
 
 def expert_operators(
@@ -400,13 +484,15 @@ def expert_operators(
     width = mlp.width / columns.expert_tp
     inputs = 2 if mlp.activation.gated else 1
     yield _grouped("experts in", columns, tokens, local, h, inputs * width)
-    yield _activation("activation of experts", mlp.activation, tokens, width)
+    activation = _activation("activation of experts", mlp.activation, tokens, width)
+    yield replace(activation, module=RecomputeModule.ACTIVATION, inside=True)
     yield _grouped("experts out", columns, tokens, local, width, h)
     yield from _beside_experts(mlp, tokens, width, h)
     if columns.casts.any():
         each = columns.casts * (2.0 + 2.0 * columns.element_bytes)
-        into, out = each * tokens * (h + width), each * tokens * (h + inputs * width)
-        yield memory("casts of experts", into, out)
+        yield memory("casts of experts", each * tokens * h, each * tokens * h)
+        made = memory("casts between", each * tokens * width, each * tokens * inputs * width)
+        yield replace(made, inside=True)
 
 
 def _beside_experts(
@@ -436,20 +522,29 @@ def _grouped(
     inner: Floats | float,
     outer: Floats | float,
 ) -> Operator:
-    """One product per local expert in a launch.
+    """A product of each local expert, `inner` to `outer` wide.
 
-    Bytes are those of the weights, read by each expert's product and, as sums in fp32, updated:
-    few tokens an expert do not hide them, so they come on top of the product's time.
+    Operands are read and results written by each, in 2 bytes where they are results; the weight
+    gradient is read and written in fp32. An expert has t k / E rows; each result of a weight's
+    gradient is a sum over them.
     """
     k, n = np.asarray(inner, dtype=float), np.asarray(outer, dtype=float)
     flops, weights = 2.0 * tokens * k * n, local * k * n
-    read, one = columns.element_bytes * weights, np.ones_like(flops)
+    element, rows = columns.element_bytes, tokens / local
+
+    def shape(rows: Floats, sides: Floats, depth: Floats) -> GroupedShape:
+        return GroupedShape(count=local, rows=rows, columns=sides, depth=depth)
+
+    def amounts(moved: Floats) -> Amounts:
+        return Amounts(flops=flops, bytes_moved=moved, launches=np.ones_like(flops))
+
     return Operator(
         name=name,
         kind=OperatorKind.GROUPED,
-        forward=Amounts(flops=flops, bytes_moved=read, launches=one),
-        input_grad=Amounts(flops=flops, bytes_moved=read, launches=one),
-        weight_grad=Amounts(flops=flops, bytes_moved=8.0 * weights, launches=one),
+        forward=amounts(element * (weights + tokens * k) + 2.0 * tokens * n),
+        input_grad=amounts(element * (weights + tokens * n) + 2.0 * tokens * k),
+        weight_grad=amounts(element * tokens * (k + n) + 8.0 * weights),
+        groups=(shape(rows, n, k), shape(rows, k, n), shape(k, n, rows)),
     )
 
 

@@ -20,6 +20,7 @@ from stepsim.workload.model.choices import (
     AttentionKernel,
     ContextParallelKind,
     ExpertDispatch,
+    GraphScope,
     PipelineOrder,
     Precision,
     Recompute,
@@ -31,6 +32,7 @@ __all__ = [
     "AttentionKernel",
     "ContextParallelKind",
     "ExpertDispatch",
+    "GraphScope",
     "ModelPlan",
     "PipelineOrder",
     "Precision",
@@ -51,9 +53,16 @@ class ModelPlan(Struct, frozen=True, kw_only=True):
     `shard_ranks` is how many ranks share one copy (None: dp x cp; fewer is HSDP), `reshard` whether
     they are dropped after the forward.
     `recompute_layers` of a stage recompute with `Recompute.FULL` (None: all); of every layer the
-    `recompute_modules` are recomputed besides, and activations of `offload_layers` of a stage wait
-    in the host's memory: both change memory alone, not times. `tp_comm_overlap`
+    `recompute_modules` are recomputed besides; activations of `offload_layers` of a stage wait
+    in the host's memory, which changes no times. `tp_comm_overlap`
     is pipelining of tp collectives with their products, `dp_overlap` as in StepOptions.
+    With `cuda_graph` a graph holds the parts of layers in `graph_scopes`, without any the whole
+    step (None: as jobs of the framework). Samples of `packed` tokens that fill a sequence attend
+    within themselves. With `adapters` low-rank adapters alone are trained: frozen weights have no
+    gradients.
+    Exchanges between experts run beside the compute of another microbatch with `expert_overlap`,
+    beside shared experts with `shared_overlap`, and those of input gradients beside the weight
+    gradients of the experts with `delay_wgrad`, else after them.
     """
 
     tp: int = 1
@@ -80,9 +89,15 @@ class ModelPlan(Struct, frozen=True, kw_only=True):
     layout: LayerLayout = field(default_factory=LayerLayout)
     attention: AttentionKernel = AttentionKernel.FLASH
     dispatch: ExpertDispatch = ExpertDispatch.ALL_TO_ALL
+    expert_overlap: bool = False
+    shared_overlap: bool = False
+    delay_wgrad: bool = False
     tp_comm_overlap: bool = False
     dp_overlap: bool = False
     cuda_graph: bool = False
+    graph_scopes: tuple[GraphScope, ...] | None = None
+    packed: int | None = None
+    adapters: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -113,7 +128,8 @@ class ModelPlan(Struct, frozen=True, kw_only=True):
 
     def _check_numbers(self) -> None:
         counts = ("tp", "cp", "dp", "pp", "ep", "chunks", "microbatch_size", "global_batch")
-        for name in (*counts, "sequence", "expert_tp", "shard_ranks", "recompute_layers"):
+        optional = ("expert_tp", "shard_ranks", "recompute_layers", "packed")
+        for name in (*counts, "sequence", *optional):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise PlanError(f"{name} is {value}: expected at least 1")
@@ -145,9 +161,34 @@ class ModelPlan(Struct, frozen=True, kw_only=True):
         return self.tp if self.ep == 1 or self.stage_ranks % (self.ep * self.tp) == 0 else 1
 
     @property
+    def runs_pairs(self) -> bool:
+        """Whether a forward and a backward run as one, each beside the other's exchanges.
+
+        Megatron-LM does that in its interleaved schedule, and without a pipeline.
+        """
+        ordered = self.order is PipelineOrder.ALTERNATING and (self.pp == 1 or self.chunks > 1)
+        return self.expert_overlap and self.ep > 1 and ordered
+
+    @property
+    def paired_share(self) -> float:
+        """Share of the forwards that run in pairs, on the rank in the middle of the pipeline.
+
+        That rank warms up with p - 1 forwards and p for each chunk after its first, and one more
+        (`get_pp_rank_microbatches` of Megatron-LM); without a pipeline it is one.
+        """
+        every = self.microbatches * self.chunks
+        lead = 1 if self.pp == 1 else self.pp * self.chunks
+        return max(every - lead, 0) / every if self.runs_pairs else 0.0
+
+    @property
     def shards(self) -> int:
         """Ranks that share one copy of what is sharded."""
         return self.dp * self.cp if self.shard_ranks is None else self.shard_ranks
+
+    @property
+    def attended(self) -> int:
+        """Tokens of the sequences within which attention runs."""
+        return min(self.packed or self.sequence, self.sequence)
 
     @property
     def tokens(self) -> int:

@@ -10,6 +10,7 @@ from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.device import AttentionRate, Device
 from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.host import in_one_graph
 from stepsim.workload.model.operators import Amounts, Operator, OperatorKind
 from stepsim.workload.model.plan import Precision
 
@@ -17,16 +18,17 @@ WEIGHT_GRADIENT_FACTOR = 1.05  # fp32 accumulation costs 5 %: SimuMax's NT produ
 _ALIGNED = 8  # elements: tensor cores take rows of 16 bytes
 
 
-class _PhaseSeconds(Struct, frozen=True, kw_only=True):
-    """Time of operators by phase, arrays over plans; `core` is core attention's forward.
+class PhaseSeconds(Struct, frozen=True, kw_only=True):
+    """Time of operators by phase, arrays over plans.
 
-    `launches` are the kernels of forward and backward.
+    `again` is the forward of those that the backward runs again, where parts of a layer are
+    recomputed. Frozen weights have no gradients.
     """
 
     forward: Floats
     input_grad: Floats
     weight_grad: Floats
-    core: Floats
+    again: Floats
 
     @property
     def backward(self) -> Floats:
@@ -42,19 +44,27 @@ class Pricer(Struct, frozen=True, kw_only=True):
     columns: PlanColumns
     precision: Precision
 
-    def price(self, operators: Iterable[Operator]) -> _PhaseSeconds:
+    def price(self, operators: Iterable[Operator]) -> PhaseSeconds:
         """Time of all operators together."""
-        forward = input_grad = weight_grad = core = np.zeros(len(self.columns))
+        forward = input_grad = weight_grad = again = np.zeros(len(self.columns))
         for operator in operators:
             first = self._seconds(operator, operator.forward, 0)
             forward = forward + first
             input_grad = input_grad + self._seconds(operator, operator.input_grad, 1)
             weight_grad = weight_grad + self._seconds(operator, operator.weight_grad, 2)
-            if operator.core:
-                core = core + first
-        return _PhaseSeconds(
-            forward=forward, input_grad=input_grad, weight_grad=weight_grad, core=core
+            again = again + self._recomputed(operator) * first
+        return PhaseSeconds(
+            forward=forward,
+            input_grad=input_grad,
+            weight_grad=weight_grad * (1 - self.columns.adapters),
+            again=again,
         )
+
+    def _recomputed(self, operator: Operator) -> Floats:
+        """1 where the backward runs an operator's forward again as one of chosen parts."""
+        columns = self.columns
+        chosen = columns.drops[operator.module] if operator.module else 0.0 * columns.tp
+        return np.maximum(chosen, columns.recompute_selective * operator.core)
 
     def bytes_seconds(self, moved: Floats) -> Floats:
         """Time of memory-bound kernels that move so many bytes."""
@@ -62,26 +72,40 @@ class Pricer(Struct, frozen=True, kw_only=True):
 
     def _seconds(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
         match operator.kind:
-            case OperatorKind.MEMORY if operator.apart and self.framework.fuses_experts:
-                return np.zeros(len(self.columns))
             case OperatorKind.MEMORY:
-                floor = self.device.kernel_floor_ps / PS_PER_S * amounts.launches
-                return np.maximum(self.bytes_seconds(amounts.bytes_moved), floor)
+                return self._memory(operator, amounts) * self._beside(operator)
             case OperatorKind.ATTENTION:
                 return self._attention(operator, amounts, backward=phase > 0)
             case OperatorKind.SCORES if operator.head_dim % _ALIGNED:
                 return amounts.flops / self.device.vector_rate
-            case OperatorKind.SCAN:
-                moved = self.bytes_seconds(amounts.bytes_moved)
-                return np.maximum(self._product(amounts, Precision.BF16), moved)
+            case OperatorKind.MIXED | OperatorKind.SCAN:
+                return self._mixer(operator, amounts, backward=phase > 0)
+            case OperatorKind.GROUPED:
+                return self._groups(operator, amounts, phase)
             case _:
                 return self._products(operator, amounts, phase)
 
+    def _memory(self, operator: Operator, amounts: Amounts) -> Floats:
+        """Bytes, or operations of vectors where they take longer; nothing if fused away."""
+        if operator.apart and self.framework.fuses_experts:
+            return np.zeros(len(self.columns))
+        floor = self.device.kernel_floor_ps / PS_PER_S * amounts.launches
+        moved = np.maximum(self.bytes_seconds(amounts.bytes_moved), floor)
+        vector = self.device.vector_rate
+        return np.maximum(moved, amounts.flops / vector) if vector else moved
+
+    def _beside(self, operator: Operator) -> Floats | float:
+        """0 where a kernel that moves bytes is part of products of experts, 1 where it is not.
+
+        Those that have it in them need no sizes that the host knows: steps in one graph run them.
+        """
+        if not (operator.inside and self.framework.fuses_grouped):
+            return 1.0
+        return 1.0 - in_one_graph(self.columns, self.framework)
+
     def _products(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
-        """Products, of experts or others; heads and scores run in bf16 whatever the precision."""
+        """Products of no groups; heads and scores run in bf16 whatever the precision."""
         moved = amounts.bytes_moved / self.device.bytes_per_s
-        if operator.kind is OperatorKind.GROUPED:
-            return self._product(amounts, self.precision) + moved
         head = operator.kind in (OperatorKind.HEAD, OperatorKind.SCORES) and self.precision.casts
         product = self._product(amounts, Precision.BF16 if head else self.precision)
         slower = WEIGHT_GRADIENT_FACTOR if phase == 2 else 1.0
@@ -103,12 +127,37 @@ class Pricer(Struct, frozen=True, kw_only=True):
         rate = self.device.rate_of(precision)
         return rate.seconds(amounts.flops, amounts.launches, self.device.sustained)
 
+    def _groups(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
+        """Products of experts: launched one by one at the rate of any product, tile by tile."""
+        assert operator.groups is not None
+        device, shape = self.device, operator.groups[phase]
+        rate = device.rate_of(self.precision).rate * device.sustained
+        products = shape.seconds(shape.tiles(), rate, device.processors)
+        moved = amounts.bytes_moved / device.bytes_per_s
+        return np.hypot(products, moved) + device.group_start_ps / PS_PER_S * shape.count
+
+    def _mixer(self, operator: Operator, amounts: Amounts, *, backward: bool) -> Floats:
+        """Kernels of a mixer: a scan of chunks if they pass a state on, else products or bytes."""
+        if operator.scanned is None:
+            moved = self.bytes_seconds(amounts.bytes_moved)
+            return np.maximum(self._product(amounts, Precision.BF16), moved)
+        return self.device.scan_seconds(
+            operator.scanned,
+            amounts.flops / self.device.sustained,
+            self.columns.sequence,
+            backward=backward,
+        )
+
     def _attention(self, operator: Operator, amounts: Amounts, *, backward: bool) -> Floats:
         rate = self._attention_rate()
         assert operator.rows is not None
-        length = self.columns.sequence if operator.length is None else operator.length
-        reached = rate.flops_per_s(length, operator.rows, operator.head_dim, backward=backward)
-        return amounts.flops / reached
+        length = self.columns.attended if operator.length is None else operator.length
+        reached = rate.flops_per_s(
+            length, operator.rows, operator.head_dim, backward=backward, keys=operator.keys
+        )
+        if operator.sharing is None:
+            return amounts.flops / reached
+        return rate.computed(operator.sharing, operator.head_dim) * amounts.flops / reached
 
     def _attention_rate(self) -> AttentionRate:
         """The kernel family that the framework uses on the device, else the device's first."""

@@ -83,6 +83,8 @@ class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
                 pairs * (self.key_width + self.latent.kv_rank),
                 self.key_width,
                 columns.microbatch_size * self.heads / columns.tp,
+                self.indexer.read(columns),
+                self.heads / columns.tp,
             ),
             self.indexer.target(pairs * self.key_width, columns),
         )

@@ -10,11 +10,12 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Floats
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.architecture import Architecture, ExpertMlp, Layer
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
 from stepsim.workload.model.columns import PlanColumns, plan_columns
-from stepsim.workload.model.context import Block, Exchange, launch_ps
+from stepsim.workload.model.context import Block, Exchange
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.held import (
@@ -23,18 +24,25 @@ from stepsim.workload.model.held import (
     plan_places,
     routed_parameters,
 )
+from stepsim.workload.model.host import host_ps, waited_ps
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.plan import ModelPlan, Precision
-from stepsim.workload.model.pricing import Pricer
+from stepsim.workload.model.pricing import PhaseSeconds, Pricer
 from stepsim.workload.rows import CollectiveKind, Group
 
 
 class _PartSeconds(Struct, frozen=True, kw_only=True):
-    """One layer (or end) of one microbatch: compute and exposed exchanges of both passes."""
+    """One layer (or end) of one microbatch: compute and exposed exchanges of both passes.
+
+    `exchanged` is what of both passes ranks wait for each other, `waited` what kernels wait for the
+    host, however long they are.
+    """
 
     forward: Floats
     backward: Floats
     host: Floats
+    exchanged: Floats
+    waited: Floats
 
     @property
     def forward_at_least(self) -> Floats:
@@ -49,7 +57,34 @@ class _PartSeconds(Struct, frozen=True, kw_only=True):
     @property
     def total(self) -> Floats:
         """Both passes, at least what the host takes to launch them."""
-        return np.maximum(self.forward + self.backward, self.host)
+        return np.maximum(self.forward + self.backward + self.waited, self.host)
+
+
+class StepShares(Struct, frozen=True, kw_only=True):
+    """What a step is spent on, in seconds of the mean rank.
+
+    `compute` are kernels, `exchanged` is what exchanges inside layers show, `host` what launches
+    take longer than both; `rest` is all else: bubble, slower ranks, gradients, optimizer.
+    """
+
+    compute: float
+    exchanged: float
+    host: float
+    rest: float
+
+
+class _Turns(Struct, frozen=True, kw_only=True):
+    """A pass of a layer: what runs `inside`, between its two exchanges, and what `around` them.
+
+    `ways` are the exchanges alone, `visible` what is seen of both where nothing else runs, and
+    `delayed` weight gradients that run beside them.
+    """
+
+    around: Floats
+    inside: Floats
+    ways: tuple[Floats, ...]
+    visible: Floats
+    delayed: Floats
 
 
 class _StepSeconds(Struct, frozen=True, kw_only=True):
@@ -110,6 +145,19 @@ class StepModel(Struct, frozen=True, kw_only=True):
             host=self._graphed(columns) * self.framework.host_step_ps / PS_PER_S,
         )
 
+    def shares(self, plan: ModelPlan) -> StepShares:
+        """What the step of a plan is spent on."""
+        layers, embedding, head = self._microbatch(plan_columns([plan]), plan.precision)
+        counts = counts_by_chunk(self.architecture, plan.layout, plan_places(plan))
+        parts = [*layers, embedding, head]
+        often = counts.sum(axis=(1, 2)) * plan.microbatches / plan.pp
+        whole = sum(float(n * part.total[0]) for n, part in zip(often, parts, strict=True))
+        sent = sum(float(n * part.exchanged[0]) for n, part in zip(often, parts, strict=True))
+        run = [float((part.forward + part.backward)[0]) for part in parts]
+        busy = sum(float(n * seconds) for n, seconds in zip(often, run, strict=True))
+        step = float(self.seconds([plan])[0])
+        return StepShares(compute=busy - sent, exchanged=sent, host=whole - busy, rest=step - whole)
+
     # parts of a microbatch
 
     def part_seconds(self, plans: Sequence[ModelPlan], precision: Precision) -> Floats:
@@ -136,14 +184,13 @@ class StepModel(Struct, frozen=True, kw_only=True):
         columns = pricer.columns
         blocks = layer_blocks(layer, self.architecture, columns, self.framework.context)
         part = self._part(blocks, pricer, layer)
-        framework = self.framework
-        host_ps = framework.launches_ps(sparse=layer.is_sparse, single=layer.single)
-        launched = host_ps + launch_ps(layer, columns, framework.context)
+        launched = host_ps(layer, blocks, columns, self.framework)
         ranks = columns.stage_ranks * columns.pp
         far = (columns.pp > 1) & (columns.tp > 1) & (ranks > self.interconnect.domain)
-        host = launched * self._graphed(columns) + self.framework.host_tp_ps * columns.tp * far
+        host = launched + self.framework.host_tp_ps * columns.tp * far
         host = host / PS_PER_S * (1 + columns.recompute_full / 3)
-        part = _PartSeconds(forward=part.forward, backward=part.backward, host=host)
+        waited = waited_ps(layer, blocks, columns, self.framework) / PS_PER_S
+        part = replace(part, host=host, waited=waited)
         return self._sharded(layer, part, columns)
 
     def _graphed(self, columns: PlanColumns) -> Floats:
@@ -154,28 +201,96 @@ class StepModel(Struct, frozen=True, kw_only=True):
         self, blocks: Iterable[Block], pricer: Pricer, layer: Layer | None = None
     ) -> _PartSeconds:
         columns, framework = pricer.columns, self.framework
-        forward = backward = core = np.zeros(len(columns))
+        forward = backward = exchanged = np.zeros(len(columns))
         listed = tuple(blocks)
         prices = [pricer.price(block.operators) for block in listed]
         nothing = pricer.price(())
         for block, price, before, after in zip(
             listed, prices, (nothing, *prices), (*prices[1:], nothing), strict=False
         ):
-            core = core + price.core
             sent = self._exchanged(block.forward, after.forward, columns)
             forward = forward + price.forward + sent
-            again = columns.recompute_selective * before.core
-            back = self._exchanged(block.backward, before.backward + again, columns)
-            if framework.overlaps_input_gradient:
-                back = np.where(
-                    price.weight_grad > 0, np.maximum(back - price.weight_grad, 0.0), back
-                )
+            back = self._exchanged(block.backward, before.backward + before.again, columns)
+            back = np.maximum(back - self._beside_weights(block, price), 0.0)
+            again = price.again
+            if block.module is not None:
+                again = np.maximum(again, columns.drops[block.module] * (price.forward + sent))
             backward = backward + price.backward + back
+            exchanged = exchanged + sent + back
+            if layer is not None:
+                backward = backward + again * (1 - columns.recompute_full)
         if layer is not None:
-            again = columns.recompute_full * forward + columns.recompute_selective * core
+            again = columns.recompute_full * forward
             again = again + framework.operator_recompute * columns.recompute_operators * forward
             backward = backward + again
-        return _PartSeconds(forward=forward, backward=backward, host=np.zeros(len(columns)))
+            if columns.paired_share.any():
+                hidden = self._hidden_in_pairs(listed, prices, columns)
+                backward = backward - columns.paired_share * hidden
+                exchanged = exchanged - columns.paired_share * hidden
+        none = np.zeros(len(columns))
+        return _PartSeconds(
+            forward=forward, backward=backward, host=none, exchanged=exchanged, waited=none
+        )
+
+    def _beside_weights(self, block: Block, price: PhaseSeconds) -> Floats:
+        """Weight gradients of a block that run beside the exchanges of its input gradients."""
+        return price.weight_grad * block.beside_weights * self.framework.overlaps_input_gradient
+
+    def _hidden_in_pairs(
+        self, blocks: Sequence[Block], prices: Sequence[PhaseSeconds], columns: PlanColumns
+    ) -> Floats:
+        """What of a layer's exchanges between experts hides where two microbatches run as one.
+
+        Of each pass experts run between its two exchanges, attention around them. The two halves
+        take turns: the way back of the backward runs beside attention of the forward, the way to
+        the experts beside these in the backward, their gradients' way beside them in the forward
+        (and their own delayed weight gradients), and the way back beside attention's backward.
+        """
+        forward = self._turns(blocks, prices, columns, is_backward=False)
+        backward = self._turns(blocks[::-1], prices[::-1], columns, is_backward=True)
+        if not forward.ways or not backward.ways:
+            return np.zeros(len(columns))
+        visible = (
+            np.maximum(backward.ways[0] - forward.around, 0.0)
+            + np.maximum(forward.ways[0] - backward.inside, 0.0)
+            + np.maximum(backward.ways[1] - forward.inside - backward.delayed, 0.0)
+            + np.maximum(forward.ways[1] - backward.around, 0.0)
+        )
+        return np.maximum(forward.visible + backward.visible - visible, 0.0)
+
+    def _turns(
+        self,
+        blocks: Sequence[Block],
+        prices: Sequence[PhaseSeconds],
+        columns: PlanColumns,
+        *,
+        is_backward: bool,
+    ) -> _Turns:
+        """A pass of a layer in the order of its blocks, cut at its exchanges between experts."""
+        zero = np.zeros(len(columns))
+        parts, ways, visible, delayed = [zero, zero], [], zero, zero
+        nothing = replace(prices[0], forward=zero, input_grad=zero, weight_grad=zero)
+        for block, price, after in zip(blocks, prices, (*prices[1:], nothing), strict=True):
+            sent = block.backward if is_backward else block.forward
+            others = [each for each in sent if each.way is None]
+            own = [each for each in sent if each.way is not None]
+            late = self._beside_weights(block, price) if own and is_backward else zero
+            computed, beside = (
+                (price.backward - late, after.backward)
+                if is_backward
+                else (price.forward, after.forward)
+            )
+            inside = len(ways) % 2
+            parts[inside] = parts[inside] + computed + self._exchanged(others, beside, columns)
+            if own:
+                ways.append(sum((self._alone(each, columns) for each in own), start=zero))
+                plain = self._exchanged(own, beside, columns)
+                visible = visible + np.maximum(plain - late, 0.0)
+                delayed = delayed + late
+        around, inside_s = parts
+        return _Turns(
+            around=around, inside=inside_s, ways=tuple(ways), visible=visible, delayed=delayed
+        )
 
     def _exchanged(
         self, exchanges: Iterable[Exchange], computed: Floats, columns: PlanColumns
@@ -198,8 +313,16 @@ class StepModel(Struct, frozen=True, kw_only=True):
             Group.CP: (columns.cp, columns.tp),
             Group.EP: (columns.ep, columns.expert_tp),
         }[exchange.group]
-        sent = exchange.sent_bytes(columns, self.interconnect.domain)
-        return self.interconnect.seconds(exchange.kind, sent, ranks, stride)
+        network = self.interconnect
+        sent = exchange.sent_bytes(columns, network.domain)
+        seconds = network.seconds(exchange.kind, sent, ranks, stride)
+        if exchange.way is None:
+            return seconds
+        seconds = np.maximum(
+            seconds, exchange.least_seconds(columns, network.domain, network.inner)
+        )
+        ahead = exchange.notices(columns) * network.launch_ps / PS_PER_S
+        return np.where(seconds > 0, seconds + ahead, 0.0)
 
     def _sharded(self, layer: Layer, part: _PartSeconds, columns: PlanColumns) -> _PartSeconds:
         """The layer with parameters gathered and gradients scattered beside it (FSDP)."""
@@ -215,10 +338,12 @@ class StepModel(Struct, frozen=True, kw_only=True):
         f = np.maximum(forward + slow * np.minimum(gather, forward), gather)
         b_comm = gather_back + scatter
         b = np.maximum(backward + slow * np.minimum(b_comm, backward), b_comm)
-        return _PartSeconds(
+        shown = np.where(use, f - forward + b - backward, 0.0)
+        return replace(
+            part,
             forward=np.where(use, f, forward),
             backward=np.where(use, b, backward),
-            host=part.host,
+            exchanged=part.exchanged + shown,
         )
 
     def _fsdp(self, layer: Layer, columns: PlanColumns) -> tuple[Floats, Floats]:
@@ -306,7 +431,8 @@ class StepModel(Struct, frozen=True, kw_only=True):
         )
         sharded = columns.zero >= 1.5
         depth = float(self.architecture.depth)
-        return np.where(sharded, (reduce + gather) / depth, exposed_reduce + exposed_gather)
+        exposed = np.where(sharded, (reduce + gather) / depth, exposed_reduce + exposed_gather)
+        return exposed * (1 - columns.adapters)
 
     def _optimizer(self, columns: PlanColumns) -> Floats:
         """30 bytes per owned parameter where sharded, else 26, and 8 per parameter."""
@@ -320,7 +446,8 @@ class StepModel(Struct, frozen=True, kw_only=True):
         )
         per_own = np.where(columns.zero >= 1, 30.0, 26.0)
         every = np.where(columns.zero >= 1.5, 0.0, 8.0)
-        return (per_own * own + every * (dense + routed)) / self.device.bytes_per_s
+        moved = (per_own * own + every * (dense + routed)) * (1 - columns.adapters)
+        return moved / self.device.bytes_per_s
 
 
 def _part_table(layers: list[_PartSeconds], embedding: _PartSeconds, head: _PartSeconds) -> Floats:

@@ -53,14 +53,15 @@ def test_parameters_are_those_of_the_classes() -> None:
 
 def test_a_token_reads_its_window_and_pooled_keys() -> None:
     columns = plan_columns([PLAN])
-    assert NEAR.read(columns).tolist() == [8]
-    assert POOLED.read(columns).tolist() == [8 + 64 / 16 / 2]
-    assert CHOSEN.read(columns).tolist() == [8 + 8 - 8 * 8 / (2 * 16)]  # of 16 pooled keys
+    near = 8 - 8 * 8 / (2 * 64)
+    assert NEAR.read(columns).tolist() == [near]
+    assert POOLED.read(columns).tolist() == [near + 64 / 16 / 2]
+    assert CHOSEN.read(columns).tolist() == [near + 8 - 8 * 8 / (2 * 16)]  # of 16 pooled keys
 
 
 def test_operations_of_attention_pooling_and_indexer() -> None:
     result = operators(model(CHOSEN))
-    assert result["core attention"].forward.flops[0] == 2 * T * 14 * 8 * (16 + 16)
+    assert result["core attention"].forward.flops[0] == 2 * T * 13.5 * 8 * (16 + 16)
     assert result["pooled keys"].forward.flops[0] == 2 * T * 64 * 4 * 16
     assert result["index scores"].forward.flops[0] == 2 * T * 64 / 4 / 2 * 4 * 6
     assert result["index target"].forward.flops[0] == 2 * T * 6 * 8 * 16

@@ -132,11 +132,3 @@ def test_plans_are_priced_together_as_each_alone() -> None:
     together = model.seconds(plans)
     alone = [float(model.seconds([plan])[0]) for plan in plans]
     assert np.allclose(together, alone, rtol=1e-12, atol=0)
-
-
-def test_two_single_layers_launch_as_much_as_a_usual_one() -> None:
-    framework = read_framework("megatron-core")
-    for sparse in (False, True):
-        single = framework.launches_ps(sparse=sparse, single=True)
-        other = framework.launches_ps(sparse=False, single=True)
-        assert single + other == framework.launches_ps(sparse=sparse, single=False)

@@ -85,7 +85,8 @@ def test_core_attention_is_half_of_the_square_and_two_and_a_half_backward() -> N
 def test_a_window_limits_the_keys_of_a_token() -> None:
     attention = GroupedAttention(heads=8, kv_heads=2, head_dim=16, window=16)
     core = operators(Layer(attention=attention, mlp=None), PLAN)["core attention"]
-    assert amounts(core)[0] == 2 * T * 16 * 8 * 32
+    keys = 16 - 16 * 16 / (2 * 64)  # the first 16 tokens have fewer before them
+    assert amounts(core)[0] == 2 * T * keys * 8 * 32
 
 
 def test_unfused_attention_does_the_whole_square_and_moves_its_scores() -> None:
@@ -163,10 +164,16 @@ def test_experts_get_their_tokens_and_read_their_weights() -> None:
     into = 2 * T * 2 * 128 * 128
     assert amounts(found["experts in"])[:3] == (into, into, into)
     weights = 2 * 128 * 128  # two local experts
-    assert amounts(found["experts in"])[3] == 2 * weights
-    assert amounts(found["experts in"])[5] == 8 * weights
+    read, made = 2 * T * 2 * 128, 2 * T * 2 * 128  # T k rows of 128, in and out
+    assert amounts(found["experts in"])[3] == 2 * weights + read + made
+    assert amounts(found["experts in"])[5] == 8 * weights + read + made
     assert amounts(found["router"])[0] == 2 * T * 128 * 8
-    assert amounts(found["choice and permutation"])[3] == (24 * T * 8 + 12 * T * 2 * 128) / 2
+    assert amounts(found["choice of experts"])[3:5] == (12 * T * 8, 12 * T * 8)
+    choice = found["choice of experts"]
+    assert (choice.forward.launches[0], choice.input_grad.launches[0]) == (13, 4)
+    # read once, written for two experts, these read and written again
+    assert amounts(found["layout of tokens"])[3:5] == (2 * T * 128 * (1 + 2 + 4),) * 2
+    assert amounts(found["return of tokens"])[3:5] == (2 * T * 128 * (1 + 2 + 4),) * 2
     assert amounts(found["mlp in"])[0] == 2 * T * 128 * 192  # shared
 
 

@@ -11,6 +11,7 @@ from stepsim.workload.model.columns import plan_columns
 from stepsim.workload.model.device import AttentionRate, Device, MatrixRate
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.interconnect import Interconnect
+from stepsim.workload.model.kernels import GroupedRate, GroupedShape, ScanRate, ScanShape
 from stepsim.workload.model.operators import (
     Amounts,
     Operator,
@@ -96,9 +97,48 @@ def test_attention_reaches_half_its_rate_at_its_half_sequence() -> None:
     assert found.input_grad[0] == pytest.approx(1e12 / 5e13 / 0.5 * 1.5)
 
 
-def test_grouped_products_read_their_weights_besides() -> None:
-    found = pricer().price([operator(OperatorKind.GROUPED, amounts(1e12, 8e9))])
-    assert found.forward[0] == pytest.approx(1e12 / 5e13 + 2e-6 + 8e9 / 8e11)
+GROUPS = GroupedShape(count=one(4), rows=one(130), columns=one(256), depth=one(100))
+
+
+def test_products_of_experts_take_whole_tiles_and_a_start_each() -> None:
+    item = replace(
+        operator(OperatorKind.GROUPED, amounts(1e12, 8e9)), groups=(GROUPS, GROUPS, GROUPS)
+    )
+    rounds = 4 * 2 * 2 / 132 + 0.5  # tiles of 128 x 128 on 132 processors, half a round more
+    products = rounds * 132 * 128 * 128 * 2 * 100 / 5e13
+    found = pricer().price([item])
+    assert found.forward[0] == pytest.approx(np.hypot(products, 8e9 / 8e11) + 4 * 4e-6)
+
+
+def test_a_scan_waits_for_its_state_from_chunk_to_chunk() -> None:
+    rates = {"side": ScanRate(share=0.1, step_ps=2_000_000, start_ps=10_000_000)}
+    rates["whole"] = replace(rates["side"], whole=True)
+    device = replace(DEVICE, scans=MappingProxyType(rates))
+    bare = replace(pricer(), device=device)
+    for family, rounds in (("side", 1), ("whole", 2)):
+        shape = ScanShape(family=family, heads=one(133), chunk=64)
+        item = replace(operator(OperatorKind.SCAN, amounts(1e10)), scanned=shape)
+        found = bare.price([item])
+        products = 1e10 / 0.5 / (0.1 * 2e14)
+        assert found.forward[0] == pytest.approx(10e-6 + 16 * rounds * 2e-6 + products)
+        assert found.input_grad[0] == pytest.approx(20e-6 + 32 * rounds * 2e-6 + products)
+
+
+def test_a_device_without_tables_of_kernels_has_those_of_its_products() -> None:
+    assert DEVICE.grouped_rate("bf16").share == 0.5
+    listed = replace(DEVICE, grouped={"fp8_block": GroupedRate(share=0.3)})
+    assert listed.grouped_rate("mxfp8").share == 0.3
+
+
+def test_a_window_pays_for_tiles_at_its_ends_and_few_heads_for_many() -> None:
+    rate = AttentionRate(rate=1e12, half_sequence=1000, wide=2.0, window_keys=50, latent_heads=128)
+    few = rate.flops_per_s(one(1000), one(1), 128, backward=False, keys=one(150))
+    assert few[0] == pytest.approx(0.75e12)
+    wide = rate.flops_per_s(one(1000), one(1), 192, backward=False)
+    assert wide[0] == pytest.approx(1e12)
+    assert rate.computed(one(16), 128)[0] == 4
+    assert rate.computed(one(16), 576)[0] == 8
+    assert rate.computed(one(256), 576)[0] == 1
 
 
 def test_heads_whose_width_is_no_multiple_of_eight_use_no_tensor_cores() -> None:

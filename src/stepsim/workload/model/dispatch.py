@@ -1,0 +1,192 @@
+"""How tokens reach their experts and come back: which copies are sent, and what kernels take.
+
+An all-to-all sends a copy of a token for each of its experts. DeepEP and HybridEP send one to each
+node, along the rails, and there one to each rank that has an expert of it; inside a single node, or
+a domain of NVLink, one to each rank. What each exchange takes besides the network is the work of
+the dispatcher's kernels, which copy on a few SMs what the network brings, and what is sent ahead of
+it: counts and weights.
+"""
+
+from collections.abc import Mapping
+from math import comb
+from types import MappingProxyType
+
+import numpy as np
+from msgspec import Struct
+
+from stepsim.base.arrays import Floats
+from stepsim.base.units import PS_PER_S
+from stepsim.workload.model.architecture import ExpertMlp
+from stepsim.workload.model.choices import ExpertDispatch
+from stepsim.workload.model.columns import PlanColumns
+
+_KINDS = tuple(ExpertDispatch)
+
+
+class DispatchKernel(Struct, frozen=True, kw_only=True):
+    """Time of a kernel that sends or gathers tokens: a start, and ps per token and per byte.
+
+    The bytes are those of all copies that ranks receive, their own included. `notices` are small
+    collectives or kernels ahead of it, each as long as the network takes to launch one.
+    """
+
+    start_ps: float = 0.0
+    token_ps: float = 0.0
+    byte_ps: float = 0.0
+    notices: int = 0
+
+    def seconds(self, tokens: Floats, copied: Floats) -> Floats:
+        """Seconds of the kernel for so many tokens and bytes of copies."""
+        return (self.start_ps + self.token_ps * tokens + self.byte_ps * copied) / PS_PER_S
+
+
+class DispatchKernels(Struct, frozen=True, kw_only=True):
+    """Kernels of a dispatcher: `to` experts and `back`, and in the backward the same reversed.
+
+    Gradients of outputs take the way `to` experts with the layout of the forward, those of inputs
+    the way `back`: `gradients_to` and `gradients_back`.
+    """
+
+    to: DispatchKernel
+    back: DispatchKernel
+    gradients_to: DispatchKernel
+    gradients_back: DispatchKernel
+
+
+# Set on the rows of H100 and H200 of the deepep_normal kernels (24 SMs, one node) that
+# ai-dynamo/aiconfigurator 095f58a51 measured, by benchmarks/dispatch_times.py
+_DEEPEP_TO = DispatchKernel(start_ps=33.6e6, token_ps=13_560, byte_ps=2.5)
+_DEEPEP_BACK = DispatchKernel(start_ps=52e6, token_ps=28_640, byte_ps=2.26)
+# Set on the row of 8 ranks and 32 SMs of GB200, docs/README_Hybrid-EP.md, deepseek-ai/DeepEP
+# 41cad944: 714 and 764 GB/s with 4,096 tokens in 8 and 16 bits, 737 GB/s back
+_HYBRID_TO = DispatchKernel(start_ps=31e6, byte_ps=1.21)
+_HYBRID_BACK = DispatchKernel(start_ps=31e6, byte_ps=1.26)
+
+
+def _kernels(to: DispatchKernel, back: DispatchKernel) -> DispatchKernels:
+    """Kernels of a library: its layout and its counts go ahead of the way to the experts."""
+    ahead = DispatchKernel(
+        start_ps=to.start_ps, token_ps=to.token_ps, byte_ps=to.byte_ps, notices=2
+    )
+    return DispatchKernels(to=ahead, back=back, gradients_to=to, gradients_back=back)
+
+
+_NOTHING = DispatchKernel()
+_ALL_TO_ALL = DispatchKernels(
+    to=DispatchKernel(notices=2),  # counts of all ranks, and the weights of tokens
+    back=_NOTHING,
+    gradients_to=_NOTHING,
+    gradients_back=DispatchKernel(notices=1),  # gradients of the weights
+)
+KERNELS: Mapping[ExpertDispatch, DispatchKernels] = MappingProxyType(
+    {
+        ExpertDispatch.ALL_TO_ALL: _ALL_TO_ALL,
+        ExpertDispatch.DEEPEP: _kernels(_DEEPEP_TO, _DEEPEP_BACK),
+        ExpertDispatch.DEEPEP_FP8: _kernels(_DEEPEP_TO, _DEEPEP_BACK),
+        ExpertDispatch.HYBRIDEP: _kernels(_HYBRID_TO, _HYBRID_BACK),
+        ExpertDispatch.HYBRIDEP_FP8: _kernels(_HYBRID_TO, _HYBRID_BACK),
+    }
+)
+"""Kernels of every dispatcher; the network alone says what an all-to-all takes."""
+
+
+class ExpertWay(Struct, frozen=True, kw_only=True):
+    """A way of tokens to the experts of a layer or back, one of the fields of `DispatchKernels`."""
+
+    mlp: ExpertMlp
+    name: str = "to"
+
+    def sent_share(self, columns: PlanColumns, domain: int) -> Floats:
+        """Share of the tokens' copies that leave a rank where `domain` ranks share a node.
+
+        A token goes once to a node, or to a rank where all are in one; see `reached`.
+        """
+        nodes = np.ceil(columns.ep * columns.expert_tp / domain)
+        places = np.where(nodes > 1, nodes, columns.ep)
+        once = reached(self.mlp, places) / self.mlp.top_k
+        return np.where(_sends_once(columns), once, 1.0)
+
+    def least_seconds(
+        self, size_bytes: Floats, columns: PlanColumns, domain: int, inner: float
+    ) -> Floats:
+        """Seconds that a dispatcher's own kernels take to move `size_bytes` of copies at least.
+
+        Where several nodes take part, each hands tokens on to its ranks meanwhile, at `inner`
+        bytes/s for each rank.
+        """
+        kind = columns.dispatcher.astype(np.int64)
+        copied = size_bytes * self._copies(columns)
+        tables = [getattr(KERNELS[each], self.name) for each in _KINDS]
+        each = [table.seconds(columns.shard_tokens, copied) for table in tables]
+        own = np.choose(kind, each)
+        ranks = columns.ep * columns.expert_tp
+        handed = np.where(ranks > domain, copied * (domain - 1) / domain / inner, 0.0)
+        found = np.maximum(own, np.where(_sends_once(columns), handed, 0.0))
+        return np.where((size_bytes > 0) & (columns.ep > 1), found, 0.0)
+
+    def notices(self, columns: PlanColumns) -> Floats:
+        """Small collectives or kernels ahead of the exchange; none where ep is 1."""
+        kind = columns.dispatcher.astype(np.int64)
+        counts = [getattr(KERNELS[each], self.name).notices for each in _KINDS]
+        return np.where(columns.ep > 1, np.array(counts, dtype=np.float64)[kind], 0.0)
+
+    def _copies(self, columns: PlanColumns) -> Floats:
+        """Copies of a token that ranks receive, over its experts."""
+        once = reached(self.mlp, columns.ep) / self.mlp.top_k
+        return np.where(_sends_once(columns), once, 1.0)
+
+
+def _sends_once(columns: PlanColumns) -> Floats:
+    return (columns.sends_once > 0) & (columns.ep > 1)
+
+
+def reached(mlp: ExpertMlp, places: Floats) -> Floats:
+    """How many of so many places a token's experts lie on, on average, by number of places.
+
+    Experts are shared out evenly and chosen at random: of n places with E / n experts each a token
+    misses one with probability C(E - E/n, k) / C(E, k). For example 8 of 64 experts lie on 5.43 of
+    8 ranks. Where a token has experts of `token_groups` of `groups` alone, those are chosen first.
+    """
+    sizes, where = np.unique(np.asarray(places, dtype=np.float64), return_inverse=True)
+    found = np.array([_reached(mlp, float(size)) for size in sizes])
+    return found[where].reshape(np.shape(places))
+
+
+def _reached(mlp: ExpertMlp, places: float) -> float:
+    if places <= 1:
+        return 1.0
+    groups, chosen = mlp.groups, mlp.token_groups if mlp.groups > 1 else 1
+    own = max(round(groups / places), 1)
+    experts = mlp.experts / places / own
+    most = mlp.experts * chosen / groups
+    missed = sum(
+        comb(own, j) * comb(groups - own, chosen - j) * _missed(mlp.top_k, most, j * experts)
+        for j in range(min(own, chosen) + 1)
+    )
+    return places * (1 - missed / comb(groups, chosen))
+
+
+def _missed(top_k: int, experts: float, own: float) -> float:
+    """Probability that none of `top_k` of so many experts is one of a place's own."""
+    missed = 1.0
+    for drawn in range(top_k):
+        missed *= max(experts - own - drawn, 0.0) / max(experts - drawn, 1.0)
+    return missed
+
+
+def permuted_bytes(
+    mlp: ExpertMlp, columns: PlanColumns, width: float, element: Floats | float = 2.0
+) -> Floats:
+    """Bytes read and written to lay a rank's tokens out by expert on one way, in one pass.
+
+    Before an all-to-all each token of `width` elements is read once and written for each of its k
+    experts, and what arrives is sorted by local expert, read and written (`permute` and
+    `sort_chunks_by_idxs` of token_dispatcher.py, Megatron-Core). DeepEP and HybridEP bring a copy
+    for each rank, which is read once and written for each expert. On the way back the same is done
+    reversed.
+    """
+    tokens = columns.shard_tokens * width * element
+    sorted_twice = np.where(mlp.experts > columns.ep, 2.0 * columns.expert_tp, 0.0)
+    plain = 1.0 + mlp.top_k * (1.0 + sorted_twice)
+    once = reached(mlp, columns.ep) + mlp.top_k
+    return tokens * np.where(_sends_once(columns), once, plain)

@@ -1,0 +1,122 @@
+"""Host time of a layer: calls of its framework's operations, as far as no CUDA graph holds them.
+
+The host calls an operation, which launches its kernels; a mixer's own kernel is several calls, as
+its launches are. Calls of one framework take about as long whatever they do, so that the time for
+a layer of a kind that was measured tells that of others.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from stepsim.base.arrays import Floats
+from stepsim.workload.model.architecture import Layer
+from stepsim.workload.model.columns import PlanColumns
+from stepsim.workload.model.context import Block, Exchange, launch_ps
+from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.operators import Operator, OperatorKind
+
+DENSE_CALLS = 26
+"""Calls of both passes of a dense layer in bf16, whose host time is `host_layer`.
+
+Two norms, two residuals, rotary embedding, core attention and activation have two each, four
+products three.
+"""
+EXPERT_CALLS = 49
+"""Calls of a layer with experts in 8 bits, whose host time is `host_expert_layer`.
+
+That is Qwen3's: its attention with norms and casts (20), norm, router, layout of tokens and a way
+to the experts (10 with another way), two products with casts and an activation (14 with ways back
+and there), and their sum with the residual (5).
+"""
+
+_ADAPTER_CALLS = 4
+"""Calls of a low-rank adapter beside a frozen product: two products, forward and backward."""
+_ADAPTED = (OperatorKind.MATRIX, OperatorKind.GROUPED)
+
+
+def host_ps(
+    layer: Layer, blocks: Iterable[Block], columns: PlanColumns, framework: Framework
+) -> Floats:
+    """Host time, in ps, of both passes of a layer: its blocks' calls, and hops of a ring.
+
+    A graph of the whole step leaves nothing, one of a part of the layer the calls of the others.
+    """
+    called = called_ps(layer, blocks, columns, framework)
+    hops = launch_ps(layer, columns, framework.context)
+    return called + np.where(in_one_graph(columns, framework) > 0, 0.0, hops)
+
+
+def waited_ps(
+    layer: Layer, blocks: Iterable[Block], columns: PlanColumns, framework: Framework
+) -> Floats:
+    """Host time, in ps, for which a layer's kernels wait in both passes, however long they are.
+
+    The host reads how many tokens each expert has before it calls what works on them. When it has,
+    the device has run all that was called before, and what it calls next hides behind nothing but
+    another microbatch, where two run as one.
+    """
+    late = [block for block in blocks if block.after_counts and not framework.pads_experts]
+    called = called_ps(layer, late, columns, framework)
+    return np.asarray(called * (1 - columns.paired_share))
+
+
+def called_ps(
+    layer: Layer, blocks: Iterable[Block], columns: PlanColumns, framework: Framework
+) -> Floats:
+    """Host time, in ps, of the calls of some blocks of a layer, as far as no graph holds them."""
+    nothing = np.zeros_like(columns.tp)
+    made = sum((_calls(block, columns, framework) for block in blocks), nothing)
+    return np.where(in_one_graph(columns, framework) > 0, 0.0, made * call_ps(framework, layer))
+
+
+def in_one_graph(columns: PlanColumns, framework: Framework) -> Floats:
+    """1 where a CUDA graph holds the whole step."""
+    unsaid = columns.graphs_unsaid * (not framework.graph_scopes)
+    return np.asarray(columns.graphs_step + unsaid)
+
+
+def call_ps(framework: Framework, layer: Layer) -> float:
+    """Host time of one call in ps, as a layer with experts tells it, or one without."""
+    if layer.is_sparse:
+        return framework.host_expert_layer_ps / EXPERT_CALLS
+    return framework.host_layer_ps / DENSE_CALLS
+
+
+def _outside(block: Block, columns: PlanColumns, framework: Framework) -> Floats:
+    """1 where no graph holds a block."""
+    if block.scope is None:
+        return np.ones_like(columns.tp)
+    usual = columns.graphs_unsaid * (block.scope in framework.graph_scopes)
+    return 1.0 - columns.graphs[block.scope] - usual
+
+
+def _calls(block: Block, columns: PlanColumns, framework: Framework) -> Floats:
+    """Calls of a block's operators in all phases, and of its exchanges between experts.
+
+    A graph of a part of a layer ends where tokens are sent.
+    """
+    nothing = np.zeros_like(columns.tp)
+    whole = columns.drops[block.module] if block.module else nothing
+    operators = sum((_calls_of(each, columns, whole) for each in block.operators), nothing)
+    sent = sum((1.0 * (each.size_bytes > 0) for each in _between_experts(block)), nothing)
+    return operators * _outside(block, columns, framework) + sent
+
+
+def _between_experts(block: Block) -> tuple[Exchange, ...]:
+    return tuple(each for each in (*block.forward, *block.backward) if each.way is not None)
+
+
+def _calls_of(operator: Operator, columns: PlanColumns, whole: Floats) -> Floats:
+    """Calls of an operator, the forward's twice where it, or the `whole` block, is recomputed.
+
+    A frozen product has those of its adapter in place of its gradient.
+    """
+    phases = (operator.forward, operator.input_grad, operator.weight_grad)
+    counts = [np.asarray(phase.launches) for phase in phases]
+    if operator.kind is not OperatorKind.SCAN:
+        counts = [1.0 * (count > 0) for count in counts]
+    beside = _ADAPTER_CALLS - 1 if operator.kind in _ADAPTED else 0
+    adapted = 1 + columns.adapters * beside
+    own = columns.drops[operator.module] if operator.module else whole
+    return counts[0] * (1 + np.maximum(whole, own)) + counts[1] + counts[2] * adapted

@@ -1,0 +1,84 @@
+"""Kernels whose time is neither a product's nor a copy's: products of groups, and scans.
+
+Each has a rate by family and device, and sizes that an operator states.
+"""
+
+import numpy as np
+from msgspec import Struct
+
+from stepsim.base.arrays import Floats
+from stepsim.base.units import PS_PER_S
+
+TILE = 128
+"""Rows and columns of results that a processor makes at once."""
+
+
+class GroupedRate(Struct, frozen=True, kw_only=True):
+    """Products of all groups in one kernel: shares of the peak and of the bandwidth it reaches."""
+
+    share: float
+    memory_share: float = 0.89
+
+
+class GroupedShape(Struct, frozen=True, kw_only=True):
+    """Products of `count` groups: `rows` x `columns` results of each, sums over `depth`."""
+
+    count: Floats
+    rows: Floats
+    columns: Floats
+    depth: Floats
+
+    def tiles(self) -> Floats:
+        """Tiles of results of all groups; the last one of a side is whole, however little it has.
+
+        An example: 4 groups of 130 x 256 have 4 x 2 x 2 tiles of 128 x 128.
+        """
+        return self.count * np.ceil(self.rows / TILE) * np.ceil(self.columns / TILE)
+
+    def seconds(self, tiles: Floats, rate: float, processors: int) -> Floats:
+        """Time of so many tiles at a `rate` of full processors, in FLOP/s.
+
+        Tiles are dealt out to processors in rounds, of which the last is half empty on average.
+        """
+        rounds = tiles / processors + 0.5
+        return rounds * processors * TILE * TILE * 2.0 * self.depth / rate
+
+
+class ScanShape(Struct, frozen=True, kw_only=True):
+    """A scan of `heads` (batch x heads of a rank), each in chunks of `chunk` tokens.
+
+    `passes` are how often a state goes through all chunks, forward and backward.
+    """
+
+    family: str
+    heads: Floats
+    chunk: float
+    passes: tuple[int, int] = (1, 2)
+
+
+class ScanRate(Struct, frozen=True, kw_only=True):
+    """A family of kernels that go through chunks of a sequence and pass a state on.
+
+    Their products reach `share` of the bf16 peak (0: steps alone take time). A state goes on to the
+    next chunk in `step_ps`, and all launches of a forward take `start_ps`. With `whole` a processor
+    takes all chunks of a head, one after the other, so that heads beyond the processors wait; else
+    chunks run side by side. What they read and write is no limit: kernels side by side reach a
+    third to a half of the bandwidth.
+    """
+
+    share: float = 0.0
+    step_ps: int = 0
+    start_ps: int = 0
+    whole: bool = False
+
+    def rounds(self, heads: Floats, processors: int) -> Floats:
+        """How often all processors go through the chunks of a sequence."""
+        return np.ceil(heads / processors) if self.whole else np.ones_like(heads)
+
+    def waiting(self, steps: Floats, rounds: Floats, starts: float = 1.0) -> Floats:
+        """Seconds of `starts` forwards' launches and of states that go on in `steps`."""
+        return (starts * self.start_ps + self.step_ps * steps * rounds) / PS_PER_S
+
+
+USUAL_SCAN = ScanRate(share=0.08, step_ps=1_700_000, start_ps=22_000_000)
+"""Between those of Hopper and of Blackwell: for a device that names no scan of a family."""

@@ -1,0 +1,101 @@
+"""Exchanges between experts beside other work: in the task graph, and the same in the closed form."""
+
+from typing import Any
+
+import pytest
+
+from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
+from stepsim.files.accelerators import read_framework
+from stepsim.files.asked import read_inputs
+from stepsim.step.models import work_of_model
+from stepsim.step.simulate import simulate_step
+from stepsim.workload.model.step_time import StepModel
+
+FRAMEWORK = replace(
+    read_framework("megatron-core"), host_layer_ps=0, host_expert_layer_ps=0, host_step_ps=0
+)
+QWEN: dict[str, Any] = {"npus": 16, "ep": 16, "global_batch": 256, "sequence": 4096}
+SHARED: dict[str, Any] = {"npus": 64, "ep": 64, "global_batch": 128, "sequence": 4096}
+STAGES: dict[str, Any] = {
+    "npus": 64,
+    "ep": 16,
+    "pp": 4,
+    "chunks": 4,
+    "layout": "even",
+    "global_batch": 512,
+    "sequence": 4096,
+}
+JOBS = {"qwen3-30b-a3b": QWEN, "deepseek-v3": SHARED, "qwen3-235b-a22b": STAGES}
+
+
+def both(model: str, **options: Any) -> tuple[float, float]:
+    """Seconds of a step as the task graph has it, and as the closed form does."""
+    asked = {**JOBS[model], "tp": 1, "recipe": False, "framework": FRAMEWORK, **options}
+    job = read_inputs(model, "hgx-h100", asked)
+    step = simulate_step(job.workload, job.topology, job.options)
+    built = work_of_model(job.workload, job.topology, job.options).built  # type: ignore[arg-type]
+    assert built is not None
+    assert built.interconnect is not None
+    priced = StepModel(
+        architecture=built.architecture,
+        device=built.device,
+        framework=built.framework,
+        interconnect=built.interconnect,
+    )
+    return step.step_time_s, float(priced.seconds([built.plan])[0])
+
+
+@pytest.mark.parametrize("model", JOBS)
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"expert_overlap": True},
+        {"expert_overlap": True, "delay_wgrad": True},
+        {"delay_wgrad": True},
+        {"dispatch": "deepep"},
+        {"dispatch": "hybridep", "expert_overlap": True},
+    ],
+    ids=str,
+)
+def test_the_closed_form_gains_what_the_task_graph_gains(model: str, how: dict[str, Any]) -> None:
+    """Within a tenth of the gain, and 1 % of the step: warm-up and stages are not in it exactly."""
+    plain, other = both(model), both(model, **how)
+    gains = [before - after for before, after in zip(plain, other, strict=True)]
+    assert gains[0] > 0
+    assert gains[1] == pytest.approx(gains[0], rel=0.1, abs=0.01 * plain[0])
+
+
+def test_shared_experts_hide_the_exchanges_beside_them() -> None:
+    plain, beside = both("deepseek-v3"), both("deepseek-v3", shared_overlap=True)
+    gains = [before - after for before, after in zip(plain, beside, strict=True)]
+    assert gains[0] > 0
+    assert gains[1] == pytest.approx(gains[0], rel=0.02)
+
+
+def test_experts_that_are_not_shared_hide_nothing() -> None:
+    assert both("qwen3-30b-a3b", shared_overlap=True) == both("qwen3-30b-a3b")
+
+
+def test_input_gradients_are_sent_after_the_weight_gradients_of_experts() -> None:
+    """With `delay_wgrad` before them: in both, the other products' still run beside theirs."""
+    for delayed in (False, True):
+        asked = {**QWEN, "tp": 1, "framework": FRAMEWORK, "delay_wgrad": delayed}
+        job = read_inputs("qwen3-30b-a3b", "hgx-h100", asked)
+        made = work_of_model(job.workload, job.topology, job.options)  # type: ignore[arg-type]
+        rows = made.workload.microbatches[0].layers[0]
+        late = {row.name for row in rows if row.weights_first}
+        assert late == (set() if delayed else {"experts", "combination"})
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({**STAGES, "chunks": None, "layout": None}, "expert_overlap with pp 4: expected chunks"),
+        ({**QWEN, "schedule": "gpipe"}, "expert_overlap is on with schedule gpipe: expected"),
+    ],
+)
+def test_what_no_schedule_overlaps_is_refused(options: dict[str, Any], words: str) -> None:
+    job = read_inputs("qwen3-30b-a3b", "hgx-h100", {**options, "expert_overlap": True})
+    with pytest.raises(PlanError, match=words):
+        simulate_step(job.workload, job.topology, job.options)

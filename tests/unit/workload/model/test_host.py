@@ -1,0 +1,102 @@
+"""Host time of layers: calls outside CUDA graphs; and what adapters and recomputed parts take."""
+
+import numpy as np
+import pytest
+
+from stepsim.base.structs import replace
+from stepsim.files.accelerators import read_device, read_framework
+from stepsim.files.load import read_model
+from stepsim.workload.model.architecture import Layer
+from stepsim.workload.model.blocks import layer_blocks
+from stepsim.workload.model.choices import GraphScope, Precision, Recompute, RecomputeModule
+from stepsim.workload.model.columns import plan_columns
+from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.host import host_ps
+from stepsim.workload.model.interconnect import Interconnect
+from stepsim.workload.model.plan import ModelPlan
+from stepsim.workload.model.step_time import StepModel
+
+MCORE = read_framework("megatron-core")
+EXPERTS = ModelPlan(dp=8, ep=8, global_batch=8, precision=Precision.MXFP8)
+PARTS = (GraphScope.ATTENTION, GraphScope.MAMBA, GraphScope.ROUTER, GraphScope.PREPROCESS)
+
+
+def host(name: str, plan: ModelPlan, kind: int = 0, framework: Framework = MCORE) -> float:
+    """Host time of a layer of a public model, in ps."""
+    model, columns = read_model(name).architecture, plan_columns([plan])
+    layer: Layer = model.layer_kinds()[kind]
+    return float(host_ps(layer, layer_blocks(layer, model, columns), columns, framework)[0])
+
+
+def seconds(name: str, plan: ModelPlan) -> float:
+    """A step of a public model on H100."""
+    model = StepModel(
+        architecture=read_model(name).architecture,
+        device=read_device("h100"),
+        framework=MCORE,
+        interconnect=Interconnect(domain=8, inner=400e9, outer=40e9),
+    )
+    return float(model.seconds([plan])[0])
+
+
+def test_layers_that_constants_were_set_on_take_them() -> None:
+    assert host("llama-3-8b", ModelPlan()) == pytest.approx(MCORE.host_layer_ps)
+    assert host("qwen3-30b-a3b", EXPERTS) == pytest.approx(MCORE.host_expert_layer_ps)
+
+
+def test_conversions_are_calls_as_well() -> None:
+    bf16, fp8 = (
+        host("llama-3-8b", ModelPlan(precision=each)) for each in (Precision.BF16, Precision.FP8)
+    )
+    assert fp8 / bf16 == pytest.approx((26 + 4 * 2) / 26)
+
+
+def test_a_graph_of_a_step_leaves_nothing_and_parts_leave_the_rest() -> None:
+    whole = replace(EXPERTS, cuda_graph=True, graph_scopes=())
+    parts = replace(whole, graph_scopes=PARTS)
+    router = replace(whole, graph_scopes=(GraphScope.ROUTER,))
+    times = [host("qwen3-30b-a3b", each) for each in (whole, parts, router, EXPERTS)]
+    assert times[0] == 0
+    assert times == sorted(times)
+    assert len(set(times)) == 4
+
+
+def test_a_graph_that_nobody_describes_is_that_of_the_framework() -> None:
+    unsaid = replace(EXPERTS, cuda_graph=True)
+    by_parts = replace(MCORE, graph_scopes=PARTS)
+    said = replace(unsaid, graph_scopes=PARTS)
+    assert host("qwen3-30b-a3b", unsaid, framework=by_parts) == host("qwen3-30b-a3b", said)
+    assert host("qwen3-30b-a3b", unsaid) == 0
+
+
+def test_a_mixer_of_many_kernels_is_many_calls_until_a_graph_holds_it() -> None:
+    mamba = host("nemotron-3-super-120b-a12b", EXPERTS)
+    held = replace(EXPERTS, cuda_graph=True, graph_scopes=(GraphScope.MAMBA,))
+    assert mamba > MCORE.host_layer_ps
+    assert host("nemotron-3-super-120b-a12b", held) == 0
+
+
+def test_parts_that_are_recomputed_take_time_again() -> None:
+    plan = ModelPlan(dp=8, ep=8, global_batch=64, cuda_graph=True)
+    modules = (RecomputeModule.NORMS, RecomputeModule.ACTIVATION, RecomputeModule.EXPERTS)
+    steps = [
+        seconds("deepseek-v2-lite", replace(plan, recompute_modules=modules[:n])) for n in range(4)
+    ]
+    assert steps == sorted(steps)
+    assert len(set(steps)) == 4
+    up = replace(plan, recompute_modules=(RecomputeModule.UP_PROJECTION,))
+    full = replace(plan, recompute=Recompute.FULL)
+    assert steps[0] < seconds("deepseek-v2-lite", up) < seconds("deepseek-v2-lite", full)
+
+
+def test_adapters_leave_out_gradients_of_weights_and_what_is_done_with_them() -> None:
+    plan = ModelPlan(dp=8, global_batch=64, sequence=4096, zero=1)
+    whole, adapted = (seconds("llama-3-8b", replace(plan, adapters=each)) for each in (False, True))
+    assert 0.55 < adapted / whole < 0.75
+
+
+def test_packed_samples_attend_within_themselves() -> None:
+    plan = ModelPlan(sequence=32768)
+    steps = [seconds("llama-3-8b", replace(plan, packed=each)) for each in (None, 65536, 4096)]
+    assert steps[0] == steps[1] > steps[2]
+    assert np.isfinite(steps[2])
