@@ -25,6 +25,32 @@ _CHUNK = 64.0  # tokens: `chunk_gated_delta_rule` has no other
 _FORWARD_KERNELS, _BACKWARD_KERNELS = 6, 8
 
 
+def delta_rule(name: str, share: Floats, keys: int, values: int, *, gates: float = 0.0) -> Operator:
+    """The rule over chunks of c tokens, of heads with keys d and values v wide.
+
+    `share` are tokens times heads of a rank. Forward, a head and token: 2cd for keys with keys, 2cd
+    and 2cv to solve for the corrected keys and values, 6dv for what the state says, takes up and
+    answers, 2cd and 2cv within the chunk. Backward twice that, with corrections and states made
+    again: 2cd + 2cv + 4dv. Bytes: each kernel reads and writes in 2 what it takes and makes: keys 7
+    times forward and 21 backward, values 6 and 15, states (dv/c a token) 2 and 4; products of keys
+    with keys (c a token) in 4 written and read, and solved in 2. `gates` of a head that say how
+    much is forgotten are read by three kernels in 4, and thrice that backward.
+    """
+    c, d, v = _CHUNK, float(keys), float(values)
+    forward = 6.0 * c * d + 4.0 * c * v + 6.0 * d * v
+    backward = 2.0 * forward + 2.0 * c * (d + v) + 4.0 * d * v
+    states = d * v / c
+    return scan(
+        name,
+        flops=(share * forward, share * backward),
+        moved=(
+            share * (14.0 * d + 12.0 * v + 4.0 * states + 12.0 * c + 12.0 * gates),
+            share * (42.0 * d + 30.0 * v + 8.0 * states + 4.0 * c + 36.0 * gates),
+        ),
+        launches=(_FORWARD_KERNELS, _BACKWARD_KERNELS),
+    )
+
+
 class GatedDeltaNet(Mixer, frozen=True, kw_only=True):
     """A gated delta net of `heads` values `value_dim` wide, and fewer or as many keys.
 
@@ -100,29 +126,8 @@ class GatedDeltaNet(Mixer, frozen=True, kw_only=True):
         )
 
     def _rule(self, columns: PlanColumns) -> Operator:
-        """The rule over chunks of c tokens, of H heads with keys d and values v wide.
-
-        Forward, a head and token: 2cd for keys with keys, 2cd and 2cv to solve for the corrected
-        keys and values, 6dv for what the state says, takes up and answers, 2cd and 2cv within the
-        chunk. Backward twice that, with corrections and states made again: 2cd + 2cv + 4dv. Bytes:
-        each kernel reads and writes in 2 what it takes and makes: keys 7 times forward and 21
-        backward, values 6 and 15, states (dv/c a token) 2 and 4; products of keys with keys (c a
-        token) in 4 written and read, and solved in 2.
-        """
         share = columns.tokens * self.heads / columns.tp
-        c, d, v = _CHUNK, float(self.key_dim), float(self.value_dim)
-        forward = 6.0 * c * d + 4.0 * c * v + 6.0 * d * v
-        backward = 2.0 * forward + 2.0 * c * (d + v) + 4.0 * d * v
-        states = d * v / c
-        return scan(
-            "gated delta rule",
-            flops=(share * forward, share * backward),
-            moved=(
-                share * (14.0 * d + 12.0 * v + 4.0 * states + 12.0 * c),
-                share * (42.0 * d + 30.0 * v + 8.0 * states + 4.0 * c),
-            ),
-            launches=(_FORWARD_KERNELS, _BACKWARD_KERNELS),
-        )
+        return delta_rule("gated delta rule", share, self.key_dim, self.value_dim)
 
     def exchanges(self, columns: PlanColumns) -> MixerExchanges:
         """Tokens turned against heads before the mixing, and back after it."""

@@ -26,10 +26,14 @@ from stepsim.workload.rows import CollectiveKind, Group
 
 
 class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
-    """Latent attention to the keys that an indexer chooses; its keys are one for all heads."""
+    """Latent attention to the keys that an indexer chooses; its keys are one for all heads.
+
+    One that does not choose reads the keys that an earlier layer chose (GLM-5.2).
+    """
 
     latent: LatentAttention
     indexer: Indexer
+    chooses: bool = True
 
     @property
     def key_width(self) -> int:
@@ -41,7 +45,7 @@ class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
         rank = self.latent.query_rank or hidden
         own = self.indexer
         indexer = rank * own.width + hidden * (own.dim + own.heads)
-        return self.latent.parameters(hidden) + indexer + 2 * own.dim
+        return self.latent.parameters(hidden) + (indexer + 2 * own.dim) * self.chooses
 
     def shared_out(self) -> Mapping[str, int]:
         """Heads of attention; those of the indexer are whole on every rank."""
@@ -68,7 +72,7 @@ class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
                 memory("norms of ranks", 4.0 * ranks, 16.0 * ranks),
                 by_head("queries to latent", columns, heads, latent.nope_dim, latent.kv_rank),
                 memory("rotary embedding and layout", moved, moved),
-                *self.indexer.projections(float(rank or h), h, float(self.indexer.dim), columns),
+                *self._projections(float(rank or h), h, columns),
             ),
             mix=tuple(self._mix(columns)),
             after=(
@@ -77,21 +81,28 @@ class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
             ),
         )
 
+    def _projections(
+        self, rank: float, hidden: float, columns: PlanColumns
+    ) -> tuple[Operator, ...]:
+        if not self.chooses:
+            return ()
+        return tuple(self.indexer.projections(rank, hidden, float(self.indexer.dim), columns))
+
     def _mix(self, columns: PlanColumns) -> tuple[Operator, ...]:
         """Scores of keys, the choice, attention, and what the indexer learns from.
 
         Attention: 2 t k a (key + latent) forward, 2.5 times that backward.
         """
         pairs = 2.0 * columns.tokens * self.indexer.read(columns) * self.heads / columns.tp
-        result = (
-            *self.indexer.choice(columns),
-            fused_attention(
-                pairs * (self.key_width + self.latent.kv_rank),
-                self.key_width,
-                columns.microbatch_size * self.heads / columns.tp,
-            ),
-            self.indexer.target(pairs * self.key_width, columns),
+        attention = fused_attention(
+            pairs * (self.key_width + self.latent.kv_rank),
+            self.key_width,
+            columns.microbatch_size * self.heads / columns.tp,
         )
+        if not self.chooses:
+            return (attention,)
+        target = self.indexer.target(pairs * self.key_width, columns)
+        result = (*self.indexer.choice(columns), attention, target)
         return tuple(replace(item, core=True) for item in result)
 
     def exchanges(self, columns: PlanColumns) -> MixerExchanges:
@@ -101,8 +112,9 @@ class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
         (`cp_comm_type` allgather), whatever the plan says.
         """
         along = 2.0 * columns.tokens * columns.cp * (columns.cp > 1)
-        size = along * (self.key_width + self.indexer.dim)
+        size = along * (self.key_width + self.indexer.dim * self.chooses)
         target = SCORE_BYTES * columns.tokens * self.indexer.read(columns) * (columns.tp > 1)
+        target = target * self.chooses
         return MixerExchanges(
             before=(Exchange(kind=CollectiveKind.ALL_GATHER, group=Group.CP, size_bytes=size),),
             after=(Exchange(kind=CollectiveKind.ALL_REDUCE, group=Group.TP, size_bytes=target),),
@@ -117,7 +129,7 @@ class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
         queries = t * self.heads * self.latent.head_dim / columns.tp
         down = s * ((self.latent.query_rank or 0) + self.key_width)
         own = self.indexer
-        return [queries, down, t * (own.width + own.dim + own.heads)]
+        return [queries, down, t * (own.width + own.dim + own.heads) * self.chooses]
 
     def result(self, columns: PlanColumns) -> Floats:
         """Elements of attention's result, of the latent width."""
@@ -132,10 +144,11 @@ class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
         heads = t * self.heads / columns.tp
         ranks = columns.shard_tokens * ((latent.query_rank or 0) + latent.kv_rank)
         inner = heads * (latent.head_dim + self.key_width + latent.kv_rank)
-        of_all = t * (self.key_width + self.indexer.dim)
+        of_all = t * (self.key_width + self.indexer.dim * self.chooses)
         out = element * heads * latent.value_dim
         norms = (2.0 + element) * ranks
-        return 2.0 * (inner + of_all) + out + norms + self.indexer.kept(columns)
+        chosen = self.indexer.kept(columns) if self.chooses else 0.0
+        return 2.0 * (inner + of_all) + out + norms + chosen
 
     def dropped(self, columns: PlanColumns) -> Floats:
         """Queries, as projected and as attention takes them (`mla_up_proj` of Megatron-Core)."""
