@@ -167,7 +167,7 @@ class Attentions(Mixers, kw_only=True):
         sliding = fields.flag("add_swa_attention_sink_bias", default=False)
         full = fields.flag("add_full_attention_sink_bias", default=False)
         said = sliding if kind is Kind.SLIDING else full
-        return said or self.family.sinks or (self.family.window_sinks and kind is Kind.SLIDING)
+        return said or self.family.sinks
 
     def _gates(self, what: str) -> bool:
         """Whether the result is gated: `full` by its width, or by `heads`."""

@@ -36,9 +36,8 @@ class Family(Struct, frozen=True, kw_only=True):
     chooses what latent attention reads; one that `compresses` has keys for several tokens.
     `nth` layers see all where windows have a pattern. A `mixer` stands in place of attention in
     some layers, or in all that `always_mixes`; gates of one with `full_gates` have no low rank.
-    `head_gates` gate each head by a number, `window_sinks` are those of sliding layers. Layers of
-    `singles` are one part of a pattern each; `doubled` ones are two, of which the first has experts
-    as well. Experts may have the dense MLP `dense_beside` them as a shared one; `shared_is_dense`
+    `head_gates` gate each head by a number. Layers of `singles` are one part of a pattern each;
+    `doubled` ones are two, of which the first has experts as well. Experts may have the dense MLP `dense_beside` them as a shared one; `shared_is_dense`
     where the shared width is that of dense layers, `shared_each` where it is one shared expert's.
     `tower` says how what sees is described. `defaults` are what the class of the configuration has
     for keys that a published one may leave out.
@@ -78,7 +77,6 @@ class Family(Struct, frozen=True, kw_only=True):
     always_mixes: bool = False
     full_gates: bool = False
     head_gates: bool = False
-    window_sinks: bool = False
     singles: bool = False
     doubled: bool = False
     dense_beside: bool = False
@@ -120,7 +118,6 @@ _QWEN3_5 = replace(_QWEN3_NEXT, nested=True, tower="qwen3")
 _QWEN3_VL = replace(_QWEN3, nested=True, tower="qwen3")
 _GEMMA4 = replace(_GEMMA3, dense_beside=True, defaults={})
 _KIMI = Family(mixer="kimi")
-_MIMO = Family(window_sinks=False)
 _GPT = Family(
     gated=False,
     activation="gelu",
@@ -264,7 +261,10 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         ),
         "LongcatFlashForCausalLM": Family(doubled=True, dense_beside=True),
         "MiMoForCausalLM": replace(_QWEN2, window=WindowRule.NONE),
-        "MiMoV2FlashForCausalLM": Family(window_sinks=True),
+        "MiMoV2FlashForCausalLM": Family(),
+        "MiMoV2ForCausalLM": Family(),
+        "MistralLarge3ForCausalLM": _LLAMA,
+        "StepVLForConditionalGeneration": replace(_QWEN3, nested=True),
         "HYV3ForCausalLM": Family(qk_norm=QkNorm.SHARED),
         "GraniteSWAForCausalLM": Family(sinks=True, tied=True),
         "MiniMaxM3SparseForConditionalGeneration": Family(

@@ -17,6 +17,14 @@ from stepsim.files.models.reading import (
 )
 from stepsim.workload.model.architecture import DenseMlp, ExpertMlp
 
+_WHERE = (
+    *("enable_moe_block", "mlp_layer_types", "is_moe_layer", "moe_layer_freq", "moe_layers"),
+    *("moe_layers_enum", "first_k_dense_replace", "num_dense_layers", "moe_layer_start_index"),
+    *("moe_layer_end_index", "moe_layer_interval", "expert_layer_period", "expert_layer_offset"),
+    *("moe_every_n_layer", "moe_layer_offset", "use_moe", "first_last_k_dense_replace"),
+    *("mlp_only_layers", "decoder_sparse_step", "interleave_moe_layer_step"),
+)
+"""Keys that say which layers have experts: the first of them that a rule takes counts."""
 _SPARSE = {"sparse": True, "moe": True, "dense": False, "mlp": False}
 
 
@@ -77,18 +85,17 @@ class Feeding(Reading, kw_only=True):
     def sparse(self, count: int) -> list[bool]:
         """Whether each layer has experts."""
         fields = self.fields
+        fields.read.update(_WHERE)
         if self._experts_number() < 2 or fields.values.get("enable_moe_block") is False:
-            fields.read.update((*EXPERTS, *TOP_K, *EXPERT_WIDTH, "enable_moe_block"))
-            fields.read.update(("mlp_layer_types", "expert_layer_period", "expert_layer_offset"))
+            fields.read.update((*EXPERTS, *TOP_K, *EXPERT_WIDTH))
             return [False] * count
-        fields.read.add("enable_moe_block")
         listed = self._listed_sparse(count)
         if listed is not None:
             return listed
         first = fields.count(
             "first_k_dense_replace", "num_dense_layers", "moe_layer_start_index", default=0, least=0
         )
-        last = self.uniform(fields, "moe_layer_end_index")
+        last = self.uniform(fields, "moe_layer_end_index", least=-1)
         dense = fields.items("mlp_only_layers") or []
         names = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval")
         every = fields.count(*names, default=1)
@@ -147,8 +154,8 @@ class Feeding(Reading, kw_only=True):
             router_bias=family.router_bias,
             clamped=family.clamps,
             shared_gate=family.shared_gate and self._shared_width(fields, width) > 0,
-            groups=fields.count("n_group", "num_expert_group", default=1) or 1,
-            token_groups=fields.count("topk_group", default=1) or 1,
+            groups=_or_one(fields, "n_group", "num_expert_group"),
+            token_groups=_or_one(fields, "topk_group"),
             latent=fields.some("moe_latent_size"),
         )
 
@@ -182,6 +189,11 @@ class Feeding(Reading, kw_only=True):
         if self.family.dense_beside:
             shared = fields.count(*WIDTH)
         return shared
+
+
+def _or_one(fields: Fields, *names: str) -> int:
+    """A whole number, or 1 where it is false or left out."""
+    return fields.count(*names, default=1) if fields.raw(*names) else 1
 
 
 def _is_sparse(fields: Fields, name: str, item: Any) -> bool:

@@ -16,10 +16,11 @@ _SUSPECT = (
     "ffn|mult|parallel|state|block|mtp|predict"
 )
 _STRUCTURAL = (
-    "mamba|ssm|conv_|linear_|sparse|index_|lora|hybrid|compress|adapter|cross|expert|moe|kv_shared|"
-    "per_layer|bidirectional|hc_mult|altup|laurel|vocab|engram|ngram"
+    r"mamba_[dn]|ssm_state|linear_(num|key|value)|index_(topk|n_heads)|_rank$|hybrid|compress_ratio|"
+    r"adapter|cross_|experts|moe_(layer|intermediate)|kv_shared|per_layer|hc_mult|^vocab|ngram"
 )
-"""Of these, keys that change what a layer is: one that nobody reads is refused."""
+_SHAPING = "bidirectional|altup|laurel"
+"""Of these, keys that change what a layer is: a size that nobody reads is refused."""
 _HARMLESS = (
     r"_.*|.*(dropout|pdrop|_eps|epsilon|_id|_ids|_coef|_alpha|_std|_scale|_scaling|_multiplier|"
     r"softcapping|_jitter_noise|_implementation|_clip|_dtype|_theta|_limit)|rope_.*|rotary_.*|"
@@ -149,7 +150,7 @@ class Fields(Struct, kw_only=True):
         passed = {}
         for name in self._unread():
             value = self.values[name]
-            if isinstance(value, dict) or re.search(_STRUCTURAL, name):
+            if _is_size(name, value):
                 raise WorkloadError(
                     bad_value(self.place, name, value, "it absent: what it changes is not modelled")
                 )
@@ -162,3 +163,11 @@ class Fields(Struct, kw_only=True):
                 continue
             if isinstance(value, dict) or re.search(_SUSPECT, name):
                 yield name
+
+
+def _is_size(name: str, value: Any) -> bool:
+    """Whether a key says how large or how many: a switch, a share or a word does not."""
+    if re.search(_SHAPING, name) or (isinstance(value, dict) and re.search(_SUSPECT, name)):
+        return True
+    counts = isinstance(value, int) and not isinstance(value, bool) and value > 1
+    return bool((counts or isinstance(value, list)) and re.search(_STRUCTURAL, name))

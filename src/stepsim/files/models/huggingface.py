@@ -295,13 +295,11 @@ class _Reader(Attentions, Feeding, kw_only=True):
         wide = borrows and fields.flag("use_double_wide_mlp", default=False)
         fields.read.add("use_double_wide_mlp")
         width = fields.some("hidden_size_per_layer_input", least=0) or 0
-        beside = sparse and family.dense_beside and not family.doubled  # Gemma 4: three norms more
+        beside = sparse and family.dense_beside and not family.doubled  # of Gemma 4
         return Layer(
             attention=attention,
             mlp=self.experts(hidden) if sparse else self.dense(hidden, times=2 if wide else 1),
-            norms=self._norms()
-            + (width > 0)
-            + 3 * (sparse and family.norms == 4 and family.dense_beside),
+            norms=self._norms() + (width > 0) + 3 * beside,
             input_width=width,
         )
 

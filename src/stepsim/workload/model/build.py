@@ -273,11 +273,17 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
         a = self.model.architecture
         active = a.parameters(active=True)
         used = f", {active / 1e9:.4g} active" if active < a.parameters() else ""
+        sees = f", {a.tower_parameters / 1e9:.3g} of them in what sees" if a.tower else ""
         yield (
             "model",
-            f"{a.parameters() / 1e9:.4g} billion parameters{used}; {a.depth} layers, "
+            f"{a.published_parameters / 1e9:.4g} billion parameters{sees}{used}; {a.depth} layers, "
             f"hidden {a.hidden}, vocabulary {a.vocabulary}",
         )
+        if used:
+            yield (
+                "active",
+                "all but the routed experts that a token does not go to; embedding and head count",
+            )
         yield "runs on", f"{self.device.name}, {self.framework.name}, {self.plan.precision}"
 
     def _embedding(self) -> _Rows:

@@ -184,7 +184,9 @@ def _whole(
     norms = layer.norms * (2.0 + element + masks) * columns.shard_tokens * architecture.hidden
     attention = _attention(layer.attention, columns, element, framework)
     mlp = _mlp(layer.mlp, architecture, columns, element, framework)
-    return np.asarray(norms + attention + mlp + kept_streams(layer, architecture.hidden, columns))
+    own = columns.shard_tokens * layer.input_width * (4.0 + 2.0 * element)  # gate, input, product
+    streams = kept_streams(layer, architecture.hidden, columns)
+    return np.asarray(norms + attention + mlp + own + streams)
 
 
 def _attention(

@@ -475,9 +475,15 @@ def _grouped(
 
 
 def embedding_operators(architecture: Architecture, columns: PlanColumns) -> Iterator[Operator]:
-    """Looking tokens up: 6sh, and the same backward."""
+    """Looking tokens up: 6sh, and the same backward; also inputs of layers, which are projected."""
     size = columns.shard_tokens * architecture.hidden
     yield memory("embedding", 6.0 * size, 6.0 * size)
+    width = float(architecture.input_width)
+    if width:
+        s = columns.shard_tokens
+        yield memory("inputs of layers", 14.0 * s * width, 18.0 * s * width)
+        hidden = float(architecture.hidden)
+        yield from products(columns, ("projection of inputs", s, hidden, width))
 
 
 def head_operators(
