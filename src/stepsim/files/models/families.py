@@ -37,7 +37,8 @@ class Family(Struct, frozen=True, kw_only=True):
     `nth` layers see all where windows have a pattern. A `mixer` stands in place of attention in
     some layers, or in all that `always_mixes`; gates of one with `full_gates` have no low rank.
     `head_gates` gate each head by a number. Layers of `singles` are one part of a pattern each;
-    `doubled` ones are two, of which the first has experts as well. Experts may have the dense MLP `dense_beside` them as a shared one; `shared_is_dense`
+    `doubled` ones are two, of which the first has experts as well. Experts
+    may have the dense MLP `dense_beside` them as a shared one; `shared_is_dense`
     where the shared width is that of dense layers, `shared_each` where it is one shared expert's.
     `tower` says how what sees is described. `defaults` are what the class of the configuration has
     for keys that a published one may leave out.
