@@ -149,7 +149,7 @@ class _Reader(Attentions, Feeding, kw_only=True):
             positions=self._positions(),
             head_bias=family.head_bias or fields.flag("lm_head_bias", default=False),
             dropout=self._dropout(),
-            prediction_layers=self._prediction(hidden, layers[-1]) * self._predicted(),
+            prediction_layers=self._prediction(hidden, count, layers[-1]) * self._predicted(),
             input_vocabulary=self._input_vocabulary(),
         )
         self._refuse_sharing()
@@ -185,12 +185,14 @@ class _Reader(Attentions, Feeding, kw_only=True):
         deep = fields.count("mtp_transformer_layers", default=1, most=64)
         return said or modules * deep * fields.flag("use_mtp", default=True)
 
-    def _prediction(self, hidden: int, last: Layer) -> tuple[Layer, ...]:
+    def _prediction(self, hidden: int, count: int, last: Layer) -> tuple[Layer, ...]:
         """The layers of one module that predicts a further token: like the last, or a pattern."""
         layers = self._makers(hidden).predictions(self._pattern(*_PREDICTION_PATTERN))
         ratios = self.fields.items("compress_ratios") or []
         if self.family.compresses and ratios:  # what follows the layers' ratios is of the modules
             last = replace(last, attention=self.compressed(ratios[-1]))
+        if last.is_sparse and self.dense_beyond(count):
+            last = replace(last, mlp=self.dense(hidden))
         return layers or (last,)
 
     def _compressed_layers(self, hidden: int, count: int) -> Iterator[Layer]:
