@@ -110,13 +110,13 @@ class Mamba1(Mixer, frozen=True, kw_only=True):
         return columns.tokens * self.heads / columns.tp
 
     def kept(self, columns: PlanColumns, element: Floats) -> Floats:
-        """Input and gate, the convolution's result, time steps, B, C, and the last input.
+        """Input and gate, the convolution's result, time steps, the scan's result, the last input.
 
-        States are made again in the backward.
+        Time step's rank, B and C are kept as norms take them and make them; states are made again.
         """
         inner = columns.tokens * self.heads / columns.tp
         joint = columns.tokens * self.joint
-        return (2.0 * 4 + element) * inner + element * inner + (2.0 + element) * joint
+        return (2.0 * 5 + element) * inner + (2.0 + element) * joint
 
     @property
     def assumption(self) -> str:

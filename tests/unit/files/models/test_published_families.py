@@ -1,4 +1,4 @@
-"""Configurations in the words that vendors publish: totals of their checkpoints, and their steps."""
+"""Configurations as vendors publish them: totals of their checkpoints, and their steps."""
 
 import json
 from pathlib import Path
