@@ -81,7 +81,10 @@ def _with_tower(
 ) -> Architecture:
     """The architecture with what sees, as far as its shape is known; a note says what is not."""
     others = [key for key in _BESIDE if values.get(key)]
-    if not family.nested or not others:
+    outer = Fields(place=place, values=values)
+    tokens = outer.count("image_tokens", default=0, least=0)
+    frozen = outer.flag("frozen_tower", default=False)
+    if not (family.nested and others) and not tokens:
         return architecture
     tower, why = None, ""
     try:
@@ -89,11 +92,16 @@ def _with_tower(
     except WorkloadError as error:  # what sees is not trained: it stops nothing
         why = f" ({error})"
     rest = [key for key in others if key != "vision_config" or tower is None]
+    if tower is not None and tokens:
+        return replace(architecture, tower=replace(tower, tokens=tokens, frozen=frozen))
+    if tokens:
+        expected = f"0: what sees in this model is not modelled{why}"
+        raise WorkloadError(bad_value(place, "image_tokens", tokens, expected))
     counted = f"; {tower.parameters() / 1e9:.3g} billion parameters see" if tower else ""
     left = f"; parameters of {', '.join(rest)} are not counted{why}" if rest else ""
     notes.append(
         f"{architecture.name}: its text model alone is trained here, not what sees or hears"
-        f"{counted}{left}"
+        f"{counted}{left}; image_tokens beside its text_config are a sample's"
     )
     return replace(architecture, tower=tower)
 
@@ -124,6 +132,7 @@ class _Reader(Attentions, Feeding, kw_only=True):
         """Everything; in the end no key is left that matters."""
         fields, family = self.fields, self.family
         fields.read |= {"architectures", "model_type", "name", "text_config"}
+        fields.read |= {"image_tokens", "frozen_tower"}
         if fields.values.get("use_bidirectional_attention") == "vision":  # images are left out
             fields.read.add("use_bidirectional_attention")
         if not fields.values.get("hidden_size_per_layer_input"):

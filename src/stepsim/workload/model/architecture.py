@@ -388,7 +388,8 @@ class Tower(Struct, frozen=True, kw_only=True):
 
     A patch of `patch` numbers becomes `hidden` wide; `positions` are learned. `merged` patches
     become one token of the decoder through `products` of (inner width, outer width, bias).
-    `others` are parameters of norms and tokens beside.
+    `others` are parameters of norms and tokens beside. A sample has `tokens` of images, for the
+    decoder; with none the tower takes no part in a step. A `frozen` one is not trained.
     """
 
     hidden: int
@@ -401,9 +402,11 @@ class Tower(Struct, frozen=True, kw_only=True):
     positions: int = 0
     merged: int = 1
     others: int = 0
+    tokens: int = 0
+    frozen: bool = False
 
     def __post_init__(self) -> None:
-        _need_counts(self, hidden=1, depth=1, patch=1, merged=1, positions=0, others=0)
+        _need_counts(self, hidden=1, depth=1, patch=1, merged=1, positions=0, others=0, tokens=0)
 
     def parameters(self) -> int:
         """All parameters of the tower."""
@@ -522,6 +525,23 @@ class Architecture(Struct, frozen=True, kw_only=True):
             for layer, count in self.layer_counts().items()
         )
         return self.embedding_parameters + layers + self.head_parameters
+
+    @property
+    def seeing(self) -> Tower | None:
+        """The tower that takes part in a step, None where no sample has images."""
+        return self.tower if self.tower is not None and self.tower.tokens else None
+
+    @property
+    def first_parameters(self) -> int:
+        """Trained parameters before the layers: the embedding's, and those of what sees."""
+        tower = self.seeing
+        return self.embedding_parameters + (0 if not tower or tower.frozen else tower.parameters())
+
+    @property
+    def frozen_parameters(self) -> int:
+        """Parameters before the layers that run and are not trained."""
+        tower = self.seeing
+        return tower.parameters() if tower and tower.frozen else 0
 
     @property
     def tower_parameters(self) -> int:

@@ -22,7 +22,13 @@ from msgspec import Struct, field
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_time_ps
-from stepsim.workload.model.architecture import ExpertMlp, GroupedAttention, Layer, Mixer
+from stepsim.workload.model.architecture import (
+    ExpertMlp,
+    GroupedAttention,
+    Layer,
+    Mixer,
+    Tower,
+)
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
 from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.context import Block, Exchange, launch_ps
@@ -35,6 +41,7 @@ from stepsim.workload.model.model import Model
 from stepsim.workload.model.operators import linear
 from stepsim.workload.model.plan import ModelPlan, Recompute
 from stepsim.workload.model.pricing import Pricer
+from stepsim.workload.model.tower import tower_blocks
 from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,
@@ -288,9 +295,24 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
 
     def _embedding(self) -> _Rows:
         architecture = self.model.architecture
-        row = self._row(embedding_block(architecture, self.columns))
-        held = architecture.embedding_parameters // self.plan.tp
-        return self._owned((row,), held, 0)
+        seen = tuple(map(self._row, tower_blocks(architecture, self.columns)))
+        rows = (*seen, self._row(embedding_block(architecture, self.columns)))
+        if architecture.seeing is not None:
+            rows = self._launched(rows, architecture.seeing)
+        return self._owned(rows, architecture.first_parameters // self.plan.tp, 0)
+
+    def _launched(self, rows: _Rows, tower: Tower) -> _Rows:
+        """The rows of a tower with the host's launches, and what is said of it."""
+        self.notes.append(
+            f"{self.model.architecture.name}: a sample has {tower.tokens} tokens of one image; no "
+            "published run with images was compared: the error of the step is unknown"
+        )
+        graph = self.framework.graph_share if self.plan.cuda_graph else 1.0
+        host = graph * tower.depth * self.framework.launches_ps(sparse=False, single=False)
+        if not tower.frozen:
+            return with_launches(rows, round(host))
+        first = replace(rows[0].forward, host_ps=round(host / _PASSES))
+        return (replace(rows[0], forward=first), *rows[1:])
 
     def _head(self) -> _Rows:
         architecture = self.model.architecture

@@ -389,6 +389,6 @@ def rank_parameters(
     routed = np.stack([routed_parameters(each, architecture, columns) for each in kinds], axis=1)
     tied = architecture.vocabulary * architecture.hidden * architecture.tied
     copied = np.where(counts[-2] > 0, 0, tied)
-    ends = np.outer(1 / columns.tp, counts[-2] * architecture.embedding_parameters)
+    ends = np.outer(1 / columns.tp, counts[-2] * architecture.first_parameters)
     ends += np.outer(1 / columns.tp, (counts[-1] > 0) * (architecture.head_parameters + copied))
     return dense @ counts[:-2] + ends, routed @ counts[:-2]

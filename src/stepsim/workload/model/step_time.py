@@ -10,6 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Floats
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.architecture import Architecture, ExpertMlp, Layer
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
@@ -26,6 +27,7 @@ from stepsim.workload.model.held import (
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.plan import ModelPlan, Precision
 from stepsim.workload.model.pricing import Pricer
+from stepsim.workload.model.tower import tower_blocks
 from stepsim.workload.rows import CollectiveKind, Group
 
 
@@ -126,11 +128,21 @@ class StepModel(Struct, frozen=True, kw_only=True):
             device=self.device, framework=self.framework, columns=columns, precision=precision
         )
         layers = [self._layer(layer, pricer) for layer in self.architecture.layer_kinds()]
-        embedding = self._part([embedding_block(self.architecture, columns)], pricer)
+        first = tower_blocks(self.architecture, columns)
+        embedding = self._part((*first, embedding_block(self.architecture, columns)), pricer)
+        embedding = replace(embedding, host=self._tower_host(columns))
         head = self._part(
             head_blocks(self.architecture, columns, fused_loss=self.framework.fused_loss), pricer
         )
         return layers, embedding, head
+
+    def _tower_host(self, columns: PlanColumns) -> Floats:
+        """Seconds of the host's launches of a tower that sees: of its forward alone if frozen."""
+        tower = self.architecture.seeing
+        if tower is None:
+            return np.zeros(len(columns))
+        layer = self.framework.launches_ps(sparse=False, single=False) / PS_PER_S
+        return self._graphed(columns) * layer * tower.depth / (3 if tower.frozen else 1)
 
     def _layer(self, layer: Layer, pricer: Pricer) -> _PartSeconds:
         columns = pricer.columns
@@ -272,8 +284,8 @@ class StepModel(Struct, frozen=True, kw_only=True):
         )
         ends = np.where(
             columns.pp > 1,
-            max(a.embedding_parameters, a.vocabulary * a.hidden),
-            a.embedding_parameters + a.head_parameters,
+            max(a.first_parameters, a.vocabulary * a.hidden),
+            a.first_parameters + a.head_parameters,
         )
         dense = (layers - routed) / columns.pp + ends
         return dense / columns.tp, routed / (columns.pp * columns.ep * columns.expert_tp)

@@ -87,7 +87,7 @@ def test_what_sees_is_counted_and_said() -> None:
     assert architecture.parameters() == 8_190_735_360
     assert notes == [
         "qwen3-vl-8b: its text model alone is trained here, not what sees or hears; "
-        "0.576 billion parameters see"
+        "0.576 billion parameters see; image_tokens beside its text_config are a sample's"
     ]
 
 
