@@ -7,6 +7,7 @@ read by `stepsim.files.models.huggingface`; a family says what it does not.
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -33,8 +34,14 @@ class Family(Struct, frozen=True, kw_only=True):
     `extra_positions` more. `clamps` limits what activations of experts take. With
     `output_gate` what attention makes is gated by a second projection; an `indexer`
     chooses what latent attention reads; one that `compresses` has keys for several tokens.
-    `defaults` are what
-    the class of the configuration has for keys that a published one may leave out.
+    `nth` layers see all where windows have a pattern. A `mixer` stands in place of attention in
+    some layers, or in all that `always_mixes`; gates of one with `full_gates` have no low rank.
+    `head_gates` gate each head by a number. Layers of `singles` are one part of a pattern each;
+    `doubled` ones are two, of which the first has experts as well. Experts
+    may have the dense MLP `dense_beside` them as a shared one; `shared_is_dense`
+    where the shared width is that of dense layers, `shared_each` where it is one shared expert's.
+    `tower` says how what sees is described. `defaults` are what the class of the configuration has
+    for keys that a published one may leave out.
     """
 
     gated: bool = True
@@ -65,7 +72,19 @@ class Family(Struct, frozen=True, kw_only=True):
     output_gate: bool = False
     indexer: bool = False
     compresses: bool = False
-    defaults: Mapping[str, int] = field(default_factory=dict)
+    qk_norm_default: bool = False
+    nth: int = 6
+    mixer: str = ""
+    always_mixes: bool = False
+    full_gates: bool = False
+    head_gates: bool = False
+    singles: bool = False
+    doubled: bool = False
+    dense_beside: bool = False
+    shared_is_dense: bool = False
+    shared_each: bool = False
+    tower: str = ""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 _LLAMA = Family()
@@ -89,6 +108,17 @@ _GEMMA3 = replace(
 )
 _LLAMA4 = Family(qk_norm_key="use_qk_norm")
 _WHOLE = Family(qk_norm=QkNorm.WHOLE)
+_COHERE2 = Family(norm=NormKind.LAYER_NO_BIAS, norms=1, tied=True, window=WindowRule.PATTERN, nth=4)
+_EXAONE = Family(qk_norm=QkNorm.SHARED, window=WindowRule.PATTERN, nth=4)
+_GLM = Family(bias=True, output_follows=False)
+_GLM_MOE = Family(output_follows=False, qk_norm=QkNorm.SHARED, qk_norm_key="use_qk_norm")
+_ERNIE = Family(bias_key="use_bias")
+_BAILING = Family(bias_key="use_bias", attention_bias_key="use_qkv_bias")
+_STEP = Family(head_gates=True, qk_norm=QkNorm.SHARED)
+_QWEN3_5 = replace(_QWEN3_NEXT, nested=True, tower="qwen3")
+_QWEN3_VL = replace(_QWEN3, nested=True, tower="qwen3")
+_GEMMA4 = replace(_GEMMA3, dense_beside=True, defaults={})
+_KIMI = Family(mixer="kimi")
 _GPT = Family(
     gated=False,
     activation="gelu",
@@ -113,7 +143,11 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "DeciLMForCausalLM": _LLAMA,
         "SmolLM3ForCausalLM": Family(tied=True, window=WindowRule.UPPER),
         "MistralForCausalLM": _MISTRAL,
-        "Mistral3ForConditionalGeneration": replace(_MISTRAL, nested=True),
+        "MinistralForCausalLM": _MISTRAL,
+        "Ministral3ForCausalLM": _MISTRAL,
+        "Mistral4ForCausalLM": _LLAMA,
+        "Mistral3ForConditionalGeneration": replace(_MISTRAL, nested=True, tower="pixtral"),
+        "VoxtralForConditionalGeneration": replace(_LLAMA, nested=True),
         "MixtralForCausalLM": _MISTRAL,
         "Phi3ForCausalLM": _MISTRAL,
         "Qwen2ForCausalLM": _QWEN2,
@@ -122,37 +156,50 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "Qwen3MoeForCausalLM": _QWEN3,
         "Qwen3NextForCausalLM": _QWEN3_NEXT,
         "Qwen3_5ForCausalLM": _QWEN3_NEXT,
-        "Qwen3_5ForConditionalGeneration": replace(_QWEN3_NEXT, nested=True),
+        "Qwen3_5ForConditionalGeneration": _QWEN3_5,
         "Qwen3_5MoeForCausalLM": _QWEN3_NEXT,
-        "Qwen3_5MoeForConditionalGeneration": replace(_QWEN3_NEXT, nested=True),
-        "Qwen3VLForConditionalGeneration": replace(_QWEN3, nested=True),
-        "Qwen3VLMoeForConditionalGeneration": replace(_QWEN3, nested=True),
+        "Qwen3_5MoeForConditionalGeneration": _QWEN3_5,
+        "Qwen2VLForConditionalGeneration": replace(_QWEN2, nested=True, tower="qwen2"),
+        "Qwen2_5_VLForConditionalGeneration": replace(_QWEN2, nested=True, tower="qwen2.5"),
+        "Qwen3VLForConditionalGeneration": _QWEN3_VL,
+        "Qwen3VLMoeForConditionalGeneration": _QWEN3_VL,
         "DeepseekForCausalLM": _LLAMA,
         "DeepseekV2ForCausalLM": _LLAMA,
         "DeepseekV3ForCausalLM": _LLAMA,
         "DeepseekV32ForCausalLM": Family(indexer=True),
         "DeepseekV4ForCausalLM": Family(compresses=True, clamps=True),
         "GlmMoeDsaForCausalLM": Family(indexer=True, output_follows=False),
-        "KimiK25ForConditionalGeneration": replace(_LLAMA, nested=True),
-        "Glm4MoeForCausalLM": Family(
-            output_follows=False, qk_norm=QkNorm.SHARED, qk_norm_key="use_qk_norm"
-        ),
+        "KimiK2ForCausalLM": _LLAMA,
+        "KimiK25ForConditionalGeneration": replace(_LLAMA, nested=True, tower="moonvit"),
+        "Kimi_K25ForConditionalGeneration": replace(_LLAMA, nested=True, tower="moonvit"),
+        "KimiVLForConditionalGeneration": replace(_LLAMA, nested=True, tower="moonvit"),
+        "KimiLinearForCausalLM": _KIMI,
+        "GlmForCausalLM": _GLM,
+        "Glm4ForCausalLM": replace(_GLM, norms=4),
+        "Glm4vForConditionalGeneration": replace(_GLM, norms=4, nested=True, tower="glm4v"),
+        "Glm4vMoeForConditionalGeneration": replace(_GLM, nested=True, tower="glm4v"),
+        "Glm4MoeLiteForCausalLM": _LLAMA,
+        "Glm4MoeForCausalLM": _GLM_MOE,
+        "SolarOpenForCausalLM": _GLM_MOE,
         "MiniMaxM2ForCausalLM": Family(qk_norm=QkNorm.WHOLE, qk_norm_key="use_qk_norm"),
         "GptOssForCausalLM": Family(
             bias=True, mlp_bias=True, router_bias=True, sinks=True, clamps=True
         ),
         "Llama4ForCausalLM": _LLAMA4,
-        "Llama4ForConditionalGeneration": replace(_LLAMA4, nested=True),
+        "Llama4ForConditionalGeneration": replace(_LLAMA4, nested=True, tower="llama4"),
         "OlmoForCausalLM": Family(norm=NormKind.PLAIN),
         "Olmo2ForCausalLM": _WHOLE,
         "Olmo3ForCausalLM": _WHOLE,
         "OlmoeForCausalLM": _WHOLE,
+        "FlexOlmoForCausalLM": _WHOLE,
+        "OlmoHybridForCausalLM": replace(_WHOLE, mixer="delta"),
         "GemmaForCausalLM": _GEMMA,
         "Gemma2ForCausalLM": _GEMMA2,
         "Gemma3ForCausalLM": _GEMMA3,
-        "Gemma3ForConditionalGeneration": replace(_GEMMA3, nested=True),
-        "Gemma4ForCausalLM": replace(_GEMMA3, defaults={}),
-        "Gemma4ForConditionalGeneration": replace(_GEMMA3, nested=True, defaults={}),
+        "Gemma3ForConditionalGeneration": replace(_GEMMA3, nested=True, tower="siglip"),
+        "VaultGemmaForCausalLM": replace(_GEMMA2, norms=2),
+        "Gemma4ForCausalLM": _GEMMA4,
+        "Gemma4ForConditionalGeneration": replace(_GEMMA4, nested=True, tower="gemma4"),
         "CohereForCausalLM": Family(
             norm=NormKind.LAYER_NO_BIAS,
             norms=1,
@@ -161,7 +208,88 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             qk_norm_key="use_qk_norm",
         ),
         "NemotronForCausalLM": Family(gated=False, activation="relu2", norm=NormKind.LAYER),
-        "NemotronHForCausalLM": Family(gated=False, activation="relu2"),
+        "Cohere2ForCausalLM": _COHERE2,
+        "Cohere2MoeForCausalLM": _COHERE2,
+        "NemotronHForCausalLM": Family(gated=False, activation="relu2", singles=True),
+        "JambaForCausalLM": Family(
+            mixer="mamba",
+            defaults={  # JambaConfig
+                "attn_layer_period": 8,
+                "attn_layer_offset": 4,
+                "expert_layer_period": 2,
+                "expert_layer_offset": 1,
+                "num_experts": 16,
+                "num_experts_per_tok": 2,
+            },
+        ),
+        "BambaForCausalLM": Family(mixer="mamba2"),
+        "GraniteMoeForCausalLM": _LLAMA,
+        "GraniteMoeSharedForCausalLM": _LLAMA,
+        "GraniteMoeHybridForCausalLM": Family(mixer="mamba2", shared_is_dense=True),
+        "FalconH1ForCausalLM": Family(mixer="parallel", always_mixes=True),
+        "MambaForCausalLM": Family(mixer="mamba", always_mixes=True, tied=True),
+        "FalconMambaForCausalLM": Family(mixer="mamba", always_mixes=True, tied=True),
+        "Mamba2ForCausalLM": Family(mixer="mamba2", always_mixes=True),
+        "Lfm2ForCausalLM": Family(mixer="convolution", qk_norm=QkNorm.SHARED, tied=True),
+        "Lfm2MoeForCausalLM": Family(mixer="convolution", qk_norm=QkNorm.SHARED, tied=True),
+        "MiniMaxForCausalLM": Family(mixer="lightning"),
+        "MiniMaxText01ForCausalLM": Family(mixer="lightning"),
+        "MiniMaxM1ForCausalLM": Family(mixer="lightning"),
+        "BailingMoeForCausalLM": _BAILING,
+        "BailingMoeV2ForCausalLM": replace(
+            _BAILING, qk_norm=QkNorm.SHARED, qk_norm_key="use_qk_norm"
+        ),
+        "BailingMoeLinearForCausalLM": replace(_BAILING, mixer="lightning"),
+        "BailingMoeLinearV2ForCausalLM": replace(
+            _BAILING, qk_norm=QkNorm.SHARED, qk_norm_key="use_qk_norm", mixer="lightning"
+        ),
+        "BailingMoeV2_5ForCausalLM": replace(_BAILING, mixer="lightning"),
+        "BailingHybridForCausalLM": Family(mixer="kimi", full_gates=True, head_gates=True),
+        "Exaone4ForCausalLM": _EXAONE,
+        "ExaoneMoEForCausalLM": _EXAONE,
+        "ExaoneMoeForCausalLM": _EXAONE,
+        "ExaoneForCausalLM": _LLAMA,
+        "Ernie4_5ForCausalLM": replace(_ERNIE, tied=True),
+        "Ernie4_5_ForCausalLM": replace(_ERNIE, tied=True),
+        "Ernie4_5_MoeForCausalLM": replace(_ERNIE, tied=True),
+        "HunYuanDenseV1ForCausalLM": Family(qk_norm=QkNorm.SHARED, qk_norm_key="use_qk_norm"),
+        "HunYuanMoEV1ForCausalLM": Family(qk_norm=QkNorm.SHARED, qk_norm_key="use_qk_norm"),
+        "SeedOssForCausalLM": Family(bias=True, output_follows=False),
+        "Dots1ForCausalLM": Family(qk_norm=QkNorm.SHARED),
+        "ApertusForCausalLM": Family(gated=False, activation="xielu", qk_norm=QkNorm.SHARED),
+        "AfmoeForCausalLM": Family(
+            norms=4, qk_norm=QkNorm.SHARED, output_gate=True, window=WindowRule.PATTERN, nth=4
+        ),
+        "LongcatFlashForCausalLM": Family(doubled=True, dense_beside=True),
+        "MiMoForCausalLM": replace(_QWEN2, window=WindowRule.NONE),
+        "MiMoV2FlashForCausalLM": Family(),
+        "MiMoV2ForCausalLM": Family(),
+        "MistralLarge3ForCausalLM": _LLAMA,
+        "StepVLForConditionalGeneration": replace(_QWEN3, nested=True),
+        "HYV3ForCausalLM": Family(qk_norm=QkNorm.SHARED),
+        "GraniteSWAForCausalLM": Family(sinks=True, tied=True),
+        "MiniMaxM3SparseForConditionalGeneration": Family(
+            qk_norm=QkNorm.SHARED, mixer="blocks", nested=True, tower="minimax"
+        ),
+        "LagunaForCausalLM": Family(qk_norm=QkNorm.SHARED),
+        "MellumForCausalLM": _QWEN3,
+        "YoutuForCausalLM": _LLAMA,
+        "HeliumForCausalLM": _LLAMA,
+        "CwmForCausalLM": _LLAMA,
+        "Jais2ForCausalLM": Family(
+            gated=False,
+            activation="relu2",
+            norm=NormKind.LAYER,
+            bias=True,
+            output_bias=True,
+            mlp_bias=True,
+        ),
+        "Step3TextForCausalLM": _LLAMA,
+        "Step3VLForConditionalGeneration": replace(_LLAMA, nested=True),
+        "Step3p5ForCausalLM": _STEP,
+        "Step3p7ForConditionalGeneration": replace(_STEP, nested=True, tower="step"),
+        "InternVLForConditionalGeneration": replace(_QWEN2, nested=True),
+        "LlavaForConditionalGeneration": replace(_LLAMA, nested=True),
         "ArceeForCausalLM": Family(gated=False, activation="relu2"),
         "StableLmForCausalLM": Family(
             norm=NormKind.LAYER, attention_bias_key="use_qkv_bias", output_follows=False
@@ -190,20 +318,19 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
 )
 """Every architecture that is read, by name."""
 
-_HYBRID = "layers with a state instead of attention"
 REFUSED: Mapping[str, str] = MappingProxyType(
     {
-        "JambaForCausalLM": _HYBRID,
-        "BambaForCausalLM": _HYBRID,
-        "Zamba2ForCausalLM": _HYBRID,
-        "FalconH1ForCausalLM": _HYBRID,
-        "MambaForCausalLM": _HYBRID,
-        "Mamba2ForCausalLM": _HYBRID,
-        "RwkvForCausalLM": _HYBRID,
-        "GraniteMoeHybridForCausalLM": _HYBRID,
-        "RecurrentGemmaForCausalLM": _HYBRID,
-        "KimiLinearForCausalLM": _HYBRID,
-        "MiniMaxText01ForCausalLM": _HYBRID,
+        "Zamba2ForCausalLM": "attention layers that share their weights",
+        "ZambaForCausalLM": "attention layers that share their weights",
+        "RwkvForCausalLM": "layers of RWKV",
+        "RecurrentGemmaForCausalLM": "recurrent layers of Griffin",
+        "Gemma3nForCausalLM": "predicted residual streams (AltUp) and low-rank residuals (Laurel)",
+        "Gemma3nForConditionalGeneration": (
+            "predicted residual streams (AltUp) and low-rank residuals (Laurel)"
+        ),
+        "DiffLlamaForCausalLM": "differences of two attentions",
+        "JetMoeForCausalLM": "experts of attention",
+        "BitNetForCausalLM": "weights of three values",
     }
 )
 """Architectures that are known and not modelled, and why."""

@@ -15,6 +15,12 @@ _SUSPECT = (
     "rank|chunk|hybrid|compress|adapter|mlp|attn|attention|cross|encoder|decoder|size|norm|bias|"
     "ffn|mult|parallel|state|block|mtp|predict"
 )
+_STRUCTURAL = (
+    r"mamba_[dn]|ssm_state|linear_(num|key|value)|index_(topk|n_heads)|_rank$|hybrid|compress_ratio|"
+    r"adapter|cross_|experts|moe_(layer|intermediate)|kv_shared|per_layer|hc_mult|^vocab|ngram"
+)
+_SHAPING = "bidirectional|altup|laurel"
+"""Of these, keys that change what a layer is: a size that nobody reads is refused."""
 _HARMLESS = (
     r"_.*|.*(dropout|pdrop|_eps|epsilon|_id|_ids|_coef|_alpha|_std|_scale|_scaling|_multiplier|"
     r"softcapping|_jitter_noise|_implementation|_clip|_dtype|_theta|_limit)|rope_.*|rotary_.*|"
@@ -25,11 +31,17 @@ _HARMLESS = (
     r"routed_scaling_factor|seq_aux|ep_size|pretraining_tp|quantization_config|"
     r"attention_softmax_in_fp32|reorder_and_upcast_attn|num_logits_to_keep|query_pre_attn_scalar|"
     r"attn_temperature_tuning|no_rope_layers|no_rope_layer_interval|clip_qkv|qkv_clip|alibi.*|"
-    r"cache_.*|residual_in_fp32|rescale_prenorm_residual|apply_residual_connection.*|"
+    r"cache_.*|residual_in_fp32|hidden_dropout_prob|rescale_prenorm_residual|apply_residual_connection.*|"
     r"attn_uses_sequence_id|attn_impl|slow_but_exact|parallel_attn_output|use_parallel_residual|"
     r"parallel_residual|for_llm_compressor|image_.*|video_.*|audio_.*|vision_.*|.*_token_index|"
     r"multimodal_.*|mm_.*|spatial_merge_size|boi_.*|eoi_.*|deepstack_.*|label2id|id2label|"
     r"bias_dropout_fusion|masked_softmax_fusion|skip_bias_add.*|offset_alibi|hidden_states|"
+    r"moe_(renormalize|norm_min|routed_scaling_factor|router_.*|apply_router_.*|statics.*)|"
+    r".*(_alpha_factor|_beta_factor|_multipliers|scaling_factor|_clamp|_limits(_shared)?)|"
+    r"compress_rates|linear_(a_log|dt)_.*|linear_allow_.*|expert_selection_fn|"
+    r"shared_expert_combination_strategy|kda_.*|norm_expert_weight|use_expert_bias|"
+    r"enable_moe_fp32_combine|route_.*|moe_dropout.*|num_expert_groups?|swiglu_.*|"
+    r"layer_rope_theta|num_limited_groups|swa_rope_theta|prefix_dense_.*|mtp_loss_.*|"
     r"num_labels|chunk_size_feed_forward|is_(en|de)coder_?.*|is_encoder_decoder|"
     r"output_(hidden_states|attentions|router_logits)|tie_.*|prefix|problem_type|finetuning_task|"
     r"use_bfloat16|torchscript|pruned_heads|cross_attention_hidden_size|bad_words_ids|"
@@ -59,7 +71,8 @@ class Fields(Struct, kw_only=True):
         """The value of the first of these keys that has one, None if none has."""
         self.read.update(names)
         said = next((self.values[n] for n in names if self.values.get(n) is not None), None)
-        left = next((n for n in names if n in self.defaults), None) if said is None else None
+        silent = said is None and not any(n in self.values for n in names)
+        left = next((n for n in names if n in self.defaults), None) if silent else None
         if left is not None:
             said = self.assumed[left] = self.defaults[left]
         return said
@@ -129,13 +142,20 @@ class Fields(Struct, kw_only=True):
             raise WorkloadError(bad_value(self.place, name, value, "a table of keys"))
         return Fields(place=f"{self.place}: {name}", values=value or {})
 
-    def refuse_rest(self) -> None:
-        """Raise WorkloadError for a key that nobody read and that may change the work."""
+    def refuse_rest(self) -> dict[str, Any]:
+        """Keys that nobody read and that may change the work of a step a little.
+
+        Raises WorkloadError for one that surely does.
+        """
+        passed = {}
         for name in self._unread():
             value = self.values[name]
-            raise WorkloadError(
-                bad_value(self.place, name, value, "it absent: what it changes is not modelled")
-            )
+            if _is_size(name, value):
+                raise WorkloadError(
+                    bad_value(self.place, name, value, "it absent: what it changes is not modelled")
+                )
+            passed[name] = value
+        return passed
 
     def _unread(self) -> Iterator[str]:
         for name, value in self.values.items():
@@ -143,3 +163,11 @@ class Fields(Struct, kw_only=True):
                 continue
             if isinstance(value, dict) or re.search(_SUSPECT, name):
                 yield name
+
+
+def _is_size(name: str, value: Any) -> bool:
+    """Whether a key says how large or how many: a switch, a share or a word does not."""
+    if re.search(_SHAPING, name) or (isinstance(value, dict) and re.search(_SUSPECT, name)):
+        return True
+    counts = isinstance(value, int) and not isinstance(value, bool) and value > 1
+    return bool((counts or isinstance(value, list)) and re.search(_STRUCTURAL, name))

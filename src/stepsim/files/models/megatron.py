@@ -42,13 +42,17 @@ _REFUSED = re.compile(
     r"linear-.*|multi-token-.*|heterogeneous-.*|vision-.*|moe-layer-recompute-.*|dsa-.*"
 )
 _READ = re.compile(
-    r"hybrid-(override|layer)-pattern|mamba-(state-dim|head-dim|num-groups|num-heads)|"
+    r"hybrid-(override|layer)-pattern|hybrid-(attention|mlp)-ratio|"
+    r"mamba-(state-dim|head-dim|num-groups|num-heads|inference-.*)|"
     r"linear-(attention-freq|conv-kernel-dim|(key|value)-head-dim|num-(key|value)-heads)|"
     r"dsa-indexer-(n-heads|head-dim|topk|loss-coeff|use-sparse-loss)"
 )
 """Arguments of layers that are modelled, of kinds that are not."""
 _SPECS = re.compile(r"[\w.]*\b(mamba|hybrid)_layer_specs\b.*")
 _PATTERNS = ("hybrid-layer-pattern", "hybrid-override-pattern")
+_RATIOS = ("hybrid-attention-ratio", "hybrid-mlp-ratio")
+_LETTERS = {**PART_LETTERS, "G": "gated_delta_net", "D": "dsa"}
+"""Parts of a pattern by their letter, those included that configurations do not have."""
 _LARGEST = 1 << 40
 
 
@@ -109,11 +113,46 @@ class _Arguments(Struct, frozen=True, kw_only=True):
 def _patterns(arguments: _Arguments) -> list[str]:
     """The pattern of layers, then those of modules that predict further tokens, by `/`."""
     said = next((arguments.text(name) for name in _PATTERNS if arguments.has(name)), "")
-    wrong = set(said) - {*PART_LETTERS, "|", "/"}
+    if not said and arguments.has(*_RATIOS):
+        return [_by_ratios(arguments)]
+    wrong = set(said) - {*_LETTERS, "|", "/"}
     if wrong:
-        expected = f"letters of {' '.join(PART_LETTERS)}, | between stages, / before predictions"
+        expected = f"letters of {' '.join(_LETTERS)}, | between stages, / before predictions"
         raise WorkloadError(bad_value(arguments.place, "hybrid pattern", said, expected))
     return said.split("/") if said else []
+
+
+def _by_ratios(arguments: _Arguments) -> str:
+    """The pattern that shares of attention and of MLPs mean (`_allocate_auto` of Megatron-Core).
+
+    Attention lies evenly between Mamba layers, MLPs evenly among those and as late as they can. For
+    example 8 layers with shares of 0.25 and 0.25 are `MM*-M*M-`.
+    """
+    count = arguments.count("num-layers", most=MOST_LAYERS)
+    attention = round(count * arguments.share(_RATIOS[0], 0.0))
+    letters = ["M"] * count
+    mamba = count - attention
+    _spread(letters, "*", mamba / (attention + 1))
+    mlps = round(count * arguments.share(_RATIOS[1], 0.0))
+    if mlps > mamba:
+        expected = f"at most {mamba} of {count} layers beside attention"
+        raise WorkloadError(bad_value(arguments.place, f"--{_RATIOS[1]}", mlps, expected))
+    if mlps:
+        _spread(letters, "-", (mamba - mlps) / mlps)
+    return "".join(letters)
+
+
+def _spread(letters: list[str], letter: str, section: float) -> None:
+    """Put a letter behind every `section` of Mamba layers, in place of the next of them."""
+    left = section
+    for layer, other in enumerate(letters):
+        if other != "M":
+            continue
+        if left < 0.5:
+            letters[layer] = letter
+            left += section
+        else:
+            left -= 1
 
 
 def _with_depth(arguments: _Arguments) -> _Arguments:
@@ -130,7 +169,7 @@ def _of_pattern(
 ) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
     """The layers of a pattern, and those that predict further tokens."""
     main, *others = _patterns(arguments)
-    parts = [PART_LETTERS[letter] for letter in main if letter != "|"]
+    parts = [_LETTERS[letter] for letter in main if letter != "|"]
     if len(parts) != count:
         raise WorkloadError(
             bad_value(arguments.place, "hybrid pattern", main, f"{count} letters (--num-layers)")
@@ -143,11 +182,21 @@ def _of_pattern(
         mixing={
             "mamba": lambda: _mamba(arguments, hidden),
             "attention": lambda: _attention(arguments, hidden),
+            "gated_delta_net": lambda: _delta_net(arguments),
+            "dsa": lambda: _sparse_attention(arguments, hidden),
         },
         mlps={"mlp": lambda: dense, "moe": lambda: sparse or dense},
     )
-    modules = (makers.predictions([PART_LETTERS[x] for x in other]) for other in others)
+    modules = (makers.predictions([_LETTERS[x] for x in other]) for other in others)
     return makers.layers(parts), tuple(layer for module in modules for layer in module)
+
+
+def _sparse_attention(arguments: _Arguments, hidden: int) -> SparseLatentAttention:
+    """Attention to what an indexer chooses, which needs latent attention."""
+    latent = _attention(arguments, hidden)
+    if not isinstance(latent, LatentAttention):
+        raise WorkloadError(f"{arguments.place}: D in a pattern: expected --multi-latent-attention")
+    return _indexed(arguments, latent)
 
 
 def _mamba(arguments: _Arguments, hidden: int) -> Mamba2:
@@ -199,18 +248,41 @@ def _usual_layers(arguments: _Arguments, hidden: int, count: int) -> tuple[Layer
         expected = "gated_delta_net, or dsa with --multi-latent-attention"
         name = "--experimental-attention-variant"
         raise WorkloadError(bad_value(arguments.place, name, variant, expected))
+    whole = _without_window(attention)
     return tuple(
-        Layer(attention=net if other else attention, mlp=sparse if sparse and expert else dense)
-        for other, expert in zip(linear, _sparse(arguments, count), strict=True)
+        Layer(
+            attention=net if other else attention if slides else whole,
+            mlp=sparse if sparse and expert else dense,
+        )
+        for other, expert, slides in zip(
+            linear, _sparse(arguments, count), _sliding(arguments, count), strict=True
+        )
     )
+
+
+def _without_window(attention: Attention) -> Attention:
+    """The attention of the layers whose window is skipped."""
+    if isinstance(attention, GroupedAttention):
+        return replace(attention, window=None)
+    return attention
+
+
+def _sliding(arguments: _Arguments, count: int) -> list[bool]:
+    """Layers with the window: all, all but every nth, or a list, by `--window-attn-skip-freq`."""
+    text = arguments.text("window-attn-skip-freq").replace(" ", "")
+    if not text:
+        return [True] * count
+    if re.fullmatch("[1-9][0-9]{0,5}", text):
+        return [(layer + 1) % int(text) != 0 for layer in range(count)]
+    return _listed(arguments, "window-attn-skip-freq", text, count)
 
 
 def _delta_net(arguments: _Arguments) -> GatedDeltaNet:
     return GatedDeltaNet(
-        heads=arguments.count("linear-num-value-heads"),
-        key_heads=arguments.count("linear-num-key-heads"),
-        key_dim=arguments.count("linear-key-head-dim"),
-        value_dim=arguments.count("linear-value-head-dim"),
+        heads=arguments.count("linear-num-value-heads", 32),
+        key_heads=arguments.count("linear-num-key-heads", 16),
+        key_dim=arguments.count("linear-key-head-dim", 128),
+        value_dim=arguments.count("linear-value-head-dim", 128),
         convolution=arguments.count("linear-conv-kernel-dim", 4),
     )
 
@@ -282,6 +354,7 @@ def _attention(arguments: _Arguments, hidden: int) -> GroupedAttention | LatentA
         output_bias=biased,
         qk_norm=QkNorm.SHARED if arguments.has("qk-layernorm") else QkNorm.NONE,
         gated=arguments.has("attention-output-gate"),
+        sinks=arguments.text("softmax-type", "vanilla") == "learnable",
     )
 
 

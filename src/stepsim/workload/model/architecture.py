@@ -70,8 +70,10 @@ class GroupedAttention(Struct, frozen=True, kw_only=True):
 
     `kv_heads` heads have keys and values; a `window` limits how many tokens back each token sees.
     `value_dim` is the width of a value where it is not that of a key. `gated` outputs are
-    multiplied by a second projection of the queries' width. With `shares_values` what is projected
-    for keys is taken for values as well.
+    multiplied by a second projection of the queries' width, with `head_gates` each head by one
+    number. With `shares_values` what is projected for keys is taken for values as well; one that
+    `borrows` has neither, and reads those of an earlier layer. Queries of a `query_rank` go through
+    a narrower product and a norm (Step-3).
     """
 
     heads: int
@@ -84,10 +86,15 @@ class GroupedAttention(Struct, frozen=True, kw_only=True):
     qk_norm: QkNorm = QkNorm.NONE
     sinks: bool = False
     gated: bool = False
+    head_gates: bool = False
     shares_values: bool = False
+    borrows: bool = False
+    query_rank: int | None = None
 
     def __post_init__(self) -> None:
         _need_counts(self, heads=1, kv_heads=1, head_dim=1)
+        if self.query_rank is not None:
+            _need_counts(self, query_rank=1)
         if self.heads % self.kv_heads:
             raise WorkloadError(
                 bad_value("attention", "kv_heads", self.kv_heads, f"a divisor of {self.heads}")
@@ -100,21 +107,35 @@ class GroupedAttention(Struct, frozen=True, kw_only=True):
         """Width of a head's value."""
         return self.head_dim if self.value_dim is None else self.value_dim
 
+    @property
+    def own_keys(self) -> int:
+        """Width of the keys that it projects itself."""
+        return 0 if self.borrows else self.kv_heads * self.head_dim
+
+    @property
+    def own_values(self) -> int:
+        """Width of the values that it projects beside its keys."""
+        return 0 if self.borrows or self.shares_values else self.kv_heads * self.values
+
     def parameters(self, hidden: int) -> int:
-        """Weights, biases, norms and sinks."""
+        """Weights, biases, norms, gates and sinks."""
         queries = self.heads * self.head_dim * (2 if self.gated else 1)
-        keys = self.kv_heads * self.head_dim
-        values = 0 if self.shares_values else self.kv_heads * self.values
+        keys, values = self.own_keys, self.own_values
         inner = queries + keys + values
+        normed = 0 if self.borrows else 1
         norms = {
             QkNorm.NONE: 0,
-            QkNorm.SHARED: 2 * self.head_dim,
-            QkNorm.PER_HEAD: (self.heads + self.kv_heads) * self.head_dim,
+            QkNorm.SHARED: (1 + normed) * self.head_dim,
+            QkNorm.PER_HEAD: (self.heads + normed * self.kv_heads) * self.head_dim,
             QkNorm.WHOLE: self.heads * self.head_dim + keys,
         }
+        rank = self.query_rank
+        weights = hidden * inner if rank is None else rank * (hidden + queries + 1)
+        weights += 0 if rank is None else hidden * (keys + values)
         return (
-            hidden * inner
+            weights
             + self.heads * self.values * hidden
+            + (self.heads * hidden if self.head_gates else 0)
             + (inner if self.bias else 0)
             + (hidden if self.output_bias else 0)
             + norms[self.qk_norm]
@@ -126,7 +147,8 @@ class LatentAttention(Struct, frozen=True, kw_only=True):
     """Multi-head latent attention (DeepSeek): queries, keys and values through low ranks.
 
     Without `query_rank` the queries are projected directly. A key is `nope_dim` wide beside a
-    rotary part of `rope_dim` that all heads share.
+    rotary part of `rope_dim` that all heads share. With `head_gates` each head's result is
+    multiplied by one number.
     """
 
     heads: int
@@ -136,6 +158,7 @@ class LatentAttention(Struct, frozen=True, kw_only=True):
     rope_dim: int
     value_dim: int
     bias: bool = False
+    head_gates: bool = False
 
     def __post_init__(self) -> None:
         _need_counts(self, heads=1, kv_rank=1, nope_dim=1, rope_dim=0, value_dim=1)
@@ -148,7 +171,7 @@ class LatentAttention(Struct, frozen=True, kw_only=True):
         return self.nope_dim + self.rope_dim
 
     def parameters(self, hidden: int) -> int:
-        """Weights, norms of the two ranks, and biases of the projections down and out."""
+        """Weights, norms of the two ranks, biases of the projections down and out, and gates."""
         queries = self.heads * self.head_dim
         rank = self.query_rank
         down = self.kv_rank + self.rope_dim
@@ -158,6 +181,7 @@ class LatentAttention(Struct, frozen=True, kw_only=True):
             + self.kv_rank * (1 + self.heads * (self.nope_dim + self.value_dim))
             + self.heads * self.value_dim * hidden
             + ((rank or 0) + down + hidden if self.bias else 0)
+            + (self.heads * hidden if self.head_gates else 0)
         )
 
 
@@ -322,7 +346,8 @@ class Layer(Struct, frozen=True, kw_only=True):
 
     `norms` are those of the hidden width, e.g. 2, or 4 where outputs are normed as well. A `single`
     one is a part of a pattern of a hybrid model: two of them do as much as a usual layer. It has
-    `streams` residual streams; several are hyper-connections.
+    `streams` residual streams; several are hyper-connections. An input of its own, `input_width`
+    wide, is added through a gate at the end (per-layer embeddings of Gemma).
     """
 
     attention: Attention | None
@@ -330,9 +355,10 @@ class Layer(Struct, frozen=True, kw_only=True):
     norms: int = 2
     single: bool = False
     streams: int = 1
+    input_width: int = 0
 
     def __post_init__(self) -> None:
-        _need_counts(self, norms=0, streams=1)
+        _need_counts(self, norms=0, streams=1, input_width=0)
 
     @property
     def parts(self) -> int:
@@ -352,7 +378,8 @@ class Layer(Struct, frozen=True, kw_only=True):
         else:
             mlp = self.mlp.parameters(hidden) if self.mlp else 0
         streams = self.parts * connection_parameters(self.streams, hidden)
-        return attention + mlp + self.norms * norm.weights * hidden + streams
+        own = 2 * hidden * self.input_width
+        return attention + mlp + self.norms * norm.weights * hidden + streams + own
 
 
 def connection_parameters(streams: int, hidden: int) -> int:
@@ -362,12 +389,47 @@ def connection_parameters(streams: int, hidden: int) -> int:
     return (2 + streams) * streams * (streams * hidden + 1) + 3
 
 
+class Tower(Struct, frozen=True, kw_only=True):
+    """What sees: `depth` alike layers over patches of images, and the way to the decoder's tokens.
+
+    A patch of `patch` numbers becomes `hidden` wide; `positions` are learned. `merged` patches
+    become one token of the decoder through `products` of (inner width, outer width, bias).
+    `others` are parameters of norms and tokens beside. A sample has `tokens` of images, for the
+    decoder; with none the tower takes no part in a step. A `frozen` one is not trained.
+    """
+
+    hidden: int
+    depth: int
+    layer: Layer
+    norm: NormKind
+    patch: int
+    products: tuple[tuple[int, int, bool], ...]
+    patch_bias: bool = True
+    positions: int = 0
+    merged: int = 1
+    others: int = 0
+    tokens: int = 0
+    frozen: bool = False
+
+    def __post_init__(self) -> None:
+        _need_counts(self, hidden=1, depth=1, patch=1, merged=1, positions=0, others=0, tokens=0)
+
+    def parameters(self) -> int:
+        """All parameters of the tower."""
+        first = self.hidden * (self.patch + self.patch_bias + self.positions)
+        layers = self.depth * self.layer.parameters(self.hidden, self.norm)
+        ways = sum(inner * outer + bias * outer for inner, outer, bias in self.products)
+        return first + layers + ways + self.others
+
+
 class Architecture(Struct, frozen=True, kw_only=True):
     """A decoder: embedding, layers, final norm and head.
 
     `tied` heads share the embedding's weight. `positions` are learned position embeddings.
     `prediction_layers` are multi-token prediction layers, each with a product of 2 hidden to
     hidden, two norms more and a norm of its own at the end; embedding and head are shared.
+    Layers with an input of their own take it from a second embedding of `input_vocabulary` tokens,
+    as wide as all these inputs, and from a product of the first. A `tower` makes tokens of images.
     """
 
     name: str
@@ -382,9 +444,11 @@ class Architecture(Struct, frozen=True, kw_only=True):
     head_bias: bool = False
     dropout: bool = False
     prediction_layers: tuple[Layer, ...] = ()
+    input_vocabulary: int = 0
+    tower: "Tower | None" = None
 
     def __post_init__(self) -> None:
-        _need_counts(self, hidden=1, vocabulary=1, positions=0)
+        _need_counts(self, hidden=1, vocabulary=1, positions=0, input_vocabulary=0)
         if not self.layers:
             raise WorkloadError(bad_value(self.name, "layers", 0, "at least 1"))
 
@@ -428,9 +492,22 @@ class Architecture(Struct, frozen=True, kw_only=True):
 
     @property
     def embedding_parameters(self) -> int:
-        """Token and position embeddings, and the norm after them."""
+        """Token and position embeddings, the norm after them, and inputs of layers."""
         table = (self.vocabulary + self.positions) * self.hidden
-        return table + (self.norm_parameters if self.embedding_norm else 0)
+        norm = self.norm_parameters if self.embedding_norm else 0
+        return table + norm + self.input_parameters
+
+    @property
+    def input_width(self) -> int:
+        """Width of the inputs of all layers that have one of their own."""
+        return sum(count * layer.input_width for layer, count in self.layer_counts().items())
+
+    @property
+    def input_parameters(self) -> int:
+        """Of the inputs of layers: an embedding, a product of the first one, and a norm."""
+        width = self.input_width
+        own = max((layer.input_width for layer in self.layers), default=0)
+        return width * (self.input_vocabulary + self.hidden) + own
 
     @property
     def head_parameters(self) -> int:
@@ -450,7 +527,7 @@ class Architecture(Struct, frozen=True, kw_only=True):
         )
 
     def parameters(self, *, active: bool = False) -> int:
-        """All parameters without multi-token prediction, as vendors publish them.
+        """All parameters without multi-token prediction and tower.
 
         `active` counts the experts that one token goes through alone.
         """
@@ -459,3 +536,30 @@ class Architecture(Struct, frozen=True, kw_only=True):
             for layer, count in self.layer_counts().items()
         )
         return self.embedding_parameters + layers + self.head_parameters
+
+    @property
+    def seeing(self) -> Tower | None:
+        """The tower that takes part in a step, None where no sample has images."""
+        return self.tower if self.tower is not None and self.tower.tokens else None
+
+    @property
+    def first_parameters(self) -> int:
+        """Trained parameters before the layers: the embedding's, and those of what sees."""
+        tower = self.seeing
+        return self.embedding_parameters + (0 if not tower or tower.frozen else tower.parameters())
+
+    @property
+    def frozen_parameters(self) -> int:
+        """Parameters before the layers that run and are not trained."""
+        tower = self.seeing
+        return tower.parameters() if tower and tower.frozen else 0
+
+    @property
+    def tower_parameters(self) -> int:
+        """Parameters of the tower for images, 0 where there is none."""
+        return self.tower.parameters() if self.tower else 0
+
+    @property
+    def published_parameters(self) -> int:
+        """All parameters as vendors publish them: with the tower, without token prediction."""
+        return self.parameters() + self.tower_parameters

@@ -52,6 +52,7 @@ def layer_blocks(
     return (
         *(replace(block, scope=scope) for block in attention),
         *_mlp_blocks(layer, architecture, columns),
+        *_input_blocks(layer, architecture, columns),
     )
 
 
@@ -143,6 +144,29 @@ def _mlp_blocks(layer: Layer, architecture: Architecture, columns: PlanColumns) 
     operators = (*mlp_operators(mlp, architecture, columns), after)
     whole = Block(name="mlp", operators=operators, forward=summed, backward=summed, scope=scope)
     yield replace(whole, module=RecomputeModule.MLP)
+
+
+def _input_blocks(
+    layer: Layer, architecture: Architecture, columns: PlanColumns
+) -> Iterator[Block]:
+    """The layer's own input, gated by its output, brought to the hidden width, normed and added.
+
+    Ranks of tp compute it whole, on the tokens that they hold outside of products.
+    """
+    if not layer.input_width:
+        return
+    s, h, width = columns.shard_tokens, float(architecture.hidden), float(layer.input_width)
+    size = s * width
+    yield Block(
+        name="layer input",
+        operators=(
+            *products(columns, ("gate of the input", s, h, width)),
+            memory("gated input", 6.0 * size, 10.0 * size),
+            *products(columns, ("input out", s, width, h)),
+            norm("input norm", architecture, columns),
+            residual("input residual", architecture, columns),
+        ),
+    )
 
 
 def _expert_blocks(

@@ -22,20 +22,27 @@ from msgspec import Struct, field
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_time_ps
-from stepsim.workload.model.architecture import ExpertMlp, GroupedAttention, Layer, Mixer
+from stepsim.workload.model.architecture import (
+    ExpertMlp,
+    GroupedAttention,
+    Layer,
+    Mixer,
+    Tower,
+)
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
 from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.context import Block, Exchange
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.effort import error_band, step_effort
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.host import host_ps, waited_ps
+from stepsim.workload.model.host import host_ps, tower_host_ps, waited_ps
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.layout import layer_ranges
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.operators import linear
 from stepsim.workload.model.plan import ModelPlan, Recompute
 from stepsim.workload.model.pricing import Pricer
+from stepsim.workload.model.tower import tower_blocks
 from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,
@@ -282,18 +289,38 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
         a = self.model.architecture
         active = a.parameters(active=True)
         used = f", {active / 1e9:.4g} active" if active < a.parameters() else ""
+        sees = f", {a.tower_parameters / 1e9:.3g} of them in what sees" if a.tower else ""
         yield (
             "model",
-            f"{a.parameters() / 1e9:.4g} billion parameters{used}; {a.depth} layers, "
+            f"{a.published_parameters / 1e9:.4g} billion parameters{sees}{used}; {a.depth} layers, "
             f"hidden {a.hidden}, vocabulary {a.vocabulary}",
         )
+        if used:
+            yield (
+                "active",
+                "all but the routed experts that a token does not go to; embedding and head count",
+            )
         yield "runs on", f"{self.device.name}, {self.framework.name}, {self.plan.precision}"
 
     def _embedding(self) -> _Rows:
         architecture = self.model.architecture
-        row = self._row(embedding_block(architecture, self.columns))
-        held = architecture.embedding_parameters // self.plan.tp
-        return self._owned((row,), held, 0)
+        seen = tuple(map(self._row, tower_blocks(architecture, self.columns)))
+        rows = (*seen, self._row(embedding_block(architecture, self.columns)))
+        if architecture.seeing is not None:
+            rows = self._launched(rows, architecture.seeing)
+        return self._owned(rows, architecture.first_parameters // self.plan.tp, 0)
+
+    def _launched(self, rows: _Rows, tower: Tower) -> _Rows:
+        """The rows of a tower with the host's launches, and what is said of it."""
+        self.notes.append(
+            f"{self.model.architecture.name}: a sample has {tower.tokens} tokens of one image; no "
+            "published run with images was compared: the error of the step is unknown"
+        )
+        host = round(float(tower_host_ps(tower, self.columns, self.framework)[0]))
+        if not tower.frozen:
+            return with_launches(rows, host)
+        first = replace(rows[0].forward, host_ps=host)
+        return (replace(rows[0], forward=first), *rows[1:])
 
     def _head(self) -> _Rows:
         architecture = self.model.architecture

@@ -32,6 +32,40 @@ TRITON_CHANNEL_OPERATIONS = 60.0
 """Operations of a channel that explain its kernel in Triton on H100."""
 
 
+def delta_rule(
+    name: str, columns: PlanColumns, heads: int, keys: int, values: int, *, gates: float = 0.0
+) -> Operator:
+    """The rule over chunks of c tokens, of `heads` with keys d and values v wide.
+
+    Forward, a head and token: 2cd for keys with keys, 2cd and 2cv to solve for the corrected keys
+    and values, 6dv for what the state says, takes up and answers, 2cd and 2cv within the chunk.
+    Backward twice that, with corrections and states made again: 2cd + 2cv + 4dv. Bytes: each kernel
+    reads and writes in 2 what it takes and makes: keys 7 times forward and 21 backward, values 6
+    and 15, states (dv/c a token) 2 and 4; products of keys with keys (c a token) in 4 written and
+    read, and solved in 2. `gates` of a head that say how much is forgotten are read by three
+    kernels in 4, and thrice that backward.
+    """
+    share = columns.tokens * heads / columns.tp
+    c, d, v = _CHUNK, float(keys), float(values)
+    forward = 6.0 * c * d + 4.0 * c * v + 6.0 * d * v
+    backward = 2.0 * forward + 2.0 * c * (d + v) + 4.0 * d * v
+    states = d * v / c
+    return mixer_kernel(
+        name,
+        flops=(share * forward, share * backward),
+        moved=(
+            share * (14.0 * d + 12.0 * v + 4.0 * states + 12.0 * c + 12.0 * gates),
+            share * (42.0 * d + 30.0 * v + 8.0 * states + 4.0 * c + 36.0 * gates),
+        ),
+        launches=(_FORWARD_KERNELS, _BACKWARD_KERNELS),
+        scanned=ScanShape(
+            family="chunked",
+            heads=columns.microbatch_size * heads / columns.tp / columns.cp,
+            chunk=c,
+        ),
+    )
+
+
 class GatedDeltaNet(StateMixer, frozen=True, kw_only=True):
     """A gated delta net of `heads` values `value_dim` wide, and fewer or as many keys.
 
@@ -104,34 +138,7 @@ class GatedDeltaNet(StateMixer, frozen=True, kw_only=True):
         )
 
     def _rule(self, columns: PlanColumns) -> Operator:
-        """The rule over chunks of c tokens, of H heads with keys d and values v wide.
-
-        Forward, a head and token: 2cd for keys with keys, 2cd and 2cv to solve for the corrected
-        keys and values, 6dv for what the state says, takes up and answers, 2cd and 2cv within the
-        chunk. Backward twice that, with corrections and states made again: 2cd + 2cv + 4dv. Bytes:
-        each kernel reads and writes in 2 what it takes and makes: keys 7 times forward and 21
-        backward, values 6 and 15, states (dv/c a token) 2 and 4; products of keys with keys (c a
-        token) in 4 written and read, and solved in 2.
-        """
-        share = columns.tokens * self.heads / columns.tp
-        c, d, v = _CHUNK, float(self.key_dim), float(self.value_dim)
-        forward = 6.0 * c * d + 4.0 * c * v + 6.0 * d * v
-        backward = 2.0 * forward + 2.0 * c * (d + v) + 4.0 * d * v
-        states = d * v / c
-        return mixer_kernel(
-            "gated delta rule",
-            flops=(share * forward, share * backward),
-            moved=(
-                share * (14.0 * d + 12.0 * v + 4.0 * states + 12.0 * c),
-                share * (42.0 * d + 30.0 * v + 8.0 * states + 4.0 * c),
-            ),
-            launches=(_FORWARD_KERNELS, _BACKWARD_KERNELS),
-            scanned=ScanShape(
-                family="chunked",
-                heads=columns.microbatch_size * self.heads / columns.tp / columns.cp,
-                chunk=c,
-            ),
-        )
+        return delta_rule("gated delta rule", columns, self.heads, self.key_dim, self.value_dim)
 
     def kept(self, columns: PlanColumns, element: Floats) -> Floats:
         """What convolution, norms, rule, gate and the last product take; the states are not.

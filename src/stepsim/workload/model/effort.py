@@ -18,6 +18,7 @@ from stepsim.workload.model.framework import ErrorBand, Framework
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.operators import OperatorKind
 from stepsim.workload.model.plan import ModelPlan, Recompute
+from stepsim.workload.model.tower import tower_blocks
 
 
 class Effort(Struct, frozen=True, kw_only=True):
@@ -108,9 +109,13 @@ def step_effort(
     once, both, _ = _flops(
         head_blocks(architecture, columns, fused_loss=framework.fused_loss), plan
     )
+    first, first_both, first_spared = _flops(tower_blocks(architecture, columns), plan)
+    forward, hardware, spared = forward + first, hardware + first_both, spared + first_spared
     copies = plan.stage_ranks * plan.microbatches
     return Effort(
-        parameters=architecture.parameters(),
+        parameters=architecture.parameters()
+        + architecture.first_parameters
+        - architecture.embedding_parameters,
         tokens=plan.tokens,
         sequence=plan.sequence,
         global_batch=plan.global_batch,

@@ -98,8 +98,10 @@ def _attention_outputs(
     queries = t * heads * attention.head_dim
     if isinstance(attention, GroupedAttention):
         kv = t * np.maximum(attention.kv_heads / columns.tp, 1.0)
-        values = [] if attention.shares_values else [kv * attention.values]
-        return [queries, kv * attention.head_dim, *values, out]
+        keys = [kv * attention.head_dim] if attention.own_keys else []
+        values = [kv * attention.values] if attention.own_values else []
+        down = [] if attention.query_rank is None else [s * attention.query_rank]
+        return [*down, queries, *keys, *values, out]
     down = [] if attention.query_rank is None else [s * attention.query_rank]
     keys = s * (attention.kv_rank + attention.rope_dim)
     return [
@@ -186,7 +188,9 @@ def _whole(
     norms = layer.norms * (2.0 + element + masks) * columns.shard_tokens * architecture.hidden
     attention = _attention(layer.attention, columns, element, framework)
     mlp = _mlp(layer.mlp, architecture, columns, element, framework)
-    return np.asarray(norms + attention + mlp + kept_streams(layer, architecture.hidden, columns))
+    own = columns.shard_tokens * layer.input_width * (4.0 + 2.0 * element)  # gate, input, product
+    streams = kept_streams(layer, architecture.hidden, columns)
+    return np.asarray(norms + attention + mlp + own + streams)
 
 
 def _attention(
@@ -197,7 +201,8 @@ def _attention(
     Of latent attention also what the norms of both ranks take and make.
 
     Where heads are copied, keys and values twice: a buffer of all three lives on in the queries. A
-    gated result is kept beside its gate and what that makes of it.
+    gated result is kept beside its gate and what that makes of it. Keys and values that are
+    borrowed of an earlier layer are kept there.
     """
     if attention is None or isinstance(attention, LinearBlock):
         return np.zeros_like(columns.tp)
@@ -206,16 +211,20 @@ def _attention(
     t, heads = columns.tokens, attention.heads / columns.tp
     result = _result_bytes(element, framework)
     if isinstance(attention, GroupedAttention):
-        kv = np.maximum(attention.kv_heads / columns.tp, 1.0)
+        kv = np.maximum(attention.kv_heads / columns.tp, 1.0) * (not attention.borrows)
         pair = kv * (attention.head_dim + attention.values)
         copies = 1 + (framework.copies_heads and attention.kv_heads == attention.heads)
         inner = heads * attention.head_dim + copies * pair
         gate = (2.0 + element) * heads * attention.values * attention.gated
-        return np.asarray(t * (2.0 * inner + result * heads * attention.values + gate))
+        gate = gate + heads * attention.head_gates * (2.0 + element * attention.values)
+        rank = columns.shard_tokens * (attention.query_rank or 0) * (2.0 + element)
+        kept = t * (2.0 * inner + result * heads * attention.values + gate)
+        return np.asarray(kept + rank)
     ranks: Floats = columns.shard_tokens * ((attention.query_rank or 0) + attention.kv_rank)
     inner = heads * (2 * attention.head_dim + attention.value_dim)
     out = result * heads * attention.value_dim
-    return np.asarray(t * (2.0 * inner + out) + (2.0 + element) * ranks)
+    gate = heads * attention.head_gates * (2.0 + element * attention.value_dim)
+    return np.asarray(t * (2.0 * inner + out + gate) + (2.0 + element) * ranks)
 
 
 def _result_bytes(element: Floats, framework: Framework) -> Floats:
@@ -384,6 +393,6 @@ def rank_parameters(
     routed = np.stack([routed_parameters(each, architecture, columns) for each in kinds], axis=1)
     tied = architecture.vocabulary * architecture.hidden * architecture.tied
     copied = np.where(counts[-2] > 0, 0, tied)
-    ends = np.outer(1 / columns.tp, counts[-2] * architecture.embedding_parameters)
+    ends = np.outer(1 / columns.tp, counts[-2] * architecture.first_parameters)
     ends += np.outer(1 / columns.tp, (counts[-1] > 0) * (architecture.head_parameters + copied))
     return dense @ counts[:-2] + ends, routed @ counts[:-2]

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from stepsim.base.arrays import Floats
-from stepsim.workload.model.architecture import Layer
+from stepsim.workload.model.architecture import Layer, Tower
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.context import Block, Exchange, launch_ps
 from stepsim.workload.model.framework import Framework
@@ -68,6 +68,12 @@ def called_ps(
     nothing = np.zeros_like(columns.tp)
     made = sum((_calls(block, columns, framework) for block in blocks), nothing)
     return np.where(in_one_graph(columns, framework) > 0, 0.0, made * call_ps(framework, layer))
+
+
+def tower_host_ps(tower: Tower, columns: PlanColumns, framework: Framework) -> Floats:
+    """Host time, in ps, of the layers of a tower that sees: of their forward alone if frozen."""
+    layers = framework.host_layer_ps * tower.depth / (3 if tower.frozen else 1)
+    return np.where(in_one_graph(columns, framework) > 0, 0.0, layers)
 
 
 def in_one_graph(columns: PlanColumns, framework: Framework) -> Floats:

@@ -31,7 +31,7 @@ class Mamba2(StateMixer, frozen=True, kw_only=True):
     """A Mamba-2 mixer: `heads` of `head_dim`, each with `state` numbers per element.
 
     Heads of one of `groups` share B and C. `convolution` is the length of the short convolution,
-    `chunk` the tokens of a chunk of the scan.
+    `chunk` the tokens of a chunk of the scan. The gated result is `normed` or not.
     """
 
     head_dim: int
@@ -41,6 +41,7 @@ class Mamba2(StateMixer, frozen=True, kw_only=True):
     chunk: int = 128
     convolution_bias: bool = True
     bias: bool = False
+    normed: bool = True
 
     def __post_init__(self) -> None:
         sizes = (self.head_dim, self.state, self.convolution, self.chunk)
@@ -75,7 +76,8 @@ class Mamba2(StateMixer, frozen=True, kw_only=True):
         convolution = channels * (self.convolution + self.convolution_bias)
         biases = self.bias * (self.first + hidden)
         products_of_it = hidden * (self.first + self.inner)
-        return products_of_it + convolution + 3 * self.heads + self.inner + biases
+        norm = self.inner * self.normed
+        return products_of_it + convolution + 3 * self.heads + norm + biases
 
     def shared_out(self) -> Mapping[str, int]:
         """Heads and groups: a rank has whole ones (`mamba_mixer.py` of Megatron-Core)."""

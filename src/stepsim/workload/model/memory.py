@@ -28,6 +28,7 @@ from stepsim.workload.model.held import (
 )
 from stepsim.workload.model.layout import LayerLayout
 from stepsim.workload.model.plan import ModelPlan, PipelineOrder
+from stepsim.workload.model.tower import tower_bytes
 
 TIGHT_SHARE = 0.92  # of the capacity, from which retries of the allocator cost 20 to 30 %
 _GATHERED_LAYERS = 2
@@ -205,6 +206,9 @@ def _activations(
     layers = np.maximum(counts[:-2].sum(axis=(0, 2)), 1.0)
     away = np.minimum(np.multiply.outer(columns.offload_layers, 1 / layers), 1.0)
     activations = np.einsum("kg,kpc->gpc", held, counts[:-2]) * (1 - away)[:, :, None]
+    if architecture.seeing is not None:
+        seen = tower_bytes(architecture, columns, framework)
+        activations = activations + np.multiply.outer(seen, counts[-2] > 0)
     if framework.keeps_outputs:
         output = 2.0 * columns.shard_tokens * architecture.hidden * architecture.streams
         activations = activations + np.multiply.outer(output, counts[-1] == 0)
@@ -234,7 +238,8 @@ def _states(
     Weights are 2 bytes (and two copies at 8 or 4 bits) where they are whole, with `casts_weights`
     the two copies at 8 bits alone. Shards of parameters are the fp32 master weights themselves;
     their gradients take what the framework reduces them in. Frozen weights have neither gradients
-    nor an optimizer, and what adapters have is left out.
+    nor an optimizer: those of a tower are 2 bytes on every rank of the first stage, and what
+    adapters have is left out.
     """
     dense, routed = rank_parameters(architecture, columns, layout, places)
     whole = dense + routed
@@ -247,11 +252,17 @@ def _states(
     alone = framework.casts_weights * columns.casts * (columns.element_bytes == 1)
     copies = (2.0 * (1 - alone) + columns.casts * 2.0 * columns.element_bytes)[:, None]
     weights = np.where(sharded, 0.0, copies * whole)
+    weights = weights + 2.0 * np.outer(architecture.frozen_parameters / columns.tp, _first(places))
     reduced = np.where((columns.zero >= 2)[:, None], own, whole)
     own = own * (columns.adapters == 0)[:, None]
     reduced = reduced * (columns.adapters == 0)[:, None]
     gradients = framework.gradient_bytes * np.where(sharded, own, reduced)
     return weights, gradients, framework.optimizer_bytes * own
+
+
+def _first(places: Places) -> Floats:
+    """1 for the rank that holds the first virtual stage."""
+    return np.array([0 in stages for stages in places], dtype=np.float64)
 
 
 def _unsharded(columns: PlanColumns) -> Floats:

@@ -310,13 +310,32 @@ def attention_operators(
     if isinstance(attention, LatentAttention):
         yield from _latent_projections(attention, h, heads, columns)
         yield from _core(attention, heads, None, columns)
+        if attention.head_gates:
+            result = t * heads * attention.value_dim
+            yield from products(columns, ("gates of heads", t, h, heads))
+            yield memory("gate of the result", 4.0 * result, 8.0 * result)
         yield from products(columns, ("attention out", t, heads * attention.value_dim, h))
         return
+    yield from grouped_operators(attention, architecture.hidden, columns)
+
+
+def grouped_operators(
+    attention: GroupedAttention, hidden: int, columns: PlanColumns
+) -> Iterator[Operator]:
+    """Projections, norms, rotary embedding, core attention and gate of grouped attention."""
+    h, t, heads = float(hidden), columns.tokens, attention.heads / columns.tp
     kv = np.maximum(attention.kv_heads / columns.tp, 1.0)
     queries = heads * attention.head_dim * (2 if attention.gated else 1)
-    keys = kv * attention.head_dim
-    values = 0.0 if attention.shares_values else attention.values
-    yield from products(columns, ("qkv", t, h, queries + keys + kv * values))
+    keys = kv * attention.head_dim * (not attention.borrows)
+    values = kv * attention.values * (attention.own_values > 0)
+    gates = heads * attention.head_gates
+    if attention.query_rank is None:
+        yield from products(columns, ("qkv", t, h, queries + keys + values + gates))
+    else:
+        rank, size = float(attention.query_rank), columns.shard_tokens * attention.query_rank
+        yield from products(columns, ("queries down", columns.shard_tokens, h, rank))
+        yield memory("norm of the rank", 4.0 * size, 16.0 * size)
+        yield from products(columns, ("queries up", t, rank, queries), ("kv", t, h, keys + values))
     normed = heads * attention.head_dim + keys
     if attention.qk_norm is not QkNorm.NONE:
         yield memory("norms of queries and keys", 4.0 * t * normed, 16.0 * t * normed)
@@ -326,6 +345,8 @@ def attention_operators(
     result = t * heads * attention.values
     if attention.gated:
         yield memory("gate of the result", 6.0 * result, 10.0 * result)
+    elif attention.head_gates:
+        yield memory("gate of the result", 4.0 * result, 8.0 * result)
     yield from products(columns, ("attention out", t, heads * attention.values, h))
 
 
@@ -549,9 +570,15 @@ def _grouped(
 
 
 def embedding_operators(architecture: Architecture, columns: PlanColumns) -> Iterator[Operator]:
-    """Looking tokens up: 6sh, and the same backward."""
+    """Looking tokens up: 6sh, and the same backward; also inputs of layers, which are projected."""
     size = columns.shard_tokens * architecture.hidden
     yield memory("embedding", 6.0 * size, 6.0 * size)
+    width = float(architecture.input_width)
+    if width:
+        s = columns.shard_tokens
+        yield memory("inputs of layers", 14.0 * s * width, 18.0 * s * width)
+        hidden = float(architecture.hidden)
+        yield from products(columns, ("projection of inputs", s, hidden, width))
 
 
 def head_operators(

@@ -25,10 +25,14 @@ from stepsim.workload.model.operators import (
 
 
 class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
-    """Latent attention to the keys that an indexer chooses; its keys are one for all heads."""
+    """Latent attention to the keys that an indexer chooses; its keys are one for all heads.
+
+    One that does not choose reads the keys that an earlier layer chose (GLM-5.2).
+    """
 
     latent: LatentAttention
     indexer: Indexer
+    chooses: bool = True
 
     @property
     def key_width(self) -> int:
@@ -40,7 +44,7 @@ class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
         rank = self.latent.query_rank or hidden
         own = self.indexer
         indexer = rank * own.width + hidden * (own.dim + own.heads)
-        return self.latent.parameters(hidden) + indexer + 2 * own.dim
+        return self.latent.parameters(hidden) + (indexer + 2 * own.dim) * self.chooses
 
     def shared_out(self) -> Mapping[str, int]:
         """Heads of attention; those of the indexer are whole on every rank."""
@@ -62,7 +66,7 @@ class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
                 memory("norms of ranks", 4.0 * ranks, 16.0 * ranks),
                 by_head("queries to latent", columns, heads, latent.nope_dim, latent.kv_rank),
                 memory("rotary embedding and layout", moved, moved),
-                *self.indexer.projections(float(rank or h), h, float(self.indexer.dim), columns),
+                *self._projections(float(rank or h), h, columns),
             ),
             mix=tuple(self._mix(columns)),
             after=(
@@ -71,23 +75,30 @@ class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
             ),
         )
 
+    def _projections(
+        self, rank: float, hidden: float, columns: PlanColumns
+    ) -> tuple[Operator, ...]:
+        if not self.chooses:
+            return ()
+        return tuple(self.indexer.projections(rank, hidden, float(self.indexer.dim), columns))
+
     def _mix(self, columns: PlanColumns) -> tuple[Operator, ...]:
         """Scores of keys, the choice, attention, and what the indexer learns from.
 
         Attention: 2 t k a (key + latent) forward, 2.5 times that backward.
         """
         pairs = 2.0 * columns.tokens * self.indexer.read(columns) * self.heads / columns.tp
-        result = (
-            *self.indexer.choice(columns),
-            fused_attention(
-                pairs * (self.key_width + self.latent.kv_rank),
-                self.key_width,
-                columns.microbatch_size * self.heads / columns.tp,
-                self.indexer.read(columns),
-                self.heads / columns.tp,
-            ),
-            self.indexer.target(pairs * self.key_width, columns),
+        attention = fused_attention(
+            pairs * (self.key_width + self.latent.kv_rank),
+            self.key_width,
+            columns.microbatch_size * self.heads / columns.tp,
+            self.indexer.read(columns),
+            self.heads / columns.tp,
         )
+        if not self.chooses:
+            return (attention,)
+        target = self.indexer.target(pairs * self.key_width, columns)
+        result = (*self.indexer.choice(columns), attention, target)
         return tuple(replace(item, core=True) for item in result)
 
     def exchanges(self, columns: PlanColumns) -> MixerExchanges:
@@ -95,8 +106,8 @@ class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
 
         So it is whatever the plan says.
         """
-        width = self.key_width + self.indexer.dim
-        return gathered_keys(width, self.indexer.summed(columns), columns)
+        width = self.key_width + self.indexer.dim * self.chooses
+        return gathered_keys(width, self.indexer.summed(columns) * self.chooses, columns)
 
     def outputs(self, columns: PlanColumns) -> list[Floats]:
         """Elements that projections make: queries, down to both ranks, and the indexer's."""
@@ -104,7 +115,7 @@ class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
         queries = t * self.heads * self.latent.head_dim / columns.tp
         down = s * ((self.latent.query_rank or 0) + self.key_width)
         own = self.indexer
-        return [queries, down, t * (own.width + own.dim + own.heads)]
+        return [queries, down, t * (own.width + own.dim + own.heads) * self.chooses]
 
     def result(self, columns: PlanColumns) -> Floats:
         """Elements of attention's result, of the latent width."""
@@ -119,10 +130,11 @@ class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
         heads = t * self.heads / columns.tp
         ranks = columns.shard_tokens * ((latent.query_rank or 0) + latent.kv_rank)
         inner = heads * (latent.head_dim + self.key_width + latent.kv_rank)
-        of_all = t * (self.key_width + self.indexer.dim)
+        of_all = t * (self.key_width + self.indexer.dim * self.chooses)
         out = element * heads * latent.value_dim
         norms = (2.0 + element) * ranks
-        return 2.0 * (inner + of_all) + out + norms + self.indexer.kept(columns)
+        chosen = self.indexer.kept(columns) if self.chooses else 0.0
+        return 2.0 * (inner + of_all) + out + norms + chosen
 
     def dropped(self, columns: PlanColumns) -> Floats:
         """Queries, as projected and as attention takes them (`mla_up_proj` of Megatron-Core)."""

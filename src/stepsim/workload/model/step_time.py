@@ -24,10 +24,11 @@ from stepsim.workload.model.held import (
     plan_places,
     routed_parameters,
 )
-from stepsim.workload.model.host import host_ps, waited_ps
+from stepsim.workload.model.host import host_ps, tower_host_ps, waited_ps
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.plan import ModelPlan, Precision
 from stepsim.workload.model.pricing import PhaseSeconds, Pricer
+from stepsim.workload.model.tower import tower_blocks
 from stepsim.workload.rows import CollectiveKind, Group
 
 
@@ -174,11 +175,20 @@ class StepModel(Struct, frozen=True, kw_only=True):
             device=self.device, framework=self.framework, columns=columns, precision=precision
         )
         layers = [self._layer(layer, pricer) for layer in self.architecture.layer_kinds()]
-        embedding = self._part([embedding_block(self.architecture, columns)], pricer)
+        first = tower_blocks(self.architecture, columns)
+        embedding = self._part((*first, embedding_block(self.architecture, columns)), pricer)
+        embedding = replace(embedding, host=self._tower_host(columns))
         head = self._part(
             head_blocks(self.architecture, columns, fused_loss=self.framework.fused_loss), pricer
         )
         return layers, embedding, head
+
+    def _tower_host(self, columns: PlanColumns) -> Floats:
+        """Seconds of the host's launches of a tower that sees: of its forward alone if frozen."""
+        tower = self.architecture.seeing
+        if tower is None:
+            return np.zeros(len(columns))
+        return tower_host_ps(tower, columns, self.framework) / PS_PER_S
 
     def _layer(self, layer: Layer, pricer: Pricer) -> _PartSeconds:
         columns = pricer.columns
@@ -397,8 +407,8 @@ class StepModel(Struct, frozen=True, kw_only=True):
         )
         ends = np.where(
             columns.pp > 1,
-            max(a.embedding_parameters, a.vocabulary * a.hidden),
-            a.embedding_parameters + a.head_parameters,
+            max(a.first_parameters, a.vocabulary * a.hidden),
+            a.first_parameters + a.head_parameters,
         )
         dense = (layers - routed) / columns.pp + ends
         return dense / columns.tp, routed / (columns.pp * columns.ep * columns.expert_tp)

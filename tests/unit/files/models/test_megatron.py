@@ -113,7 +113,7 @@ def test_where_layers_lie_is_asked_for(more: str, layout: str, tmp_path: Path) -
         (GPT.replace("12288", "-1"), "--hidden-size is '-1': expected a whole number"),
         (GPT.replace("12288", "12289"), "--num-attention-heads is 96: expected a divisor"),
         (GPT.replace(" --bf16", ""), "no precision is given"),
-        (f"{GPT} --hybrid-attention-ratio 0.1", "--hybrid-attention-ratio 0.1: what it changes"),
+        (f"{GPT} --retro-add-retriever", "--retro-add-retriever : what it changes"),
         (f"{GPT} --recompute-granularity half", "--recompute-granularity is 'half'"),
         (f"{GPT} --num-experts 8 --moe-layer-freq [1]*3", "--moe-layer-freq is '[1]*3': expected"),
         (f"{GPT} --cp-comm-type ulysses", "--cp-comm-type is 'ulysses'"),

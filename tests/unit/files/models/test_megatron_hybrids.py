@@ -6,8 +6,15 @@ import pytest
 
 from stepsim.base.errors import WorkloadError
 from stepsim.files.load import is_model, read_model
-from stepsim.workload.model.architecture import Architecture, DenseMlp, ExpertMlp
+from stepsim.workload.model.architecture import (
+    Architecture,
+    DenseMlp,
+    ExpertMlp,
+    LatentAttention,
+)
+from stepsim.workload.model.delta_net import GatedDeltaNet
 from stepsim.workload.model.mamba import Mamba2
+from stepsim.workload.model.sparse_attention import SparseLatentAttention
 
 USUAL = (
     "--bf16 --normalization RMSNorm --disable-bias-linear --position-embedding-type rope "
@@ -82,7 +89,9 @@ def test_a_pattern_says_parts_stages_and_predictions(tmp_path: Path) -> None:
     [
         (f"{NEMOTRON} --hybrid-layer-pattern MXM", "hybrid pattern is 'MXM': expected letters of"),
         (f"{NEMOTRON} --hybrid-layer-pattern MM --num-layers 3", "expected 3 letters"),
-        (f"{NEMOTRON} --hybrid-layer-pattern MM --hybrid-mlp-ratio 0.5", "--hybrid-mlp-ratio 0.5"),
+        (f"{NEMOTRON} --hybrid-mlp-ratio 0.5", "--num-layers is missing"),
+        (f"{NEMOTRON} --num-layers 4 --hybrid-attention-ratio 2", "expected a number from 0 to 1"),
+        (f"{NEMOTRON} --hybrid-layer-pattern MD", "expected --multi-latent-attention"),
         (QWEN.replace("gated_delta_net", "kda"), "is 'kda': expected gated_delta_net, or dsa"),
         (QWEN.replace("freq 4", "freq [1]*3"), "--linear-attention-freq is '[1]*3': expected"),
         (f"{DEEPSEEK} --dsa-indexer-topk-freq 2", "--dsa-indexer-topk-freq 2: what it changes"),
@@ -92,3 +101,30 @@ def test_what_is_not_modelled_is_named(arguments: str, words: str, tmp_path: Pat
     with pytest.raises(WorkloadError) as caught:
         read(tmp_path, arguments)
     assert words in str(caught.value)
+
+
+def test_shares_of_attention_and_mlps_are_a_pattern(tmp_path: Path) -> None:
+    shares = "--is-hybrid-model --hybrid-attention-ratio 0.25 --hybrid-mlp-ratio 0.25"
+    result = read(tmp_path, f"{NEMOTRON} --num-layers 8 {shares}")
+    assert result.layers == read(tmp_path, f"{NEMOTRON} --hybrid-layer-pattern MM*-M*M-").layers
+
+
+def test_letters_of_a_pattern_may_be_delta_nets_and_sparse_attention(tmp_path: Path) -> None:
+    latent = "--multi-latent-attention --kv-lora-rank 64 --dsa-indexer-n-heads 4 "
+    latent += "--dsa-indexer-head-dim 32 --dsa-indexer-topk 64"
+    result = read(tmp_path, f"{NEMOTRON} {latent} --hybrid-layer-pattern GD-*")
+    net, sparse, _, attention = (layer.attention for layer in result.layers)
+    assert net == GatedDeltaNet(heads=32, key_heads=16, key_dim=128, value_dim=128)
+    assert isinstance(sparse, SparseLatentAttention)
+    assert isinstance(attention, LatentAttention)
+
+
+def test_windows_may_be_skipped_and_sinks_learned(tmp_path: Path) -> None:
+    small = "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --padded-vocab-size 128 "
+    result = read(
+        tmp_path,
+        f"{small} --window-size (127,0) --window-attn-skip-freq 2 --softmax-type learnable",
+    )
+    kinds = [layer.attention for layer in result.layers]
+    assert [getattr(kind, "window", 0) for kind in kinds] == [127, None, 127, None]
+    assert all(getattr(kind, "sinks", False) for kind in kinds)

@@ -107,7 +107,8 @@ def test_every_public_model_is_read_without_an_assumption(name: str) -> None:
     model = read_model(name)
     assert is_model(name)
     assert model.source == name
-    assert [note for note in model.warnings if "in chunks of" not in note] == []
+    known = ("in chunks of", "its text model alone", "change nothing")
+    assert [note for note in model.warnings if not any(k in note for k in known)] == []
 
 
 @pytest.mark.parametrize(

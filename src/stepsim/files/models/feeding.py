@@ -1,0 +1,209 @@
+"""MLPs and experts of each layer, and which layers have which."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.files.models.fields import Fields
+from stepsim.files.models.reading import (
+    EXPERT_WIDTH,
+    EXPERTS,
+    SHARED,
+    SHARED_WIDTH,
+    TOP_K,
+    WIDTH,
+    Reading,
+)
+from stepsim.workload.model.architecture import DenseMlp, ExpertMlp
+
+_WHERE = (
+    *("enable_moe_block", "mlp_layer_types", "is_moe_layer", "moe_layer_freq", "moe_layers"),
+    *("moe_layers_enum", "first_k_dense_replace", "num_dense_layers", "moe_layer_start_index"),
+    *("moe_layer_end_index", "moe_layer_interval", "expert_layer_period", "expert_layer_offset"),
+    *("moe_every_n_layer", "moe_layer_offset", "use_moe", "first_last_k_dense_replace"),
+    *("mlp_only_layers", "decoder_sparse_step", "interleave_moe_layer_step"),
+)
+"""Keys that say which layers have experts: the first of them that a rule takes counts."""
+_SPARSE = {"sparse": True, "moe": True, "dense": False, "mlp": False}
+
+
+class Feeding(Reading, kw_only=True):
+    """Reads the MLP of each layer."""
+
+    def dense(self, hidden: int, *, times: int = 1) -> DenseMlp:
+        """A dense MLP, `times` as wide as said."""
+        fields = self.fields
+        ratio = fields.some("expansion_ratio")
+        own = ("intermediate_size_mlp", "dense_intermediate_size")
+        width = fields.some(*own) or fields.some(*WIDTH)
+        if width is None and self.family.shared_is_dense:
+            width = fields.some(*SHARED_WIDTH)
+        if width is None and (ratio or not self.family.gated):
+            width = (ratio or 4) * hidden
+        width = width or fields.count(*WIDTH)
+        if self.family.shared_is_dense and not self._experts_number():
+            width = fields.count(*SHARED_WIDTH)
+        return DenseMlp(
+            width=times * self._adjusted(width), activation=self.activation(), bias=self._mlp_bias()
+        )
+
+    def _adjusted(self, width: int) -> int:
+        """Two thirds of the width, times a factor, rounded up, where LFM2's keys say so."""
+        fields = self.fields
+        multiple = fields.count("block_multiple_of", default=1)
+        factor = fields.number("block_ffn_dim_multiplier", 1.0)
+        if not fields.flag("block_auto_adjust_ff_dim", default=False):
+            return width
+        return -(-int(factor * int(2 * width / 3)) // multiple) * multiple
+
+    def _mlp_bias(self) -> bool:
+        fields, family = self.fields, self.family
+        if family.bias_key:
+            return fields.flag(family.bias_key, family.mlp_bias)
+        if fields.has("no_bias"):
+            return not fields.flag("no_bias", default=True)
+        return fields.flag(family.mlp_bias_key, family.mlp_bias)
+
+    # which layers have experts
+
+    def _experts_number(self) -> int:
+        fields = self.fields
+        ffn = fields.inside("ffn_config")
+        return self.uniform(fields, *EXPERTS) or self.uniform(ffn, *EXPERTS) or 0
+
+    def uniform(self, fields: Fields, *names: str, least: int = 0) -> int | None:
+        """A whole number, or a list of one for every layer that say the same; None for none."""
+        said = fields.raw(*names)
+        if not isinstance(said, list):
+            return fields.some(*names, least=least)
+        if not said or any(item != said[0] for item in said) or not isinstance(said[0], int):
+            expected = "the same whole number for all layers"
+            raise WorkloadError(bad_value(fields.place, fields.name_of(*names), said, expected))
+        return int(said[0])
+
+    def sparse(self, count: int) -> list[bool]:
+        """Whether each layer has experts."""
+        fields = self.fields
+        fields.read.update(_WHERE)
+        if self._experts_number() < 2 or fields.values.get("enable_moe_block") is False:
+            fields.read.update((*EXPERTS, *TOP_K, *EXPERT_WIDTH))
+            return [False] * count
+        listed = self._listed_sparse(count)
+        if listed is not None:
+            return listed
+        first = fields.count(
+            "first_k_dense_replace", "num_dense_layers", "moe_layer_start_index", default=0, least=0
+        )
+        last = self.uniform(fields, "moe_layer_end_index", least=-1)
+        dense = fields.items("mlp_only_layers") or []
+        names = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval")
+        every = fields.count(*names, default=1)
+        if fields.has("moe_layer_freq"):
+            every = fields.count("moe_layer_freq")
+            return [layer >= first and layer % every == 0 for layer in range(count)]
+        if fields.has("expert_layer_period"):
+            every = fields.count("expert_layer_period")
+            offset = fields.count("expert_layer_offset", default=0, least=0)
+            return [layer % every == offset % every for layer in range(count)]
+        return [
+            first <= layer <= (count if last is None or last < 0 else last)
+            and layer not in dense
+            and (layer + 1) % every == 0
+            for layer in range(count)
+        ]
+
+    def _listed_sparse(self, count: int) -> list[bool] | None:
+        """Experts by a list: words, flags, or numbers of layers."""
+        fields = self.fields
+        frequency = fields.raw("moe_layer_freq")
+        if isinstance(frequency, list):
+            return [bool(item) for item in self._padded(frequency, count)]
+        for name in ("mlp_layer_types", "is_moe_layer"):
+            items = self.listed(name, count, spare=64)
+            if items is not None:
+                return [_is_sparse(fields, name, item) for item in items]
+        members = fields.raw("moe_layers", "moe_layers_enum")
+        if isinstance(members, str):
+            members = [int(number) for number in re.findall(r"\d{1,6}", members)]
+        if isinstance(members, list):
+            return [layer in members for layer in range(count)]
+        return None
+
+    def dense_beyond(self, count: int) -> bool:
+        """Whether a layer after the last one would have no experts: Step-3.5 counts them on."""
+        members = self.fields.raw("moe_layers_enum")
+        return isinstance(members, str) and str(count) not in re.findall(r"\d{1,6}", members)
+
+    def _padded(self, items: Sequence[Any], count: int) -> list[Any]:
+        """A list as long as there are layers; beyond its end layers have experts."""
+        return [*items[:count], *[True] * (count - len(items))]
+
+    # experts
+
+    def experts(self, hidden: int) -> ExpertMlp:
+        """The experts of a layer."""
+        outer, family = self.fields, self.family
+        ffn = outer.inside("ffn_config")
+        fields = ffn if ffn.has(*EXPERTS) else outer
+        own = self.uniform(fields, *EXPERT_WIDTH)
+        outer.read.update(WIDTH)
+        width = own or fields.count(*WIDTH)
+        return ExpertMlp(
+            experts=self.uniform(fields, *EXPERTS, least=1) or 1,
+            top_k=self._top_k(fields),
+            width=width,
+            shared_width=self._shared_width(fields, width),
+            activation=self.activation(),
+            bias=self._mlp_bias(),
+            router_bias=family.router_bias,
+            clamped=family.clamps,
+            shared_gate=family.shared_gate and self._shared_width(fields, width) > 0,
+            groups=_or_one(fields, "n_group", "num_expert_group"),
+            token_groups=_or_one(fields, "topk_group"),
+            latent=fields.some("moe_latent_size"),
+        )
+
+    def _top_k(self, fields: Fields) -> int:
+        """Experts of a token; of identity ones among them a share computes nothing."""
+        said = self.uniform(fields, *TOP_K, least=1) or fields.count(*TOP_K)
+        idle = fields.count("zero_expert_num", default=0, least=0)
+        fields.read.add("zero_expert_type")
+        if not idle:
+            return said
+        real = self.uniform(fields, *EXPERTS, least=1) or 1
+        chosen = max(round(said * real / (real + idle)), 1)
+        self.note(
+            f"{idle} of {real + idle} experts change nothing: a token counts as going to {chosen} "
+            f"of the others, of {said}"
+        )
+        return chosen
+
+    def _shared_width(self, fields: Fields, width: int) -> int:
+        """Width of all shared experts together."""
+        number = self.uniform(fields, *SHARED) or 0
+        fields.read.update(("dense_intermediate_size", "shared_expert_rank"))
+        said = self.uniform(fields, *SHARED_WIDTH)
+        shared = number * width if said is None else said
+        if said is not None and self.family.shared_each and number:
+            shared = number * said
+        if fields.has("interleave_moe_layer_step"):
+            shared = width
+        if fields.has("intermediate_size_mlp"):
+            fields.count("intermediate_size_mlp")
+        if self.family.dense_beside:
+            shared = fields.count(*WIDTH)
+        return shared
+
+
+def _or_one(fields: Fields, *names: str) -> int:
+    """A whole number, or 1 where it is false or left out."""
+    return fields.count(*names, default=1) if fields.raw(*names) else 1
+
+
+def _is_sparse(fields: Fields, name: str, item: Any) -> bool:
+    if isinstance(item, bool | int):
+        return bool(item)
+    if item not in _SPARSE:
+        raise WorkloadError(bad_value(fields.place, name, item, f"one of {', '.join(_SPARSE)}"))
+    return _SPARSE[item]

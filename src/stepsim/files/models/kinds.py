@@ -1,0 +1,215 @@
+"""What mixes the tokens of each layer, by all the keys in which configurations say so.
+
+A kind is `full` or `sliding` attention, `chunked` attention, or the mixer of the family.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Any
+
+from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.files.models.families import WindowRule
+from stepsim.files.models.reading import Reading
+
+_FURTHER = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
+
+
+class Kind(StrEnum):
+    """What mixes tokens in a layer."""
+
+    FULL = "full"
+    SLIDING = "sliding"
+    CHUNKED = "chunked"
+    SHARED = "shared choice"
+    MIXER = "mixer"
+
+
+_NAMES = {
+    "full_attention": Kind.FULL,
+    "attention": Kind.FULL,
+    "global_attention": Kind.FULL,
+    "global": Kind.FULL,
+    "indexed_attention": Kind.FULL,
+    "sliding_attention": Kind.SLIDING,
+    "local_attention": Kind.SLIDING,
+    "sliding_window_attention": Kind.SLIDING,
+    "chunked_attention": Kind.CHUNKED,
+    "linear_attention": Kind.MIXER,
+    "mamba": Kind.MIXER,
+    "mamba2": Kind.MIXER,
+    "conv": Kind.MIXER,
+    "hybrid": Kind.MIXER,
+    "minimax_m3_sparse": Kind.MIXER,
+}
+"""Kinds by the words of `layer_types` and of `layers_block_type`."""
+
+
+_PATTERNS = (
+    *("layer_types", "layers_block_type", "attn_type_list", "hybrid_layer_pattern"),
+    *("attn_layer_indices", "full_attn_idxs", "hybrid_layer_ids", "attn_layer_period"),
+    *("attn_layer_offset", "full_attention_interval", "layer_group_size", "layer_switch"),
+    *("sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers"),
+    *("attn_rotary_emb", "sliding_window_size", "order_of_interleaved_layers"),
+)
+
+
+class Kinds(Reading, kw_only=True):
+    """Reads what mixes tokens in each of the layers."""
+
+    def kinds(self, count: int) -> list[Kind]:
+        """The kind of each layer; raises WorkloadError where a list does not fit the layers."""
+        rules: Sequence[Callable[[int], list[Kind] | None]] = (
+            self._by_types,
+            self._by_numbers,
+            self._by_members,
+            self._by_period,
+            self._by_pattern,
+            self._by_family,
+        )
+        kinds = next(kinds for rule in rules if (kinds := rule(count)) is not None)
+        self.fields.read.update(_PATTERNS)  # the first of them counts, as in transformers
+        return kinds
+
+    def _by_types(self, count: int) -> list[Kind] | None:
+        """Names of a list: `layer_types`, or `layers_block_type`."""
+        spare = max(self.fields.count(name, default=0, least=0) for name in _FURTHER)
+        for name in ("layer_types", "layers_block_type"):
+            types = self.listed(name, count, spare=spare)
+            if types is not None:
+                return self._choosing([self._named(name, item) for item in types])
+        return self._choosing([Kind.FULL] * count) if self.family.indexer else None
+
+    def _choosing(self, kinds: list[Kind]) -> list[Kind]:
+        """With the layers that read what an earlier one chose: GLM-5's pattern, or its period."""
+        fields, count = self.fields, len(kinds)
+        if not self.family.indexer:
+            return kinds
+        pattern = fields.raw("indexer_types", "index_topk_pattern")
+        nth = fields.count("index_topk_freq", default=1)
+        skipped = fields.count("index_skip_topk_offset", default=2, least=0)
+        if pattern is None:
+            shared = [max(n - skipped + 1, 0) % nth != 0 for n in range(count)]
+        else:
+            if not isinstance(pattern, str | list) or len(pattern) < count:
+                expected = f"F or S for each of {count} layers"
+                raise WorkloadError(
+                    bad_value(fields.place, "index_topk_pattern", pattern, expected)
+                )
+            shared = [item in ("S", "shared") for item in pattern[:count]]
+        return [Kind.SHARED if s else kind for s, kind in zip(shared, kinds, strict=True)]
+
+    def _named(self, name: str, said: Any) -> Kind:
+        kind = _NAMES.get(said) if isinstance(said, str) else None
+        fields = self.fields
+        known = {Kind.SLIDING: "sliding_window", Kind.CHUNKED: "attention_chunk_size"}
+        if kind in known and not fields.has(known[kind]):
+            kind = None
+        if kind is Kind.MIXER and not self.has_mixer:
+            kind = None
+        if kind is None:
+            expected = "full_attention, or sliding_attention beside a sliding_window"
+            raise WorkloadError(bad_value(fields.place, name, said, expected))
+        return kind
+
+    @property
+    def has_mixer(self) -> bool:
+        """Whether the family, or the keys, name what stands in place of attention."""
+        return bool(self.family.mixer) or self.fields.has("linear_num_value_heads")
+
+    def _by_numbers(self, count: int) -> list[Kind] | None:
+        """Lists of 0 and 1: MiniMax (1 is attention), MiMo (1 slides)."""
+        lists = (
+            ("attn_type_list", Kind.MIXER, Kind.FULL),
+            ("hybrid_layer_pattern", Kind.FULL, Kind.SLIDING),
+        )
+        for name, zero, one in lists:
+            numbers = self.listed(name, count)
+            if numbers is not None:
+                return [one if number else zero for number in numbers]
+        chosen = self.fields.inside("sparse_attention_config").items("sparse_attention_freq")
+        if chosen is not None and len(chosen) >= count:
+            return [Kind.MIXER if number else Kind.FULL for number in chosen[:count]]
+        return None
+
+    def _by_members(self, count: int) -> list[Kind] | None:
+        """Numbers of the layers that have attention: those of Kimi begin with 1."""
+        fields = self.fields
+        own = fields.inside("linear_attn_config")
+        for table, name, first in (
+            (own, "full_attn_layers", 1),
+            (fields, "attn_layer_indices", 0),
+            (fields, "full_attn_idxs", 0),
+            (fields, "hybrid_layer_ids", 0),
+        ):
+            members = table.items(name)
+            if members is not None:
+                full = set(map(str, members))
+                numbers = (str(layer + first) for layer in range(count))
+                return [Kind.FULL if number in full else Kind.MIXER for number in numbers]
+        return None
+
+    def _by_period(self, count: int) -> list[Kind] | None:
+        """Attention in every nth layer: Qwen3-Next, Ring, Jamba."""
+        fields = self.fields
+        if fields.has("attn_layer_period"):
+            period = fields.count("attn_layer_period")
+            offset = fields.count("attn_layer_offset", default=0, least=0)
+            return [_full(layer % period == offset % period) for layer in range(count)]
+        if fields.has("full_attention_interval"):
+            nth = fields.count("full_attention_interval")
+            return [_full((layer + 1) % nth == 0) for layer in range(count)]
+        if fields.has("layer_group_size"):
+            nth = fields.count("layer_group_size")
+            whole = count // nth * nth  # layers beyond the last whole group have attention
+            return [_full((n + 1) % nth == 0 or n >= whole) for n in range(count)]
+        return None
+
+    def _by_pattern(self, count: int) -> list[Kind] | None:
+        """Sliding windows in all but every nth layer, as a number or as `LLLG`."""
+        fields = self.fields
+        if fields.some("attention_chunk_size"):
+            nth = fields.count("no_rope_layer_interval", default=4)
+            rope = fields.items("no_rope_layers") or []
+            if len(rope) == count:
+                return [Kind.CHUNKED if item else Kind.FULL for item in rope]
+            return [Kind.FULL if (n + 1) % nth == 0 else Kind.CHUNKED for n in range(count)]
+        if self.family.always_mixes or self.family.mixer == "mamba2":
+            return [Kind.MIXER] * count
+        pattern = fields.raw("sliding_window_pattern")
+        slides = fields.has("sliding_window")
+        if isinstance(pattern, str) and pattern and set(pattern) <= {"L", "G"}:
+            last = len(pattern) > 1  # the last layer sees all, as Exaone has it
+            kinds = [pattern[n % len(pattern)] == "L" and slides for n in range(count)]
+            return [
+                Kind.SLIDING if k and not (last and n == count - 1) else Kind.FULL
+                for n, k in enumerate(kinds)
+            ]
+        names = ("sliding_window_pattern", "_sliding_window_pattern", "layer_switch")
+        names = (*names, "global_attn_every_n_layers")
+        if slides and self.family.window is WindowRule.PATTERN:
+            nth = fields.count(*names, default=self.family.nth)
+            return [Kind.FULL if (n + 1) % nth == 0 else Kind.SLIDING for n in range(count)]
+        fields.read.update(names)
+        return None
+
+    def _by_family(self, count: int) -> list[Kind]:
+        """What the family's code says where no key does."""
+        fields, rule = self.fields, self.family.window
+        on = fields.flag("use_sliding_window", rule is not WindowRule.UPPER)
+        first = fields.count("max_window_layers", default=0, least=0)
+        window = fields.some("sliding_window", least=0) if on else None
+        kinds = []
+        for layer in range(count):
+            sliding = {
+                WindowRule.ALL: True,
+                WindowRule.NONE: False,
+                WindowRule.EVEN: layer % 2 == 0,
+                WindowRule.PATTERN: False,
+                WindowRule.UPPER: layer >= first,
+            }[rule]
+            kinds.append(Kind.SLIDING if window and sliding else Kind.FULL)
+        return kinds
+
+
+def _full(attends: bool) -> Kind:
+    return Kind.FULL if attends else Kind.MIXER

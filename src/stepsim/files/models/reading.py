@@ -1,0 +1,83 @@
+"""What every part of a configuration's reading shares: its keys, its family, and their synonyms."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.files.models.families import Family
+from stepsim.files.models.fields import Fields
+from stepsim.workload.model.architecture import Activation
+
+HIDDEN = ("hidden_size", "n_embd", "d_model", "model_dim")
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+HEADS = ("num_attention_heads", "n_head", "n_heads")
+KV_HEADS = ("num_key_value_heads", "num_kv_heads", "kv_n_heads", "num_attention_groups")
+WIDTH = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "block_ff_dim")
+POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len")
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+TOP_K = (
+    *("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_top_k"),
+    *("top_k_experts", "moe_topk", "moe_k"),
+)
+EXPERT_WIDTH = ("moe_intermediate_size", "expert_ffn_hidden_size", "expert_intermediate_size")
+SHARED = (
+    *("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert"),
+)
+SHARED_WIDTH = (
+    *("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size"),
+    *("shared_intermediate_size", "share_expert_dim"),
+)
+_ACTIVATION = ("hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act")
+_ACTIVATIONS = {
+    "silu": (Activation.SWIGLU, None),
+    "swish": (Activation.SWIGLU, None),
+    "swiglu": (Activation.SWIGLU, None),
+    "swigluoai": (Activation.SWIGLU, None),
+    "gelu": (Activation.GEGLU, Activation.GELU),
+    "gelu_new": (Activation.GEGLU, Activation.GELU),
+    "gelu_fast": (Activation.GEGLU, Activation.GELU),
+    "gelu_pytorch_tanh": (Activation.GEGLU, Activation.GELU),
+    "relu": (None, Activation.RELU),
+    "relu2": (None, Activation.SQUARED_RELU),
+    "xielu": (None, Activation.GELU),
+}
+"""By name: the activation where it has a gate, and where it has none."""
+
+
+class Reading(Struct, kw_only=True):
+    """A configuration being read, with what its family fixes, and what is said of it."""
+
+    fields: Fields
+    family: Family
+    notes: list[str]
+
+    def activation(self) -> Activation:
+        """The activation of its MLPs; raises WorkloadError for one that is not known."""
+        fields, family = self.fields, self.family
+        inner = fields.inside("ffn_config").inside("ffn_act_fn")
+        name = inner.text("name", default=fields.text(*_ACTIVATION, default=family.activation))
+        gated, plain = _ACTIVATIONS.get(name, (None, None))
+        chosen = gated if family.gated else plain
+        if chosen is None:
+            known = (n for n, pair in _ACTIVATIONS.items() if pair[0 if family.gated else 1])
+            place, key = fields.place, fields.name_of(*_ACTIVATION)
+            raise WorkloadError(bad_value(place, key, name, f"one of {', '.join(known)}"))
+        return chosen
+
+    def note(self, text: str) -> None:
+        """Say something of the configuration, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def listed(self, name: str, count: int, *, spare: int = 0) -> list[Any] | None:
+        """A list with an entry for each layer; `spare` more may follow, which are left out.
+
+        Raises WorkloadError where it has another length.
+        """
+        said = self.fields.items(name)
+        if said is None:
+            return None
+        if not count <= len(said) <= count + spare:
+            raise WorkloadError(bad_value(self.fields.place, name, len(said), f"{count} of them"))
+        return list(said[:count])

@@ -1,0 +1,139 @@
+"""Attention to blocks of keys that an indexer chooses, as MiniMax-M3 has it.
+
+Everything about the block: parameters, operators, what it keeps, and how it is split. Queries, keys
+and values are those of grouped attention. An indexer of a few heads scores all keys before a token;
+the best blocks are read (`MiniMaxM3VLIndexer` of transformers). Nothing learns from the choice: the
+indexer has no gradient here.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from stepsim.base.arrays import Floats
+from stepsim.base.structs import replace
+from stepsim.workload.model.architecture import GroupedAttention, Mixer
+from stepsim.workload.model.columns import PlanColumns
+from stepsim.workload.model.context import Exchange, MixerExchanges
+from stepsim.workload.model.indexer import SCORE_BYTES, Indexer
+from stepsim.workload.model.operators import (
+    Amounts,
+    MixerOperators,
+    Operator,
+    fused_attention,
+    grouped_operators,
+    memory,
+    mixer_kernel,
+    products,
+)
+from stepsim.workload.rows import CollectiveKind, Group
+
+
+class BlockSparseAttention(Mixer, frozen=True, kw_only=True):
+    """Grouped attention to the blocks of `block` keys that an indexer chooses.
+
+    `indexer.top_k` counts keys, of whole blocks.
+    """
+
+    attention: GroupedAttention
+    indexer: Indexer
+    block: int = 128
+
+    def parameters(self, hidden: int) -> int:
+        """Attention, the indexer's two products, and the norms of its queries and keys."""
+        own = self.indexer
+        return self.attention.parameters(hidden) + hidden * (own.width + own.dim) + 2 * own.dim
+
+    def shared_out(self) -> Mapping[str, int]:
+        """Heads of attention; those of the indexer are whole on every rank."""
+        return {"heads": self.heads}
+
+    @property
+    def turned_heads(self) -> int:
+        """None: ranks that share a sequence gather keys and values."""
+        return 0
+
+    def operators(self, hidden: int, columns: PlanColumns) -> MixerOperators:
+        """Projections of attention and indexer, choice, attention to what was chosen, way back."""
+        own = tuple(grouped_operators(self.attention, hidden, columns))
+        core = next(i for i, item in enumerate(own) if item.core)
+        return MixerOperators(
+            before=(*own[:core], *self._projections(float(hidden), columns)),
+            mix=tuple(replace(item, core=True) for item in self._mix(columns)),
+            after=own[core + 1 :],
+        )
+
+    def _projections(self, hidden: float, columns: PlanColumns) -> Iterator[Operator]:
+        """Products for the indexer's queries and keys, forward alone."""
+        t, zero = columns.tokens, np.zeros_like(columns.tokens)
+        nothing = Amounts(flops=zero, bytes_moved=zero, launches=zero)
+        width = float(self.indexer.width + self.indexer.dim)
+        for item in products(columns, ("index queries and keys", t, hidden, width)):
+            yield replace(item, input_grad=nothing, weight_grad=nothing)
+
+    def _mix(self, columns: PlanColumns) -> Iterator[Operator]:
+        """Scores of all keys and the choice of blocks, then attention.
+
+        Scores take 2 t s/2 H d; each block's best score is written in 4 bytes and read by the
+        choice. Attention: 2 t k a (d + dv) for k keys, 2.5 times that backward.
+        """
+        t, part = columns.tokens, self.attention
+        scores = t * columns.sequence / 2
+        blocks = SCORE_BYTES * scores * self.indexer.heads / self.block
+        none = np.zeros_like(t)
+        yield mixer_kernel(
+            "index scores", (2.0 * scores * self.indexer.width, none), (blocks, none), (1, 0)
+        )
+        yield memory("choice of blocks", blocks, none)
+        pairs = 2.0 * t * self.indexer.read(columns) * self.heads / columns.tp
+        rows = columns.microbatch_size * self.heads / columns.tp
+        shared = np.full_like(rows, self.heads / part.kv_heads)
+        keys = self.indexer.read(columns)
+        flops = pairs * (part.head_dim + part.values)
+        yield fused_attention(flops, part.head_dim, rows, keys, shared)
+
+    def exchanges(self, columns: PlanColumns) -> MixerExchanges:
+        """Keys, values and the indexer's keys gathered along cp, gradients of the first two back.
+
+        Assumed to be as Megatron-Core's sparse attention does it.
+        """
+        along = 2.0 * columns.tokens * columns.cp * (columns.cp > 1)
+        pair = along * self._pair(columns)
+        both = pair + along * self.indexer.dim
+        return MixerExchanges(
+            before=(Exchange(kind=CollectiveKind.ALL_GATHER, group=Group.CP, size_bytes=both),),
+            back_after=(
+                Exchange(kind=CollectiveKind.REDUCE_SCATTER, group=Group.CP, size_bytes=pair),
+            ),
+        )
+
+    def _pair(self, columns: PlanColumns) -> Floats:
+        """Elements of a token's keys and values on a rank."""
+        heads = np.maximum(self.attention.kv_heads / columns.tp, 1.0)
+        return heads * (self.attention.head_dim + self.attention.values)
+
+    def outputs(self, columns: PlanColumns) -> list[Floats]:
+        """Elements that projections make: queries, then keys and values."""
+        t = columns.tokens
+        queries = t * self.heads * self.attention.head_dim / columns.tp
+        return [queries, t * self._pair(columns)]
+
+    def result(self, columns: PlanColumns) -> Floats:
+        """Elements of attention's result."""
+        return columns.tokens * self.heads * self.attention.values / columns.tp
+
+    def kept(self, columns: PlanColumns, element: Floats) -> Floats:
+        """Queries, keys, values, the result as it is read, and numbers of the chosen blocks."""
+        queries, pair = self.outputs(columns)
+        chosen = self.indexer.heads * self.indexer.top_k / self.block
+        numbers = SCORE_BYTES * columns.tokens * chosen
+        return 2.0 * (queries + pair) + (2.0 + element) * self.result(columns) + numbers
+
+    @property
+    def assumption(self) -> str:
+        """What of its times is assumed."""
+        return (
+            "no time of block-sparse attention in training is known: it is assumed to reach the "
+            "rate of dense attention over the keys that it reads, and its indexer that of products "
+            "in bf16, without a gradient"
+        )

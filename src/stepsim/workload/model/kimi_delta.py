@@ -1,0 +1,133 @@
+"""Kimi delta attention: a delta rule that forgets by channel (Kimi Linear, 2510.26692).
+
+Everything about the block: parameters, operators, what it keeps, and how it is split. Shapes are
+those of `KimiLinearDeltaAttention` and `BailingHybridDeltaAttention` of transformers: products make
+queries, keys and values, which go through a short convolution, a number of each head, and two
+gates, of what is forgotten and of the result; each gate is one product, or two through a low rank.
+The rule is that of the gated delta net with a number of every channel where that has one of a head.
+"""
+
+from collections.abc import Mapping
+
+from stepsim.base.arrays import Floats
+from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.workload.model.architecture import Mixer
+from stepsim.workload.model.columns import PlanColumns
+from stepsim.workload.model.context import (
+    MixerExchanges,
+    layouts_of_heads,
+    turned_against_heads,
+)
+from stepsim.workload.model.delta_net import delta_rule
+from stepsim.workload.model.operators import MixerOperators, memory, products
+
+_SOLVED = 64.0  # numbers of a chunk's solved product that a token keeps
+
+
+class KimiDeltaAttention(Mixer, frozen=True, kw_only=True):
+    """Kimi delta attention of `heads`, `head_dim` wide, with gates of a low `gate_rank` (or full).
+
+    `convolution` is the length of the short convolution.
+    """
+
+    head_dim: int
+    convolution: int = 4
+    gate_rank: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("heads", "head_dim", "convolution", "gate_rank"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                expected = "a whole number of at least 1"
+                raise WorkloadError(bad_value("Kimi delta attention", name, value, expected))
+
+    @property
+    def width(self) -> int:
+        """Width of all queries, of keys, values, each gate and the result."""
+        return self.heads * self.head_dim
+
+    @property
+    def _first(self) -> int:
+        """Width of what comes of the layer's input: q, k, v, a number of each head, both gates."""
+        return 3 * self.width + self.heads + 2 * (self.gate_rank or self.width)
+
+    def parameters(self, hidden: int) -> int:
+        """Products, convolution, both gates, forgetting of channels and heads, and a norm."""
+        up = 0 if self.gate_rank is None else 2 * self.gate_rank * self.width
+        products_of_it = hidden * (self._first + self.width) + up
+        convolution = 3 * self.width * self.convolution
+        return products_of_it + convolution + self.width + self.heads + self.head_dim
+
+    def shared_out(self) -> Mapping[str, int]:
+        """Heads: a rank has whole ones."""
+        return {"linear heads": self.heads}
+
+    def operators(self, hidden: int, columns: PlanColumns) -> MixerOperators:
+        """Products, convolution, norms of queries and keys, gates, rule and gated norm."""
+        t, tp, h = columns.tokens, columns.tp, float(hidden)
+        width = self.width / tp
+        size, rank = t * width, self.gate_rank
+        if rank is None:
+            gates = tuple(products(columns, ("gates", t, h, 2.0 * width)))
+        else:
+            gates = tuple(
+                products(
+                    columns, ("gates down", t, h, 2.0 * rank), ("gates up", t, rank, 2 * width)
+                )
+            )
+        first = 3.0 * width + self.heads / tp
+        return MixerOperators(
+            before=(*products(columns, ("mixer in", t, h, first)), *gates),
+            mix=(
+                layouts_of_heads(*self._turned(columns), columns),
+                memory("short convolution", 12.0 * size, 18.0 * size),
+                memory("norms of queries and keys", 8.0 * size, 12.0 * size),
+                memory("forgetting of channels", 6.0 * size, 10.0 * size),
+                delta_rule(
+                    "kimi delta rule",
+                    columns,
+                    self.heads,
+                    self.head_dim,
+                    self.head_dim,
+                    gates=float(self.head_dim),
+                ),
+                memory("gated norm", 10.0 * size, 16.0 * size),
+            ),
+            after=tuple(products(columns, ("mixer out", t, width, h))),
+        )
+
+    def exchanges(self, columns: PlanColumns) -> MixerExchanges:
+        """Tokens turned against heads before the mixing, and back after it."""
+        return turned_against_heads(*self._turned(columns), columns)
+
+    def _turned(self, columns: PlanColumns) -> tuple[Floats, Floats]:
+        return (5.0 * self.width + self.heads) / columns.tp, self.width / columns.tp
+
+    def outputs(self, columns: PlanColumns) -> list[Floats]:
+        """Elements that the first product makes, then those of both gates."""
+        t, tp = columns.tokens, columns.tp
+        return [t * (3.0 * self.width + self.heads) / tp, 2.0 * t * self.width / tp]
+
+    def result(self, columns: PlanColumns) -> Floats:
+        """Elements of the rule's result."""
+        return columns.tokens * self.width / columns.tp
+
+    def kept(self, columns: PlanColumns, element: Floats) -> Floats:
+        """What convolution, norms, gates, rule and the last product take; the states are not.
+
+        In 2 bytes: the convolution's input, normed queries and keys, values, both gates and the
+        result; the forgetting of channels in 4; a head's solved products in 2 and a number in 4.
+        """
+        t, tp = columns.tokens, columns.tp
+        size = t * self.width / tp
+        down = 2.0 * t * 2 * (self.gate_rank or 0)
+        heads = t * self.heads / tp * (2.0 * _SOLVED + 4.0)
+        return (2.0 * (3 + 3 + 2 + 1) + 4.0 + element) * size + down + heads
+
+    @property
+    def assumption(self) -> str:
+        """What of its times is assumed."""
+        return (
+            "no time of Kimi delta attention in training is known: it is assumed to reach the rate "
+            "of products in bf16, or of memory"
+        )

@@ -1,0 +1,132 @@
+"""Lightning attention: linear attention with a fixed decay (Qin et al. 2024, 2401.04658).
+
+Everything about the block: parameters, operators, what it keeps, and how it is split. Shapes are
+those of `MiniMaxLightningAttention` of transformers, and of the linear layers of Ring 2: one
+product makes queries, keys and values, another a gate; within a block of tokens scores are products
+as in attention, across blocks a state passes on; the result is normed, gated and multiplied back.
+"""
+
+from collections.abc import Mapping
+
+from stepsim.base.arrays import Floats
+from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.workload.model.architecture import Mixer
+from stepsim.workload.model.columns import PlanColumns
+from stepsim.workload.model.context import (
+    MixerExchanges,
+    layouts_of_heads,
+    turned_against_heads,
+)
+from stepsim.workload.model.kernels import ScanShape
+from stepsim.workload.model.operators import (
+    MixerOperators,
+    Operator,
+    memory,
+    mixer_kernel,
+    products,
+)
+
+_FORWARD_KERNELS, _BACKWARD_KERNELS = 3, 4  # within blocks, states, across blocks
+
+
+class LightningAttention(Mixer, frozen=True, kw_only=True):
+    """Linear attention of `heads`, `head_dim` wide, over blocks of `block` tokens.
+
+    With `normed_heads` queries and keys are normed, one weight for all heads; `bias` is that of
+    queries, keys and values.
+    """
+
+    head_dim: int
+    block: int = 256
+    normed_heads: bool = False
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("heads", "head_dim", "block"):
+            if getattr(self, name) < 1:
+                value, expected = getattr(self, name), "a whole number of at least 1"
+                raise WorkloadError(bad_value("lightning attention", name, value, expected))
+
+    @property
+    def width(self) -> int:
+        """Width of all queries, of keys, values, the gate and the result."""
+        return self.heads * self.head_dim
+
+    def parameters(self, hidden: int) -> int:
+        """Products for queries, keys, values, gate and the way back, and the norm of the result."""
+        norms = self.width + 2 * self.head_dim * self.normed_heads
+        return 5 * hidden * self.width + norms + 3 * self.width * self.bias
+
+    def shared_out(self) -> Mapping[str, int]:
+        """Heads: a rank has whole ones."""
+        return {"linear heads": self.heads}
+
+    def operators(self, hidden: int, columns: PlanColumns) -> MixerOperators:
+        """Products, activation of what they make, the scan, and the gated norm of the result."""
+        t, tp, h = columns.tokens, columns.tp, float(hidden)
+        size = t * self.width / tp
+        return MixerOperators(
+            before=tuple(products(columns, ("mixer in", t, h, 4.0 * self.width / tp))),
+            mix=(
+                layouts_of_heads(*self._turned(columns), columns),
+                memory("activation of queries, keys and values", 12.0 * size, 18.0 * size),
+                self._scan(columns),
+                memory("gated norm", 10.0 * size, 16.0 * size),
+            ),
+            after=tuple(products(columns, ("mixer out", t, self.width / tp, h))),
+        )
+
+    def _scan(self, columns: PlanColumns) -> Operator:
+        """Blocks of c tokens, of H heads d wide.
+
+        Forward, a head and token: 4cd for scores and their products within a block (the kernel
+        masks, it skips nothing), 4dd for what the state takes up and answers. Backward 2.5 times
+        the first as attention has it, and three products for each of the states' two. Bytes: each
+        of queries, keys, values and results in 2, once forward and twice backward with their
+        gradients; states (dd/c a token) in 4, written and read.
+        """
+        share = columns.tokens * self.heads / columns.tp
+        c, d = float(self.block), float(self.head_dim)
+        inside, states = 4.0 * c * d, 4.0 * d * d
+        return mixer_kernel(
+            "lightning attention",
+            flops=(share * (inside + states), share * (2.5 * inside + 3.0 * states)),
+            moved=(
+                share * (8.0 * d + 8.0 * d * d / c),
+                share * (20.0 * d + 16.0 * d * d / c),
+            ),
+            launches=(_FORWARD_KERNELS, _BACKWARD_KERNELS),
+            scanned=ScanShape(
+                family="chunked",
+                heads=columns.microbatch_size * self.heads / columns.tp / columns.cp,
+                chunk=c,
+            ),
+        )
+
+    def exchanges(self, columns: PlanColumns) -> MixerExchanges:
+        """Tokens turned against heads before the mixing, and back after it."""
+        return turned_against_heads(*self._turned(columns), columns)
+
+    def _turned(self, columns: PlanColumns) -> tuple[Floats, Floats]:
+        return 4.0 * self.width / columns.tp, self.width / columns.tp
+
+    def outputs(self, columns: PlanColumns) -> list[Floats]:
+        """Elements that the first product makes."""
+        return [4.0 * columns.tokens * self.width / columns.tp]
+
+    def result(self, columns: PlanColumns) -> Floats:
+        """Elements of the scan's result."""
+        return columns.tokens * self.width / columns.tp
+
+    def kept(self, columns: PlanColumns, element: Floats) -> Floats:
+        """What the product made, queries, keys and values activated, result, last input."""
+        size = columns.tokens * self.width / columns.tp
+        return 2.0 * (4 + 3 + 1) * size + element * size
+
+    @property
+    def assumption(self) -> str:
+        """What of its times is assumed."""
+        return (
+            "no time of lightning attention in training is known: it is assumed to reach the rate "
+            "of products in bf16, or of memory"
+        )

@@ -1,0 +1,127 @@
+"""Mamba: a state of its own for every channel (Gu and Dao 2023, 2312.00752), as Jamba has it.
+
+Everything about the block: parameters, operators, what it keeps, and how it is split. Shapes are
+those of `JambaMambaMixer` and `MambaMixer` of transformers: one product makes the input and its
+gate; a short convolution runs over the input; a product of that makes a time step of low rank, B
+and C; the scan goes token by token over states of every channel; its gated result is multiplied
+back. The scan has no products that tensor cores could run.
+"""
+
+from collections.abc import Mapping
+
+from stepsim.base.arrays import Floats
+from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.workload.model.architecture import Mixer
+from stepsim.workload.model.columns import PlanColumns
+from stepsim.workload.model.context import (
+    Exchange,
+    MixerExchanges,
+    layouts_of_heads,
+    turned_against_heads,
+)
+from stepsim.workload.model.operators import MixerOperators, memory, products
+from stepsim.workload.rows import CollectiveKind, Group
+
+
+class Mamba1(Mixer, frozen=True, kw_only=True):
+    """A Mamba mixer of `heads` channels, each with `state` numbers; `rank` is of the time step.
+
+    With `normed` time step, B and C have norms (Jamba).
+    """
+
+    state: int
+    rank: int
+    convolution: int = 4
+    convolution_bias: bool = True
+    bias: bool = False
+    normed: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("heads", "state", "rank", "convolution"):
+            if getattr(self, name) < 1:
+                value, expected = getattr(self, name), "a whole number of at least 1"
+                raise WorkloadError(bad_value("Mamba", name, value, expected))
+
+    @property
+    def joint(self) -> int:
+        """Width of the time step's rank, B and C together."""
+        return self.rank + 2 * self.state
+
+    def parameters(self, hidden: int) -> int:
+        """Products, convolution, time steps, and A and D of every channel."""
+        inner = self.heads
+        ends = 3 * hidden * inner + self.bias * (2 * inner + hidden)
+        convolution = inner * (self.convolution + self.convolution_bias)
+        step = inner * self.joint + inner * (self.rank + 1)
+        return ends + convolution + step + inner * (self.state + 1) + self.joint * self.normed
+
+    def shared_out(self) -> Mapping[str, int]:
+        """Channels: a rank has whole ones."""
+        return {"mamba channels": self.heads}
+
+    def operators(self, hidden: int, columns: PlanColumns) -> MixerOperators:
+        """Products, short convolution, time steps, scan and gate.
+
+        The scan reads input, time step and gate and writes its result, in 2 bytes each, B and C
+        beside them; backward it reads them and the result's gradient and writes three gradients.
+        States stay on chip. A token of a channel takes 9 operations a number of its state, which no
+        tensor core runs.
+        """
+        t, h = columns.tokens, float(hidden)
+        inner = self.heads / columns.tp
+        size, joint = t * inner, t * self.joint
+        return MixerOperators(
+            before=tuple(products(columns, ("mixer in", t, h, 2.0 * inner))),
+            mix=(
+                layouts_of_heads(*self._turned(columns), columns),
+                memory("short convolution", 4.0 * size, 10.0 * size),
+                *products(
+                    columns,
+                    ("time step, B and C", t, inner, float(self.joint)),
+                    ("time steps", t, float(self.rank), inner),
+                ),
+                memory("selective scan", 8.0 * size + 2.0 * joint, 16.0 * size + 6.0 * joint),
+            ),
+            after=tuple(products(columns, ("mixer out", t, inner, h))),
+        )
+
+    def exchanges(self, columns: PlanColumns) -> MixerExchanges:
+        """Tokens turned against channels, and time step, B and C summed over tp."""
+        turned = turned_against_heads(*self._turned(columns), columns)
+        size = 2.0 * columns.tokens * self.joint * (columns.tp > 1)
+        summed = Exchange(kind=CollectiveKind.ALL_REDUCE, group=Group.TP, size_bytes=size)
+        return MixerExchanges(
+            before=turned.before,
+            after=(summed, *turned.after),
+            back_before=turned.back_before,
+            back_after=(summed, *turned.back_after),
+        )
+
+    def _turned(self, columns: PlanColumns) -> tuple[Floats, Floats]:
+        return 2.0 * self.heads / columns.tp, self.heads / columns.tp
+
+    def outputs(self, columns: PlanColumns) -> list[Floats]:
+        """Elements that the first product makes, then those of time step, B and C."""
+        t, inner = columns.tokens, self.heads / columns.tp
+        return [2.0 * t * inner, t * self.joint, t * inner]
+
+    def result(self, columns: PlanColumns) -> Floats:
+        """Elements of the scan's result."""
+        return columns.tokens * self.heads / columns.tp
+
+    def kept(self, columns: PlanColumns, element: Floats) -> Floats:
+        """Input and gate, the convolution's result, time steps, the scan's result, the last input.
+
+        Time step's rank, B and C are kept as norms take them and make them; states are made again.
+        """
+        inner = columns.tokens * self.heads / columns.tp
+        joint = columns.tokens * self.joint
+        return (2.0 * 5 + element) * inner + (2.0 + element) * joint
+
+    @property
+    def assumption(self) -> str:
+        """What of its times is assumed."""
+        return (
+            "no time of a scan of Mamba in training is known: it is assumed to be one kernel at "
+            "the rate of memory"
+        )

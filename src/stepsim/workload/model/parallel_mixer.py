@@ -1,0 +1,94 @@
+"""Attention and a state beside each other: both read a layer's normed input (Falcon-H1).
+
+Everything about the block: its operators, exchanges and what it keeps are those of its two parts,
+of which one result is added to the other (`FalconH1DecoderLayer` of transformers).
+"""
+
+from collections.abc import Mapping
+
+from stepsim.base.arrays import Floats
+from stepsim.workload.model.architecture import GroupedAttention, Mixer
+from stepsim.workload.model.columns import PlanColumns
+from stepsim.workload.model.context import Exchange, MixerExchanges
+from stepsim.workload.model.mamba import Mamba2
+from stepsim.workload.model.operators import MixerOperators, grouped_operators, memory
+from stepsim.workload.rows import CollectiveKind, Group
+
+
+class ParallelMixer(Mixer, frozen=True, kw_only=True):
+    """Grouped attention beside Mamba-2; `heads` are those of attention."""
+
+    attention: GroupedAttention
+    mamba: Mamba2
+
+    def parameters(self, hidden: int) -> int:
+        """Those of both parts."""
+        return self.attention.parameters(hidden) + self.mamba.parameters(hidden)
+
+    def shared_out(self) -> Mapping[str, int]:
+        """What tp must divide of either part."""
+        return {"heads": self.heads, **self.mamba.shared_out()}
+
+    @property
+    def turned_heads(self) -> int:
+        """Those of the state: keys and values of attention are gathered along cp."""
+        return self.mamba.turned_heads
+
+    def operators(self, hidden: int, columns: PlanColumns) -> MixerOperators:
+        """Projections of both, core attention and scan, and both ways back, which are added."""
+        attention = tuple(grouped_operators(self.attention, hidden, columns))
+        core = next(i for i, item in enumerate(attention) if item.core)
+        inner = self.mamba.operators(hidden, columns)
+        size = columns.shard_tokens * hidden
+        added = memory("sum of attention and state", 6.0 * size, 2.0 * size)
+        return MixerOperators(
+            before=(*attention[:core], *inner.before),
+            mix=(attention[core], *inner.mix),
+            after=(*attention[core + 1 :], *inner.after, added),
+        )
+
+    def exchanges(self, columns: PlanColumns) -> MixerExchanges:
+        """Those of the state, and keys and values gathered along cp, gradients scattered."""
+        inner = self.mamba.exchanges(columns)
+        pair = self._pair(columns) * columns.tokens * columns.cp * (columns.cp > 1)
+        gathered, scattered = (
+            Exchange(kind=kind, group=Group.CP, size_bytes=2.0 * pair)
+            for kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
+        )
+        return MixerExchanges(
+            before=(gathered, *inner.before),
+            after=inner.after,
+            back_before=inner.back_before,
+            back_after=(scattered, *inner.back_after),
+        )
+
+    def _pair(self, columns: PlanColumns) -> Floats:
+        """Elements of a token's keys and values on a rank."""
+        part = self.attention
+        heads = (part.kv_heads / columns.tp).clip(1.0)
+        return heads * (part.head_dim + part.values)
+
+    def _queries(self, columns: PlanColumns) -> Floats:
+        return columns.tokens * self.heads * self.attention.head_dim / columns.tp
+
+    def outputs(self, columns: PlanColumns) -> list[Floats]:
+        """Elements that the state's first product makes, then queries, keys and values."""
+        pair = columns.tokens * self._pair(columns)
+        return [*self.mamba.outputs(columns), self._queries(columns) + pair]
+
+    def result(self, columns: PlanColumns) -> Floats:
+        """Elements of both results before their products back."""
+        return self.mamba.result(columns) + self._queries(columns)
+
+    def kept(self, columns: PlanColumns, element: Floats) -> Floats:
+        """What the state keeps; queries, keys, values and attention's result, twice."""
+        own = self._queries(columns)
+        pair = columns.tokens * self._pair(columns)
+        return self.mamba.kept(columns, element) + 2.0 * (own + pair) + (2.0 + element) * own
+
+    @property
+    def assumption(self) -> str:
+        """What of its times is assumed."""
+        return (
+            f"attention and state are assumed to run one after the other; {self.mamba.assumption}"
+        )

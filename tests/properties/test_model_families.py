@@ -1,0 +1,101 @@
+"""Models of every family under random plans: stages add up, and more tokens never cost less."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from stepsim.base.errors import StepsimError
+from stepsim.base.structs import replace
+from stepsim.files.accelerators import read_device, read_framework
+from stepsim.files.models.huggingface import architecture_of
+from stepsim.workload.model.architecture import Architecture
+from stepsim.workload.model.columns import plan_columns
+from stepsim.workload.model.held import plan_places, rank_parameters
+from stepsim.workload.model.interconnect import Interconnect
+from stepsim.workload.model.memory import rank_memory
+from stepsim.workload.model.plan import ModelPlan, check_plan
+from stepsim.workload.model.step_time import StepModel
+
+PUBLISHED: dict[str, dict[str, Any]] = json.loads(
+    (Path(__file__).parents[1] / "unit/files/models/published.json").read_text()
+)
+NETWORK = Interconnect(
+    domain=8, inner=4e11, outer=5e10, inner_ps=10**6, outer_ps=10**7, launch_ps=10**6
+)
+HYBRIDS = (
+    *("kimi-linear-48b", "minimax-text-01", "jamba-1.5-mini", "falcon-h1-0.5b", "lfm2-8b-a1b"),
+    *("granite-4.0-h-tiny", "qwen3-next-80b", "nemotron-3-nano-30b", "ring-flash-linear-2.0"),
+)
+
+
+def read(name: str) -> Architecture:
+    return architecture_of(PUBLISHED[name]["config"], place="config.json", name=name)[0]
+
+
+def fitting(architecture: Architecture, plan: ModelPlan) -> ModelPlan:
+    """The plan, where it divides the model."""
+    try:
+        check_plan(architecture, plan)
+    except StepsimError:
+        assume(False)
+    return plan
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(sorted(PUBLISHED)), st.data())
+def test_parameters_of_all_stages_are_those_of_the_model(name: str, data: st.DataObject) -> None:
+    architecture = read(name)
+    tp, pp, ep = (data.draw(st.sampled_from(n)) for n in ((1, 2, 4), (1, 2, 4, 8), (1, 2, 4, 8)))
+    assume(ep == 1 or architecture.is_sparse)
+    dp = 8
+    plan = fitting(
+        architecture, ModelPlan(tp=tp, pp=pp, ep=ep, dp=dp, expert_tp=1, global_batch=dp)
+    )
+    columns = plan_columns([plan])
+    dense, routed = rank_parameters(architecture, columns, plan.layout, plan_places(plan))
+    held = tp * dense.sum() + ep * routed.sum()
+    copied = architecture.vocabulary * architecture.hidden if architecture.tied and pp > 1 else 0
+    ahead = len(architecture.prediction_layers) * (
+        2 * architecture.hidden**2 + 3 * architecture.norm_parameters
+    )
+    whole = architecture.parameters() + architecture.prediction_parameters() - ahead + copied
+    assert held == pytest.approx(whole, rel=1e-9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from(sorted(PUBLISHED)), st.sampled_from((1, 2, 4)), st.sampled_from((1, 2)))
+def test_more_tokens_never_take_less_time_or_memory(name: str, tp: int, cp: int) -> None:
+    architecture = read(name)
+    device, framework = read_device("h200"), read_framework("megatron-core")
+    first = fitting(
+        architecture, ModelPlan(tp=tp, cp=cp, dp=4, global_batch=8, expert_tp=1, sequence=2048)
+    )
+    plans = [replace(first, sequence=length) for length in (2048, 4096, 8192, 16384)]
+    steps = StepModel(
+        architecture=architecture, device=device, framework=framework, interconnect=NETWORK
+    )
+    assert (np.diff(steps.seconds(plans)) > 0).all()
+    assert (np.diff(rank_memory(architecture, device, framework, plans).total) > 0).all()
+
+
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_plans_priced_together_are_those_priced_alone(name: str) -> None:
+    architecture = read(name)
+    device, framework = read_device("h200"), read_framework("megatron-core")
+    steps = StepModel(
+        architecture=architecture, device=device, framework=framework, interconnect=NETWORK
+    )
+    plans = [
+        ModelPlan(dp=dp, pp=pp, microbatch_size=size, global_batch=16, sequence=4096)
+        for dp in (1, 2)
+        for pp in (1, 2)
+        for size in (1, 2)
+    ]
+    together = steps.seconds(plans)
+    alone = [float(steps.seconds([plan])[0]) for plan in plans]
+    assert np.allclose(together, alone, rtol=1e-12, atol=0)

@@ -1,0 +1,240 @@
+"""Mixers of hybrid models: parameters, operations, bytes sent and bytes kept, counted by hand."""
+
+import pytest
+
+from stepsim.base.errors import PlanError, WorkloadError
+from stepsim.base.structs import replace
+from stepsim.files.accelerators import read_framework
+from stepsim.workload.model.architecture import (
+    Architecture,
+    DenseMlp,
+    GroupedAttention,
+    LatentAttention,
+    Layer,
+    Mixer,
+)
+from stepsim.workload.model.block_sparse import BlockSparseAttention
+from stepsim.workload.model.blocks import layer_blocks
+from stepsim.workload.model.columns import plan_columns
+from stepsim.workload.model.held import layer_bytes
+from stepsim.workload.model.indexer import Indexer
+from stepsim.workload.model.kimi_delta import KimiDeltaAttention
+from stepsim.workload.model.lightning_attention import LightningAttention
+from stepsim.workload.model.mamba import Mamba2
+from stepsim.workload.model.mamba1 import Mamba1
+from stepsim.workload.model.operators import Operator
+from stepsim.workload.model.parallel_mixer import ParallelMixer
+from stepsim.workload.model.plan import ModelPlan, check_plan
+from stepsim.workload.model.short_convolution import ShortConvolution
+from stepsim.workload.model.sparse_attention import SparseLatentAttention
+from stepsim.workload.rows import Group
+
+H = 64
+PLAN = ModelPlan(microbatch_size=2, global_batch=2, sequence=64)
+T = 128  # tokens of PLAN
+ATTENTION = GroupedAttention(heads=8, kv_heads=2, head_dim=16)
+CONVOLUTION = ShortConvolution(heads=H, length=3)
+LIGHTNING = LightningAttention(heads=8, head_dim=16, block=32)
+MAMBA = Mamba1(heads=128, state=16, rank=4, normed=True)
+KIMI = KimiDeltaAttention(heads=8, head_dim=16, gate_rank=16)
+BLOCKS = BlockSparseAttention(
+    heads=8, attention=ATTENTION, indexer=Indexer(heads=2, dim=16, top_k=32), block=8
+)
+PARALLEL = ParallelMixer(
+    heads=8, attention=ATTENTION, mamba=Mamba2(heads=8, head_dim=16, groups=2, state=32)
+)
+MIXERS: dict[str, Mixer] = {
+    "convolution": CONVOLUTION,
+    "lightning": LIGHTNING,
+    "mamba": MAMBA,
+    "kimi": KIMI,
+    "blocks": BLOCKS,
+    "parallel": PARALLEL,
+}
+
+
+def layer(mixer: Mixer) -> Layer:
+    return Layer(attention=mixer, mlp=None, norms=1, single=True)
+
+
+def model(mixer: Mixer) -> Architecture:
+    return Architecture(name="small", hidden=H, layers=(layer(mixer),) * 4, vocabulary=1000)
+
+
+def operators(mixer: Mixer, plan: ModelPlan = PLAN) -> dict[str, Operator]:
+    blocks = layer_blocks(layer(mixer), model(mixer), plan_columns([plan]))
+    return {item.name: item for block in blocks for item in block.operators}
+
+
+def sent(mixer: Mixer, plan: ModelPlan, group: Group) -> list[int]:
+    """Bytes that each exchange of a group sends in the forward."""
+    blocks = layer_blocks(layer(mixer), model(mixer), plan_columns([plan]))
+    exchanges = [item for block in blocks for item in block.forward if item.group is group]
+    return [size for item in exchanges if (size := round(float(item.size_bytes[0])))]
+
+
+def kept(mixer: Mixer, plan: ModelPlan = PLAN) -> float:
+    """Bytes that a layer keeps beside its norm's input and output."""
+    framework = read_framework("megatron-core")
+    whole = layer_bytes(layer(mixer), model(mixer), plan_columns([plan]), framework)
+    return float(whole[0]) - 4 * T * H
+
+
+def test_parameters_are_those_of_the_classes() -> None:
+    assert CONVOLUTION.parameters(H) == 3 * H * H + 3 * H + H * H
+    assert LIGHTNING.parameters(H) == 5 * H * 128 + 128
+    step = 128 * (4 + 2 * 16) + 128 * 4 + 128
+    assert MAMBA.parameters(H) == 3 * H * 128 + 128 * 5 + step + 128 * 17 + (4 + 2 * 16)
+    gates = 2 * (H * 16 + 16 * 128)
+    assert KIMI.parameters(H) == 4 * H * 128 + H * 8 + gates + 3 * 128 * 4 + 128 + 8 + 16
+    index = H * (2 * 16 + 16) + 2 * 16
+    assert BLOCKS.parameters(H) == ATTENTION.parameters(H) + index
+    assert PARALLEL.parameters(H) == ATTENTION.parameters(H) + PARALLEL.mamba.parameters(H)
+
+
+def test_operations_and_bytes_are_counted_by_hand() -> None:
+    gated = operators(CONVOLUTION)["gated convolution"]
+    assert gated.forward.bytes_moved[0] == T * H * 2 * 4
+    assert gated.input_grad.bytes_moved[0] == T * H * 2 * 7
+    scan = operators(LIGHTNING)["lightning attention"]
+    assert scan.forward.flops[0] == T * 8 * (4 * 32 * 16 + 4 * 16 * 16)
+    assert operators(LIGHTNING)["mixer in"].forward.flops[0] == 2 * T * H * 4 * 128
+    made = operators(MAMBA)
+    assert made["time step, B and C"].forward.flops[0] == 2 * T * 128 * (4 + 2 * 16)
+    assert made["selective scan"].forward.bytes_moved[0] == T * (8 * 128 + 2 * 36)
+    rule = operators(KIMI)["kimi delta rule"]
+    assert rule.forward.flops[0] == T * 8 * (10 * 64 * 16 + 6 * 16 * 16)
+    assert operators(KIMI)["gates up"].forward.flops[0] == 2 * T * 16 * 2 * 128
+
+
+def test_attention_reads_the_blocks_that_were_chosen() -> None:
+    made = operators(BLOCKS)
+    read = 32 - 32 * 32 / (2 * 64)  # of 64 tokens 32 are read, fewer at the beginning
+    assert made["core attention"].forward.flops[0] == 2 * T * read * 8 * 32
+    assert made["index scores"].forward.flops[0] == 2 * T * 32 * 2 * 16
+    assert made["index scores"].input_grad.flops[0] == 0
+    assert made["index queries and keys"].weight_grad.flops[0] == 0
+
+
+def test_bytes_kept_are_counted_by_hand() -> None:
+    assert kept(CONVOLUTION) == T * H * (3 * 2 + 2 + 2)
+    assert kept(LIGHTNING) == T * 128 * (4 * 2 + 3 * 2 + 2 + 2)
+    assert kept(MAMBA) == T * 128 * (5 * 2 + 2) + T * 36 * 4
+    heads = 8 * (2 * 64 + 4)
+    assert kept(KIMI) == T * (128 * (9 * 2 + 4 + 2) + 2 * 2 * 16 + heads)
+    assert kept(BLOCKS) == T * (2 * (128 + 64) + 4 * 128 + 4 * 2 * 4)
+    mamba = PARALLEL.mamba.kept(plan_columns([PLAN]), plan_columns([PLAN]).element_bytes)
+    assert kept(PARALLEL) == float(mamba[0]) + T * (2 * (128 + 64) + 4 * 128)
+
+
+@pytest.mark.parametrize("name", MIXERS)
+def test_tp_takes_its_share(name: str) -> None:
+    mixer = MIXERS[name]
+    whole, split = operators(mixer), operators(mixer, replace(PLAN, tp=2))
+    indexed = ("index scores", "index queries and keys")
+    for key, item in whole.items():
+        if item.forward.flops[0] and key not in indexed and key != "gates down":
+            assert split[key].forward.flops[0] == pytest.approx(item.forward.flops[0] / 2), key
+    assert kept(mixer, replace(PLAN, tp=2)) < kept(mixer)
+    with pytest.raises(PlanError, match="expected a multiple of tp, 3"):
+        check_plan(model(mixer), replace(PLAN, tp=3, global_batch=2))
+
+
+def test_ranks_of_a_sequence_turn_tokens_or_gather_keys() -> None:
+    shared = replace(PLAN, cp=2)
+    own = T // 2
+    assert sent(CONVOLUTION, shared, Group.CP) == [2 * own * 3 * H, 2 * own * H]
+    assert sent(LIGHTNING, shared, Group.CP) == [2 * own * 4 * 128, 2 * own * 128]
+    assert sent(KIMI, shared, Group.CP) == [2 * own * (5 * 128 + 8), 2 * own * 128]
+    assert sent(BLOCKS, shared, Group.CP) == [2 * T * (2 * 32 + 16)]
+    assert sent(PARALLEL, shared, Group.CP)[0] == 2 * T * 2 * 32
+    assert 2 * T * 36 in sent(MAMBA, replace(PLAN, tp=2), Group.TP)
+
+
+@pytest.mark.parametrize("name", MIXERS)
+def test_an_assumption_is_said(name: str) -> None:
+    assert "assumed" in MIXERS[name].assumption
+
+
+def test_sizes_below_one_are_refused() -> None:
+    for make in (
+        lambda: ShortConvolution(heads=8, length=0),
+        lambda: LightningAttention(heads=8, head_dim=0),
+        lambda: Mamba1(heads=8, state=0, rank=1),
+        lambda: KimiDeltaAttention(heads=8, head_dim=0),
+    ):
+        with pytest.raises(WorkloadError, match="is 0: expected a whole number of at least 1"):
+            make()
+
+
+def flops(attention: GroupedAttention | LatentAttention, name: str) -> float:
+    one = Layer(attention=attention, mlp=None, norms=1)
+    whole = Architecture(name="small", hidden=H, layers=(one,), vocabulary=1000)
+    blocks = layer_blocks(one, whole, plan_columns([PLAN]))
+    found = {item.name: item for block in blocks for item in block.operators}
+    return float(found[name].forward.flops[0]) if name in found else 0.0
+
+
+def test_gates_of_heads_are_a_number_of_each() -> None:
+    gated = replace(ATTENTION, head_gates=True)
+    assert gated.parameters(H) - ATTENTION.parameters(H) == 8 * H
+    assert flops(gated, "qkv") - flops(ATTENTION, "qkv") == 2 * T * H * 8
+    latent = LatentAttention(
+        heads=8, query_rank=None, kv_rank=32, nope_dim=16, rope_dim=8, value_dim=16, head_gates=True
+    )
+    assert latent.parameters(H) - replace(latent, head_gates=False).parameters(H) == 8 * H
+    assert flops(latent, "gates of heads") == 2 * T * H * 8
+
+
+def test_borrowed_keys_are_neither_made_nor_kept() -> None:
+    borrowed = replace(ATTENTION, borrows=True)
+    assert ATTENTION.parameters(H) - borrowed.parameters(H) == H * 2 * 32
+    assert flops(ATTENTION, "qkv") - flops(borrowed, "qkv") == 2 * T * H * 2 * 32
+    assert flops(ATTENTION, "core attention") == flops(borrowed, "core attention")
+    framework, columns = read_framework("megatron-core"), plan_columns([PLAN])
+    sizes = [
+        layer_bytes(Layer(attention=a, mlp=None), model(CONVOLUTION), columns, framework)
+        for a in (ATTENTION, borrowed)
+    ]
+    assert float(sizes[0][0] - sizes[1][0]) == 2 * T * 2 * 32
+
+
+def test_narrow_queries_are_two_products() -> None:
+    narrow = replace(ATTENTION, query_rank=16)
+    assert narrow.parameters(H) == 16 * (H + 128 + 1) + H * 64 + 128 * H
+    assert flops(narrow, "queries down") == 2 * T * H * 16
+    assert flops(narrow, "queries up") == 2 * T * 16 * 128
+    assert flops(narrow, "kv") == 2 * T * H * 64
+
+
+def test_a_layer_that_does_not_choose_has_no_indexer() -> None:
+    latent = LatentAttention(
+        heads=8, query_rank=16, kv_rank=32, nope_dim=16, rope_dim=8, value_dim=16
+    )
+    own = Indexer(heads=2, dim=16, top_k=32)
+    chooses = SparseLatentAttention(heads=8, latent=latent, indexer=own)
+    reads = replace(chooses, chooses=False)
+    assert reads.parameters(H) == latent.parameters(H)
+    assert chooses.parameters(H) - reads.parameters(H) == 16 * 32 + H * 18 + 2 * 16
+    assert not [name for name in operators(reads) if "index" in name]
+    assert kept(reads) < kept(chooses)
+
+
+def test_inputs_of_layers_are_counted() -> None:
+    plain = Layer(attention=ATTENTION, mlp=DenseMlp(width=128))
+    own = replace(plain, input_width=16, norms=3)
+    architecture = Architecture(
+        name="small", hidden=H, layers=(own,) * 4, vocabulary=1000, input_vocabulary=500
+    )
+    simple = replace(architecture, layers=(plain,) * 4, input_vocabulary=0)
+    more = architecture.parameters() - simple.parameters()
+    assert more == 4 * (2 * H * 16 + H) + 4 * 16 * (500 + H) + 16
+    columns = plan_columns([PLAN])
+    made = {
+        item.name: item for b in layer_blocks(own, architecture, columns) for item in b.operators
+    }
+    assert made["gate of the input"].forward.flops[0] == 2 * T * H * 16
+    assert made["input out"].forward.flops[0] == 2 * T * H * 16
+    framework = read_framework("megatron-core")
+    sizes = [layer_bytes(item, architecture, columns, framework)[0] for item in (plain, own)]
+    assert sizes[1] - sizes[0] == T * 16 * 8 + 4 * T * H
