@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from stepsim.base.structs import replace
-from stepsim.workload.model.architecture import Layer, Mixer
+from stepsim.workload.model.architecture import Layer
 from stepsim.workload.model.blocks import head_blocks, layer_blocks
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.context import Block
+from stepsim.workload.model.coverage import is_comparable
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import ErrorBand, Framework
 from stepsim.workload.model.model import Model
@@ -99,7 +100,6 @@ def step_effort(
         forward += once * count
         hardware += (both + (once if twice else 0.0)) * count
         spared += fewer * count
-    mixes = any(isinstance(kind.attention, Mixer) for kind in architecture.layer_kinds())
     heads = 1 + len(architecture.prediction_layers)
     once, both, _ = _flops(
         head_blocks(architecture, columns, fused_loss=framework.fused_loss), plan
@@ -118,9 +118,9 @@ def step_effort(
         framework=framework.name,
         price_per_hour=device.price_per_hour,
         watts=device.watts,
-        band=None
-        if mixes  # no run with such layers was compared
-        else error_band(framework, device, plan, sparse=architecture.is_sparse),
+        band=error_band(framework, device, plan, sparse=architecture.is_sparse)
+        if is_comparable(architecture)
+        else None,
     )
 
 

@@ -73,7 +73,7 @@ class Pricer(Struct, frozen=True, kw_only=True):
                 return amounts.flops / self.device.vector_rate
             case OperatorKind.SCAN:
                 moved = self.bytes_seconds(amounts.bytes_moved)
-                return np.maximum(self._product(amounts, Precision.BF16), moved)
+                return np.maximum(self._product(amounts, self.device.usual_precision), moved)
             case _:
                 return self._products(operator, amounts, phase)
 
@@ -83,7 +83,7 @@ class Pricer(Struct, frozen=True, kw_only=True):
         if operator.kind is OperatorKind.GROUPED:
             return self._product(amounts, self.precision) + moved
         head = operator.kind in (OperatorKind.HEAD, OperatorKind.SCORES) and self.precision.casts
-        product = self._product(amounts, Precision.BF16 if head else self.precision)
+        product = self._product(amounts, self.device.usual_precision if head else self.precision)
         slower = WEIGHT_GRADIENT_FACTOR if phase == 2 else 1.0
         added = self._added(operator) if phase == 2 else 0.0
         return np.maximum(slower * product, moved) + added
