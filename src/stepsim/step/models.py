@@ -27,9 +27,7 @@ from stepsim.step.model_plan import (
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.build import build_workload
 from stepsim.workload.model.choices import Precision
-from stepsim.workload.model.coverage import said_of_device
 from stepsim.workload.model.device import Device
-from stepsim.workload.model.effort import error_band
 from stepsim.workload.model.framework import Framework, RecipeShape
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.model import Model
@@ -55,7 +53,6 @@ def work_of_model(model: Model, topology: Topology, options: StepOptions) -> Mad
         notes += [*said, *said_of_defaults(framework, plan, assumed)]
         notes += said_of_recipe(model.architecture, framework, recipe)
         notes += said_of_calibration(device, framework, options)
-        notes += _said_of_error(plan, device, framework, model.architecture)
         check_plan(model.architecture, plan)
         network = place(topology, _parallel_plan(plan, options), options.placement)
         interconnect = _interconnect(network)
@@ -176,15 +173,6 @@ def machine_of(
     if architecture is not None and options.recipe:
         framework = framework.of_model(architecture.name, device.name, precision)
     return as_measured(device, framework, options)
-
-
-def _said_of_error(
-    plan: ModelPlan, device: Device, framework: Framework, architecture: Architecture
-) -> list[str]:
-    """That nothing was held against steps on a device, where nothing was."""
-    band = error_band(framework, device, plan, sparse=architecture.is_sparse)
-    said = said_of_device(device, framework.name)
-    return [said] if said and band is None else []
 
 
 def _interconnect(network: Topology) -> Interconnect | None:
