@@ -65,7 +65,9 @@ class SecondLook(Struct, frozen=True, kw_only=True):
         """
         if not step_time_ps:
             return
-        said = said_of_device(self.built.device, self.built.framework.name)
+        built = self.built
+        sparse = built.architecture.is_sparse
+        said = said_of_device(built.device, built.framework.name, sparse=sparse)
         if said and self.effort.band is None:
             yield Finding(text=said)
         step_s, effort = step_time_ps / PS_PER_S, self.effort

@@ -107,19 +107,20 @@ def coverage_of(architecture: Architecture, device: str, held: Sequence[HeldRuns
     return Coverage(nearness=Nearness.NONE, held=HeldAgainst())
 
 
-def said_of_device(device: Device, framework: str) -> str:
+def said_of_device(device: Device, framework: str, *, sparse: bool) -> str:
     """That no run on a device told how fast steps on it are; empty where some did.
 
-    The words are of steps with a framework that no run was compared with on the device.
+    The words are of steps with a framework, of models that are `sparse` or dense: no run of that
+    kind on the device was compared.
     """
     sustained = source_of(device.sources.get("sustained"))
     if sustained.evidence in (Evidence.UNSAID, Evidence.FITTED):
         return ""
     rate = source_of(device.sources.get("rate"))
+    kind = "model with experts" if sparse else "dense model"
     return (
-        f"no run on {device.name} with {framework} was held against predictions: the error of the "
-        f"step is unknown "
-        f"(its rates are {rate.brief})"
+        f"no run of a {kind} on {device.name} with {framework} was held against predictions: the "
+        f"error of the step is unknown (rates of products are {rate.brief})"
     )
 
 

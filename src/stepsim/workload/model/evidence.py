@@ -1,5 +1,6 @@
 """What the numbers of a device or a framework rest on, as their files say it."""
 
+import re
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -28,8 +29,8 @@ class Provenance(NamedTuple):
 
     @property
     def brief(self) -> str:
-        """The evidence, and the source as far as its first semicolon."""
-        return f"{self.evidence}: {self.text.partition(';')[0]}"
+        """The evidence, and the source as far as its first comma, semicolon or bracket."""
+        return f"{self.evidence}: {re.split('[,;(]', self.text)[0].strip()}"
 
 
 def source_of(text: str | None) -> Provenance:
