@@ -130,7 +130,8 @@ def _left_out() -> Iterator[str]:
     kinds: dict[bool, ErrorBand] = {}
     for name in framework_names():
         for band in read_framework(name).errors:
-            kinds[band.sparse] = band
+            if band.others:
+                kinds[band.sparse] = band
             shares = (f"{each:.1%}" for each in (band.error, band.median, band.ninety))
             kind = "experts" if band.sparse else "dense"
             cells = [name, band.device, kind, str(band.runs), *shares, band.source]

@@ -1,7 +1,7 @@
 """Errors of predictions whose constants were set without the source that is predicted."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import exp, log
 from statistics import fmean
 from types import MappingProxyType
@@ -91,11 +91,14 @@ def covering_range(rows: Sequence[LeftOut]) -> tuple[float, float]:
     return low**power, high**power
 
 
-def error_tables(rows: Sequence[LeftOut]) -> Mapping[str, list[dict[str, object]]]:
+def error_tables(
+    rows: Sequence[LeftOut], as_shipped: Collection[str] = ()
+) -> Mapping[str, list[dict[str, object]]]:
     """What runs say of predictions with each framework, as `[[error]]` tables of its file.
 
     Errors are those of one device and kind of model; the range, and how far it reaches, is that of
-    all runs of the kind.
+    all runs of the kind. Runs of sources that are predicted `as_shipped` have no part in a range,
+    and none of their own.
     """
     groups: dict[tuple[str, str, bool, bool], list[LeftOut]] = defaultdict(list)
     for row in rows:
@@ -104,11 +107,34 @@ def error_tables(rows: Sequence[LeftOut]) -> Mapping[str, list[dict[str, object]
             groups[framework, device, row.is_sparse, row.mixes].append(row)
     tables: dict[str, list[dict[str, object]]] = defaultdict(list)
     for (framework, device, sparse, mixes), alike in sorted(groups.items()):
-        kind = [row for row in rows if (row.is_sparse, row.mixes) == (sparse, mixes)]
+        apart = [row.step.source in as_shipped for row in alike]
+        kind = [
+            row
+            for row in rows
+            if (row.is_sparse, row.mixes) == (sparse, mixes)
+            and row.step.source not in as_shipped
+            and not all(apart)
+        ]
         names: dict[str, object] = {"device": device, "generation": read_device(device).generation}
         names |= {"experts": sparse} | ({"mixes": True} if mixes else {})
-        tables[framework].append({**names, **_errors(alike), **_range(kind)})
+        reach = _range(kind) if kind else {}
+        tables[framework].append({**names, **_errors(alike), **reach})
     return tables
+
+
+def held_rows(rows: Iterable[LeftOut]) -> list[tuple[str | int, ...]]:
+    """Rows of `frameworks/held.csv`: errors by framework, source, model, device and precision."""
+    groups: dict[tuple[str | int, ...], list[float]] = defaultdict(list)
+    for row in rows:
+        step, device = row.step, read_device(row.step.device)
+        names = " ".join(filter(None, (row.framework, ALSO_OF.get(row.framework))))
+        machine = device.name, device.generation, step.plan.precision.value
+        model = step.model, *machine, int(row.is_sparse), step.architecture.parameters()
+        groups[names, step.source, *model].append(abs(row.error))
+    return [
+        (*key, len(errors), f"{fmean(errors):.4f}", f"{max(errors):.4f}")
+        for key, errors in sorted(groups.items())
+    ]
 
 
 def _errors(rows: Sequence[LeftOut]) -> dict[str, object]:

@@ -3,7 +3,9 @@
 python benchmarks/model_constants.py ../shared             constants as set on all sources
 python benchmarks/model_constants.py ../shared --write     writes them into devices/ and frameworks/
 python benchmarks/model_constants.py ../shared --left-out  errors of each source, left out
-python benchmarks/model_constants.py ../shared --errors    writes them into frameworks/*.toml
+python benchmarks/model_constants.py ../shared --errors    writes them into frameworks/*.toml,
+                                                           and by model into frameworks/held.csv
+python benchmarks/model_constants.py ../shared --held      writes frameworks/held.csv alone
 python benchmarks/model_constants.py ../shared --rates     what runs achieved: frameworks/rates.csv
 
 A constant is set on the runs of every source that it concerns, each source with the same weight, by
@@ -34,13 +36,20 @@ from left_out import (
     coverage,
     covering_range,
     error_tables,
+    held_rows,
 )
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
-from stepsim.files.accelerators import RATES_HEADER, device_names, framework_names, read_device
+from stepsim.files.accelerators import (
+    HELD_HEADER,
+    RATES_HEADER,
+    device_names,
+    framework_names,
+    read_device,
+)
 from stepsim.files.model_steps import PublishedStep, read_published_steps
 from stepsim.files.reading import shipped_folder
 from stepsim.runs.published import model_of, simulated
@@ -89,6 +98,11 @@ Such a machine is described by a calibration.
 
 CARDS = ("mb-card-perf", "mb-card-pretrain", "mb-summary")
 """Sources of whole pretraining runs among model cards."""
+PUBLIC = Path(__file__).parent / "public_steps.csv"
+"""Published runs that are in the repository, on machines whose constants no run sets."""
+
+AS_SHIPPED = ("tpu-recipes",)
+"""Their sources: they set nothing, no range of others either, and are predicted as shipped."""
 
 Key = tuple[str, str]
 """What a constant is, and the generation, device or framework that has it."""
@@ -176,7 +190,7 @@ class Fit:
     def __post_init__(self) -> None:
         self._using: dict[Key, list[Runs]] = defaultdict(list)
         for each in self.runs:
-            if each.steps[0].source not in MACHINES:
+            if each.steps[0].source not in (*MACHINES, *AS_SHIPPED):
                 for key in each.keys:
                     self._using[key].append(each)
 
@@ -254,6 +268,8 @@ def shipped_values(runs: Sequence[Runs]) -> dict[Key, float]:
 
 def left_out(runs: Sequence[Runs], source: str, values: Mapping[Key, float]) -> dict[Key, float]:
     """The constants set again without a source: those that it had a part in."""
+    if source in AS_SHIPPED:
+        return dict(values)
     mine = [each for each in runs if each.steps[0].source == source]
     others = [each for each in runs if each.steps[0].source != source]
     again = {key for each in mine for key in each.keys}
@@ -318,14 +334,16 @@ def main() -> None:
     given = Path(next(each for each in sys.argv[1:] if not each.startswith("--")))
     path = given if given.suffix == ".csv" else given / "reference" / "steps" / "dev.csv"
     small = "--small" in sys.argv
-    runs = grouped(step for step in comparable(path) if not small or step.source in _SMALL)
+    steps = comparable(path) if path == PUBLIC else [*comparable(path), *comparable(PUBLIC)]
+    runs = grouped(step for step in steps if not small or step.source in _SMALL)
     if "--rates" in sys.argv:
         write_rates(runs)
         return
     values = shipped_values(runs)
-    if {"--errors", "--left-out"}.isdisjoint(sys.argv):
+    if {"--errors", "--left-out", "--held"}.isdisjoint(sys.argv):
         fit = Fit(runs=runs, values=values)
-        fit.set_all({key for each in runs for key in each.keys})
+        setting = [each for each in runs if each.steps[0].source not in AS_SHIPPED]
+        fit.set_all({key for each in setting for key in each.keys})
         for (name, owner), value in sorted(fit.values.items()):
             print(f"{owner:26}{name:16}{value:.4g}")
         if "--write" in sys.argv:
@@ -337,12 +355,19 @@ def main() -> None:
     print_by_source(rows)
     if "--errors" in sys.argv:
         write_errors(rows)
+    if {"--errors", "--held"} & set(sys.argv):
+        write_held(rows)
 
 
 def print_by_source(rows: Sequence[LeftOut]) -> None:
     """Error and bias of each source, their mean, and the share of runs in the range of others."""
+    for row in (row for row in rows if row.step.source in AS_SHIPPED):
+        print(f"{row.step.source} {row.step.name} {row.step.model}: {row.error:+.1%}, as shipped")
+    rows = [row for row in rows if row.step.source not in AS_SHIPPED]
     for kind, sparse in (("dense", False), ("experts", True)):
         alike = [row for row in rows if row.is_sparse is sparse]
+        if not alike:
+            continue
         by_source: dict[str, list[float]] = defaultdict(list)
         for row in alike:
             by_source[row.step.source].append(row.error)
@@ -390,12 +415,20 @@ def _replace(path: Path, changed: Mapping[str, object], after: str = "") -> None
 
 def write_errors(rows: Sequence[LeftOut]) -> None:
     """Replace the `[[error]]` tables at the end of each framework file."""
-    tables = error_tables(rows)
+    tables = error_tables(rows, as_shipped=AS_SHIPPED)
     for name in framework_names():
         path = shipped_folder("frameworks") / f"{name}.toml"
         kept = path.read_text().split("[[error]]")[0].rstrip()
         written = "\n".join(f"[[error]]\n{tomli_w.dumps(each)}" for each in tables.get(name, []))
         path.write_text(f"{kept}\n\n{written}" if written else f"{kept}\n")
+
+
+def write_held(rows: Iterable[LeftOut]) -> None:
+    """Write what predictions were held against: errors by source, model, device and precision."""
+    with (shipped_folder("frameworks") / "held.csv").open("w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(HELD_HEADER)
+        table.writerows(held_rows(rows))
 
 
 def write_rates(runs: Iterable[Runs]) -> None:

@@ -16,6 +16,7 @@ from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.stages import Stages, StageWork
 from stepsim.tables.spans import Span
+from stepsim.workload.model.device import Device
 from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,
@@ -135,3 +136,12 @@ def collective(
 ) -> CommOp:
     """A collective on the axis of its group."""
     return CommOp(kind=kind, group=group, axis=ParallelAxis[group.name], size_bytes=size_bytes)
+
+
+_MAKERS = {"cdna": "AMD", "tpu": "Google", "trainium": "AWS"}
+
+
+def maker(device: Device) -> str:
+    """Who makes a shipped device, by its generation; NVIDIA where no other is known."""
+    found = (name for prefix, name in _MAKERS.items() if device.generation.startswith(prefix))
+    return next(found, "NVIDIA")

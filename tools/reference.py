@@ -1,6 +1,7 @@
-"""Write what is made from the program: the reference of commands and schemas, types of options.
+"""Write what is made from the program: reference, types of options, coverage.
 
-python tools/reference.py            write docs/reference/*.md, docs/schemas/*.json and keywords.py
+python tools/reference.py            write docs/reference/*.md, docs/coverage.md,
+                                     docs/schemas/*.json and keywords.py
 python tools/reference.py --check    say which of them are not current
 """
 
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 from cli_page import cli_pages
+from coverage_page import coverage_page
 from keywords import keywords_module
 from schema_page import schemas_page
 
@@ -21,6 +23,7 @@ def outputs() -> dict[Path, bytes]:
     """Every file of the reference that is made here, and what it should hold."""
     found = {
         DOCS / "reference" / "schemas.md": schemas_page().encode(),
+        DOCS / "coverage.md": coverage_page().encode(),
         DOCS.parent / "src" / "stepsim" / "face" / "keywords.py": keywords_module(),
     }
     for name, text in cli_pages().items():

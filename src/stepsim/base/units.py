@@ -304,8 +304,12 @@ _PARSERS: Mapping[Quantity, Callable[[str], Value]] = MappingProxyType(
 
 
 def npu_word(device: str, count: int = 1) -> str:
-    """What a rank's accelerator is called: `GPU` where its device is known, `NPU` elsewhere.
+    """What a rank's accelerator is called: `GPU` or `chip` by its device, `NPU` without one.
 
-    The devices that are shipped are GPUs; a topology without a device may be of anything.
+    TPUs and Trainium are chips; a topology without a device may be of anything.
     """
-    return f"{'GPU' if device else 'NPU'}{'s' * (count != 1)}"
+    known = "chip" if device.lower().startswith(_CHIPS) else "GPU"
+    return f"{known if device else 'NPU'}{'s' * (count != 1)}"
+
+
+_CHIPS = ("tpu", "trainium")

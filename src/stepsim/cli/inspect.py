@@ -81,7 +81,7 @@ def inspect_command(
         refuse_options(path, options, *drawn)
         inspect_measured(path, json=json, csv=csv, node_size=node_size, quiet=options.quiet)
         return
-    if is_accelerator(file):
+    if is_accelerator(file) and "topology" not in kinds:
         refuse_options(path, options, *drawn)
         _inspect_constants(file, json, csv)
         return
@@ -95,6 +95,8 @@ def inspect_command(
     described = is_model(path) if lies else is_public(file)
     if not described and (is_topology(file) or not (lies or path.suffix)):
         _inspect_topology(file, options, json, csv, plot, style)
+        if "device" in kinds and not (json or csv or plot):
+            _inspect_constants(file, None, None)
     elif json or plot:
         raise OutputError(f"{file}: --json and --plot are not for workloads: leave them out")
     else:

@@ -32,6 +32,7 @@ from stepsim.files.reading import (
 )
 from stepsim.workload.model.choices import ContextParallelKind, ExpertDispatch, GraphScope
 from stepsim.workload.model.context import ContextParallel
+from stepsim.workload.model.coverage import HeldRuns
 from stepsim.workload.model.device import AttentionRate, Device, MatrixRate
 from stepsim.workload.model.framework import (
     ErrorBand,
@@ -45,12 +46,17 @@ from stepsim.workload.model.layout import named_layout
 from stepsim.workload.model.plan import Precision, RecomputeModule
 
 _TFLOPS = 1e12
+_LENT = MappingProxyType({Precision.FP16: Precision.BF16, Precision.MXFP8: Precision.FP8})
+"""Formats that run at another's rates where a device has none of their own."""
 _Tera = Annotated[Positive, Meta(description="TFLOP/s")]
 _Part = Annotated[Share, Meta(ge=0, le=1)]
 _Amount = Annotated[float, Meta(ge=0, le=1e9)]
 
 RATES_HEADER = ("frameworks", *(each for each in PublishedRate.__struct_fields__))
 """Columns of `frameworks/rates.csv`, which `benchmarks/model_constants.py` writes."""
+
+HELD_HEADER = tuple(HeldRuns.__struct_fields__)
+"""Columns of `frameworks/held.csv`, which `benchmarks/model_constants.py` writes."""
 
 
 class RateTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -113,6 +119,8 @@ class DeviceFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     price_per_hour: Positive | None = None
     topology: str | None = None
     generation: Annotated[str, Meta(description="whose devices share what is not measured")] = ""
+    framework: Annotated[str | None, Meta(description="of its jobs where nobody says it")] = None
+    lends: Annotated[bool, Meta(description="bf16's rates to fp16, fp8's to mxfp8")] = True
     sources: dict[str, str] = {}
 
 
@@ -324,6 +332,7 @@ def _read_device(path: Path) -> Device:
             price_per_hour=file.price_per_hour,
             topology=file.topology,
             generation=file.generation,
+            framework=file.framework,
             sources=MappingProxyType(file.sources),
         )
     except StepsimError as error:
@@ -332,7 +341,7 @@ def _read_device(path: Path) -> Device:
 
 def device_toml(device: Device) -> str:
     """A device as its file has it; sizes and times are exact, rates have four digits."""
-    lent = {Precision.FP16: Precision.BF16, Precision.MXFP8: Precision.FP8}
+    lends = all(own in device.rates for own, other in _LENT.items() if other in device.rates)
     rates = {
         name.value: {
             "peak": _tera(rate.peak),
@@ -340,7 +349,7 @@ def device_toml(device: Device) -> str:
             "start": exact_time(rate.start_ps),
         }
         for name, rate in device.rates.items()
-        if name not in lent or rate != device.rates.get(lent[name])
+        if not lends or name not in _LENT or rate != device.rates.get(_LENT[name])
     }
     attention = {
         name: {
@@ -384,6 +393,8 @@ def device_toml(device: Device) -> str:
         "price_per_hour": device.price_per_hour,
         "topology": device.topology,
         "generation": device.generation or None,
+        "framework": device.framework,
+        "lends": None if lends else False,
     }
     optional = {name: table for name, table in (("grouped", grouped), ("scan", scans)) if table}
     tables = {"rate": rates, "attention": attention, **optional, "sources": dict(device.sources)}
@@ -473,6 +484,17 @@ def _published_rates(framework: str) -> Iterator[PublishedRate]:
             yield msgspec.convert(row, PublishedRate, strict=False)
 
 
+def read_held() -> tuple[HeldRuns, ...]:
+    """What predictions were held against: published runs by source, model, device and precision."""
+    return _read_held(shipped_folder("frameworks") / "held.csv")
+
+
+@shipped_once
+def _read_held(path: Path) -> tuple[HeldRuns, ...]:
+    rows = csv_rows(path, read_text(path, PlanError, "table of held runs", "CSV"), PlanError)
+    return tuple(msgspec.convert(row, HeldRuns, strict=False) for row in rows)
+
+
 def _context(table: ContextTable) -> ContextParallel:
     fields = msgspec.structs.asdict(table)
     return ContextParallel(hop_ps=parse_time_ps(fields.pop("hop")), **fields)
@@ -512,14 +534,17 @@ def framework_of_year(name: str, year: str) -> str:
 
 
 def _rates(file: DeviceFile) -> Iterator[tuple[Precision, MatrixRate]]:
-    """Rates by precision; fp16 is bf16's and mxfp8 fp8's unless they have their own."""
+    """Rates by precision; fp16 is bf16's and mxfp8 fp8's, if the device lends them.
+
+    Raises PlanError where there are none in 16 bits, in which heads run whatever the precision.
+    """
     known = {precision.value: precision for precision in Precision}
     tables = dict(file.rate)
-    for own, other in ((Precision.FP16, Precision.BF16), (Precision.MXFP8, Precision.FP8)):
-        if other in tables:
+    for own, other in _LENT.items():
+        if other in tables and file.lends:
             tables.setdefault(own.value, tables[other.value])
-    if Precision.BF16.value not in tables:
-        raise PlanError(bad_value("rate", "tables", sorted(file.rate), "one of them bf16"))
+    if not {Precision.BF16.value, Precision.FP16.value} & tables.keys():
+        raise PlanError(bad_value("rate", "tables", sorted(file.rate), "one of them bf16 or fp16"))
     for name, table in tables.items():
         if name not in known:
             raise PlanError(bad_value("rate", "precision", name, f"one of {', '.join(known)}"))

@@ -28,6 +28,7 @@ from stepsim.files.reading import DEFAULT_FRAMEWORK, DEFAULT_TOPOLOGY, read_text
 from stepsim.network.topology import Topology
 from stepsim.options import ALIASES, OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule
+from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 
@@ -119,7 +120,8 @@ def read_inputs(
     bandwidths = {f"{link.name}.bandwidth": link.bandwidth for link in network.link_classes}
     assumed += infinite(name for name in numbers if bandwidths.get(name) == inf)
     if isinstance(work, Model):
-        typed = _asked_of(work, network, typed)
+        typed, said = _asked_of(work, network, typed)
+        assumed += said
     options, noticed = read_options(typed, comm_source=comm_source)
     return StepInputs(workload=work, topology=network, options=options, notes=(*assumed, *noticed))
 
@@ -133,10 +135,11 @@ def _shadowed(workload: object, topology: object, typed: Mapping[str, object]) -
 
 def _asked_of(
     model: Model, topology: Topology, typed: Mapping[str, object]
-) -> Mapping[str, object]:
+) -> tuple[Mapping[str, object], list[str]]:
     """What a person typed, and what the model's description asks where they say nothing.
 
-    The device is the topology's, the framework Megatron-Core, unless they say others.
+    The device is the topology's, the framework the device's, or Megatron-Core, and the precision
+    bf16 where the device has it, unless they say others. What a device decides is noted.
     """
     typed = {name: value for name, value in typed.items() if value is not None}
     own = dict(model.asked)
@@ -144,10 +147,26 @@ def _asked_of(
         own.pop("global_batch", None)
     if "global_batch" in typed:
         own.pop("microbatches", None)
-    defaults = {"framework": DEFAULT_FRAMEWORK}
+    defaults: dict[str, object] = {"framework": DEFAULT_FRAMEWORK}
     if topology.device:
         defaults["device"] = topology.device
-    return {**defaults, **own, **typed}
+    said = {**own, **typed}
+    device = _device(said.get("device") or topology.device)
+    usual = _usual_of(device) if device else {}
+    notes = [
+        f"no {name} given: stepsim assumes {value}, as jobs on {device.name} run (--{name} sets it)"
+        for name, value in usual.items()
+        if device and name not in said
+    ]
+    return {**defaults, **usual, **said}, notes
+
+
+def _usual_of(device: "Device") -> dict[str, str]:
+    """What jobs on a device have that those on others have not: their framework, their format."""
+    usual = {"framework": device.framework} if device.framework else {}
+    if device.usual_precision is not Precision.BF16:
+        usual["precision"] = device.usual_precision.value
+    return usual
 
 
 def read_schedules(
@@ -169,7 +188,11 @@ def _device_of(work: Workload | Model, typed: Mapping[str, object]) -> "Device |
     """The device that a model was asked to run on; none for the compute times of a file."""
     if not isinstance(work, Model):
         return None
-    value = typed.get("device") or dict(work.asked).get("device")
+    return _device(typed.get("device") or dict(work.asked).get("device"))
+
+
+def _device(value: object) -> "Device | None":
+    """The device of a name, a file, or one that was read; none where there is no value."""
     found = _read(OPTIONS["device"], value, "", []) if value else None
     return cast("Device | None", found)
 

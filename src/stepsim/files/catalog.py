@@ -8,8 +8,14 @@ from types import MappingProxyType
 from typing import Any
 
 from stepsim.base.errors import PlanError, TopologyError
-from stepsim.base.structs import Bytes, BytesPerSecond, Count, Document, Entry, Names
-from stepsim.files.accelerators import device_names, framework_names, read_device, read_framework
+from stepsim.base.structs import Bytes, BytesPerSecond, Count, Document, Entry, Names, Share
+from stepsim.files.accelerators import (
+    device_names,
+    framework_names,
+    read_device,
+    read_framework,
+    read_held,
+)
 from stepsim.files.load import public_names, public_source, read_model, topology_of
 from stepsim.files.reading import read_toml, topology_file, topology_names
 from stepsim.files.topology.tables import TopologyFile
@@ -17,7 +23,8 @@ from stepsim.network.collectives import Algorithm
 from stepsim.network.collectives.algorithms import FLAT
 from stepsim.network.topology import NestedTopology
 from stepsim.parallel.schedules import BUILDERS
-from stepsim.workload.model.plan import Precision
+from stepsim.workload.model.coverage import HeldAgainst, held_of
+from stepsim.workload.model.evidence import source_of
 
 _SCHEDULES: Mapping[str, str] = MappingProxyType(
     {
@@ -53,44 +60,70 @@ _ALGORITHMS: Mapping[str, str] = MappingProxyType(
 
 
 class CatalogModel(Entry, frozen=True, kw_only=True):
-    """A model by name; `active_parameters` work on a token, `source` gave its configuration."""
+    """A model by name; `active_parameters` work on a token, `source` gave its configuration.
+
+    Predictions of it were held against `held_runs` published runs; `error` is the mean of them and
+    `largest_error` the largest, None where nothing was.
+    """
 
     name: str
     parameters: Count
     active_parameters: Count
     layers: Count
     source: str
+    held_runs: Count = 0
+    error: Share | None = None
+    largest_error: Share | None = None
 
 
 class CatalogDevice(Entry, frozen=True, kw_only=True):
-    """A device by name: its dense peak in bf16 (FLOP/s), its memory, the machine it ships in."""
+    """A device by name: its dense peak in 16 bits (FLOP/s), its memory, the machine it ships in.
+
+    `precision` is that of the peak: bf16, or fp16 without it. `evidence` is what the rates of its
+    products rest on; the last three say what predictions on it were held against, as of a model.
+    """
 
     name: str
     peak_flops: float
     memory_bytes: Bytes
     memory_bandwidth: BytesPerSecond
     topology: str
+    precision: str = "bf16"
+    evidence: str = ""
+    held_runs: Count = 0
+    error: Share | None = None
+    largest_error: Share | None = None
 
 
 class CatalogFramework(Entry, frozen=True, kw_only=True):
-    """A training framework by name, how many kinds of runs it was held to, and of which devices."""
+    """A training framework by name, how many kinds of runs it was held to, and of which devices.
+
+    The last three say what predictions with it were held against, as of a model.
+    """
 
     name: str
     error_bands: Count
     devices: Names
+    held_runs: Count = 0
+    error: Share | None = None
+    largest_error: Share | None = None
 
 
 class CatalogTopology(Entry, frozen=True, kw_only=True):
     """A topology by name, and its devices, empty where it names none.
 
     `sizes` are those of its dimensions from the inside out: a number, or `any` where the job sets
-    it.
+    it. Times of its collectives were held against `held_times` measured ones; `error` is the mean
+    of them and `largest_error` the largest, None where nothing was.
     """
 
     name: str
     device: str
     sizes: Names
     about: str
+    held_times: Count = 0
+    error: Share | None = None
+    largest_error: Share | None = None
 
 
 class CatalogName(Entry, frozen=True, kw_only=True):
@@ -153,27 +186,40 @@ def _model(name: str) -> CatalogModel:
         active_parameters=architecture.parameters(active=True),
         layers=architecture.depth,
         source=public_source(name),
+        **_held(held_of(architecture, read_held())),
     )
 
 
 def _device(name: str) -> CatalogDevice:
     device = read_device(name)
+    rows = (row for row in read_held() if row.device == device.name)
     return CatalogDevice(
         name=name,
-        peak_flops=device.rates[Precision.BF16].peak,
+        peak_flops=device.rate_of(device.usual_precision).peak,
         memory_bytes=device.memory_bytes,
         memory_bandwidth=device.memory_bandwidth,
         topology=device.topology or "",
+        precision=device.usual_precision.value,
+        evidence=source_of(device.sources.get("rate")).evidence.value,
+        **_held(HeldAgainst.of(rows)),
     )
 
 
 def _framework(name: str) -> CatalogFramework:
-    errors = read_framework(name).errors
+    framework = read_framework(name)
+    errors = framework.errors
+    rows = (row for row in read_held() if framework.name in row.frameworks.split())
     return CatalogFramework(
         name=name,
         error_bands=len(errors),
         devices=tuple(dict.fromkeys(band.device for band in errors)),
+        **_held(HeldAgainst.of(rows)),
     )
+
+
+def _held(held: HeldAgainst) -> dict[str, Any]:
+    """What an entry says of the runs that predictions were held against."""
+    return {"held_runs": held.runs, "error": held.error, "largest_error": held.largest}
 
 
 def _schedule(name: str) -> CatalogName:
@@ -193,11 +239,15 @@ def _algorithm(name: str) -> CatalogName:
 
 def _topology(name: str) -> CatalogTopology:
     file = read_toml(topology_file(name), TopologyFile, TopologyError, "topology")
+    times = sum(table.samples for table in file.accuracy)
     return CatalogTopology(
         name=name,
         device=file.device,
         sizes=tuple(_sizes(name, file)),
         about=_first_sentence(file.source),
+        held_times=times,
+        error=sum(table.mean * table.samples for table in file.accuracy) / times if times else None,
+        largest_error=max((table.largest for table in file.accuracy), default=None),
     )
 
 

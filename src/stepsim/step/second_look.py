@@ -17,6 +17,7 @@ from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
 from stepsim.step.inputs import BuiltModel
+from stepsim.workload.model.coverage import said_of_device
 from stepsim.workload.model.effort import Effort
 from stepsim.workload.model.framework import PublishedRate
 from stepsim.workload.model.step_time import StepModel
@@ -59,9 +60,17 @@ class SecondLook(Struct, frozen=True, kw_only=True):
     schedule: str | Schedule
 
     def findings(self, step_time_ps: int) -> Iterator[Finding]:
-        """Where a step time is further from another answer than predictions are known to be."""
+        """Where a step time is further from another answer than predictions are known to be.
+
+        That nothing is known of the device is said first.
+        """
         if not step_time_ps:
             return
+        built = self.built
+        sparse = built.architecture.is_sparse
+        said = said_of_device(built.device, built.framework.name, sparse=sparse)
+        if said and self.effort.band is None:
+            yield Finding(text=said)
         step_s, effort = step_time_ps / PS_PER_S, self.effort
         rate = effort.hardware_flops / self.built.plan.npus / step_s
         if rate > effort.peak_flops:

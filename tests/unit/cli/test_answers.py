@@ -57,7 +57,7 @@ def test_a_workload_is_answered_on_one_screen(
     assert run(*job, "-q", "--json", document)[1] == out
     found = result(document)
     assert lines[1].startswith(f"{format_time_ps(found.step_time_ps)} per step")
-    assert f" {found.npus:,} {'GPUs' if topology == 'hgx-h100' else 'NPUs'} " in lines[0]
+    assert f" {found.npus:,} {'NPUs' if topology == 'tpu-v4' else 'GPUs'} " in lines[0]
 
 
 @pytest.mark.parametrize("name", RUNS)

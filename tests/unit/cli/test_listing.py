@@ -7,6 +7,7 @@ import pytest
 from helpers import Run
 
 from stepsim.cli.commands import COMMANDS, CommandGroup, first_page
+from stepsim.files.accelerators import read_held
 from stepsim.files.catalog import catalog_names, make_catalog
 from stepsim.files.load import public_names, read_model
 from stepsim.network.collectives import Algorithm
@@ -76,6 +77,27 @@ def test_what_is_said_of_a_name_is_what_its_reader_says() -> None:
     devices = {device.name: device for device in catalog.devices or ()}
     assert devices["h100"].memory_bytes == 80 << 30
     assert devices["h100"].topology == "hgx-h100"
+
+
+def test_what_a_name_was_held_against_stands_beside_it(run: Run) -> None:
+    document = json.loads(run("list", "--json", "-")[1])
+    for kind in ("models", "devices", "frameworks"):
+        for entry in document[kind]:
+            known = entry["held_runs"] > 0
+            assert (entry["error"] is not None) is (entry["largest_error"] is not None) is known
+            assert not known or 0 <= entry["error"] <= entry["largest_error"]
+    devices = {entry["name"]: entry for entry in document["devices"]}
+    assert all(entry["evidence"] != "not said" for entry in devices.values())
+    assert sum(entry["held_runs"] for entry in devices.values()) == sum(
+        row.runs for row in read_held()
+    )
+    shown = run("list", "devices")[1]
+    (line,) = (line for line in shown.splitlines() if line.startswith("tpu-v7x "))
+    assert "derived" in line
+    assert "0 runs" in line
+    assert "unknown" in line
+    for entry in document["topologies"]:
+        assert (entry["error"] is not None) is (entry["held_times"] > 0)
 
 
 def test_every_schedule_and_algorithm_has_its_line() -> None:

@@ -5,12 +5,14 @@ from typing import Any
 import pytest
 
 from stepsim import plan, simulate, sweep
+from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
 from stepsim.explain.report import Report
 from stepsim.files.accelerators import device_names, read_device
 from stepsim.files.asked import read_inputs
 from stepsim.files.load import topology_of
 from stepsim.parallel.modes import JobPlacement, RankOrder
+from stepsim.workload.model.choices import Precision
 
 MODEL = "qwen3-30b-a3b"
 JOB: dict[str, Any] = {
@@ -23,11 +25,11 @@ JOB: dict[str, Any] = {
 }
 
 
-def test_every_shipped_machine_of_a_device_is_there_and_names_it_or_its_generation() -> None:
+def test_every_shipped_device_has_a_machine_that_names_it_or_its_generation() -> None:
     for name in device_names():
         machine = read_device(name).topology
-        if machine:
-            assert read_device(topology_of(machine).device).topology == machine
+        assert machine, name
+        assert read_device(topology_of(machine).device).topology == machine
 
 
 def test_a_device_runs_in_the_machine_that_it_ships_in() -> None:
@@ -39,10 +41,23 @@ def test_a_device_runs_in_the_machine_that_it_ships_in() -> None:
 
 
 def test_a_device_of_no_machine_keeps_the_default_and_says_whose_links_it_has() -> None:
-    job = read_inputs("llama-3-8b", None, {"device": "mi300x"})
+    job = read_inputs("llama-3-8b", None, {"device": replace(read_device("b200"), topology=None)})
     assert job.topology.name == "hgx-h100"
     (note,) = job.notes
-    assert "assumes hgx-h100, whose links are not those of MI300X" in note
+    assert "assumes hgx-h100, whose links are not those of B200" in note
+
+
+def test_a_device_decides_framework_and_format_where_nobody_says_them() -> None:
+    job = read_inputs("llama-3-8b", None, {"device": "v100"})
+    assert job.options.precision is Precision.FP16
+    assert any(note.startswith("no precision given: stepsim assumes fp16") for note in job.notes)
+    job = read_inputs("llama-3-8b", None, {"device": "tpu-v5p"})
+    assert getattr(job.options.framework, "name", "") == "maxtext"
+    assert any(note.startswith("no framework given: stepsim assumes maxtext") for note in job.notes)
+    job = read_inputs("llama-3-8b", None, {"device": "tpu-v5p", "framework": "megatron-core"})
+    assert getattr(job.options.framework, "name", "") == "megatron-core"
+    job = read_inputs("llama-3-8b", "dgx-v100", {})
+    assert job.options.precision is Precision.FP16
 
 
 def test_a_named_topology_is_taken_with_any_device() -> None:

@@ -79,8 +79,8 @@ def _time(result: Report) -> Iterator[str]:
     if rates is None:
         yield f"{step} per step"
         return
-    lies = range_words(rates)
-    yield f"{step} per step{'' if rates.fits else ', if it fitted'}{lies and f' ({lies})'}"
+    lies = range_words(rates) or "range unknown"
+    yield f"{step} per step{'' if rates.fits else ', if it fitted'} ({lies})"
     word = npu_word(result.device)
     yield f"{rate_words(rates.tokens_per_s)} tokens/s per {word}"
     yield f"MFU {rates.mfu:.1%}"

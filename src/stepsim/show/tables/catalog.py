@@ -2,11 +2,18 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from stepsim.files.catalog import CatalogDocument, CatalogModel, CatalogTopology
+from stepsim.files.catalog import (
+    CatalogDevice,
+    CatalogDocument,
+    CatalogFramework,
+    CatalogModel,
+    CatalogTopology,
+)
 from stepsim.show.tables.model import (
     BANDWIDTH,
     COUNT,
     LONG,
+    SHARE,
     SIZE,
     TEXT,
     Cell,
@@ -18,6 +25,21 @@ from stepsim.show.tables.model import (
 _BILLION, _TERA = 1e9, 1e12
 _PARAMETERS = Column(write=lambda count: f"{count / _BILLION:,.4g} B")
 _FLOPS = Column(write=lambda rate: f"{rate / _TERA:,.4g} TFLOP/s")
+
+
+NOT_KNOWN = "unknown"
+"""What is said of an error where predictions were held against nothing."""
+
+
+def _error(entry: CatalogModel | CatalogDevice | CatalogFramework | CatalogTopology) -> Cell:
+    return NOT_KNOWN if entry.error is None else entry.error
+
+
+_HELD = {
+    "held against": Column(write=lambda runs: f"{runs} runs").of("held_runs"),
+    "mean error": SHARE.of(_error),
+}
+"""How many published runs predictions were held against, and how far off they were on average."""
 
 
 def _active(model: CatalogModel) -> Cell:
@@ -35,24 +57,30 @@ _COLUMNS: Mapping[str, Mapping[str, Column]] = {
         "parameters": _PARAMETERS.of("parameters"),
         "per token": _PARAMETERS.of(_active),
         "layers": COUNT.of("layers"),
+        **_HELD,
         "configuration": LONG.of("source"),
     },
     "devices": {
         "device": TEXT.of("name"),
-        "peak, bf16": _FLOPS.of("peak_flops"),
+        "peak, 16 bits": _FLOPS.of("peak_flops"),
         "memory": SIZE.of("memory_bytes"),
         "its bandwidth": BANDWIDTH.of("memory_bandwidth"),
+        "rates": TEXT.of("evidence"),
+        **_HELD,
         "topology": TEXT.of(lambda device: device.topology or None),
     },
     "frameworks": {
         "framework": TEXT.of("name"),
         "kinds of published runs": COUNT.of("error_bands"),
+        **_HELD,
         "on": LONG.of(lambda framework: ", ".join(framework.devices) or None),
     },
     "topologies": {
         "topology": TEXT.of("name"),
         "device": TEXT.of(lambda topology: topology.device or None),
         "size": TEXT.of(_sizes),
+        "held against": Column(write=lambda times: f"{times} times").of("held_times"),
+        "mean error": SHARE.of(_error),
         "what it is": LONG.of("about"),
     },
     "schedules": {"schedule": TEXT.of("name"), "what it is": LONG.of("about")},

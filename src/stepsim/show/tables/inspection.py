@@ -5,7 +5,6 @@ source. Protocols of a machine's communication library stand with how well they 
 """
 
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 from math import isfinite
 from typing import NamedTuple
 
@@ -33,6 +32,7 @@ from stepsim.show.tables.model import (
 from stepsim.show.words import size_words
 from stepsim.workload.model.context import ContextParallel
 from stepsim.workload.model.device import Device
+from stepsim.workload.model.evidence import Evidence, Provenance, source_of
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.rows import CollectiveKind, Phase
 
@@ -129,40 +129,6 @@ def topology_shown(seen: TopologyNumbers, library: Library) -> Iterator[Shown]:
 
 _TERA = 1e12
 _NOT_NUMBERS = ("name", "attention", "errors", "sources", "defaults", "recipes", "rates", "context")
-
-
-class Evidence(StrEnum):
-    """What a number rests on, from a measurement of the very thing to a guess.
-
-    `DERIVED` follows from other facts, such as the code of a program. `FITTED` was set on measured
-    steps, `SHARED` is that of another device or framework. `UNSAID` has no source.
-    """
-
-    MEASURED = "measured kernel"
-    DATA_SHEET = "data sheet"
-    DERIVED = "derived"
-    FITTED = "fitted on"
-    SHARED = "shared"
-    GUESS = "guess"
-    UNSAID = "not said"
-
-
-class Provenance(NamedTuple):
-    """The evidence of a number, and its source in words."""
-
-    evidence: Evidence
-    text: str
-
-
-def source_of(text: str | None) -> Provenance:
-    """The source that a text such as `fitted on: runs of nanotron` names.
-
-    A text that begins with no kind of evidence is UNSAID, and stands as it is.
-    """
-    kind, colon, rest = (text or "").partition(":")
-    if colon and kind in list(Evidence):
-        return Provenance(Evidence(kind), rest.strip())
-    return Provenance(Evidence.UNSAID, text or "")
 
 
 _USUAL = f"{Evidence.SHARED}: the usual case, which a framework's file leaves out"

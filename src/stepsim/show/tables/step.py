@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from stepsim.base.structs import replace
-from stepsim.base.units import format_size_bytes, format_time_ps
+from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
 from stepsim.explain.network_use import LinkUse
 from stepsim.explain.report import Report, ResultDocument, StageMemory, StageReport, exposed_ps
 from stepsim.explain.throughput import Throughput
@@ -132,16 +132,16 @@ def _throughput_pairs(rates: Throughput | None) -> Pairs:
     """What a step of a model is worth, and what that rests on."""
     if rates is None:
         return ()
-    if_fits = "" if rates.fits else ", if it fitted"
+    if_fits, word = "" if rates.fits else ", if it fitted", npu_word(rates.device)
     spent = [
-        f"{rates.npu_hours_per_trillion_tokens:,.0f} GPU hours per trillion tokens",
+        f"{rates.npu_hours_per_trillion_tokens:,.0f} {word} hours per trillion tokens",
         *_price(rates),
         *([f"{rates.kwh_per_step:.3g} kWh a step"] if rates.kwh_per_step is not None else []),
     ]
     return (
         ("device", f"{rates.device}, {rates.framework}"),
         (
-            "per GPU",
+            f"per {word}",
             f"{rates.tokens_per_s:,.1f} tokens/s; TFLOP/s: model {rates.model_tflops:.1f}, "
             f"hardware {rates.hardware_tflops:.1f}; MFU {rates.mfu:.1%}{if_fits}",
         ),

@@ -92,9 +92,9 @@ class Device(Struct, frozen=True, kw_only=True):
     kernels reach of the bandwidth (bytes/s); no kernel is shorter than `kernel_floor_ps`.
     `processors` (streaming multiprocessors) take tiles of products. `grouped` are kernels of all
     experts by precision (also `fp8_block`); where experts are launched one by one, each costs
-    `group_start_ps` more. `scans` are families of linear attention.
-    `reserved_bytes` are contexts and communication buffers. `sources` say where each number is
-    from, see `stepsim.show.tables.inspection`.
+    `group_start_ps` more. `scans` are families of linear attention. `reserved_bytes` are contexts
+    and communication buffers. `framework` names what its jobs are trained with where nobody says
+    it. `sources` say where each number is from, see `stepsim.workload.model.evidence`.
     """
 
     name: str
@@ -115,12 +115,18 @@ class Device(Struct, frozen=True, kw_only=True):
     price_per_hour: float | None = None
     topology: str | None = None
     generation: str = ""
+    framework: str | None = None
     sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def bytes_per_s(self) -> float:
         """What kernels reach of the memory's bandwidth."""
         return self.memory_bandwidth * self.memory_share
+
+    @property
+    def usual_precision(self) -> Precision:
+        """The format of products where nobody says it, and of heads: bf16, or fp16 without it."""
+        return Precision.BF16 if Precision.BF16 in self.rates else Precision.FP16
 
     def rate_of(self, precision: Precision) -> MatrixRate:
         """The rate in a precision; raises PlanError where the device has none."""

@@ -18,7 +18,8 @@ class Interconnect(Struct, frozen=True, kw_only=True):
     """Domains of `domain` NPUs; bandwidths are an NPU's, one way, of payload, in bytes/s.
 
     `inner` is the network inside a domain, `outer` the one between; a collective costs `launch_ps`
-    and a hop from one rank of a ring to the next `inner_ps` or `outer_ps`.
+    and a hop from one rank of a ring to the next `inner_ps` or `outer_ps`. Where NPUs of a domain
+    are `meshed`, each pair has a cable of its own, so that a group uses those between its members.
     """
 
     domain: int
@@ -27,10 +28,12 @@ class Interconnect(Struct, frozen=True, kw_only=True):
     launch_ps: int = 0
     inner_ps: int = 0
     outer_ps: int = 0
+    meshed: bool = False
 
     def _inside(self, ranks: Floats, lost: float = _FEW_RANKS) -> Floats:
         """Bandwidth between so many ranks of a domain: few ranks have fewer channels."""
-        return self.inner * (1 - lost / np.maximum(ranks, 2))
+        used = np.maximum(ranks - 1, 1) / (self.domain - 1) if self.meshed else 1.0
+        return self.inner * used * (1 - lost / np.maximum(ranks, 2))
 
     def seconds(
         self, kind: CollectiveKind, size_bytes: Floats, ranks: Floats, stride: Floats

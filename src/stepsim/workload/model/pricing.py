@@ -107,7 +107,7 @@ class Pricer(Struct, frozen=True, kw_only=True):
         """Products of no groups; heads and scores run in bf16 whatever the precision."""
         moved = amounts.bytes_moved / self.device.bytes_per_s
         head = operator.kind in (OperatorKind.HEAD, OperatorKind.SCORES) and self.precision.casts
-        product = self._product(amounts, Precision.BF16 if head else self.precision)
+        product = self._product(amounts, self.device.usual_precision if head else self.precision)
         slower = WEIGHT_GRADIENT_FACTOR if phase == 2 else 1.0
         added = self._added(operator) if phase == 2 else 0.0
         return np.maximum(slower * product, moved) + added
@@ -140,7 +140,7 @@ class Pricer(Struct, frozen=True, kw_only=True):
         """Kernels of a mixer: a scan of chunks if they pass a state on, else products or bytes."""
         if operator.scanned is None:
             moved = self.bytes_seconds(amounts.bytes_moved)
-            return np.maximum(self._product(amounts, Precision.BF16), moved)
+            return np.maximum(self._product(amounts, self.device.usual_precision), moved)
         return self.device.scan_seconds(
             operator.scanned,
             amounts.flops / self.device.sustained,

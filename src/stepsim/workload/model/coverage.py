@@ -1,0 +1,137 @@
+"""What predictions of a model on a device were held against: published runs, and how far off.
+
+One record, `frameworks/held.csv`, tells the list of names and the page of coverage. The errors that
+a step prints are of the same runs: `[[error]]` tables of the frameworks have them.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+
+from stepsim.workload.model.architecture import Architecture, Mixer
+from stepsim.workload.model.choices import Precision
+from stepsim.workload.model.device import Device
+from stepsim.workload.model.evidence import Evidence, source_of
+from stepsim.workload.model.framework import plain_name
+
+_SAME_SIZE = 1e-4
+"""Models of one kind are the same where their parameters differ by no more than this share."""
+_MOST_UNLIKE = 2.0
+"""Models of one kind are alike up to so many times the parameters."""
+
+
+class HeldRuns(Struct, frozen=True, kw_only=True):
+    """Published runs of a model with `frameworks` on a device, against which steps were held.
+
+    `mean` and `largest` are errors as shares, of predictions whose constants were set without the
+    runs of `source`. `experts` says whether the model has some, `generation` whose device it is.
+    """
+
+    frameworks: str
+    source: str
+    model: str
+    device: str
+    generation: str
+    precision: Precision
+    experts: bool
+    parameters: int
+    runs: int
+    mean: float
+    largest: float
+
+
+class HeldAgainst(Struct, frozen=True, kw_only=True):
+    """How many runs predictions were held against, and their mean and largest error as shares.
+
+    Both are None without a run: the error is unknown.
+    """
+
+    runs: int = 0
+    error: float | None = None
+    largest: float | None = None
+
+    @classmethod
+    def of(cls, rows: Iterable[HeldRuns]) -> "HeldAgainst":
+        """All runs of some rows together."""
+        found = list(rows)
+        runs = sum(row.runs for row in found)
+        if not runs:
+            return cls()
+        return cls(
+            runs=runs,
+            error=sum(row.mean * row.runs for row in found) / runs,
+            largest=max(row.largest for row in found),
+        )
+
+
+class Nearness(StrEnum):
+    """Which runs are the nearest to a model on a device, from its own to none."""
+
+    SAME = "the same model"
+    ALIKE = "models of its kind, half to twice its size"
+    KIND = "other models of its kind"
+    NONE = "unknown"
+
+
+class Coverage(Struct, frozen=True, kw_only=True):
+    """The runs nearest to a model on a device, and what predictions were held against in them."""
+
+    nearness: Nearness
+    held: HeldAgainst
+
+
+def is_comparable(architecture: Architecture) -> bool:
+    """Whether runs of models with such layers were compared: none with blocks for attention."""
+    return not any(isinstance(kind.attention, Mixer) for kind in architecture.layer_kinds())
+
+
+def held_of(architecture: Architecture, held: Iterable[HeldRuns]) -> HeldAgainst:
+    """What predictions of a model were held against, on all devices."""
+    same = (row for row in held if _is_same(architecture, row))
+    return HeldAgainst.of(same if is_comparable(architecture) else ())
+
+
+def coverage_of(architecture: Architecture, device: str, held: Sequence[HeldRuns]) -> Coverage:
+    """The nearest runs to a model on a device of a name: its own, those like it, of its kind."""
+    if not is_comparable(architecture):
+        return Coverage(nearness=Nearness.NONE, held=HeldAgainst())
+    kind = [row for row in held if (row.device, row.experts) == (device, architecture.is_sparse)]
+    for nearness, rows in (
+        (Nearness.SAME, [row for row in kind if _is_same(architecture, row)]),
+        (Nearness.ALIKE, [row for row in kind if _apart(architecture, row) <= _MOST_UNLIKE]),
+        (Nearness.KIND, kind),
+    ):
+        if rows:
+            return Coverage(nearness=nearness, held=HeldAgainst.of(rows))
+    return Coverage(nearness=Nearness.NONE, held=HeldAgainst())
+
+
+def said_of_device(device: Device, framework: str, *, sparse: bool) -> str:
+    """That no run on a device told how fast steps on it are; empty where some did.
+
+    The words are of steps with a framework, of models that are `sparse` or dense: no run of that
+    kind on the device was compared.
+    """
+    sustained = source_of(device.sources.get("sustained"))
+    if sustained.evidence in (Evidence.UNSAID, Evidence.FITTED):
+        return ""
+    rate = source_of(device.sources.get("rate"))
+    kind = "model with experts" if sparse else "dense model"
+    return (
+        f"no run of a {kind} on {device.name} with {framework} was held against predictions: the "
+        f"error of the step is unknown (rates of products are {rate.brief})"
+    )
+
+
+def _is_same(architecture: Architecture, row: HeldRuns) -> bool:
+    if row.experts is not architecture.is_sparse:
+        return False
+    named = plain_name(row.model) == plain_name(architecture.name)
+    return named or _apart(architecture, row) <= 1 + _SAME_SIZE
+
+
+def _apart(architecture: Architecture, row: HeldRuns) -> float:
+    """How many times the parameters of one the other has, 1 or more."""
+    ratio = architecture.parameters() / row.parameters
+    return max(ratio, 1 / ratio)
