@@ -78,7 +78,7 @@ def architecture_of(
         tied = {key: values[key] for key in ("tie_word_embeddings",) if key in values}
         inner = fields.inside("text_config")
         fields = replace(inner, values={**tied, **inner.values}, defaults=family.defaults)
-        notes.append(f"{name}: its text model alone is trained here, not what sees or hears")
+        notes.append(f"{name}: only its text model is trained here, without vision and audio")
         quantised = quantised or fields.raw("quantization_config")
     if quantised:
         notes.append(
@@ -92,7 +92,7 @@ def architecture_of(
         raise WorkloadError(text if text.startswith(place) else f"{place}: {text}") from None
     if fields.assumed:
         assumed = ", ".join(f"{key} {value}" for key, value in sorted(fields.assumed.items()))
-        notes.append(f"{name}: left out, and as the class in transformers has it: {assumed}")
+        notes.append(f"{name}: not given, so taken as the class in transformers has it: {assumed}")
     return architecture, notes
 
 
