@@ -201,7 +201,7 @@ class StepOptions:
         None,
         _NAME,
         _JOB,
-        "Degrees and microbatches.",
+        "A ParallelPlan: degrees and microbatches of a workload.",
         flags=(),
         noun=_plan_class,
         is_axis=False,
@@ -552,7 +552,7 @@ class StepOptions:
         None,
         _NAME,
         _COMPUTE,
-        "What stepsim calibrate found out of the machine, a TOML file.",
+        "Calibration of the machine: a TOML file that stepsim calibrate wrote.",
         noun=_calibration_class,
         write=lambda calibration: calibration.path or "in memory",
         is_file=True,
@@ -562,8 +562,8 @@ class StepOptions:
         False,
         _SWITCH,
         _COMPUTE,
-        "Take input gradients like forwards, weight gradients like them, where a row has "
-        "work and a phase of it 1 or 1000 ns.",
+        "In rows with work, give phases of 1 or 1000 ns (placeholders) a time: input gradients "
+        "that of forwards, weight gradients that of input gradients.",
     )
     host_overhead_ps: int = asked(
         0,
@@ -595,8 +595,8 @@ class StepOptions:
         None,
         _NAME,
         _RUN,
-        "Engine that finds the start and end of every task; both find the same: simpy (events) or "
-        "levels (columns).",
+        "How start and end of tasks are found, with equal results: simpy runs events, levels "
+        "goes through the tasks level by level.",
         choices=lambda: Engine,
         read=Engine,
         is_axis=False,

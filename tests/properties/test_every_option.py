@@ -122,7 +122,7 @@ SPARSE = {"ep", "expert_tp", "dispatch", "expert_overlap", "shared_overlap", "de
 def test_what_only_a_model_can_be_asked_changes_its_step(
     name: str, model: Path, moe_model: Path, moe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(PlanError, match=f"^{name}: only a model can be asked that"):
+    with pytest.raises(PlanError, match=f"^{name}: it is for models only"):
         stepsim.simulate(moe, "hgx-h100", **{name: TYPED[name]})
     path = moe_model if name in SPARSE else model
     plain = {**MODEL, **BESIDE_OF_MODELS.get(name, {})}

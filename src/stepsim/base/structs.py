@@ -8,9 +8,11 @@ values in files (`Time`, `Size`, `Bandwidth` and others) say what a JSON Schema 
 
 import dataclasses
 import re
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from math import inf, isfinite
-from typing import Annotated, Any, ClassVar, Self, TypeVar, cast
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Self, TypeVar, cast, get_args
 
 import msgspec
 from msgspec import Meta, Struct
@@ -58,6 +60,7 @@ Names = tuple[str, ...]
 
 _MESSAGE = re.compile(r"Expected (?P<allowed>.+?)(?:, got .+?)?(?: - at `\$(?P<at>.*)`)?")
 _MISSING = re.compile(r"Object missing required field `(?P<key>[^`]*)`(?: - at `\$(?P<at>.*)`)?")
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<key>[^`]*)`(?: - at `\$(?P<at>.*)`)?")
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,15 +155,58 @@ def _decode(data: bytes, place: str) -> Any:
         raise StepsimError(f"{place}: not valid JSON: {error}") from None
 
 
-def _explain(place: str, raw: Any, message: str) -> str:
-    """What msgspec says, with the place and the value it stumbled over."""
+_TOML_KINDS: Mapping[str, str] = MappingProxyType(
+    {
+        "str": "a text in quotes",
+        "int": "a whole number",
+        "float": "a number",
+        "bool": "true or false",
+        "array": "a list",
+        "object": "a table",
+    }
+)
+_NO_KINDS: Mapping[str, str] = MappingProxyType({})
+
+
+def _explain(place: str, raw: Any, message: str, kinds: Mapping[str, str] = _NO_KINDS) -> str:
+    """What msgspec says, with the place and the value it stumbled over; `kinds` of data in words."""
     if missing := _MISSING.fullmatch(message):
         return missing_key(place, (missing["at"] or "").lstrip("."), missing["key"])
     wrong = _MESSAGE.fullmatch(message)
     if wrong is None:
         return f"{place}: {message}"
     field, value = _look_up(raw, wrong["at"] or "")
-    return bad_value(place, field, value, wrong["allowed"].replace("`", ""))
+    allowed = wrong["allowed"].replace("`", "")
+    return bad_value(place, field, value, re.sub(r"\w+", lambda w: kinds.get(w[0], w[0]), allowed))
+
+
+def explain_toml(place: str, raw: Any, schema: type[Any], message: str) -> str:
+    """What msgspec says of a TOML file: the file, the key, its value and what is allowed."""
+    found = _MISSING.fullmatch(message) or _UNKNOWN.fullmatch(message)
+    if found is None:
+        return _explain(place, raw, message.replace(" | null", ""), _TOML_KINDS)
+    at, key = found["at"] or "", found["key"]
+    keys = {f.encode_name: f.type for f in msgspec.structs.fields(_struct_at(schema, at))}
+    inside = f"{place}: {at.lstrip('.')}" if at else place
+    if key not in keys:
+        return f"{inside}: unknown key {key!r}: expected one of {', '.join(keys)}"
+    meant = [meta.description for meta in get_args(keys[key]) if isinstance(meta, Meta)]
+    return f"{inside}: {key} is missing{f' ({meant[0]})' if meant else ''}"
+
+
+def _struct_at(schema: type[Any], at: str) -> type[Any]:
+    """The struct that a path such as `.dimension[0]` leads to."""
+    for key in re.findall(r"\.(\w+)", at):
+        hints = {f.encode_name: f.type for f in msgspec.structs.fields(schema)}
+        schema = next(_structs_in(hints[key]))
+    return schema
+
+
+def _structs_in(hint: Any) -> Iterator[type[msgspec.Struct]]:
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        yield hint
+    for part in get_args(hint):
+        yield from _structs_in(part)
 
 
 def _look_up(raw: Any, at: str) -> tuple[str, Any]:

@@ -71,7 +71,10 @@ def runs(
     warn([*warnings_of(loaded), *(table.warnings if table else ())], quiet=quiet)
     found = calibrate_measured(loaded, table)
     if found.empty:
-        warn([f"{output} holds no number: nothing could be identified"], quiet=quiet)
+        warn(
+            [f"{output} holds no number: the runs tell none of those that can be calibrated"],
+            quiet=quiet,
+        )
     write_calibration(found, output)
     show_tables(calibration_shown(found), csv)
 

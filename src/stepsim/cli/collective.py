@@ -92,7 +92,7 @@ def _probes(
     try:
         known = CollectiveKind(kind)
     except ValueError:
-        raise PlanError(f"kind is {kind!r}: expected {', '.join(CollectiveKind)}") from None
+        raise PlanError(f"kind is {kind!r}: expected one of {', '.join(CollectiveKind)}") from None
     sizes = parse_sizes(size)
     chosen = parse_ranks(ranks) if ranks else None
     network = topology_of(topology or DEFAULT_TOPOLOGY, npus=max(chosen) + 1 if chosen else None)

@@ -56,7 +56,8 @@ def compare_command(
         str | None,
         typer.Option(
             "--schedules",
-            help="Names or CSV files, separated by commas.",
+            "--schedule",
+            help="Names or CSV files, separated by commas, e.g. 1f1b,interleaved:2.",
             show_default="1f1b, interleaved by chunks that divide the layers, zb-h1, zb-v, "
             "dualpipe-v",
             autocompletion=completed_list(completed_schedules),

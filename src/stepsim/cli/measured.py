@@ -56,7 +56,7 @@ CommSourceOption = Annotated[
 NodeSizeOption = Annotated[
     int | None,
     typer.Option(
-        "--node-size", min=1, help="Ranks per node.", show_default="told by clocks, else 8"
+        "--node-size", min=1, help="Ranks per node.", show_default="what the clocks show, else 8"
     ),
 ]
 TimesOption = Annotated[

@@ -22,6 +22,8 @@ from stepsim.options import OPTIONS
 from stepsim.show.figures.style import FigureStyle
 
 if TYPE_CHECKING:
+    from dataclasses import Field
+
     from _typeshed import DataclassInstance
 
     from stepsim.files.asked import StepInputs
@@ -227,7 +229,7 @@ def takes(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of a dataclass and of a step; it receives them as `options`."""
     hints = get_type_hints(kind, include_extras=True)
-    declared = [each for each in fields(kind) if each.name != "asked"]
+    declared = _own_first(kind)
     of_step = [
         _parameter(option)
         for name, option in OPTIONS.items()
@@ -258,7 +260,7 @@ def takes(
             )
             for each in declared
         ]
-        parameters = [*kept, *of_step, *shared]
+        parameters = sorted([*kept, *of_step, *shared], key=lambda each: each.name in _LAST)
         run.__name__, run.__doc__ = command.__name__, command.__doc__
         # typer reads the signature, which mypy does not know functions to have
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -268,6 +270,20 @@ def takes(
     return decorate
 
 
+_LAST = frozenset(name for name, option in OPTIONS.items() if option.panel is Panel.RUN) | {
+    *("strict", "quiet", "verbose")
+}
+"""Options that stand last in the help of a command: how it runs, not what it asks."""
+
+
+def _own_first(kind: type[Any]) -> "list[Field[Any]]":
+    """Options of a command as a dataclass has them: its own stand before those of its bases."""
+    own = () if kind in _SHARED else kind.__annotations__
+    found = [each for each in fields(kind) if each.name != "asked"]
+    return sorted(found, key=lambda each: each.name not in own)
+
+
+_SHARED = (CommandOptions, RunOptions, OneStepOptions)
 _TYPES: Mapping[Quantity, type] = {Quantity.COUNT: int, Quantity.FACTOR: float}
 
 

@@ -50,7 +50,7 @@ class _ShowOptions:
 
     export: Annotated[
         list[Path] | None,
-        typer.Option("--export", help="Write the table: .csv or .parquet. Repeatable."),
+        typer.Option("--export", help="Write a row per scenario: .csv or .parquet. Repeatable."),
     ] = None
     plot: Annotated[
         Path | None,
@@ -117,7 +117,7 @@ class _SweepOptions(_ShowOptions, RunOptions):
         Path | None,
         typer.Option(
             "--db",
-            help="SQLite file that keeps the results.",
+            help="SQLite file that keeps the results, to continue or to look at later.",
             show_default="a temporary one, which goes when the command ends",
         ),
     ] = None

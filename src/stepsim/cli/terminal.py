@@ -271,7 +271,7 @@ class TablesAsked(NamedTuple):
 
         known = tables()
         asked = dict.fromkeys(known if self.full else self.names or ())
-        shown = [known.get(name, f"{name}: nothing is known of it here") for name in asked]
+        shown = [known.get(name, f"{name}: not known of this step") for name in asked]
         # a table has an empty line before it
         yield from ([] if isinstance(shown[0], Table) else [""])
         yield from shown

@@ -270,9 +270,9 @@ def _shift_words(diff: ResultDiff) -> str:
     """What moved between components of steps that take as long."""
     more, less = _most(diff.components, 1), _most(diff.components, -1)
     if not more.difference_ps:
-        return "both steps take as long, component by component"
+        return "both steps take equally long, component by component"
     return (
-        f"both steps take as long: {more.label} takes {format_time_ps(more.difference_ps)} more, "
+        f"both steps take equally long: {more.label} takes {format_time_ps(more.difference_ps)} more, "
         f"{less.label} {format_time_ps(-less.difference_ps)} less"
     )
 
@@ -301,7 +301,7 @@ def _link_words(diff: ResultDiff) -> str:
         longer = "longer" if diff.direction > 0 else "for less time"
         return f"no link is in use {longer}"
     if not busy.difference_ps:
-        return "every link is in use for as long"
+        return "every link is in use equally long"
     if link.a is None or link.b is None:
         size, time = format_size_bytes(max(link.total_bytes)), max(busy.a_ps, busy.b_ps)
         return (
@@ -317,7 +317,7 @@ def _link_words(diff: ResultDiff) -> str:
 def _carried_words(a: LinkUse, b: LinkUse) -> str:
     """Bytes and, where it differs, bandwidth; what prints alike is called the same."""
     before, after = format_size_bytes(a.total_bytes), format_size_bytes(b.total_bytes)
-    words = f"as much, {after}" if before == after else f"{after} instead of {before}"
+    words = f"equally much, {after}" if before == after else f"{after} instead of {before}"
     if _bandwidth(a) == _bandwidth(b):
         return words
     return f"{words}, at {_bandwidth(b)} instead of {_bandwidth(a)}"

@@ -7,6 +7,7 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Ints
+from stepsim.base.units import format_size_bytes
 from stepsim.engine.timeline import Timeline
 from stepsim.explain.counters import Curves, summed_curves
 from stepsim.parallel.schedules import ActionKind, Schedule
@@ -69,6 +70,14 @@ class StepMemory(Struct, frozen=True, kw_only=True, eq=False):
     held: HeldBytes
     peaks: tuple[StagePeak, ...]
     capacity_bytes: int | None = None
+
+    def __repr__(self) -> str:
+        """One line, for shells: what the fullest rank holds, and what for."""
+        room = (
+            "" if self.capacity_bytes is None else f" of {format_size_bytes(self.capacity_bytes)}"
+        )
+        parts = (f"{part} {format_size_bytes(n)}" for part, n in self.fullest.parts.items() if n)
+        return f"<StepMemory {format_size_bytes(self.total_bytes)}{room}: {', '.join(parts)}>"
 
     @property
     def fullest(self) -> StagePeak:

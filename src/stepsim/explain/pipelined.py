@@ -75,9 +75,9 @@ def pipelined(waits: Waits) -> Pipelined:
     slot = _slots(events)
     compute = (slot == PipelineSlot.FORWARD) | (slot == PipelineSlot.BACKWARD)
     if profile.follows is not None:
-        raise PlanError("the trace tells what each operation waits for, and no order of a schedule")
+        raise PlanError("the trace says what each operation waits for, not the order of a schedule")
     if not compute.any():
-        raise PlanError("the run does not tell forwards, backwards and their microbatches")
+        raise PlanError("the run does not name forwards, backwards and their microbatches")
     stage = profile.column_of_ranks("stage")
     stages, numbers = int(stage.max()) + 1, np.unique(events.microbatch[compute])
     if stages == 1:

@@ -37,7 +37,6 @@ from stepsim.show.tables.inspection import (
 from stepsim.show.tables.measured import leaf_run_shown, run_shown
 from stepsim.show.tables.model import Shown, Table
 from stepsim.show.tables.profiles import contents_shown, profile_shown
-from stepsim.show.terminal import shown_text
 from stepsim.step.inspection import inspect_work
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
@@ -54,10 +53,6 @@ class InspectionResult(Viewed, Struct, frozen=True, kw_only=True):
 
     shown: tuple[Shown, ...]
     warnings: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        """What `stepsim inspect` prints."""
-        return shown_text(self.shown)
 
     def to_json(self) -> str:
         """All tables as JSON: of each its columns by name, in the units of `to_frame`."""

@@ -28,7 +28,7 @@ from stepsim.network.collectives import (
 from stepsim.network.topology import Topology
 from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
 from stepsim.parallel.schedules import Schedule
-from stepsim.step.compare import compare_schedules
+from stepsim.step.compare import compare_schedules, usual_schedules
 from stepsim.step.simulate import simulate_step
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import CollectiveKind, Workload
@@ -70,7 +70,7 @@ def simulate(
 @checked
 def compare(
     workload: Workload | Model | str | Path,
-    schedules: str | Path | Schedule | Sequence[str | Path | Schedule],
+    schedules: str | Path | Schedule | Sequence[str | Path | Schedule] | None = None,
     topology: "TopologyLike | None" = None,
     *,
     progress: OnProgress | None = None,
@@ -78,10 +78,13 @@ def compare(
 ) -> Comparison:
     """Simulate a workload under each schedule; `options` are those of `simulate`.
 
-    `schedules` are a list, or a text such as `"1f1b,zb-h1"`. A schedule that cannot run the job is
+    `schedules` are a list, or a text such as `"1f1b,zb-h1"`; without them those of `stepsim
+    compare` are taken. A schedule that cannot run the job is
     kept with its reason. Raises ScheduleError when none can, and every other error of `simulate`.
     """
     job = read_inputs(workload, topology, options)
+    if schedules is None:
+        schedules = usual_schedules(job.workload, job.topology, job.options)
     if isinstance(schedules, str):
         schedules = schedules.split(",")
     named = read_schedules([schedules] if isinstance(schedules, Path | Schedule) else schedules)

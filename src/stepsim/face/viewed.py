@@ -18,6 +18,7 @@ from stepsim.files.writing import write_whole
 from stepsim.show.frames import Columns, Tables, csv_text, frame_of, tables_of
 from stepsim.show.headlines import Headline
 from stepsim.show.tables.model import Pairs, Room, Shown, Table
+from stepsim.show.terminal import shown_text
 
 _Noun = TypeVar("_Noun")
 
@@ -49,6 +50,10 @@ class Viewed:
     def _tables(self) -> Tables:
         """Its tables by name, the one asked for most first."""
         return tables_of(self._document())
+
+    def __repr__(self) -> str:
+        """What the command line prints of it: its fields may hold millions of numbers."""
+        return shown_text(self._shown())
 
     def to_json(self) -> str:
         """The whole result as JSON, as the command's `--json` writes it."""

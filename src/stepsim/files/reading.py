@@ -23,7 +23,7 @@ import msgspec
 
 from stepsim.base.errors import StepsimError, TopologyError
 from stepsim.base.memo import remembered
-from stepsim.base.structs import plain_document
+from stepsim.base.structs import explain_toml, plain_document
 
 _Schema = TypeVar("_Schema")
 
@@ -112,11 +112,13 @@ def read_toml(path: Path, schema: type[_Schema], error: type[StepsimError], what
     """The `what` in a TOML file, as `schema` has it; raises `error` naming the entry at fault."""
     text = read_text(path, error, what, f"a {what} in TOML")
     try:
-        return msgspec.convert(parse_toml(text), schema)
-    except msgspec.ValidationError as reason:
-        raise error(f"{path}: {reason}") from None
+        raw = parse_toml(text)
     except ValueError as reason:
         raise error(f"{path}: not valid TOML: {reason}") from None
+    try:
+        return msgspec.convert(raw, schema)
+    except msgspec.ValidationError as reason:
+        raise error(explain_toml(str(path), raw, schema, str(reason))) from None
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:

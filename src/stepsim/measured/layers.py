@@ -30,7 +30,7 @@ def stage_costs(summary: RunSummary) -> tuple[list[StageCost], list[str]]:
     means = [{kind: sample.mean for kind, sample in stage.work.items()} for stage in summary.stages]
     inside = means[1:-1] or means[:1]
     if pp <= 2:
-        notes.append("no middle stage: a layer costs what one of stage 0 did, embedding included")
+        notes.append("no middle stage: a layer takes what one of stage 0 took, embedding included")
     one = {
         kind: round(float(np.mean([times[kind] for times in inside])) / held)
         for kind in (OpKind.FORWARD, OpKind.BACKWARD)

@@ -114,7 +114,7 @@ class Crossing(Struct, frozen=True, kw_only=True):
         """Which groups cross what, and under which options they would not."""
         names = " and ".join(dict.fromkeys(str(group.value) for group in self.groups))
         npus = npu_word(self.device, self.block)
-        where = f"{names} groups lie in several {self.links} blocks of {self.block} {npus}"
+        where = f"{names} groups span several {self.links} blocks of {self.block} {npus}"
         if not self.is_avoidable:
             return where
         now, then = [], []
@@ -124,7 +124,7 @@ class Crossing(Struct, frozen=True, kw_only=True):
         if self.other_order is not self.rank_order:
             now.append(f"rank_order {self.rank_order}")
             then.append(f"--rank-order {self.other_order}")
-        return f"{' and '.join(now)}: {where}, with {' '.join(then)} in one"
+        return f"{' and '.join(now)}: {where}, with {' '.join(then)} they fit in one"
 
 
 def find_crossing(

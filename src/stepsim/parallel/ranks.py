@@ -40,7 +40,7 @@ class ParallelPlan(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name, value in (*self.degrees().items(), ("microbatches", self.microbatches)):
             if value < 1:
-                raise PlanError(f"{name} is {value}: it must be at least 1")
+                raise PlanError(f"{name} is {value}: expected at least 1")
         self._check_experts()
         if self.replicas % self.fsdp:
             raise PlanError(

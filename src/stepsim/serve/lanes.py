@@ -100,8 +100,9 @@ def shown_actors(graph: TaskGraph, actors: Actors) -> tuple[list[int], str]:
         return list(range(len(actors))), ""
     firsts = [stages.index(stage) for stage in range(graph.plan.pp)]
     stride = -(-sum(sizes) // _MOST_SPANS)
-    which = "every" if stride == 1 else f"one in {stride}"
-    return firsts[::stride], f"first rank of {which} stage, of {len(actors):,} simulated"
+    shown = firsts[::stride]
+    stages = "of every stage" if stride == 1 else f"of {len(shown)} of {len(firsts)} stages"
+    return shown, f"first rank {stages}"
 
 
 def _lanes(timeline: Timeline, path: set[tuple[int, int]] | None) -> _Lanes:

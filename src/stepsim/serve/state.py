@@ -98,7 +98,8 @@ class ExplorerState(Struct, frozen=True, kw_only=True):
     def python(self, workload_file: str, topology_file: str) -> str:
         """Lines of Python that give the same step."""
         numbers = f", numbers={dict(self.numbers)!r}" if self.numbers else ""
-        options = "".join(f", {name}={text!r}" for name, text in self.options.items())
+        texts = self.options.items()
+        options = "".join(f", {n}={t if t.isdecimal() else repr(t)}" for n, t in texts)
         return (
             "import stepsim\n\n"
             f"topology = stepsim.load_topology({topology_file!r}{numbers})\n"

@@ -76,12 +76,13 @@ def compare_schedules(
 ) -> ComparedSchedules:
     """Simulate a workload under each of some schedules, which have a name or a noun.
 
-    Schedule options go to the schedules that have them. A schedule that cannot run the job is kept
+    A model of which no degree is given takes a plan with a pipeline, without which all schedules are
+    alike. Schedule options go to the schedules that have them. A schedule that cannot run the job is kept
     with its reason. Raises ScheduleError when none can, and every other error of `simulate`.
     """
     if not schedules:
         raise ScheduleError("no schedules given: expected names such as 1f1b,interleaved:2")
-    degrees, said = held_degrees(workload, topology, options)
+    degrees, said = held_degrees(workload, topology, options, least_pp=_LEAST_PP)
     options = replace(options, **degrees)
     candidates = []
     for name, schedule in schedules:
@@ -98,6 +99,7 @@ def compare_schedules(
     return ComparedSchedules(candidates=tuple(candidates))
 
 
+_LEAST_PP = 2
 _USUAL = ("zb-h1", "zb-v", "dualpipe-v")
 """Schedules that are compared with 1F1B and its interleaved forms where nobody names any."""
 _MOST_CHUNKS = 8
@@ -111,7 +113,7 @@ def usual_schedules(source: WorkSource, topology: Topology, options: StepOptions
     Interleaved forms have the fewest chunks that divide the layers of a rank: none where none do.
     Raises the errors of a plan that cannot be.
     """
-    degrees, _ = held_degrees(source, topology, options)
+    degrees, _ = held_degrees(source, topology, options, least_pp=_LEAST_PP)
     made = make_work(source, topology, replace(options, **degrees))
     work, _ = scaled_workload(made.workload, made.sized)
     plan, _ = choose_plan(work, topology, made.sized)

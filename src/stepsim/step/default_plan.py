@@ -67,7 +67,7 @@ class PlanChooser(Struct, frozen=True, kw_only=True):
     """Even plans of a model on a machine under what was asked, and which of them is taken.
 
     What `options` say is held, but for degrees when a `remedy` is sought. An even plan has degrees
-    that are powers of two.
+    that are powers of two. Plans have at least `least_pp` stages where any of them fits well.
     """
 
     architecture: Architecture
@@ -75,6 +75,7 @@ class PlanChooser(Struct, frozen=True, kw_only=True):
     device: Device
     framework: Framework
     options: StepOptions
+    least_pp: int = 1
 
     def choose(self) -> tuple[dict[str, Any], list[str]]:
         """Options of the plan that is taken, by their fields, and a sentence about it.
@@ -84,12 +85,15 @@ class PlanChooser(Struct, frozen=True, kw_only=True):
         """
         priced = self._priced(default_size(self.topology, self.options))
         best = priced.fastest()
+        if best is None and self.least_pp > 1:
+            return replace(self, least_pp=1).choose()
         if best is not None:
-            return self._taken(best, "is the fastest even plan that fits by the closed form")
+            pipeline = " with a pipeline" if self.least_pp > 1 else ""
+            return self._taken(best, f"is the fastest plan{pipeline} that fits, by the closed form")
         if not priced.plans:
             return {}, []
         least = int(priced.share.argmin())
-        said = "no even plan fits well" if priced.share[least] <= 1 else "no even plan fits"
+        said = "no plan fits well" if priced.share[least] <= 1 else "no plan fits"
         return self._taken(priced.plans[least], f"takes least memory: {said}")
 
     def remedy(self, plan: ModelPlan) -> str:
@@ -203,7 +207,8 @@ class PlanChooser(Struct, frozen=True, kw_only=True):
         run = as_jobs_run(self.options, self.device, self.framework, self.architecture)
         fields = plan_fields(run.options)
         most_cp = most_context(fields["sequence"])
-        for pp in _powers(min(npus, self.architecture.depth), npus):
+        sizes = _powers(min(npus, self.architecture.depth), npus)
+        for pp in (size for size in sizes if size >= self.least_pp):
             with suppress(PlanError):
                 chunks = chunks_of(self.options, pp)
                 split = {"pp": pp, "chunks": chunks, "layout": self._layout(pp, chunks)}

@@ -169,7 +169,7 @@ def with_crossing(
             continue
         if step is None:
             continue
-        text = f"{crossing.text}, with {flag} in one"
+        text = f"{crossing.text}, with {flag} they fit in one"
         if step < report.step_time_ps:
             return _with_worth(report, text, step)
         said = f"{text}: {_compared(step, report.step_time_ps)}"

@@ -270,15 +270,14 @@ def make_work(source: WorkSource, topology: Topology, options: StepOptions) -> M
         options = replace(options, **usual)
         if options.device is not None:
             raise PlanError(
-                f"device: only a model can be asked that; compute times of {source.source} are of "
-                "an unknown device, and nothing says which operators they are of: scale them with "
-                "compute_scale"
+                f"device is for models only: the compute times of {source.source} are those of an "
+                "unknown device and have no operators: expected compute_scale, which scales them"
             )
-        why = "only a model can be asked that, and this is a workload file"
+        why = "it is for models only, and this is a workload file"
         options.refuse(_MODEL_ALONE, why)
         if options.calibration is not None:
             raise CalibrationError(
-                "this calibration is of predictions of models: expected a model on a known device"
+                "this calibration is for models on a known device, and this is a workload file"
             )
         return MadeWork(workload=source, options=options, sized=options)
     from stepsim.step.models import work_of_model
@@ -287,17 +286,18 @@ def make_work(source: WorkSource, topology: Topology, options: StepOptions) -> M
 
 
 def held_degrees(
-    source: WorkSource, topology: Topology, options: StepOptions
+    source: WorkSource, topology: Topology, options: StepOptions, *, least_pp: int = 1
 ) -> tuple[dict[str, Any], list[str]]:
     """Options of the plan that a model's step takes where none of its degrees is given, and a note.
 
-    Steps that are compared are held to one plan by it. Raises PlanError.
+    Steps that are compared are held to one plan by it, which has `least_pp` stages or more where
+    such a plan fits. Raises PlanError.
     """
     if isinstance(source, Workload):
         return {}, []
     from stepsim.step.models import degrees_of_model
 
-    return degrees_of_model(source, topology, options)
+    return degrees_of_model(source, topology, options, least_pp)
 
 
 _MAX_MICROBATCHES = 1 << 20

@@ -86,12 +86,12 @@ def work_of_model(model: Model, topology: Topology, options: StepOptions) -> Mad
 
 
 def degrees_of_model(
-    model: Model, topology: Topology, options: StepOptions
+    model: Model, topology: Topology, options: StepOptions, least_pp: int = 1
 ) -> tuple[dict[str, Any], list[str]]:
     """Options of the plan that fits where no degree is given, and a note about it."""
     if options.plan is not None:
         return {}, []
-    chooser = plan_chooser(model.architecture, topology, options)
+    chooser = replace(plan_chooser(model.architecture, topology, options), least_pp=least_pp)
     return ({}, []) if chooser.is_asked else chooser.choose()
 
 
@@ -183,8 +183,8 @@ def machine_of(
     device, framework = options.device, options.framework
     if not isinstance(device, Device):
         raise PlanError(
-            f"device: topology {topology.name} names none, so no time of an operator is known: "
-            "expected a device, e.g. h100 (--device)"
+            f"device is missing: topology {topology.name} names none, and compute times are those "
+            'of a device: expected --device, e.g. h100, or device = "h100" in the topology file'
         )
     if not isinstance(framework, Framework):
         raise PlanError(

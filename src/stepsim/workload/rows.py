@@ -213,9 +213,9 @@ class Work(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.compute_ps < 0:
-            raise WorkloadError(f"compute time is {self.compute_ps} ps: it cannot be negative")
+            raise WorkloadError(f"compute time is {self.compute_ps} ps: expected at least 0")
         if self.host_ps < 0:
-            raise WorkloadError(f"host time is {self.host_ps} ps: it cannot be negative")
+            raise WorkloadError(f"host time is {self.host_ps} ps: expected at least 0")
 
 
 class Role(StrEnum):

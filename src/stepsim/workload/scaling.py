@@ -221,7 +221,10 @@ def load_experts(workload: Workload, loads: tuple[float, ...]) -> Workload:
     return replace(
         workload,
         microbatches=tuple(_block(block, loads) for block in workload.microbatches),
-        warnings=(*workload.warnings, f"{busiest}: expert rows of all ranks take as long as its"),
+        warnings=(
+            *workload.warnings,
+            f"{busiest}: expert rows of all ranks take as long as those of the busiest",
+        ),
     )
 
 

@@ -118,7 +118,7 @@ def test_full_shows_every_table_and_show_one(run: Run, workloads: Path, tmp_path
         assert set(shown.split()) <= set(every), name
     for time in (*found.breakdown_ps.values(), *(stage.forward_ps for stage in found.stages)):
         assert not time or format_time_ps(time) in out
-    assert "memory: nothing is known of it here" in run(*job, "--show", "memory")[1]
+    assert "memory: not known of this step" in run(*job, "--show", "memory")[1]
 
 
 def test_a_table_that_nothing_has_is_refused_before_the_run(run: Run, workloads: Path) -> None:

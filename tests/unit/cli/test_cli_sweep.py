@@ -82,12 +82,12 @@ def test_flags_win_over_the_sweep_file(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("[axes]", "[axis]"), "Object contains unknown field `axis`"),
+        (("[axes]", "[axis]"), "unknown key 'axis': expected one of"),
         (('"100..400 Gbps:3"', "1.5"), "axis fabric.bandwidth: '1.5' has no unit"),
         (('"100..400 Gbps:3"', "[]"), "axes.fabric.bandwidth is []: expected a range such as"),
         (("npus = 32", "npu = 32"), "unknown option 'npu': expected topology"),
         (("npus = 32", 'npus = "many"'), "options.npus: npus: 'many' is not a whole number"),
-        (("jobs = 1", "jobs = true"), "got `bool` - at `$.run.jobs`"),
+        (("jobs = 1", "jobs = true"), "run.jobs is True: expected a whole number"),
         (("workload =", "workload"), "not valid TOML"),
         (("microbatches = 4", 'schedule = "1f1b"'), "schedule is an axis and an option"),
     ],

@@ -245,7 +245,7 @@ def test_what_cannot_be_told_says_why(tmp_path: Path) -> None:
     assert untold["even-replicas"] == "one rank was traced"
     assert "one rank was traced" in untold["twice-the-nics"]
     assert "replace-rank-0" in untold
-    with pytest.raises(PlanError, match="even-stages cannot be told: the run has one stage"):
+    with pytest.raises(PlanError, match="even-stages cannot be judged: the run has one stage"):
         change_profile(profile, "even-stages")
 
 

@@ -181,7 +181,7 @@ def test_sentence_names_component_stage_and_link() -> None:
         (
             parts(compute=20, skew=5),
             parts(compute=10, skew=15),
-            "both steps take as long: skew takes 10 ps more, compute 10 ps less.",
+            "both steps take equally long: skew takes 10 ps more, compute 10 ps less.",
         ),
         (
             parts(compute=20),
@@ -277,7 +277,7 @@ def test_results_as_slow_are_not_called_identical(other: ResultDocument) -> None
     diff = diff_results(document(parts(compute=4)), other)
     assert not diff.identical
     assert "(no difference)" in printed(diff)
-    assert explain(diff).startswith("both steps take as long")
+    assert explain(diff).startswith("both steps take equally long")
 
 
 def test_without_other_settings_that_is_said() -> None:

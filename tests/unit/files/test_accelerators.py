@@ -46,7 +46,7 @@ def test_an_unknown_device_is_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ('memory = "80 GiB"', "", "missing required field `memory`"),
+        ('memory = "80 GiB"', "", "memory is missing"),
         ('memory = "80 GiB"', 'memory = "80"', "80"),
         ("rate = 732.2", "rate = -1", "rate"),
         ("[rate.bf16]", "[rate.bf17]", "bf16"),

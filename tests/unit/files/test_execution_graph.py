@@ -114,7 +114,7 @@ def test_without_times_it_is_shown_and_not_replayed(tmp_path: Path) -> None:
     assert document["ranks"] == [3]
     assert {each["name"] for each in document["communications"]} == {"recv", "_allgather_base"}
     for use in (stepsim.improve, stepsim.stragglers):
-        with pytest.raises(TraceError, match="tells no times: expected traces of PyTorch's prof"):
+        with pytest.raises(TraceError, match="has no times: expected traces of PyTorch's prof"):
             use(path)
     result = run(cli.make_app(), ["simulate", str(path)])
     assert isinstance(result.exception, TraceError)

@@ -63,8 +63,8 @@ def test_groups_cross_racks_where_they_are_packed() -> None:
     assert found.is_avoidable
     assert (found.block, found.links, found.other_placement) == (8, "fast", ALIGNED)
     assert found.text == (
-        "placement packed: tp groups lie in several fast blocks of 8 NPUs, "
-        "with --placement aligned in one"
+        "placement packed: tp groups span several fast blocks of 8 NPUs, "
+        "with --placement aligned they fit in one"
     )
 
 
@@ -75,7 +75,7 @@ def test_another_order_of_ranks_may_keep_groups_whole() -> None:
     found = find_crossing(racks(8), network, plan, ALIGNED)
     assert found is not None
     assert found.other_order is RankOrder.TP_DP_PP
-    assert "with --rank-order tp-dp-pp in one" in found.text
+    assert "with --rank-order tp-dp-pp they fit in one" in found.text
 
 
 def test_groups_larger_than_a_rack_cross_in_any_case() -> None:
@@ -84,7 +84,7 @@ def test_groups_larger_than_a_rack_cross_in_any_case() -> None:
     found = find_crossing(racks(), network, plan, ALIGNED)
     assert found is not None
     assert not found.is_avoidable
-    assert found.text == "tp groups lie in several fast blocks of 8 NPUs"
+    assert found.text == "tp groups span several fast blocks of 8 NPUs"
     assert list(whole_degrees(racks(), plan, ALIGNED, Group.TP)) == [8, 4, 2, 1]
 
 

@@ -145,7 +145,7 @@ def test_too_many_spans_are_left_out_in_words(result: Result) -> None:
     every = len(span_columns(whole.timeline, whole.report, most=10**9))
     one_each = span_columns(whole.timeline, whole.report, most=every - 1)
     assert [row.rank for row in one_each.rows] == [0, 32, 64, 96]
-    assert "first rank of every stage only, of 128 simulated" in one_each.left_out
+    assert "the first rank of every stage; 128 ranks are simulated" in one_each.left_out
     actions = span_columns(whole.timeline, whole.report, most=len(one_each) - 1)
     assert len(actions) < len(one_each)
     assert "whole actions" in actions.left_out

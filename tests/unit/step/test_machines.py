@@ -102,7 +102,7 @@ def test_what_a_crossing_costs_is_the_step_of_the_other_placement(
     crossing, whole = simulate(MODEL, **JOB | asked), simulate(MODEL, **JOB | usual)
     finding = crossing.report.findings[0]
     assert remedy in finding.text
-    assert "ep groups lie in several nvlink blocks" in finding.text
+    assert "ep groups span several nvlink blocks" in finding.text
     ratio = whole.report.step_time_ps / crossing.report.step_time_ps
     assert finding.worth == pytest.approx(ratio - 1)
     assert ratio < 0.95
@@ -131,8 +131,8 @@ def test_groups_that_no_placement_keeps_whole_are_priced_at_a_smaller_degree(
     (name, degree), *_ = remedy.items()
     worth = whole.step_time_ps / across.step_time_ps - 1
     priced = f"a step of {format_time_ps(whole.step_time_ps)}, {abs(worth):.1%}"
-    where = f"{name} groups lie in several nvlink blocks of 8 GPUs"
-    expected = f"{where}, with --{name} {degree} in one: {priced} "
+    where = f"{name} groups span several nvlink blocks of 8 GPUs"
+    expected = f"{where}, with --{name} {degree} they fit in one: {priced} "
     assert said_of_blocks(across) == [expected + ("shorter" if worth < 0 else "longer")]
     assert bool([each for each in across.findings if each.worth == worth]) == (worth < 0)
     assert said_of_blocks(whole) == []
@@ -141,7 +141,7 @@ def test_groups_that_no_placement_keeps_whole_are_priced_at_a_smaller_degree(
 def test_a_crossing_without_a_smaller_degree_that_runs_has_no_price() -> None:
     job: dict[str, Any] = {"npus": 1024, "tp": 8, "ep": 256, "microbatch_size": 2}
     report = simulate("deepseek-v3", "hgx-h100", **job).report
-    assert said_of_blocks(report) == ["ep groups lie in several nvlink blocks of 8 GPUs"]
+    assert said_of_blocks(report) == ["ep groups span several nvlink blocks of 8 GPUs"]
     assert not report.findings
 
 

@@ -154,7 +154,7 @@ def test_what_does_not_fit_is_named_with_what_would(
 
 
 def test_a_topology_without_a_device_needs_one() -> None:
-    with pytest.raises(PlanError, match="llama-3-8b: device: topology ring names none"):
+    with pytest.raises(PlanError, match="llama-3-8b: device is missing: topology ring names none"):
         simulate("llama-3-8b", "ring", npus=8)
     report = simulate("llama-3-8b", "ring", npus=8, device="h100", sequence=2048).report
     assert report.throughput is not None

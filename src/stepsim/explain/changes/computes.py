@@ -22,7 +22,7 @@ from stepsim.tables.spans import UNKNOWN, TaskKind
 
 _EXPERTS = re.compile(r"expert|moe|\bep\d*\b", re.IGNORECASE)
 _EXCHANGE = re.compile(r"all_?to_?all|sendrecv|a2a", re.IGNORECASE)
-_NOT_TOLD = "the run does not tell stages: Kineto and Nsight name no pipeline"
+_NOT_TOLD = "the run does not name stages: Kineto and Nsight know no pipeline"
 
 
 class _Seen(Struct, frozen=True, kw_only=True, eq=False):
@@ -123,7 +123,7 @@ def _even_replicas(seen: _Seen) -> ProfileChange | UntoldChange:
 def _even_microbatches(seen: _Seen) -> ProfileChange | UntoldChange:
     events = seen.events
     if events.microbatch.max(initial=UNKNOWN) < 1:
-        why = "the run does not tell microbatches"
+        why = "the run does not name microbatches"
         return UntoldChange(name="even-microbatches", why=why)
     return times_changed(
         seen.waits,

@@ -62,11 +62,21 @@ def _links(waits: Waits) -> Changes:
     inside, outside = leaves_node(waits)
     alone = len(waits.profile.ranks) == 1
     told = not alone and bool((nodes_of(waits.profile) != UNKNOWN).any())
-    why = "the run does not tell which ranks share a node: give --node-size"
-    why = "one rank was traced, and not those that it meets" if alone else why
+    why = "the run does not say which ranks share a node: give --node-size"
+    why = "only one rank was traced" if alone else why
     of_links = (
-        ("twice-the-nics", outside, "what leaves a node", "no traced communication leaves a node"),
-        ("twice-nvlink", inside, "what stays on a node", "no traced communication stays on a node"),
+        (
+            "twice-the-nics",
+            outside,
+            "communication between nodes",
+            "no traced communication leaves a node",
+        ),
+        (
+            "twice-nvlink",
+            inside,
+            "communication inside a node",
+            "no traced communication stays on a node",
+        ),
     )
     for name, which, what, none in of_links:
         if which.any():
@@ -112,7 +122,7 @@ def _buckets(waits: Waits) -> Changes:
         "smaller-buckets",
         "gradients are reduced in buckets of half the bytes",
         _halved(waits, found),
-        f"{found.told}; half of a bucket is there half-way from the bucket before",
+        f"{found.told}; half of a bucket is ready half-way between the bucket before and it",
     )
 
 
@@ -126,7 +136,7 @@ def _reductions(waits: Waits) -> _Reductions | str:
     if not which.any():
         return "the run names no reduction of gradients that runs beside computes"
     if (events.size_bytes[which] <= 0).any():
-        return "the run does not tell the bytes of its reductions"
+        return "the run does not say the bytes of its reductions"
     chosen = np.flatnonzero(which)
     keys = (events.rank, events.step, events.group, events.name)
     pairs = chained(*(key[chosen] for key in keys), order=events.start_ps[chosen])
@@ -153,8 +163,12 @@ def _fitted(sizes: Ints, own: Ints) -> tuple[float, float, str]:
     table = np.stack([np.ones(len(sizes)), sizes], axis=1) * weight[:, None]
     latency, rate = np.linalg.lstsq(table, own * weight, rcond=None)[0].tolist()
     if latency <= 0 or rate <= 0:
-        return 0.0, whole, "times grow with the bytes"
-    return latency, rate, f"a bucket takes {latency / 1e6:.0f} us and {1e3 / rate:.1f} GB/s"
+        return 0.0, whole, "times are proportional to the bytes"
+    return (
+        latency,
+        rate,
+        f"a bucket takes {latency / 1e6:.0f} us, and its bytes at {1e3 / rate:.1f} GB/s",
+    )
 
 
 def _beside(events: Events, which: Bools) -> Bools:

@@ -323,7 +323,9 @@ def price_plans(
         return _smallest(other, device, framework, limit if plans else np.inf)
 
     if not plans:
-        raise PlanError(f"no plan divides: {space.why_empty()}{what_would_do(space, choose)}")
+        raise PlanError(
+            f"no plan divides the job: {space.why_empty()}{what_would_do(space, choose)}"
+        )
     network = interconnect_of(topology.fit(max(space.npus)))
     steps = _step_model(model, device, framework, network)
     if space.base.layout is None:

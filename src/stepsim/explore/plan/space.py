@@ -122,7 +122,7 @@ class PlanSpace(Struct, frozen=True, kw_only=True):
             stages = f"pp {pp}" + (f" x vpp {chunks}" if chunks > 1 else "")
             layout = self._layout(pp, chunks)
             if not layout:
-                yield (3, -pp * chunks), f"{stages}: {depth} layers are not shared out over them"
+                yield (3, -pp * chunks), f"{stages}: {depth} layers cannot be shared out over them"
                 continue
             for order in self._orders():
                 if order.fits(pp, chunks):

@@ -81,7 +81,7 @@ class Sensitivity(Document, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.step_time_ps < 0:
-            raise SimulationError(f"the step time is {self.step_time_ps} ps: it cannot be negative")
+            raise SimulationError(f"the step time is {self.step_time_ps} ps: expected at least 0")
 
 
 class _Parameter(Struct, frozen=True, kw_only=True):

@@ -68,7 +68,7 @@ def architecture_of(
         raise WorkloadError(text if text.startswith(place) else f"{place}: {text}") from None
     if fields.assumed:
         assumed = ", ".join(f"{key} {value}" for key, value in sorted(fields.assumed.items()))
-        notes.append(f"{name}: left out, and as the class in transformers has it: {assumed}")
+        notes.append(f"{name}: not given, so taken as the class in transformers has it: {assumed}")
     return architecture, notes
 
 

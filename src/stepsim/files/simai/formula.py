@@ -63,7 +63,7 @@ class Servers(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             if not getattr(self, name) > 0:
-                raise PlanError(f"{name} is {getattr(self, name)}: it must be positive")
+                raise PlanError(f"{name} is {getattr(self, name)}: expected above 0")
 
 
 class GroupSpan(Struct, frozen=True, kw_only=True):
@@ -116,7 +116,7 @@ def simai_formula(
     vpp = header.vpp if vpp is None else vpp
     for name, value in (("vpp", vpp), ("row_count", row_count)):
         if value is not None and value < 1:
-            raise PlanError(f"{name} is {value}: it must be at least 1")
+            raise PlanError(f"{name} is {value}: expected at least 1")
     servers = Servers(
         nvlink_gbps=nvlink_gbps,
         nic_gbps=nic_gbps,

@@ -182,7 +182,7 @@ class TopologyFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit
     """A topology: nested `[[dimension]]` tables, or `[[link_class]]` and `[[link]]` tables."""
 
     name: Annotated[str, Meta(description="of the topology, in reports")]
-    source: Annotated[str, Meta(description="where the numbers come from")]
+    source: Annotated[str, Meta(description="where the numbers come from")] = ""
     device: Annotated[str, Meta(description="accelerator of its NPUs, name or file")] = ""
     dimension: list[DimensionTable] = []
     link_class: list[LinkClassTable] = []

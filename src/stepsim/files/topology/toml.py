@@ -281,7 +281,10 @@ def _with_tree(place: str, table: DimensionTable, dimension: Dimension) -> Dimen
         rate = quantity(parse_bandwidth, f"{place}: up_bandwidth", table.up_bandwidth)
         up = replace(up, bandwidth=rate)
     if (table.radix is None) == (table.leaf is None):
-        raise TopologyError(f"{place}: expected radix (a k-ary tree) or leaf (NPUs of a leaf)")
+        raise TopologyError(
+            f"{place}: a fat_tree needs one of leaf, the NPUs below a leaf switch (e.g. leaf = 32), "
+            "and radix, the ports of every switch (e.g. radix = 64, three layers)"
+        )
     if table.radix is not None:
         for option in ("spines", "oversubscription", "pod", "cores"):
             if getattr(table, option) is not None:

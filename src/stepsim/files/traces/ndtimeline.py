@@ -285,8 +285,8 @@ def _attached(profile: Profile, warnings: list[str]) -> Events:
                 lost.append(len(ours))
         if lost:
             warnings.append(
-                f"{profile.source}: {sum(lost)} {name} in {len(lost)} steps of ranks for another "
-                "number of computes that have one: they are not matched"
+                f"{profile.source}: {sum(lost)} {name} are not matched with computes: in {len(lost)} "
+                "steps of ranks there are more or fewer of them than computes that have one"
             )
     return replace(events, microbatch=microbatch, chunk=chunk)
 

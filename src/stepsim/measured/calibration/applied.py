@@ -32,7 +32,11 @@ def with_calibration(options: StepOptions, calibration: Calibration) -> StepOpti
 def workload_notes(calibration: Calibration) -> list[str]:
     """What to know of a calibration that is used for a step, without its runs."""
     unused = [name for name in _OF_RUNS if getattr(calibration, name)]
-    notes = [f"of the calibration not used: {', '.join(unused)}"] if unused else []
+    notes = (
+        [f"numbers of the calibration that a step does not use: {', '.join(unused)}"]
+        if unused
+        else []
+    )
     return notes + [
         f"messages {link.placement} were measured at {format_size_bytes(link.sizes[0])} only: "
         "other sizes take what their calibrated line says"

@@ -178,8 +178,8 @@ def _aligned(profile: Profile, parts: Sequence[RankOperations], *, one_clock: bo
         for rank, step in _clock_steps(events, shift)
     ]
     warnings += [
-        f"{parts[rank].file}: no collective in common with rank {parts[0].rank}, or with one that "
-        "has: its clock is taken as the same"
+        f"{parts[rank].file}: rank {parts[rank].rank} shares no collective with rank "
+        f"{parts[0].rank}, nor through other ranks: both clocks are taken as equal"
         for rank in lost
     ]
     moved = shift[events.rank]
@@ -254,12 +254,12 @@ def _warnings(profile: Profile, parts: Sequence[RankOperations]) -> Iterator[str
     world = max((part.world or 0 for part in parts), default=0)
     if len(parts) < world:
         yield (
-            f"{profile.source}: {len(parts)} of {world} ranks: what they wait for in the others "
-            "cannot be told from what their collectives take"
+            f"{profile.source}: {len(parts)} of {world} ranks were traced: time of a collective "
+            "holds what it waits for the ranks that were not"
         )
     lone = _lone_collectives(profile) if len(parts) > 1 else 0
     if lone:
-        yield f"{profile.source}: {lone} collectives are not on all traced ranks of their group"
+        yield f"{profile.source}: {lone} collectives are missing on a traced rank of their group"
 
 
 def _lone_collectives(profile: Profile) -> int:

@@ -30,7 +30,7 @@ def pipeline_waits(profile: Profile, *, posted: bool = False) -> Waits:
     """
     if not profile.is_timed:
         raise TraceError(
-            f"{profile.source}: a {profile.format} tells no times: expected traces of PyTorch's "
+            f"{profile.source}: a {profile.format} has no times: expected traces of PyTorch's "
             "profiler of the same run (stepsim inspect shows what is in it)"
         )
     if profile.follows is not None:

@@ -91,7 +91,7 @@ class LinkClass(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not self.bandwidth > 0:
-            raise TopologyError(f"{self.name}: bandwidth is {self.bandwidth}: it must be positive")
+            raise TopologyError(f"{self.name}: bandwidth is {self.bandwidth}: expected above 0")
         if not 0 < self.efficiency <= 1:
             raise TopologyError(f"{self.name}: efficiency is {self.efficiency}: expected 0 to 1")
         if min(self.latency_ps, self.endpoint_latency_ps) < 0:
@@ -185,7 +185,9 @@ class Protocol(Struct, frozen=True, kw_only=True):
                 found = f"rate of {link} is {rate}"
                 raise TopologyError(f"protocol {self.name}: {found}: expected above 0, at most 1")
         if not self.copy_bandwidth > 0:
-            raise TopologyError(f"protocol {self.name}: copy must be positive")
+            raise TopologyError(
+                f"protocol {self.name}: copy is {self.copy_bandwidth}: expected above 0"
+            )
 
     def serves(self, kind: str, algorithm: str, nodes: int) -> bool:
         """Whether it carries a kind of collective with an algorithm over so many nodes."""
@@ -294,7 +296,7 @@ class Dimension(Struct, frozen=True, kw_only=True, dict=True):
 
     def __post_init__(self) -> None:
         if self.size < 1:
-            raise TopologyError(f"{self.link.name}: size is {self.size}: it must be at least 1")
+            raise TopologyError(f"{self.link.name}: size is {self.size}: expected at least 1")
         if not 0 <= self.used <= self.whole:
             raise TopologyError(
                 f"{self.link.name}: used is {self.used}: expected at most its size, {self.whole}"

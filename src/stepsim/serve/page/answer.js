@@ -28,14 +28,18 @@ function show(found) {
 }
 
 function showJob(found) {
-  const { workload, topology } = page.state, said = Object.fromEntries(found.job || []);
-  const device = (said.device || "").split(",")[0], size = /^(\d+) \w+: (.*?)(?:; (.*))?$/.exec(said.job || "");
-  if (found.job) page.jobWords = { name: workload, size: size ? size[1] : "", device, plan: size ? size[2] : "", schedule: said.schedule || "" };
+  const { workload, topology } = page.state;
+  if (found.job) page.jobWords = jobWordsOf(found, workload);
   const words = page.jobWords || { name: workload };
   find("job-name").textContent = words.size ? `${workload} on ${grouped(words.size)} ${words.device || `GPUs of ${topology}`}` : workload;
-  const plan = (words.plan || "").replace(/, (cp|ep) 1\b/g, "");
-  const sizes = size && size[3] ? `, ${size[3]}` : "";
-  if (found.job) find("job-plan").textContent = [plan && `${plan}${sizes}`, words.schedule].filter(Boolean).join(" \u00B7 ") || "\u00A0";
+  if (found.job) find("job-plan").textContent = [words.plan, words.schedule].filter(Boolean).join(" \u00B7 ") || "\u00A0";
+}
+
+/** What the job is, in parts: its name, how many GPUs of which kind, its plan, its schedule. */
+function jobWordsOf(found, name) {
+  const said = Object.fromEntries(found.job), size = /^(\d+) \w+: (.*?)(?:; (.*))?$/.exec(said.job || "") || ["", "", "", ""];
+  const plan = [size[2].replace(/, (cp|ep) 1\b/g, ""), size[3]].filter(Boolean).join(", ");
+  return { name, size: size[1], device: (said.device || "").split(",")[0], plan, schedule: said.schedule || "" };
 }
 
 function factShown(fact, found) {

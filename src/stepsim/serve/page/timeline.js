@@ -4,6 +4,9 @@ const LEFT = 64, RIGHT = 12, BELOW = 22, TITLE = 20, ROW_GAP = 4;
 const MOST_ROW = 58, TALL_ROW = 210, FEW_ROWS = 420, WHOLE_ROWS = 2, LEAST_ROW = 5, LEAST_BELOW = 268, DETAIL_SHARE = 1 / 5, DETAIL_PAUSE_MS = 140;
 const AFTER = "after the pipeline";
 const ACTIONS = 0, GRADIENTS = 1, MESSAGES = 2;
+const LEAST_BAR = 4; // narrower actions are mixed: a colour for each dot, by the time that each shade has of it
+const MANY_NARROW = 50;
+const PLAN_NAMES = ["npus", "tp", "pp", "cp", "ep", "expert_tp", "microbatch_size", "microbatches", "global_batch"];
 const AXIS_SHADE = 6; // shades from here on are communication of the parallel axes, in their order
 
 const SHADE_TERMS = {
@@ -69,7 +72,8 @@ function drawRuns(pen, runs, row) {
       const after = pen.measureText(one.title).width + 10;
       pen.font = "12px system-ui, sans-serif";
       pen.fillStyle = colour("--quiet");
-      pen.fillText(runWords(one.run, one.state), Math.max(LEFT, after), top + 13);
+      const from = Math.max(LEFT, after);
+      pen.fillText(fitted(pen, runWords(one.run, one.state), page.scale.width - RIGHT - from), from, top + 13);
       top += TITLE;
     }
     drawRows(pen, one, top, row);
@@ -77,26 +81,45 @@ function drawRuns(pen, runs, row) {
   }
 }
 
-/** A state in short: its step, its idle share, and where it differs from the other one. */
+/** As much of a text as there is room for. */
+function fitted(pen, text, room) {
+  if (pen.measureText(text).width <= room) return text;
+  let most = text.length;
+  while (most > 1 && pen.measureText(`${text.slice(0, most)}\u2026`).width > room) most--;
+  return `${text.slice(0, most).trimEnd()}\u2026`;
+}
+
+/** A state in short: its step, its idle share, its plan, and where else it differs from the other one. */
 function runWords(run, state) {
   const other = state === page.state ? page.pin.asked : page.state, idle = partsOf(run).find(([name]) => name === "idle");
-  const names = [...new Set([...Object.keys(state), ...Object.keys(other)])].filter((name) => state[name] !== other[name]);
+  const words = state === page.state ? page.jobWords : page.pin.jobWords, plan = words && words.plan;
   const usual = { ...page.numbers, ...Object.fromEntries(page.choices.controls.map(({ name, absent }) => [name, absent])) };
-  const texts = names.slice(0, 4).map((name) => `${(SLIDER_WORDS[name] || [name.replaceAll("_", " ")])[0]} ${state[name] || usual[name] || "as in the file"}`);
-  const parts = [time(run.step_ps), idle && `idle ${(100 * idle[3] / run.step_ps).toFixed(0)}%`, ...texts];
+  const value = (of, name) => of[name] || usual[name] || "as in the file";
+  const names = [...new Set([...Object.keys(state), ...Object.keys(other)])].filter((name) => value(state, name) !== value(other, name));
+  const told = plan ? PLAN_NAMES : [], inPlan = names.some((name) => told.includes(name));
+  const texts = names.filter((name) => !told.includes(name)).slice(0, 4).map((name) => `${(SLIDER_WORDS[name] || [name.replaceAll("_", " ")])[0]} ${value(state, name)}`);
+  const parts = [time(run.step_ps), inPlan && `${words.size} GPUs`, inPlan && plan, idle && `idle ${(100 * idle[3] / run.step_ps).toFixed(0)}%`, ...texts];
   return parts.filter(Boolean).join(" \u00B7 ");
 }
 
 function sayUnder(found, runs) {
   const idle = partsOf(found).find(([name]) => name === "idle"), { lanes } = found;
   const count = lanes ? lanes.rows.length : 0, kind = lanes && lanes.rows.every((name) => /^stage \d+$/.test(name)) ? "stage" : "class of ranks";
-  const said = count ? [count === 1 ? `1 ${kind}` : `${count} ${kind === "stage" ? "stages" : "classes of ranks"}`] : ["There is no timeline to show."];
+  const counted = lanes && lanes.left_out || (count === 1 ? `1 ${kind}` : `${count} ${kind === "stage" ? "stages" : "classes of ranks"}`);
+  const said = [count ? counted : "There is no timeline to show."];
   if (idle && runs.length === 1) said.push(`idle ${(100 * idle[3] / found.step_ps).toFixed(1)}%`);
-  if (lanes && lanes.left_out) said.push(`shown: ${lanes.left_out}`);
+  if (runs.some(isMixed)) said.push("mixed colours: actions narrower than a dot");
   if (page.zoom) said.push(`${time(page.zoom[0])} to ${time(page.zoom[1])}`);
   if (page.zoom && runs.some(({ run }) => run.tasks && run.tasks.too_many)) said.push("zoom in further to see kernels");
   else if (!page.zoom && runs.length) said.push("drag to zoom into kernels and messages, double-click for the whole step");
   find("under").textContent = said.join(" \u00B7 ");
+}
+
+/** Whether many actions of a run are narrower than a dot. */
+function isMixed({ run: { lanes, step_ps: step } }) {
+  const [low, high] = page.zoom || [0, step], dot = (high - low) / (find("timeline").clientWidth || 600);
+  const { made } = actionsOf(lanes), narrow = (action) => action.lane === ACTIONS && action.end - action.start < dot && action.end > low && action.start < high;
+  return made.filter(narrow).length > MANY_NARROW;
 }
 
 // ---- actions: segments of one entry of the schedule are one box
@@ -171,12 +194,17 @@ function drawRows(pen, one, top, row) {
 
 function drawActions(pen, one, lane, top, row, high) {
   const { lanes } = one.run, { x, width } = page.scale, { made } = actionsOf(lanes);
-  const tints = page.choices.shades.map(([, tint]) => tintOf(tint)), paper = colour("--paper"), ink = colour("--ink");
+  const tints = page.choices.shades.map(([, tint]) => tintOf(tint)), paper = colour("--paper"), ink = colour("--ink"), mixed = new Map();
   for (const [i, action] of made.entries()) {
     if (action.lane !== lane || action.end === action.start) continue;
     const left = Math.round(x(action.start)), wide = Math.max(1, Math.round(x(action.end)) - left);
     if (left > width || left + wide < LEFT) continue;
     const y = top + action.row * row;
+    page.boxes.push({ left, top: y, wide, high, one, i });
+    if (x(action.end) - x(action.start) < LEAST_BAR) {
+      mix(mixed, y, x(action.start), x(action.end), tints[action.shade]);
+      continue;
+    }
     pen.fillStyle = paper;
     pen.fillRect(left, y, wide, high);
     pen.fillStyle = tints[action.shade];
@@ -186,8 +214,8 @@ function drawActions(pen, one, lane, top, row, high) {
       pen.font = "11px system-ui, sans-serif";
       pen.fillText(action.words, Math.max(left, LEFT) + 4, y + high / 2 + 4);
     }
-    page.boxes.push({ left, top: y, wide, high, one, i });
   }
+  drawMixed(pen, mixed, high);
   if (!lanes.critical || high <= 8) return;
   pen.fillStyle = ink;
   for (let i = 0; i < lanes.row.length; i++) {
@@ -196,6 +224,31 @@ function drawActions(pen, one, lane, top, row, high) {
     if (left <= width && left + wide >= LEFT) pen.fillRect(left, top + lanes.row[i] * row + high - 2, wide, 2);
   }
 }
+
+/** Adds an action to the dots that it lies in: of each row and dot, how much of its width has each tint. */
+function mix(mixed, y, from, to, tint) {
+  if (!mixed.has(y)) mixed.set(y, new Map());
+  const dots = mixed.get(y), least = Math.max(from, LEFT), most = Math.max(Math.min(to, page.scale.width), least + 1e-9);
+  for (let dot = Math.floor(least); dot < most; dot++) {
+    const share = Math.min(dot + 1, most) - Math.max(dot, least);
+    if (!dots.has(dot)) dots.set(dot, new Map());
+    dots.get(dot).set(tint, (dots.get(dot).get(tint) || 0) + share);
+  }
+}
+
+/** Dots of many narrow actions in the mean of their tints; what no action takes of a dot stays idle. */
+function drawMixed(pen, mixed, high) {
+  for (const [y, dots] of mixed) {
+    for (const [dot, tints] of dots) {
+      const all = [...tints.values()].reduce((sum, share) => sum + share, 0), mean = [0, 0, 0];
+      for (const [tint, share] of tints) partsOfColour(tint).forEach((part, i) => { mean[i] += part * share / all; });
+      pen.fillStyle = `rgb(${mean.map(Math.round).join(" ")} / ${Math.min(1, all)})`;
+      pen.fillRect(dot, y, 1, high);
+    }
+  }
+}
+
+const partsOfColour = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 
 /** Lanes of kernels, collectives of every axis, messages and the host, below the actions of a row. */
 function drawTasks(pen, one, top, row, inner) {

@@ -114,11 +114,13 @@ def _chosen(timeline: Timeline, most: int) -> tuple[list[int], bool, str]:
     if sum(tasks[graph.plan.stage_of(rank)] for rank in every) <= most:
         return every, False, ""
     if sum(tasks) <= most:
-        return firsts, False, f"first rank of every stage only, of {len(every):,} simulated"
+        said = f"the first rank of every stage; {len(every):,} ranks are simulated"
+        return firsts, False, said
     segments = sum(len(program.segments) for program in graph.programs)
     stride = -(-segments // most)
-    some = f"first rank of {'every' if stride == 1 else f'one in {stride}'} stage only"
-    return firsts[::stride], True, f"{some}, and whole actions instead of {sum(tasks):,} tasks"
+    shown = firsts[::stride]
+    stages = "of every stage" if stride == 1 else f"of {len(shown)} of {len(firsts)} stages"
+    return shown, True, f"the first rank {stages}; whole actions instead of {sum(tasks):,} tasks"
 
 
 def _task_count(program: Program, task_lists: Sequence[TaskList]) -> int:

@@ -460,9 +460,9 @@ def stages_section(result: ResultDocument) -> Section:
     return Section(
         name="stages",
         heading="Ranks and stages",
-        text="Parts add up to the step. The last four times of a stage are those in its actions, "
-        "and the bubble: in the pipeline, but in none. Activations and logits are those of the "
-        "microbatches that are held, from their forward to their backward.",
+        text="Parts add up to the step. The last four columns of a stage split the time of the "
+        "pipeline: inside the stage's actions, and the bubble between them. Activations and "
+        "logits are those of the microbatches held, from their forward to their backward.",
         tables=(bars_table(result), *stages, *memory),
     )
 

@@ -45,6 +45,8 @@ def comparison_answer(found: ComparisonDocument) -> Answer:
     if best is not first:
         time += f", {best.speedup / first.speedup:.3g} times as fast as {first.name}"
         parts = f"why: {'; '.join(_instead(first, best))}"
+    elif first.plan["pp"] == 1 and len(found.runs) > 1:
+        parts = "with one stage (pp 1) all schedules are alike: --pp 2 or more makes a pipeline"
     others = {run.p2p for run in found.runs}
     same = ["--p2p overlap (the same p2p for all)"] if len(others) > 1 else []
     return Answer(

@@ -124,7 +124,8 @@ def topology_shown(seen: TopologyNumbers, library: Library) -> Iterator[Shown]:
     )
     yield table_of("links, one direction each", seen.links, _LINKS)
     yield from library_shown(library)
-    yield f"source: {seen.source}"
+    if seen.source:
+        yield f"source: {seen.source}"
 
 
 _TERA = 1e12

@@ -69,7 +69,7 @@ def _searched(found: PlanDocument) -> str:
     """How many plans there are, and what became of them."""
     fates = {
         "do not fit": found.too_large,
-        "slower by their lower bound": found.ruled_out,
+        "slower by a lower bound": found.ruled_out,
         "simulated": found.simulated,
         "estimated slower": found.not_run,
     }
@@ -86,7 +86,7 @@ def _equal(document: PlanDocument) -> Iterator[str]:
     """Which of the plans cannot be told apart."""
     if document.equal_plans > 1:
         yield (
-            f"equal within what is known: the first {document.equal_plans} "
+            f"too close to call: the first {document.equal_plans} "
             f"(less than {document.known_apart:.0%} apart)"
         )
 

@@ -163,15 +163,17 @@ def _accuracy(rates: Throughput) -> str:
     shares = f"mean error {rates.error:.1%}"
     if rates.error_median is not None and rates.error_90:
         shares += f", median {rates.error_median:.1%}, 90 % within {rates.error_90:.1%}"
-    return (
-        f"{shares}: {rates.error_runs} runs ({rates.error_source}), predicted without their source"
-    )
+    return f"{shares}: {rates.error_runs} runs ({rates.error_source}), each predicted without its source"
 
 
 def _range(rates: Throughput) -> Pairs:
     """Where 80 % of measured steps of such models lie."""
     words = range_words(rates)
-    return (("range", f"{words}: 80 % of {rates.range_sources} other sources"),) if words else ()
+    return (
+        (("range", f"{words}, where 80 % of the steps of {rates.range_sources} other sources lie"),)
+        if words
+        else ()
+    )
 
 
 def memory_pairs(rates: Throughput) -> Pairs:

@@ -95,7 +95,7 @@ def published_shown(found: PublishedValidation, *, most: int = _MOST_ROWS) -> It
     yield table_of("published steps", found.rows, _ROWS, most=most, both_ends=True)
     yield table_of("errors by source", found.errors(), _SOURCES)
     yield (
-        "calibrated: after one factor per source, device and precision; memory: mean error where "
+        "calibrated: with one factor per source, device and precision; memory: mean error where "
         "the source reports it"
     )
     if found.ran_out or any(row.step.memory_gib for row in found.rows):

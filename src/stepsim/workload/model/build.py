@@ -478,7 +478,7 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
             experts = " with experts" if layer.is_sparse else ""
             self.notes.append(
                 f"the host launches a layer{experts} in {format_time_ps(round(launched))} "
-                f"({self.framework.name}), longer than its kernels run: it decides"
+                f"({self.framework.name}), longer than its kernels run: the host sets the time"
             )
         return with_launches(slowed, round(launched))
 

@@ -169,7 +169,7 @@ class Device(Struct, frozen=True, kw_only=True):
         """Time of a scan over sequences of so many tokens; its launches grow with its passes."""
         rate = self.scans.get(shape.family, USUAL_SCAN)
         passes = shape.passes[backward]
-        peak = self.rate_of(Precision.BF16).peak
+        peak = self.rate_of(self.usual_precision).peak
         products = flops / (rate.share * peak) if rate.share else 0.0
         rounds = rate.rounds(shape.heads, self.processors)
         steps = passes * np.ceil(sequence / shape.chunk)
