@@ -1,0 +1,59 @@
+"""Documents over as many ranks as they need: a context-parallel degree for each of them."""
+
+import numpy as np
+
+from stepsim.base.arrays import Floats, Ints
+from stepsim.parallel.packers.base import BatchShape, Packing
+
+
+def dynamic_cp(lengths: Ints, shape: BatchShape) -> Packing:
+    """Each document over its length by `shape.capacity` ranks, rounded up to a power of two.
+
+    Megatron-Core's hybrid context parallelism. Longest first, each goes to the aligned group of so
+    many ranks, and the microbatch, that have least to do. A rank of a group of c computes a c-th of
+    the document's tokens and of its attention. Documents that even all ranks cannot hold at
+    `capacity` are spread over all of them.
+    """
+    a_step = len(lengths) // shape.steps
+    rows = [
+        _step(lengths[step * a_step : (step + 1) * a_step], shape) for step in range(shape.steps)
+    ]
+    slot = np.concatenate([row[0] + i * shape.step_slots for i, row in enumerate(rows)])
+    document = np.concatenate([row[1] + i * a_step for i, row in enumerate(rows)])
+    tokens = np.concatenate([row[2] for row in rows])
+    squares = np.concatenate([row[3] for row in rows])
+    return Packing(
+        shape=shape, slot=slot, document=document, tokens=tokens, real=tokens, squares=squares
+    )
+
+
+def degrees(lengths: Ints, shape: BatchShape) -> Ints:
+    """Context-parallel degree of each document: a power of two, at most that of all ranks.
+
+    With a capacity of 4,096 documents of 3,000, 5,000 and 9,000 tokens have 1, 2 and 4.
+    """
+    needed = np.maximum(np.ceil(np.log2(lengths / shape.capacity)), 0).astype(np.int64)
+    most = shape.ranks.bit_length() - 1
+    return np.asarray(1 << np.minimum(needed, most))
+
+
+def _step(lengths: Ints, shape: BatchShape) -> tuple[Ints, Ints, Ints, Floats]:
+    """Slot, document, tokens and squares of the pieces of a step."""
+    load = np.zeros((shape.ranks, shape.microbatches))
+    degree = degrees(lengths, shape)
+    pieces: list[tuple[Ints, Ints, Ints, Floats]] = []
+    for document in np.argsort(-lengths, kind="stable").tolist():
+        ranks, length = int(degree[document]), int(lengths[document])
+        groups = shape.ranks // ranks
+        busiest = load[: groups * ranks].reshape(groups, ranks, -1).max(axis=1)
+        group, microbatch = np.unravel_index(int(busiest.argmin()), busiest.shape)
+        held = np.arange(ranks) + int(group) * ranks
+        tokens = np.full(ranks, length // ranks, dtype=np.int64)
+        tokens[: length % ranks] += 1
+        squares = np.full(ranks, float(length) ** 2 / ranks)
+        load[held, int(microbatch)] += shape.cost(tokens, squares)
+        slot = held * shape.microbatches + int(microbatch)
+        pieces.append((slot, np.full(ranks, document), tokens, squares))
+    slots, documents, counts, pairs = zip(*pieces, strict=True)
+    joined = [np.concatenate(column) for column in (slots, documents, counts)]
+    return joined[0], joined[1], joined[2], np.concatenate(pairs)
