@@ -24,11 +24,17 @@ from stepsim.workload.model.architecture import (
 )
 from stepsim.workload.model.context import ContextParallel
 from stepsim.workload.model.framework import Framework, Recipe, RecipeShape
-from stepsim.workload.model.layout import even_or_ends
+from stepsim.workload.model.layout import (
+    LayerLayout,
+    counted_layout,
+    even_or_ends,
+    parse_layout,
+)
 from stepsim.workload.model.plan import (
     AttentionKernel,
     ContextParallelKind,
     ExpertDispatch,
+    GraphScope,
     ModelPlan,
     Precision,
     Recompute,
@@ -48,11 +54,17 @@ _RECOMPUTE = {
     "full": Recompute.FULL,
 }
 _MODULES = re.compile(r"recompute \[([^\]]*)\]")
-_REFUSED = {
-    re.compile(r"Mamba"): "layers with Mamba are not modelled",
-    re.compile(r"\bLoRA;"): "training of adapters alone is not modelled",
-}
-"""What a note may say that no prediction is made for."""
+_LAYOUT = re.compile(r"\blayout (E[Etm(][^ ;]*L)")
+_ENDS = re.compile(r"first/last stage layers (\d+)/(\d+)")
+_PREDICTIONS = re.compile(r"\bMTP (\d+)\b")
+_GRAPH = re.compile(r"CUDA graph (full-iteration|TE \[([^\]]*)\])")
+_RELEASE = re.compile(r"\b(\d\d\.\d\d(?:\.\d\d)?) NeMo Container")
+_ADAPTERS = re.compile(r"\bLoRA;")
+_PACKED = re.compile(r"packed sequences: attention within samples")
+_NO_SHAPE = re.compile(r"shape not found")
+
+_SAMPLES = 8
+"""Samples that fill a packed sequence: a guess, for no source says their lengths."""
 
 _TIED = re.compile(r"nano-[13](\.\d+)?b")
 """Models of 1.34 and 3.57 billion parameters by nanotron's playbook, which tied ends alone give."""
@@ -81,7 +93,7 @@ class PublishedStep(Struct, frozen=True, kw_only=True):
     `measured_s` is None where the source gives no time, `memory_gib` where it gives no memory.
     `node_bandwidth` are bytes/s that a node sends where the source says so. `context` is the
     context parallelism where it is another library's than the framework's. `is_complete` rows state
-    the whole layout; those that `ran_out` of memory have no time.
+    the whole layout; those that `ran_out` of memory have no time. `release` is the framework's.
     """
 
     name: str
@@ -98,6 +110,7 @@ class PublishedStep(Struct, frozen=True, kw_only=True):
     context: ContextParallel | None = None
     is_complete: bool = True
     ran_out: bool = False
+    release: str | None = None
 
 
 def is_published_steps(path: Path) -> bool:
@@ -130,9 +143,8 @@ def read_published_steps(path: Path) -> tuple[tuple[PublishedStep, ...], tuple[s
 
 
 def _step(row: Mapping[str, str]) -> PublishedStep:
-    for words, reason in _REFUSED.items():
-        if words.search(row.get("note") or ""):
-            raise TraceError(f"run {row['id']}: {reason}")
+    if _NO_SHAPE.search(row.get("note") or ""):
+        raise TraceError(f"run {row['id']}: the shape of {row['model']} is not known")
     architecture = _architecture(row)
     per_node = _count(row, "gpn", 8)
     ran_out = any(_OUT.search(row.get(name) or "") for name in ("step_s", "mem_gib", "note"))
@@ -151,37 +163,50 @@ def _step(row: Mapping[str, str]) -> PublishedStep:
         context=_context(row),
         is_complete=row.get("complete", "1") == "1",
         ran_out=ran_out,
+        release=_release(row),
     )
+
+
+def _release(row: Mapping[str, str]) -> str | None:
+    """The framework's release that a note names, such as 26.06.01."""
+    found = _RELEASE.search(row.get("note") or "")
+    return found.group(1) if found else None
 
 
 def _architecture(row: Mapping[str, str]) -> Architecture:
     """The model of the row's columns, which say nothing of latent attention or shared experts.
 
     A model with experts that has the name and the shape of a public one is that one, with as many
-    layers and words as the row says.
+    layers and words as the row says, and the layers that its note says predict further tokens.
     """
     own = _of_columns(row)
     if not own.is_sparse:
         return own
     public = _public_shape(row["model"])
-    return _resized(public, own, row["model"]) if public and _alike(public, own) else own
+    if public is None or not _alike(public, own):
+        return own
+    ahead = _PREDICTIONS.search(row.get("note") or "")
+    found = _resized(public, own, row["model"])
+    again = int(ahead.group(1)) if ahead else 0
+    return replace(found, prediction_layers=public.prediction_layers[:1] * again)
 
 
 def _alike(public: Architecture, own: Architecture) -> bool:
     """Whether two models have the same width, heads and experts."""
-    theirs, ours = public.layers[-1], own.layers[-1]
-    if not isinstance(theirs.mlp, ExpertMlp) or not isinstance(ours.mlp, ExpertMlp):
-        return False
-    heads = [
-        None if isinstance(each.attention, LinearBlock | None) else each.attention.heads
-        for each in (theirs, ours)
-    ]
-    return (
-        public.hidden == own.hidden
-        and heads[0] == heads[1]
-        and theirs.mlp.experts == ours.mlp.experts
-        and theirs.mlp.top_k == ours.mlp.top_k
-    )
+    theirs, ours = _heads_and_experts(public), _heads_and_experts(own)
+    return public.hidden == own.hidden and ours[0] <= theirs[0] and ours[1] == theirs[1]
+
+
+def _heads_and_experts(model: Architecture) -> tuple[set[int], set[tuple[int, int]]]:
+    """Numbers of heads of a model's layers, and of their experts, all and for a token."""
+    kinds = model.layer_kinds()
+    heads = {
+        kind.attention.heads
+        for kind in kinds
+        if not isinstance(kind.attention, LinearBlock | None)
+    }
+    experts = {(k.mlp.experts, k.mlp.top_k) for k in kinds if isinstance(k.mlp, ExpertMlp)}
+    return heads, experts
 
 
 def _resized(public: Architecture, own: Architecture, name: str) -> Architecture:
@@ -245,6 +270,7 @@ def _of_columns(row: Mapping[str, str]) -> Architecture:
 def _plan(row: Mapping[str, str], architecture: Architecture) -> ModelPlan:
     kernels = {each.value: each for each in AttentionKernel}
     recompute, modules, offload = _recomputed(row)
+    note, sequence = row.get("note") or "", _count(row, "seq")
     pp, chunks = _count(row, "pp", 1), max(_count(row, "vpp", 1), 1)
     if pp * chunks > MOST_LAYERS:
         raise TraceError(bad_value("run", "pp x vpp", pp * chunks, f"at most {MOST_LAYERS}"))
@@ -261,7 +287,7 @@ def _plan(row: Mapping[str, str], architecture: Architecture) -> ModelPlan:
         chunks=chunks,
         microbatch_size=_count(row, "mbs"),
         global_batch=_count(row, "gbs"),
-        sequence=_count(row, "seq"),
+        sequence=sequence,
         precision=_choice(row, "precision", {each.value: each for each in Precision}),
         sequence_parallel=row.get("sp") == "1",
         zero=_count(row, "zero", 0),
@@ -271,14 +297,38 @@ def _plan(row: Mapping[str, str], architecture: Architecture) -> ModelPlan:
         offload_layers=offload,
         layout=layout_of_costs(architecture, stages)
         if by_cost
-        else even_or_ends(architecture.depth, stages),
+        else _layout(row, architecture, stages),
         context=_exchange(row, framework),
         attention=_choice(row, "attn", {"": AttentionKernel.FLASH, **kernels}),
-        dispatch=_dispatch(row.get("note", "")),
+        dispatch=_dispatch(note),
         tp_comm_overlap=row.get("tp_overlap") == "1",
         dp_overlap=row.get("dp_overlap") == "1",
         cuda_graph=row.get("cuda_graph") == "1",
+        graph_scopes=_scopes(note),
+        packed=sequence // _SAMPLES if _PACKED.search(note) else None,
+        adapters=bool(_ADAPTERS.search(note)),
     )
+
+
+def _layout(row: Mapping[str, str], architecture: Architecture, stages: int) -> LayerLayout:
+    """The layout that a note says: letters, or layers of the first and last of two stages."""
+    note, ahead = row.get("note") or "", len(architecture.prediction_layers)
+    letters, ends = _LAYOUT.search(note), _ENDS.search(note)
+    if letters:
+        text = letters.group(1)
+        return parse_layout(text if ahead else text.replace("m", ""))
+    counts = [int(count) for count in ends.groups()] if ends else []
+    if stages == 2 and sum(counts) == architecture.depth:
+        return counted_layout(counts, ahead)
+    return even_or_ends(architecture.depth, stages)
+
+
+def _scopes(note: str) -> tuple[GraphScope, ...]:
+    """The parts of layers that a note says CUDA graphs hold; none where they hold a whole step."""
+    found = _GRAPH.search(note)
+    known = {each.value: each for each in GraphScope}
+    names = (found.group(2) or "").split(",") if found else []
+    return tuple(known[name.strip()] for name in names if name.strip() in known)
 
 
 def _known(row: Mapping[str, str]) -> Framework | None:

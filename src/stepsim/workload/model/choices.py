@@ -40,7 +40,8 @@ class RecomputeModule(StrEnum):
     Names are those of Megatron-LM's `recompute_modules`. `NORMS` drops what norms make,
     `ACTIVATION` what experts' activations make, `UP_PROJECTION` queries, keys and values of latent
     attention, `MLP` all that a dense MLP keeps, `EXPERTS` all that experts keep but the layer's
-    input; core attention is free where it is one kernel.
+    input, `HYPER_CONNECTIONS` what residual streams are mixed to, `DELTA_NORM` the gated norm of a
+    delta net; core attention keeps nothing where it is one kernel, which runs again all the same.
     """
 
     NORMS = "layernorm"
@@ -49,6 +50,22 @@ class RecomputeModule(StrEnum):
     MLP = "mlp"
     EXPERTS = "moe"
     CORE_ATTENTION = "core_attn"
+    HYPER_CONNECTIONS = "mhc"
+    DELTA_NORM = "gdn_norm_out"
+
+
+class GraphScope(StrEnum):
+    """Part of a layer that a CUDA graph holds, by the names of Megatron-LM's `cuda_graph_scope`.
+
+    `ROUTER` has the norm before it and the shared experts as well, `PREPROCESS` what is counted
+    before tokens are sent.
+    """
+
+    ATTENTION = "attn"
+    MAMBA = "mamba"
+    MLP = "mlp"
+    ROUTER = "moe_router"
+    PREPROCESS = "moe_preprocess"
 
 
 class PipelineOrder(NameWithFields):

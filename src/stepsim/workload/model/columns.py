@@ -1,6 +1,6 @@
 """Plans as columns: one array per field, so that thousands are priced together."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -10,6 +10,7 @@ from stepsim.base.arrays import Floats
 from stepsim.workload.model.plan import (
     AttentionKernel,
     ContextParallelKind,
+    GraphScope,
     ModelPlan,
     Recompute,
     RecomputeModule,
@@ -21,7 +22,9 @@ class PlanColumns(Struct, frozen=True, kw_only=True):
 
     `tokens` (t) are those of a rank in products, `shard_tokens` (s) those outside of them, fewer
     with sequence parallelism; `element_bytes` are those of an operand, `microbatch_size` is in
-    samples. `drops_*` are the modules whose outputs are recomputed. Choices are 0 or 1.
+    samples, `attended` are tokens within which attention runs. `drops_*` are the modules whose
+    outputs are recomputed, `graphs` the parts of layers that CUDA graphs hold, `graphs_step` is
+    that of a whole step. Choices are 0 or 1.
     """
 
     tp: Floats
@@ -46,17 +49,17 @@ class PlanColumns(Struct, frozen=True, kw_only=True):
     recompute_full: Floats
     recompute_selective: Floats
     recompute_operators: Floats
-    drops_norms: Floats
-    drops_activation: Floats
-    drops_up_projection: Floats
-    drops_mlp: Floats
-    drops_experts: Floats
+    drops: Mapping[RecomputeModule, Floats]
     offload_layers: Floats
     context_all_to_all: Floats
     context_ring: Floats
     tp_comm_overlap: Floats
     dp_overlap: Floats
     cuda_graph: Floats
+    graphs_step: Floats
+    graphs: Mapping[GraphScope, Floats]
+    attended: Floats
+    adapters: Floats
     sends_once: Floats
     dispatch_bytes: Floats
 
@@ -65,7 +68,8 @@ class PlanColumns(Struct, frozen=True, kw_only=True):
 
     def take(self, chosen: Sequence[int]) -> "PlanColumns":
         """The columns of some of the plans."""
-        return PlanColumns(**{name: column[chosen] for name, column in asdict(self).items()})
+        fields = {name: _taken(column, chosen) for name, column in asdict(self).items()}
+        return PlanColumns(**fields)
 
     @property
     def stage_ranks(self) -> Floats:
@@ -73,14 +77,21 @@ class PlanColumns(Struct, frozen=True, kw_only=True):
         return self.tp * self.cp * self.dp
 
 
+def _taken(column: Floats | Mapping[object, Floats], chosen: Sequence[int]) -> object:
+    """The rows of a column, or of those that a mapping has."""
+    if isinstance(column, Mapping):
+        return {key: each[chosen] for key, each in column.items()}
+    return column[chosen]
+
+
 def plan_columns(plans: Sequence[ModelPlan]) -> PlanColumns:
     """The columns of some plans, in their order."""
     rows = np.array([_numbers(plan) for plan in plans], dtype=np.float64).T
     tp, cp, dp, pp, ep, expert_tp, chunks, size, count, sequence, *rest = rows
     parallel, shards, zero, reshard, element, casts, flash, full, *others = rest
-    selective, operators, *drops, all_to_all, ring, tp_overlap, dp_overlap, graph = others[:-2]
-    norms, activation, up, mlp, experts, offload = drops
-    once, sent = others[-2:]
+    selective, operators, offload, all_to_all, ring, tp_overlap, dp_overlap, graph = others[:8]
+    once, sent, whole, attended, adapters, *parts = others[8:]
+    modules, scopes = parts[: len(RecomputeModule)], parts[len(RecomputeModule) :]
     tokens = size * sequence / cp
     return PlanColumns(
         tp=tp,
@@ -105,17 +116,17 @@ def plan_columns(plans: Sequence[ModelPlan]) -> PlanColumns:
         recompute_full=full,
         recompute_selective=selective,
         recompute_operators=operators,
-        drops_norms=norms,
-        drops_activation=activation,
-        drops_up_projection=up,
-        drops_mlp=mlp,
-        drops_experts=experts,
+        drops=dict(zip(RecomputeModule, modules, strict=True)),
         offload_layers=offload,
         context_all_to_all=all_to_all,
         context_ring=ring,
         tp_comm_overlap=tp_overlap,
         dp_overlap=dp_overlap,
         cuda_graph=graph,
+        graphs_step=whole,
+        graphs=dict(zip(GraphScope, scopes, strict=True)),
+        attended=attended,
+        adapters=adapters,
         sends_once=once,
         dispatch_bytes=sent,
     )
@@ -145,11 +156,6 @@ def _numbers(plan: ModelPlan) -> tuple[float, ...]:
         recompute is Recompute.FULL,
         recompute is Recompute.SELECTIVE,
         recompute is Recompute.OPERATORS,
-        RecomputeModule.NORMS in plan.recompute_modules,
-        RecomputeModule.ACTIVATION in plan.recompute_modules,
-        RecomputeModule.UP_PROJECTION in plan.recompute_modules,
-        RecomputeModule.MLP in plan.recompute_modules,
-        RecomputeModule.EXPERTS in plan.recompute_modules,
         plan.offload_layers,
         plan.context is ContextParallelKind.ALL_TO_ALL,
         plan.context is ContextParallelKind.RING,
@@ -158,4 +164,9 @@ def _numbers(plan: ModelPlan) -> tuple[float, ...]:
         plan.cuda_graph,
         plan.dispatch.once,
         plan.dispatch.element_bytes,
+        plan.cuda_graph and not plan.graph_scopes,
+        plan.attended,
+        plan.adapters,
+        *(module in plan.recompute_modules for module in RecomputeModule),
+        *(plan.cuda_graph and scope in plan.graph_scopes for scope in GraphScope),
     )

@@ -22,7 +22,7 @@ from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.hyper_connections import kept_streams
 from stepsim.workload.model.layout import LayerLayout, layer_ranges
-from stepsim.workload.model.plan import ModelPlan
+from stepsim.workload.model.plan import ModelPlan, RecomputeModule
 
 
 def layer_bytes(
@@ -144,24 +144,24 @@ def _dropped(
     element = _element(columns, framework)
     whole = (element == 2.0) | framework.drops_cast_norms
     norm = layer.norms * element * columns.shard_tokens * architecture.hidden * whole
-    dropped = columns.drops_norms * norm
+    dropped = columns.drops[RecomputeModule.NORMS] * norm
     attention, mlp = layer.attention, layer.mlp
     if isinstance(attention, LatentAttention):
         heads = columns.tokens * attention.heads / columns.tp
         inner = 2.0 * heads * (2 * attention.head_dim + attention.value_dim)
-        dropped = dropped + columns.drops_up_projection * inner
+        dropped = dropped + columns.drops[RecomputeModule.UP_PROJECTION] * inner
     elif isinstance(attention, Mixer):
-        dropped = dropped + columns.drops_up_projection * attention.dropped(columns)
+        dropped = dropped + columns.drops[RecomputeModule.UP_PROJECTION] * attention.dropped(columns)
     if isinstance(mlp, ExpertMlp):
         tokens = columns.shard_tokens * mlp.top_k * columns.expert_tp
         made = element * tokens * mlp.width / columns.expert_tp
         whole = _mlp(mlp, architecture, columns, element, framework)
         dropped = dropped + np.where(
-            columns.drops_experts > 0, whole, columns.drops_activation * made
+            columns.drops[RecomputeModule.EXPERTS] > 0, whole, columns.drops[RecomputeModule.ACTIVATION] * made
         )
     elif isinstance(mlp, DenseMlp):
         whole = _mlp(mlp, architecture, columns, element, framework)
-        dropped = dropped + columns.drops_mlp * whole
+        dropped = dropped + columns.drops[RecomputeModule.MLP] * whole
     return np.asarray(dropped)
 
 

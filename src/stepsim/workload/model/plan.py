@@ -20,6 +20,7 @@ from stepsim.workload.model.choices import (
     AttentionKernel,
     ContextParallelKind,
     ExpertDispatch,
+    GraphScope,
     PipelineOrder,
     Precision,
     Recompute,
@@ -31,6 +32,7 @@ __all__ = [
     "AttentionKernel",
     "ContextParallelKind",
     "ExpertDispatch",
+    "GraphScope",
     "ModelPlan",
     "PipelineOrder",
     "Precision",
@@ -51,9 +53,12 @@ class ModelPlan(Struct, frozen=True, kw_only=True):
     `shard_ranks` is how many ranks share one copy (None: dp x cp; fewer is HSDP), `reshard` whether
     they are dropped after the forward.
     `recompute_layers` of a stage recompute with `Recompute.FULL` (None: all); of every layer the
-    `recompute_modules` are recomputed besides, and activations of `offload_layers` of a stage wait
-    in the host's memory: both change memory alone, not times. `tp_comm_overlap`
+    `recompute_modules` are recomputed besides; activations of `offload_layers` of a stage wait
+    in the host's memory, which changes no times. `tp_comm_overlap`
     is pipelining of tp collectives with their products, `dp_overlap` as in StepOptions.
+    With `cuda_graph` a graph holds the parts of layers in `graph_scopes`, without any the whole
+    step. Samples of `packed` tokens that fill a sequence attend within themselves. With `adapters`
+    low-rank adapters alone are trained: frozen weights have no gradients.
     """
 
     tp: int = 1
@@ -83,6 +88,9 @@ class ModelPlan(Struct, frozen=True, kw_only=True):
     tp_comm_overlap: bool = False
     dp_overlap: bool = False
     cuda_graph: bool = False
+    graph_scopes: tuple[GraphScope, ...] = ()
+    packed: int | None = None
+    adapters: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -113,7 +121,8 @@ class ModelPlan(Struct, frozen=True, kw_only=True):
 
     def _check_numbers(self) -> None:
         counts = ("tp", "cp", "dp", "pp", "ep", "chunks", "microbatch_size", "global_batch")
-        for name in (*counts, "sequence", "expert_tp", "shard_ranks", "recompute_layers"):
+        optional = ("expert_tp", "shard_ranks", "recompute_layers", "packed")
+        for name in (*counts, "sequence", *optional):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise PlanError(f"{name} is {value}: expected at least 1")
@@ -148,6 +157,11 @@ class ModelPlan(Struct, frozen=True, kw_only=True):
     def shards(self) -> int:
         """Ranks that share one copy of what is sharded."""
         return self.dp * self.cp if self.shard_ranks is None else self.shard_ranks
+
+    @property
+    def attended(self) -> int:
+        """Tokens of the sequences within which attention runs."""
+        return min(self.packed or self.sequence, self.sequence)
 
     @property
     def tokens(self) -> int:
