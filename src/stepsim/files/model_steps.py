@@ -201,9 +201,7 @@ def _heads_and_experts(model: Architecture) -> tuple[set[int], set[tuple[int, in
     """Numbers of heads of a model's layers, and of their experts, all and for a token."""
     kinds = model.layer_kinds()
     heads = {
-        kind.attention.heads
-        for kind in kinds
-        if not isinstance(kind.attention, LinearBlock | None)
+        kind.attention.heads for kind in kinds if not isinstance(kind.attention, LinearBlock | None)
     }
     experts = {(k.mlp.experts, k.mlp.top_k) for k in kinds if isinstance(k.mlp, ExpertMlp)}
     return heads, experts

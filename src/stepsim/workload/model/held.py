@@ -151,13 +151,17 @@ def _dropped(
         inner = 2.0 * heads * (2 * attention.head_dim + attention.value_dim)
         dropped = dropped + columns.drops[RecomputeModule.UP_PROJECTION] * inner
     elif isinstance(attention, Mixer):
-        dropped = dropped + columns.drops[RecomputeModule.UP_PROJECTION] * attention.dropped(columns)
+        dropped = dropped + columns.drops[RecomputeModule.UP_PROJECTION] * attention.dropped(
+            columns
+        )
     if isinstance(mlp, ExpertMlp):
         tokens = columns.shard_tokens * mlp.top_k * columns.expert_tp
         made = element * tokens * mlp.width / columns.expert_tp
         whole = _mlp(mlp, architecture, columns, element, framework)
         dropped = dropped + np.where(
-            columns.drops[RecomputeModule.EXPERTS] > 0, whole, columns.drops[RecomputeModule.ACTIVATION] * made
+            columns.drops[RecomputeModule.EXPERTS] > 0,
+            whole,
+            columns.drops[RecomputeModule.ACTIVATION] * made,
         )
     elif isinstance(mlp, DenseMlp):
         whole = _mlp(mlp, architecture, columns, element, framework)
