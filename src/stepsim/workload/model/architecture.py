@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import NameWithFields
+from stepsim.workload.model.choices import GraphScope
 
 if TYPE_CHECKING:
     from stepsim.base.arrays import Floats
@@ -168,6 +169,11 @@ class Mixer(Struct, frozen=True, kw_only=True):
     """
 
     heads: int
+
+    @property
+    def scope(self) -> GraphScope:
+        """What CUDA graphs that hold parts of layers call it."""
+        return GraphScope.ATTENTION
 
     def parameters(self, hidden: int) -> int:
         """All parameters of the mixer."""

@@ -17,6 +17,7 @@ from stepsim.workload.model.architecture import (
     LinearBlock,
     Mixer,
 )
+from stepsim.workload.model.choices import GraphScope, RecomputeModule
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.context import Block, ContextParallel, Exchange, shared_blocks
 from stepsim.workload.model.hyper_connections import collapse_streams, expand_streams
@@ -45,8 +46,10 @@ def layer_blocks(
     context: ContextParallel = _USUAL,
 ) -> tuple[Block, ...]:
     """The blocks of a layer in forward order; ranks share a sequence as `context` says."""
+    attention = _attention_blocks(layer, architecture, columns, context)
+    scope = layer.attention.scope if isinstance(layer.attention, Mixer) else GraphScope.ATTENTION
     return (
-        *_attention_blocks(layer, architecture, columns, context),
+        *(replace(block, scope=scope) for block in attention),
         *_mlp_blocks(layer, architecture, columns),
     )
 
@@ -134,9 +137,13 @@ def _mlp_blocks(layer: Layer, architecture: Architecture, columns: PlanColumns) 
         yield from _expert_blocks(mlp, before, after, architecture, columns)
         return
     gathered, summed = (_gathered(architecture, columns),), _summed(architecture, columns)
-    yield Block(name="mlp norm", operators=before, forward=gathered, backward=gathered)
+    scope = GraphScope.MLP
+    yield Block(
+        name="mlp norm", operators=before, forward=gathered, backward=gathered, scope=scope
+    )
     operators = (*mlp_operators(mlp, architecture, columns), after)
-    yield Block(name="mlp", operators=operators, forward=summed, backward=summed)
+    whole = Block(name="mlp", operators=operators, forward=summed, backward=summed, scope=scope)
+    yield replace(whole, module=RecomputeModule.MLP)
 
 
 def _expert_blocks(
@@ -151,6 +158,7 @@ def _expert_blocks(
     The way to the experts may take fewer bytes an element in the forward.
     Experts split over `expert_tp` ranks gather their tokens and scatter their sums besides.
     """
+    module = RecomputeModule.EXPERTS
     width = mlp.token_width(architecture.hidden)
     sent = 2.0 * columns.shard_tokens * mlp.top_k * width
     moved = np.where(columns.ep > 1, sent, 0.0)
@@ -166,12 +174,15 @@ def _expert_blocks(
         operators=(*before, *router_operators(mlp, architecture, columns)),
         forward=(first, gather),
         backward=(),
+        scope=GraphScope.ROUTER,
+        module=module,
     )
     yield Block(
         name="experts",
         operators=tuple(expert_operators(mlp, architecture, columns)),
         forward=(scatter, dispatch),
         backward=(scatter, dispatch),
+        module=module,
     )
     shared = mlp.shared
     if shared is not None:
@@ -181,13 +192,18 @@ def _expert_blocks(
             operators=tuple(mlp_operators(shared, architecture, columns)),
             forward=(*gathered, *summed),
             backward=(*gathered, *summed),
+            scope=GraphScope.ROUTER,
+            module=module,
         )
     moved = 3.0 * sent
     combine = [memory("weighted sum of experts", moved, moved)]
     if mlp.latent is not None:
         t, h = columns.shard_tokens, float(architecture.hidden)
         combine += products(columns, ("latent out", t, float(width), h))
-    yield Block(name="combination", operators=(*combine, after), backward=(dispatch, gather))
+    operators = (*combine, after)
+    yield Block(
+        name="combination", operators=operators, backward=(dispatch, gather), module=module
+    )
 
 
 def _gathered(architecture: Architecture, columns: PlanColumns) -> Exchange:

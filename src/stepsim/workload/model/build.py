@@ -25,10 +25,11 @@ from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.workload.model.architecture import ExpertMlp, GroupedAttention, Layer, Mixer
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
 from stepsim.workload.model.columns import PlanColumns, plan_columns
-from stepsim.workload.model.context import Block, Exchange, launch_ps
+from stepsim.workload.model.context import Block, Exchange
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.effort import step_effort
 from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.host import host_ps
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.layout import layer_ranges
 from stepsim.workload.model.model import Model
@@ -326,15 +327,9 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
             self.notes.append(
                 "no published run with such layers was compared: the error of the step is unknown"
             )
-        if layer.single:
-            self.notes.append(
-                f"{self.framework.name}: a layer that is one part of a pattern is assumed to take "
-                "the host half of a usual layer's launches"
-            )
-        rows = self._block_rows(
-            layer_blocks(layer, self.model.architecture, self.columns, self.framework.context)
-        )
-        rows = self._held_up(layer, rows, again=again)
+        blocks = layer_blocks(layer, self.model.architecture, self.columns, self.framework.context)
+        launched = self._host_ps(layer, blocks)
+        rows = self._held_up(layer, self._block_rows(blocks), launched, again=again)
         if again:
             nothing = Work()
             last = Row(
@@ -382,14 +377,17 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
         """A block as a row; what runs beside the next block is waited for at its end."""
         price = self.pricer.price(block.operators)
         forward, back = _one(price.forward), _one(price.input_grad)
-        if self.plan.recompute is Recompute.SELECTIVE:
-            back += _one(price.core)
-        elif self.plan.recompute is Recompute.OPERATORS:
+        whole = self.plan.recompute is not Recompute.FULL and block.module is not None
+        again = whole and block.module in self.plan.recompute_modules
+        if self.plan.recompute is not Recompute.FULL:
+            back += forward if again else _one(price.again)
+        if self.plan.recompute is Recompute.OPERATORS:
             back += self.framework.operator_recompute * forward
+        sent = (*block.forward, *block.backward) if again else block.backward
         return Row(
             name=block.name.replace(" ", "_"),
             forward=Work(compute_ps=_ps(forward), comms=tuple(self._ops(block.forward))),
-            input_grad=Work(compute_ps=_ps(back), comms=tuple(self._ops(block.backward))),
+            input_grad=Work(compute_ps=_ps(back), comms=tuple(self._ops(sent))),
             weight_grad=Work(compute_ps=_ps(_one(price.weight_grad))),
             forward_lag=_lag(block.forward),
             backward_lag=_lag(block.backward),
@@ -404,7 +402,7 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
                 axis = _AXES[each.group]
                 yield CommOp(kind=each.kind, group=each.group, axis=axis, size_bytes=size)
 
-    def _held_up(self, layer: Layer, rows: _Rows, *, again: bool) -> _Rows:
+    def _held_up(self, layer: Layer, rows: _Rows, launched: float, *, again: bool) -> _Rows:
         """Rows slowed by gathers beside them and by stragglers, with the host's launches."""
         computed = [sum(getattr(r, phase).compute_ps for r in rows) for phase in Phase]
         slow_f, slow_b = self._gather_slowdown(layer, computed[0], computed[1] + computed[2])
@@ -421,7 +419,6 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
         )
         alone = slow_f * computed[0] * (2 if again else 1)
         alone += slow_b * (computed[1] + computed[2])
-        launched = self._host_ps(layer)
         if launched * (4 / 3 if again else 1) > alone:
             experts = " with experts" if layer.is_sparse else ""
             self.notes.append(
@@ -430,15 +427,12 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
             )
         return with_launches(slowed, round(launched))
 
-    def _host_ps(self, layer: Layer) -> float:
+    def _host_ps(self, layer: Layer, blocks: Iterable[Block]) -> float:
         """Host time of a layer's kernels in both passes."""
-        host = self.framework.launches_ps(sparse=layer.is_sparse, single=layer.single)
-        graph = self.framework.graph_share if self.plan.cuda_graph else 1.0
         plan, network = self.plan, self.interconnect
         far = network and plan.pp > 1 and plan.tp > 1 and plan.npus > network.domain
         more = self.framework.host_tp_ps * plan.tp if far else 0
-        host += _one(launch_ps(layer, self.columns, self.framework.context))
-        return host * graph + more
+        return _one(host_ps(layer, blocks, self.columns, self.framework)) + more
 
     def _gather_slowdown(self, layer: Layer, forward: int, backward: int) -> tuple[float, float]:
         """Factors on both passes: kernels and collectives share the device; ranks drift apart."""

@@ -14,6 +14,7 @@ import numpy as np
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import Mixer
+from stepsim.workload.model.choices import RecomputeModule
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.context import Exchange, MixerExchanges
 from stepsim.workload.model.indexer import SCORE_BYTES, Indexer
@@ -24,6 +25,7 @@ from stepsim.workload.model.operators import (
     fused_attention,
     memory,
     products,
+    recomputed_with,
 )
 from stepsim.workload.rows import CollectiveKind, Group
 
@@ -95,12 +97,12 @@ class CompressedAttention(Mixer, frozen=True, kw_only=True):
         groups = self.output_groups / columns.tp
         return MixerOperators(
             before=(
-                *products(
-                    columns,
-                    ("queries down", s, h, rank),
-                    ("queries up", t, rank, queries),
-                    ("keys", s, h, float(self.head_dim)),
+                *products(columns, ("queries down", s, h, rank)),
+                *recomputed_with(
+                    RecomputeModule.UP_PROJECTION,
+                    products(columns, ("queries up", t, rank, queries)),
                 ),
+                *products(columns, ("keys", s, h, float(self.head_dim))),
                 memory("norms of ranks", 4.0 * ranks, 16.0 * ranks),
                 memory("norms of queries", 4.0 * normed, 16.0 * normed),
                 memory("rotary embedding and layout", moved, moved),

@@ -21,7 +21,7 @@ from stepsim.workload.model.architecture import (
     LatentAttention,
     Layer,
 )
-from stepsim.workload.model.choices import ContextParallelKind
+from stepsim.workload.model.choices import ContextParallelKind, GraphScope, RecomputeModule
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.operators import Operator, OperatorKind, memory
 from stepsim.workload.rows import CollectiveKind, Group
@@ -170,12 +170,18 @@ def sent_share(mlp: ExpertMlp, columns: PlanColumns, domain: int) -> Floats:
 
 
 class Block(Struct, frozen=True, kw_only=True):
-    """Operators in order, and the exchanges that follow them in each pass."""
+    """Operators in order, and the exchanges that follow them in each pass.
+
+    `scope` is the part of a layer that CUDA graphs may hold, None where they hold it never but with
+    a whole step; `module` that with which the block and its exchanges are recomputed.
+    """
 
     name: str
     operators: tuple[Operator, ...]
     forward: tuple[Exchange, ...] = ()
     backward: tuple[Exchange, ...] = ()
+    scope: GraphScope | None = None
+    module: RecomputeModule | None = None
 
 
 class MixerExchanges(Struct, frozen=True, kw_only=True):

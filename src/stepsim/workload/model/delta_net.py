@@ -13,13 +13,21 @@ from collections.abc import Mapping
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.workload.model.architecture import Mixer
+from stepsim.workload.model.choices import RecomputeModule
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.context import (
     MixerExchanges,
     layouts_of_heads,
     turned_against_heads,
 )
-from stepsim.workload.model.operators import MixerOperators, Operator, memory, products, scan
+from stepsim.workload.model.operators import (
+    MixerOperators,
+    Operator,
+    memory,
+    products,
+    recomputed_with,
+    scan,
+)
 
 _CHUNK = 64.0  # tokens: `chunk_gated_delta_rule` has no other
 _FORWARD_KERNELS, _BACKWARD_KERNELS = 6, 8
@@ -94,7 +102,10 @@ class GatedDeltaNet(Mixer, frozen=True, kw_only=True):
                 memory("short convolution", 4.0 * channels, 6.0 * channels),
                 memory("norms of queries and keys", 4.0 * pairs, 6.0 * pairs),
                 self._rule(columns),
-                memory("gated norm", 10.0 * result, 16.0 * result),
+                *recomputed_with(
+                    RecomputeModule.DELTA_NORM,
+                    [memory("gated norm", 10.0 * result, 16.0 * result)],
+                ),
             ),
             after=tuple(products(columns, ("mixer out", t, self.values / tp, h))),
         )

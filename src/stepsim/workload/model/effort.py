@@ -144,7 +144,7 @@ def _flops(blocks: Iterable[Block], plan: ModelPlan) -> tuple[float, float, floa
                 backward += once
             forward += once
             inputs = float(operator.input_grad.flops.item())
-            weights = float(operator.weight_grad.flops.item())
+            weights = 0.0 if plan.adapters else float(operator.weight_grad.flops.item())
             backward += inputs
             backward += weights
             spared += max(2 * once - inputs - weights, 0.0)

@@ -273,15 +273,6 @@ class Framework(Struct, frozen=True, kw_only=True):
     def _recipes_of(self, model: str, device: str, precision: Precision) -> Iterator[Recipe]:
         return (each for each in self.recipes if each.is_of(model, device, precision))
 
-    def launches_ps(self, *, sparse: bool, single: bool) -> float:
-        """Host time of a layer's launches in both passes.
-
-        A `single` layer, one part of a pattern, has half of a usual layer's; with experts what is
-        left of a layer with experts beside half a usual one. That is assumed, not measured.
-        """
-        host = self.host_expert_layer_ps if sparse else self.host_layer_ps
-        return host - self.host_layer_ps / 2 if single else float(host)
-
     def attention_on(self, device: str) -> str:
         """The attention kernel family on a device."""
         return self.attention.get(device, self.attention.get("default", "flash2"))

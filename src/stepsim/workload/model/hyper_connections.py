@@ -8,7 +8,9 @@ outside of products (s a rank), and messages of a pipeline carry all of them. Pa
 """
 
 from stepsim.base.arrays import Floats
+from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import Layer
+from stepsim.workload.model.choices import RecomputeModule
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.operators import Operator, OperatorKind, linear, memory
 
@@ -25,7 +27,10 @@ def collapse_streams(layer: Layer, hidden: int, columns: PlanColumns) -> tuple[O
     width = float(hidden)
     return (
         linear("stream weights", columns, s, n * width, float((2 + n) * n), OperatorKind.HEAD),
-        memory("streams to one", 2.0 * s * (n + 1) * width, 2.0 * s * (3 * n + 1) * width),
+        replace(
+            memory("streams to one", 2.0 * s * (n + 1) * width, 2.0 * s * (3 * n + 1) * width),
+            module=RecomputeModule.HYPER_CONNECTIONS,
+        ),
     )
 
 

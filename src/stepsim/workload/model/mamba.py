@@ -15,6 +15,7 @@ import numpy as np
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.workload.model.architecture import Mixer
+from stepsim.workload.model.choices import GraphScope
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.context import (
     MixerExchanges,
@@ -62,6 +63,11 @@ class Mamba2(Mixer, frozen=True, kw_only=True):
     def first(self) -> int:
         """Width of what the first product makes: z, x, B, C and a time step of each head."""
         return 2 * self.inner + self.joint + self.heads
+
+    @property
+    def scope(self) -> GraphScope:
+        """A scope of its own."""
+        return GraphScope.MAMBA
 
     def parameters(self, hidden: int) -> int:
         """Both products, the convolution, the norm, and A, D and a bias of each head."""

@@ -6,7 +6,7 @@ of the rank, V vocabulary. Counts follow Korthikanti et al. 2022 ("Reducing Acti
 Recomputation") for what each tensor is, 2 bytes an element, read and written once by each kernel.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum, auto
 
 import numpy as np
@@ -26,6 +26,7 @@ from stepsim.workload.model.architecture import (
     Mixer,
     QkNorm,
 )
+from stepsim.workload.model.choices import RecomputeModule
 from stepsim.workload.model.columns import PlanColumns
 
 
@@ -69,7 +70,8 @@ class Operator(Struct, frozen=True, kw_only=True):
 
     `sides` are tokens, inner and outer width of a product. `rows` are batch x heads of attention,
     `head_dim` its width, `length` the tokens of its kernels' sequences (None: those of a sample).
-    What is done `apart` is part of another kernel in some frameworks.
+    What is done `apart` is part of another kernel in some frameworks. `module` is that with which
+    it is recomputed.
     """
 
     name: str
@@ -83,6 +85,7 @@ class Operator(Struct, frozen=True, kw_only=True):
     length: Floats | None = None
     sides: tuple[Floats, Floats, Floats] | None = None
     apart: bool = False
+    module: RecomputeModule | None = None
 
     def times(self, forward: Floats, backward: Floats) -> "Operator":
         """A share of the operator in the forward, and another in the backward, by plan."""
@@ -182,7 +185,15 @@ def fused_attention(flops: Floats, head_dim: int, rows: Floats) -> Operator:
         core=True,
         head_dim=head_dim,
         rows=rows,
+        module=RecomputeModule.CORE_ATTENTION,
     )
+
+
+def recomputed_with(
+    module: RecomputeModule, operators: Iterable[Operator]
+) -> Iterator[Operator]:
+    """The operators as parts of what is recomputed by that name."""
+    return (replace(each, module=module) for each in operators)
 
 
 def by_head(name: str, columns: PlanColumns, heads: Floats, inner: int, outer: int) -> Operator:
@@ -223,7 +234,8 @@ def _casts(
 def norm(name: str, architecture: Architecture, columns: PlanColumns) -> Operator:
     """A norm: 4sh forward, 16sh backward."""
     size = columns.shard_tokens * architecture.hidden
-    return memory(name, 4.0 * size, 16.0 * size)
+    made = memory(name, 4.0 * size, 16.0 * size)
+    return replace(made, module=RecomputeModule.NORMS)
 
 
 def residual(name: str, architecture: Architecture, columns: PlanColumns) -> Operator:
@@ -291,13 +303,13 @@ def _latent_projections(
     if attention.query_rank is None:
         yield from products(columns, ("queries", t, h, queries))
     else:
-        yield from products(
-            columns,
-            ("queries down", s, h, attention.query_rank),
-            ("queries up", t, attention.query_rank, queries),
-        )
-    up = heads * (attention.nope_dim + attention.value_dim)
-    yield from products(columns, ("keys down", s, h, down), ("keys up", t, attention.kv_rank, up))
+        yield from products(columns, ("queries down", s, h, attention.query_rank))
+        up = products(columns, ("queries up", t, attention.query_rank, queries))
+        yield from recomputed_with(RecomputeModule.UP_PROJECTION, up)
+    widths = heads * (attention.nope_dim + attention.value_dim)
+    yield from products(columns, ("keys down", s, h, down))
+    keys = products(columns, ("keys up", t, attention.kv_rank, widths))
+    yield from recomputed_with(RecomputeModule.UP_PROJECTION, keys)
     ranks = s * ((attention.query_rank or 0) + attention.kv_rank)
     yield memory("norms of ranks", 4.0 * ranks, 16.0 * ranks)
     moved = 4.0 * t * (queries + queries)
@@ -315,7 +327,7 @@ def _core(
     Causal attention does half of 2 t seq a (d + dv), a window w no more than w keys a token; the
     fused backward is 2.5 forwards. Unfused products do all of it, and twice that backward.
     """
-    t, seq = columns.tokens, columns.sequence
+    t, seq = columns.tokens, columns.attended
     widths = heads * (
         attention.head_dim
         + (attention.values if isinstance(attention, GroupedAttention) else attention.value_dim)
@@ -331,7 +343,8 @@ def _core(
         weight_grad=Amounts(flops=zero, bytes_moved=zero, launches=zero),
         core=True,
         head_dim=attention.head_dim,
-        rows=columns.microbatch_size * heads,
+        rows=columns.microbatch_size * heads * columns.sequence / seq,
+        module=RecomputeModule.CORE_ATTENTION,
     )
     if not fused.all():
         yield from _unfused(attention, heads, widths, columns, one - fused)
@@ -400,7 +413,8 @@ def expert_operators(
     width = mlp.width / columns.expert_tp
     inputs = 2 if mlp.activation.gated else 1
     yield _grouped("experts in", columns, tokens, local, h, inputs * width)
-    yield _activation("activation of experts", mlp.activation, tokens, width)
+    activation = _activation("activation of experts", mlp.activation, tokens, width)
+    yield replace(activation, module=RecomputeModule.ACTIVATION)
     yield _grouped("experts out", columns, tokens, local, width, h)
     yield from _beside_experts(mlp, tokens, width, h)
     if columns.casts.any():

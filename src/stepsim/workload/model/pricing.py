@@ -18,15 +18,16 @@ _ALIGNED = 8  # elements: tensor cores take rows of 16 bytes
 
 
 class _PhaseSeconds(Struct, frozen=True, kw_only=True):
-    """Time of operators by phase, arrays over plans; `core` is core attention's forward.
+    """Time of operators by phase, arrays over plans.
 
-    `launches` are the kernels of forward and backward.
+    `again` is the forward of those that the backward runs again, where parts of a layer are
+    recomputed. Frozen weights have no gradients.
     """
 
     forward: Floats
     input_grad: Floats
     weight_grad: Floats
-    core: Floats
+    again: Floats
 
     @property
     def backward(self) -> Floats:
@@ -44,17 +45,25 @@ class Pricer(Struct, frozen=True, kw_only=True):
 
     def price(self, operators: Iterable[Operator]) -> _PhaseSeconds:
         """Time of all operators together."""
-        forward = input_grad = weight_grad = core = np.zeros(len(self.columns))
+        forward = input_grad = weight_grad = again = np.zeros(len(self.columns))
         for operator in operators:
             first = self._seconds(operator, operator.forward, 0)
             forward = forward + first
             input_grad = input_grad + self._seconds(operator, operator.input_grad, 1)
             weight_grad = weight_grad + self._seconds(operator, operator.weight_grad, 2)
-            if operator.core:
-                core = core + first
+            again = again + self._recomputed(operator) * first
         return _PhaseSeconds(
-            forward=forward, input_grad=input_grad, weight_grad=weight_grad, core=core
+            forward=forward,
+            input_grad=input_grad,
+            weight_grad=weight_grad * (1 - self.columns.adapters),
+            again=again,
         )
+
+    def _recomputed(self, operator: Operator) -> Floats:
+        """1 where the backward runs an operator's forward again as one of chosen parts."""
+        columns = self.columns
+        chosen = columns.drops[operator.module] if operator.module else 0.0 * columns.tp
+        return np.maximum(chosen, columns.recompute_selective * operator.core)
 
     def bytes_seconds(self, moved: Floats) -> Floats:
         """Time of memory-bound kernels that move so many bytes."""
@@ -106,7 +115,7 @@ class Pricer(Struct, frozen=True, kw_only=True):
     def _attention(self, operator: Operator, amounts: Amounts, *, backward: bool) -> Floats:
         rate = self._attention_rate()
         assert operator.rows is not None
-        length = self.columns.sequence if operator.length is None else operator.length
+        length = self.columns.attended if operator.length is None else operator.length
         reached = rate.flops_per_s(length, operator.rows, operator.head_dim, backward=backward)
         return amounts.flops / reached
 

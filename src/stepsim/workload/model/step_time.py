@@ -14,7 +14,7 @@ from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.architecture import Architecture, ExpertMlp, Layer
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
 from stepsim.workload.model.columns import PlanColumns, plan_columns
-from stepsim.workload.model.context import Block, Exchange, launch_ps
+from stepsim.workload.model.context import Block, Exchange
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.held import (
@@ -23,6 +23,7 @@ from stepsim.workload.model.held import (
     plan_places,
     routed_parameters,
 )
+from stepsim.workload.model.host import host_ps
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.plan import ModelPlan, Precision
 from stepsim.workload.model.pricing import Pricer
@@ -136,12 +137,10 @@ class StepModel(Struct, frozen=True, kw_only=True):
         columns = pricer.columns
         blocks = layer_blocks(layer, self.architecture, columns, self.framework.context)
         part = self._part(blocks, pricer, layer)
-        framework = self.framework
-        host_ps = framework.launches_ps(sparse=layer.is_sparse, single=layer.single)
-        launched = host_ps + launch_ps(layer, columns, framework.context)
+        launched = host_ps(layer, blocks, columns, self.framework)
         ranks = columns.stage_ranks * columns.pp
         far = (columns.pp > 1) & (columns.tp > 1) & (ranks > self.interconnect.domain)
-        host = launched * self._graphed(columns) + self.framework.host_tp_ps * columns.tp * far
+        host = launched + self.framework.host_tp_ps * columns.tp * far
         host = host / PS_PER_S * (1 + columns.recompute_full / 3)
         part = _PartSeconds(forward=part.forward, backward=part.backward, host=host)
         return self._sharded(layer, part, columns)
@@ -154,25 +153,28 @@ class StepModel(Struct, frozen=True, kw_only=True):
         self, blocks: Iterable[Block], pricer: Pricer, layer: Layer | None = None
     ) -> _PartSeconds:
         columns, framework = pricer.columns, self.framework
-        forward = backward = core = np.zeros(len(columns))
+        forward = backward = np.zeros(len(columns))
         listed = tuple(blocks)
         prices = [pricer.price(block.operators) for block in listed]
         nothing = pricer.price(())
         for block, price, before, after in zip(
             listed, prices, (nothing, *prices), (*prices[1:], nothing), strict=False
         ):
-            core = core + price.core
             sent = self._exchanged(block.forward, after.forward, columns)
             forward = forward + price.forward + sent
-            again = columns.recompute_selective * before.core
-            back = self._exchanged(block.backward, before.backward + again, columns)
+            back = self._exchanged(block.backward, before.backward + before.again, columns)
             if framework.overlaps_input_gradient:
                 back = np.where(
                     price.weight_grad > 0, np.maximum(back - price.weight_grad, 0.0), back
                 )
+            again = price.again
+            if block.module is not None:
+                again = np.maximum(again, columns.drops[block.module] * (price.forward + sent))
             backward = backward + price.backward + back
+            if layer is not None:
+                backward = backward + again * (1 - columns.recompute_full)
         if layer is not None:
-            again = columns.recompute_full * forward + columns.recompute_selective * core
+            again = columns.recompute_full * forward
             again = again + framework.operator_recompute * columns.recompute_operators * forward
             backward = backward + again
         return _PartSeconds(forward=forward, backward=backward, host=np.zeros(len(columns)))
@@ -306,7 +308,8 @@ class StepModel(Struct, frozen=True, kw_only=True):
         )
         sharded = columns.zero >= 1.5
         depth = float(self.architecture.depth)
-        return np.where(sharded, (reduce + gather) / depth, exposed_reduce + exposed_gather)
+        exposed = np.where(sharded, (reduce + gather) / depth, exposed_reduce + exposed_gather)
+        return exposed * (1 - columns.adapters)
 
     def _optimizer(self, columns: PlanColumns) -> Floats:
         """30 bytes per owned parameter where sharded, else 26, and 8 per parameter."""
@@ -320,7 +323,8 @@ class StepModel(Struct, frozen=True, kw_only=True):
         )
         per_own = np.where(columns.zero >= 1, 30.0, 26.0)
         every = np.where(columns.zero >= 1.5, 0.0, 8.0)
-        return (per_own * own + every * (dense + routed)) / self.device.bytes_per_s
+        moved = (per_own * own + every * (dense + routed)) * (1 - columns.adapters)
+        return moved / self.device.bytes_per_s
 
 
 def _part_table(layers: list[_PartSeconds], embedding: _PartSeconds, head: _PartSeconds) -> Floats:
