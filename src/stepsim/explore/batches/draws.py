@@ -7,7 +7,6 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import replace
 from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.explore.batches.prices import MicrobatchPrices, microbatch_prices
@@ -18,7 +17,8 @@ from stepsim.parallel.packers import BatchShape, Loads, Packing, documents_for, 
 from stepsim.workload.documents import Lengths
 from stepsim.workload.model.model import Model
 
-_MOST_STEPS = 1_000_000
+_MOST_LOADS = 1 << 27
+"""Most microbatches of all steps and ranks: what their columns hold is 3 GB."""
 _WINDOW = 50
 """Steps whose documents are drawn and packed together: a loader's window, and part of a seed."""
 _AT_ONCE = 1 << 15
@@ -96,8 +96,8 @@ def simulate_batches(
     Raises PlanError for a packer, a number of steps or a seed that cannot be, and the errors of
     `make_batch`.
     """
-    if not 1 <= steps <= _MOST_STEPS:
-        raise PlanError(f"steps is {steps}: expected 1 to {_MOST_STEPS}")
+    if steps < 1:
+        raise PlanError(f"steps is {steps}: expected at least 1")
     if seed < 0:
         raise PlanError(f"seed is {seed}: expected at least 0")
     for name in packers:
@@ -149,6 +149,9 @@ def _steps_of(
 ) -> BatchSteps:
     """Steps under one packer: windows have random streams of their own."""
     plan = prices.batch.job.graph.plan
+    if plan.dp * plan.microbatches * steps > _MOST_LOADS:
+        most = _MOST_LOADS // (plan.dp * plan.microbatches)
+        raise PlanError(f"steps is {steps}: expected at most {most} of so many microbatches")
     shape = BatchShape(
         ranks=plan.dp,
         microbatches=plan.microbatches,
@@ -158,31 +161,32 @@ def _steps_of(
         attention=prices.attention,
     )
     windows = -(-steps // shape.steps)
-    columns: list[tuple[Times, Times, Ints, Ints]] = []
-    first: Loads | None = None
-    for stream in np.random.SeedSequence(seed).spawn(windows):
-        loads = draw_batches(lengths, shape, packer, np.random.default_rng(stream)).loads()
-        first = loads if first is None else first
-        even = replace(loads, tokens=_evened(loads.tokens), squares=_evened(loads.squares))
-        sums = (loads.tokens.sum(axis=(1, 2)), loads.real.sum(axis=(1, 2)))
-        columns.append((evaluator.step_ps(loads), evaluator.step_ps(even), *sums))
-    assert first is not None
-    step, flat, tokens, real = (
-        np.concatenate(parts)[:steps] for parts in zip(*columns, strict=True)
+    streams = np.random.SeedSequence(seed).spawn(windows)
+    drawn = [
+        draw_batches(lengths, shape, packer, np.random.default_rng(stream)).loads()
+        for stream in streams
+    ]
+    loads = Loads(
+        **{
+            name: np.concatenate([getattr(window, name) for window in drawn])[:steps]
+            for name in Loads.__struct_fields__
+        }
     )
+    even = Loads(tokens=_evened(loads.tokens), real=loads.real, squares=_evened(loads.squares))
     return BatchSteps(
         packer=packer,
-        step_ps=step,
-        even_ps=flat,
-        tokens=tokens.astype(np.int64),
-        real=real.astype(np.int64),
-        loads=first,
+        step_ps=evaluator.step_ps(loads),
+        even_ps=evaluator.step_ps(even),
+        tokens=loads.tokens.sum(axis=(1, 2)).astype(np.int64),
+        real=loads.real.sum(axis=(1, 2)).astype(np.int64),
+        loads=drawn[0],
     )
 
 
 def _evened(values: Floats) -> Floats:
-    """The mean of each step in place of its microbatches'."""
-    return np.asarray(np.broadcast_to(values.mean(axis=(1, 2), keepdims=True), values.shape))
+    """The mean of each step in place of its microbatches', with one rank for all."""
+    mean = values.mean(axis=(1, 2), keepdims=True)
+    return np.asarray(np.broadcast_to(mean, (len(values), 1, values.shape[2])))
 
 
 class _Evaluator:
@@ -256,7 +260,8 @@ class _LoadDurations(Struct, frozen=True, kw_only=True, dict=True):
         microbatch = int(self.prices.microbatch[node.node])
         if microbatch < 0:
             return self._fixed(node.node)
-        return self._of(node.node, microbatch)[self.replicas[actor]]
+        own = self._of(node.node, microbatch)
+        return own if len(own) == 1 else own[self.replicas[actor]]
 
     def _fixed(self, node: int) -> Times:
         return np.array([[int(self.prices.whole_ps[node])]])

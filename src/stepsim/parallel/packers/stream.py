@@ -17,8 +17,8 @@ def concatenate(lengths: Ints, shape: BatchShape) -> Packing:
     """
     limits = np.cumsum(lengths)
     total = min(int(limits[-1]) // shape.capacity, shape.slots) * shape.capacity
-    edges = np.union1d(limits, np.arange(0, total + 1, shape.capacity))
-    edges = edges[edges <= total]
+    edges = np.sort(np.concatenate((limits, np.arange(0, total + 1, shape.capacity))))
+    edges = edges[(edges <= total) & (np.diff(edges, prepend=-1) > 0)]
     begin, length = edges[:-1], np.diff(edges)
     document = np.searchsorted(limits, begin, side="right")
     return packed(shape, dealt(begin // shape.capacity, shape), document, length)
