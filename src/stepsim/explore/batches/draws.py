@@ -31,7 +31,8 @@ class BatchSteps(Struct, frozen=True, kw_only=True, eq=False):
 
     `step_ps` are their times, `even_ps` those of the same steps if every microbatch had the mean
     load of its step: the difference is waiting for the longest. `tokens` are computed and `real`
-    of them no padding, by step. `loads` are those of the microbatches of the first steps.
+    of them no padding, by step. `fullest` is the largest microbatch in parts of a full one,
+    `loads` are those of the microbatches of the first steps.
     """
 
     packer: str
@@ -39,6 +40,7 @@ class BatchSteps(Struct, frozen=True, kw_only=True, eq=False):
     even_ps: Times
     tokens: Ints
     real: Ints
+    fullest: float
     loads: Loads
 
     @property
@@ -179,6 +181,7 @@ def _steps_of(
         even_ps=evaluator.step_ps(even),
         tokens=loads.tokens.sum(axis=(1, 2)).astype(np.int64),
         real=loads.real.sum(axis=(1, 2)).astype(np.int64),
+        fullest=float(loads.tokens.max()) / shape.capacity,
         loads=drawn[0],
     )
 

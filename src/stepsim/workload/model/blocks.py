@@ -138,9 +138,7 @@ def _mlp_blocks(layer: Layer, architecture: Architecture, columns: PlanColumns) 
         return
     gathered, summed = (_gathered(architecture, columns),), _summed(architecture, columns)
     scope = GraphScope.MLP
-    yield Block(
-        name="mlp norm", operators=before, forward=gathered, backward=gathered, scope=scope
-    )
+    yield Block(name="mlp norm", operators=before, forward=gathered, backward=gathered, scope=scope)
     operators = (*mlp_operators(mlp, architecture, columns), after)
     whole = Block(name="mlp", operators=operators, forward=summed, backward=summed, scope=scope)
     yield replace(whole, module=RecomputeModule.MLP)
@@ -201,9 +199,7 @@ def _expert_blocks(
         t, h = columns.shard_tokens, float(architecture.hidden)
         combine += products(columns, ("latent out", t, float(width), h))
     operators = (*combine, after)
-    yield Block(
-        name="combination", operators=operators, backward=(dispatch, gather), module=module
-    )
+    yield Block(name="combination", operators=operators, backward=(dispatch, gather), module=module)
 
 
 def _gathered(architecture: Architecture, columns: PlanColumns) -> Exchange:

@@ -86,4 +86,3 @@ def _calls_of(operator: Operator, columns: PlanColumns) -> Floats:
     beside = _ADAPTER_CALLS - 1 if operator.kind in _ADAPTED else 0
     adapted = 1 + columns.adapters * beside
     return counts[0] + counts[1] + counts[2] * adapted
-

@@ -189,9 +189,7 @@ def fused_attention(flops: Floats, head_dim: int, rows: Floats) -> Operator:
     )
 
 
-def recomputed_with(
-    module: RecomputeModule, operators: Iterable[Operator]
-) -> Iterator[Operator]:
+def recomputed_with(module: RecomputeModule, operators: Iterable[Operator]) -> Iterator[Operator]:
     """The operators as parts of what is recomputed by that name."""
     return (replace(each, module=module) for each in operators)
 
