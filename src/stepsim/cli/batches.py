@@ -18,8 +18,8 @@ BESIDE_LENGTHS = NO_MEMORY | {
 }
 """Options that do something beside --lengths."""
 PACKER_NAMES = (
-    "sequence, padded, grouped, concat, greedy, first-fit, balanced, dynamic-cp; each with or "
-    "without +swap."
+    "sequence, padded, grouped, concat, greedy, first-fit, balanced, dynamic-cp; all but "
+    "the last with or without +swap."
 )
 _USUAL_PACKERS = "padded,grouped,concat,greedy,first-fit,balanced"
 

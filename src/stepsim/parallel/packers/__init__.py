@@ -30,11 +30,15 @@ class Takes(StrEnum):
 
 
 class PackerEntry(Struct, frozen=True):
-    """A packer of the list: how it packs, what it takes, and in a line what it does."""
+    """A packer of the list: how it packs, what it takes, and in a line what it does.
+
+    `swaps` says whether its microbatches may change ranks by themselves.
+    """
 
     pack: Packer
     takes: Takes
     words: str
+    swaps: bool = True
 
 
 PACKERS: Mapping[str, PackerEntry] = MappingProxyType(
@@ -46,7 +50,9 @@ PACKERS: Mapping[str, PackerEntry] = MappingProxyType(
         "greedy": PackerEntry(greedy, Takes.STREAM, "whole documents, in the order drawn"),
         "first-fit": PackerEntry(first_fit, Takes.STREAM, "whole documents, longest first"),
         "balanced": PackerEntry(balance, Takes.STEP, "equal time for ranks and microbatches"),
-        "dynamic-cp": PackerEntry(dynamic_cp, Takes.STEP, "long documents over several ranks"),
+        "dynamic-cp": PackerEntry(
+            dynamic_cp, Takes.STEP, "long documents over several ranks", swaps=False
+        ),
     }
 )
 _SWAPPED = "+swap"
@@ -64,6 +70,8 @@ def packer_of(name: str) -> PackerEntry:
     found = PACKERS[base]
     if base == name:
         return found
+    if not found.swaps:
+        raise PlanError(f"packer is {name!r}: expected {base} alone, whose ranks share documents")
 
     def swapped(lengths: Ints, shape: BatchShape) -> Packing:
         return swap(found.pack(lengths, shape))

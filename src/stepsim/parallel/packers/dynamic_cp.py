@@ -10,7 +10,7 @@ def dynamic_cp(lengths: Ints, shape: BatchShape) -> Packing:
     """Each document over its length by `shape.capacity` ranks, rounded up to a power of two.
 
     Megatron-Core's hybrid context parallelism. Longest first, each goes to the aligned group of so
-    many ranks, and the microbatch, that have least to do. A rank of a group of c computes a c-th of
+    many ranks that has least to do, and to its emptiest microbatch. A rank of a group of c computes a c-th of
     the document's tokens and of its attention. Documents that even all ranks cannot hold at
     `capacity` are spread over all of them.
     """
@@ -41,18 +41,20 @@ def _step(lengths: Ints, shape: BatchShape) -> tuple[Ints, Ints, Ints, Floats]:
     """Slot, document, tokens and squares of the pieces of a step."""
     load = np.zeros((shape.ranks, shape.microbatches))
     degree = degrees(lengths, shape)
-    pieces: list[tuple[Ints, Ints, Ints, Floats]] = []
+    none = np.zeros(0, dtype=np.int64)
+    pieces: list[tuple[Ints, Ints, Ints, Floats]] = [(none, none, none, np.zeros(0))]
     for document in np.argsort(-lengths, kind="stable").tolist():
         ranks, length = int(degree[document]), int(lengths[document])
         groups = shape.ranks // ranks
-        busiest = load[: groups * ranks].reshape(groups, ranks, -1).max(axis=1)
-        group, microbatch = np.unravel_index(int(busiest.argmin()), busiest.shape)
-        held = np.arange(ranks) + int(group) * ranks
+        by_group = load[: groups * ranks].reshape(groups, ranks, -1)
+        group = int(by_group.sum(axis=2).max(axis=1).argmin())
+        microbatch = int(by_group[group].max(axis=0).argmin())
+        held = np.arange(ranks) + group * ranks
         tokens = np.full(ranks, length // ranks, dtype=np.int64)
         tokens[: length % ranks] += 1
         squares = np.full(ranks, float(length) ** 2 / ranks)
-        load[held, int(microbatch)] += shape.cost(tokens, squares)
-        slot = held * shape.microbatches + int(microbatch)
+        load[held, microbatch] += shape.cost(tokens, squares)
+        slot = held * shape.microbatches + microbatch
         pieces.append((slot, np.full(ranks, document), tokens, squares))
     slots, documents, counts, pairs = zip(*pieces, strict=True)
     joined = [np.concatenate(column) for column in (slots, documents, counts)]

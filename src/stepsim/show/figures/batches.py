@@ -50,7 +50,8 @@ def _draw_lengths(axes: "Axes", lengths: Lengths) -> None:
     drawn = lengths.draw(np.random.default_rng(0), _SAMPLE)
     edges = np.geomspace(drawn.min(), drawn.max() + 1, _BINS)
     axes.hist(drawn, bins=edges.tolist(), color=PALETTE[0])
-    axes.set_xscale("log")
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(lambda tokens, _: f"{tokens:,.0f}")
     axes.set_xlabel("tokens of a document")
     axes.set_ylabel("documents")
 
