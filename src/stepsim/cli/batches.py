@@ -110,14 +110,15 @@ def show_batches(
             job.topology,
             job.options,
             lengths=drawn,
+            source=lengths,
             packers=tuple(map(str.strip, (options.packers or _USUAL_PACKERS).split(","))),
             steps=steps,
             seed=options.seed or 0,
-            notes=tuple(job.notes),
+            notes=job.notes,
         )
     warn(study.warnings, quiet=options.quiet)
     if plot:
-        plot_batches(study, drawn, plot, style=style)
-    document = BatchDocument.of(study, lengths)
+        plot_batches(study, plot, style=style)
+    document = BatchDocument.of(study)
     write_rows(csv, tables_of(document))
-    show(json, document.to_json, batches_shown(study, lengths))
+    show(json, document.to_json, batches_shown(study))

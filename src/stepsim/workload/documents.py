@@ -8,6 +8,7 @@ mixture of weighted ones, `0.9 lognormal(mu=6, sigma=1) + 0.1 fixed(length=32768
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -227,7 +228,7 @@ def _law(name: str, values: dict[str, float]) -> LengthLaw:
     if wrong := next((key for key in values if key not in kind.__struct_fields__), None):
         allowed = ", ".join(kind.__struct_fields__)
         raise PlanError(f"{name} has {wrong!r}: expected {allowed}")
-    given = {key: int(value) if key in whole else value for key, value in values.items()}
+    given: dict[str, Any] = {k: int(v) if k in whole else v for k, v in values.items()}
     try:
         return kind(**given)
     except TypeError as error:

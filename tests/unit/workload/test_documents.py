@@ -66,7 +66,9 @@ def test_siblings_are_alike() -> None:
 
 
 def test_equal_seeds_draw_equal_lengths() -> None:
-    law = parse_lengths("0.9 lognormal(mu=6, sigma=1, siblings=4, spread=0.2) + 0.1 fixed(length=9)")
+    law = parse_lengths(
+        "0.9 lognormal(mu=6, sigma=1, siblings=4, spread=0.2) + 0.1 fixed(length=9)"
+    )
     assert (law.draw(random(), 100) == law.draw(random(), 100)).all()
 
 

@@ -58,11 +58,11 @@ class BatchDocument(Document, frozen=True, kw_only=True):
     warnings: Names
 
     @classmethod
-    def of(cls, study: BatchStudy, lengths: str) -> Self:
-        """The document of a study of documents whose lengths are named so."""
+    def of(cls, study: BatchStudy) -> Self:
+        """The document of a study."""
         return cls(
             job=study.job,
-            lengths=lengths,
+            lengths=study.source,
             seed=study.seed,
             planned_ps=study.planned_ps,
             packers=tuple(map(_PackerEntry.of, study.packed)),

@@ -1,5 +1,6 @@
 """Steps of real batches: documents drawn, packed into microbatches, and how long that takes."""
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -13,7 +14,16 @@ from stepsim.explore.batches.prices import MicrobatchPrices, microbatch_prices
 from stepsim.explore.noise.columns import ColumnNode, NodeColumns
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
-from stepsim.parallel.packers import BatchShape, Loads, Packing, documents_for, packer_of
+from stepsim.parallel.packers import (
+    BatchShape,
+    Loads,
+    Packer,
+    PackerEntry,
+    Packing,
+    Takes,
+    documents_for,
+    packer_of,
+)
 from stepsim.workload.documents import Lengths
 from stepsim.workload.model.model import Model
 
@@ -72,10 +82,12 @@ class BatchStudy(Struct, frozen=True, kw_only=True, eq=False):
     """Real batches of a job: one entry of `packed` for each packer.
 
     `planned_ps` is the step whose microbatches are full of one document a sample, as `simulate`
-    has it. `job` says in a line what was simulated.
+    has it. `job` says in a line what was simulated, `source` where the lengths `drawn` are from.
     """
 
     job: str
+    source: str
+    drawn: Lengths
     seed: int
     planned_ps: int
     packed: tuple[BatchSteps, ...]
@@ -88,30 +100,34 @@ def simulate_batches(
     options: StepOptions = _DEFAULTS,
     *,
     lengths: Lengths,
-    packers: tuple[str, ...] = ("padded",),
+    source: str = "",
+    packers: Sequence[str | Packer] = ("padded",),
     steps: int = 1000,
     seed: int = 0,
-    notes: tuple[str, ...] = (),
+    notes: Sequence[str] = (),
 ) -> BatchStudy:
     """Steps of drawn batches under each packer; equal arguments give equal steps.
 
-    Raises PlanError for a packer, a number of steps or a seed that cannot be, and the errors of
-    `make_batch`.
+    A packer is a name of the list or a function of one's own, which takes the documents of whole
+    steps. Raises PlanError for a packer, a number of steps or a seed that cannot be, and the errors
+    of `make_batch`.
     """
     if steps < 1:
         raise PlanError(f"steps is {steps}: expected at least 1")
     if seed < 0:
         raise PlanError(f"seed is {seed}: expected at least 0")
-    for name in packers:
-        packer_of(name)
+    entries = {_name_of(packer): packer_of(packer) for packer in packers}
     prices = microbatch_prices(model, topology, options, notes)
     evaluator = _Evaluator(prices)
     found = tuple(
-        _steps_of(name, lengths, prices, evaluator, steps=steps, seed=seed) for name in packers
+        _steps_of(name, entry, lengths, prices, evaluator, steps=steps, seed=seed)
+        for name, entry in entries.items()
     )
     batch = prices.batch
     return BatchStudy(
         job=batch.job_words,
+        source=source,
+        drawn=lengths,
         seed=seed,
         planned_ps=int(batch.evaluate({}).step_time_ps[0]),
         packed=found,
@@ -119,29 +135,35 @@ def simulate_batches(
     )
 
 
+def _name_of(packer: str | Packer) -> str:
+    return packer if isinstance(packer, str) else getattr(packer, "__name__", "own")
+
+
 def draw_batches(
-    lengths: Lengths, shape: BatchShape, packer: str, generator: np.random.Generator
+    lengths: Lengths, shape: BatchShape, entry: PackerEntry, generator: np.random.Generator
 ) -> Packing:
     """Documents of all steps of a shape, drawn and packed.
 
     More are drawn until the microbatches are full, where a packer takes a stream.
     """
-    entry = packer_of(packer)
     sample = lengths.draw(np.random.default_rng(0), 1024)
-    count = documents_for(entry, shape, float(np.minimum(sample, LONGEST_SAMPLE).mean()))
+    count = documents_for(entry, shape, float(sample.mean()))
     drawn = lengths.draw(generator, count)
     packing = entry.pack(drawn, shape)
-    while np.bincount(packing.slot, minlength=shape.slots).min() == 0 and entry.takes == "stream":
+    while entry.takes is Takes.STREAM and not _is_full(packing):
         drawn = np.concatenate([drawn, lengths.draw(generator, max(count // 4, 1))])
         packing = entry.pack(drawn, shape)
     return packing
 
 
-LONGEST_SAMPLE = 1 << 40
+def _is_full(packing: Packing) -> bool:
+    """Whether every microbatch has documents."""
+    return bool(np.bincount(packing.slot, minlength=packing.shape.slots).all())
 
 
 def _steps_of(
     packer: str,
+    entry: PackerEntry,
     lengths: Lengths,
     prices: MicrobatchPrices,
     evaluator: "_Evaluator",
@@ -165,7 +187,7 @@ def _steps_of(
     windows = -(-steps // shape.steps)
     streams = np.random.SeedSequence(seed).spawn(windows)
     drawn = [
-        draw_batches(lengths, shape, packer, np.random.default_rng(stream)).loads()
+        draw_batches(lengths, shape, entry, np.random.default_rng(stream)).loads()
         for stream in streams
     ]
     loads = Loads(

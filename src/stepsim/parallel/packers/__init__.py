@@ -58,11 +58,14 @@ PACKERS: Mapping[str, PackerEntry] = MappingProxyType(
 _SWAPPED = "+swap"
 
 
-def packer_of(name: str) -> PackerEntry:
+def packer_of(name: str | Packer) -> PackerEntry:
     """The packer of a name such as `greedy`, or `greedy+swap` for one that swaps microbatches.
 
-    Raises PlanError naming those that there are.
+    A function of one's own takes the documents of whole steps. Raises PlanError naming the packers
+    that there are.
     """
+    if not isinstance(name, str):
+        return PackerEntry(name, Takes.STEP, "a function of one's own")
     base = name.removesuffix(_SWAPPED)
     if base not in PACKERS:
         known = ", ".join(PACKERS)

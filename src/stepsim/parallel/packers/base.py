@@ -37,7 +37,8 @@ class BatchShape(Struct, frozen=True, kw_only=True):
         For example all of a document of `capacity` costs `capacity`, whatever `attention` is.
         """
         share = self.attention
-        return np.asarray((1.0 - share) * tokens + share * squares / self.capacity)
+        found: Floats = (1.0 - share) * tokens + share * squares / self.capacity
+        return found
 
     @property
     def step_slots(self) -> int:

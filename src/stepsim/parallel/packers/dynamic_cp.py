@@ -10,9 +10,9 @@ def dynamic_cp(lengths: Ints, shape: BatchShape) -> Packing:
     """Each document over its length by `shape.capacity` ranks, rounded up to a power of two.
 
     Megatron-Core's hybrid context parallelism. Longest first, each goes to the aligned group of so
-    many ranks that has least to do, and to its emptiest microbatch. A rank of a group of c computes a c-th of
-    the document's tokens and of its attention. Documents that even all ranks cannot hold at
-    `capacity` are spread over all of them.
+    many ranks that has least to do, and to its emptiest microbatch. A rank of a group of c computes
+    a c-th of the document's tokens and of its attention. Documents that even all ranks cannot hold
+    at `capacity` are spread over all of them.
     """
     a_step = len(lengths) // shape.steps
     rows = [

@@ -22,7 +22,6 @@ _BINS = 50
 
 def plot_batches(
     study: BatchStudy,
-    lengths: Lengths,
     path: str | Path | None = None,
     *,
     style: FigureStyle | str = FigureStyle.SCREEN,
@@ -31,15 +30,15 @@ def plot_batches(
 
     Raises OutputError as `make_figure`.
     """
-    return make_figure(lambda chosen: _figure(study, lengths, chosen), path, style)
+    return make_figure(lambda chosen: _figure(study, chosen), path, style)
 
 
-def _figure(study: BatchStudy, lengths: Lengths, style: FigureStyle) -> "Figure":
+def _figure(study: BatchStudy, style: FigureStyle) -> "Figure":
     figure = style.figure(7.2)
     top, middle, bottom = figure.subplots(3, 1)
     said = f"{len(study.packed[0].step_ps):,} steps each, seed {study.seed}"
     figure.suptitle(style.wrapped([study.job, said]), x=0.01, ha="left")
-    _draw_lengths(top, lengths)
+    _draw_lengths(top, study.drawn)
     _draw_steps(middle, study)
     best = max(study.packed, key=lambda steps: steps.tokens_per_s)
     _draw_work(bottom, best)

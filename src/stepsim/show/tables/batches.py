@@ -11,7 +11,7 @@ _RATE = as_number(",.0f")
 _TIMES = as_number(".2f")
 
 
-def batches_shown(study: BatchStudy, lengths: str) -> Iterator[Shown]:
+def batches_shown(study: BatchStudy) -> Iterator[Shown]:
     """What each packer makes of the same documents: the answer, then a row for each."""
     best = max(study.packed, key=lambda steps: steps.tokens_per_s)
     yield (
@@ -25,7 +25,7 @@ def batches_shown(study: BatchStudy, lengths: str) -> Iterator[Shown]:
     )
     first = study.packed[0]
     yield table_of(
-        f"{len(first.step_ps)} steps of documents from {lengths}, seed {study.seed}",
+        f"{len(first.step_ps)} steps of documents from {study.source}, seed {study.seed}",
         sorted(study.packed, key=lambda steps: -steps.tokens_per_s),
         {
             "packer": TEXT.of(lambda steps: steps.packer),

@@ -1,4 +1,4 @@
-"""Steps of real batches: equal documents are the step as ever, unequal ones wait for the longest."""
+"""Steps of real batches: full sequences are the step as ever, others wait for the longest."""
 
 from typing import Any
 

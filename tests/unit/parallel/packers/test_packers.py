@@ -32,9 +32,7 @@ def packed(name: str, lengths: list[int] | Ints, shape: BatchShape) -> Packing:
 
 @pytest.mark.parametrize("name", NAMES)
 @given(lengths=documents, shape=shapes)
-def test_tokens_are_neither_lost_nor_made(
-    name: str, lengths: list[int], shape: BatchShape
-) -> None:
+def test_tokens_are_neither_lost_nor_made(name: str, lengths: list[int], shape: BatchShape) -> None:
     """A document is packed whole or not at all, unless it is cut where what is packed ends."""
     packing = packed(name, lengths, shape)
     held = np.bincount(packing.document, packing.real, len(lengths))
@@ -115,12 +113,8 @@ def test_differencing_balances_ranks_as_published(seed: int) -> None:
     assert sums.max() / sums.mean() <= 1.0005
 
 
-@given(
-    weights=st.lists(st.floats(0, 1000), min_size=1, max_size=60), sets=st.integers(1, 7)
-)
-def test_differencing_is_never_worse_than_the_largest_item(
-    weights: list[float], sets: int
-) -> None:
+@given(weights=st.lists(st.floats(0, 1000), min_size=1, max_size=60), sets=st.integers(1, 7))
+def test_differencing_is_never_worse_than_the_largest_item(weights: list[float], sets: int) -> None:
     """Sums of any two sets differ by no more than the largest item: an invariant of the method."""
     sums = np.bincount(differencing(np.array(weights), sets), weights, sets)
     assert sums.max() - sums.min() <= max(weights) + 1e-6
