@@ -180,7 +180,7 @@ def _steps_of(
         ranks=plan.dp,
         microbatches=plan.microbatches,
         count=prices.samples,
-        capacity=prices.capacity,
+        full_tokens=prices.full_tokens,
         steps=min(steps, _WINDOW),
         attention=prices.attention,
     )
@@ -203,7 +203,7 @@ def _steps_of(
         even_ps=evaluator.step_ps(even),
         tokens=loads.tokens.sum(axis=(1, 2)).astype(np.int64),
         real=loads.real.sum(axis=(1, 2)).astype(np.int64),
-        fullest=float(loads.tokens.max()) / shape.capacity,
+        fullest=float(loads.tokens.max()) / shape.full_tokens,
         loads=drawn[0],
     )
 

@@ -48,14 +48,14 @@ class MicrobatchPrices(Struct, frozen=True, kw_only=True, dict=True):
     samples: int
 
     @property
-    def capacity(self) -> int:
-        """Tokens of a microbatch that is full."""
+    def full_tokens(self) -> int:
+        """Capacity of a microbatch, in tokens."""
         return int(self.tokens[-1])
 
     @cached_property
     def per_square_ps(self) -> Floats:
         """What each unit of squares beyond those of short documents takes, by node."""
-        beyond = self.whole_squares - self.capacity * self.document
+        beyond = self.whole_squares - self.full_tokens * self.document
         return (self.whole_ps - self.short_ps[:, -1]) / beyond
 
     @cached_property

@@ -90,7 +90,7 @@ def documents_for(entry: PackerEntry, shape: BatchShape, mean_length: float) -> 
     """
     if entry.takes is Takes.COUNT:
         return shape.slots * shape.count
-    full = shape.step_slots * shape.capacity / mean_length
+    full = shape.step_slots * shape.full_tokens / mean_length
     if entry.takes is Takes.STEP:
         return shape.steps * max(int(full), 1)
     return ceil(1.1 * shape.steps * full) + shape.step_slots

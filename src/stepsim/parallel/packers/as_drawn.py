@@ -10,10 +10,11 @@ from stepsim.parallel.packers.base import BatchShape, Packing, cut, dealt, padde
 def pad(lengths: Ints, shape: BatchShape) -> Packing:
     """`count` documents a microbatch, each padded to the longest of them.
 
-    What `transformers` does with `DataCollatorWithPadding`. Documents above the capacity of one
-    (`shape.capacity / shape.count` tokens) are cut first; those that fill no microbatch are left.
+    What `transformers` does with `DataCollatorWithPadding`. Documents that are longer than one
+    may be
+    (`shape.full_tokens / shape.count` tokens) are cut first; those that fill no microbatch are left.
     """
-    document, length = cut(lengths, max(shape.capacity // shape.count, 1))
+    document, length = cut(lengths, max(shape.full_tokens // shape.count, 1))
     document, length = document[: shape.slots * shape.count], length[: shape.slots * shape.count]
     slot = dealt(np.arange(len(length)) // shape.count, shape)
     return padded(shape, slot, document, length)
@@ -22,5 +23,5 @@ def pad(lengths: Ints, shape: BatchShape) -> Packing:
 def pad_to_sequence(lengths: Ints, shape: BatchShape) -> Packing:
     """As `pad`, but every document is as long as the sequence: every microbatch is alike."""
     drawn = pad(lengths, shape)
-    whole = np.full_like(drawn.tokens, max(shape.capacity // shape.count, 1))
+    whole = np.full_like(drawn.tokens, max(shape.full_tokens // shape.count, 1))
     return replace(drawn, tokens=whole, squares=whole.astype(np.float64) ** 2)

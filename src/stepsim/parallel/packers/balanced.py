@@ -17,7 +17,7 @@ def balance(lengths: Ints, shape: BatchShape) -> Packing:
     Documents are weighed by what they cost (`BatchShape.cost`), so that long ones count by their
     squares as far as attention takes time.
     """
-    document, length = cut(lengths, shape.capacity)
+    document, length = cut(lengths, shape.full_tokens)
     a_step = len(length) // shape.steps
     slot = np.zeros(a_step * shape.steps, dtype=np.int64)
     weight = shape.cost(length, length.astype(np.float64) ** 2)

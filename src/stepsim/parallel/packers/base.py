@@ -13,31 +13,31 @@ class BatchShape(Struct, frozen=True, kw_only=True):
     """The microbatches that documents are packed into: `steps` of `ranks` by `microbatches`.
 
     Ranks are data-parallel ones: each works on documents of its own. A microbatch takes `count`
-    documents where they are padded, `capacity` tokens where they are packed. `attention` is the
-    share of a microbatch's time that attention takes where it is one document of `capacity` tokens.
+    documents where they are padded, `full_tokens` tokens where they are packed. `attention` is the
+    share of a microbatch's time that attention takes where it is one document of `full_tokens` tokens.
     """
 
     ranks: int
     microbatches: int
     count: int
-    capacity: int
+    full_tokens: int
     steps: int = 1
     attention: float = 0.5
 
     def __post_init__(self) -> None:
-        for name in ("ranks", "microbatches", "count", "capacity", "steps"):
+        for name in ("ranks", "microbatches", "count", "full_tokens", "steps"):
             if getattr(self, name) < 1:
                 raise PlanError(bad_value("batch", name, getattr(self, name), "at least 1"))
         if not 0 <= self.attention <= 1:
             raise PlanError(bad_value("batch", "attention", self.attention, "0 to 1"))
 
     def cost(self, tokens: Ints | Floats, squares: Floats) -> Floats:
-        """How long work takes, in tokens of a document of `capacity`: linear in both.
+        """How long work takes, in tokens of a document of `full_tokens`: linear in both.
 
-        For example all of a document of `capacity` costs `capacity`, whatever `attention` is.
+        For example all of a document of `full_tokens` costs `full_tokens`, whatever `attention` is.
         """
         share = self.attention
-        found: Floats = (1.0 - share) * tokens + share * squares / self.capacity
+        found: Floats = (1.0 - share) * tokens + share * squares / self.full_tokens
         return found
 
     @property
@@ -95,16 +95,16 @@ Packer = Callable[[Ints, BatchShape], Packing]
 """A pure function from lengths of documents, as drawn, to their microbatches."""
 
 
-def cut(lengths: Ints, capacity: int) -> tuple[Ints, Ints]:
-    """Pieces of at most `capacity` tokens: which document each is of, and its length.
+def cut(lengths: Ints, full_tokens: int) -> tuple[Ints, Ints]:
+    """Pieces of at most `full_tokens`: which document each is of, and its length.
 
-    With a capacity of 4, documents of 3 and 9 are pieces of 3, 4, 4 and 1 of documents 0, 1, 1, 1.
+    With 4 full tokens, documents of 3 and 9 are pieces of 3, 4, 4 and 1 of documents 0, 1, 1, 1.
     """
-    counts = -(-lengths // capacity)
+    counts = -(-lengths // full_tokens)
     document = np.repeat(np.arange(len(lengths)), counts)
-    length = np.full(len(document), capacity, dtype=np.int64)
+    length = np.full(len(document), full_tokens, dtype=np.int64)
     last = np.cumsum(counts) - 1
-    length[last] = lengths - (counts - 1) * capacity
+    length[last] = lengths - (counts - 1) * full_tokens
     return document, length
 
 

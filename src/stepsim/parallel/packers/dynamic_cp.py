@@ -7,12 +7,12 @@ from stepsim.parallel.packers.base import BatchShape, Packing
 
 
 def dynamic_cp(lengths: Ints, shape: BatchShape) -> Packing:
-    """Each document over its length by `shape.capacity` ranks, rounded up to a power of two.
+    """Each document over its length by `shape.full_tokens` ranks, rounded up to a power of two.
 
     Megatron-Core's hybrid context parallelism. Longest first, each goes to the aligned group of so
     many ranks that has least to do, and to its emptiest microbatch. A rank of a group of c computes
     a c-th of the document's tokens and of its attention. Documents that even all ranks cannot hold
-    at `capacity` are spread over all of them.
+    at `full_tokens` are spread over all of them.
     """
     a_step = len(lengths) // shape.steps
     rows = [
@@ -30,9 +30,9 @@ def dynamic_cp(lengths: Ints, shape: BatchShape) -> Packing:
 def degrees(lengths: Ints, shape: BatchShape) -> Ints:
     """Context-parallel degree of each document: a power of two, at most that of all ranks.
 
-    With a capacity of 4,096 documents of 3,000, 5,000 and 9,000 tokens have 1, 2 and 4.
+    With 4,096 full tokens, documents of 3,000, 5,000 and 9,000 tokens have 1, 2 and 4.
     """
-    needed = np.maximum(np.ceil(np.log2(lengths / shape.capacity)), 0).astype(np.int64)
+    needed = np.maximum(np.ceil(np.log2(lengths / shape.full_tokens)), 0).astype(np.int64)
     most = shape.ranks.bit_length() - 1
     return np.asarray(1 << np.minimum(needed, most))
 

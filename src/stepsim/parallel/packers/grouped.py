@@ -17,7 +17,7 @@ def group_by_length(lengths: Ints, shape: BatchShape) -> Packing:
     the documents to the ranks one by one. For example 2 ranks and documents sorted as 9 8 7 6 give
     rank 0 those of 9 and 7.
     """
-    document, length = cut(lengths, max(shape.capacity // shape.count, 1))
+    document, length = cut(lengths, max(shape.full_tokens // shape.count, 1))
     used = shape.slots * shape.count
     document, length = document[:used], length[:used]
     batch = shape.count * shape.microbatches

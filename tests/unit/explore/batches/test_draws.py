@@ -128,7 +128,7 @@ def test_padding_costs_what_one_job_measured() -> None:
     0.44 s and p90 0.54 s as drawn, 0.27 and 0.395 s grouped by length, ratio of means 1.63.
     """
     law = parse_lengths("lognormal(mu=5, sigma=1, least=16, most=1024)")
-    shape = BatchShape(ranks=2, microbatches=2, count=8, capacity=8 * 1024, steps=50)
+    shape = BatchShape(ranks=2, microbatches=2, count=8, full_tokens=8 * 1024, steps=50)
     means, late = {}, {}
     for name in ("padded", "grouped"):
         drawn = [
