@@ -17,7 +17,7 @@ from stepsim.files.lengths import read_lengths
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.tables.batches import batches_shown
 from stepsim.show.tables.model import Shown
-from stepsim.workload.documents import Lengths, Listed
+from stepsim.workload.documents import Lengths, ListedLengths
 from stepsim.workload.model.model import Model
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def batches(
     if isinstance(lengths, str | Path):
         drawn, source = read_lengths(str(lengths)), str(lengths)
     else:
-        drawn, source = Listed(lengths=tuple(lengths)), "a list"
+        drawn, source = ListedLengths(lengths=tuple(lengths)), "a list"
     job = read_inputs(workload, topology, options)
     if not isinstance(job.workload, Model):
         raise PlanError(f"{workload}: lengths need a model: expected one, not a workload file")

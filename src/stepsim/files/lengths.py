@@ -13,7 +13,7 @@ import msgspec
 
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.files.reading import csv_rows, open_file, parquet_library, read_text
-from stepsim.workload.documents import LONGEST, Lengths, Listed, parse_lengths
+from stepsim.workload.documents import LONGEST, Lengths, ListedLengths, parse_lengths
 
 _COLUMNS = ("length", "lengths", "tokens", "num_tokens", "n_tokens")
 _TABLES = frozenset({".csv", ".tsv"})
@@ -43,7 +43,7 @@ def read_lengths(text: str) -> Lengths:
     lengths = tuple(_checked(path, values))
     if not lengths:
         raise WorkloadError(f"{path}: no lengths: expected a number per line")
-    return Listed(lengths=lengths)
+    return ListedLengths(lengths=lengths)
 
 
 def _checked(path: Path, values: Iterator[tuple[int, object]]) -> Iterator[int]:

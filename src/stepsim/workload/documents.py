@@ -97,7 +97,7 @@ class Fixed(LengthLaw, frozen=True, kw_only=True):
         return np.full(count, float(self.length))
 
 
-class Listed(Struct, frozen=True, kw_only=True):
+class ListedLengths(Struct, frozen=True, kw_only=True):
     """Lengths of documents that were counted; batches are drawn from them with equal chances."""
 
     lengths: tuple[int, ...]
@@ -145,14 +145,14 @@ class Mixture(Struct, frozen=True, kw_only=True):
         return lengths
 
 
-class Siblings(Struct, frozen=True, kw_only=True):
+class SiblingLengths(Struct, frozen=True, kw_only=True):
     """Documents in families of `count`, as samples of one prompt: a family has one typical length.
 
     A member's logarithm differs from its family's by a normal deviation `spread`; the families'
     own lengths are drawn from `law`. For example `count` 8 and `spread` 0.3.
     """
 
-    law: LengthLaw | Listed | Mixture
+    law: LengthLaw | ListedLengths | Mixture
     count: int
     spread: float = 0.0
 
@@ -174,7 +174,7 @@ class Siblings(Struct, frozen=True, kw_only=True):
         return np.clip(np.rint(typical * factor), 1, self.most).astype(np.int64)
 
 
-Lengths = LengthLaw | Listed | Mixture | Siblings
+Lengths = LengthLaw | ListedLengths | Mixture | SiblingLengths
 """What the documents of a batch are drawn from."""
 
 _LAWS: Mapping[str, type[LengthLaw]] = MappingProxyType(
@@ -204,7 +204,7 @@ def parse_lengths(text: str) -> Lengths:
     law = laws[0] if len(laws) == 1 else Mixture(weights=weights, laws=tuple(laws))
     if siblings[0] is None:
         return law
-    return Siblings(law=law, count=int(siblings[0]), spread=siblings[1])
+    return SiblingLengths(law=law, count=int(siblings[0]), spread=siblings[1])
 
 
 def _values(name: str, text: str) -> dict[str, float]:

@@ -6,7 +6,7 @@ import pytest
 
 from stepsim.base.errors import WorkloadError
 from stepsim.files.lengths import read_lengths
-from stepsim.workload.documents import Fixed, Listed
+from stepsim.workload.documents import Fixed, ListedLengths
 
 FORMS = {
     "lengths.txt": "12\n# a comment\n7  # another\n\n1024\n",
@@ -21,7 +21,7 @@ FORMS = {
 def test_files_of_lengths_are_read(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_text(FORMS[name])
-    assert read_lengths(str(path)) == Listed(lengths=(12, 7, 1024))
+    assert read_lengths(str(path)) == ListedLengths(lengths=(12, 7, 1024))
 
 
 def test_a_column_of_a_parquet_file_is_read(tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_a_column_of_a_parquet_file_is_read(tmp_path: Path) -> None:
 
     table = arrow.table({"name": ["a", "b"], "num_tokens": [12, 7]})
     parquet.write_table(table, tmp_path / "lengths.parquet")
-    assert read_lengths(str(tmp_path / "lengths.parquet")) == Listed(lengths=(12, 7))
+    assert read_lengths(str(tmp_path / "lengths.parquet")) == ListedLengths(lengths=(12, 7))
 
 
 def test_a_law_is_no_file() -> None:

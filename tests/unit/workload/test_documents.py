@@ -8,11 +8,11 @@ import pytest
 from stepsim.base.errors import PlanError
 from stepsim.workload.documents import (
     Fixed,
-    Listed,
+    ListedLengths,
     Lognormal,
     Mixture,
     Pareto,
-    Siblings,
+    SiblingLengths,
     Uniform,
     parse_lengths,
 )
@@ -54,12 +54,12 @@ def test_a_mixture_draws_by_weight() -> None:
 
 
 def test_a_list_is_drawn_in_whole_rounds() -> None:
-    drawn = Listed(lengths=(1, 2, 3)).draw(random(), 6)
+    drawn = ListedLengths(lengths=(1, 2, 3)).draw(random(), 6)
     assert sorted(drawn[:3]) == sorted(drawn[3:]) == [1, 2, 3]
 
 
 def test_siblings_are_alike() -> None:
-    law = Siblings(law=Lognormal(mu=6, sigma=1), count=8, spread=0.1)
+    law = SiblingLengths(law=Lognormal(mu=6, sigma=1), count=8, spread=0.1)
     families = np.log(law.draw(random(), 8000)).reshape(-1, 8)
     assert families.std(axis=1).mean() < 0.15
     assert families.mean(axis=1).std() > 0.9
@@ -84,7 +84,7 @@ def test_equal_seeds_draw_equal_lengths() -> None:
         ),
         (
             "fixed(length=7, siblings=4, spread=0.5)",
-            Siblings(law=Fixed(length=7), count=4, spread=0.5),
+            SiblingLengths(law=Fixed(length=7), count=4, spread=0.5),
         ),
     ],
 )

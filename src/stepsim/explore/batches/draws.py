@@ -254,7 +254,7 @@ def _first_of_replicas(batch: Batch, actor: int) -> tuple[Ints, Ints]:
 
 
 class _LoadDurations(Struct, frozen=True, kw_only=True, dict=True):
-    """Durations of nodes in steps of given loads.
+    """NodeDurations of nodes in steps of given loads.
 
     `features` have shape (features, replicas, steps, microbatches), `replicas` are those of each
     actor's columns.

@@ -21,7 +21,7 @@ from stepsim.tables.ends import EndView, NodeWaits, ends
 from stepsim.workload.rows import Group
 
 
-class Durations(Protocol):
+class NodeDurations(Protocol):
     """Times of tasks in ps, each of shape (columns or 1, samples)."""
 
     def computed(self, node: "ColumnNode") -> Times:
@@ -31,7 +31,7 @@ class Durations(Protocol):
         """Of a transfer in every group."""
 
 
-class Places(Struct, frozen=True, kw_only=True):
+class ColumnPlaces(Struct, frozen=True, kw_only=True):
     """Columns of an actor's ranks in a transfer: rank i has column `of_rank[i]`.
 
     `order` sorts the ranks by column; those of column `columns[k]` begin at `starts[k]` there.
@@ -43,7 +43,7 @@ class Places(Struct, frozen=True, kw_only=True):
     starts: Ints
 
     @classmethod
-    def of(cls, of_rank: Ints) -> "Places":
+    def of(cls, of_rank: Ints) -> "ColumnPlaces":
         """The columns of ranks, sorted once."""
         order = np.argsort(of_rank, kind="stable")
         columns, starts = np.unique(of_rank[order], return_index=True)
@@ -75,7 +75,7 @@ class ColumnNode(Struct, frozen=True, kw_only=True):
     node: int | None = None
     actor: int = 0
     width: int = 0
-    places: Mapping[int, Places] = MappingProxyType({})
+    places: Mapping[int, ColumnPlaces] = MappingProxyType({})
 
 
 class NodeColumns:
@@ -90,11 +90,11 @@ class NodeColumns:
         self._batch = batch
         every = (np.flatnonzero(batch.actors.actor_of == a) for a in range(len(batch.actors)))
         self._ranks = list(every if ranks is None else ranks)
-        self._known: dict[tuple[Group, tuple[int, ...]], tuple[int, list[Places]]] = {}
+        self._known: dict[tuple[Group, tuple[int, ...]], tuple[int, list[ColumnPlaces]]] = {}
         self._nodes: list[ColumnNode] = []
         self._after: list[tuple[int, ...]] = []
         self._views: list[tuple[EndView | None, ...]] = []
-        self._number: list[tuple[int, dict[int, Places]]] = []
+        self._number: list[tuple[int, dict[int, ColumnPlaces]]] = []
         self._make_nodes()
 
     @cached_property
@@ -104,14 +104,14 @@ class NodeColumns:
         last = tuple(node for node in range(len(self._after)) if node not in awaited)
         return NodeWaits(after=Lists.of(self._after), results=last, views=tuple(self._views))
 
-    def step_time_ps(self, durations: Durations, samples: int) -> Times:
+    def step_time_ps(self, durations: NodeDurations, samples: int) -> Times:
         """End of the last task of every sample."""
         step: Times = np.zeros(samples, dtype=np.int64)
         for end in ends(self._waits, self._durations(durations)):
             np.maximum(step, end.max(axis=0, initial=0), out=step)
         return step
 
-    def _durations(self, durations: Durations) -> Iterator[Times]:
+    def _durations(self, durations: NodeDurations) -> Iterator[Times]:
         nothing = np.zeros((1, 1), dtype=np.int64)
         for node in self._nodes:
             if node.node is None:
@@ -149,7 +149,7 @@ class NodeColumns:
         self._views.append(tuple(view for _, view in awaited))
 
     def _ready(
-        self, actor: int, task: int, columns: dict[int, Places], width: int
+        self, actor: int, task: int, columns: dict[int, ColumnPlaces], width: int
     ) -> tuple[int, EndView | None]:
         """A node in which the ranks of a member are ready, and how the transfer sees it."""
         self._add(ColumnNode(), self._awaited(actor, task))
@@ -169,7 +169,7 @@ class NodeColumns:
 
     def _places(
         self, members: list[tuple[int, int]]
-    ) -> tuple[Group | None, int, dict[int, Places]]:
+    ) -> tuple[Group | None, int, dict[int, ColumnPlaces]]:
         """Group kind of a node, its columns, and where the ranks of each actor are in them.
 
         A message goes from the ranks of a stage to those of another in their order.
@@ -187,7 +187,7 @@ class NodeColumns:
             ranks = [self._ranks[actor] for actor in actors]
             met = [lowered(each, [span]) for each in ranks]
             groups = np.unique(np.concatenate(met))
-            found = [Places.of(np.searchsorted(groups, each)) for each in met]
+            found = [ColumnPlaces.of(np.searchsorted(groups, each)) for each in met]
             self._known[group, actors] = len(groups), found
         width, found = self._known[group, actors]
         return group, width, dict(zip(actors, found, strict=True))

@@ -10,9 +10,8 @@ from stepsim.parallel.packers.base import BatchShape, Packing, cut, dealt, padde
 def pad(lengths: Ints, shape: BatchShape) -> Packing:
     """`count` documents a microbatch, each padded to the longest of them.
 
-    What `transformers` does with `DataCollatorWithPadding`. Documents that are longer than one
-    may be
-    (`shape.full_tokens / shape.count` tokens) are cut first; those that fill no microbatch are left.
+    What `transformers` does with `DataCollatorWithPadding`. Documents of more tokens than
+    `shape.full_tokens / shape.count` are cut first; those that fill no microbatch are left.
     """
     document, length = cut(lengths, max(shape.full_tokens // shape.count, 1))
     document, length = document[: shape.slots * shape.count], length[: shape.slots * shape.count]

@@ -13,8 +13,8 @@ class BatchShape(Struct, frozen=True, kw_only=True):
     """The microbatches that documents are packed into: `steps` of `ranks` by `microbatches`.
 
     Ranks are data-parallel ones: each works on documents of its own. A microbatch takes `count`
-    documents where they are padded, `full_tokens` tokens where they are packed. `attention` is the
-    share of a microbatch's time that attention takes where it is one document of `full_tokens` tokens.
+    documents where they are padded, `full_tokens` where they are packed. `attention` is the share
+    of a microbatch's time that attention takes where it is one document of `full_tokens`.
     """
 
     ranks: int
@@ -36,9 +36,8 @@ class BatchShape(Struct, frozen=True, kw_only=True):
 
         For example all of a document of `full_tokens` costs `full_tokens`, whatever `attention` is.
         """
-        share = self.attention
-        found: Floats = (1.0 - share) * tokens + share * squares / self.full_tokens
-        return found
+        linear: Floats = tokens.astype(np.float64)
+        return linear + self.attention * (squares / self.full_tokens - linear)
 
     @property
     def step_slots(self) -> int:
