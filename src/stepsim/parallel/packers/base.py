@@ -36,7 +36,7 @@ class BatchShape(Struct, frozen=True, kw_only=True):
 
         For example all of a document of `full_tokens` costs `full_tokens`, whatever `attention` is.
         """
-        linear: Floats = tokens.astype(np.float64)
+        linear = np.asarray(tokens, dtype=np.float64)
         return linear + self.attention * (squares / self.full_tokens - linear)
 
     @property
