@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         sensitivity,
         simulate,
     )
+    from stepsim.face.batches import BatchesResult, batches
     from stepsim.face.inspections import InspectionResult, inspect, list_models
     from stepsim.face.models import ModelPlan, make_schedule, model
     from stepsim.face.plans import PlanResult, assert_plan, plan
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "BatchesResult",
     "Comparison",
     "ImprovementsResult",
     "InspectionResult",
@@ -55,6 +57,7 @@ __all__ = [
     "ValidationResult",
     "__version__",
     "assert_plan",
+    "batches",
     "calibrate",
     "collective_time",
     "compare",
@@ -96,6 +99,7 @@ _HOMES = {
         "sensitivity",
         "simulate",
     ),
+    "face.batches": ("BatchesResult", "batches"),
     "face.plans": (
         "PlanResult",
         "assert_plan",

@@ -232,6 +232,13 @@ class StepOptions:
         absent="4096",
         flags=("--sequence", "--seq"),
     )
+    packed: int | None = asked(
+        None,
+        _COUNT,
+        _MODEL,
+        "Tokens of the documents that fill a sequence: attention stays within each.",
+        absent="one document",
+    )
     precision: Precision | None = asked(
         None,
         _NAME,

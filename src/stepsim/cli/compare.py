@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,10 +11,10 @@ import typer
 
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Panel
+from stepsim.cli.batches import BESIDE_LENGTHS, BatchOptions, show_batches
 from stepsim.cli.options import (
     ON_COMMAND_LINE,
     MessagesOption,
-    OneStepOptions,
     PlotOption,
     RanksOption,
     ReportOption,
@@ -24,6 +25,7 @@ from stepsim.cli.options import (
     check_trace,
     completed_list,
     completed_schedules,
+    refuse_beside,
     takes,
     write_traces,
 )
@@ -48,10 +50,16 @@ if TYPE_CHECKING:
     from stepsim.step.compare import ComparedSchedules
 
 
-@takes(OneStepOptions, ON_COMMAND_LINE - {"schedule", "chunks"})
+@dataclass(frozen=True, kw_only=True)
+class _CompareOptions(BatchOptions):
+    """What `compare` takes beside the options of a step."""
+
+
+@takes(_CompareOptions, ON_COMMAND_LINE - {"schedule", "chunks"})
 def compare_command(
+    context: typer.Context,
     file: WorkloadArgument,
-    options: OneStepOptions,
+    options: _CompareOptions,
     schedules: Annotated[
         str | None,
         typer.Option(
@@ -93,7 +101,12 @@ def compare_command(
     ] = None,
     style: StyleOption = FigureStyle.SCREEN,
 ) -> None:
-    """Compare pipeline schedules on a model or a workload."""
+    """Compare pipeline schedules on a model or a workload; with --lengths, packers of documents."""
+    if options.lengths is not None:
+        refuse_beside(context, "--lengths", BESIDE_LENGTHS - {"schedule", "chunks"})
+        show_batches(file, options, json=json, csv=csv, plot=plot, style=style)
+        return
+    options.check()
     from stepsim.files.asked import read_schedules
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.comparison import (

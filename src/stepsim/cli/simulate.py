@@ -11,6 +11,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.option import Panel
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
+from stepsim.cli.batches import BESIDE_LENGTHS, BatchOptions, show_batches
 from stepsim.cli.measured import NodeSizeOption, TimesOption, simulate_measured
 from stepsim.cli.noise import show_sensitivity
 from stepsim.cli.options import (
@@ -70,7 +71,7 @@ _LONG_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class _SimulateOptions(OneStepOptions):
+class _SimulateOptions(BatchOptions):
     """What `simulate` takes beside the options of a step."""
 
     plan_file: Annotated[
@@ -141,6 +142,11 @@ def simulate_command(
     """
     from stepsim.base import garbage
 
+    if options.lengths is not None:
+        refuse_beside(context, "--lengths", BESIDE_LENGTHS | {"plan_file"})
+        show_batches(file, options, json=json, csv=csv, plot=plot, style=style)
+        return
+    options.check()
     if options.sensitivity:
         refuse_beside(context, "--sensitivity", _OF_SENSITIVITY)
         show_sensitivity(file, options, json=json, csv=csv, plot=plot, style=style)

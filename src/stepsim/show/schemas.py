@@ -14,6 +14,7 @@ from stepsim.explain.contents import ContentsDocument
 from stepsim.explain.improve import ImprovementsDocument
 from stepsim.explain.profile_document import ProfileDocument
 from stepsim.explain.report import ResultDocument
+from stepsim.explore.batches.document import BatchDocument
 from stepsim.explore.noise.document import NoiseDocument, NoiseSweepDocument
 from stepsim.explore.plan.budget import BudgetDocument
 from stepsim.explore.plan.document import PlanDocument
@@ -58,6 +59,7 @@ FORMATS: Mapping[str, _Format] = MappingProxyType(
         "collective": _Format(what="collective --json", root=CollectiveDocument),
         "topology-numbers": _Format(what="inspect --json", root=TopologyNumbers),
         "sensitivity": _Format(what="simulate --sensitivity --json", root=Sensitivity),
+        "batches": _Format(what="simulate --lengths --json", root=BatchDocument),
         "sweep-result": _Format(what="sweep --json", root=SweepDocument),
         "noise": _Format(what="noise --json", root=NoiseDocument),
         "noise-sweep": _Format(what="noise --set ... --json", root=NoiseSweepDocument),

@@ -29,11 +29,11 @@ DEFAULT_TOKENS = 4 * 2**20
 _NAMED = (
     *("expert_tp", "precision", "recompute", "recompute_layers", "zero", "shard_ranks"),
     *("attention", "dispatch", "sequence_parallel", "reshard", "tp_comm_overlap"),
-    *("dp_overlap", "cuda_graph", "shared_overlap", "delay_wgrad"),
+    *("dp_overlap", "cuda_graph", "shared_overlap", "delay_wgrad", "packed"),
 )
 _MOST = MappingProxyType({"microbatch_size": 1 << 20, "sequence": 1 << 30})
 """Largest values: samples of a microbatch as in workload files, tokens of a sample."""
-_COUNTED = ("tp", "cp", "pp", "ep", "expert_tp", "npus", "sequence", "shard_ranks")
+_COUNTED = ("tp", "cp", "pp", "ep", "expert_tp", "npus", "sequence", "shard_ranks", "packed")
 
 
 class AsRun(Struct, frozen=True, kw_only=True):

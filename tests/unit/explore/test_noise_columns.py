@@ -15,7 +15,7 @@ from stepsim.base.structs import replace
 from stepsim.engine.lay_out import Times
 from stepsim.engine.timeline import run_graph
 from stepsim.explore.batch import Batch
-from stepsim.explore.noise.columns import NodeColumns
+from stepsim.explore.noise.columns import ColumnNode, NodeColumns
 from stepsim.explore.noise.draws import NoiseModel
 from stepsim.files.load import topology_of, workload_of
 from stepsim.step.prepared import prepare
@@ -37,12 +37,16 @@ class Slowed:
         self.factors = factors
         self.planned = [int(each[0]) for each in batch.lengths(batch.scenarios({}))]
 
-    def computed(self, number: int, actor: int) -> Times:
-        ranks = np.flatnonzero(self.batch.actors.actor_of == actor)
-        return np.rint(self.planned[number] * self.factors[ranks]).astype(np.int64)
+    def planned_ps(self, node: ColumnNode) -> int:
+        assert node.node is not None
+        return self.planned[self.batch.passes.program.length[node.node]]
 
-    def sent(self, number: int, columns: int) -> Times:
-        return np.full((columns, 1), self.planned[number])
+    def computed(self, node: ColumnNode) -> Times:
+        ranks = np.flatnonzero(self.batch.actors.actor_of == node.actor)
+        return np.rint(self.planned_ps(node) * self.factors[ranks]).astype(np.int64)
+
+    def sent(self, node: ColumnNode) -> Times:
+        return np.full((node.width, 1), self.planned_ps(node))
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ shape (ranks of the class, samples). A transfer has a column per process group: 
 last of the group's members is there, and they go on when it ends. Equal to the unfolded job.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -20,17 +21,17 @@ from stepsim.tables.ends import EndView, NodeWaits, ends
 from stepsim.workload.rows import Group
 
 
-class _Durations(Protocol):
+class NodeDurations(Protocol):
     """Times of tasks in ps, each of shape (columns or 1, samples)."""
 
-    def computed(self, number: int, actor: int) -> Times:
-        """Of length `number` on every rank of an actor."""
+    def computed(self, node: "ColumnNode") -> Times:
+        """Of a task on every rank of its actor."""
 
-    def sent(self, number: int, columns: int) -> Times:
-        """Of length `number` in every group."""
+    def sent(self, node: "ColumnNode") -> Times:
+        """Of a transfer in every group."""
 
 
-class _Places(Struct, frozen=True, kw_only=True):
+class ColumnPlaces(Struct, frozen=True, kw_only=True):
     """Columns of an actor's ranks in a transfer: rank i has column `of_rank[i]`.
 
     `order` sorts the ranks by column; those of column `columns[k]` begin at `starts[k]` there.
@@ -42,7 +43,7 @@ class _Places(Struct, frozen=True, kw_only=True):
     starts: Ints
 
     @classmethod
-    def of(cls, of_rank: Ints) -> "_Places":
+    def of(cls, of_rank: Ints) -> "ColumnPlaces":
         """The columns of ranks, sorted once."""
         order = np.argsort(of_rank, kind="stable")
         columns, starts = np.unique(of_rank[order], return_index=True)
@@ -63,32 +64,37 @@ class _Places(Struct, frozen=True, kw_only=True):
         return spread
 
 
-class _Node(Struct, frozen=True, kw_only=True):
-    """What a node is: how long it takes, and how wide it is.
+class ColumnNode(Struct, frozen=True, kw_only=True):
+    """What a node is, and how wide: `node` of the program, a task of the ranks of `actor`.
 
-    Without a `length` it takes no time: all of a task's ranks are ready. With `actor` it is a task
-    of that actor's ranks, without one a transfer of `width` groups.
+    Without a node it takes no time: all of a task's ranks are ready. With a `width` it is a
+    transfer of so many groups: `actor` is then its first member, `places` have its members' ranks
+    in the groups, and are empty for messages, which have a column for each rank of `actor`.
     """
 
-    length: int | None = None
-    actor: int | None = None
+    node: int | None = None
+    actor: int = 0
     width: int = 0
+    places: Mapping[int, ColumnPlaces] = MappingProxyType({})
 
 
 class NodeColumns:
-    """The nodes of a job that was compiled without coalescing, in an order that can run.
+    """The nodes of a job in an order that can run, with a column for each of some `ranks`.
 
-    Where a transfer has columns of its own, each member's ranks are ready in a node before it.
+    Those are all ranks of every actor, unless fewer stand for them: then ranks that are left out
+    must do what one of their groups' that is there does. Where a transfer has columns of its own,
+    each member's ranks are ready in a node before it.
     """
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: Batch, ranks: Sequence[Ints] | None = None) -> None:
         self._batch = batch
-        self._ranks = [np.flatnonzero(batch.actors.actor_of == a) for a in range(len(batch.actors))]
-        self._known: dict[tuple[Group, tuple[int, ...]], tuple[int, list[_Places]]] = {}
-        self._nodes: list[_Node] = []
+        every = (np.flatnonzero(batch.actors.actor_of == a) for a in range(len(batch.actors)))
+        self._ranks = list(every if ranks is None else ranks)
+        self._known: dict[tuple[Group, tuple[int, ...]], tuple[int, list[ColumnPlaces]]] = {}
+        self._nodes: list[ColumnNode] = []
         self._after: list[tuple[int, ...]] = []
         self._views: list[tuple[EndView | None, ...]] = []
-        self._number: list[tuple[int, dict[int, _Places]]] = []
+        self._number: list[tuple[int, dict[int, ColumnPlaces]]] = []
         self._make_nodes()
 
     @cached_property
@@ -98,22 +104,20 @@ class NodeColumns:
         last = tuple(node for node in range(len(self._after)) if node not in awaited)
         return NodeWaits(after=Lists.of(self._after), results=last, views=tuple(self._views))
 
-    def step_time_ps(self, durations: _Durations, samples: int) -> Times:
+    def step_time_ps(self, durations: NodeDurations, samples: int) -> Times:
         """End of the last task of every sample."""
         step: Times = np.zeros(samples, dtype=np.int64)
         for end in ends(self._waits, self._durations(durations)):
             np.maximum(step, end.max(axis=0, initial=0), out=step)
         return step
 
-    def _durations(self, durations: _Durations) -> Iterator[Times]:
+    def _durations(self, durations: NodeDurations) -> Iterator[Times]:
         nothing = np.zeros((1, 1), dtype=np.int64)
         for node in self._nodes:
-            if node.length is None:
+            if node.node is None:
                 yield nothing
-            elif node.actor is not None:
-                yield durations.computed(node.length, node.actor)
             else:
-                yield durations.sent(node.length, node.width)
+                yield durations.sent(node) if node.width else durations.computed(node)
 
     def _make_nodes(self) -> None:
         """Nodes of the compiled program, with what each actor's ranks do in them."""
@@ -122,31 +126,33 @@ class NodeColumns:
         for actor, nodes in enumerate(program.nodes):
             for task, node in enumerate(nodes.tolist()):
                 tasks[node].append((actor, task))
-        for length, members in zip(program.length, tasks, strict=True):
-            self._add_node(length, members)
+        for node, members in enumerate(tasks):
+            self._add_node(node, members)
 
-    def _add_node(self, length: int, members: list[tuple[int, int]]) -> None:
+    def _add_node(self, node: int, members: list[tuple[int, int]]) -> None:
         group, width, columns = self._places(members)
         if not members:
-            self._add(_Node(), [])
+            self._add(ColumnNode(), [])
         elif group is None:
             ((actor, task),) = members
-            self._add(_Node(length=length, actor=actor), self._awaited(actor, task))
+            self._add(ColumnNode(node=node, actor=actor), self._awaited(actor, task))
         else:
             ready = [self._ready(*member, columns, width) for member in members]
-            self._add(_Node(length=length, width=width), ready)
+            self._add(
+                ColumnNode(node=node, actor=members[0][0], width=width, places=columns), ready
+            )
         self._number.append((len(self._nodes) - 1, columns))
 
-    def _add(self, node: _Node, awaited: list[tuple[int, EndView | None]]) -> None:
+    def _add(self, node: ColumnNode, awaited: list[tuple[int, EndView | None]]) -> None:
         self._nodes.append(node)
         self._after.append(tuple(number for number, _ in awaited))
         self._views.append(tuple(view for _, view in awaited))
 
     def _ready(
-        self, actor: int, task: int, columns: dict[int, _Places], width: int
+        self, actor: int, task: int, columns: dict[int, ColumnPlaces], width: int
     ) -> tuple[int, EndView | None]:
         """A node in which the ranks of a member are ready, and how the transfer sees it."""
-        self._add(_Node(), self._awaited(actor, task))
+        self._add(ColumnNode(), self._awaited(actor, task))
         here = columns.get(actor)
         view = None if here is None else partial(here.latest, width=width)
         return len(self._nodes) - 1, view
@@ -163,7 +169,7 @@ class NodeColumns:
 
     def _places(
         self, members: list[tuple[int, int]]
-    ) -> tuple[Group | None, int, dict[int, _Places]]:
+    ) -> tuple[Group | None, int, dict[int, ColumnPlaces]]:
         """Group kind of a node, its columns, and where the ranks of each actor are in them.
 
         A message goes from the ranks of a stage to those of another in their order.
@@ -181,7 +187,7 @@ class NodeColumns:
             ranks = [self._ranks[actor] for actor in actors]
             met = [lowered(each, [span]) for each in ranks]
             groups = np.unique(np.concatenate(met))
-            found = [_Places.of(np.searchsorted(groups, each)) for each in met]
+            found = [ColumnPlaces.of(np.searchsorted(groups, each)) for each in met]
             self._known[group, actors] = len(groups), found
         width, found = self._known[group, actors]
         return group, width, dict(zip(actors, found, strict=True))

@@ -16,7 +16,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch, make_batch
-from stepsim.explore.noise.columns import NodeColumns
+from stepsim.explore.noise.columns import ColumnNode, NodeColumns
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.step.inputs import WorkSource
@@ -198,18 +198,25 @@ class _Draws:
         ):
             is_sent[nodes] = laid.group >= 0
             actor[nodes] = number
-        for node, number in enumerate(program.length):
+        for node in range(len(program)):
             if is_sent[node]:
-                yield self.sent(number, 1)[0]
+                yield self.sent(ColumnNode(node=node, width=1))[0]
             else:
-                yield self.computed(number, int(actor[node]))[0]
+                yield self.computed(ColumnNode(node=node, actor=int(actor[node])))[0]
 
-    def sent(self, number: int, columns: int) -> Times:
-        """A transfer in every group, by the number of its length: (groups or 1, samples)."""
-        return self._noisy(self._planned[number], self._model.communication, columns, 1)
+    def sent(self, node: ColumnNode) -> Times:
+        """A transfer in every group: (groups or 1, samples)."""
+        planned = self._planned[self._length(node)]
+        return self._noisy(planned, self._model.communication, node.width, 1)
 
-    def computed(self, number: int, actor: int) -> Times:
-        """A task on every rank of an actor, by the number of its length: (ranks, samples)."""
+    def _length(self, node: ColumnNode) -> int:
+        """The number of a node's length."""
+        assert node.node is not None
+        return self._batch.passes.program.length[node.node]
+
+    def computed(self, node: ColumnNode) -> Times:
+        """A task on every rank of an actor: (ranks, samples)."""
+        number, actor = self._length(node), node.actor
         ranks = self._ranks[actor]
         if self._model.task:
             return self._noisy(self._planned[number], self._model.task, len(ranks), ranks)

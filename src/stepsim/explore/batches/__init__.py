@@ -1,0 +1,1 @@
+"""Real batches: steps whose microbatches hold documents of different lengths."""

@@ -1,0 +1,70 @@
+"""Steps of real batches as a document: what `stepsim simulate --lengths ... --json` writes."""
+
+from typing import Annotated, Self
+
+from msgspec import Meta
+
+from stepsim.base.structs import Document, Entry, Names, Picoseconds
+from stepsim.explore.batches.draws import BatchSteps, BatchStudy
+
+_Share = Annotated[float, Meta(description="share, 0 to 1")]
+
+
+class _PackerEntry(Entry, frozen=True, kw_only=True):
+    """Steps under one packer; `waiting` is the share of time spent for the longest microbatches.
+
+    `fullest` is the largest microbatch, in parts of a full one.
+    """
+
+    packer: str
+    mean_ps: Picoseconds
+    p50_ps: Picoseconds
+    p90_ps: Picoseconds
+    p99_ps: Picoseconds
+    waiting: _Share
+    padding: _Share
+    tokens_per_s: Annotated[float, Meta(description="net of padding, of all ranks")]
+    fullest: float
+    step_time_ps: tuple[Picoseconds, ...]
+
+    @classmethod
+    def of(cls, steps: BatchSteps) -> Self:
+        """The entry of a packer's steps."""
+        return cls(
+            packer=steps.packer,
+            mean_ps=round(steps.mean_ps),
+            p50_ps=round(steps.percentile_ps(50)),
+            p90_ps=round(steps.percentile_ps(90)),
+            p99_ps=round(steps.percentile_ps(99)),
+            waiting=steps.waiting,
+            padding=steps.padding,
+            tokens_per_s=steps.tokens_per_s,
+            fullest=steps.fullest,
+            step_time_ps=tuple(steps.step_ps.tolist()),
+        )
+
+
+class BatchDocument(Document, frozen=True, kw_only=True):
+    """`stepsim simulate --lengths --json`: steps of drawn batches, packer by packer.
+
+    `planned_ps` is the step whose microbatches are full of one document a sample.
+    """
+
+    job: str
+    lengths: str
+    seed: int
+    planned_ps: Picoseconds
+    packers: tuple[_PackerEntry, ...]
+    warnings: Names
+
+    @classmethod
+    def of(cls, study: BatchStudy) -> Self:
+        """The document of a study."""
+        return cls(
+            job=study.job,
+            lengths=study.source,
+            seed=study.seed,
+            planned_ps=study.planned_ps,
+            packers=tuple(map(_PackerEntry.of, study.packed)),
+            warnings=study.warnings,
+        )

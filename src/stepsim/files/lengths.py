@@ -1,0 +1,108 @@
+"""Lengths of documents: a law written as a text, or a file of them.
+
+A file has one number a line (`#` begins a comment), or is a CSV or Parquet table with a column
+`length`, `tokens` or `num_tokens` (or one column alone), or JSON lines with such a field, or with
+numbers alone.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.files.reading import csv_rows, open_file, parquet_library, read_text
+from stepsim.workload.documents import LONGEST, Lengths, ListedLengths, parse_lengths
+
+_COLUMNS = ("length", "lengths", "tokens", "num_tokens", "n_tokens")
+_TABLES = frozenset({".csv", ".tsv"})
+_JSON_LINES = frozenset({".jsonl", ".ndjson"})
+_MOST = 50_000_000
+
+
+def read_lengths(text: str) -> Lengths:
+    """The lengths that a text names: a file of them, else a law.
+
+    Raises WorkloadError naming file, line and value, PlanError for a law that cannot be.
+    """
+    path = Path(text)
+    if "(" in text and not path.is_file():
+        return parse_lengths(text)
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        values = _of_parquet(path)
+    else:
+        content = read_text(path, WorkloadError, "lengths of documents", "a number per line")
+        if suffix in _TABLES:
+            values = _of_rows(path, csv_rows(path, content, WorkloadError))
+        elif suffix in _JSON_LINES:
+            values = _of_json_lines(path, content)
+        else:
+            values = _of_lines(path, content)
+    lengths = tuple(_checked(path, values))
+    if not lengths:
+        raise WorkloadError(f"{path}: no lengths: expected a number per line")
+    return ListedLengths(lengths=lengths)
+
+
+def _checked(path: Path, values: Iterator[tuple[int, object]]) -> Iterator[int]:
+    """Whole numbers of tokens; each value comes with its line."""
+    for count, (line, value) in enumerate(values):
+        if count >= _MOST:
+            raise WorkloadError(f"{path}: more than {_MOST:,} lengths: take a sample of them")
+        try:
+            number = float(str(value))
+        except ValueError:
+            number = -1.0
+        if not (1 <= number <= LONGEST and number == int(number)):
+            allowed = f"a whole number from 1 to {LONGEST}"
+            raise WorkloadError(bad_value(f"{path}:{line}", "length", value, allowed))
+        yield int(number)
+
+
+def _of_lines(path: Path, content: str) -> Iterator[tuple[int, object]]:
+    for line, text in enumerate(content.splitlines(), start=1):
+        if word := text.partition("#")[0].strip():
+            yield line, word
+
+
+def _of_rows(path: Path, rows: Sequence[Mapping[str, str]]) -> Iterator[tuple[int, object]]:
+    column = _column_of(path, list(rows[0]) if rows else [])
+    for line, row in enumerate(rows, start=2):
+        yield line, row[column]
+
+
+def _of_json_lines(path: Path, content: str) -> Iterator[tuple[int, object]]:
+    for line, text in enumerate(content.splitlines(), start=1):
+        if not text.strip():
+            continue
+        try:
+            value: Any = msgspec.json.decode(text)
+        except msgspec.DecodeError as reason:
+            raise WorkloadError(f"{path}:{line}: not valid JSON: {reason}") from None
+        if isinstance(value, dict):
+            value = value[_column_of(path, list(value), f":{line}")]
+        yield line, value
+
+
+def _of_parquet(path: Path) -> Iterator[tuple[int, object]]:
+    arrow, parquet = parquet_library(path, WorkloadError)
+    try:
+        with open_file(path) as file:
+            table = parquet.ParquetFile(file)
+            column = _column_of(path, table.schema_arrow.names)
+            yield from enumerate(table.read(columns=[column])[column].to_pylist(), start=1)
+    except (OSError, arrow.ArrowException) as reason:
+        raise WorkloadError(f"{path}: cannot read the lengths of documents: {reason}") from None
+
+
+def _column_of(path: Path, names: Sequence[str], line: str = "") -> str:
+    """The column that holds lengths: one of the known names, or the only one."""
+    found = [name for name in names if name in _COLUMNS]
+    if len(found) == 1:
+        return found[0]
+    if len(names) == 1:
+        return names[0]
+    shown = ", ".join(names) or "none"
+    raise WorkloadError(f"{path}{line}: columns are {shown}: expected one of {', '.join(_COLUMNS)}")

@@ -1,0 +1,109 @@
+"""Packers by name: pure functions from lengths of documents to microbatches of ranks."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from math import ceil
+from types import MappingProxyType
+
+from msgspec import Struct
+
+from stepsim.base.arrays import Ints
+from stepsim.base.errors import PlanError
+from stepsim.parallel.packers.as_drawn import pad, pad_to_sequence
+from stepsim.parallel.packers.balanced import balance, swap
+from stepsim.parallel.packers.base import BatchShape, Loads, Packer, Packing
+from stepsim.parallel.packers.dynamic_cp import dynamic_cp
+from stepsim.parallel.packers.grouped import group_by_length
+from stepsim.parallel.packers.stream import concatenate, first_fit, greedy
+
+
+class Takes(StrEnum):
+    """How many documents a packer takes of a loader.
+
+    `COUNT`: `BatchShape.count` a microbatch. `STREAM`: until all microbatches are full. `STEP`: as
+    many a step as fill its microbatches on average.
+    """
+
+    COUNT = "count"
+    STREAM = "stream"
+    STEP = "step"
+
+
+class PackerEntry(Struct, frozen=True):
+    """A packer of the list: how it packs, what it takes, and in a line what it does.
+
+    `swaps` says whether its microbatches may change ranks by themselves.
+    """
+
+    pack: Packer
+    takes: Takes
+    words: str
+    swaps: bool = True
+
+
+PACKERS: Mapping[str, PackerEntry] = MappingProxyType(
+    {
+        "sequence": PackerEntry(pad_to_sequence, Takes.COUNT, "padded to the sequence"),
+        "padded": PackerEntry(pad, Takes.COUNT, "padded to the longest of a microbatch"),
+        "grouped": PackerEntry(group_by_length, Takes.COUNT, "like lengths together, padded"),
+        "concat": PackerEntry(concatenate, Takes.STREAM, "end to end, cut at the sequence"),
+        "greedy": PackerEntry(greedy, Takes.STREAM, "whole documents, in the order drawn"),
+        "first-fit": PackerEntry(first_fit, Takes.STREAM, "whole documents, longest first"),
+        "balanced": PackerEntry(balance, Takes.STEP, "equal time for ranks and microbatches"),
+        "dynamic-cp": PackerEntry(
+            dynamic_cp, Takes.STEP, "long documents over several ranks", swaps=False
+        ),
+    }
+)
+_SWAPPED = "+swap"
+
+
+def packer_of(name: str | Packer) -> PackerEntry:
+    """The packer of a name such as `greedy`, or `greedy+swap` for one that swaps microbatches.
+
+    A function of one's own takes the documents of whole steps. Raises PlanError naming the packers
+    that there are.
+    """
+    if not isinstance(name, str):
+        return PackerEntry(name, Takes.STEP, "a function of one's own")
+    base = name.removesuffix(_SWAPPED)
+    if base not in PACKERS:
+        known = ", ".join(PACKERS)
+        raise PlanError(f"packer is {name!r}: expected one of {known}, each with or without +swap")
+    found = PACKERS[base]
+    if base == name:
+        return found
+    if not found.swaps:
+        raise PlanError(f"packer is {name!r}: expected {base} alone, whose ranks share documents")
+
+    def swapped(lengths: Ints, shape: BatchShape) -> Packing:
+        return swap(found.pack(lengths, shape))
+
+    words = f"{found.words}; whole microbatches swapped between ranks"
+    return PackerEntry(swapped, found.takes, words)
+
+
+def documents_for(entry: PackerEntry, shape: BatchShape, mean_length: float) -> int:
+    """How many documents a packer should be given of a law of that mean, in tokens.
+
+    Of a stream a tenth more than fills all microbatches on average.
+    """
+    if entry.takes is Takes.COUNT:
+        return shape.slots * shape.count
+    full = shape.step_slots * shape.full_tokens / mean_length
+    if entry.takes is Takes.STEP:
+        return shape.steps * max(int(full), 1)
+    return ceil(1.1 * shape.steps * full) + shape.step_slots
+
+
+__all__ = [
+    "PACKERS",
+    "BatchShape",
+    "Loads",
+    "Packer",
+    "PackerEntry",
+    "Packing",
+    "Takes",
+    "documents_for",
+    "packer_of",
+]

@@ -1,0 +1,145 @@
+"""What a packer takes and gives: documents into the microbatches of ranks."""
+
+from collections.abc import Callable
+
+import numpy as np
+from msgspec import Struct
+
+from stepsim.base.arrays import Floats, Ints
+from stepsim.base.errors import PlanError, bad_value
+
+
+class BatchShape(Struct, frozen=True, kw_only=True):
+    """The microbatches that documents are packed into: `steps` of `ranks` by `microbatches`.
+
+    Ranks are data-parallel ones: each works on documents of its own. A microbatch takes `count`
+    documents where they are padded, `full_tokens` where they are packed. `attention` is the share
+    of a microbatch's time that attention takes where it is one document of `full_tokens`.
+    """
+
+    ranks: int
+    microbatches: int
+    count: int
+    full_tokens: int
+    steps: int = 1
+    attention: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in ("ranks", "microbatches", "count", "full_tokens", "steps"):
+            if getattr(self, name) < 1:
+                raise PlanError(bad_value("batch", name, getattr(self, name), "at least 1"))
+        if not 0 <= self.attention <= 1:
+            raise PlanError(bad_value("batch", "attention", self.attention, "0 to 1"))
+
+    def cost(self, tokens: Ints | Floats, squares: Floats) -> Floats:
+        """How long work takes, in tokens of a document of `full_tokens`: linear in both.
+
+        For example all of a document of `full_tokens` costs `full_tokens`, whatever `attention` is.
+        """
+        linear = np.asarray(tokens, dtype=np.float64)
+        return linear + self.attention * (squares / self.full_tokens - linear)
+
+    @property
+    def step_slots(self) -> int:
+        """Microbatches of a step, of all ranks."""
+        return self.ranks * self.microbatches
+
+    @property
+    def slots(self) -> int:
+        """Microbatches of all steps and ranks."""
+        return self.steps * self.step_slots
+
+
+class Packing(Struct, frozen=True, kw_only=True, eq=False):
+    """Documents in microbatches: a row per piece of a document.
+
+    `slot` is (step * ranks + rank) * microbatches + microbatch, `document` the number of the
+    document in what was drawn, `tokens` what is computed of it there, `real` what of these are its
+    own and not padding, `squares` the pairs of tokens that attention looks at, twice (a whole
+    document of n tokens has n * n). Documents of a slot are apart: none attends to another.
+    """
+
+    shape: BatchShape
+    slot: Ints
+    document: Ints
+    tokens: Ints
+    real: Ints
+    squares: Floats
+
+    def loads(self) -> "Loads":
+        """What each microbatch computes: arrays of shape (steps, ranks, microbatches)."""
+        size = self.shape.steps, self.shape.ranks, self.shape.microbatches
+
+        def summed(values: Ints | Floats) -> Floats:
+            return np.bincount(self.slot, values, self.shape.slots).reshape(size)
+
+        return Loads(
+            tokens=summed(self.tokens), real=summed(self.real), squares=summed(self.squares)
+        )
+
+
+class Loads(Struct, frozen=True, kw_only=True, eq=False):
+    """Work of microbatches, arrays of shape (steps, ranks, microbatches).
+
+    `tokens` are computed, `real` of them are no padding, `squares` is attention's work: sums of
+    squared lengths of documents.
+    """
+
+    tokens: Floats
+    real: Floats
+    squares: Floats
+
+
+Packer = Callable[[Ints, BatchShape], Packing]
+"""A pure function from lengths of documents, as drawn, to their microbatches."""
+
+
+def cut(lengths: Ints, full_tokens: int) -> tuple[Ints, Ints]:
+    """Pieces of at most `full_tokens`: which document each is of, and its length.
+
+    With 4 full tokens, documents of 3 and 9 are pieces of 3, 4, 4 and 1 of documents 0, 1, 1, 1.
+    """
+    counts = -(-lengths // full_tokens)
+    document = np.repeat(np.arange(len(lengths)), counts)
+    length = np.full(len(document), full_tokens, dtype=np.int64)
+    last = np.cumsum(counts) - 1
+    length[last] = lengths - (counts - 1) * full_tokens
+    return document, length
+
+
+def padded(shape: BatchShape, slot: Ints, document: Ints, length: Ints) -> Packing:
+    """Pieces in their slots, each as long as the longest of its slot."""
+    longest = np.zeros(shape.slots, dtype=np.int64)
+    np.maximum.at(longest, slot, length)
+    tokens = longest[slot]
+    return Packing(
+        shape=shape,
+        slot=slot,
+        document=document,
+        tokens=tokens,
+        real=length,
+        squares=tokens.astype(np.float64) ** 2,
+    )
+
+
+def packed(shape: BatchShape, slot: Ints, document: Ints, length: Ints) -> Packing:
+    """Pieces in their slots, without padding."""
+    return Packing(
+        shape=shape,
+        slot=slot,
+        document=document,
+        tokens=length,
+        real=length,
+        squares=length.astype(np.float64) ** 2,
+    )
+
+
+def dealt(bins: Ints, shape: BatchShape) -> Ints:
+    """Slots of bins that are filled one after the other: a loader deals them to ranks in turn.
+
+    With 2 ranks of 2 microbatches, bins 0, 1, 2, 3 of a step are microbatch 0 of ranks 0 and 1,
+    then microbatch 1 of both.
+    """
+    step, within = np.divmod(bins, shape.step_slots)
+    microbatch, rank = np.divmod(within, shape.ranks)
+    return (step * shape.ranks + rank) * shape.microbatches + microbatch

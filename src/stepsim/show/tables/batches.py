@@ -1,0 +1,60 @@
+"""Tables of real batches: steps by packer, the best first said."""
+
+from collections.abc import Iterator
+
+from stepsim.base.units import format_time_ps
+from stepsim.explore.batches.draws import BatchSteps, BatchStudy
+from stepsim.show.tables.model import ERROR, TEXT, TIME, Shown, as_number, table_of
+
+_SHARE = as_number(".1%")
+_RATE = as_number(",.0f")
+_TIMES = as_number(".2f")
+
+
+def batches_shown(study: BatchStudy) -> Iterator[Shown]:
+    """What each packer makes of the same documents: the answer, then a row for each."""
+    best = max(study.packed, key=lambda steps: steps.tokens_per_s)
+    yield (
+        f"{format_time_ps(round(best.mean_ps))} per step with packer {best.packer} "
+        f"({format_time_ps(round(best.percentile_ps(90)))} in one of ten), "
+        f"{best.tokens_per_s:,.0f} tokens/s net of padding{_over_others(study, best)}"
+    )
+    yield (
+        f"{best.waiting:.1%} of it is waiting for the longest microbatches; a step of full "
+        f"sequences, each one document, takes {format_time_ps(study.planned_ps)}"
+    )
+    first = study.packed[0]
+    yield table_of(
+        f"{len(first.step_ps)} steps of documents from {study.source}, seed {study.seed}",
+        sorted(study.packed, key=lambda steps: -steps.tokens_per_s),
+        {
+            "packer": TEXT.of(lambda steps: steps.packer),
+            "mean step": TIME.of(lambda steps: steps.mean_ps),
+            "p50": TIME.of(lambda steps: steps.percentile_ps(50)),
+            "p90": TIME.of(lambda steps: steps.percentile_ps(90)),
+            "p99": TIME.of(lambda steps: steps.percentile_ps(99)),
+            "waiting": _SHARE.of(lambda steps: steps.waiting),
+            "padding": _SHARE.of(lambda steps: steps.padding),
+            "fullest": _TIMES.of(lambda steps: steps.fullest),
+            "tokens/s": _RATE.of(lambda steps: steps.tokens_per_s),
+            "gain": ERROR.of(lambda steps: steps.tokens_per_s / first.tokens_per_s - 1),
+        },
+    )
+    yield (
+        "waiting: of the steps' time, against the same steps with equal microbatches; fullest: "
+        f"tokens of the largest microbatch over a full one; gain: in tokens/s over {first.packer}"
+    )
+    over = max(study.packed, key=lambda steps: steps.fullest)
+    if over.fullest > 1:
+        yield (
+            f"memory: packer {over.packer} has microbatches of {over.fullest:.2f} times the "
+            f"tokens of a full one: see whether a sequence as much longer fits"
+        )
+
+
+def _over_others(study: BatchStudy, best: BatchSteps) -> str:
+    """How much more the best packer does than the first one, where it is another."""
+    first = study.packed[0]
+    if best is first:
+        return ""
+    return f", {best.tokens_per_s / first.tokens_per_s:.2f} times {first.packer}"

@@ -1,0 +1,236 @@
+"""How long the documents of a batch are: a list of lengths, or a law that they are drawn from.
+
+A law is written as a call: `lognormal(mu=5, sigma=1, least=16, most=1024)`,
+`pareto(shape=1.2, least=100, most=8192)`, `uniform(least=1, most=4096)`, `fixed(length=4096)`, or a
+mixture of weighted ones, `0.9 lognormal(mu=6, sigma=1) + 0.1 fixed(length=32768)`.
+"""
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from stepsim.base.arrays import Floats, Ints
+from stepsim.base.errors import PlanError, bad_value
+
+LONGEST = 1 << 40
+"""Most tokens of a document: their square fits 2**80, which floats hold to 16 digits."""
+
+
+class LengthLaw(Struct, frozen=True, kw_only=True):
+    """A law of document lengths in tokens, from `least` to `most`: draws outside move to the edge.
+
+    A subclass says how raw lengths are drawn. Raises PlanError for bounds that cannot be.
+    """
+
+    least: int = 1
+    most: int = LONGEST
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.least <= self.most <= LONGEST:
+            bounds = f"{self.least} to {self.most}"
+            raise PlanError(f"lengths are {bounds}: expected 1 <= least <= most <= {LONGEST}")
+
+    def draw(self, generator: np.random.Generator, count: int) -> Ints:
+        """Lengths of `count` documents, each drawn for itself."""
+        raw = np.clip(self._raw(generator, count), self.least, self.most)
+        return np.rint(raw).astype(np.int64)
+
+    def _raw(self, generator: np.random.Generator, count: int) -> Floats:
+        raise NotImplementedError
+
+
+class Lognormal(LengthLaw, frozen=True, kw_only=True):
+    """Lengths whose logarithm is normal of mean `mu` and standard deviation `sigma`."""
+
+    mu: float
+    sigma: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (-50 <= self.mu <= 50 and 0 <= self.sigma <= 20):
+            shown = f"mu {self.mu}, sigma {self.sigma}"
+            raise PlanError(f"lognormal has {shown}: expected mu -50 to 50, sigma 0 to 20")
+
+    def _raw(self, generator: np.random.Generator, count: int) -> Floats:
+        return generator.lognormal(self.mu, self.sigma, count)
+
+
+class Pareto(LengthLaw, frozen=True, kw_only=True):
+    """Lengths above `least` of which a share x**-shape is longer than x times `least`."""
+
+    shape: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0.05 <= self.shape <= 1000:
+            raise PlanError(bad_value("pareto", "shape", self.shape, "0.05 to 1000"))
+
+    def _raw(self, generator: np.random.Generator, count: int) -> Floats:
+        return self.least * (1.0 + generator.pareto(self.shape, count))
+
+
+class Uniform(LengthLaw, frozen=True, kw_only=True):
+    """Every length from `least` to `most` is as likely."""
+
+    most: int
+
+    def _raw(self, generator: np.random.Generator, count: int) -> Floats:
+        return generator.integers(self.least, self.most, count, endpoint=True).astype(np.float64)
+
+
+class Fixed(LengthLaw, frozen=True, kw_only=True):
+    """Every document has one length."""
+
+    length: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.least <= self.length <= self.most:
+            allowed = f"{self.least} to {self.most}"
+            raise PlanError(bad_value("fixed", "length", self.length, allowed))
+
+    def _raw(self, generator: np.random.Generator, count: int) -> Floats:
+        return np.full(count, float(self.length))
+
+
+class ListedLengths(Struct, frozen=True, kw_only=True):
+    """Lengths of documents that were counted; batches are drawn from them with equal chances."""
+
+    lengths: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.lengths:
+            raise PlanError("lengths are empty: expected at least one document")
+        if wrong := [length for length in self.lengths if not 1 <= length <= LONGEST]:
+            raise PlanError(f"a document has {wrong[0]} tokens: expected 1 to {LONGEST}")
+
+    @property
+    def most(self) -> int:
+        """The longest document, in tokens."""
+        return max(self.lengths)
+
+    def draw(self, generator: np.random.Generator, count: int) -> Ints:
+        """Lengths of `count` documents: whole rounds through the list, each in a new order."""
+        rounds = -(-count // len(self.lengths))
+        known = np.array(self.lengths, dtype=np.int64)
+        return np.concatenate([generator.permutation(known) for _ in range(rounds)])[:count]
+
+
+class Mixture(Struct, frozen=True, kw_only=True):
+    """Documents of several kinds: each is drawn from one law, chosen by weight."""
+
+    weights: tuple[float, ...]
+    laws: tuple[LengthLaw, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.weights) != len(self.laws) or not all(w > 0 for w in self.weights):
+            raise PlanError(f"weights are {self.weights}: expected one above 0 for each law")
+
+    @property
+    def most(self) -> int:
+        """The longest document that any of the laws allows, in tokens."""
+        return max(law.most for law in self.laws)
+
+    def draw(self, generator: np.random.Generator, count: int) -> Ints:
+        """Lengths of `count` documents, each drawn for itself."""
+        share = np.array(self.weights) / sum(self.weights)
+        kinds = generator.choice(len(share), count, p=share)
+        lengths = np.zeros(count, dtype=np.int64)
+        for kind, law in enumerate(self.laws):
+            lengths[kinds == kind] = law.draw(generator, int((kinds == kind).sum()))
+        return lengths
+
+
+class SiblingLengths(Struct, frozen=True, kw_only=True):
+    """Documents in families of `count`, as samples of one prompt: a family has one typical length.
+
+    A member's logarithm differs from its family's by a normal deviation `spread`; the families'
+    own lengths are drawn from `law`. For example `count` 8 and `spread` 0.3.
+    """
+
+    law: LengthLaw | ListedLengths | Mixture
+    count: int
+    spread: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.count < 1 or not 0 <= self.spread <= 20:
+            shown = f"{self.count} with a spread of {self.spread}"
+            raise PlanError(f"siblings are {shown}: expected at least 1, a spread of 0 to 20")
+
+    @property
+    def most(self) -> int:
+        """The longest document that the law of families allows, in tokens."""
+        return self.law.most
+
+    def draw(self, generator: np.random.Generator, count: int) -> Ints:
+        """Lengths of `count` documents, families one behind the other."""
+        families = -(-count // self.count)
+        typical = np.repeat(self.law.draw(generator, families), self.count)[:count]
+        factor = np.exp(generator.normal(0.0, self.spread, count))
+        return np.clip(np.rint(typical * factor), 1, self.most).astype(np.int64)
+
+
+Lengths = LengthLaw | ListedLengths | Mixture | SiblingLengths
+"""What the documents of a batch are drawn from."""
+
+_LAWS: Mapping[str, type[LengthLaw]] = MappingProxyType(
+    {"lognormal": Lognormal, "pareto": Pareto, "uniform": Uniform, "fixed": Fixed}
+)
+_CALL = re.compile(r"(?:(?P<weight>[0-9.]+)\s+)?(?P<name>[a-z]+)\((?P<values>[^()]*)\)")
+
+
+def parse_lengths(text: str) -> Lengths:
+    """The law that a text writes, e.g. `lognormal(mu=5, sigma=1, least=16, most=1024)`.
+
+    Laws joined by `+` are a mixture, each with its weight before it. `siblings=8` and `spread=0.3`
+    in the first law make families. Raises PlanError naming what is wrong, and the laws there are.
+    """
+    parts = [part.strip() for part in text.split("+")]
+    read = [_CALL.fullmatch(part) for part in parts]
+    if not all(read):
+        wrong = next(part for part, found in zip(parts, read, strict=True) if not found)
+        raise PlanError(
+            f"lengths are {wrong!r}: expected a file of lengths, or a law such as "
+            "'lognormal(mu=5, sigma=1, least=16, most=1024)'"
+        )
+    weights = tuple(float(match["weight"] or 1.0) for match in read if match)
+    values = [_values(match["name"], match["values"]) for match in read if match]
+    siblings = values[0].pop("siblings", None), values[0].pop("spread", 0.0)
+    laws = [_law(match["name"], given) for match, given in zip(read, values, strict=True) if match]
+    law = laws[0] if len(laws) == 1 else Mixture(weights=weights, laws=tuple(laws))
+    if siblings[0] is None:
+        return law
+    return SiblingLengths(law=law, count=int(siblings[0]), spread=siblings[1])
+
+
+def _values(name: str, text: str) -> dict[str, float]:
+    """Names and numbers of `mu=5, sigma=1`."""
+    values: dict[str, float] = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        key, _, number = (part.strip() for part in pair.partition("="))
+        try:
+            values[key] = float(number)
+        except ValueError:
+            raise PlanError(f"{name} has {pair!r}: expected a name, '=' and a number") from None
+    return values
+
+
+def _law(name: str, values: dict[str, float]) -> LengthLaw:
+    """The law of a name with its values; whole numbers where it counts tokens."""
+    if name not in _LAWS:
+        raise PlanError(f"law of lengths is {name!r}: expected one of {', '.join(_LAWS)}")
+    kind = _LAWS[name]
+    whole = ("least", "most", "length")
+    if wrong := next((key for key in values if key not in kind.__struct_fields__), None):
+        allowed = ", ".join(kind.__struct_fields__)
+        raise PlanError(f"{name} has {wrong!r}: expected {allowed}")
+    given: dict[str, Any] = {k: int(v) if k in whole else v for k, v in values.items()}
+    try:
+        return kind(**given)
+    except TypeError as error:
+        missing = str(error).removeprefix("Missing required argument ")
+        raise PlanError(f"{name} lacks {missing}") from None

@@ -1,0 +1,174 @@
+"""Steps of real batches: full sequences are the step as ever, others wait for the longest."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepsim import simulate
+from stepsim.base.errors import PlanError
+from stepsim.explore.batches.draws import BatchStudy, simulate_batches
+from stepsim.explore.batches.prices import microbatch_prices
+from stepsim.files.asked import read_inputs
+from stepsim.parallel.packers import BatchShape, packer_of
+from stepsim.workload.documents import Lengths, parse_lengths
+from stepsim.workload.model.model import Model
+
+SMALL: dict[str, Any] = {
+    "topology": "hgx-h100",
+    "npus": 16,
+    "tp": 2,
+    "pp": 2,
+    "sequence": 16384,
+    "microbatches": 4,
+}
+JOBS: dict[str, dict[str, Any]] = {
+    "dense": {"workload": "llama-3-8b"},
+    "no pipeline": {"workload": "llama-3-8b", "pp": 1, "zero": 1},
+    "sharded": {"workload": "llama-3-8b", "pp": 1, "tp": 1, "zero": 3},
+    "interleaved": {"workload": "llama-3-8b", "schedule": "interleaved", "chunks": 2},
+    "split backward": {"workload": "llama-3-8b", "schedule": "zb-h1"},
+    "experts": {"workload": "mixtral-8x7b", "ep": 4},
+    "long context": {"workload": "llama-3-8b", "cp": 2, "pp": 1},
+    "samples": {"workload": "llama-3-8b", "microbatch_size": 2},
+}
+
+
+def study(
+    job: dict[str, Any], lengths: str | Lengths, *packers: str, steps: int = 4, seed: int = 0
+) -> BatchStudy:
+    options = SMALL | job
+    read = read_inputs(options.pop("workload"), options.pop("topology"), options)
+    assert isinstance(read.workload, Model)
+    law = parse_lengths(lengths) if isinstance(lengths, str) else lengths
+    return simulate_batches(
+        read.workload,
+        read.topology,
+        read.options,
+        lengths=law,
+        packers=packers,
+        steps=steps,
+        seed=seed,
+    )
+
+
+def simulated_ps(job: dict[str, Any], **changes: object) -> int:
+    options = SMALL | job | changes
+    return simulate(options.pop("workload"), options.pop("topology"), **options).report.step_time_ps
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
+def test_full_sequences_are_the_step_as_ever(job: dict[str, Any]) -> None:
+    found = study(job, "fixed(length=16384)", "sequence", "padded", "concat", "greedy", steps=2)
+    planned = simulated_ps(job)
+    assert found.planned_ps == planned
+    for packed in found.packed[:1] if "microbatch_size" in job else found.packed:
+        assert packed.step_ps.tolist() == [planned, planned]
+        assert packed.waiting == 0
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("job", [JOBS["dense"], JOBS["experts"], JOBS["interleaved"]])
+def test_short_documents_are_the_step_that_is_packed_with_them(job: dict[str, Any]) -> None:
+    """Shortest documents were priced: the study gives the step of `--packed` to the picosecond."""
+    found = study(job, "fixed(length=2048)", "concat", steps=1)
+    assert found.packed[0].step_ps.tolist() == [simulated_ps(job, packed=2048)]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_documents_between_take_times_between() -> None:
+    """Attention alone grows with documents at equal tokens, and in proportion to its pairs."""
+    lengths = (2048, 4096, 8192, 16384)
+    times = [
+        study(JOBS["dense"], f"fixed(length={n})", "concat", steps=1).packed[0].mean_ps
+        for n in lengths
+    ]
+    exact = [simulated_ps(JOBS["dense"], packed=n) for n in lengths]
+    assert times == sorted(times)
+    # kernels of short documents reach less: a line through both ends is at most this far off
+    assert times == pytest.approx(exact, rel=0.02)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_one_long_microbatch_delays_all_ranks() -> None:
+    """Against the same tokens in equal microbatches, the step is longer by the longest's delay."""
+    law = "0.9 fixed(length=1024) + 0.1 fixed(length=16384)"
+    found = study(JOBS["no pipeline"], law, "padded", "padded+swap", steps=40)
+    drawn, swapped = found.packed
+    assert drawn.waiting > 0.1
+    assert swapped.mean_ps <= drawn.mean_ps
+    assert swapped.waiting <= drawn.waiting
+    assert (drawn.tokens == swapped.tokens).all()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_equal_seeds_draw_equal_steps_and_others_do_not() -> None:
+    law = "lognormal(mu=8, sigma=1, most=16384)"
+    first, again, other = (
+        study(JOBS["dense"], law, "padded", seed=seed).packed[0].step_ps for seed in (3, 3, 4)
+    )
+    assert first.tolist() == again.tolist()
+    assert first.tolist() != other.tolist()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_experts_wait_for_the_fullest_member_of_their_group() -> None:
+    """Where ranks exchange tokens in every layer, they are never ahead of each other."""
+    law = "0.8 fixed(length=2048) + 0.2 fixed(length=16384)"
+    alone = study({"workload": "mixtral-8x7b", "ep": 1, "pp": 1}, law, "padded", steps=20)
+    together = study({"workload": "mixtral-8x7b", "ep": 8, "pp": 1}, law, "padded", steps=20)
+    assert together.packed[0].waiting > alone.packed[0].waiting
+
+
+def test_padding_costs_what_one_job_measured() -> None:
+    """transformers PR 47340: 1,600 documents in 50 steps of 2 ranks x 2 microbatches of 8.
+
+    Its compute is given: 186 ms + 21.2 us for each padded token of the slowest rank. Measured: mean
+    0.44 s and p90 0.54 s as drawn, 0.27 and 0.395 s grouped by length, ratio of means 1.63.
+    """
+    law = parse_lengths("lognormal(mu=5, sigma=1, least=16, most=1024)")
+    shape = BatchShape(ranks=2, microbatches=2, count=8, full_tokens=8 * 1024, steps=50)
+    means, late = {}, {}
+    for name in ("padded", "grouped"):
+        drawn = [
+            packer_of(name).pack(law.draw(np.random.default_rng(seed), 1600), shape).loads()
+            for seed in range(40)
+        ]
+        slowest = np.concatenate([loads.tokens.sum(axis=2).max(axis=1) for loads in drawn])
+        times = 0.186 + 21.2e-6 * slowest
+        means[name], late[name] = times.mean(), np.percentile(times, 90)
+    assert means == pytest.approx({"padded": 0.44, "grouped": 0.27}, rel=0.1)
+    assert late == pytest.approx({"padded": 0.54, "grouped": 0.395}, rel=0.1)
+    assert means["padded"] / means["grouped"] == pytest.approx(1.63, abs=0.12)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_share_of_attention_grows_with_the_sequence() -> None:
+    shares = []
+    for sequence in (16384, 65536):
+        options = SMALL | {"sequence": sequence}
+        job = read_inputs("llama-3-8b", options.pop("topology"), options)
+        assert isinstance(job.workload, Model)
+        shares.append(microbatch_prices(job.workload, job.topology, job.options).attention)
+    assert 0.05 < shares[0] < shares[1] < 0.9
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"steps": 0}, "steps is 0: expected at least 1"),
+        ({"steps": 10**9}, "steps is 1000000000: expected at most"),
+        ({"seed": -1}, "seed is -1: expected at least 0"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused(changes: dict[str, int], said: str) -> None:
+    with pytest.raises(PlanError, match=said):
+        study(JOBS["dense"], "fixed(length=100)", "padded", **changes)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_sequence_too_short_to_tell_documents_apart_is_refused() -> None:
+    with pytest.raises(PlanError, match="sequence is 4: expected at least 8 tokens"):
+        study({"workload": "llama-3-8b", "sequence": 4}, "fixed(length=4)", "padded")
