@@ -17,7 +17,7 @@ from stepsim.base.structs import replace
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.operators import Amounts, Operator, memory, products, scan
 
-_SCORE_BYTES = 4.0
+SCORE_BYTES = 4.0
 """Bytes of a score, of the number of a key, and of what attention weighs."""
 
 
@@ -73,28 +73,28 @@ class Indexer(Struct, frozen=True, kw_only=True):
         again, gradients of queries and of keys. The choice reads each score in 4 bytes.
         """
         t, keys = columns.tokens, self.read(columns)
-        scores, chosen = t * columns.sequence / self.ratio / 2, _SCORE_BYTES * t * keys
+        scores, chosen = t * columns.sequence / self.ratio / 2, SCORE_BYTES * t * keys
         yield scan(
             "index scores",
             flops=(2.0 * scores * self.width, 6.0 * t * keys * self.width),
-            moved=(_SCORE_BYTES * scores, 2.0 * chosen),
+            moved=(SCORE_BYTES * scores, 2.0 * chosen),
             launches=(1, 1),
         )
-        yield memory("choice of keys", _SCORE_BYTES * scores + chosen, np.zeros_like(t))
+        yield memory("choice of keys", SCORE_BYTES * scores + chosen, np.zeros_like(t))
 
     def target(self, flops: Floats, columns: PlanColumns) -> Operator:
         """What the indexer learns from: attention's scores of the chosen keys once more."""
-        chosen = _SCORE_BYTES * columns.tokens * self.read(columns)
+        chosen = SCORE_BYTES * columns.tokens * self.read(columns)
         return scan("index target", (flops, 0.0 * flops), (chosen, 2.0 * chosen), (1, 1))
 
     def summed(self, columns: PlanColumns) -> Floats:
         """Bytes of this target that ranks of tp sum, each having that of its own heads."""
-        return _SCORE_BYTES * columns.tokens * self.read(columns) * (columns.tp > 1)
+        return SCORE_BYTES * columns.tokens * self.read(columns) * (columns.tp > 1)
 
     def kept(self, columns: PlanColumns) -> Floats:
         """Bytes kept of queries and weights, and of each chosen key in 4 bytes.
 
         Those are its number, its weight and attention's.
         """
-        chosen = 3 * _SCORE_BYTES * self.read(columns)
+        chosen = 3 * SCORE_BYTES * self.read(columns)
         return columns.tokens * (2.0 * (self.width + self.heads) + chosen)
