@@ -9,6 +9,7 @@ from fuzz import campaign
 from fuzz.targets import TARGETS
 
 
+@pytest.mark.slow
 def test_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     campaign.CHUNK, kept = 20, campaign.CHUNK
     try:

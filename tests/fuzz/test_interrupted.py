@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from fuzz import seeds
+from helpers import few
 from quick_stepsim import quick_stepsim
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,7 +91,10 @@ WRITERS = {
 }
 
 
-@pytest.mark.parametrize("name", WRITERS)
+QUICK = ("result.json", "step.png", "spans.csv", "sweep.csv", "topology.json")
+
+
+@pytest.mark.parametrize("name", few(WRITERS, *QUICK))
 def test_killed_while_writing(name: str, tmp_path: Path) -> None:
     files = {"W": "w.txt", "TABLE": "nccl.csv", "DB": "sweep.sqlite", "OUT": name}
     (tmp_path / "w.txt").write_text(seeds.SMALL_WORKLOAD)

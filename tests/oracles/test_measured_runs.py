@@ -3,11 +3,13 @@
 import subprocess
 import sys
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import few
+from pairs import in_turn
 
 from stepsim.cli.measured import simulate_measured
 from stepsim.cli.terminal import TablesAsked
@@ -56,19 +58,22 @@ def on_others(
     return [validate_run(r, calibration, durations) for i, r in enumerate(runs) if i != chosen]
 
 
-@pytest.mark.parametrize(
-    ("durations", "mean", "largest"),
-    [(Durations.MEDIAN, 0.015, 0.025), (Durations.MEAN, 0.008, 0.0126), (None, 0.008, 0.0122)],
+HELD = (
+    (Durations.MEDIAN, 0.015, 0.025),
+    (Durations.MEAN, 0.008, 0.0126),
+    (None, 0.008, 0.0122),
 )
-@pytest.mark.parametrize("chosen", range(4))
+"""Stage times of a replay, and its mean and largest error."""
+
+
+@pytest.mark.parametrize(("chosen", "held"), few(product(range(4), HELD), *in_turn(range(4), HELD)))
 def test_replay_calibrated_on_one_run(
     runs: list[RunSummary],
     table: CommTable,
     chosen: int,
-    durations: Durations | None,
-    mean: float,
-    largest: float,
+    held: tuple[Durations | None, float, float],
 ) -> None:
+    durations, mean, largest = held
     found = on_others(runs, chosen, table, durations)
     errors = [abs(each.pipeline.error) for each in found]
     assert np.mean(errors) < mean

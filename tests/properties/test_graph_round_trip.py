@@ -1,6 +1,6 @@
 """A topology as a networkx graph, loaded again: the same network."""
 
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any
 
 import numpy as np
@@ -8,6 +8,7 @@ import pytest
 from helpers import examples, few
 from hypothesis import given
 from hypothesis import strategies as st
+from pairs import in_turn
 from random_jobs import listed
 
 import stepsim
@@ -87,17 +88,17 @@ def test_every_collective_costs_the_same_on_switches(name: str) -> None:
     assert compared > 100
 
 
-@pytest.mark.parametrize("name", SWITCHED)
-@pytest.mark.parametrize(
-    ("workload", "options"),
-    [
-        ("gpt_tp4", {"npus": 32, "pp": 4, "microbatches": 8}),
-        ("gpt_tp4", {"npus": 32, "pp": 2, "microbatches": 4, "contention": "fair"}),
-        ("moe_128", {"npus": 64, "pp": 2, "microbatches": 4, "p2p": "overlap"}),
-    ],
-)
-def test_steps_take_as_long_on_switches(name: str, workload: str, options: dict[str, Any]) -> None:
+STEPS: list[tuple[str, dict[str, Any]]] = [
+    ("gpt_tp4", {"npus": 32, "pp": 4, "microbatches": 8}),
+    ("gpt_tp4", {"npus": 32, "pp": 2, "microbatches": 4, "contention": "fair"}),
+    ("moe_128", {"npus": 64, "pp": 2, "microbatches": 4, "p2p": "overlap"}),
+]
+
+
+@pytest.mark.parametrize(("name", "job"), few(product(SWITCHED, STEPS), *in_turn(SWITCHED, STEPS)))
+def test_steps_take_as_long_on_switches(name: str, job: tuple[str, dict[str, Any]]) -> None:
     """With what a graph knows: no switch that reduces."""
+    workload, options = job
     topology = by_its_links(name, 128)
     known = tuple(each for each in topology.algorithms if each != Algorithm.NVLS)
     topology = replace(topology, algorithms=known)

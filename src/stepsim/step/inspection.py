@@ -9,8 +9,8 @@ from stepsim.step.inputs import WorkSource, choose_plan, make_work, scaled_workl
 
 def inspect_work(
     source: WorkSource, topology: Topology, options: StepOptions
-) -> tuple[Inspection, str | None]:
-    """A workload or model as it will be run, and the device that it runs on, where that is known.
+) -> tuple[Inspection, str]:
+    """A workload or model as it will be run, and the device that it runs on, empty if unknown.
 
     Raises PlanError where the machine has no room for it.
     """

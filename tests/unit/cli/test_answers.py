@@ -2,10 +2,12 @@
 
 import json
 import re
+from itertools import product
 from pathlib import Path
 
 import pytest
 from helpers import Run, few
+from pairs import in_turn
 
 from stepsim.base.units import format_time_ps
 from stepsim.explain.report import ResultDocument
@@ -16,7 +18,9 @@ from stepsim.show.tables.step import STEP_TABLES, bubble_words, step_tables
 MOST_LINES = 12
 WORKLOADS = ("gpt_1024.txt", "gpt_tp4.txt", "moe_128.txt")
 RUNS = ("megatron_moe_rank0.txt", "llama_pp8_a40.txt")
+MACHINES = ("hgx-h100", "tpu-v4", "dgx-v100")
 QUICK = ("llama-3-8b", "deepseek-v3", "gpt2")
+DEGREES = (("--pp", "1"), ("--pp", "2"), ("--pp", "8", "--mbs", "1"))
 PIPED = ("-t", "hgx-h100", "--npus", "64", "--pp", "4", "-m", "8")
 
 
@@ -25,8 +29,9 @@ def result(path: Path) -> ResultDocument:
     return ResultDocument.from_plain(json.loads(path.read_text()), str(path))
 
 
-@pytest.mark.parametrize("model", few(public_names(), *QUICK))
-@pytest.mark.parametrize("degrees", [("--pp", "1"), ("--pp", "2"), ("--pp", "8", "--mbs", "1")])
+@pytest.mark.parametrize(
+    ("model", "degrees"), few(product(public_names(), DEGREES), *in_turn(QUICK, DEGREES))
+)
 def test_a_model_is_answered_on_one_screen(
     run: Run, tmp_path: Path, model: str, degrees: tuple[str, ...]
 ) -> None:
@@ -43,8 +48,9 @@ def test_a_model_is_answered_on_one_screen(
     assert ("does not fit" in lines[1]) == ("it does not fit" in err)
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
-@pytest.mark.parametrize("topology", ["hgx-h100", "tpu-v4", "dgx-v100"])
+@pytest.mark.parametrize(
+    ("name", "topology"), few(product(WORKLOADS, MACHINES), *in_turn(WORKLOADS, MACHINES))
+)
 def test_a_workload_is_answered_on_one_screen(
     run: Run, workloads: Path, tmp_path: Path, name: str, topology: str
 ) -> None:

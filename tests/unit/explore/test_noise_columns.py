@@ -111,6 +111,7 @@ def test_the_slowest_of_many_has_the_distribution_of_a_maximum() -> None:
     assert median > 1.15
 
 
+@pytest.mark.slow
 def test_one_per_cent_stragglers_of_1024_ranks_move_the_median(workloads: Path) -> None:
     model = NoiseModel(straggler_probability=0.01, straggler_factor=1.2)
     found = noise(workloads / "gpt_1024.txt", "hgx-h100", model=model, samples=8)

@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 import pytest
+from helpers import few
 
 from stepsim.base.structs import replace
 from stepsim.explore.plan.asked import make_space
@@ -66,7 +67,7 @@ def price_of(priced: PricedPlans, plan: ModelPlan) -> float:
     return min(alike)
 
 
-@pytest.mark.parametrize(("model", "topology", "npus"), JOBS)
+@pytest.mark.parametrize(("model", "topology", "npus"), few(JOBS, JOBS[0], JOBS[5], JOBS[8]))
 def test_no_even_plan_of_a_search_is_faster_than_the_plan_by_default(
     model: str, topology: str, npus: int
 ) -> None:

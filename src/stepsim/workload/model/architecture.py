@@ -210,7 +210,7 @@ class Mixer(Struct, frozen=True, kw_only=True):
     @property
     def turned_heads(self) -> int:
         """Heads that cp must divide beside tp, where tokens are turned against heads; else 0."""
-        return 0
+        return self.heads
 
     def operators(self, hidden: int, columns: "PlanColumns") -> "MixerOperators":
         """What runs before tokens are mixed, what mixes them, and what runs after."""

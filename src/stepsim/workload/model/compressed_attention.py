@@ -74,6 +74,11 @@ class CompressedAttention(Mixer, frozen=True, kw_only=True):
         """Heads and groups of results; keys and the indexer are whole on every rank."""
         return {"heads": self.heads, "output groups": self.output_groups}
 
+    @property
+    def turned_heads(self) -> int:
+        """None: ranks that share a sequence gather keys."""
+        return 0
+
     def read(self, columns: PlanColumns) -> Floats:
         """Keys that a token reads on average: of the window, and pooled ones."""
         near = keys_before(columns.sequence, float(self.window))

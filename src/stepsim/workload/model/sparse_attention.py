@@ -50,6 +50,11 @@ class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
         """Heads of attention; those of the indexer are whole on every rank."""
         return {"heads": self.heads}
 
+    @property
+    def turned_heads(self) -> int:
+        """None: ranks that share a sequence gather keys."""
+        return 0
+
     def operators(self, hidden: int, columns: PlanColumns) -> MixerOperators:
         """Projections, indexer, attention to the chosen keys, and the way back."""
         latent, t, s, h = self.latent, columns.tokens, columns.shard_tokens, float(hidden)

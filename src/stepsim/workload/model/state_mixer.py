@@ -29,11 +29,6 @@ class StateMixer(Mixer, frozen=True, kw_only=True):
         """Width of the result."""
         raise NotImplementedError
 
-    @property
-    def turned_heads(self) -> int:
-        """Heads that change ranks where ranks share a sequence: all of them."""
-        return self.heads
-
     def operators(self, hidden: int, columns: PlanColumns) -> MixerOperators:
         """Both products, and between them the layouts of heads and what mixes tokens."""
         t, tp, h = columns.tokens, columns.tp, float(hidden)
