@@ -301,8 +301,11 @@ class Framework(Struct, frozen=True, kw_only=True):
         )
 
     def _held(self, device: str, precision: Precision, *, sparse: bool) -> list[JobDefaults]:
-        said = {"sparse": sparse, "precision": precision, "release": self.release}
-        return [each for each in self.defaults if each.hold_for(device, **said)]
+        return [
+            each
+            for each in self.defaults
+            if each.hold_for(device, sparse=sparse, precision=precision, release=self.release)
+        ]
 
     def states_recipe(self, model: str, device: str, precision: Precision) -> Recipe | None:
         """The recipe of a model that says bytes of states; None without."""
