@@ -33,8 +33,8 @@ _CHUNK = 64.0  # tokens: `chunk_gated_delta_rule` has no other
 _FORWARD_KERNELS, _BACKWARD_KERNELS = 6, 8
 
 
-TRITON_CHANNEL_OPERATIONS = 60.0
-"""Operations of a channel that explain its kernel in Triton on H100."""
+TRITON_CHANNEL_OPERATIONS = 54.0
+"""Operations of a channel that explain its kernel in Triton on B200."""
 
 
 class GatedDeltaNet(Mixer, frozen=True, kw_only=True):
