@@ -155,7 +155,7 @@ class Device(Struct, frozen=True, kw_only=True):
         """
         reached = self.grouped_rate(kind)
         precision = Precision.FP8 if kind == "fp8_block" else Precision(kind)
-        rate = reached.share * self.rate_of(precision).peak
+        rate = reached.share * self.rate_of(precision).peak * self.sustained
         memory = moved / (reached.memory_share * self.memory_bandwidth)
         return np.hypot(shape.seconds(tiles, rate, self.processors), memory)
 
@@ -165,7 +165,7 @@ class Device(Struct, frozen=True, kw_only=True):
         """Time of a scan over sequences of so many tokens; its launches grow with its passes."""
         rate = self.scans.get(shape.family, USUAL_SCAN)
         passes = shape.passes[backward]
-        peak = self.rate_of(Precision.BF16).peak
+        peak = self.rate_of(Precision.BF16).peak * self.sustained
         products = flops / (rate.share * peak) if rate.share else 0.0
         rounds = rate.rounds(shape.heads, self.processors)
         steps = passes * np.ceil(sequence / shape.chunk)

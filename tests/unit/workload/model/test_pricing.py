@@ -110,6 +110,16 @@ def test_products_of_experts_take_whole_tiles_and_a_start_each() -> None:
     assert found.forward[0] == pytest.approx(np.hypot(products, 8e9 / 8e11) + 4 * 4e-6)
 
 
+def test_one_kernel_of_all_experts_has_no_starts() -> None:
+    item = replace(
+        operator(OperatorKind.GROUPED, amounts(1e12, 8e9)), groups=(GROUPS, GROUPS, GROUPS)
+    )
+    one_kernel = replace(pricer(), framework=replace(FRAMEWORK, groups_experts=True))
+    products = (24 / 132 + 0.5) * 132 * 64 * 128 * 2 * 100 / 5e13
+    expected = np.hypot(products, 8e9 / (0.89 * 1e12))
+    assert one_kernel.price([item]).forward[0] == pytest.approx(expected)
+
+
 def test_a_scan_waits_for_its_state_from_chunk_to_chunk() -> None:
     rates = {"side": ScanRate(share=0.1, step_ps=2_000_000, start_ps=10_000_000)}
     rates["whole"] = replace(rates["side"], whole=True)
