@@ -1,8 +1,7 @@
-"""Print how well the times of new operators meet measured kernels: docs/appendix/kernels.md.
+"""Print docs/kernels.md: how well the times of operators meet measured kernels.
 
-Usage: python benchmarks/accuracy_kernels.py ../shared [--fit]
-The fastest kernel of each shape is compared with the price of the operators that it does. With
-`--fit` the constants of `devices/*.toml` are set again on the GPUs that set them, and printed.
+python benchmarks/accuracy_kernels.py ../shared > docs/kernels.md
+python benchmarks/accuracy_kernels.py ../shared --fit      the constants of devices/*.toml again
 """
 
 import csv
@@ -15,6 +14,7 @@ from types import MappingProxyType
 import numpy as np
 from msgspec import Struct
 from scipy.optimize import minimize
+from sizes import arguments
 
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
@@ -95,20 +95,92 @@ class Line(Struct, frozen=True, kw_only=True):
         return float(np.median(np.abs(self.errors)))
 
 
+HEAD = """# Accuracy of kernels
+
+Made by `python benchmarks/accuracy_kernels.py ../shared > docs/kernels.md`. The fastest measured
+kernel of each shape is compared with the price of the operators that it does. Constants are set on
+one GPU of a generation, H100 and B200. H200 and GB200 set none: their numbers follow from those by
+peak, bandwidth, processors and clock. Errors are predicted over measured, minus 1; mean and median
+are of their sizes. **Roofline** is the median share of what a kernel without limits would take,
+its operations at the peak or its bytes at the whole bandwidth, whatever takes longer.
+
+The tables are forward kernels of serving frameworks
+([aiconfigurator](https://github.com/ai-dynamo/aiconfigurator) 095f58a51, Apache-2.0), and training
+kernels of [SimuMax](https://github.com/MooreThreads/SimuMax) 4dcaae5 (Apache-2.0).
+
+## GPUs that set no constant
+"""
+SETTING = """
+## GPUs that set constants
+"""
+TAIL = """
+## What takes the time
+
+- **Scans** of linear attention are limited by neither operations nor bytes. Chunks side by side
+  (the kernels of flash-linear-attention, which training runs) reach 3 to 10 % of the bf16 peak and
+  hand a state from chunk to chunk in 1 to 2 us. In one kernel for all (serving) a processor takes
+  all chunks of a head, 2 to 4 us each: heads beyond the processors wait for the next round.
+- **Short convolutions** are limited by operations of vectors, 43 to 54 for each channel and token.
+- **Attention to a window or to chosen keys** pays for 370 (Hopper) or 520 (Blackwell) keys more, as
+  tiles at both ends are computed whole. Serving also writes keys and values to a cache: that and a
+  launch are in this comparison and not in a step.
+- **Heads that share one key** are computed together by 64, in latent attention on Blackwell by 128:
+  a rank with fewer takes as long.
+- **Products of experts** take whole tiles of 64 tokens x 128, dealt out to the processors in
+  rounds, of which the last is half empty; reading weights adds as the root of the sum of both
+  squares. What serving does around them (routing, sorting, activation, sums) is in this comparison;
+  a step prices its own. The fullest rank counts, by 24 draws of the law that the source drew from.
+- **Hyper-connections** and all else that moves bytes reach 0.8 of the bandwidth.
+
+## Training
+
+A step takes chunks side by side. It launches experts one by one at the rate of any product, each 4
+us more (`group_start`, set on the 36 forwards of B200), unless its framework says `groups_experts`.
+The backward over the forward:
+
+- products of experts: as many operations for each of both gradients, 8 bytes a weight, summed in
+  fp32. Half of SimuMax' rows seem to be summed in bf16, in 0.6 of the time: no formula meets both.
+- attention: 2.5 times the operations at 0.72 to 0.78 of the rate, five products for two.
+- scans: a gradient for each factor of a product, twice the operations, and those again that make
+  states and corrections, which are not kept; the state passes twice, there again and back.
+- short convolutions: bytes, 1.5 times (gated delta net) or 2.5 times (Mamba-2, which convolves
+  again).
+- hyper-connections: (3n + 1) / (n + 1) and (3n + 2) / (2n + 1) of the bytes of n streams.
+
+## What is not held against a measurement
+
+No time of a scan of Mamba-2 is in the tables: its products take the rate of chunked delta rules.
+Backward kernels of scans, sparse and compressed attention were not measured. MiniMax-M3's sparse
+attention is not described by stepsim. {count} times of short convolutions are left out: they move
+more bytes than the bandwidth allows, so that their sizes cannot be what ran.
+"""
+COLUMNS = "| table | operator | GPU | shapes | median | mean | bias | roofline |"
+
+
 def main() -> None:
-    """Print a row for each table, operator and GPU, or the constants that fit those that set."""
-    folder = Path(sys.argv[1]) / "reference" / "kernels"
+    """Print the page, or the constants that fit the GPUs that set them."""
+    folder = Path(arguments()[0]) / "reference" / "kernels"
     if "--fit" in sys.argv:
         for name, constants in fitted(folder):
             print(name, " ".join(f"{value:.4g}" for value in constants))
         return
-    print("| table | operator | GPU | sets constants | shapes | median | mean | bias | roofline |")
-    print("|---|---|---|---|---|---|---|---|---|")
-    for line in lines(folder):
+    every = list(lines(folder))
+    print(HEAD)
+    print_table([line for line in every if not line.sets])
+    print(SETTING)
+    print_table([line for line in every if line.sets])
+    left_out = sum(len(rows) - len(kept) for rows, kept in possible(folder).values())
+    print(TAIL.format(count=left_out), end="")
+
+
+def print_table(rows: Sequence[Line]) -> None:
+    """A row of Markdown for each line."""
+    print(COLUMNS)
+    print("|---|---|---|---|---|---|---|---|")
+    for line in rows:
         bias, reached = np.median(line.errors), np.median(line.roofline / line.measured)
-        mean = np.abs(line.errors).mean()
-        cells = [line.table, line.operator, line.gpu, "yes" if line.sets else "no"]
-        cells += [f"{len(line.measured):,}", f"{line.median:.1%}", f"{mean:.1%}", f"{bias:+.1%}"]
+        cells = [line.table, line.operator, line.gpu, f"{len(line.measured):,}"]
+        cells += [f"{line.median:.1%}", f"{np.abs(line.errors).mean():.1%}", f"{bias:+.1%}"]
         print(f"| {' | '.join([*cells, f'{reached:.0%}'])} |")
 
 
@@ -281,27 +353,31 @@ def channels_of(row: Row) -> int:
     return mixer.inner + mixer.joint
 
 
-def convolutions(folder: Path) -> Iterator[Line]:
-    """Short convolutions; those of Kimi's rule are three, one after the other.
-
-    Left out are times of fewer bytes than the table says, which would exceed the bandwidth.
-    """
+def possible(folder: Path) -> dict[tuple[str, str], tuple[list[Row], list[Row]]]:
+    """Convolutions by operator and GPU: all, and those whose bytes the bandwidth allows."""
     table = [row for row in rows_of(folder / "linear_attention.csv") if not family_of(row)]
-    for name in ("gdn", "kda", "mamba2"):
+    found = {}
+    for (name, gpu), rows in split(table, "op", "gpu"):
+        bandwidth = device_of(gpu).memory_bandwidth
+        moved = 4.0 * numbers(rows, "batch") * numbers(rows, "seq")
+        least = moved * np.array([channels_of(row) for row in rows]) / bandwidth
+        real = numbers(rows, "us") / US > least
+        found[name, gpu] = rows, [row for row, good in zip(rows, real, strict=True) if good]
+    return found
+
+
+def convolutions(folder: Path) -> Iterator[Line]:
+    """Short convolutions; those of Kimi's rule are three, one after the other."""
+    for (name, gpu), (_, rows) in possible(folder).items():
         each = CHANNEL_OPERATIONS if name == "mamba2" else TRITON_CHANNEL_OPERATIONS
-        for gpu in GPUS:
-            rows = [row for row in table if row["op"] == name and row["gpu"] == gpu]
-            parts, device = [], device_of(gpu)
-            for row in rows:
-                columns = shapes([row])
-                moved, count = columns.tokens * channels_of(row), 3 if name == "kda" else 1
-                item = convolution(moved / count, backward=6.0, each=each)
-                best = roof(device, 0, 4.0 * moved)
-                parts.append((row, count * price(device, columns, [item]), best))
-            real = [part for part in parts if float(part[0]["us"]) / US > part[2][0]]
-            kept = fastest([row for row, _, _ in real], (*SHAPE, "d_model"))
-            found = [(numbers([r], "us") / US, p, b) for r, p, b in real if r in kept]
-            yield joined("linear_attention", f"short convolution of {name}", gpu, found)
+        parts, device, count = [], device_of(gpu), 3 if name == "kda" else 1
+        for row in fastest(rows, (*SHAPE, "d_model")):
+            columns = shapes([row])
+            moved = columns.tokens * channels_of(row)
+            item = convolution(moved / count, backward=6.0, each=each)
+            predicted = count * price(device, columns, [item])
+            parts.append((numbers([row], "us") / US, predicted, roof(device, 0, 4.0 * moved)))
+        yield joined("linear_attention", f"short convolution of {name}", gpu, parts)
 
 
 def core_of(
