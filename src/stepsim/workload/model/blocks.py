@@ -180,6 +180,7 @@ def _expert_blocks(
         forward=(scatter, way("back")),
         backward=(scatter, way("gradients_back")),
         beside_weights=columns.delay_wgrad,
+        routed=True,
     )
     yield from last
     laid_out = permuted_bytes(mlp, columns, width)

@@ -24,9 +24,9 @@ class PlanColumns(Struct, frozen=True, kw_only=True):
 
     `tokens` (t) are those of a rank in products, `shard_tokens` (s) those outside of them, fewer
     with sequence parallelism; `element_bytes` are those of an operand, `microbatch_size` is in
-    samples. `drops_*` are the modules whose outputs are recomputed; `dispatcher` is the number of the
-    dispatch in the list of them, `paired_share` that of the forwards that run with a backward as one.
-    Choices are 0 or 1.
+    samples. `drops_*` are the modules whose outputs are recomputed; `dispatcher` is the number of
+    the dispatch in the list of them, `paired_share` that of the forwards that run with a backward
+    as one. Choices are 0 or 1.
     """
 
     tp: Floats

@@ -166,7 +166,7 @@ class Block(Struct, frozen=True, kw_only=True):
     """Operators in order, and the exchanges that follow them in each pass.
 
     Those of the backward run beside the block's own weight gradients where `beside_weights` is 1,
-    else after them.
+    else after them. `routed` operators are those of experts on their tokens.
     """
 
     name: str
@@ -174,6 +174,7 @@ class Block(Struct, frozen=True, kw_only=True):
     forward: tuple[Exchange, ...] = ()
     backward: tuple[Exchange, ...] = ()
     beside_weights: Floats | float = 1.0
+    routed: bool = False
 
 
 class MixerExchanges(Struct, frozen=True, kw_only=True):
