@@ -36,9 +36,7 @@ class SharedKeywords(TypedDict, total=False):
     deallocate_outputs: "str | bool | None"
     delay_wgrad: "str | bool | None"
     device: "str | Path | Device | None"
-    dispatch: (
-        "Literal['all_to_all', 'deepep', 'deepep_fp8', 'hybridep', 'hybridep_fp8'] | str | None"  # noqa: E501
-    )
+    dispatch: "Literal['all_to_all', 'deepep', 'deepep_fp8', 'hybridep', 'hybridep_fp8'] | str | None"  # noqa: E501
     dp_bucket: "str | int | None"
     dp_overlap: "str | bool | None"
     dtype: "Literal['bf16', 'fp16', 'fp8', 'mxfp8', 'nvfp4'] | str | None"
@@ -49,6 +47,7 @@ class SharedKeywords(TypedDict, total=False):
     etp: "str | int | None"
     expert_load: "str | Path | Sequence[float] | None"
     expert_overlap: "str | bool | None"
+    expert_seed: "str | int | None"
     expert_skew: "str | float | None"
     expert_tp: "str | int | None"
     fill_placeholders: "str | bool | None"
