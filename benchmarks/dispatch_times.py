@@ -28,7 +28,7 @@ from stepsim.workload.model.plan import ModelPlan
 from stepsim.workload.rows import CollectiveKind
 
 NODES = {"H100": 8, "H200": 8, "B200": 8, "GB200": 4}
-"""GPUs of a node, which the table does not print: those of its machine, of GB200 those of a tray."""
+"""GPUs of a node, which the table does not print: those of its machine, of GB200 of a tray."""
 TOPOLOGIES = {"H100": "hgx-h100", "H200": "hgx-h200", "B200": "hgx-b200", "GB200": "gb200-nvl72"}
 SETTING = ("H100", "H200")
 WAYS = {"dispatch": "to", "combine": "back"}

@@ -25,6 +25,7 @@ PRINTED = {
     "trace_times": "step.json.gz:",
     "interleaving": "| interleaved:8 at 100 Gbps, overlap | step |",
     "accuracy_collectives": "| no | aware | Switch | direct | all |",
+    "accuracy_kernels": "| simumax | experts, weight gradient | B200 |",
     "accuracy_memory": "| bigscience | 27 | 27 |",
     "accuracy_models": "stepsim inspect nanotron",
     "accuracy_nccl": "## Outliers",
@@ -42,6 +43,7 @@ PRINTED = {
 
 DATA = {
     "accuracy_collectives": SHARED / "reference" / "collectives" / "astra_sim_1d.csv",
+    "accuracy_kernels": SHARED,
     "accuracy_memory": SHARED / "reference" / "steps" / "dev.csv",
     "accuracy_models": SHARED,
     "accuracy_nccl": MEASURED / "nccl",

@@ -28,6 +28,7 @@ TYPED: dict[str, Any] = {
     "expert_overlap": True,
     "shared_overlap": True,
     "delay_wgrad": True,
+    "expert_seed": 1,
     "tp_comm_overlap": True,
     "cuda_graph": True,
     "device": "b200",

@@ -36,6 +36,7 @@ ROW = {
     "step_s": "0.5",
     "mem_gib": "20",
     "framework": "megatron-core",
+    "cuda_graph": "0",
     "note": "4x100Gb RoCE per node",
     "complete": "1",
 }

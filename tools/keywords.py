@@ -83,5 +83,11 @@ def _type(option: Option) -> str:
 
 
 def _marked(line: str) -> str:
-    """A line, with a mark for the linter where it is long: a type in quotes cannot be broken."""
-    return line if len(line) <= _LONGEST + 1 else f"{line.rstrip()}  # noqa: E501\n"
+    """A line as the formatter has it: in parentheses where that helps, marked if too long."""
+    if len(line) <= _LONGEST + 1:
+        return line
+    name, _, kind = line.rstrip().partition(": ")
+    inner = f"        {kind}"
+    if len(inner) <= _LONGEST:
+        return f"{name}: (\n{inner}\n    )\n"
+    return f"{line.rstrip()}  # noqa: E501\n"

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from stepsim.parallel.p2p import P2PMode
     from stepsim.parallel.ranks import ParallelPlan
     from stepsim.parallel.schedules import Schedule
+    from stepsim.workload.expert_load import ExpertLoad
     from stepsim.workload.model.calibration import ModelCalibration
     from stepsim.workload.model.device import Device
     from stepsim.workload.model.framework import Framework
@@ -142,6 +143,10 @@ def _algorithm(text: str) -> str:
 
     parse_algorithms([text])
     return text
+
+
+def _load_text(load: object) -> str:
+    return _joined(load) if isinstance(load, tuple) else str(load)
 
 
 def _joined(values: Iterable[object]) -> str:
@@ -335,6 +340,15 @@ class StepOptions:
         absent=_AS_RUN,
         flags=("--delay-wgrad/--no-delay-wgrad",),
     )
+    expert_seed: int = asked(
+        0,
+        _COUNT,
+        _MODEL,
+        "Equal seeds draw equal loads of experts.",
+        idle=lambda asked, *_: (
+            "" if hasattr(asked.expert_load, "law") else "no load of experts is drawn (expert_load)"
+        ),
+    )
     tp_comm_overlap: bool | None = asked(
         None,
         _SWITCH,
@@ -522,12 +536,14 @@ class StepOptions:
         is_file=True,
         is_axis=False,
     )
-    expert_load: tuple[float, ...] | None = asked(
+    expert_load: "ExpertLoad | None" = asked(
         None,
         _NAME,
         _COMPUTE,
-        "File with the tokens of each expert (or expert rank), a line each.",
-        write=_joined,
+        "Tokens of experts: power:1.2 or dirichlet:0.5, drawn for each layer and microbatch; or a "
+        "file of counts.",
+        absent="balanced",
+        write=_load_text,
         is_file=True,
         is_axis=False,
     )
@@ -630,6 +646,8 @@ class StepOptions:
         if not 0 < self.fused_factor <= _MAX_FUSED_FACTOR:
             expected = f"expected above 0, at most {_MAX_FUSED_FACTOR}"
             raise PlanError(f"fused_factor is {self.fused_factor}: {expected}")
+        if self.expert_seed < 0:
+            raise PlanError(f"expert_seed is {self.expert_seed}: expected at least 0")
         if self.expert_load is not None and self.expert_skew is not None:
             raise PlanError("expert_load and expert_skew say the same: give one of them")
 

@@ -114,8 +114,10 @@ BESIDE_OF_MODELS: dict[str, dict[str, Any]] = {
     "expert_overlap": {"ep": 4, "cuda_graph": True},
     "shared_overlap": {"ep": 4, "cuda_graph": True},
     "delay_wgrad": {"ep": 4, "cuda_graph": True},
+    "expert_seed": {"ep": 4, "cuda_graph": True, "expert_load": "dirichlet:1"},
 }
 SPARSE = {"ep", "expert_tp", "dispatch", "expert_overlap", "shared_overlap", "delay_wgrad"}
+SPARSE |= {"expert_seed"}
 
 
 @pytest.mark.parametrize("name", sorted(OF_MODELS - {"recipe"}))  # none is of such a model

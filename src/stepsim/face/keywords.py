@@ -49,6 +49,7 @@ class SharedKeywords(TypedDict, total=False):
     etp: "str | int | None"
     expert_load: "str | Path | Sequence[float] | None"
     expert_overlap: "str | bool | None"
+    expert_seed: "str | int | None"
     expert_skew: "str | float | None"
     expert_tp: "str | int | None"
     fill_placeholders: "str | bool | None"

@@ -248,6 +248,7 @@ class FrameworkFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     copies_heads: bool = False
     weighs_inside: bool = False
     fuses_experts: bool = True
+    groups_experts: Annotated[bool, Meta(description="in one kernel, else one by one")] = False
     drops_cast_norms: bool = False
     gate_bytes: Annotated[float, Meta(ge=0.5, le=2)] = 2.0
     result_bytes: Annotated[float, Meta(ge=0.5, le=4)] | None = None
@@ -443,6 +444,7 @@ def _read_framework(path: Path) -> Framework:
             copies_heads=file.copies_heads,
             weighs_inside=file.weighs_inside,
             fuses_experts=file.fuses_experts,
+            groups_experts=file.groups_experts,
             drops_cast_norms=file.drops_cast_norms,
             gate_bytes=file.gate_bytes,
             result_bytes=file.result_bytes,

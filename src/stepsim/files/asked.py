@@ -16,6 +16,7 @@ from stepsim.base.errors import PlanError, WorkloadError, bad_value
 from stepsim.base.option import Option
 from stepsim.base.structs import replace
 from stepsim.base.units import Value
+from stepsim.files.expert_counts import is_expert_counts, read_expert_counts
 from stepsim.files.load import (
     infinite,
     load_comm_table,
@@ -28,6 +29,13 @@ from stepsim.files.reading import DEFAULT_FRAMEWORK, DEFAULT_TOPOLOGY, read_text
 from stepsim.network.topology import Topology
 from stepsim.options import ALIASES, OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule
+from stepsim.workload.expert_load import (
+    ExpertCounts,
+    ExpertLaw,
+    ExpertLoad,
+    is_expert_law,
+    parse_expert_law,
+)
 from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
@@ -282,13 +290,19 @@ def _name_or_path(option: Option, value: object) -> str:
     raise PlanError(f"{option.name} is {value!r}: expected a shipped name or a TOML file")
 
 
-def _expert_load(value: object) -> tuple[float, ...]:
+def _expert_load(value: object) -> "ExpertLoad | None":
+    """A law, a router's counts, or the tokens of every expert."""
+    if isinstance(value, str | Path) and is_expert_law(str(value)):
+        return parse_expert_law(str(value))
     if isinstance(value, str | Path):
-        return tuple(read_expert_load(Path(value)))
+        path = Path(value)
+        return read_expert_counts(path) if is_expert_counts(path) else tuple(read_expert_load(path))
+    if isinstance(value, ExpertLaw | ExpertCounts):
+        return value
     if isinstance(value, list | tuple) and all(isinstance(each, int | float) for each in value):
         return tuple(map(float, value))
     raise PlanError(
-        f"expert_load is {value!r}: expected the tokens of each expert, or a file with them "
+        f"expert_load is {value!r}: expected a law, the tokens of each expert, or a file with them "
         "(expert_skew takes the load of the busiest expert rank over the mean)"
     )
 

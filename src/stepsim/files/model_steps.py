@@ -65,6 +65,9 @@ _OVERLAP = re.compile(r"MoE a2a overlap 1F1B")
 _DELAYED = re.compile(r"with delayed wgrad|dispatch backward overlaps expert wgrad")
 _SHARED = re.compile(r"shared expert overlap")
 _UNPRINTED = re.compile(r"recompute and overlap not printed")
+_MIXES = re.compile(r"\bMamba|delta net|\b(CSA|HCA|DSA)\b|sparse attention", re.IGNORECASE)
+"""What a note calls layers that columns cannot say."""
+
 _NO_SHAPE = re.compile(r"shape not found")
 
 _SAMPLES = 8
@@ -183,13 +186,16 @@ def _architecture(row: Mapping[str, str]) -> Architecture:
     A model with experts that has the name and the shape of a public one is that one, with as many
     layers and words as the row says, and the layers that its note says predict further tokens.
     """
-    own = _of_columns(row)
-    if not own.is_sparse:
+    own, note = _of_columns(row), row.get("note") or ""
+    mixes = bool(_MIXES.search(note))
+    if not own.is_sparse and not mixes:
         return own
     public = _public_shape(row["model"])
-    if public is None or not _alike(public, own):
+    if public is None or not _alike(public, own) or public.mixes < mixes:
+        if mixes:
+            raise TraceError(f"run {row['id']}: no public model {row['model']} says its blocks")
         return own
-    ahead = _PREDICTIONS.search(row.get("note") or "")
+    ahead = _PREDICTIONS.search(note)
     found = _resized(public, own, row["model"])
     again = int(ahead.group(1)) if ahead else 0
     return replace(found, prediction_layers=public.prediction_layers[:1] * again)

@@ -296,11 +296,11 @@ def backward_tasks(
 ) -> TaskList:
     """Backward of a chunk, or its input-gradient or weight-gradient part: rows in reverse.
 
-    Input-gradient compute; its collective, beside which the weight-gradient compute runs (before
-    it, if the row has `weights_first`); the next row waits for both, or, after a row with a `backward_lag`, for the collective only at the end of
-    the row that many places on. Rows between the last checkpoint and a `recompute` row run forward
-    again before that row's backward. Weight-gradient collectives are not part of it: they run once
-    per step.
+    Input-gradient compute; its collective, beside which the weight-gradient compute runs, or after
+    it, if the row has `weights_first`; the next row waits for both, or, after a row with a
+    `backward_lag`, for the collective only at the end of the row that many places on. Rows between
+    the last checkpoint and a `recompute` row run forward again before that row's backward.
+    Weight-gradient collectives are not part of it: they run once per step.
     """
     builder = _TaskListBuilder(comms=comms)
     after = builder.host(HostPart.HOST_OVERHEAD, host.host_overhead_ps, ())

@@ -37,12 +37,14 @@ from stepsim.parallel.schedules import (
 )
 from stepsim.parallel.schedules.check import check_schedule
 from stepsim.parallel.stages import Stages, split_stages
+from stepsim.workload.expert_load import ExpertCounts, ExpertLaw
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Group, ParallelAxis, Workload
 from stepsim.workload.scaling import (
     enlarge_microbatches,
     fill_placeholders,
     load_experts,
+    load_experts_unevenly,
     placeholder_rows,
     rank_loads,
     scale_compute,
@@ -66,9 +68,14 @@ def scaled_workload(workload: Workload, options: StepOptions) -> tuple[Workload,
     workload = enlarge_microbatches(workload, options.samples)
     if options.compute_scale:
         workload = scale_compute(workload, options.compute_scale)
-    ep = workload.made_for.ep
-    if options.expert_load is not None:
-        workload = load_experts(workload, rank_loads(options.expert_load, ep))
+    ep, load = workload.made_for.ep, options.expert_load
+    if isinstance(load, ExpertLaw | ExpertCounts):
+        count = options.microbatches or workload.made_for.microbatches or _MOST_LOADS
+        workload = load_experts_unevenly(
+            workload, load, seed=options.expert_seed, microbatches=count
+        )
+    elif load is not None:
+        workload = load_experts(workload, rank_loads(load, ep))
     elif options.expert_skew is not None:
         workload = load_experts(workload, skewed_loads(options.expert_skew, ep))
     return workload, [note] if bare else []
@@ -301,6 +308,8 @@ def held_degrees(
 
 
 _MAX_MICROBATCHES = 1 << 20
+_MOST_LOADS = 64
+"""Microbatches that expert loads are drawn for where nobody says how many there are."""
 
 
 def plan_job(

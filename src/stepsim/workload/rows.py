@@ -317,8 +317,9 @@ class Row(Struct, frozen=True, kw_only=True):
     before the forward collective is waited for, `backward_lag` the same of the input gradient's.
     A rank holds `parameters` of it, `expert_parameters` of routed experts besides. A `lookup`, of
     an embedding, has no input gradient. With `weights_first` the collectives of its input gradient
-    wait for its weight gradient. `unsized` are input-gradient collectives that the source
-    names without bytes, as large as the forward's.
+    wait for its weight gradient. A `routed` row computes what experts do with their tokens.
+    `unsized` are input-gradient collectives that the source names without bytes, as large as the
+    forward's.
     """
 
     name: str
@@ -335,6 +336,7 @@ class Row(Struct, frozen=True, kw_only=True):
     lookup: bool = False
     unsized: tuple[CommOp, ...] = ()
     weights_first: bool = False
+    routed: bool = False
 
     def works(self) -> tuple[tuple[Phase, Work], ...]:
         """Each phase with its work, in the order forward, input gradient, weight gradient."""
@@ -383,7 +385,8 @@ class MadeFor(Struct, frozen=True, kw_only=True):
     """Degrees for which the numbers of a workload hold; `npus` is None where nobody said.
 
     `expert_tp` ranks share an expert; None: as many as tp. `microbatches` are those of a pipeline;
-    None: as many as there are blocks.
+    None: as many as there are blocks. A layer has so many `experts`, `top_k` of them for each
+    token, where a source says it.
     """
 
     tp: int = 1
@@ -394,6 +397,8 @@ class MadeFor(Struct, frozen=True, kw_only=True):
     pp: int = 1
     npus: int | None = None
     microbatches: int | None = None
+    experts: int | None = None
+    top_k: int = 1
 
     def degrees(self) -> dict[ParallelAxis, int]:
         """The degree of every axis that the workload was made for; dp may be any."""

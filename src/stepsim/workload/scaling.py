@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
+from math import lcm
 
 import numpy as np
 from msgspec import Struct
@@ -18,6 +19,7 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64, PS_PER_NS
+from stepsim.workload.expert_load import ExpertCounts, ExpertLaw
 from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,
@@ -214,13 +216,16 @@ def load_experts(workload: Workload, loads: tuple[float, ...]) -> Workload:
     Compute and bytes of expert rows grow with the largest load: all ranks wait for that one. Raises
     PlanError if no row exchanges tokens between experts.
     """
-    rows = (row for block in workload.microbatches for row in block.rows())
-    if not any(_exchanges(op) for row in rows for op in row.forward.comms):
-        raise PlanError(f"{workload.source}: no all-to-all over ep groups: no experts to load")
+    _need_exchanges(workload)
     busiest = f"the busiest of {len(loads)} expert ranks has {max(loads):.2f} times the mean load"
+
+    def loaded(block: Microbatch) -> Microbatch:
+        layers = (tuple(_rows(layer, max(loads), loads)) for layer in block.layers)
+        return replace(block, layers=tuple(layers))
+
     return replace(
         workload,
-        microbatches=tuple(_block(block, loads) for block in workload.microbatches),
+        microbatches=tuple(map(loaded, workload.microbatches)),
         warnings=(
             *workload.warnings,
             f"{busiest}: expert rows of all ranks take as long as those of the busiest",
@@ -228,32 +233,106 @@ def load_experts(workload: Workload, loads: tuple[float, ...]) -> Workload:
     )
 
 
-def _block(block: Microbatch, loads: tuple[float, ...]) -> Microbatch:
-    return replace(block, layers=tuple(tuple(_rows(layer, loads)) for layer in block.layers))
+def load_experts_unevenly(
+    workload: Workload, load: ExpertLaw | ExpertCounts, *, seed: int, microbatches: int
+) -> Workload:
+    """The workload with another load of experts in each layer and each of so many microbatches.
+
+    Expert rows and the exchanges around them take what the fullest rank has. Loads of a law are
+    drawn from `seed`, layer and microbatch, for `_MOST_LOADS` microbatches at most, which then
+    repeat. Raises PlanError where the workload does not say how many experts there are, where
+    counts are of another number of them, or where no row exchanges tokens between experts.
+    """
+    _need_exchanges(workload)
+    blocks = workload.microbatches
+    count = load.microbatches if isinstance(load, ExpertCounts) else microbatches
+    count = (
+        lcm(min(count, _MOST_LOADS), len(blocks)) if len(blocks) > 1 else min(count, _MOST_LOADS)
+    )
+    fullest: list[float] = []
+    loaded = []
+    for microbatch in range(count):
+        block = blocks[microbatch % len(blocks)]
+        layers = list(block.layers)
+        for number in filter(lambda number: _has_experts(layers[number]), range(len(layers))):
+            fullest.append(_fullest(workload, load, seed, number, microbatch))
+            layers[number] = tuple(_rows(layers[number], fullest[-1]))
+        loaded.append(replace(block, layers=tuple(layers)))
+    mean, most = sum(fullest) / len(fullest), max(fullest)
+    text = (
+        f"expert load {load}: the fullest of {workload.made_for.ep} expert ranks has {mean:.2f} "
+        f"times the mean load, {most:.2f} in the worst of {len(fullest)} layers of microbatches"
+    )
+    return replace(workload, microbatches=tuple(loaded), warnings=(*workload.warnings, text))
 
 
-def _rows(rows: Iterable[Row], loads: tuple[float, ...]) -> Iterator[Row]:
-    """Rows of a layer: expert rows from after the first exchange to the second."""
-    inside = False
+_MOST_LOADS = 64
+"""Microbatches whose loads differ: more would be tasks without end."""
+
+
+def _fullest(
+    workload: Workload, load: ExpertLaw | ExpertCounts, seed: int, layer: int, microbatch: int
+) -> float:
+    """Tokens of the fullest expert rank over the mean; 1 where nobody counted any."""
+    made = workload.made_for
+    if isinstance(load, ExpertCounts):
+        counted = load.of(layer, microbatch)
+        if counted is not None and made.experts not in (None, len(counted)):
+            raise PlanError(
+                f"{load}: {len(counted)} experts: {workload.source} has {made.experts} in a layer"
+            )
+        return max(rank_loads(counted, made.ep)) if counted else 1.0
+    if made.experts is None:
+        raise PlanError(
+            f"expert_load is {load}: {workload.source} does not say how many experts it has: "
+            "expected a file with the tokens of each of them"
+        )
+    random = np.random.default_rng([seed, layer, microbatch])
+    return max(rank_loads(load.shares(random, made.experts, made.top_k).tolist(), made.ep))
+
+
+def _has_experts(rows: Iterable[Row]) -> bool:
+    """Whether rows exchange tokens between experts."""
+    return any(_exchanges(op) for row in rows for op in row.forward.comms)
+
+
+def _need_exchanges(workload: Workload) -> None:
+    if not any(_has_experts(block.rows()) for block in workload.microbatches):
+        raise PlanError(f"{workload.source}: no all-to-all over ep groups: no experts to load")
+
+
+def _rows(rows: Sequence[Row], factor: float, loads: tuple[float, ...] = ()) -> Iterator[Row]:
+    """Rows of a layer with `factor` times the tokens of experts.
+
+    Where rows do not say which are the experts' own, those are from after the first exchange to the
+    second.
+    """
+    inside, says = False, any(row.routed for row in rows)
     for row in rows:
-        factor = max(loads) if inside else 1.0
-        yield row.with_works(partial(_loaded, factor, loads))
+        own = row.routed if says else inside
+        yield row.with_works(partial(_loaded, factor, own, loads))
         if any(map(_exchanges, row.forward.comms)):
             inside = not inside
 
 
-def _loaded(factor: float, loads: tuple[float, ...], _: Phase, work: Work) -> Work:
-    """A row's work with more tokens; its exchanges between experts carry the loads instead."""
+def _loaded(factor: float, own: bool, loads: tuple[float, ...], _: Phase, work: Work) -> Work:
+    """A row's work with more tokens, its compute if it is experts' `own`.
+
+    Exchanges between experts carry the loads instead, if there are some.
+    """
     return replace(
         work,
-        compute_ps=round(work.compute_ps * factor),
-        comms=tuple(
-            replace(op, loads=loads)
-            if _exchanges(op)
-            else replace(op, size_bytes=round(op.size_bytes * factor))
-            for op in work.comms
-        ),
+        compute_ps=round(work.compute_ps * (factor if own else 1.0)),
+        comms=tuple(_loaded_op(op, factor, loads, own=own) for op in work.comms),
     )
+
+
+def _loaded_op(op: CommOp, factor: float, loads: tuple[float, ...], *, own: bool) -> CommOp:
+    size = round(op.size_bytes * factor)
+    if _exchanges(op):
+        least = round(op.least_ps * factor)
+        return replace(op, size_bytes=op.size_bytes if loads else size, loads=loads, least_ps=least)
+    return replace(op, size_bytes=size) if own or op.group is Group.ETP else op
 
 
 def _exchanges(op: CommOp) -> bool:

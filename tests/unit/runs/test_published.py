@@ -256,6 +256,13 @@ def test_a_run_of_unknown_shape_is_left_out_by_name(tmp_path: Path) -> None:
     assert warning.endswith("row 3 is left out: run 7: the shape of small is not known")
 
 
+def test_a_hybrid_that_nobody_published_is_left_out_by_name(tmp_path: Path) -> None:
+    hybrid = {"note": "MTP 2; Mamba2 hybrid", "id": "7", "model": "own-hybrid"}
+    steps, (warning,) = read_published_steps(table(tmp_path, {}, hybrid))
+    assert len(steps) == 1
+    assert warning.endswith("row 3 is left out: run 7: no public model own-hybrid says its blocks")
+
+
 def test_a_note_says_how_a_run_was_set_up(tmp_path: Path) -> None:
     note = (
         "26.06.01 NeMo Container; LoRA; packed sequences: attention within samples; flex/hybridep; "

@@ -1,4 +1,4 @@
-"""Exchanges between experts beside other work: in the task graph, and the same in the closed form."""
+"""Exchanges between experts beside other work: the closed form gains what the graph gains."""
 
 from typing import Any
 

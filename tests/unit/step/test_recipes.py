@@ -92,7 +92,7 @@ def test_a_recipe_is_said_with_its_source_and_what_turns_it_off() -> None:
     ]
     assert said("deepseek-v3", **GB200) == [
         "public recipe of deepseek-v3 for megatron-bridge: layout Et*4|(t*4|)*14tmL, recompute "
-        "mla_up_proj (memory alone, no time) (perf_recipes of Megatron-Bridge 067f987df; "
+        "mla_up_proj (perf_recipes of Megatron-Bridge 067f987df; "
         "--no-recipe turns it off)"
     ]
     for options in (NEMOTRON, GB200):

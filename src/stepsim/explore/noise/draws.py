@@ -20,6 +20,7 @@ from stepsim.explore.noise.columns import ColumnNode, NodeColumns
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.step.inputs import WorkSource
+from stepsim.workload.expert_load import ExpertLaw
 
 _SAMPLES_AT_ONCE = 256
 """Part of what a seed means: samples are drawn so many at a time."""
@@ -124,13 +125,51 @@ def simulate_noise(
     """Distribution of the step time of a job under noise.
 
     Large jobs are evaluated folded, unless `fold_ranks` is off: it takes other draws from the same
-    distribution. Equal arguments give equal samples. Raises PlanError for a number of samples or a
-    seed that cannot be, and the errors of `make_batch`.
+    distribution. Where loads of experts follow a law the samples have up to 16 loads, one after the
+    other, of as many seeds from `expert_seed` on. Equal arguments give equal samples. Raises
+    PlanError for a number of samples or a seed that cannot be, and the errors of `make_batch`.
     """
     if not 1 <= samples <= _MOST_SAMPLES:
         raise PlanError(f"samples is {samples}: expected 1 to {_MOST_SAMPLES}")
     if seed < 0:
         raise PlanError(f"seed is {seed}: expected at least 0")
+    counts = _counts_of_loads(options, samples)
+    drawn = []
+    for number, count in enumerate(counts):
+        loaded = replace(options, expert_seed=options.expert_seed + number) if number else options
+        batch = _batch(workload, topology, loaded, notes=notes, samples=samples)
+        stream = np.random.SeedSequence([seed, number] if number else seed)
+        drawn.append((batch, _samples(batch, model, count, stream)))
+    first = drawn[0][0]
+    return NoiseResult(
+        job=first.job_words,
+        model=model,
+        seed=seed,
+        step_time_ps=np.concatenate([times for _, times in drawn]),
+        planned_ps=int(first.evaluate({}).step_time_ps[0]),
+        warnings=first.job.warnings,
+    )
+
+
+_MOST_LOADS = 16
+"""Loads of experts that are drawn for the samples of a job whose loads follow a law."""
+
+
+def _counts_of_loads(options: StepOptions, samples: int) -> list[int]:
+    """Samples of each of the loads of experts that are drawn: of one, where none is."""
+    loads = min(_MOST_LOADS, samples) if isinstance(options.expert_load, ExpertLaw) else 1
+    return [samples // loads + (number < samples % loads) for number in range(loads)]
+
+
+def _batch(
+    workload: WorkSource,
+    topology: Topology,
+    options: StepOptions,
+    *,
+    notes: Sequence[str],
+    samples: int,
+) -> Batch:
+    """What evaluates the job, folded if it is large; raises PlanError where it is too large."""
     batch = make_batch(workload, topology, options, notes=notes, coalesce=False)
     tasks = _tasks_of_all_ranks(batch)
     if tasks * samples > _MOST_DRAWS:
@@ -138,15 +177,8 @@ def simulate_noise(
         raise PlanError(f"samples is {samples}: expected {most}")
     if len(batch.actors) < batch.job.graph.plan.npus and tasks <= _MOST_TASKS:
         unfolded = replace(options, fold_ranks=False)
-        batch = make_batch(workload, topology, unfolded, notes=notes, coalesce=False)
-    return NoiseResult(
-        job=batch.job_words,
-        model=model,
-        seed=seed,
-        step_time_ps=_samples(batch, model, samples, seed),
-        planned_ps=int(batch.evaluate({}).step_time_ps[0]),
-        warnings=batch.job.warnings,
-    )
+        return make_batch(workload, topology, unfolded, notes=notes, coalesce=False)
+    return batch
 
 
 def _tasks_of_all_ranks(batch: Batch) -> int:
@@ -154,7 +186,7 @@ def _tasks_of_all_ranks(batch: Batch) -> int:
     return sum(len(laid) * n for laid, n in zip(batch.programs, counts, strict=True))
 
 
-def _samples(batch: Batch, model: NoiseModel, samples: int, seed: int) -> Times:
+def _samples(batch: Batch, model: NoiseModel, samples: int, seed: np.random.SeedSequence) -> Times:
     """Step times; a batch of samples has a random stream of its own, so their number is free."""
     folded = len(batch.actors) < batch.job.graph.plan.npus
     columns = NodeColumns(batch) if folded else None
@@ -162,7 +194,7 @@ def _samples(batch: Batch, model: NoiseModel, samples: int, seed: int) -> Times:
     at_once = max(1, min(_SAMPLES_AT_ONCE, _AT_ONCE // widest))
     found = np.zeros(samples, dtype=np.int64)
     firsts = range(0, samples, at_once)
-    streams = np.random.SeedSequence(seed).spawn(len(firsts))
+    streams = seed.spawn(len(firsts))
     for first, stream in zip(firsts, streams, strict=True):
         random = np.random.default_rng(stream)
         draws = _Draws(batch=batch, model=model, random=random, samples=at_once)

@@ -61,7 +61,7 @@ def write_simai_text(workload: Workload, path: Path) -> list[str]:
         *(row for layer in layers for row in _named_layer(layer)),
         *(replace(row, name=f"final_{row.name}") for row in block.head),
     ]
-    written = [each for row in rows for each in _single(row)]
+    written = [each for row in map(_in_order, rows) for each in _single(row)]
     held = (*block.embedding, *chain.from_iterable(layers), *block.head)
     items = [*workload.per_step, *_owned(workload, held)]
     steps = [_item(each) for each in sorted(items, key=lambda item: list(Role).index(item.role))]
@@ -101,6 +101,22 @@ def _named_layer(layer: Sequence[Row]) -> Iterator[Row]:
     last = max((i for i, row in enumerate(layer) if "attention" in row.name), default=0)
     for i, row in enumerate(layer):
         yield replace(row, name=f"{'attention' if i <= last else 'mlp'}_{row.name}")
+
+
+def _in_order(row: Row) -> Row:
+    """The row with all that passes before its collectives as compute: the text has no word for it.
+
+    That are small collectives ahead of exchanges between experts, and weight gradients that run
+    before the collectives of the input gradients.
+    """
+    late = row.weight_grad.compute_ps if row.weights_first and row.input_grad.comms else 0
+    moved = {Phase.INPUT_GRAD: late, Phase.WEIGHT_GRAD: -late}
+
+    def longer(phase: Phase, work: Work) -> Work:
+        ahead = sum(op.process_ps for op in work.comms) + moved.get(phase, 0)
+        return replace(work, compute_ps=work.compute_ps + ahead)
+
+    return row.with_works(longer)
 
 
 def _single(row: Row) -> Iterator[Row]:
@@ -181,5 +197,7 @@ def _notes(workload: Workload, rows: Sequence[Row]) -> Iterator[str]:
         yield "experts lie over tp too: read it with --ep-layout folded"
     if made.pp > 1:
         yield "read back, ends of the pipeline reduce their gradients by their share of compute"
+    if any(op.least_ps for row in rows for _, work in row.works() for op in work.comms):
+        yield "what the kernels of a dispatcher take is left out: the network alone decides"
     if any(len(row.input_grad.comms) > 1 and row.weight_grad.compute_ps for row in rows):
         yield "rows of several exchanges are cut: their weight gradients hide one of them"

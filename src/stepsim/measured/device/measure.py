@@ -36,6 +36,7 @@ from stepsim.workload.rows import Phase
 _FAMILY = "sdpa"
 _LEAST_SIDE = 1024
 _VECTOR_RATE = 10e12
+_PROCESSORS = 132  # as Hopper has
 
 
 class Measurement(Struct, frozen=True, kw_only=True):
@@ -195,6 +196,9 @@ def _device(
         memory_share=min(found.bandwidth / bandwidth, 1.0),
         rates=MappingProxyType(rates),
         attention=MappingProxyType({_FAMILY: known}),
+        grouped=base.grouped if base else MappingProxyType({}),
+        scans=base.scans if base else MappingProxyType({}),
+        processors=base.processors if base else _PROCESSORS,
         vector_rate=base.vector_rate if base else _VECTOR_RATE,
         sustained=found.sustained or (base.sustained if base else 1.0),
         kernel_floor_ps=round(found.floor_s * PS_PER_S),
@@ -230,6 +234,9 @@ def _sources(
         "memory_share": f"{found.bandwidth / 1e9:.0f} GB/s, the fastest memory-bound kernel",
         "sustained": "the largest product without a pause" if found.sustained else lent,
         "vector": lent,
+        "processors": lent,
+        "grouped": lent,
+        "scan": lent,
     }
     if found.launch_s:
         said["kernel_floor"] = f"a CUDA graph's; the host launches one in {_time(found.launch_s)}"

@@ -191,6 +191,15 @@ def _of_device(device: Device) -> Iterator[_Constant]:
     yield constant("clocks kept in training", f"{device.sustained:.2f}", "sustained")
     for family, reached in device.attention.items():
         yield constant(f"attention {family}", f"{reached.rate / _TERA:,.0f} TFLOP/s", "attention")
+    start = format_time_ps(device.group_start_ps)
+    yield constant("experts one by one", f"{start} more each", "group_start")
+    for kind, grouped in device.grouped.items():
+        shown = f"{grouped.share:.0%} of the peak, {grouped.memory_share:.0%} of the bandwidth"
+        yield constant(f"experts in one kernel {kind}", shown, "grouped")
+    for family, scan in device.scans.items():
+        step, share = format_time_ps(scan.step_ps), f", {scan.share:.1%} of the peak"
+        yield constant(f"scan {family}", f"{step} a chunk{share * (scan.share > 0)}", "scan")
+    yield constant("processors", str(device.processors), "processors")
     yield constant("without tensor cores", f"{device.vector_rate / _TERA:.1f} TFLOP/s", "vector")
     yield constant("shortest kernel", format_time_ps(device.kernel_floor_ps), "kernel_floor")
     yield constant("kept by libraries", format_size_bytes(device.reserved_bytes), "reserved")

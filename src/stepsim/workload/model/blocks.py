@@ -215,6 +215,7 @@ def _expert_blocks(
         beside_weights=columns.delay_wgrad,
         module=module,
         after_counts=True,
+        routed=True,
     )
     yield from last
     laid_out = permuted_bytes(mlp, columns, width)

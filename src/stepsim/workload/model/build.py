@@ -259,6 +259,8 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
             prediction=tuple(map(self._prediction, architecture.prediction_layers)),
         )
         tokens = plan.microbatch_size * plan.sequence // plan.cp
+        sparse = (each.mlp for each in architecture.layers if isinstance(each.mlp, ExpertMlp))
+        experts = next(sparse, None)
         return Workload(
             source=self.model.source,
             microbatches=(block,),
@@ -271,6 +273,8 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
                 pp=plan.pp,
                 npus=plan.npus,
                 microbatches=plan.microbatches,
+                experts=experts.experts if experts else None,
+                top_k=experts.top_k if experts else 1,
             ),
             per_step=tuple(self._host_step()),
             pp_comm_bytes=2 * tokens * architecture.hidden * architecture.streams // plan.tp,
@@ -432,6 +436,7 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
             weight_grad=Work(compute_ps=_ps(_one(price.weight_grad)) + waited),
             forward_lag=_lag(block.forward),
             backward_lag=_lag(block.backward),
+            routed=block.routed,
             weights_first=not _one(np.asarray(block.beside_weights)),
         )
 

@@ -76,9 +76,17 @@ def slowed(device: Device, factor: float) -> Device:
     attention = {
         name: replace(rate, rate=rate.rate / factor) for name, rate in device.attention.items()
     }
+    scans = {
+        name: replace(
+            rate, step_ps=round(rate.step_ps * factor), start_ps=round(rate.start_ps * factor)
+        )
+        for name, rate in device.scans.items()
+    }
     return replace(
         device,
         sustained=device.sustained / factor,
+        group_start_ps=round(device.group_start_ps * factor),
+        scans=MappingProxyType(scans),
         vector_rate=device.vector_rate / factor,
         memory_bandwidth=device.memory_bandwidth / factor,
         kernel_floor_ps=round(device.kernel_floor_ps * factor),

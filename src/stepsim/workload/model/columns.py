@@ -1,6 +1,7 @@
 """Plans as columns: one array per field, so that thousands are priced together."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -78,20 +79,18 @@ class PlanColumns(Struct, frozen=True, kw_only=True):
 
     def take(self, chosen: Sequence[int]) -> "PlanColumns":
         """The columns of some of the plans."""
-        fields = {name: _taken(column, chosen) for name, column in asdict(self).items()}
+        fields: dict[str, Any] = {
+            name: {key: each[chosen] for key, each in column.items()}
+            if isinstance(column, Mapping)
+            else column[chosen]
+            for name, column in asdict(self).items()
+        }
         return PlanColumns(**fields)
 
     @property
     def stage_ranks(self) -> Floats:
         """Ranks of one pipeline stage."""
         return self.tp * self.cp * self.dp
-
-
-def _taken(column: Floats | Mapping[object, Floats], chosen: Sequence[int]) -> object:
-    """The rows of a column, or of those that a mapping has."""
-    if isinstance(column, Mapping):
-        return {key: each[chosen] for key, each in column.items()}
-    return column[chosen]
 
 
 def plan_columns(plans: Sequence[ModelPlan]) -> PlanColumns:

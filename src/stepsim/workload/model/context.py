@@ -169,7 +169,7 @@ class Block(Struct, frozen=True, kw_only=True):
     a whole step; `module` that with which the block and its exchanges are recomputed.
     What comes `after_counts` is launched once the host has read how many tokens each expert has.
     Those of the backward run beside the block's own weight gradients where `beside_weights` is 1,
-    else after them.
+    else after them. `routed` operators are those of experts on their tokens.
     """
 
     name: str
@@ -180,6 +180,7 @@ class Block(Struct, frozen=True, kw_only=True):
     module: RecomputeModule | None = None
     after_counts: bool = False
     beside_weights: Floats | float = 1.0
+    routed: bool = False
 
 
 class MixerExchanges(Struct, frozen=True, kw_only=True):

@@ -28,8 +28,8 @@ _CHUNK = 64.0  # tokens: `chunk_gated_delta_rule` has no other
 _FORWARD_KERNELS, _BACKWARD_KERNELS = 6, 8
 
 
-TRITON_CHANNEL_OPERATIONS = 60.0
-"""Operations of a channel that explain its kernel in Triton on H100."""
+TRITON_CHANNEL_OPERATIONS = 54.0
+"""Operations of a channel that explain its kernel in Triton on B200."""
 
 
 def delta_rule(
@@ -155,12 +155,9 @@ class GatedDeltaNet(StateMixer, frozen=True, kw_only=True):
 
     @property
     def assumption(self) -> str:
-        """What of its times is assumed.
-
-        Forward kernels of SGLang 0.5.14 take 1.7 to 3 times as long on H100, H200, B200 and GB200
-        (medians of 240 shapes each, ai-dynamo/aiconfigurator 095f58a51), FlashInfer's less.
-        """
+        """What of its times is assumed."""
         return (
-            "no time of the gated delta rule in training is known: it is assumed to reach the rate "
-            "of products in bf16, or of memory; forwards of serving took 0.4 to 3 times as long"
+            "no time of the gated delta rule in training is known: its forward is that of the same "
+            "kernels in serving, its backward is assumed to reach their rate in its operations, "
+            "and its state to pass twice"
         )

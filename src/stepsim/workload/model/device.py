@@ -39,9 +39,9 @@ class AttentionRate(Struct, frozen=True, kw_only=True):
 
     The rate is `rate` times k / (k + `half_sequence` / 2) times w / (w + `half_work`), where k are
     the keys that a token reads, half of the sequence where it reads all before it, and w is
-    sequence x batch x heads; `narrow` is its share at head width 64, `wide` from 192 on. The
-    backward runs at `backward` of the long forward's rate. Where a token reads a window or chosen
-    keys, it pays for `window_keys` more, as tiles at their ends are computed whole (None:
+    sequence x batch x heads; `narrow` is its share at head width 64, `wide` the forward's from 192
+    on. The backward runs at `backward` of the long forward's rate. Where a token reads a window or
+    chosen keys, it pays for `window_keys` more, as tiles at their ends are computed whole (None:
     `half_sequence` / 2). Kernels take `shared_heads` that share a key together, and `latent_heads`
     where the key is latent attention's: they compute as many where a rank has fewer.
     """
@@ -67,7 +67,7 @@ class AttentionRate(Struct, frozen=True, kw_only=True):
     ) -> Floats:
         """The rate at a sequence and batch x heads `rows`; a backward needs half as much work."""
         half, work = 0.5 if backward else 1.0, sequence * rows
-        longest = self.rate * self._share(head_dim) * (self.backward if backward else 1.0)
+        longest = self.rate * self._share(head_dim, backward=backward)
         filled = sequence / (sequence + half * self.half_sequence)
         if keys is not None:
             more = self.half_sequence / 2 if self.window_keys is None else self.window_keys
@@ -79,10 +79,12 @@ class AttentionRate(Struct, frozen=True, kw_only=True):
         together = self.latent_heads if head_dim > _LATENT else self.shared_heads
         return np.maximum(together / heads, 1.0)
 
-    def _share(self, head_dim: int) -> float:
+    def _share(self, head_dim: int, *, backward: bool) -> float:
+        """The share of the rate at a head width; only the forward gains from wide heads."""
+        passed = self.backward if backward else 1.0
         if head_dim <= _NARROW:
-            return self.narrow
-        return self.wide if head_dim >= _WIDE else 1.0
+            return self.narrow * passed
+        return passed if backward or head_dim < _WIDE else self.wide
 
 
 class Device(Struct, frozen=True, kw_only=True):
@@ -159,7 +161,7 @@ class Device(Struct, frozen=True, kw_only=True):
         """
         reached = self.grouped_rate(kind)
         precision = Precision.FP8 if kind == "fp8_block" else Precision(kind)
-        rate = reached.share * self.rate_of(precision).peak
+        rate = reached.share * self.rate_of(precision).peak * self.sustained
         memory = moved / (reached.memory_share * self.memory_bandwidth)
         return np.hypot(shape.seconds(tiles, rate, self.processors), memory)
 
@@ -169,7 +171,7 @@ class Device(Struct, frozen=True, kw_only=True):
         """Time of a scan over sequences of so many tokens; its launches grow with its passes."""
         rate = self.scans.get(shape.family, USUAL_SCAN)
         passes = shape.passes[backward]
-        peak = self.rate_of(self.usual_precision).peak
+        peak = self.rate_of(self.usual_precision).peak * self.sustained
         products = flops / (rate.share * peak) if rate.share else 0.0
         rounds = rate.rounds(shape.heads, self.processors)
         steps = passes * np.ceil(sequence / shape.chunk)

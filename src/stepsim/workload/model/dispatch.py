@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats
 from stepsim.base.units import PS_PER_S
@@ -136,7 +137,7 @@ class ExpertWay(Struct, frozen=True, kw_only=True):
         return np.where(_sends_once(columns), once, 1.0)
 
 
-def _sends_once(columns: PlanColumns) -> Floats:
+def _sends_once(columns: PlanColumns) -> NDArray[np.bool_]:
     return (columns.sends_once > 0) & (columns.ep > 1)
 
 

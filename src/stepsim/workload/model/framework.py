@@ -201,7 +201,8 @@ class Framework(Struct, frozen=True, kw_only=True):
     its inputs alone, `copies_heads` that keys and values with as many heads as queries are laid out
     again for attention, beside the queries' buffer that holds all three, `weighs_inside` that an
     expert's share of a token multiplies what its activation makes, so that what the expert makes is
-    kept by nobody, `fuses_experts` that clamps and biases of experts are part of their kernels.
+    kept by nobody, `fuses_experts` that clamps and biases of experts are part of their kernels,
+    `groups_experts` that the products of all experts are one kernel instead of one each.
     Where products run in 8 or 4 bits, `gate_bytes` are those of an element of what the gated
     activation of an expert takes, `result_bytes` those of attention's result (None: it is kept in
     16 bits, and converted for its product), and with `drops_cast_norms` norms that are recomputed
@@ -243,6 +244,7 @@ class Framework(Struct, frozen=True, kw_only=True):
     copies_heads: bool = False
     weighs_inside: bool = False
     fuses_experts: bool = True
+    groups_experts: bool = False
     drops_cast_norms: bool = False
     gate_bytes: float = 2.0
     result_bytes: float | None = None
@@ -301,8 +303,11 @@ class Framework(Struct, frozen=True, kw_only=True):
         )
 
     def _held(self, device: str, precision: Precision, *, sparse: bool) -> list[JobDefaults]:
-        said = {"sparse": sparse, "precision": precision, "release": self.release}
-        return [each for each in self.defaults if each.hold_for(device, **said)]
+        return [
+            each
+            for each in self.defaults
+            if each.hold_for(device, sparse=sparse, precision=precision, release=self.release)
+        ]
 
     def states_recipe(self, model: str, device: str, precision: Precision) -> Recipe | None:
         """The recipe of a model that says bytes of states; None without."""

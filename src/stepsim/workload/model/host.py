@@ -119,10 +119,11 @@ def _calls_of(operator: Operator, columns: PlanColumns, whole: Floats) -> Floats
     A frozen product has those of its adapter in place of its gradient.
     """
     phases = (operator.forward, operator.input_grad, operator.weight_grad)
-    counts = [np.asarray(phase.launches) for phase in phases]
+    counts = [np.asarray(phase.launches, dtype=np.float64) for phase in phases]
     if operator.kind is not OperatorKind.SCAN:
-        counts = [1.0 * (count > 0) for count in counts]
+        counts = [np.where(count > 0, 1.0, 0.0) for count in counts]
     beside = _ADAPTER_CALLS - 1 if operator.kind in _ADAPTED else 0
     adapted = 1 + columns.adapters * beside
     own = columns.drops[operator.module] if operator.module else whole
-    return counts[0] * (1 + np.maximum(whole, own)) + counts[1] + counts[2] * adapted
+    again = 1 + np.maximum(whole, own)
+    return np.asarray(counts[0] * again + counts[1] + counts[2] * adapted)

@@ -9,8 +9,8 @@ from msgspec import Struct
 from stepsim.base.arrays import Floats
 from stepsim.base.units import PS_PER_S
 
-TILE = 128
-"""Rows and columns of results that a processor makes at once."""
+TILE_ROWS, TILE_COLUMNS = 64, 128
+"""Rows (tokens of an expert) and columns of results that a processor makes at once."""
 
 
 class GroupedRate(Struct, frozen=True, kw_only=True):
@@ -31,9 +31,9 @@ class GroupedShape(Struct, frozen=True, kw_only=True):
     def tiles(self) -> Floats:
         """Tiles of results of all groups; the last one of a side is whole, however little it has.
 
-        An example: 4 groups of 130 x 256 have 4 x 2 x 2 tiles of 128 x 128.
+        An example: 4 groups of 130 x 256 have 4 x 3 x 2 tiles of 64 x 128.
         """
-        return self.count * np.ceil(self.rows / TILE) * np.ceil(self.columns / TILE)
+        return self.count * np.ceil(self.rows / TILE_ROWS) * np.ceil(self.columns / TILE_COLUMNS)
 
     def seconds(self, tiles: Floats, rate: float, processors: int) -> Floats:
         """Time of so many tiles at a `rate` of full processors, in FLOP/s.
@@ -41,7 +41,7 @@ class GroupedShape(Struct, frozen=True, kw_only=True):
         Tiles are dealt out to processors in rounds, of which the last is half empty on average.
         """
         rounds = tiles / processors + 0.5
-        return rounds * processors * TILE * TILE * 2.0 * self.depth / rate
+        return rounds * processors * TILE_ROWS * TILE_COLUMNS * 2.0 * self.depth / rate
 
 
 class ScanShape(Struct, frozen=True, kw_only=True):

@@ -148,6 +148,6 @@ class Mamba2(StateMixer, frozen=True, kw_only=True):
     def assumption(self) -> str:
         """What of its times is assumed."""
         return (
-            "no time of a scan of Mamba-2 in training is known: it is assumed to reach the rate of "
-            "products in bf16, or of memory"
+            "no time of a scan of Mamba-2 is known: its products are assumed to reach the rate of "
+            "chunked delta rules, its state to pass once forward and twice backward"
         )

@@ -504,10 +504,10 @@ def expert_operators(
     tokens = columns.shard_tokens * mlp.top_k * columns.expert_tp
     width = mlp.width / columns.expert_tp
     inputs = 2 if mlp.activation.gated else 1
-    yield _grouped("experts in", columns, tokens, local, h, inputs * width)
+    yield grouped("experts in", columns, tokens, local, h, inputs * width)
     activation = _activation("activation of experts", mlp.activation, tokens, width)
     yield replace(activation, module=RecomputeModule.ACTIVATION, inside=True)
-    yield _grouped("experts out", columns, tokens, local, width, h)
+    yield grouped("experts out", columns, tokens, local, width, h)
     yield from _beside_experts(mlp, tokens, width, h)
     if columns.casts.any():
         each = columns.casts * (2.0 + 2.0 * columns.element_bytes)
@@ -535,7 +535,7 @@ def _beside_experts(
         yield replace(memory("biases of experts", 12.0 * size, 16.0 * size), apart=True)
 
 
-def _grouped(
+def grouped(
     name: str,
     columns: PlanColumns,
     tokens: Floats,

@@ -128,13 +128,19 @@ class Pricer(Struct, frozen=True, kw_only=True):
         return rate.seconds(amounts.flops, amounts.launches, self.device.sustained)
 
     def _groups(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
-        """Products of experts: launched one by one at the rate of any product, tile by tile."""
+        """Products of experts, tile by tile: one kernel, or launched one by one.
+
+        One by one they reach the rate of any product, and each costs a start.
+        """
         assert operator.groups is not None
         device, shape = self.device, operator.groups[phase]
+        moved = amounts.bytes_moved
+        if self.framework.groups_experts:
+            return device.grouped_seconds(str(self.precision), shape, shape.tiles(), moved)
         rate = device.rate_of(self.precision).rate * device.sustained
         products = shape.seconds(shape.tiles(), rate, device.processors)
-        moved = amounts.bytes_moved / device.bytes_per_s
-        return np.hypot(products, moved) + device.group_start_ps / PS_PER_S * shape.count
+        starts = device.group_start_ps / PS_PER_S * shape.count
+        return np.hypot(products, moved / device.bytes_per_s) + starts
 
     def _mixer(self, operator: Operator, amounts: Amounts, *, backward: bool) -> Floats:
         """Kernels of a mixer: a scan of chunks if they pass a state on, else products or bytes."""
@@ -142,10 +148,7 @@ class Pricer(Struct, frozen=True, kw_only=True):
             moved = self.bytes_seconds(amounts.bytes_moved)
             return np.maximum(self._product(amounts, self.device.usual_precision), moved)
         return self.device.scan_seconds(
-            operator.scanned,
-            amounts.flops / self.device.sustained,
-            self.columns.sequence,
-            backward=backward,
+            operator.scanned, amounts.flops, self.columns.sequence, backward=backward
         )
 
     def _attention(self, operator: Operator, amounts: Amounts, *, backward: bool) -> Floats:

@@ -148,16 +148,9 @@ class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
 
     @property
     def assumption(self) -> str:
-        """What of its times is assumed.
-
-        Forwards of whole blocks in serving take 0.93 to 1.1 of the time so assumed for 128 heads on
-        H100, H200, B200 and GB200 (medians of 26 shapes each of DeepSeek-V3.2 and GLM-5 in bf16,
-        ai-dynamo/aiconfigurator 095f58a51). They take as long for fewer heads than 64 on Hopper, or
-        128 on Blackwell: twice the time assumed for 16 on Hopper, 2.7 times on Blackwell.
-        """
+        """What of its times is assumed."""
         return (
-            "no time of sparse attention in training is known: it is assumed to reach the rate of "
-            "dense attention over the keys that it reads, its indexer the rate of products in bf16 "
-            "and to be trained beside the model; forwards of serving take up to 2.7 times as long "
-            "where a rank has few heads"
+            "no time of sparse attention in training is known: it is assumed to take the time of "
+            "serving's kernels, which compute 64 or 128 heads where a rank has fewer, its backward "
+            "2.5 times the operations, and its indexer to be trained beside the model"
         )

@@ -266,7 +266,8 @@ class StepModel(Struct, frozen=True, kw_only=True):
             + np.maximum(backward.ways[1] - forward.inside - backward.delayed, 0.0)
             + np.maximum(forward.ways[1] - backward.around, 0.0)
         )
-        return np.maximum(forward.visible + backward.visible - visible, 0.0)
+        hidden: Floats = np.maximum(forward.visible + backward.visible - visible, 0.0)
+        return hidden
 
     def _turns(
         self,
@@ -278,28 +279,29 @@ class StepModel(Struct, frozen=True, kw_only=True):
     ) -> _Turns:
         """A pass of a layer in the order of its blocks, cut at its exchanges between experts."""
         zero = np.zeros(len(columns))
-        parts, ways, visible, delayed = [zero, zero], [], zero, zero
+        parts, visible, delayed = [zero, zero], zero, zero
+        ways: list[Floats] = []
         nothing = replace(prices[0], forward=zero, input_grad=zero, weight_grad=zero)
         for block, price, after in zip(blocks, prices, (*prices[1:], nothing), strict=True):
             sent = block.backward if is_backward else block.forward
+            beside = after.backward if is_backward else after.forward
             others = [each for each in sent if each.way is None]
             own = [each for each in sent if each.way is not None]
             late = self._beside_weights(block, price) if own and is_backward else zero
-            computed, beside = (
-                (price.backward - late, after.backward)
-                if is_backward
-                else (price.forward, after.forward)
-            )
+            computed = price.backward - late if is_backward else price.forward
             inside = len(ways) % 2
             parts[inside] = parts[inside] + computed + self._exchanged(others, beside, columns)
             if own:
-                ways.append(sum((self._alone(each, columns) for each in own), start=zero))
+                ways.append(np.sum([self._alone(each, columns) for each in own], axis=0))
                 plain = self._exchanged(own, beside, columns)
                 visible = visible + np.maximum(plain - late, 0.0)
                 delayed = delayed + late
-        around, inside_s = parts
         return _Turns(
-            around=around, inside=inside_s, ways=tuple(ways), visible=visible, delayed=delayed
+            around=parts[0],
+            inside=parts[1],
+            ways=tuple(ways),
+            visible=visible,
+            delayed=delayed,
         )
 
     def _exchanged(

@@ -22,6 +22,9 @@ def test_numbers_of_devices_have_evidence(device: Device) -> None:
     needed = ("memory", "peak", "rate", "sustained", "attention", "vector", "memory_share")
     for name in needed:
         assert source_of(device.sources.get(name)).evidence is not Evidence.UNSAID, name
+    kernels = {"grouped": device.grouped, "scan": device.scans}
+    for name, table in kernels.items():
+        assert not table or source_of(device.sources.get(name)).evidence is not Evidence.UNSAID
     assert device.generation
 
 

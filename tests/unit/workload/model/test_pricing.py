@@ -104,10 +104,20 @@ def test_products_of_experts_take_whole_tiles_and_a_start_each() -> None:
     item = replace(
         operator(OperatorKind.GROUPED, amounts(1e12, 8e9)), groups=(GROUPS, GROUPS, GROUPS)
     )
-    rounds = 4 * 2 * 2 / 132 + 0.5  # tiles of 128 x 128 on 132 processors, half a round more
-    products = rounds * 132 * 128 * 128 * 2 * 100 / 5e13
+    rounds = 4 * 3 * 2 / 132 + 0.5  # tiles of 64 x 128 on 132 processors, half a round more
+    products = rounds * 132 * 64 * 128 * 2 * 100 / 5e13
     found = pricer().price([item])
     assert found.forward[0] == pytest.approx(np.hypot(products, 8e9 / 8e11) + 4 * 4e-6)
+
+
+def test_one_kernel_of_all_experts_has_no_starts() -> None:
+    item = replace(
+        operator(OperatorKind.GROUPED, amounts(1e12, 8e9)), groups=(GROUPS, GROUPS, GROUPS)
+    )
+    one_kernel = replace(pricer(), framework=replace(FRAMEWORK, groups_experts=True))
+    products = (24 / 132 + 0.5) * 132 * 64 * 128 * 2 * 100 / 5e13
+    expected = np.hypot(products, 8e9 / (0.89 * 1e12))
+    assert one_kernel.price([item]).forward[0] == pytest.approx(expected)
 
 
 def test_a_scan_waits_for_its_state_from_chunk_to_chunk() -> None:

@@ -1,0 +1,51 @@
+"""Counts of a router: tokens of every expert by layer and microbatch, a CSV with a row each."""
+
+from pathlib import Path
+
+from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.files.reading import csv_rows, first_bytes, read_text
+from stepsim.workload.expert_load import ExpertCounts, make_counts
+
+_COLUMNS = ("layer", "microbatch", "expert")
+_MOST_DIGITS = 4
+
+
+def is_expert_counts(path: Path) -> bool:
+    """Whether a file has a router's counts: its first line names the columns."""
+    header = first_bytes(path, 256).split(b"\n", 1)[0].decode(errors="replace")
+    return {*_COLUMNS, "tokens"} <= {name.strip() for name in header.split(",")}
+
+
+def read_expert_counts(path: Path) -> ExpertCounts:
+    """Tokens of experts by layer and microbatch; what is counted twice adds up.
+
+    Layers, microbatches and experts count from 0. Raises WorkloadError naming file, row and value,
+    and PlanError where nothing is counted.
+    """
+    text = read_text(path, WorkloadError, "expert load", "CSV")
+    rows: dict[tuple[int, int], dict[int, float]] = {}
+    for number, row in enumerate(csv_rows(path, text, WorkloadError), start=2):
+        named = {(name or "").strip(): value for name, value in row.items()}
+        layer, microbatch, expert = (
+            _number(path, number, name, named[name] or "") for name in _COLUMNS
+        )
+        tokens = rows.setdefault((layer, microbatch), {})
+        tokens[expert] = tokens.get(expert, 0.0) + _tokens(path, number, named["tokens"] or "")
+    return make_counts(str(path), rows)
+
+
+def _number(path: Path, row: int, name: str, text: str) -> int:
+    number = text.strip()
+    if not (number.isascii() and number.isdecimal()) or len(number) > _MOST_DIGITS:
+        raise WorkloadError(bad_value(f"{path}:{row}", name, text, "0 to 9999"))
+    return int(number)
+
+
+def _tokens(path: Path, row: int, text: str) -> float:
+    try:
+        tokens = float(text)
+    except ValueError:
+        tokens = -1.0
+    if not 0 <= tokens < float("inf"):
+        raise WorkloadError(bad_value(f"{path}:{row}", "tokens", text, "a number from 0"))
+    return tokens
