@@ -27,6 +27,7 @@ from stepsim.workload.model.architecture import (
     LinearBlock,
     Mlp,
     NormKind,
+    Tower,
 )
 
 _OF_MIXERS = r"mamba_|linear_|conv_|ssm_|time_step_|index_"
@@ -79,31 +80,46 @@ def _with_tower(
     place: str,
     notes: list[str],
 ) -> Architecture:
-    """The architecture with what sees, as far as its shape is known; a note says what is not."""
+    """The architecture with what sees, as far as its shape is known; a note says what is not.
+
+    Raises WorkloadError where samples have tokens of images and nothing is known to see them.
+    """
     others = [key for key in _BESIDE if values.get(key)]
     outer = Fields(place=place, values=values)
     tokens = outer.count("image_tokens", default=0, least=0)
     frozen = outer.flag("frozen_tower", default=False)
-    if not (family.nested and others) and not tokens:
+    beside = family.nested and (others or outer.has("text_config"))
+    if not beside and not tokens:
         return architecture
-    tower, why = None, ""
-    try:
-        tower = read_tower(family.tower, values, place=place, hidden=architecture.hidden)
-    except WorkloadError as error:  # what sees is not trained: it stops nothing
-        why = f" ({error})"
-    rest = [key for key in others if key != "vision_config" or tower is None]
+    tower, assumed, why = _tower(architecture, values, family, place)
+    name = architecture.name
+    if assumed:
+        notes.append(f"{name}: its vision_config leaves out, as its class has it: {assumed}")
     if tower is not None and tokens:
         return replace(architecture, tower=replace(tower, tokens=tokens, frozen=frozen))
     if tokens:
         expected = f"0: what sees in this model is not modelled{why}"
         raise WorkloadError(bad_value(place, "image_tokens", tokens, expected))
+    rest = [key for key in others if key != "vision_config" or tower is None]
     counted = f"; {tower.parameters() / 1e9:.3g} billion parameters see" if tower else ""
     left = f"; parameters of {', '.join(rest)} are not counted{why}" if rest else ""
-    notes.append(
-        f"{architecture.name}: its text model alone is trained here, not what sees or hears"
-        f"{counted}{left}; image_tokens beside its text_config are a sample's"
-    )
+    if counted or left:
+        notes.append(
+            f"{name}: its text model alone is trained here, not what sees or hears{counted}{left}; "
+            "image_tokens beside its text_config are a sample's"
+        )
     return replace(architecture, tower=tower)
+
+
+def _tower(
+    architecture: Architecture, values: Mapping[str, Any], family: Family, place: str
+) -> tuple[Tower | None, str, str]:
+    """The tower if there is one that is known, what was assumed of it, and why there is none."""
+    try:
+        tower, assumed = read_tower(family.tower, values, place=place, hidden=architecture.hidden)
+    except WorkloadError as error:  # what sees is not trained: it stops nothing
+        return None, "", f" ({error})"
+    return tower, ", ".join(f"{key} {value}" for key, value in sorted(assumed.items())), ""
 
 
 def _family(values: Mapping[str, Any], place: str) -> Family:

@@ -101,6 +101,7 @@ def step_effort(
         hardware += (both + (once if twice else 0.0)) * count
         spared += fewer * count
     mixes = any(isinstance(kind.attention, Mixer) for kind in architecture.layer_kinds())
+    mixes = mixes or architecture.seeing is not None
     heads = 1 + len(architecture.prediction_layers)
     once, both, _ = _flops(
         head_blocks(architecture, columns, fused_loss=framework.fused_loss), plan
@@ -124,7 +125,7 @@ def step_effort(
         price_per_hour=device.price_per_hour,
         watts=device.watts,
         band=None
-        if mixes  # no run with such layers was compared
+        if mixes  # no run with such layers, or with images, was compared
         else error_band(framework, device, plan, sparse=architecture.is_sparse),
     )
 
