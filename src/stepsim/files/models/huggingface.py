@@ -325,7 +325,7 @@ class _Reader(Attentions, Feeding, kw_only=True):
         beside = sparse and family.dense_beside and not family.doubled  # of Gemma 4
         return Layer(
             attention=attention,
-            mlp=self.experts(hidden) if sparse else self.dense(hidden, times=2 if wide else 1),
+            mlp=self.experts(hidden) if sparse else self.dense(hidden, twice=wide),
             norms=self._norms() + (width > 0) + 3 * beside,
             input_width=width,
         )
