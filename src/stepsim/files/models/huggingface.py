@@ -11,6 +11,7 @@ from typing import Any
 from stepsim.base.errors import StepsimError, WorkloadError, bad_value
 from stepsim.base.structs import replace
 from stepsim.files.models.attentions import Attentions, shared_layers
+from stepsim.files.models.class_defaults import class_defaults
 from stepsim.files.models.families import FAMILIES, REFUSED, Family
 from stepsim.files.models.feeding import Feeding
 from stepsim.files.models.fields import MOST_LAYERS, Fields
@@ -48,13 +49,14 @@ def architecture_of(
     Raises WorkloadError naming the place, the key and what is allowed.
     """
     family = _family(values, place)
-    fields = Fields(place=place, values=values, defaults=family.defaults)
+    defaults = {**class_defaults(_named(values, place)), **family.defaults}
+    fields = Fields(place=place, values=values, defaults=defaults)
     notes = []
     quantised = fields.raw("quantization_config")
     if family.nested and fields.has("text_config"):
         tied = {key: values[key] for key in ("tie_word_embeddings",) if key in values}
         inner = fields.inside("text_config")
-        fields = replace(inner, values={**tied, **inner.values}, defaults=family.defaults)
+        fields = replace(inner, values={**tied, **inner.values}, defaults=defaults)
         quantised = quantised or fields.raw("quantization_config")
     if quantised:
         notes.append(
@@ -122,14 +124,19 @@ def _tower(
     return tower, ", ".join(f"{key} {value}" for key, value in sorted(assumed.items())), ""
 
 
-def _family(values: Mapping[str, Any], place: str) -> Family:
+def _named(values: Mapping[str, Any], place: str) -> str:
+    """The first name of `architectures`; raises WorkloadError where there is none."""
     named = values.get("architectures")
     if isinstance(named, str):
         named = [named]
     if not isinstance(named, list) or not named or not all(isinstance(n, str) for n in named):
         expected = "a list with the name of a model class, e.g. LlamaForCausalLM"
         raise WorkloadError(bad_value(place, "architectures", named, expected))
-    name = named[0]
+    return str(named[0])
+
+
+def _family(values: Mapping[str, Any], place: str) -> Family:
+    name = _named(values, place)
     if name in REFUSED:
         raise WorkloadError(
             f"{place}: architectures is {name!r}, which has {REFUSED[name]}: this is not modelled"
