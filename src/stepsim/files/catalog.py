@@ -182,7 +182,7 @@ def _model(name: str) -> CatalogModel:
     architecture = read_model(name).architecture
     return CatalogModel(
         name=name,
-        parameters=architecture.parameters(),
+        parameters=architecture.published_parameters,
         active_parameters=architecture.parameters(active=True),
         layers=architecture.depth,
         source=public_source(name),

@@ -32,7 +32,10 @@ class Attentions(Mixers, kw_only=True):
     def attention(
         self, hidden: int, kind: Kind, *, layer: int = 0, borrows: bool = False
     ) -> Attention:
-        """Attention of the layer of this number; one that `borrows` reads an earlier one's keys."""
+        """Attention of the layer of this number; one that `borrows` reads an earlier one's keys.
+
+        Raises WorkloadError naming the key at fault.
+        """
         if kind is Kind.MIXER:
             return self.mixer(hidden)
         fields, family = self.fields, self.family
@@ -69,7 +72,7 @@ class Attentions(Mixers, kw_only=True):
         )
 
     def grouped(self, hidden: int) -> GroupedAttention:
-        """Grouped attention beside a state."""
+        """Grouped attention beside a state; raises WorkloadError for any other."""
         attention = self.attention(hidden, Kind.FULL)
         if not isinstance(attention, GroupedAttention):
             raise WorkloadError(f"{self.fields.place}: attention beside a state: expected grouped")
@@ -133,7 +136,10 @@ class Attentions(Mixers, kw_only=True):
         return heads, kv_heads, head_dim, value_dim
 
     def head_dim(self, hidden: int, heads: int) -> int:
-        """Width of a head: said, or its share of the hidden width."""
+        """Width of a head: said, or its share of the hidden width.
+
+        Raises WorkloadError where heads do not divide that.
+        """
         said = self.fields.some("head_dim", "attention_head_dim")
         if said is None and hidden % heads:
             place = self.fields.place
@@ -194,7 +200,10 @@ class Attentions(Mixers, kw_only=True):
     # DeepSeek-V4
 
     def ratios(self, count: int) -> list[Any]:
-        """Tokens that a key stands for, by layer; what follows is of modules that predict."""
+        """Tokens that a key stands for, by layer; what follows is of modules that predict.
+
+        Raises WorkloadError where there are fewer than layers.
+        """
         fields = self.fields
         types = fields.items("layer_types")
         if fields.items("compress_ratios") is None and types and set(types) <= set(_RATIOS):
@@ -208,7 +217,10 @@ class Attentions(Mixers, kw_only=True):
         return list(ratios)
 
     def compressed(self, ratio: Any) -> CompressedAttention:
-        """Attention of such a layer; the keys of ratio 4 are chosen by the indexer."""
+        """Attention of such a layer; the keys of ratio 4 are chosen by the indexer.
+
+        Raises WorkloadError for a ratio that is not known.
+        """
         fields = self.fields
         if ratio not in (0, _INDEXED, _POOLED):
             expected = f"0, {_INDEXED} or {_POOLED}"

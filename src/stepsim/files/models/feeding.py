@@ -31,8 +31,8 @@ _SPARSE = {"sparse": True, "moe": True, "dense": False, "mlp": False}
 class Feeding(Reading, kw_only=True):
     """Reads the MLP of each layer."""
 
-    def dense(self, hidden: int, *, times: int = 1) -> DenseMlp:
-        """A dense MLP, `times` as wide as said."""
+    def dense(self, hidden: int, *, twice: bool = False) -> DenseMlp:
+        """A dense MLP, as wide as said, or `twice` as wide."""
         fields = self.fields
         ratio = fields.some("expansion_ratio")
         own = ("intermediate_size_mlp", "dense_intermediate_size")
@@ -45,7 +45,9 @@ class Feeding(Reading, kw_only=True):
         if self.family.shared_is_dense and not self._experts_number():
             width = fields.count(*SHARED_WIDTH)
         return DenseMlp(
-            width=times * self._adjusted(width), activation=self.activation(), bias=self._mlp_bias()
+            width=self._adjusted(width) * (2 if twice else 1),
+            activation=self.activation(),
+            bias=self._mlp_bias(),
         )
 
     def _adjusted(self, width: int) -> int:
@@ -73,7 +75,10 @@ class Feeding(Reading, kw_only=True):
         return self.uniform(fields, *EXPERTS) or self.uniform(ffn, *EXPERTS) or 0
 
     def uniform(self, fields: Fields, *names: str, least: int = 0) -> int | None:
-        """A whole number, or a list of one for every layer that say the same; None for none."""
+        """A whole number, or a list of one for every layer that say the same; None for none.
+
+        Raises WorkloadError where layers differ.
+        """
         said = fields.raw(*names)
         if not isinstance(said, list):
             return fields.some(*names, least=least)

@@ -36,7 +36,7 @@ _HARMLESS = (
     r"parallel_residual|for_llm_compressor|image_.*|video_.*|audio_.*|vision_.*|.*_token_index|"
     r"multimodal_.*|mm_.*|spatial_merge_size|boi_.*|eoi_.*|deepstack_.*|label2id|id2label|"
     r"bias_dropout_fusion|masked_softmax_fusion|skip_bias_add.*|offset_alibi|hidden_states|"
-    r"moe_(renormalize|norm_min|routed_scaling_factor|router_.*|apply_router_.*|statics.*)|"
+    r"moe_(renormalize|norm_min|routed_scaling_factor|router_.*|apply_router_.*)|"
     r".*(_alpha_factor|_beta_factor|_multipliers|scaling_factor|_clamp|_limits(_shared)?)|"
     r"compress_rates|linear_(a_log|dt)_.*|linear_allow_.*|expert_selection_fn|"
     r"shared_expert_combination_strategy|kda_.*|norm_expert_weight|use_expert_bias|"

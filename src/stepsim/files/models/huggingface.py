@@ -11,6 +11,7 @@ from typing import Any
 from stepsim.base.errors import StepsimError, WorkloadError, bad_value
 from stepsim.base.structs import replace
 from stepsim.files.models.attentions import Attentions, shared_layers
+from stepsim.files.models.class_defaults import class_defaults
 from stepsim.files.models.families import FAMILIES, REFUSED, Family
 from stepsim.files.models.feeding import Feeding
 from stepsim.files.models.fields import MOST_LAYERS, Fields
@@ -27,6 +28,7 @@ from stepsim.workload.model.architecture import (
     LinearBlock,
     Mlp,
     NormKind,
+    Tower,
 )
 
 _OF_MIXERS = r"mamba_|linear_|conv_|ssm_|time_step_|index_"
@@ -47,13 +49,14 @@ def architecture_of(
     Raises WorkloadError naming the place, the key and what is allowed.
     """
     family = _family(values, place)
-    fields = Fields(place=place, values=values, defaults=family.defaults)
+    defaults = {**class_defaults(_named(values, place)), **family.defaults}
+    fields = Fields(place=place, values=values, defaults=defaults)
     notes = []
     quantised = fields.raw("quantization_config")
     if family.nested and fields.has("text_config"):
         tied = {key: values[key] for key in ("tie_word_embeddings",) if key in values}
         inner = fields.inside("text_config")
-        fields = replace(inner, values={**tied, **inner.values}, defaults=family.defaults)
+        fields = replace(inner, values={**tied, **inner.values}, defaults=defaults)
         quantised = quantised or fields.raw("quantization_config")
     if quantised:
         notes.append(
@@ -79,41 +82,61 @@ def _with_tower(
     place: str,
     notes: list[str],
 ) -> Architecture:
-    """The architecture with what sees, as far as its shape is known; a note says what is not."""
+    """The architecture with what sees, as far as its shape is known; a note says what is not.
+
+    Raises WorkloadError where samples have tokens of images and nothing is known to see them.
+    """
     others = [key for key in _BESIDE if values.get(key)]
     outer = Fields(place=place, values=values)
     tokens = outer.count("image_tokens", default=0, least=0)
     frozen = outer.flag("frozen_tower", default=False)
-    if not (family.nested and others) and not tokens:
+    beside = family.nested and (others or outer.has("text_config"))
+    if not beside and not tokens:
         return architecture
-    tower, why = None, ""
-    try:
-        tower = read_tower(family.tower, values, place=place, hidden=architecture.hidden)
-    except WorkloadError as error:  # what sees is not trained: it stops nothing
-        why = f" ({error})"
-    rest = [key for key in others if key != "vision_config" or tower is None]
+    tower, assumed, why = _tower(architecture, values, family, place)
+    name = architecture.name
+    if assumed:
+        notes.append(f"{name}: its vision_config leaves out, as its class has it: {assumed}")
     if tower is not None and tokens:
         return replace(architecture, tower=replace(tower, tokens=tokens, frozen=frozen))
     if tokens:
         expected = f"0: what sees in this model is not modelled{why}"
         raise WorkloadError(bad_value(place, "image_tokens", tokens, expected))
+    rest = [key for key in others if key != "vision_config" or tower is None]
     counted = f"; {tower.parameters() / 1e9:.3g} billion parameters see" if tower else ""
     left = f"; parameters of {', '.join(rest)} are not counted{why}" if rest else ""
-    notes.append(
-        f"{architecture.name}: its text model alone is trained here, not what sees or hears"
-        f"{counted}{left}; image_tokens beside its text_config are a sample's"
-    )
+    if counted or left:
+        notes.append(
+            f"{name}: its text model alone is trained here, not what sees or hears{counted}{left}; "
+            "image_tokens beside its text_config are a sample's"
+        )
     return replace(architecture, tower=tower)
 
 
-def _family(values: Mapping[str, Any], place: str) -> Family:
+def _tower(
+    architecture: Architecture, values: Mapping[str, Any], family: Family, place: str
+) -> tuple[Tower | None, str, str]:
+    """The tower if there is one that is known, what was assumed of it, and why there is none."""
+    try:
+        tower, assumed = read_tower(family.tower, values, place=place, hidden=architecture.hidden)
+    except WorkloadError as error:  # what sees is not trained: it stops nothing
+        return None, "", f" ({error})"
+    return tower, ", ".join(f"{key} {value}" for key, value in sorted(assumed.items())), ""
+
+
+def _named(values: Mapping[str, Any], place: str) -> str:
+    """The first name of `architectures`; raises WorkloadError where there is none."""
     named = values.get("architectures")
     if isinstance(named, str):
         named = [named]
     if not isinstance(named, list) or not named or not all(isinstance(n, str) for n in named):
         expected = "a list with the name of a model class, e.g. LlamaForCausalLM"
         raise WorkloadError(bad_value(place, "architectures", named, expected))
-    name = named[0]
+    return str(named[0])
+
+
+def _family(values: Mapping[str, Any], place: str) -> Family:
+    name = _named(values, place)
     if name in REFUSED:
         raise WorkloadError(
             f"{place}: architectures is {name!r}, which has {REFUSED[name]}: this is not modelled"
@@ -309,7 +332,7 @@ class _Reader(Attentions, Feeding, kw_only=True):
         beside = sparse and family.dense_beside and not family.doubled  # of Gemma 4
         return Layer(
             attention=attention,
-            mlp=self.experts(hidden) if sparse else self.dense(hidden, times=2 if wide else 1),
+            mlp=self.experts(hidden) if sparse else self.dense(hidden, twice=wide),
             norms=self._norms() + (width > 0) + 3 * beside,
             input_width=width,
         )

@@ -184,8 +184,10 @@ class Kinds(Reading, kw_only=True):
                 Kind.SLIDING if k and not (last and n == count - 1) else Kind.FULL
                 for n, k in enumerate(kinds)
             ]
-        names = ("sliding_window_pattern", "_sliding_window_pattern", "layer_switch")
-        names = (*names, "global_attn_every_n_layers")
+        names = (
+            *("sliding_window_pattern", "_sliding_window_pattern", "layer_switch"),
+            "global_attn_every_n_layers",
+        )
         if slides and self.family.window is WindowRule.PATTERN:
             nth = fields.count(*names, default=self.family.nth)
             return [Kind.FULL if (n + 1) % nth == 0 else Kind.SLIDING for n in range(count)]

@@ -40,7 +40,10 @@ class Mixers(Kinds, kw_only=True):
         raise NotImplementedError
 
     def mamba2(self, hidden: int) -> Mamba2:
-        """Mamba-2 in the words of NemotronHConfig, BambaConfig or Mamba2Config."""
+        """Mamba-2 in the words of NemotronHConfig, BambaConfig or Mamba2Config.
+
+        Raises WorkloadError naming the key at fault.
+        """
         fields = self.fields
         fields.read |= {"expand", "time_step_rank", "use_mamba_kernels", "mamba_norm_before_gate"}
         fields.read |= {"mamba_use_mlp", "mamba_expand", "rms_norm", "norm_before_gate"}
@@ -66,9 +69,9 @@ class Mixers(Kinds, kw_only=True):
     def _state_width(self, hidden: int, heads: int) -> int:
         """Width of a head: said, or `auto` the state's width over its heads."""
         fields = self.fields
-        names = ("mamba_head_dim", "mamba_d_head", "mamba_headdim")
+        names = ["mamba_head_dim", "mamba_d_head", "mamba_headdim"]
         if self.family.always_mixes and self.family.mixer == "mamba2":
-            names = (*names, "head_dim")
+            names.append("head_dim")
         inner = fields.some("mamba_d_ssm")
         if fields.raw(*names) not in (None, "auto"):
             return fields.count(*names)

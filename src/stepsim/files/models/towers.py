@@ -20,17 +20,21 @@ _HEADS = ("num_heads", "num_attention_heads", "vt_num_attention_heads")
 _WIDTH = ("intermediate_size", "vt_intermediate_size")
 
 
-def read_tower(kind: str, values: Mapping[str, Any], *, place: str, hidden: int) -> Tower | None:
-    """The tower of a configuration, whose decoder is `hidden` wide; None where nothing says.
+def read_tower(
+    kind: str, values: Mapping[str, Any], *, place: str, hidden: int
+) -> tuple[Tower | None, Mapping[str, Any]]:
+    """The tower of a configuration, whose decoder is `hidden` wide, and what its class fixes of it.
 
-    Raises WorkloadError naming the key at fault.
+    None where neither the configuration nor its class says. Raises WorkloadError naming the key at
+    fault.
     """
     outer = Fields(place=place, values=values)
     fields = outer.inside("vision_config")
-    if kind not in _TOWERS or not fields.values:
-        return None
-    fields = Fields(place=fields.place, values=fields.values, defaults=_DEFAULTS.get(kind, {}))
-    return _TOWERS[kind](fields, outer, hidden)
+    defaults = _DEFAULTS.get(kind, {})
+    if kind not in _TOWERS or not (fields.values or defaults):
+        return None, {}
+    fields = Fields(place=fields.place, values=fields.values, defaults=defaults)
+    return _TOWERS[kind](fields, outer, hidden), fields.assumed
 
 
 def _layer(
@@ -327,4 +331,27 @@ _TOWERS: Mapping[str, Callable[[Fields, Fields, int], Tower]] = MappingProxyType
     }
 )
 """How towers are described, by the word of a family."""
-_DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "llama4": {  # Llama4VisionConfig
+            "hidden_size": 768,
+            "num_hidden_layers": 34,
+            "num_attention_heads": 16,
+            "intermediate_size": 5632,
+            "image_size": 448,
+            "patch_size": 14,
+            "projector_input_dim": 4096,
+            "projector_output_dim": 4096,
+            "vision_output_dim": 7680,
+        },
+        "siglip": {  # SiglipVisionConfig
+            "hidden_size": 768,
+            "num_hidden_layers": 12,
+            "num_attention_heads": 12,
+            "intermediate_size": 3072,
+            "image_size": 224,
+            "patch_size": 16,
+        },
+    }
+)
+"""What the class in transformers has for keys that a published configuration may leave out."""

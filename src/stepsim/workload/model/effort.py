@@ -127,7 +127,9 @@ def step_effort(
         framework=framework.name,
         price_per_hour=device.price_per_hour,
         watts=device.watts,
-        band=error_band(
+        band=None
+        if architecture.seeing is not None  # no run with images was compared
+        else error_band(
             framework, device, plan, sparse=architecture.is_sparse, mixes=architecture.mixes
         ),
     )

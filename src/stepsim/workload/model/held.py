@@ -98,10 +98,10 @@ def _attention_outputs(
     queries = t * heads * attention.head_dim
     if isinstance(attention, GroupedAttention):
         kv = t * np.maximum(attention.kv_heads / columns.tp, 1.0)
-        keys = [kv * attention.head_dim] if attention.own_keys else []
-        values = [kv * attention.values] if attention.own_values else []
-        down = [] if attention.query_rank is None else [s * attention.query_rank]
-        return [*down, queries, *keys, *values, out]
+        made = [kv * attention.head_dim] if attention.own_keys else []
+        made += [kv * attention.values] if attention.own_values else []
+        rank = [] if attention.query_rank is None else [s * attention.query_rank]
+        return [*rank, queries, *made, out]
     down = [] if attention.query_rank is None else [s * attention.query_rank]
     keys = s * (attention.kv_rank + attention.rope_dim)
     return [

@@ -149,12 +149,13 @@ def test_a_quantised_release_is_read_with_a_note_and_keys_left_out_are_those_of_
     assert found.parameters() == pytest.approx(3.88e9, rel=0.001)  # gemma-3-4b without its vision
     assert [note.split(": ", 1)[1].split(",")[0].split(":")[0] for note in notes] == [
         "quantization_config is ignored",
+        "its vision_config leaves out",
         "its text model alone is trained here",
         "left out",
     ]
-    assert "vision_config are not counted" in notes[1]
+    assert "num_hidden_layers 12" in notes[1]
     assert (
-        "head_dim 256, num_attention_heads 8, num_key_value_heads 4, vocab_size 262208" in notes[2]
+        "head_dim 256, num_attention_heads 8, num_key_value_heads 4, vocab_size 262208" in notes[3]
     )
 
 

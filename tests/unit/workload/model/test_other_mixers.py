@@ -171,8 +171,8 @@ def flops(attention: GroupedAttention | LatentAttention, name: str) -> float:
     one = Layer(attention=attention, mlp=None, norms=1)
     whole = Architecture(name="small", hidden=H, layers=(one,), vocabulary=1000)
     blocks = layer_blocks(one, whole, plan_columns([PLAN]))
-    found = {item.name: item for block in blocks for item in block.operators}
-    return float(found[name].forward.flops[0]) if name in found else 0.0
+    made = {item.name: item for block in blocks for item in block.operators}
+    return float(made[name].forward.flops[0]) if name in made else 0.0
 
 
 def test_gates_of_heads_are_a_number_of_each() -> None:

@@ -106,8 +106,8 @@ def parts(tower: Tower) -> tuple[float, float, float, float]:
         architecture=architecture, device=DEVICE, framework=FRAMEWORK, interconnect=NETWORK
     )
     seconds = steps.seconds([replace(PLAN, pp=1)])
-    found = (memory.weights, memory.gradients, memory.activations, seconds)
-    return tuple(float(item[0]) for item in found)  # type: ignore[return-value]
+    sizes = (memory.weights, memory.gradients, memory.activations, seconds)
+    return tuple(float(item[0]) for item in sizes)  # type: ignore[return-value]
 
 
 def test_memory_and_time_are_those_of_what_is_trained() -> None:
