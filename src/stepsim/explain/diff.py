@@ -317,7 +317,7 @@ def _link_words(diff: ResultDiff) -> str:
 def _carried_words(a: LinkUse, b: LinkUse) -> str:
     """Bytes and, where it differs, bandwidth; what prints alike is called the same."""
     before, after = format_size_bytes(a.total_bytes), format_size_bytes(b.total_bytes)
-    words = f"equally much, {after}" if before == after else f"{after} instead of {before}"
+    words = f"as much, {after}" if before == after else f"{after} instead of {before}"
     if _bandwidth(a) == _bandwidth(b):
         return words
     return f"{words}, at {_bandwidth(b)} instead of {_bandwidth(a)}"

@@ -262,6 +262,14 @@ def commands() -> dict[str, Any]:
     return found
 
 
+@pytest.mark.parametrize(("name", "first"), [("plan", "--gpus"), ("sweep", "--set")])
+def test_help_begins_with_what_a_command_asks(run: Run, name: str, first: str) -> None:
+    """How the program runs, its engine and its warnings, stands last."""
+    flags = re.findall(r"^\W*(--[a-z-]+)", run(name, "--help")[1], re.MULTILINE)
+    assert flags[0] == first
+    assert flags.index("--engine") > flags.index("--json")
+
+
 def test_no_command_is_left_out() -> None:
     assert commands().keys() == OPTIONS.keys()
 

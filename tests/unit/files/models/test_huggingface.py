@@ -148,9 +148,9 @@ def test_a_quantised_release_is_read_with_a_note_and_keys_left_out_are_those_of_
     assert found.vocabulary == 262_208
     assert found.parameters() == pytest.approx(3.88e9, rel=0.001)  # gemma-3-4b without its vision
     assert [note.split(": ", 1)[1].split(",")[0].split(":")[0] for note in notes] == [
-        "its text model alone is trained here",
+        "only its text model is trained here",
         "quantization_config is ignored",
-        "left out",
+        "not given",
     ]
     assert (
         "head_dim 256, num_attention_heads 8, num_key_value_heads 4, vocab_size 262208" in notes[2]
