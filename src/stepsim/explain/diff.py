@@ -272,8 +272,8 @@ def _shift_words(diff: ResultDiff) -> str:
     if not more.difference_ps:
         return "both steps take equally long, component by component"
     return (
-        f"both steps take equally long: {more.label} takes {format_time_ps(more.difference_ps)} more, "
-        f"{less.label} {format_time_ps(-less.difference_ps)} less"
+        f"both steps take equally long: {more.label} takes {format_time_ps(more.difference_ps)} "
+        f"more, {less.label} {format_time_ps(-less.difference_ps)} less"
     )
 
 
