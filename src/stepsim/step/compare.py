@@ -78,7 +78,7 @@ def compare_schedules(
 
     A model of which no degree is given takes a plan with a pipeline: without one all schedules are
     alike. Schedule options go to the schedules that have them. A schedule that cannot run the job
-    is kept with its reason. Raises ScheduleError when none can, and every other error of `simulate`.
+    is kept with its reason. Raises ScheduleError when none can, and the other errors of `simulate`.
     """
     if not schedules:
         raise ScheduleError("no schedules given: expected names such as 1f1b,interleaved:2")
