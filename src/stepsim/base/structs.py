@@ -169,7 +169,7 @@ _NO_KINDS: Mapping[str, str] = MappingProxyType({})
 
 
 def _explain(place: str, raw: Any, message: str, kinds: Mapping[str, str] = _NO_KINDS) -> str:
-    """What msgspec says, with the place and the value it stumbled over; `kinds` of data in words."""
+    """What msgspec says, with place and value; `kinds` are words for kinds of data."""
     if missing := _MISSING.fullmatch(message):
         return missing_key(place, (missing["at"] or "").lstrip("."), missing["key"])
     wrong = _MESSAGE.fullmatch(message)

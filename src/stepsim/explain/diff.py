@@ -272,8 +272,8 @@ def _shift_words(diff: ResultDiff) -> str:
     if not more.difference_ps:
         return "both steps take equally long, component by component"
     return (
-        f"both steps take equally long: {more.label} takes {format_time_ps(more.difference_ps)} more, "
-        f"{less.label} {format_time_ps(-less.difference_ps)} less"
+        f"both steps take equally long: {more.label} takes {format_time_ps(more.difference_ps)} "
+        f"more, {less.label} {format_time_ps(-less.difference_ps)} less"
     )
 
 
@@ -317,7 +317,7 @@ def _link_words(diff: ResultDiff) -> str:
 def _carried_words(a: LinkUse, b: LinkUse) -> str:
     """Bytes and, where it differs, bandwidth; what prints alike is called the same."""
     before, after = format_size_bytes(a.total_bytes), format_size_bytes(b.total_bytes)
-    words = f"equally much, {after}" if before == after else f"{after} instead of {before}"
+    words = f"as much, {after}" if before == after else f"{after} instead of {before}"
     if _bandwidth(a) == _bandwidth(b):
         return words
     return f"{words}, at {_bandwidth(b)} instead of {_bandwidth(a)}"

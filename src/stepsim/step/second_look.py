@@ -152,8 +152,8 @@ class SecondLook(Struct, frozen=True, kw_only=True):
         wrong = ", or the prediction is wrong" if doubtful else ""
         if not low <= mfu / run.mfu <= high:
             yield Finding(
-                text=f"this step has an MFU of {mfu:.0%}; {said_of(run)} reached {run.mfu:.0%}, and "
-                f"{low:.2f} to {high:.2f} times as much is expected: plan, settings or links "
+                text=f"this step has an MFU of {mfu:.0%}; {said_of(run)} reached {run.mfu:.0%}, "
+                f"and {low:.2f} to {high:.2f} times as much is expected: plan, settings or links "
                 f"differ from those of that run{wrong}"
             )
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -268,6 +269,14 @@ def commands() -> dict[str, Any]:
         inner = getattr(command, "commands", {name: command})
         found |= {each if each == name else f"{name} {each}": c for each, c in inner.items()}
     return found
+
+
+@pytest.mark.parametrize(("name", "first"), [("plan", "--gpus"), ("sweep", "--set")])
+def test_help_begins_with_what_a_command_asks(run: Run, name: str, first: str) -> None:
+    """How the program runs, its engine and its warnings, stands last."""
+    flags = re.findall(r"^\W*(--[a-z-]+)", run(name, "--help")[1], re.MULTILINE)
+    assert flags[0] == first
+    assert flags.index("--engine") > flags.index("--json")
 
 
 def test_no_command_is_left_out() -> None:

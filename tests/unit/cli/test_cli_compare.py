@@ -51,6 +51,23 @@ def test_a_row_per_schedule_that_runs_and_a_reason_for_each_other(run: Run, moe:
     assert out.count("cannot run") == 1
 
 
+SMALL_JOB = ("llama-3.2-1b", "--gpus", "16", "--global-batch", "64")
+
+
+def test_a_model_without_degrees_is_compared_on_a_pipeline(run: Run) -> None:
+    """Without one all schedules are alike, and `simulate` of this model takes none."""
+    assert simulated(run, *SMALL_JOB)["plan"]["pp"] == 1
+    code, out, err = run("compare", *SMALL_JOB, "--schedule", "1f1b,interleaved:2")
+    assert code == 0
+    assert "  pp 2  " in out.splitlines()[0]
+    assert "with a pipeline that fits, by the closed form" in err
+
+
+def test_one_stage_says_that_schedules_are_alike(run: Run) -> None:
+    _, out, _ = run("compare", *SMALL_JOB, "--pp", "1", "--schedules", "1f1b,zb-h1", "-q")
+    assert out.splitlines()[2].startswith("with one stage (pp 1) all schedules are alike")
+
+
 def test_speed_ups_are_over_the_first_schedule_that_runs(run: Run, moe: Path) -> None:
     document = compared(run, moe, *FOUR, "--schedules", "dualpipe-v,zb-h1,1f1b")
     refused, first, second = document["candidates"]

@@ -97,6 +97,11 @@ def test_dimension_files_are_read_in_full(file: Path) -> None:
     )
 
 
+def test_a_users_file_needs_no_source(file: Path) -> None:
+    file.write_text(edited(DIMENSIONS, 'source = "test"\n', ""))
+    assert read_topology(file).source == ""
+
+
 def test_auto_size_starts_with_two_blocks_and_grows(file: Path) -> None:
     file.write_text(edited(DIMENSIONS, "size = 3", 'size = "auto"'))
     topology = read_topology(file)
@@ -123,12 +128,12 @@ def test_links_run_both_ways_unless_oneway(file: Path) -> None:
     ("old", "new", "words"),
     [
         ('name = "two"\n', "", ["name"]),
-        ('source = "test"\n', "", ["source"]),
-        ('name = "two"', "name = 2", ["name", "str"]),
+        ('name = "two"\n', "", ["name is missing"]),
+        ('name = "two"', "name = 2", ["name is 2", "a text"]),
         ('kind = "rail"\n', "", ["dimension[1]", "kind"]),
         ('latency = "25 ns"\n', "", ["dimension[0]", "latency"]),
         ('"100 GB/s"', '"100"', ["dimension[0]", "inner", "bandwidth", "'100'", "unit"]),
-        ('"100 GB/s"', "100", ["dimension[0]", "bandwidth", "str"]),
+        ('"100 GB/s"', "100", ["dimension[0]", "bandwidth", "a text in quotes"]),
         ('"400 Gbps"', '"-400 Gbps"', ["dimension[1]", "outer", "bandwidth", "-400 Gbps"]),
         ('"400 Gbps"', '"0 Gbps"', ["dimension[1]", "outer", "bandwidth", "0 Gbps"]),
         ('"400 Gbps"', '"nan"', ["dimension[1]", "outer", "bandwidth", "nan"]),

@@ -201,7 +201,7 @@ def test_command_takes_all_npus_and_all_algorithms() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--kind", "allreduce", "--size", "8"], "kind is 'allreduce': expected all_reduce"),
+        (["--kind", "allreduce", "--size", "8"], "kind is 'allreduce': expected one of all_reduce"),
         (["--kind", "broadcast", "--size", "8", "--algorithm", "nvls"], "cannot use nvls"),
         (["--kind", "reduce", "--size", "8", "--algorithm", "x"], "'x' is not a valid"),
         (["--kind", "reduce", "--size", "8", "--plot", "a.txt"], "cannot draw .txt"),

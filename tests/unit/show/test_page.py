@@ -152,7 +152,7 @@ def test_too_many_spans_are_left_out_in_words(result: Result) -> None:
     assert actions.end_ps.max() == one_each.end_ps.max()
     few = span_columns(whole.timeline, whole.report, most=len(actions) // 2)
     assert len(few.rows) == 2
-    assert "one in 2 stage" in few.left_out
+    assert "the first rank of 2 of 4 stages" in few.left_out
 
 
 def test_the_page_says_what_the_report_says(result: Result, tmp_path: Path) -> None:

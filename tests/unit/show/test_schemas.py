@@ -200,7 +200,7 @@ def test_examples_of_the_formats_page_fit() -> None:
     ("name", "document", "place"),
     [
         ("topology", {"name": "a", "source": "b", "dimensions": []}, "dimensions"),
-        ("topology", {"name": "a"}, "source"),
+        ("topology", {"source": "b"}, "name"),
         ("topology", {"name": "a", "source": "b", "collective": {"launch_latency": "5"}}, "5"),
         (
             "topology",

@@ -77,7 +77,7 @@ def test_measured_rates_alone_are_told() -> None:
 
 
 def test_a_workload_file_is_not_predicted(moe: Path) -> None:
-    with pytest.raises(CalibrationError, match="expected a model on a known device"):
+    with pytest.raises(CalibrationError, match="this calibration is for models on a known device"):
         stepsim.simulate(moe, calibration=CALIBRATION)
 
 

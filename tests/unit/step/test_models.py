@@ -332,7 +332,7 @@ def test_tables_and_files_of_sweeps_may_name_a_public_model(tmp_path: Path) -> N
 
 
 def test_a_workload_file_has_no_device_to_change(moe: Path) -> None:
-    with pytest.raises(PlanError, match=r"device: only a model .* of an unknown device"):
+    with pytest.raises(PlanError, match=r"device is for models only: .* of an unknown device"):
         simulate(moe, "hgx-h100", device="b200")
 
 

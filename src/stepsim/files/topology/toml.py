@@ -282,7 +282,7 @@ def _with_tree(place: str, table: DimensionTable, dimension: Dimension) -> Dimen
         up = replace(up, bandwidth=rate)
     if (table.radix is None) == (table.leaf is None):
         raise TopologyError(
-            f"{place}: a fat_tree needs one of leaf, the NPUs below a leaf switch (e.g. leaf = 32), "
+            f"{place}: a fat_tree needs one of leaf, the NPUs below a leaf switch (e.g. leaf = 32) "
             "and radix, the ports of every switch (e.g. radix = 64, three layers)"
         )
     if table.radix is not None:

@@ -82,8 +82,8 @@ def _files(path: Path) -> tuple[list[Path], list[str]]:
     files = [each for each in texts if names[each] or _may_be_trace(each)]
     if not files:
         raise TraceError(
-            f"{path}: no trace in this folder: expected one file per rank, of PyTorch (.json), Chakra "
-            "(.et) or Megatron (.txt or .log, lines of rank:R:operation(...))"
+            f"{path}: no trace in this folder: expected one file per rank, of PyTorch (.json), "
+            "Chakra (.et) or Megatron (.txt or .log, lines of rank:R:operation(...))"
         )
     first = names[files[0]]
     for file in files:

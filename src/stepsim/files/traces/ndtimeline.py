@@ -285,8 +285,8 @@ def _attached(profile: Profile, warnings: list[str]) -> Events:
                 lost.append(len(ours))
         if lost:
             warnings.append(
-                f"{profile.source}: {sum(lost)} {name} are not matched with computes: in {len(lost)} "
-                "steps of ranks there are more or fewer of them than computes that have one"
+                f"{profile.source}: {sum(lost)} {name} are not matched with computes: in "
+                f"{len(lost)} steps of ranks there are more or fewer than computes that have one"
             )
     return replace(events, microbatch=microbatch, chunk=chunk)
 

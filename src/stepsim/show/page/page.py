@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from stepsim import __version__
+from stepsim.parallel.schedules import BUILDERS
 from stepsim.show.headlines import Headline
 from stepsim.show.page.figures import Plot, roots
 from stepsim.show.palette import IDLE, IDLE_PARTS, ON_DARK, PART_COLOURS
@@ -143,10 +144,11 @@ def _paint(colour: str) -> str:
 
 
 def _heading(name: str) -> str:
-    """A name as a page writes it; `p2p` and the like stay as they are."""
+    """A name as a page writes it; `p2p`, schedules and the like stay as they are."""
     words = axis_words(name)
-    numbered = any(map(str.isdigit, words.partition(" ")[0]))
-    return words if numbered else words[:1].upper() + words[1:]
+    first = words.partition(" ")[0]
+    is_name = first.partition(":")[0] in BUILDERS or any(map(str.isdigit, first))
+    return words if is_name else words[:1].upper() + words[1:]
 
 
 def _columns(table: Table) -> list[tuple[int, str, Column]]:

@@ -163,7 +163,8 @@ def _accuracy(rates: Throughput) -> str:
     shares = f"mean error {rates.error:.1%}"
     if rates.error_median is not None and rates.error_90:
         shares += f", median {rates.error_median:.1%}, 90 % within {rates.error_90:.1%}"
-    return f"{shares}: {rates.error_runs} runs ({rates.error_source}), each predicted without its source"
+    runs = f"{rates.error_runs} runs ({rates.error_source})"
+    return f"{shares}: {runs}, each predicted without its source"
 
 
 def _range(rates: Throughput) -> Pairs:

@@ -151,7 +151,7 @@ def test_a_quantised_release_is_read_with_a_note_and_keys_left_out_are_those_of_
         "quantization_config is ignored",
         "its vision_config leaves out",
         "its text model alone is trained here",
-        "left out",
+        "not given",
     ]
     assert "num_hidden_layers 12" in notes[1]
     assert (

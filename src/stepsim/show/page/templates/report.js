@@ -4,7 +4,7 @@
   const MOST_WAITS = 4;
   const MOST_LABELS = 600;
   const ON_PAPER = ["#1f2328", "#ffffff", "#e2e2e2"];
-  const LABEL_PX = 20, VALUE_PX = 36, LEAST_NAME_PX = 9;
+  const LABEL_PX = 20, EDGE_PX = 5, VALUE_PX = 36, LEAST_NAME_PX = 9;
   const FRAME_PX = 70, MAP_FRAME_PX = 150;
   const LEFT_PX = 64, NAMED_LEFT_PX = 165;
   const tip = document.getElementById("tip");
@@ -37,6 +37,13 @@
   }
 
   /** Give a figure the page's colours. */
+  /** Edges of narrow actions have the colour of the action: nothing but edges would be seen. */
+  function paintEdges(glyph, ink, paper) {
+    glyph.own_edge ??= glyph.line_color.value;
+    glyph.line_color = glyph.narrow ? glyph.fill_color : { value: glyph.own_edge === "white" ? paper : ink };
+    glyph.line_alpha = glyph.narrow ? { field: "strength" } : { value: 1 };
+  }
+
   function paint(figure) {
     const [ink, paper, grid] = printing ? ON_PAPER : ["--ink", "--paper", "--grid"].map(styled);
     figure.setv({ background_fill_color: paper, border_fill_color: paper });
@@ -52,10 +59,7 @@
         glyph.fill_color = { value: seen(glyph.own_colour) };
       }
       if (name === "ground") glyph.fill_color = { value: paper };
-      if (name === "actions") {
-        glyph.own_edge ??= glyph.line_color.value;
-        glyph.line_color = { value: glyph.own_edge === "white" ? paper : ink };
-      }
+      if (name === "actions") paintEdges(glyph, ink, paper);
       const mapper = glyph.fill_color?.transform;
       if (!["spans", "actions", "path-spans"].includes(name) || !mapper) continue;
       mapper.own_palette ??= [...mapper.palette];
@@ -290,7 +294,8 @@
       requestAnimationFrame(() => {
         this.waiting = false;
         const { start, end } = this.figure.x_range;
-        const least = ((end - start) / Math.max(200, this.place.clientWidth - 80)) * LABEL_PX;
+        const dot = (end - start) / Math.max(200, this.place.clientWidth - 80), least = dot * LABEL_PX;
+        this.edge(dot);
         const [left, right] = [column(this.actions, "left"), column(this.actions, "right")];
         const [low, high] = [column(this.actions, "low"), column(this.actions, "high")];
         const shade = column(this.actions, "shade"), strength = column(this.actions, "strength");
@@ -305,6 +310,18 @@
         }
         sourceOf(this.figure, "labels").data = labels;
       });
+    }
+
+    /** Tell edges whether actions are narrow: a dot of the screen is so much of the axis. */
+    edge(dot) {
+      if (this.mean === undefined) {
+        const [left, right] = [column(this.actions, "left"), column(this.actions, "right")];
+        this.mean = right.reduce((sum, at, i) => sum + at - left[i], 0) / (right.length || 1);
+      }
+      const { glyph } = this.renderer("actions"), narrow = this.mean < dot * EDGE_PX;
+      if (Boolean(glyph.narrow) === narrow) return;
+      glyph.narrow = narrow;
+      paintEdges(glyph, ...(printing ? ON_PAPER : ["--ink", "--paper"].map(styled)));
     }
 
     highlight(on) {
