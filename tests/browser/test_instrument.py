@@ -120,6 +120,32 @@ def overflows(driver: Any) -> list[str]:
     return list(driver.execute_script(OVERFLOWS))
 
 
+NARROW = """
+const count = arguments[0], every = [...Array(2 * count).keys()];
+const fill = (value) => every.map(() => value);
+page.shown = {...page.shown, step_ps: 3000 * count, lanes: {
+  rows: ["stage 0"], row: fill(0), lane: fill(0), shade: every.map((i) => i % 2),
+  start: every.map((i) => 3000 * (i >> 1) + 1000 * (i % 2)),
+  end: every.map((i) => 3000 * (i >> 1) + (i % 2 ? 3000 : 1000)),
+  words: every.map((i) => "0" + "FB"[i % 2] + (i >> 1)), critical: null, waits: null, left_out: "",
+}};
+page.zoom = null;
+drawTimeline();
+const canvas = document.getElementById("timeline"), wide = canvas.width - LEFT - RIGHT;
+const dots = canvas.getContext("2d").getImageData(LEFT, 30, wide, 1).data, parts = Array(10).fill(0);
+for (let i = 0; i < wide; i++) parts[Math.floor(10 * i / wide)] += dots[4 * i] / (wide / 10);
+return [parts, document.getElementById("under").textContent];
+"""
+
+
+@pytest.mark.parametrize("count", [300, 509, 1500])
+def test_narrow_actions_are_mixed_by_their_time(page: Any, count: int) -> None:
+    """Equal microbatches look equal everywhere, whatever dots of the screen they begin on."""
+    reds, said = page.execute_script(NARROW, count)
+    assert max(reds) - min(reds) < 10
+    assert ("mixed colours" in said) == (count > 400)
+
+
 def test_it_opens_with_a_job_that_fits(page: Any) -> None:
     assert step_ps(page) == simulated(state(page))
     assert "does not fit" not in text(page, "answer")

@@ -274,7 +274,8 @@ def commands() -> dict[str, Any]:
 @pytest.mark.parametrize(("name", "first"), [("plan", "--gpus"), ("sweep", "--set")])
 def test_help_begins_with_what_a_command_asks(run: Run, name: str, first: str) -> None:
     """How the program runs, its engine and its warnings, stands last."""
-    flags = re.findall(r"^\W*(--[a-z-]+)", run(name, "--help")[1], re.MULTILINE)
+    options = run(name, "--help")[1].partition("─ Options ─")[2]
+    flags = re.findall(r"^\W*(--[a-z-]+)", options, re.MULTILINE)
     assert flags[0] == first
     assert flags.index("--engine") > flags.index("--json")
 
