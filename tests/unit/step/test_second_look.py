@@ -20,6 +20,8 @@ QWEN: dict[str, Any] = {
     "sequence": 4096,
     "precision": "mxfp8",
     "framework": "megatron-bridge",
+    "cuda_graph": False,
+    "expert_overlap": False,  # as in the release whose runs are known
 }
 
 
