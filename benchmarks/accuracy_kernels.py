@@ -6,7 +6,7 @@ python benchmarks/accuracy_kernels.py ../shared --fit      the constants of devi
 
 import csv
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from msgspec import Struct
 from scipy.optimize import minimize
 from sizes import arguments
 
-from stepsim.base.arrays import Floats
+from stepsim.base.arrays import Bools, Floats
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device
 from stepsim.workload.model.architecture import (
@@ -120,7 +120,8 @@ TAIL = """
   (the kernels of flash-linear-attention, which training runs) reach 3 to 10 % of the bf16 peak and
   hand a state from chunk to chunk in 1 to 2 us. In one kernel for all (serving) a processor takes
   all chunks of a head, 2 to 4 us each: heads beyond the processors wait for the next round.
-- **Short convolutions** are limited by operations of vectors, 43 to 54 for each channel and token.
+- **Short convolutions** are limited by operations of vectors: 46 for each channel and
+  token in CUDA (Mamba-2), 54 in Triton (delta rules).
 - **Attention to a window or to chosen keys** pays for 370 (Hopper) or 520 (Blackwell) keys more, as
   tiles at both ends are computed whole. Serving also writes keys and values to a cache: that and a
   launch are in this comparison and not in a step.
@@ -187,9 +188,19 @@ def print_table(rows: Sequence[Line]) -> None:
 def lines(folder: Path) -> Iterator[Line]:
     """All tables of a folder, GPU by GPU, and both passes of training kernels."""
     for table in (scans, convolutions, latent, windows, streams, sparse, experts):
-        found = sorted(table(folder), key=lambda line: (line.operator, GPUS.index(line.gpu)))
+        found = sorted(table(folder), key=lambda line: (line.operator, place_of(line.gpu)))
         yield from found
     yield from training(folder)
+
+
+def place_of(gpu: str) -> int:
+    """Where a GPU stands in tables: those that are not named above come last."""
+    return GPUS.index(gpu) if gpu in GPUS else len(GPUS)
+
+
+def of_generation(table: Mapping[str, tuple[float, float]], device: Device) -> tuple[float, float]:
+    """What a table has for a device's generation, Hopper's where it has nothing."""
+    return table.get(device.generation.partition("-")[0], table["hopper"])
 
 
 def rows_of(path: Path) -> list[Row]:
@@ -330,8 +341,8 @@ def scans(folder: Path) -> Iterator[Line]:
     """Linear attention: the fastest kernel, and those that training runs."""
     table = [row for row in rows_of(folder / "linear_attention.csv") if family_of(row)]
     for operator, (name, families) in SCANS.items():
-        for gpu in GPUS:
-            rows = [row for row in table if row["op"] == name and row["gpu"] == gpu]
+        named = [row for row in table if row["op"] == name]
+        for (gpu,), rows in split(named, "gpu"):
             device, every = device_of(gpu), tuple(families)
             parts = list(scan_parts(fastest(rows, SHAPE), device, every))
             yield joined("linear_attention", f"{operator}, fastest", gpu, parts)
@@ -444,7 +455,7 @@ def windows(folder: Path) -> Iterator[Line]:
     """Core attention to a window, and what serving does besides."""
     for (gpu,), rows in split(rows_of(folder / "window_attention_fwd.csv"), "gpu"):
         device = device_of(gpu)
-        parts = window_parts(rows, device, *CACHED[device.generation])
+        parts = window_parts(rows, device, *of_generation(CACHED, device))
         yield joined("window_attention_fwd", "attention to a window", gpu, parts)
 
 
@@ -599,7 +610,7 @@ def loads(row: Row) -> Floats:
     law = (1 + (most ** (1 - a) - 1) * drawn) ** (1 / (1 - a))
     counts = np.minimum(np.round(law / law.sum(1, keepdims=True) * tokens * k), tokens)
     ranks = counts.reshape(DRAWS, ep, -1)
-    return ranks[np.arange(DRAWS), ranks.sum(2).argmax(1)]
+    return np.asarray(ranks[np.arange(DRAWS), ranks.sum(2).argmax(1)], dtype=np.float64)
 
 
 class Experts(Struct, frozen=True, kw_only=True):
@@ -651,12 +662,11 @@ def experts_of(rows: Sequence[Row], device: Device, kind: str) -> Experts:
 
 def experts(folder: Path) -> Iterator[Line]:
     """Routed experts of a rank: both products and what is around them, by precision and law."""
-    for gpu in GPUS:
+    for path in sorted(folder.glob("moe_grouped_*.csv")):
+        gpu = path.stem.removeprefix("moe_grouped_")
         device = device_of(gpu)
-        around = AROUND[device.generation]
-        for (dtype, law), rows in split(
-            rows_of(folder / f"moe_grouped_{gpu}.csv"), "dtype", "distribution"
-        ):
+        around = of_generation(AROUND, device)
+        for (dtype, law), rows in split(rows_of(path), "dtype", "distribution"):
             part = experts_of(rows, device, KINDS[dtype])
             found = part.measured, part.predicted(device, *around), part.roofline
             yield joined("moe_grouped", f"{dtype}, {law.replace('_', ' ')}", gpu, [found])
@@ -731,13 +741,12 @@ def fitted(folder: Path) -> Iterator[tuple[str, Floats]]:
 
 def smallest(error: Callable[[Floats], Floats], first: Sequence[float]) -> Floats:
     """Positive constants with the smallest mean error, by Nelder and Mead's search."""
-    found = minimize(
-        lambda x: float(np.mean(np.abs(error(np.abs(x))))),
-        np.array(first),
-        method="Nelder-Mead",
-        options={"maxfev": 1500, "xatol": 1e-3, "fatol": 1e-5},
-    )
-    return np.abs(found.x)
+
+    def mean(values: Floats) -> float:
+        return float(np.mean(np.abs(error(np.abs(values)))))
+
+    found = minimize(mean, np.array(first, dtype=np.float64), method="Nelder-Mead")
+    return np.asarray(np.abs(found.x), dtype=np.float64)
 
 
 FIRST = {"fused": (0.0, 2.9, 15.0), "fused-kda": (0.3, 4.0, 25.0)}
@@ -748,13 +757,15 @@ def fitted_scans(folder: Path, gpu: str) -> Iterator[tuple[str, Floats]]:
     table = [row for row in rows_of(folder / "linear_attention.csv") if row["gpu"] == gpu]
     for family in ("chunked", "fused", "chunked-kda", "fused-kda"):
         rows = fastest([row for row in table if family_of(row) == family], SHAPE)
-        first = np.array(FIRST.get(family, (0.08, 1.7, 22.0)))
-        error = partial(scan_errors, rows, device_of(gpu), family, first > 0)
-        yield f"{gpu} {family}", spread(smallest(error, first[first > 0]), first > 0)
+        first = FIRST.get(family, (0.08, 1.7, 22.0))
+        free = np.array(first) > 0
+        error = partial(scan_errors, rows, device_of(gpu), family, free)
+        guess = [value for value in first if value > 0]
+        yield f"{gpu} {family}", spread(smallest(error, guess), free)
 
 
 def scan_errors(
-    rows: Sequence[Row], device: Device, family: str, free: Floats, found: Floats
+    rows: Sequence[Row], device: Device, family: str, free: Bools, found: Floats
 ) -> Floats:
     """Logarithms of predicted over measured with the constants that were found."""
     share, step, start = spread(found, free)
@@ -770,7 +781,7 @@ def scan_errors(
     return np.log(predicted / measured)
 
 
-def spread(values: Floats, free: Floats) -> Floats:
+def spread(values: Floats, free: Bools) -> Floats:
     """Values where they are free, 0 elsewhere."""
     whole = np.zeros(len(free))
     whole[free] = values
