@@ -98,13 +98,13 @@ class Line(Struct, frozen=True, kw_only=True):
 HEAD = """# Accuracy of kernels
 
 Made by `python benchmarks/accuracy_kernels.py ../shared > docs/kernels.md`. The fastest measured
-kernel of each shape is compared with the price of the operators that it does. Constants are set on
-one GPU of a generation, H100 and B200. H200 and GB200 set none: their numbers follow from those by
-peak, bandwidth, processors and clock. Errors are predicted over measured, minus 1; mean and median
-are of their sizes. **Roofline** is the median share of what a kernel without limits would take,
-its operations at the peak or its bytes at the whole bandwidth, whatever takes longer.
+kernel of each shape is compared with the price of what it does. H100 and B200 set the constants of
+their generations. H200 and GB200 set none. Their numbers follow by peak, bandwidth, processors and
+clock. Errors are predicted over measured, minus 1. Mean and median are of their sizes. A kernel
+without limits does its work at the peak, or moves its bytes at the whole bandwidth. **Roofline** is
+that time over the measured one.
 
-The tables are forward kernels of serving frameworks
+The tables are forward kernels of serving
 ([aiconfigurator](https://github.com/ai-dynamo/aiconfigurator) 095f58a51, Apache-2.0), and training
 kernels of [SimuMax](https://github.com/MooreThreads/SimuMax) 4dcaae5 (Apache-2.0).
 
@@ -116,44 +116,44 @@ SETTING = """
 TAIL = """
 ## What takes the time
 
-- **Scans** of linear attention are limited by neither operations nor bytes. Chunks side by side
-  (the kernels of flash-linear-attention, which training runs) reach 3 to 10 % of the bf16 peak and
-  hand a state from chunk to chunk in 1 to 2 us. In one kernel for all (serving) a processor takes
-  all chunks of a head, 2 to 4 us each: heads beyond the processors wait for the next round.
-- **Short convolutions** are limited by operations of vectors: 46 for each channel and
-  token in CUDA (Mamba-2), 54 in Triton (delta rules).
-- **Attention to a window or to chosen keys** pays for 370 (Hopper) or 520 (Blackwell) keys more, as
-  tiles at both ends are computed whole. Serving also writes keys and values to a cache: that and a
-  launch are in this comparison and not in a step.
-- **Heads that share one key** are computed together by 64, in latent attention on Blackwell by 128:
-  a rank with fewer takes as long.
-- **Products of experts** take whole tiles of 64 tokens x 128, dealt out to the processors in
-  rounds, of which the last is half empty; reading weights adds as the root of the sum of both
-  squares. What serving does around them (routing, sorting, activation, sums) is in this comparison;
-  a step prices its own. The fullest rank counts, by 24 draws of the law that the source drew from.
+- **Scans** of linear attention are limited neither by their work nor by their bytes. Training runs
+  chunks side by side. They reach 3 to 10 % of the bf16 peak, and hand a state to the next chunk in
+  1 to 2 us. Serving runs one kernel, where a processor takes all chunks of a head, 2 to 4 us each.
+  Heads beyond the processors wait for the next round.
+- **Short convolutions** are limited by vectors: 46 operations for each channel and token in CUDA
+  (Mamba-2), 54 in Triton (delta rules).
+- **Attention to a window or to chosen keys** pays for more keys than it reads, 370 on Hopper, 520
+  on Blackwell: tiles at both ends are computed whole. Serving also writes keys and values to a
+  cache. That is in this comparison and not in a step.
+- **Heads that share one key** are computed 64 at once, in latent attention on Blackwell 128. A rank
+  with fewer heads takes as long.
+- **Products of experts** take whole tiles of 64 tokens x 128. The last round of them is half empty.
+  Reading weights adds as the root of the sum of both squares. What serving does around them is in
+  this comparison: routing, sorting, activation, sums. The fullest rank counts, by 24 draws of the
+  law that the source drew from.
 - **Hyper-connections** and all else that moves bytes reach 0.8 of the bandwidth.
 
 ## Training
 
-A step takes chunks side by side. It launches experts one by one at the rate of any product, each 4
-us more (`group_start`, set on the 36 forwards of B200), unless its framework says `groups_experts`.
-The backward over the forward:
+A step launches experts one by one at the rate of any product. Each costs 4 us more (`group_start`,
+set on the 36 forwards of B200), unless its framework says `groups_experts`. The backward costs, for
+each forward:
 
-- products of experts: as many operations for each of both gradients, 8 bytes a weight, summed in
-  fp32. Half of SimuMax' rows seem to be summed in bf16, in 0.6 of the time: no formula meets both.
-- attention: 2.5 times the operations at 0.72 to 0.78 of the rate, five products for two.
-- scans: a gradient for each factor of a product, twice the operations, and those again that make
-  states and corrections, which are not kept; the state passes twice, there again and back.
-- short convolutions: bytes, 1.5 times (gated delta net) or 2.5 times (Mamba-2, which convolves
-  again).
-- hyper-connections: (3n + 1) / (n + 1) and (3n + 2) / (2n + 1) of the bytes of n streams.
+- products of experts: the same work for each of both gradients, and 8 bytes a weight, summed in
+  fp32. Half of SimuMax' rows seem to be summed in bf16, in 0.6 of the time. No formula meets both.
+- attention: 2.5 times the work at 0.72 to 0.78 of the rate. It has five products for two.
+- scans: twice the work, a gradient for each factor, and the part of the forward again that makes
+  states, which are not kept. The state passes twice.
+- short convolutions: 1.5 times the bytes in a gated delta net. In Mamba-2, which runs the forward
+  again, 2.5 times.
+- hyper-connections of n streams: (3n + 1) / (n + 1) and (3n + 2) / (2n + 1) of the bytes.
 
-## What is not held against a measurement
+## What no measurement holds
 
-No time of a scan of Mamba-2 is in the tables: its products take the rate of chunked delta rules.
-Backward kernels of scans, sparse and compressed attention were not measured. MiniMax-M3's sparse
-attention is not described by stepsim. {count} times of short convolutions are left out: they move
-more bytes than the bandwidth allows, so that their sizes cannot be what ran.
+No time of a scan of Mamba-2 is in the tables. Its work is priced at the rate of chunked delta
+rules. Backward kernels of scans and of sparse attention were not measured. MiniMax-M3's sparse
+attention is not a block yet. {count} times of short convolutions are left out. They move more bytes
+than the bandwidth allows, so their sizes cannot be what ran.
 """
 COLUMNS = "| table | operator | GPU | shapes | median | mean | bias | roofline |"
 
