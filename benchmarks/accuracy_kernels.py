@@ -110,6 +110,12 @@ kernels of [SimuMax](https://github.com/MooreThreads/SimuMax) 4dcaae5 (Apache-2.
 
 ## GPUs that set no constant
 """
+ACROSS = """
+## A generation that sets no constant
+
+Blackwell with the shares, steps and starts of H100 alone. Chunks side by side do not follow the
+peak: their constants belong to a generation. Power laws are as near as balanced loads.
+"""
 SETTING = """
 ## GPUs that set constants
 """
@@ -168,8 +174,12 @@ def main() -> None:
     every = list(lines(folder))
     print(HEAD)
     print_table([line for line in every if not line.sets])
+    print(ACROSS)
+    across = [*scans(folder, hopper_like), *experts(folder, hopper_like)]
+    blackwell = [line for line in across if device_of(line.gpu).generation == "blackwell"]
+    print_table([line for line in blackwell if line.sets and "power law" not in line.operator])
     print(SETTING)
-    print_table([line for line in every if line.sets])
+    print_table([line for line in every if line.sets and "power law" not in line.operator])
     left_out = sum(len(rows) - len(kept) for rows, kept in possible(folder).values())
     print(TAIL.format(count=left_out), end="")
 
@@ -235,6 +245,13 @@ def split(rows: Sequence[Row], *names: str) -> Iterator[tuple[tuple[str, ...], l
 def device_of(gpu: str) -> Device:
     """The shipped device at the clocks of a short benchmark."""
     return replace(read_device(gpu), sustained=1.0)
+
+
+def hopper_like(gpu: str) -> Device:
+    """A device with the shares and the steps of H100, as if its own generation had set nothing."""
+    first = device_of("H100")
+    own = replace(device_of(gpu), grouped=first.grouped, scans=first.scans)
+    return replace(own, generation=first.generation)
 
 
 def shapes(rows: Sequence[Row], size: str = "batch") -> PlanColumns:
@@ -337,13 +354,13 @@ def scan_parts(
         yield numbers(alike, "us") / US, np.minimum.reduce(times), best
 
 
-def scans(folder: Path) -> Iterator[Line]:
+def scans(folder: Path, known: Callable[[str], Device] = device_of) -> Iterator[Line]:
     """Linear attention: the fastest kernel, and those that training runs."""
     table = [row for row in rows_of(folder / "linear_attention.csv") if family_of(row)]
     for operator, (name, families) in SCANS.items():
         named = [row for row in table if row["op"] == name]
         for (gpu,), rows in split(named, "gpu"):
-            device, every = device_of(gpu), tuple(families)
+            device, every = known(gpu), tuple(families)
             parts = list(scan_parts(fastest(rows, SHAPE), device, every))
             yield joined("linear_attention", f"{operator}, fastest", gpu, parts)
             side = [row for row in rows if family_of(row).startswith("chunked")]
@@ -660,11 +677,11 @@ def experts_of(rows: Sequence[Row], device: Device, kind: str) -> Experts:
     )
 
 
-def experts(folder: Path) -> Iterator[Line]:
+def experts(folder: Path, known: Callable[[str], Device] = device_of) -> Iterator[Line]:
     """Routed experts of a rank: both products and what is around them, by precision and law."""
     for path in sorted(folder.glob("moe_grouped_*.csv")):
         gpu = path.stem.removeprefix("moe_grouped_")
-        device = device_of(gpu)
+        device = known(gpu)
         around = of_generation(AROUND, device)
         for (dtype, law), rows in split(rows_of(path), "dtype", "distribution"):
             part = experts_of(rows, device, KINDS[dtype])
