@@ -36,7 +36,9 @@ class SharedKeywords(TypedDict, total=False):
     deallocate_outputs: "str | bool | None"
     delay_wgrad: "str | bool | None"
     device: "str | Path | Device | None"
-    dispatch: "Literal['all_to_all', 'deepep', 'deepep_fp8', 'hybridep', 'hybridep_fp8'] | str | None"  # noqa: E501
+    dispatch: (
+        "Literal['all_to_all', 'deepep', 'deepep_fp8', 'hybridep', 'hybridep_fp8'] | str | None"
+    )
     dp_bucket: "str | int | None"
     dp_overlap: "str | bool | None"
     dtype: "Literal['bf16', 'fp16', 'fp8', 'mxfp8', 'nvfp4'] | str | None"

@@ -299,10 +299,12 @@ class Framework(Struct, frozen=True, kw_only=True):
 
     def defaults_on(self, device: str, *, sparse: bool) -> dict[str, int | bool | ExpertDispatch]:
         """Options that its jobs have on a device, by name; `sparse` models have experts."""
-        return {
+        overlaps = self.overlaps_experts_on(device)
+        found = {
             name: value
             for held in self.defaults
             if held.hold_for(device, sparse=sparse)
             for name in JOB_DEFAULTS
             if (value := getattr(held, name)) is not None
         }
+        return found | ({"expert_overlap": True} if sparse and overlaps else {})
