@@ -132,7 +132,8 @@ page.shown = {...page.shown, step_ps: 3000 * count, lanes: {
 page.zoom = null;
 drawTimeline();
 const canvas = document.getElementById("timeline"), wide = canvas.width - LEFT - RIGHT;
-const dots = canvas.getContext("2d").getImageData(LEFT, 30, wide, 1).data, parts = Array(10).fill(0);
+const dots = canvas.getContext("2d").getImageData(LEFT, 30, wide, 1).data;
+const parts = Array(10).fill(0);
 for (let i = 0; i < wide; i++) parts[Math.floor(10 * i / wide)] += dots[4 * i] / (wide / 10);
 return [parts, document.getElementById("under").textContent];
 """

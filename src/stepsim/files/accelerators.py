@@ -488,11 +488,7 @@ def _published_rates(framework: str) -> Iterator[PublishedRate]:
 
 def read_held() -> tuple[HeldRuns, ...]:
     """What predictions were held against: published runs by source, model, device and precision."""
-    return _read_held(shipped_folder("frameworks") / "held.csv")
-
-
-@shipped_once
-def _read_held(path: Path) -> tuple[HeldRuns, ...]:
+    path = shipped_folder("frameworks") / "held.csv"
     rows = csv_rows(path, read_text(path, PlanError, "table of held runs", "CSV"), PlanError)
     return tuple(msgspec.convert(row, HeldRuns, strict=False) for row in rows)
 
