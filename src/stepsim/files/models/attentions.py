@@ -83,7 +83,7 @@ class Attentions(Mixers, kw_only=True):
         fields.read.update((*KV_HEADS, "head_dim", "qk_head_dim", "mla_use_nope"))
         latent = LatentAttention(
             heads=heads,
-            query_rank=fields.some("q_lora_rank"),
+            query_rank=fields.some("q_lora_rank", least=0) or None,
             kv_rank=fields.count("kv_lora_rank"),
             nope_dim=fields.count("qk_nope_head_dim"),
             rope_dim=fields.count("qk_rope_head_dim", least=0),

@@ -7,9 +7,8 @@ read by `stepsim.files.models.huggingface`; a family says what it does not.
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import NormKind, QkNorm
@@ -40,8 +39,7 @@ class Family(Struct, frozen=True, kw_only=True):
     `doubled` ones are two, of which the first has experts as well. Experts
     may have the dense MLP `dense_beside` them as a shared one; `shared_is_dense`
     where the shared width is that of dense layers, `shared_each` where it is one shared expert's.
-    `tower` says how what sees is described. `defaults` are what the class of the configuration has
-    for keys that a published one may leave out.
+    `tower` says how what sees is described.
     """
 
     gated: bool = True
@@ -84,7 +82,6 @@ class Family(Struct, frozen=True, kw_only=True):
     shared_is_dense: bool = False
     shared_each: bool = False
     tower: str = ""
-    defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 _LLAMA = Family()
@@ -98,13 +95,6 @@ _GEMMA3 = replace(
     _GEMMA2,
     qk_norm=QkNorm.SHARED,
     window=WindowRule.PATTERN,
-    defaults={  # Gemma3TextConfig
-        "vocab_size": 262_208,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "head_dim": 256,
-        "sliding_window": 4096,
-    },
 )
 _LLAMA4 = Family(qk_norm_key="use_qk_norm")
 _WHOLE = Family(qk_norm=QkNorm.WHOLE)
@@ -117,7 +107,7 @@ _BAILING = Family(bias_key="use_bias", attention_bias_key="use_qkv_bias")
 _STEP = Family(head_gates=True, qk_norm=QkNorm.SHARED)
 _QWEN3_5 = replace(_QWEN3_NEXT, nested=True, tower="qwen3")
 _QWEN3_VL = replace(_QWEN3, nested=True, tower="qwen3")
-_GEMMA4 = replace(_GEMMA3, dense_beside=True, defaults={})
+_GEMMA4 = replace(_GEMMA3, dense_beside=True)
 _KIMI = Family(mixer="kimi")
 _GPT = Family(
     gated=False,
@@ -183,7 +173,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "SolarOpenForCausalLM": _GLM_MOE,
         "MiniMaxM2ForCausalLM": Family(qk_norm=QkNorm.WHOLE, qk_norm_key="use_qk_norm"),
         "GptOssForCausalLM": Family(
-            bias=True, mlp_bias=True, router_bias=True, sinks=True, clamps=True
+            bias=True, output_bias=True, mlp_bias=True, router_bias=True, sinks=True, clamps=True
         ),
         "Llama4ForCausalLM": _LLAMA4,
         "Llama4ForConditionalGeneration": replace(_LLAMA4, nested=True, tower="llama4"),
@@ -211,17 +201,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "Cohere2ForCausalLM": _COHERE2,
         "Cohere2MoeForCausalLM": _COHERE2,
         "NemotronHForCausalLM": Family(gated=False, activation="relu2", singles=True),
-        "JambaForCausalLM": Family(
-            mixer="mamba",
-            defaults={  # JambaConfig
-                "attn_layer_period": 8,
-                "attn_layer_offset": 4,
-                "expert_layer_period": 2,
-                "expert_layer_offset": 1,
-                "num_experts": 16,
-                "num_experts_per_tok": 2,
-            },
-        ),
+        "JambaForCausalLM": Family(mixer="mamba"),
         "BambaForCausalLM": Family(mixer="mamba2"),
         "GraniteMoeForCausalLM": _LLAMA,
         "GraniteMoeSharedForCausalLM": _LLAMA,
@@ -273,7 +253,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         ),
         "LagunaForCausalLM": Family(qk_norm=QkNorm.SHARED),
         "MellumForCausalLM": _QWEN3,
-        "YoutuForCausalLM": _LLAMA,
+        "YoutuForCausalLM": Family(tied=True),
         "HeliumForCausalLM": _LLAMA,
         "CwmForCausalLM": _LLAMA,
         "Jais2ForCausalLM": Family(

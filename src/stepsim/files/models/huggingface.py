@@ -49,7 +49,7 @@ def architecture_of(
     Raises WorkloadError naming the place, the key and what is allowed.
     """
     family = _family(values, place)
-    defaults = {**class_defaults(_named(values, place)), **family.defaults}
+    defaults = class_defaults(_named(values, place))
     fields = Fields(place=place, values=values, defaults=defaults)
     notes = []
     quantised = fields.raw("quantization_config")

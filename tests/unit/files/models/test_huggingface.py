@@ -233,6 +233,7 @@ def test_global_layers_may_have_heads_of_their_own_whose_keys_are_their_values()
         "architectures": ["Gemma4ForConditionalGeneration"],
         "layer_types": ["sliding_attention", "full_attention"] * 2,
         "sliding_window": 8,
+        "head_dim": 8,
         "global_head_dim": 32,
         "num_global_key_value_heads": 1,
         "attention_k_eq_v": True,
