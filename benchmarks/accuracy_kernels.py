@@ -6,7 +6,7 @@ python benchmarks/accuracy_kernels.py ../shared --fit      the constants of devi
 
 import csv
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from msgspec import Struct
 from scipy.optimize import minimize
 from sizes import arguments
 
-from stepsim.base.arrays import Floats
+from stepsim.base.arrays import Bools, Floats
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device
 from stepsim.workload.model.architecture import (
@@ -98,17 +98,23 @@ class Line(Struct, frozen=True, kw_only=True):
 HEAD = """# Accuracy of kernels
 
 Made by `python benchmarks/accuracy_kernels.py ../shared > docs/kernels.md`. The fastest measured
-kernel of each shape is compared with the price of the operators that it does. Constants are set on
-one GPU of a generation, H100 and B200. H200 and GB200 set none: their numbers follow from those by
-peak, bandwidth, processors and clock. Errors are predicted over measured, minus 1; mean and median
-are of their sizes. **Roofline** is the median share of what a kernel without limits would take,
-its operations at the peak or its bytes at the whole bandwidth, whatever takes longer.
+kernel of each shape is compared with the price of what it does. H100 and B200 set the constants of
+their generations. H200 and GB200 set none. Their numbers follow by peak, bandwidth, processors and
+clock. Errors are predicted over measured, minus 1. Mean and median are of their sizes. A kernel
+without limits does its work at the peak, or moves its bytes at the whole bandwidth. **Roofline** is
+that time over the measured one.
 
-The tables are forward kernels of serving frameworks
+The tables are forward kernels of serving
 ([aiconfigurator](https://github.com/ai-dynamo/aiconfigurator) 095f58a51, Apache-2.0), and training
 kernels of [SimuMax](https://github.com/MooreThreads/SimuMax) 4dcaae5 (Apache-2.0).
 
 ## GPUs that set no constant
+"""
+ACROSS = """
+## A generation that sets no constant
+
+Blackwell with the shares, steps and starts of H100 alone. Chunks side by side do not follow the
+peak: their constants belong to a generation. Power laws are as near as balanced loads.
 """
 SETTING = """
 ## GPUs that set constants
@@ -116,43 +122,45 @@ SETTING = """
 TAIL = """
 ## What takes the time
 
-- **Scans** of linear attention are limited by neither operations nor bytes. Chunks side by side
-  (the kernels of flash-linear-attention, which training runs) reach 3 to 10 % of the bf16 peak and
-  hand a state from chunk to chunk in 1 to 2 us. In one kernel for all (serving) a processor takes
-  all chunks of a head, 2 to 4 us each: heads beyond the processors wait for the next round.
-- **Short convolutions** are limited by operations of vectors, 43 to 54 for each channel and token.
-- **Attention to a window or to chosen keys** pays for 370 (Hopper) or 520 (Blackwell) keys more, as
-  tiles at both ends are computed whole. Serving also writes keys and values to a cache: that and a
-  launch are in this comparison and not in a step.
-- **Heads that share one key** are computed together by 64, in latent attention on Blackwell by 128:
-  a rank with fewer takes as long.
-- **Products of experts** take whole tiles of 64 tokens x 128, dealt out to the processors in
-  rounds, of which the last is half empty; reading weights adds as the root of the sum of both
-  squares. What serving does around them (routing, sorting, activation, sums) is in this comparison;
-  a step prices its own. The fullest rank counts, by 24 draws of the law that the source drew from.
+- **Scans** of linear attention are limited neither by their work nor by their bytes. Training runs
+  chunks side by side. They reach 3 to 10 % of the bf16 peak, and hand a state to the next chunk in
+  1 to 2 us. Serving runs one kernel, where a processor takes all chunks of a head, 2 to 4 us each.
+  Heads beyond the processors wait for the next round.
+- **Short convolutions** are limited by vectors: 46 operations for each channel and token in CUDA
+  (Mamba-2), 54 in Triton (delta rules).
+- **Attention to a window or to chosen keys** pays for more keys than it reads, 370 on Hopper, 520
+  on Blackwell: tiles at both ends are computed whole. Serving also writes keys and values to a
+  cache. That is in this comparison and not in a step.
+- **Heads that share one key** are computed 64 at once, in latent attention on Blackwell 128. A rank
+  with fewer heads takes as long.
+- **Products of experts** take whole tiles of 64 tokens x 128. The last round of them is half empty.
+  Reading weights adds as the root of the sum of both squares. What serving does around them is in
+  this comparison: routing, sorting, activation, sums. The fullest rank counts, by 24 draws of the
+  law that the source drew from.
 - **Hyper-connections** and all else that moves bytes reach 0.8 of the bandwidth.
 
 ## Training
 
-A step takes chunks side by side. It launches experts one by one at the rate of any product, each 4
-us more (`group_start`, set on the 36 forwards of B200), unless its framework says `groups_experts`.
-The backward over the forward:
+A step launches experts one by one at the rate of any product. Each costs 4 us more (`group_start`,
+set on the 36 forwards of B200), unless its framework says `groups_experts`. The backward costs, for
+each forward:
 
-- products of experts: as many operations for each of both gradients, 8 bytes a weight, summed in
-  fp32. Half of SimuMax' rows seem to be summed in bf16, in 0.6 of the time: no formula meets both.
-- attention: 2.5 times the operations at 0.72 to 0.78 of the rate, five products for two.
-- scans: a gradient for each factor of a product, twice the operations, and those again that make
-  states and corrections, which are not kept; the state passes twice, there again and back.
-- short convolutions: bytes, 1.5 times (gated delta net) or 2.5 times (Mamba-2, which convolves
-  again).
-- hyper-connections: (3n + 1) / (n + 1) and (3n + 2) / (2n + 1) of the bytes of n streams.
+- products of experts: the same work for each of both gradients. A weight's gradient is read and
+  written, 8 bytes in fp32 or 4 in bf16. SimuMax lists its shapes twice, the second time in 0.6 of
+  the time, which sums in bf16 explain.
+- attention: 2.5 times the work at 0.72 to 0.78 of the rate. It has five products for two.
+- scans: twice the work, a gradient for each factor, and the part of the forward again that makes
+  states, which are not kept. The state passes twice.
+- short convolutions: 1.5 times the bytes in a gated delta net. In Mamba-2, which runs the forward
+  again, 2.5 times.
+- hyper-connections of n streams: (3n + 1) / (n + 1) and (3n + 2) / (2n + 1) of the bytes.
 
-## What is not held against a measurement
+## What no measurement holds
 
-No time of a scan of Mamba-2 is in the tables: its products take the rate of chunked delta rules.
-Backward kernels of scans, sparse and compressed attention were not measured. MiniMax-M3's sparse
-attention is not described by stepsim. {count} times of short convolutions are left out: they move
-more bytes than the bandwidth allows, so that their sizes cannot be what ran.
+No time of a scan of Mamba-2 is in the tables. Its work is priced at the rate of chunked delta
+rules. Backward kernels of scans and of sparse attention were not measured. MiniMax-M3's sparse
+attention is not a block yet. {count} times of short convolutions are left out. They move more bytes
+than the bandwidth allows, so their sizes cannot be what ran.
 """
 COLUMNS = "| table | operator | GPU | shapes | median | mean | bias | roofline |"
 
@@ -167,8 +175,12 @@ def main() -> None:
     every = list(lines(folder))
     print(HEAD)
     print_table([line for line in every if not line.sets])
+    print(ACROSS)
+    across = [*scans(folder, hopper_like), *experts(folder, hopper_like)]
+    blackwell = [line for line in across if device_of(line.gpu).generation == "blackwell"]
+    print_table([line for line in blackwell if line.sets and "power law" not in line.operator])
     print(SETTING)
-    print_table([line for line in every if line.sets])
+    print_table([line for line in every if line.sets and "power law" not in line.operator])
     left_out = sum(len(rows) - len(kept) for rows, kept in possible(folder).values())
     print(TAIL.format(count=left_out), end="")
 
@@ -187,9 +199,19 @@ def print_table(rows: Sequence[Line]) -> None:
 def lines(folder: Path) -> Iterator[Line]:
     """All tables of a folder, GPU by GPU, and both passes of training kernels."""
     for table in (scans, convolutions, latent, windows, streams, sparse, experts):
-        found = sorted(table(folder), key=lambda line: (line.operator, GPUS.index(line.gpu)))
+        found = sorted(table(folder), key=lambda line: (line.operator, place_of(line.gpu)))
         yield from found
     yield from training(folder)
+
+
+def place_of(gpu: str) -> int:
+    """Where a GPU stands in tables: those that are not named above come last."""
+    return GPUS.index(gpu) if gpu in GPUS else len(GPUS)
+
+
+def of_generation(table: Mapping[str, tuple[float, float]], device: Device) -> tuple[float, float]:
+    """What a table has for a device's generation, Hopper's where it has nothing."""
+    return table.get(device.generation.partition("-")[0], table["hopper"])
 
 
 def rows_of(path: Path) -> list[Row]:
@@ -224,6 +246,13 @@ def split(rows: Sequence[Row], *names: str) -> Iterator[tuple[tuple[str, ...], l
 def device_of(gpu: str) -> Device:
     """The shipped device at the clocks of a short benchmark."""
     return replace(read_device(gpu), sustained=1.0)
+
+
+def hopper_like(gpu: str) -> Device:
+    """A device with the shares and the steps of H100, as if its own generation had set nothing."""
+    first = device_of("H100")
+    own = replace(device_of(gpu), grouped=first.grouped, scans=first.scans)
+    return replace(own, generation=first.generation)
 
 
 def shapes(rows: Sequence[Row], size: str = "batch") -> PlanColumns:
@@ -326,13 +355,13 @@ def scan_parts(
         yield numbers(alike, "us") / US, np.minimum.reduce(times), best
 
 
-def scans(folder: Path) -> Iterator[Line]:
+def scans(folder: Path, known: Callable[[str], Device] = device_of) -> Iterator[Line]:
     """Linear attention: the fastest kernel, and those that training runs."""
     table = [row for row in rows_of(folder / "linear_attention.csv") if family_of(row)]
     for operator, (name, families) in SCANS.items():
-        for gpu in GPUS:
-            rows = [row for row in table if row["op"] == name and row["gpu"] == gpu]
-            device, every = device_of(gpu), tuple(families)
+        named = [row for row in table if row["op"] == name]
+        for (gpu,), rows in split(named, "gpu"):
+            device, every = known(gpu), tuple(families)
             parts = list(scan_parts(fastest(rows, SHAPE), device, every))
             yield joined("linear_attention", f"{operator}, fastest", gpu, parts)
             side = [row for row in rows if family_of(row).startswith("chunked")]
@@ -444,7 +473,7 @@ def windows(folder: Path) -> Iterator[Line]:
     """Core attention to a window, and what serving does besides."""
     for (gpu,), rows in split(rows_of(folder / "window_attention_fwd.csv"), "gpu"):
         device = device_of(gpu)
-        parts = window_parts(rows, device, *CACHED[device.generation])
+        parts = window_parts(rows, device, *of_generation(CACHED, device))
         yield joined("window_attention_fwd", "attention to a window", gpu, parts)
 
 
@@ -599,7 +628,7 @@ def loads(row: Row) -> Floats:
     law = (1 + (most ** (1 - a) - 1) * drawn) ** (1 / (1 - a))
     counts = np.minimum(np.round(law / law.sum(1, keepdims=True) * tokens * k), tokens)
     ranks = counts.reshape(DRAWS, ep, -1)
-    return ranks[np.arange(DRAWS), ranks.sum(2).argmax(1)]
+    return np.asarray(ranks[np.arange(DRAWS), ranks.sum(2).argmax(1)], dtype=np.float64)
 
 
 class Experts(Struct, frozen=True, kw_only=True):
@@ -649,14 +678,13 @@ def experts_of(rows: Sequence[Row], device: Device, kind: str) -> Experts:
     )
 
 
-def experts(folder: Path) -> Iterator[Line]:
+def experts(folder: Path, known: Callable[[str], Device] = device_of) -> Iterator[Line]:
     """Routed experts of a rank: both products and what is around them, by precision and law."""
-    for gpu in GPUS:
-        device = device_of(gpu)
-        around = AROUND[device.generation]
-        for (dtype, law), rows in split(
-            rows_of(folder / f"moe_grouped_{gpu}.csv"), "dtype", "distribution"
-        ):
+    for path in sorted(folder.glob("moe_grouped_*.csv")):
+        gpu = path.stem.removeprefix("moe_grouped_")
+        device = known(gpu)
+        around = of_generation(AROUND, device)
+        for (dtype, law), rows in split(rows_of(path), "dtype", "distribution"):
             part = experts_of(rows, device, KINDS[dtype])
             found = part.measured, part.predicted(device, *around), part.roofline
             yield joined("moe_grouped", f"{dtype}, {law.replace('_', ' ')}", gpu, [found])
@@ -678,11 +706,9 @@ def training(folder: Path) -> Iterator[Line]:
     for gpu, name in TRAINED.items():
         mine = [row for row in rows if row["gpu"] == gpu]
         device = read_device(name)
-        for phase in range(3):
-            grouped = [row for row in mine if PHASES.get(row["layout"]) == phase]
-            line = joined(
-                "simumax", f"experts, {NAMES[phase]}", gpu, [trained(grouped, device, phase)]
-            )
+        for phase, sums, alike in phases(mine):
+            operator = f"experts, {NAMES[phase]}{' in bf16' * (sums == 2)}"
+            line = joined("simumax", operator, gpu, [trained(alike, device, phase, sums)])
             yield replace(line, sets=gpu == "B200" and phase == 0)
         for phase, op in enumerate(("sdp_fwd", "sdp_bwd")):
             cores = [row for row in mine if row["op"] == op]
@@ -691,19 +717,44 @@ def training(folder: Path) -> Iterator[Line]:
             yield replace(line, sets=gpu == "B200")
 
 
-def trained(rows: Sequence[Row], device: Device, phase: int) -> tuple[Floats, Floats, Floats]:
-    """Products of experts in one phase, launched one by one."""
+def phases(rows: Sequence[Row]) -> Iterator[tuple[int, int, list[Row]]]:
+    """Rows of experts by phase and by the bytes of sums.
+
+    Weight gradients of a shape stand there twice, the second time in 0.6 of the time: as sums in
+    bf16 explain.
+    """
+    for name, phase in PHASES.items():
+        first: dict[tuple[str, ...], Row] = {}
+        again: list[Row] = []
+        for row in rows:
+            key = tuple(row[column] for column in ("op", "m", "n", "k"))
+            if row["layout"] == name and first.setdefault(key, row) is not row:
+                again.append(row)
+        if phase < 2:
+            yield phase, 4, [*first.values(), *again]
+            continue
+        yield phase, 4, list(first.values())
+        if again:
+            yield phase, 2, again
+
+
+def trained(
+    rows: Sequence[Row], device: Device, phase: int, sums: int
+) -> tuple[Floats, Floats, Floats]:
+    """Products of experts in one phase, launched one by one; gradients in `sums` bytes."""
     count = np.array([float(row["op"].split()[1]) for row in rows])
     m, n, k = (numbers(rows, name) for name in ("m", "n", "k"))
     columns = plan_columns([ModelPlan()] * len(rows))
     item = grouped("experts", columns, count * m, count, k, n)
-    pricer = Pricer(device=device, framework=BARE, columns=columns, precision=Precision.BF16)
+    framework = replace(BARE, gradient_bytes=sums)
+    pricer = Pricer(device=device, framework=framework, columns=columns, precision=Precision.BF16)
     priced = pricer.price([item])
     flops = 2.0 * count * m * n * k
     amounts = (item.forward, item.input_grad, item.weight_grad)[phase]
     measured = flops / (numbers(rows, "tflops") * 1e12)
     seconds = (priced.forward, priced.input_grad, priced.weight_grad)[phase]
-    return measured, seconds, roof(device, flops, amounts.bytes_moved)
+    moved = amounts.bytes_moved - 2.0 * (4 - sums) * count * n * k
+    return measured, seconds, roof(device, flops, moved)
 
 
 def attended(row: Row, device: Device, phase: int) -> tuple[Floats, Floats, Floats]:
@@ -731,13 +782,12 @@ def fitted(folder: Path) -> Iterator[tuple[str, Floats]]:
 
 def smallest(error: Callable[[Floats], Floats], first: Sequence[float]) -> Floats:
     """Positive constants with the smallest mean error, by Nelder and Mead's search."""
-    found = minimize(
-        lambda x: float(np.mean(np.abs(error(np.abs(x))))),
-        np.array(first),
-        method="Nelder-Mead",
-        options={"maxfev": 1500, "xatol": 1e-3, "fatol": 1e-5},
-    )
-    return np.abs(found.x)
+
+    def mean(values: Floats) -> float:
+        return float(np.mean(np.abs(error(np.abs(values)))))
+
+    found = minimize(mean, np.array(first, dtype=np.float64), method="Nelder-Mead")
+    return np.asarray(np.abs(found.x), dtype=np.float64)
 
 
 FIRST = {"fused": (0.0, 2.9, 15.0), "fused-kda": (0.3, 4.0, 25.0)}
@@ -748,13 +798,15 @@ def fitted_scans(folder: Path, gpu: str) -> Iterator[tuple[str, Floats]]:
     table = [row for row in rows_of(folder / "linear_attention.csv") if row["gpu"] == gpu]
     for family in ("chunked", "fused", "chunked-kda", "fused-kda"):
         rows = fastest([row for row in table if family_of(row) == family], SHAPE)
-        first = np.array(FIRST.get(family, (0.08, 1.7, 22.0)))
-        error = partial(scan_errors, rows, device_of(gpu), family, first > 0)
-        yield f"{gpu} {family}", spread(smallest(error, first[first > 0]), first > 0)
+        first = FIRST.get(family, (0.08, 1.7, 22.0))
+        free = np.array(first) > 0
+        error = partial(scan_errors, rows, device_of(gpu), family, free)
+        guess = [value for value in first if value > 0]
+        yield f"{gpu} {family}", spread(smallest(error, guess), free)
 
 
 def scan_errors(
-    rows: Sequence[Row], device: Device, family: str, free: Floats, found: Floats
+    rows: Sequence[Row], device: Device, family: str, free: Bools, found: Floats
 ) -> Floats:
     """Logarithms of predicted over measured with the constants that were found."""
     share, step, start = spread(found, free)
@@ -770,7 +822,7 @@ def scan_errors(
     return np.log(predicted / measured)
 
 
-def spread(values: Floats, free: Floats) -> Floats:
+def spread(values: Floats, free: Bools) -> Floats:
     """Values where they are free, 0 elsewhere."""
     whole = np.zeros(len(free))
     whole[free] = values

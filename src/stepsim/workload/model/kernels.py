@@ -36,7 +36,7 @@ class GroupedShape(Struct, frozen=True, kw_only=True):
         return self.count * np.ceil(self.rows / TILE_ROWS) * np.ceil(self.columns / TILE_COLUMNS)
 
     def seconds(self, tiles: Floats, rate: float, processors: int) -> Floats:
-        """Time of so many tiles at a `rate` of full processors, in FLOP/s.
+        """Seconds of so many tiles at a `rate` of full processors in operations a second.
 
         Tiles are dealt out to processors in rounds, of which the last is half empty on average.
         """

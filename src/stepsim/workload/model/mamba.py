@@ -35,7 +35,7 @@ from stepsim.workload.model.operators import (
 _FORWARD_KERNELS, _BACKWARD_KERNELS = 5, 12  # of `_mamba_chunk_scan_combined_fwd` and `_bwd`
 
 
-CHANNEL_OPERATIONS = 43.0
+CHANNEL_OPERATIONS = 46.0
 """Operations of a channel that explain its kernel in CUDA (`causal_conv1d`) on B200."""
 
 

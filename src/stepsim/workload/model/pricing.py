@@ -130,11 +130,15 @@ class Pricer(Struct, frozen=True, kw_only=True):
     def _groups(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
         """Products of experts, tile by tile: one kernel, or launched one by one.
 
-        One by one they reach the rate of any product, and each costs a start.
+        One by one they reach the rate of any product, and each costs a start. Weight gradients are
+        read and written in the framework's bytes; amounts hold them in 4.
         """
         assert operator.groups is not None
         device, shape = self.device, operator.groups[phase]
         moved = amounts.bytes_moved
+        if phase == 2:
+            weights = shape.count * shape.rows * shape.columns
+            moved = moved - 2.0 * (4 - self.framework.gradient_bytes) * weights
         if self.framework.groups_experts:
             return device.grouped_seconds(str(self.precision), shape, shape.tiles(), moved)
         rate = device.rate_of(self.precision).rate * device.sustained

@@ -110,6 +110,17 @@ def test_products_of_experts_take_whole_tiles_and_a_start_each() -> None:
     assert found.forward[0] == pytest.approx(np.hypot(products, 8e9 / 8e11) + 4 * 4e-6)
 
 
+def test_weight_gradients_of_experts_are_summed_in_the_bytes_of_the_framework() -> None:
+    item = replace(operator(OperatorKind.GROUPED, amounts(1e12)), groups=(GROUPS, GROUPS, GROUPS))
+    moved = amounts(1e12, 8 * 4 * 130 * 256)
+    item = replace(item, weight_grad=moved)
+    half = replace(pricer(), framework=replace(FRAMEWORK, gradient_bytes=2))
+    products = (24 / 132 + 0.5) * 132 * 64 * 128 * 2 * 100 / 5e13
+    for own, size in ((pricer(), 8), (half, 4)):
+        expected = np.hypot(products, size * 4 * 130 * 256 / 8e11) + 4 * 4e-6
+        assert own.price([item]).weight_grad[0] == pytest.approx(expected)
+
+
 def test_one_kernel_of_all_experts_has_no_starts() -> None:
     item = replace(
         operator(OperatorKind.GROUPED, amounts(1e12, 8e9)), groups=(GROUPS, GROUPS, GROUPS)
