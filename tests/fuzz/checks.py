@@ -184,6 +184,14 @@ def check_expert_load(path: Path) -> None:
     assert all(isfinite(load) for load in loads), loads
 
 
+def check_expert_counts(path: Path) -> None:
+    from stepsim.files.expert_counts import is_expert_counts, read_expert_counts
+
+    if is_expert_counts(path):
+        counts = read_expert_counts(path)
+        assert all(sum(tokens) > 0 for tokens in counts.tokens.values()), counts
+
+
 def check_measurements(path: Path) -> None:
     from stepsim.files.collectives.measurements import read_measurements
     from stepsim.measured.calibration.nccl import fit_nccl

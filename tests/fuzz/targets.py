@@ -75,6 +75,13 @@ TARGETS: Mapping[str, Target] = {
         seeds=lambda: seeds.encoded("100 # first\n200\n0\n1.5e3\n", "1\n2\n3\n4\n5\n6\n7\n8\n"),
         run=in_file("load.txt", checks.check_expert_load),
     ),
+    "expert-counts": Target(
+        seeds=lambda: seeds.encoded(
+            "layer,microbatch,expert,tokens\n0,0,0,3\n0,0,1,1.5\n1,2,3,4\n",
+            "expert,tokens,layer,microbatch,more\n7,1e3,0,0,x\n",
+        ),
+        run=in_file("router.csv", checks.check_expert_counts),
+    ),
     "measurements": Target(
         seeds=seeds.measurements, run=in_file("m.csv", checks.check_measurements), weight=2
     ),

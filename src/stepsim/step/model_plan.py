@@ -29,7 +29,7 @@ DEFAULT_TOKENS = 4 * 2**20
 _NAMED = (
     *("expert_tp", "precision", "recompute", "recompute_layers", "zero", "shard_ranks"),
     *("attention", "dispatch", "sequence_parallel", "reshard", "tp_comm_overlap"),
-    *("dp_overlap", "cuda_graph", "shared_overlap", "delay_wgrad"),
+    *("dp_overlap", "cuda_graph", "expert_overlap", "shared_overlap", "delay_wgrad"),
 )
 _MOST = MappingProxyType({"microbatch_size": 1 << 20, "sequence": 1 << 30})
 """Largest values: samples of a microbatch as in workload files, tokens of a sample."""
@@ -214,6 +214,8 @@ def _matters(name: str, plan: ModelPlan) -> bool:
             return plan.tp > 1
         case "dispatch" | "shared_overlap" | "delay_wgrad":
             return plan.ep > 1
+        case "expert_overlap":
+            return False  # its schedule says it
         case _:
             return plan.cuda_graph
 

@@ -403,6 +403,9 @@ def _zero(arguments: _Arguments) -> int:
     return FSDP_STAGES[strategy]
 
 
+_OVERLAPPED = "overlap-moe-expert-parallel-comm"
+
+
 def _exchanges(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
     """How keys and values, and tokens of experts, are exchanged."""
     kind = (arguments.text("cp-comm-type").split() or ["p2p"])[0]
@@ -415,7 +418,7 @@ def _exchanges(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
         deepep = "deepep" if arguments.has("moe-enable-deepep") else "all_to_all"
         yield "dispatch", backend if backend in ("deepep", "hybridep") else deepep
     if arguments.has("num-experts"):
-        yield "expert_overlap", arguments.has("overlap-moe-expert-parallel-comm")
+        yield "expert_overlap", arguments.has(_OVERLAPPED)
         yield "shared_overlap", arguments.has("moe-shared-expert-overlap")
         beside = "overlap-dispatch-backward-with-experts-wgrad"
         yield "delay_wgrad", arguments.has("delay-wgrad-compute", beside)
@@ -472,7 +475,8 @@ def _placement(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
         last = arguments.has("account-for-loss-in-pipeline-split")
         yield "layout", "ends" if first and last else "embedding" if first else "head"
     if chunks > 1:
-        yield "schedule", f"interleaved:{chunks}"
+        pairs = arguments.has("num-experts") and arguments.has(_OVERLAPPED)
+        yield "schedule", f"{'combined-1f1b' if pairs else 'interleaved'}:{chunks}"
 
 
 def _stages_of(layout: str) -> int:

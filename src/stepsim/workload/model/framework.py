@@ -342,9 +342,11 @@ class Framework(Struct, frozen=True, kw_only=True):
         self, device: str, *, sparse: bool, precision: Precision = Precision.BF16
     ) -> dict[str, int | bool | ExpertDispatch]:
         """Options that its jobs have on a device, by name; `sparse` models have experts."""
-        return {
+        overlaps = self.overlaps_experts_on(device)
+        found = {
             name: value
             for held in self._held(device, precision, sparse=sparse)
             for name in JOB_DEFAULTS
             if (value := getattr(held, name)) is not None
         }
+        return found | ({"expert_overlap": True} if sparse and overlaps else {})

@@ -38,6 +38,8 @@ WAYS: tuple[dict[str, Any], ...] = (
     {"tp_comm_overlap": True, "precision": "fp8", "cp_comm": "all_gather"},
     {"dp_overlap": True, "cuda_graph": True, "dispatch": "deepep"},
     {"precision": "fp16", "sequence_parallel": False, "attention": "unfused"},
+    {"dispatch": "hybridep", "expert_overlap": True, "delay_wgrad": True},
+    {"shared_overlap": True},
 )
 FIELDS = (
     *("tp", "cp", "pp", "dp", "ep", "expert_degree", "chunks", "microbatch_size", "global_batch"),

@@ -162,3 +162,29 @@ def test_a_layout_says_its_virtual_stages(tmp_path: Path) -> None:
     more = "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et*24|(t*24|)*2t*24L"
     model = read_model(write(tmp_path, f"{GPT} {more}"))
     assert (model.asked["schedule"], model.warnings) == ("interleaved:2", ())
+
+
+EXPERTS = "--num-experts 8 --expert-model-parallel-size 4 --moe-ffn-hidden-size 1024"
+PAIRS = "--overlap-moe-expert-parallel-comm"
+
+
+@pytest.mark.parametrize(
+    ("more", "asked"),
+    [
+        ("", {"dispatch": "all_to_all", "expert_overlap": False, "delay_wgrad": False}),
+        ("--moe-token-dispatcher-type flex --moe-enable-deepep", {"dispatch": "deepep"}),
+        (
+            "--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep",
+            {"dispatch": "hybridep"},
+        ),
+        (f"{PAIRS} --delay-wgrad-compute", {"expert_overlap": True, "delay_wgrad": True}),
+        ("--moe-shared-expert-overlap", {"shared_overlap": True, "expert_overlap": False}),
+        (
+            f"{PAIRS} --pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 2",
+            {"expert_overlap": True, "schedule": "combined-1f1b:2"},
+        ),
+    ],
+)
+def test_ways_of_tokens_are_read(more: str, asked: dict[str, object], tmp_path: Path) -> None:
+    model = read_model(write(tmp_path, f"{GPT} {EXPERTS} {more}"))
+    assert {name: model.asked[name] for name in asked} == asked
