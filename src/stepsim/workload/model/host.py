@@ -22,12 +22,11 @@ DENSE_CALLS = 26
 Two norms, two residuals, rotary embedding, core attention and activation have two each, four
 products three.
 """
-EXPERT_CALLS = 49
-"""Calls of a layer with experts in 8 bits, whose host time is `host_expert_layer`.
+EXPERT_CALLS = 41
+"""Calls of a layer with experts, whose host time is `host_expert_layer`: Qwen3's.
 
-That is Qwen3's: its attention with norms and casts (20), norm, router, layout of tokens and a way
-to the experts (10 with another way), two products with casts and an activation (14 with ways back
-and there), and their sum with the residual (5).
+Its attention with norms has 16, norm, router, choice, layout of tokens and the way to the experts
+10, these with the ways of results and gradients 10, return of tokens, residual and the last way 5.
 """
 
 _ADAPTER_CALLS = 4
@@ -104,7 +103,8 @@ def _calls(block: Block, columns: PlanColumns, framework: Framework) -> Floats:
     """
     nothing = np.zeros_like(columns.tp)
     whole = columns.drops[block.module] if block.module else nothing
-    operators = sum((_calls_of(each, columns, whole) for each in block.operators), nothing)
+    called = (each for each in block.operators if each.called)
+    operators = sum((_calls_of(each, columns, whole) for each in called), nothing)
     sent = sum((1.0 * (each.size_bytes > 0) for each in _between_experts(block)), nothing)
     return operators * _outside(block, columns, framework) + sent
 

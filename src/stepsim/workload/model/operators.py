@@ -77,7 +77,8 @@ class Operator(Struct, frozen=True, kw_only=True):
     read the same ones.
     `groups` are products of experts by phase, `scanned` the chunks of a scan.
     What is done `apart` is part of another kernel in some frameworks, `inside` of the products of
-    experts in some. `module` is that with which it is recomputed.
+    experts in some. `module` is that with which it is recomputed. One that is
+    not `called` is part of what the host calls for its product.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Operator(Struct, frozen=True, kw_only=True):
     scanned: ScanShape | None = None
     apart: bool = False
     inside: bool = False
+    called: bool = True
     module: RecomputeModule | None = None
 
     def times(self, forward: Floats, backward: Floats) -> "Operator":
@@ -264,7 +266,7 @@ def _casts(
     """
     each = columns.casts * (2.0 + 2.0 * columns.element_bytes)
     forward, backward = each * tokens * inner, each * tokens * outer
-    return memory(f"casts of {product.name}", forward, backward)
+    return replace(memory(f"casts of {product.name}", forward, backward), called=False)
 
 
 def norm(name: str, architecture: Architecture, columns: PlanColumns) -> Operator:
@@ -511,9 +513,10 @@ def expert_operators(
     yield from _beside_experts(mlp, tokens, width, h)
     if columns.casts.any():
         each = columns.casts * (2.0 + 2.0 * columns.element_bytes)
-        yield memory("casts of experts", each * tokens * h, each * tokens * h)
+        taken = memory("casts of experts", each * tokens * h, each * tokens * h)
+        yield replace(taken, called=False)
         made = memory("casts between", each * tokens * width, each * tokens * inputs * width)
-        yield replace(made, inside=True)
+        yield replace(made, inside=True, called=False)
 
 
 def _beside_experts(
