@@ -67,6 +67,7 @@ def _patches(tower: Tower, columns: PlanColumns) -> PlanColumns:
         tokens=tokens,
         shard_tokens=shard,
         sequence=np.full(len(columns), 2.0 * of_sample),
+        attended=np.full(len(columns), 2.0 * of_sample),
         cp=np.ones(len(columns)),
     )
 
