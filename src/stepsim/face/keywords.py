@@ -68,6 +68,7 @@ class SharedKeywords(TypedDict, total=False):
     microbatches: "str | int | None"
     npus: "str | int | None"
     p2p: "Literal['eager', 'blocking', 'overlap'] | str | None"
+    packed: "str | int | None"
     placement: "Literal['aligned', 'packed'] | str | None"
     plan: "ParallelPlan | None"
     pp: "str | int | None"
