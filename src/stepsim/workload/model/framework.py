@@ -342,7 +342,7 @@ class Framework(Struct, frozen=True, kw_only=True):
         self, device: str, *, sparse: bool, precision: Precision = Precision.BF16
     ) -> dict[str, int | bool | ExpertDispatch]:
         """Options that its jobs have on a device, by name; `sparse` models have experts."""
-        overlaps = self.overlaps_experts_on(device)
+        overlaps = self.overlaps_experts_on(device, precision)
         found = {
             name: value
             for held in self._held(device, precision, sparse=sparse)
