@@ -312,7 +312,7 @@ def _plan(row: Mapping[str, str], architecture: Architecture) -> ModelPlan:
         dispatch=usual.get("dispatch", _dispatch(note)),
         tp_comm_overlap=row.get("tp_overlap") == "1",
         dp_overlap=row.get("dp_overlap") == "1",
-        expert_overlap=usual.get("expert_overlap", bool(_OVERLAP.search(note))),
+        expert_overlap=bool(usual.get("expert_overlap") or _OVERLAP.search(note)),
         shared_overlap=usual.get("shared_overlap", bool(_SHARED.search(note))),
         delay_wgrad=usual.get("delay_wgrad", bool(_DELAYED.search(note))),
         cuda_graph=usual.get("cuda_graph", row.get("cuda_graph") == "1"),
@@ -335,7 +335,6 @@ def _usual(
     precision = _choice(row, "precision", {each.value: each for each in Precision})
     job = framework.of_job(device, precision, sparse=True, release=_release(row))
     usual: dict[str, Any] = dict(job.defaults_on(device, sparse=True, precision=precision))
-    usual["expert_overlap"] = job.overlaps_experts_on(device, precision)
     recipe = _recipe(row, architecture.name)
     if recipe and recipe.dispatch:
         usual["dispatch"] = recipe.dispatch
