@@ -43,9 +43,7 @@ class Attentions(Mixers, kw_only=True):
         if fields.has("kv_lora_rank"):
             return self._latent(heads, chooses=kind is not Kind.SHARED)
         bias, output_bias = self._attention_bias()
-        normed = not family.qk_norm_key or fields.flag(
-            family.qk_norm_key, default=family.qk_norm_default
-        )
+        normed = not family.qk_norm_key or fields.flag(family.qk_norm_key, default=False)
         if (norm := fields.text("qk_norm_type", default="per_layer")) != "per_layer":
             raise WorkloadError(bad_value(fields.place, "qk_norm_type", norm, "per_layer"))
         wide = kind is Kind.FULL and fields.has("global_head_dim")

@@ -37,9 +37,8 @@ class Family(Struct, frozen=True, kw_only=True):
     some layers, or in all that `always_mixes`; gates of one with `full_gates` have no low rank.
     `head_gates` gate each head by a number. Layers of `singles` are one part of a pattern each;
     `doubled` ones are two, of which the first has experts as well. Experts
-    may have the dense MLP `dense_beside` them as a shared one; `shared_is_dense`
-    where the shared width is that of dense layers, `shared_each` where it is one shared expert's.
-    `tower` says how what sees is described.
+    may have the dense MLP `dense_beside` them as a shared one; `shared_is_dense` where the shared
+    width is that of dense layers. `tower` says how what sees is described.
     """
 
     gated: bool = True
@@ -70,7 +69,6 @@ class Family(Struct, frozen=True, kw_only=True):
     output_gate: bool = False
     indexer: bool = False
     compresses: bool = False
-    qk_norm_default: bool = False
     nth: int = 6
     mixer: str = ""
     always_mixes: bool = False
@@ -80,7 +78,6 @@ class Family(Struct, frozen=True, kw_only=True):
     doubled: bool = False
     dense_beside: bool = False
     shared_is_dense: bool = False
-    shared_each: bool = False
     tower: str = ""
 
 

@@ -190,8 +190,6 @@ class Feeding(Reading, kw_only=True):
         fields.read.update(("dense_intermediate_size", "shared_expert_rank"))
         said = self.uniform(fields, *SHARED_WIDTH)
         shared = number * width if said is None else said
-        if said is not None and self.family.shared_each and number:
-            shared = number * said
         if fields.has("interleave_moe_layer_step"):
             shared = width
         if fields.has("intermediate_size_mlp"):
