@@ -1,11 +1,12 @@
 """How far the slowdown of kernels beside communication is from what was measured.
 
-Usage: python benchmarks/accuracy_overlap.py FOLDER/reference/overlap
-Prints the tables of docs/overlap.md. `from_traces.csv` holds kernels of public traces that ran
-alone and beside a communication kernel; `kernels_published.csv` those of threads. Errors are
-|predicted / measured beside - 1| of clean rows of 10 us and more. A trace says neither how many
-bytes a communication moved nor how long it waited: rings are taken to move what their channels can,
-point-to-point kernels to wait, DeepEP to move 50 GB/s, the rate of its NIC.
+Usage: python benchmarks/accuracy_overlap.py FOLDER/reference/overlap [--steps]
+Prints the tables of docs/overlap.md; with `--steps` that of whole steps, which takes a minute.
+`from_traces.csv` holds kernels of public traces that ran alone and beside a communication kernel.
+Errors are |predicted / measured beside - 1| of clean rows of 10 us and more. A trace says neither
+how many bytes a communication moved nor how long it waited: rings are taken to move what their
+channels can, point-to-point kernels to wait, DeepEP to move 50 GB/s, the rate of its NIC. Published
+kernels are those of threads, as in `kernels_published.csv`.
 """
 
 import re
@@ -13,11 +14,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from sizes import arguments
 
+import stepsim
 from stepsim.base.errors import StepsimError
 from stepsim.files.accelerators import read_device
 from stepsim.files.reading import csv_rows
@@ -230,6 +232,83 @@ def _copy_engines(gpu: GpuLimits, wire: float) -> Iterator[Published]:
         yield _within(f"torch172714, {engine}, ms", measured, predicted, 0.07)
 
 
+class StepPair(NamedTuple):
+    """A step that was measured before and after a change, and the options of both."""
+
+    what: str
+    model: str
+    network: str
+    measured: float
+    shared: dict[str, Any]
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+    def predicted(self, **options: Any) -> float:
+        """Change of the step time that stepsim predicts with more options."""
+        before, after = (
+            stepsim.simulate(self.model, self.network, **self.shared, **own, **options)
+            for own in (self.before, self.after)
+        )
+        return after.report.step_time_ps / before.report.step_time_ps - 1
+
+
+_QWEN = {"npus": 16, "ep": 16, "tp": 1, "pp": 1, "microbatch_size": 1, "global_batch": 1024}
+_OSS = {"npus": 64, "ep": 64, "tp": 1, "pp": 1, "microbatch_size": 4, "global_batch": 1280}
+_BRIDGE = {"framework": "megatron-bridge", "sequence": 4096}
+_COMBINED = {"schedule": "combined-1f1b"}
+_LLAMA = {"npus": 8, "microbatch_size": 2, "global_batch": 16, "sequence": 4096}
+STEPS = (
+    StepPair(
+        "mbridge_hybridep: EP overlap on (here: DeepEP)",
+        "qwen3-30b-a3b",
+        "hgx-h100",
+        20.992 / 24.7138 - 1,
+        _QWEN | _BRIDGE | {"dispatch": "deepep", "cuda_graph": True},
+        {},
+        _COMBINED,
+    ),
+    StepPair(
+        "mbridge_alltoall: EP overlap on",
+        "qwen3-30b-a3b",
+        "hgx-h100",
+        31.31 / 41.25 - 1,
+        _QWEN | _BRIDGE | {"dispatch": "all_to_all"},
+        {},
+        _COMBINED,
+    ),
+    StepPair(
+        "mbridge3561: all-to-all for HybridEP (here: DeepEP)",
+        "gpt-oss-120b",
+        "gb200-nvl72",
+        406.6 / 423.6 - 1,
+        _OSS | _BRIDGE | _COMBINED,
+        {"dispatch": "deepep"},
+        {"dispatch": "all_to_all"},
+    ),
+    StepPair(
+        "torch179937: copy engines for SMs",
+        "llama-3-8b",
+        "hgx-h100",
+        9369 / 9593 - 1,
+        _LLAMA | {"framework": "torch-fsdp-compiled"},
+        {"comm_sms": None},
+        {"comm_sms": 0},
+    ),
+)
+
+
+def steps() -> Iterator[str]:
+    """The table of whole steps: changes of the step time, as measured and as predicted."""
+    yield "## Whole steps"
+    yield ""
+    yield "| change | measured | --overlap-cost | without |"
+    yield "|---|---:|---:|---:|"
+    for pair in STEPS:
+        found = (pair.predicted(overlap_cost=cost) for cost in (True, False))
+        changes = " | ".join(f"{each:+.1%}" for each in found)
+        yield f"| {pair.what} | {pair.measured:+.1%} | {changes} |"
+
+
 def _table(title: str, groups: dict[str, list[Row]]) -> Iterator[str]:
     yield ""
     yield f"| {title} | rows | {' | '.join(WAYS)} |"
@@ -260,7 +339,9 @@ def lines(rows: Sequence[Row]) -> Iterator[str]:
 
 def main() -> None:
     """Print the tables for a folder."""
-    for line in lines(read_rows(Path(arguments()[0]) / "from_traces.csv")):
+    folder, *more = arguments()
+    found = steps() if more else lines(read_rows(Path(folder) / "from_traces.csv"))
+    for line in found:
         print(line)
 
 

@@ -50,6 +50,8 @@ blocks: 1.8 with it, at most 2.0 beside a ring that moves data; without it 2.0 a
 """
 _MOST_TAKEN = 0.95
 """A guess: communication leaves kernels at least a twentieth of the memory bandwidth."""
+ACROSS_NODES_SMS = 16
+"""SMs of a ring between nodes of eight GPUs and eight NICs (stated, NVIDIA/nccl#689)."""
 _REGISTERS = 65536
 _THREADS = 2048
 _PRODUCT_THREADS = 256
@@ -85,6 +87,10 @@ A channel has its share of the NVLinks at the rate that NCCL plans for each (top
 of 8 x H100 ("24 coll channels, 24 collnet channels, 16 nvls channels"); Blackwell as Hopper, a
 guess. The compute units of cdna3 count as SMs.
 """
+
+
+KNOWN_GENERATIONS = tuple(_GENERATIONS)
+"""Generations of GPUs whose limits are known."""
 
 
 def gpu_limits(generation: str, memory_bandwidth: float) -> GpuLimits | None:

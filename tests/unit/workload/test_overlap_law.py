@@ -95,6 +95,12 @@ def test_memory_is_shared_as_links_are(taken: float, draw: float) -> None:
     assert memory_stretch(draw, float(wanted[1]), gpu) == pytest.approx(draw / levels[0])
 
 
+@given(taken=st.floats(0, 0.94), draw=st.floats(0.01, 1))
+def test_memory_is_never_taken_twice(taken: float, draw: float) -> None:
+    gpu = GpuLimits(sms=1, bytes_per_s=1.0)
+    assert draw / memory_stretch(draw, taken, gpu) + taken <= max(1.0, taken) + 1e-12
+
+
 def test_waiting_moves_nothing_and_copy_engines_hold_nothing() -> None:
     product = KernelDemand()
     waits = CommDemand.waiting(CommEngine.RING)
