@@ -39,17 +39,18 @@ from stepsim.workload.overlap import (
 GPUS = (
     ("v100", "volta", 900e9, 96),
     ("h800", "hopper", 3350e9, 227),
-    ("h20", "hopper", 4000e9, 227),
     ("h200", "hopper", 4800e9, 227),
     ("h100", "hopper", 3350e9, 227),
     ("a100-pg509", "ampere", 1555e9, 164),
     ("a100-sxm4-40", "ampere", 1555e9, 164),
+    ("a100-pcie-40", "ampere", 1555e9, 164),
     ("a100", "ampere", 2039e9, 164),
+    ("a800", "ampere", 2039e9, 164),
     ("b200", "blackwell", 8000e9, 227),
     ("b300", "blackwell-ultra", 8000e9, 227),
     ("mi300", "cdna3", 5300e9, 64),
 )
-"""Part of a GPU's name, its generation, memory bandwidth and KiB of shared memory of an SM."""
+"""Part of a GPU's name, generation, memory bandwidth, KiB of shared memory of an SM; the first fits."""
 PRODUCTS = {"gemm", "grouped_gemm", "attention", "conv"}
 NIC = 50e9
 _TILE = re.compile(r"_(\d+)x(\d+)_(\d+)x(\d+)")

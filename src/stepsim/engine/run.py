@@ -12,9 +12,9 @@ from typing import Any, Self
 import numpy as np
 import simpy
 from msgspec import Struct, field
+from numpy.typing import NDArray
 from simpy.events import EventPriority
 
-from stepsim.base.arrays import Small
 from stepsim.base.errors import SimulationError
 from stepsim.base.units import MAX_INT64
 from stepsim.engine.beside import Paces
@@ -131,7 +131,7 @@ class _Listed(Struct, frozen=True, kw_only=True):
         )
 
 
-def _whole(column: Small) -> "array[int]":
+def _whole(column: NDArray[np.integer]) -> "array[int]":
     """Large numbers that differ, without an object for each."""
     return array("q", column.astype(np.int64).tobytes())
 
@@ -185,12 +185,12 @@ class _Run(Struct, kw_only=True):
             self.begin([(actor, task)])
             return
         key, size = self.meeting(actor, task, group)
-        if self.paces:
-            self.take(self.paces.rows[actor].waits, actor, task, 1)
         if size > 1:
             members = self.arrived.setdefault(key, [])
             members.append((actor, task))
             if len(members) < size:
+                if self.paces:
+                    self.take(self.paces.rows[actor].waits, actor, task, 1)
                 return
             del self.arrived[key]
         else:
@@ -237,8 +237,9 @@ class _Run(Struct, kw_only=True):
         actor, task = members[0]
         listed = self.listed[actor]
         if listed.group[task] >= 0:
-            for member, its_task in members:
+            for member, its_task in members[:-1]:  # the last to arrive has not waited
                 self.take(paces.rows[member].waits, member, its_task, -1)
+            for member, its_task in members:
                 self.take(paces.rows[member].moves, member, its_task, 1)
             return False
         alone_ps = listed.duration_ps[task]

@@ -168,7 +168,9 @@ class Report(Document, frozen=True, kw_only=True):
     )
     step_time_s: Seconds = 0.0
     step_time_ps: Annotated[Picoseconds, shown("step time")]
-    slowed_by_communication_ps: Picoseconds | None = None
+    slowed_by_communication_ps: Annotated[
+        int | None, Meta(description="picoseconds; fair links can make it negative")
+    ] = None
     throughput: Throughput | None = None
     pipeline_time_s: Seconds = 0.0
     pipeline_time_ps: Picoseconds = 0
