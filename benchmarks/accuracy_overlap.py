@@ -50,7 +50,7 @@ GPUS = (
     ("b300", "blackwell-ultra", 8000e9, 227),
     ("mi300", "cdna3", 5300e9, 64),
 )
-"""Part of a GPU's name, generation, memory bandwidth, KiB of shared memory of an SM; the first fits."""
+"""Part of a GPU's name (the first fits), generation, memory bandwidth, KiB of shared memory."""
 PRODUCTS = {"gemm", "grouped_gemm", "attention", "conv"}
 NIC = 50e9
 _TILE = re.compile(r"_(\d+)x(\d+)_(\d+)x(\d+)")

@@ -69,8 +69,8 @@ def by_weight(finding: Finding) -> float:
 
 _DEGREES = tuple(map(str, ParallelAxis))
 _PARTS = tuple(part.key for part in Part)
-_YOUNGER = frozenset({"cp", "fsdp", "exposed_cp", "exposed_fsdp"})
-"""What a result may lack because it was written before there was such an axis."""
+_YOUNGER = frozenset({"cp", "fsdp", "exposed_cp", "exposed_fsdp", "slowed"})
+"""What a result may lack because it was written before there was such an axis or part."""
 
 _Plan = msgspec.defstruct(
     "Plan",

@@ -111,9 +111,6 @@ def _parts(result: Report) -> Iterator[str]:
         share = share_of(time, result.step_time_ps)
         if share >= _SMALLEST:
             yield f"{part_label(key)} {SHARE.text(share)}"
-    if result.slowed_by_communication_ps is not None:
-        share = share_of(result.slowed_by_communication_ps, result.step_time_ps)
-        yield f"slowed by communication {SHARE.text(share)}"
     if result.plan["pp"] > 1:
         yield f"{bubble_words(result)}"
 
