@@ -30,6 +30,7 @@ PRINTED = {
     "accuracy_models": "stepsim inspect nanotron",
     "accuracy_nccl": "## Outliers",
     "accuracy_order": "| vtrain",
+    "accuracy_overlap": "## Published kernels",
     "accuracy_protocols": "## Shipped topologies",
     "accuracy_releases": "| other models |",
     "accuracy_runs": "## Logs of leaf modules",
@@ -48,6 +49,7 @@ DATA = {
     "accuracy_models": SHARED,
     "accuracy_nccl": MEASURED / "nccl",
     "accuracy_order": SHARED / "reference" / "steps" / "dev.csv",
+    "accuracy_overlap": SHARED / "reference" / "overlap",
     "accuracy_protocols": SHARED / "reference",
     "accuracy_releases": SHARED / "reference" / "steps" / "releases.csv",
     "accuracy_runs": SHARED,
@@ -61,6 +63,7 @@ DATA = {
 PAGES = {
     "interleaving": ("interleaving.md", 10),
     "accuracy_nccl": ("appendix/nccl.md", 10),
+    "accuracy_overlap": ("overlap.md", 25),
     "zero_bubble": ("zero_bubble.md", 4),
 }
 """Commands that print rows of a page of the docs also at a small size, and how many."""

@@ -51,6 +51,8 @@ TYPED: dict[str, Any] = {
     "dp_overlap": True,
     "dp_bucket": "400 MB",
     "contention": "fair",
+    "overlap_cost": True,
+    "comm_sms": 8,
     "algorithm": "all_reduce=double_binary_tree",
     "expert_load": [1, 2, 3, 4],
     "expert_skew": 1.5,
@@ -78,6 +80,8 @@ BESIDE: dict[str, dict[str, Any]] = {
     "deallocate_outputs": {"schedule": "interleaved:2", "microbatches": 8},
     "memory_limit": {"schedule": "auto-zb", "microbatches": 16},
     "dp_bucket": {"dp_overlap": True},
+    "overlap_cost": {"dp_overlap": True},
+    "comm_sms": {"dp_overlap": True, "overlap_cost": True},
     "fused_factor": {"schedule": "dualpipe-v", "microbatches": 8},
 }
 """What an option needs to have an effect."""

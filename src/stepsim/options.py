@@ -515,6 +515,22 @@ class StepOptions:
         read=Sharing,
         is_reported=True,
     )
+    overlap_cost: bool = asked(
+        False,
+        _SWITCH,
+        _NETWORK,
+        "Communication slows the compute beside it: it takes multiprocessors and memory bandwidth.",
+    )
+    comm_sms: int | None = asked(
+        None,
+        _COUNT,
+        _NETWORK,
+        "Multiprocessors that each communication holds, with --overlap-cost; 0: copy engines.",
+        absent="as libraries do",
+        idle=lambda asked, *_: (
+            "" if asked.overlap_cost else "communication slows nothing (overlap_cost)"
+        ),
+    )
     algorithm: tuple[str, ...] = asked(
         (),
         _NAME,
@@ -643,6 +659,11 @@ class StepOptions:
                 "engine is levels with contention fair: expected simpy, transfers that share links "
                 "in time need events"
             )
+        if self.engine is Engine.LEVELS and self.overlap_cost:
+            raise PlanError(
+                "engine is levels with overlap_cost: expected simpy, compute that communication "
+                "slows needs events"
+            )
         if not 0 < self.fused_factor <= _MAX_FUSED_FACTOR:
             expected = f"expected above 0, at most {_MAX_FUSED_FACTOR}"
             raise PlanError(f"fused_factor is {self.fused_factor}: {expected}")
@@ -650,6 +671,11 @@ class StepOptions:
             raise PlanError(f"expert_seed is {self.expert_seed}: expected at least 0")
         if self.expert_load is not None and self.expert_skew is not None:
             raise PlanError("expert_load and expert_skew say the same: give one of them")
+
+    @property
+    def needs_events(self) -> bool:
+        """Whether times are no sums of durations: links are shared in time, or SMs are."""
+        return self.contention is Sharing.FAIR or self.overlap_cost
 
     @property
     def samples(self) -> int:

@@ -20,6 +20,13 @@ UNCHANGED = {"contention", "engine", "fold_ranks", "npus", "placement"}
 """The same step time: by design, because the value is the file's, or on this network."""
 
 
+REFUSED = {
+    **{name: name for name in ("activation_size", "contention", "overlap_cost")},
+    "comm_sms": "overlap_cost",
+}
+"""Options that evaluators of many scenarios refuse, and the option that they name."""
+
+
 @cache
 def short() -> Workload:
     return short_job("moe_128", layers=5)
@@ -39,8 +46,8 @@ def test_an_option_changes_the_result_and_evaluators_use_it_or_refuse_it_by_name
     check_change(name)
     options = {**BESIDE.get(name, {}), name: TYPED[name]}
     for evaluate in (slopes, draws):
-        if name in ("activation_size", "contention"):
-            with pytest.raises(PlanError, match=name):
+        if name in REFUSED:
+            with pytest.raises(PlanError, match=REFUSED[name]):
                 evaluate(short(), monkeypatch, **options)
         else:
             found = evaluate(short(), monkeypatch, **options)
@@ -81,7 +88,7 @@ SCHEDULES: list[dict[str, Any]] = [
     {"schedule": "dualpipe-v", "microbatches": 8, "fused_factor": 0.8},
 ]
 OF_ONE_SCHEDULE = {name for options in SCHEDULES for name in options}
-ALONE = {"activation_size", "contention", "global_batch", "microbatch_size", "expert_load"}
+ALONE = {*REFUSED, "global_batch", "microbatch_size", "expert_load"}
 """Options that evaluators refuse, or that say the same as another one."""
 FACTORS: dict[str, Sequence[Any]] = {"schedule": SCHEDULES} | {
     name: (None, TYPED[name]) for name in OF_FILES if name not in OF_ONE_SCHEDULE | ALONE

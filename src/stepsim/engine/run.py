@@ -12,17 +12,19 @@ from typing import Any, Self
 import numpy as np
 import simpy
 from msgspec import Struct, field
+from numpy.typing import NDArray
 from simpy.events import EventPriority
 
-from stepsim.base.arrays import Small
 from stepsim.base.errors import SimulationError
 from stepsim.base.units import MAX_INT64
+from stepsim.engine.beside import Paces
 from stepsim.engine.lay_out import GROUPS, MESSAGES, LaidOut, Runnable, far_actor
 from stepsim.graph.programs import SegmentKind
 from stepsim.network.flights import Fabric, Transfer
 from stepsim.network.fold import Actors
 from stepsim.network.prices import Use
 from stepsim.parallel.ranks import ParallelPlan
+from stepsim.workload.overlap import CommDemand
 from stepsim.workload.rows import Group
 
 OnProgress = Callable[[int, int], None]
@@ -50,11 +52,13 @@ def run(
     plan: ParallelPlan,
     fabric: Fabric | None = None,
     progress: OnProgress | None = None,
+    paces: Paces | None = None,
 ) -> tuple[_Times, _Times]:
     """Start and end of every task of every actor.
 
-    `fabric` holds the links that transfers share. Raises SimulationError naming what is stuck when
-    not every task can start, and when the run exceeds 2**63 - 1 ps.
+    `fabric` holds the links that transfers share, `paces` what communications take from compute;
+    without it they take nothing. Raises SimulationError naming what is stuck when not every task
+    can start, and when the run exceeds 2**63 - 1 ps.
     """
     fabric = fabric or Fabric(capacity=np.zeros(0))
     run = _Run(
@@ -64,6 +68,7 @@ def run(
         plan=plan,
         fabric=fabric,
         progress=progress,
+        paces=paces,
     )
     return run.go()
 
@@ -89,6 +94,13 @@ class _Flight(Struct, kw_only=True):
     forecast: int = 0
 
 
+class _Computing(Struct, kw_only=True):
+    """Compute under way that may be slowed; only the event with the latest `forecast` ends it."""
+
+    members: list[_Member]
+    forecast: int = 0
+
+
 class _Listed(Struct, frozen=True, kw_only=True):
     """Columns of a laid-out program and its segments, to be looked up one by one."""
 
@@ -97,6 +109,7 @@ class _Listed(Struct, frozen=True, kw_only=True):
     slowed: list[int]
     segment: "array[int]"
     inner: "array[int]"
+    row: "array[int]"
     followers: list[tuple[int, ...]]
     kind: list[int]
     peer_stage: list[int]
@@ -110,6 +123,7 @@ class _Listed(Struct, frozen=True, kw_only=True):
             slowed=laid.slowed.tolist(),
             segment=_whole(laid.segment),
             inner=_whole(laid.inner),
+            row=_whole(laid.row),
             followers=laid.after.turned(len(laid)).tolist(),
             kind=laid.program.shape.kind.tolist(),
             peer_stage=laid.program.shape.peer_stage.tolist(),
@@ -117,7 +131,7 @@ class _Listed(Struct, frozen=True, kw_only=True):
         )
 
 
-def _whole(column: Small) -> "array[int]":
+def _whole(column: NDArray[np.integer]) -> "array[int]":
     """Large numbers that differ, without an object for each."""
     return array("q", column.astype(np.int64).tobytes())
 
@@ -129,6 +143,7 @@ class _Run(Struct, kw_only=True):
     plan: ParallelPlan
     fabric: Fabric
     progress: OnProgress | None
+    paces: Paces | None = None
     env: simpy.Environment = field(default_factory=lambda: simpy.Environment(initial_time=0))
     start: _Times = field(default_factory=list)
     finish: _Times = field(default_factory=list)
@@ -139,6 +154,7 @@ class _Run(Struct, kw_only=True):
     far: dict[_Member, int] = field(default_factory=dict)
     arrived: dict[_Meeting, list[_Member]] = field(default_factory=dict)
     flights: dict[int, _Flight] = field(default_factory=dict)
+    computing: dict[int, "_Computing"] = field(default_factory=dict)
     launched: int = 0
     settling: bool = False
     ended: int = 0
@@ -173,6 +189,8 @@ class _Run(Struct, kw_only=True):
             members = self.arrived.setdefault(key, [])
             members.append((actor, task))
             if len(members) < size:
+                if self.paces:
+                    self.take(self.paces.rows[actor].waits, actor, task, 1)
                 return
             del self.arrived[key]
         else:
@@ -201,6 +219,8 @@ class _Run(Struct, kw_only=True):
         actor, task = members[0]
         listed = self.listed[actor]
         use = listed.slowed[task]
+        if self.paces and self.paced(self.paces, members):
+            return
         if use < 0:
             self.after(listed.duration_ps[task], self.end, members)
         else:
@@ -208,6 +228,43 @@ class _Run(Struct, kw_only=True):
             transfer = self.transfers[actor][self.programs[actor].uses[use]]
             self.flights[self.launched] = _Flight(members=members, transfer=transfer)
             self.next_phase(self.launched)
+
+    def paced(self, paces: Paces, members: list[_Member]) -> bool:
+        """Begin compute at its pace; members of a transfer stop waiting, and begin to move bytes.
+
+        False where the task takes a fixed time, or that of its transfer.
+        """
+        actor, task = members[0]
+        listed = self.listed[actor]
+        if listed.group[task] >= 0:
+            for member, its_task in members[:-1]:  # the last to arrive has not waited
+                self.take(paces.rows[member].waits, member, its_task, -1)
+            for member, its_task in members:
+                self.take(paces.rows[member].moves, member, its_task, 1)
+            return False
+        alone_ps = listed.duration_ps[task]
+        if not (alone_ps and paces.rows[actor].compute[listed.row[task]]):
+            return False
+        self.launched += 1
+        self.computing[self.launched] = _Computing(members=members)
+        end_ps = paces.enter(self.launched, actor, alone_ps, int(self.env.now))
+        self.after(end_ps - int(self.env.now), self.computed, (self.launched, 0))
+        return True
+
+    def take(self, demands: list[CommDemand], actor: int, task: int, sign: int) -> None:
+        """Begin or end what a communication takes from an actor's compute."""
+        demand = demands[self.listed[actor].row[task]]
+        if not demand.is_nothing and self.paces and self.paces.change(actor, demand, sign):
+            self.settle_soon()
+
+    def computed(self, event: simpy.Event) -> None:
+        """Compute is over, unless the forecast is out of date."""
+        number, forecast = event.value or (0, 0)
+        computing = self.computing.get(number)
+        if self.paces and computing and computing.forecast == forecast:
+            del self.computing[number]
+            self.paces.leave(number)
+            self.release(computing.members)
 
     def after(self, delay_ps: int, callback: Callable[[simpy.Event], None], value: Any) -> None:
         """Call back with an event of this value when the time has passed."""
@@ -242,13 +299,17 @@ class _Run(Struct, kw_only=True):
             _Settling(self.env).callbacks.append(self.settle)
 
     def settle(self, _: simpy.Event) -> None:
-        """Forecast the ends of all flights whose speed has changed."""
+        """Forecast the ends of all flights and computes whose speed has changed."""
         self.settling = False
         now = int(self.env.now)
         for number, end_ps in self.fabric.settle(now):
             flight = self.flights[number]
             flight.forecast += 1
             self.after(end_ps - now, self.arrive_bytes, (number, flight.phase, flight.forecast))
+        for number, end_ps in self.paces.settle(now) if self.paces else ():
+            computing = self.computing[number]
+            computing.forecast += 1
+            self.after(end_ps - now, self.computed, (number, computing.forecast))
 
     def arrive_bytes(self, event: simpy.Event) -> None:
         """The bytes of a phase have arrived, unless the forecast is out of date."""
@@ -269,6 +330,8 @@ class _Run(Struct, kw_only=True):
         now = int(self.env.now)
         for actor, task in members:
             self.finish[actor][task] = now
+            if self.paces and self.listed[actor].group[task] >= 0:
+                self.take(self.paces.rows[actor].moves, actor, task, -1)
             missing = self.missing[actor]
             for follower in self.listed[actor].followers[task]:
                 missing[follower] -= 1

@@ -1,8 +1,8 @@
 """A task graph is run: the start and end of every task and transfer of every simulated rank."""
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +22,7 @@ from stepsim.tables.spans import UNKNOWN, Spans
 from stepsim.workload.rows import Stream
 
 if TYPE_CHECKING:
+    from stepsim.engine.beside import OverlapCost, Paces
     from stepsim.engine.nodes import NodeTimes
     from stepsim.engine.run import OnProgress
     from stepsim.network.contention import Contention
@@ -37,8 +38,9 @@ class Cohort(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def slowed(self) -> bool:
-        """Whether any task took longer than it would beside its siblings alone."""
-        return bool((self.end - self.start > self.laid.duration_ps[:, None]).any())
+        """Whether any transfer took longer than it would beside its siblings alone."""
+        longer = self.end - self.start > self.laid.duration_ps[:, None]
+        return bool(longer[self.laid.slowed >= 0].any())
 
     def segment_times(self) -> tuple[Times, Times]:
         """Start and end in ps of every segment of the program, of shape (segments, actors)."""
@@ -274,13 +276,17 @@ MOST_EVENTS = 100_000
 
 
 class LaidOutStep(Struct, frozen=True, kw_only=True):
-    """Who is simulated, what each of them runs, on which shared links, and by which engine."""
+    """Who is simulated, what each of them runs, on which shared links, and by which engine.
+
+    `paces` makes what communications take from compute, None where they take nothing.
+    """
 
     graph: TaskGraph
     actors: Actors
     runnable: Runnable
     contention: "Contention | None"
     engine: Engine
+    paces: "Callable[[], Paces] | None" = None
 
     def timeline(self, progress: "OnProgress | None" = None, *, apart: bool = False) -> Timeline:
         """Run it, by columns or events; with `apart` by columns where no transfer meets another."""
@@ -312,6 +318,8 @@ class LaidOutStep(Struct, frozen=True, kw_only=True):
 
         Where more runs of its kind were found to have some that meet, it is not tried.
         """
+        if self.paces:
+            return None
         tried = contention.quotient.apart
         if tried[False] > tried[True]:
             return None
@@ -327,7 +335,8 @@ class LaidOutStep(Struct, frozen=True, kw_only=True):
         from stepsim.network.flights import Fabric
 
         fabric = Fabric(capacity=self.contention.capacity) if self.contention else None
-        starts, ends = run(self.runnable, self.actors, self.graph.plan, fabric, progress)
+        paces = self.paces() if self.paces else None
+        starts, ends = run(self.runnable, self.actors, self.graph.plan, fabric, progress, paces)
         return [*map(np.asarray, starts)], [*map(np.asarray, ends)]
 
 
@@ -337,11 +346,13 @@ def lay_out_step(
     slow: Floats | None = None,
     fold_ranks: bool = True,
     engine: Engine | None = None,
+    cost: "OverlapCost | None" = None,
 ) -> LaidOutStep:
     """Every rank, or one of each class of ranks that behave alike, and what each of them runs.
 
     `slow` are factors on the ranks' compute times. Unless an engine is asked for, columns take the
-    place of events in large jobs whose links are not shared in time.
+    place of events in large jobs whose links are not shared in time. With `cost` communication
+    slows the compute beside it: then every task is laid out by itself, and events run it.
     """
     contention = None
     if prices.sharing is Sharing.FAIR:
@@ -354,13 +365,24 @@ def lay_out_step(
     else:
         actors = fold(prices, graph.uses, slow) if fold_ranks else every_rank(prices)
     said(__name__, "%d of %d ranks are simulated", len(actors), graph.plan.npus)
-    runnable = lay_out(graph, actors, prices, slow, contention)
+    runnable = lay_out(graph, actors, prices, slow, contention, coalesce=cost is None)
     tasks = sum(map(len, runnable.programs))
     said(__name__, "%d tasks laid out", tasks)
     if engine is None:
-        engine = Engine.LEVELS if tasks > MOST_EVENTS and not contention else Engine.SIMPY
+        many = tasks > MOST_EVENTS and not contention and not cost
+        engine = Engine.LEVELS if many else Engine.SIMPY
+    paces = None
+    if cost:
+        from stepsim.engine.beside import make_paces
+
+        paces = partial(make_paces, runnable.programs, actors, prices, cost)
     return LaidOutStep(
-        graph=graph, actors=actors, runnable=runnable, contention=contention, engine=engine
+        graph=graph,
+        actors=actors,
+        runnable=runnable,
+        contention=contention,
+        engine=engine,
+        paces=paces,
     )
 
 
@@ -372,6 +394,7 @@ def run_graph(
     fold_ranks: bool = True,
     engine: Engine | None = None,
     progress: "OnProgress | None" = None,
+    cost: "OverlapCost | None" = None,
 ) -> Timeline:
     """Run a task graph, laid out as `lay_out_step` does."""
-    return lay_out_step(graph, prices, slow, fold_ranks, engine).timeline(progress)
+    return lay_out_step(graph, prices, slow, fold_ranks, engine, cost).timeline(progress)

@@ -97,11 +97,13 @@ def make_report(
     effort: "Effort | None" = None,
     memory: "StepMemory | None" = None,
     findings: tuple[Finding, ...] = (),
+    unslowed_ps: int | None = None,
 ) -> Report:
     """Analyse a timeline of a workload; `warnings` are those of before the run.
 
     `ranks` are the timeline's `simulated_ranks`. `effort` is what the step is worth, where a model
-    says it, `memory` what ranks hold, `findings` what a look at the input found.
+    says it, `memory` what ranks hold, `findings` what a look at the input found, `unslowed_ps` the
+    step time of a step whose compute communication does not slow, where this one's is.
     """
     graph, plan, options = timeline.graph, timeline.graph.plan, timeline.graph.options
     step, pipeline = timeline.step_time_ps, timeline.pipeline_time_ps
@@ -128,6 +130,7 @@ def make_report(
         settings=_settings(timeline),
         step_time_s=step / PS_PER_S,
         step_time_ps=step,
+        slowed_by_communication_ps=None if unslowed_ps is None else step - unslowed_ps,
         throughput=_throughput(effort, timeline),
         pipeline_time_s=pipeline / PS_PER_S,
         pipeline_time_ps=pipeline,

@@ -69,8 +69,8 @@ def by_weight(finding: Finding) -> float:
 
 _DEGREES = tuple(map(str, ParallelAxis))
 _PARTS = tuple(part.key for part in Part)
-_YOUNGER = frozenset({"cp", "fsdp", "exposed_cp", "exposed_fsdp"})
-"""What a result may lack because it was written before there was such an axis."""
+_YOUNGER = frozenset({"cp", "fsdp", "exposed_cp", "exposed_fsdp", "slowed"})
+"""What a result may lack because it was written before there was such an axis or part."""
 
 _Plan = msgspec.defstruct(
     "Plan",
@@ -144,7 +144,8 @@ class Report(Document, frozen=True, kw_only=True):
     the chain of tasks that sets the step time is made of. `settings` are options that are not the
     default, by name, and the engine that took the place of events. `findings` are what the source
     can hardly mean and what that is worth, `warnings` what was assumed, `notes` what is as usual
-    and may surprise. `throughput` is known of models.
+    and may surprise. `throughput` is known of models. `slowed_by_communication_ps` is the step time
+    less that of the step whose compute communication does not slow, None where it never does.
 
     A result is read again to be compared: what that does without has a default.
     """
@@ -167,6 +168,9 @@ class Report(Document, frozen=True, kw_only=True):
     )
     step_time_s: Seconds = 0.0
     step_time_ps: Annotated[Picoseconds, shown("step time")]
+    slowed_by_communication_ps: Annotated[
+        int | None, Meta(description="picoseconds; fair links can make it negative")
+    ] = None
     throughput: Throughput | None = None
     pipeline_time_s: Seconds = 0.0
     pipeline_time_ps: Picoseconds = 0

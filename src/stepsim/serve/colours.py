@@ -69,6 +69,7 @@ _PARTS: Mapping[Part, Tint] = MappingProxyType(
         Part.SKEW: _RED,
         Part.HOST: _SLATE,
         Part.EXPOSED_HOST: _TEAL,
+        Part.SLOWED: _BROWN,
     }
 )
 PART_LOOKS: Mapping[str, tuple[str, Tint, str]] = MappingProxyType(

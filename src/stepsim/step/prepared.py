@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from stepsim.base.arrays import Floats
-from stepsim.base.errors import said
+from stepsim.base.errors import PlanError, said
+from stepsim.base.structs import replace
 from stepsim.engine.timeline import MOST_EVENTS, LaidOutStep, Timeline, lay_out_step
 from stepsim.explain.make_report import make_report, simulated_ranks
 from stepsim.explain.report import Finding, Report, ResultDocument, SimulatedRanks
@@ -27,10 +28,12 @@ from stepsim.step.inputs import (
     scaled_workload,
 )
 from stepsim.step.size import OnSize, TooLarge, memory_of, size_of, too_large, with_memory
+from stepsim.workload.overlap import KNOWN_GENERATIONS, CommEngine, gpu_limits
 from stepsim.workload.rows import Doubt, Workload
 from stepsim.workload.scaling import doubt_placeholders
 
 if TYPE_CHECKING:
+    from stepsim.engine.beside import OverlapCost
     from stepsim.explain.memory import StepMemory
     from stepsim.step.second_look import SecondLook
 
@@ -44,7 +47,8 @@ class PreparedStep(Struct, frozen=True, kw_only=True):
     `doubts` are what the input can hardly mean, `assumed` what was taken for granted, `notes` what
     is as usual and may surprise. `memory` is what ranks hold, where that is known, `unfit` that it
     is more than they have, `crossing` which groups lie in several nodes or racks.
-    `second_look` is what else is known of a model's step.
+    `second_look` is what else is known of a model's step, `overlap` what communication takes from
+    compute, None where it takes nothing.
     """
 
     workload: Workload
@@ -59,6 +63,7 @@ class PreparedStep(Struct, frozen=True, kw_only=True):
     unfit: TooLarge | None = None
     crossing: Crossing | None = None
     second_look: "SecondLook | None" = None
+    overlap: "OverlapCost | None" = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -70,7 +75,9 @@ class PreparedStep(Struct, frozen=True, kw_only=True):
     def laid_out(self) -> LaidOutStep:
         """Who is simulated, and what each of them runs."""
         options = self.options
-        return lay_out_step(self.graph, self.prices, self.slow, options.fold_ranks, options.engine)
+        return lay_out_step(
+            self.graph, self.prices, self.slow, options.fold_ranks, options.engine, self.overlap
+        )
 
     def step_time_ps(self) -> int:
         """The step time alone, in ps: columns need no timeline for it."""
@@ -93,6 +100,7 @@ class PreparedStep(Struct, frozen=True, kw_only=True):
             effort=work.effort,
             memory=self.memory,
             findings=tuple(self._findings(timeline)),
+            unslowed_ps=replace(self, overlap=None).step_time_ps() if self.overlap else None,
         )
         return SimulatedStep(
             report=report, timeline=timeline, prices=self.prices, ranks=ranks, memory=self.memory
@@ -192,7 +200,31 @@ def prepare(
         unfit=unfit,
         crossing=find_crossing(topology, network, plan, options.placement),
         second_look=_second_look(made, asked),
+        overlap=_overlap_cost(made, topology) if options.overlap_cost else None,
     )
+
+
+def _overlap_cost(made: MadeWork, topology: Topology) -> "OverlapCost":
+    """What communication takes from compute on the step's device; raises PlanError."""
+    from stepsim.engine.beside import OverlapCost
+    from stepsim.files.accelerators import read_device
+
+    built = made.built
+    if not (built or topology.device):
+        raise PlanError(
+            f"overlap_cost: {made.workload.source} is of an unknown device: expected a model, or a "
+            "topology that names its device"
+        )
+    device = built.device if built else read_device(topology.device)
+    gpu = gpu_limits(device.generation, device.memory_bandwidth)
+    if gpu is None:
+        raise PlanError(
+            f"overlap_cost: {device.name} is of generation {device.generation!r}: expected one of "
+            f"{', '.join(KNOWN_GENERATIONS)}"
+        )
+    once = built is not None and built.plan.dispatch.once
+    exchange = CommEngine.DEEPEP if once else CommEngine.POINT_TO_POINT
+    return OverlapCost(gpu=gpu, sms=made.options.comm_sms, exchange=exchange)
 
 
 def _second_look(made: MadeWork, asked: StepOptions) -> "SecondLook | None":

@@ -21,7 +21,7 @@ from stepsim.base.units import MAX_INT64, format_size_bytes
 from stepsim.engine.timeline import MOST_EVENTS
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
-from stepsim.parallel.modes import Engine, Sharing
+from stepsim.parallel.modes import Engine
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Placement, Schedule, build, needs_times
 from stepsim.parallel.stages import Stages
@@ -70,11 +70,11 @@ def size_of(workload: Workload, plan: ParallelPlan, options: StepOptions) -> Ste
     """Size of a step of a workload under a plan.
 
     A rank of each stage is simulated, or with `fold_ranks` off every rank. Where ranks meet one by
-    one, or share links in time, each row of an action is a task of its own.
+    one, or share links or multiprocessors in time, each row of an action is a task of its own.
     """
     chunks, halves = _shape(options.schedule, plan.pp, options.chunks)
     stages, alone = plan.pp * chunks, not options.fold_ranks
-    fair = options.contention is Sharing.FAIR
+    fair = options.needs_events
     actions = halves * stages
     row_by_row = fair or alone
     tasks_of_actions = max(actions, _tasks_of_rows(workload)) if row_by_row else actions

@@ -9,7 +9,7 @@ from stepsim.explain.make_report import StepTotals, make_totals
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
-from stepsim.parallel.modes import Engine, Sharing
+from stepsim.parallel.modes import Engine
 from stepsim.step.inputs import WorkSource
 from stepsim.step.prepared import PreparedStep, SimulatedStep, prepare
 
@@ -36,8 +36,8 @@ class RunStep(Struct, frozen=True, kw_only=True):
 
 
 def quickest(options: StepOptions) -> StepOptions:
-    """Columns in place of events, unless an engine is asked for or links are shared in time."""
-    if options.engine is None and options.contention is not Sharing.FAIR:
+    """Columns in place of events, unless an engine is asked for or times need events."""
+    if options.engine is None and not options.needs_events:
         return replace(options, engine=Engine.LEVELS)
     return options
 

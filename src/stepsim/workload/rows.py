@@ -116,7 +116,8 @@ class Part(IntEnum):
     `HEAD`, `INNER` and `TAIL` are idle with nothing in flight: before the first task, between, and
     after the last one until the step ends. Exposed time is idle while an awaited transfer is in
     flight, or while the host launches (`EXPOSED_HOST`); `HOST` is time that the device gives it.
-    `label` is what tables and figures call a part, `key` what documents do.
+    `SLOWED` is what compute takes longer because communication runs beside it. `label` is what
+    tables and figures call a part, `key` what documents do.
     """
 
     label: str
@@ -143,6 +144,7 @@ class Part(IntEnum):
     TAIL = 10, "idle, drain", PartKind.IDLE
     HOST = 11, "host", PartKind.WORK
     EXPOSED_HOST = 12, "exposed host", PartKind.LAUNCH
+    SLOWED = 13, "slowed by transfers", PartKind.WORK
 
     @property
     def key(self) -> str:

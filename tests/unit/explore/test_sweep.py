@@ -324,7 +324,7 @@ def damaged(path: Path) -> None:
     [
         (lambda path: path.write_text("a text\n" * 99), "not a database of a sweep, or damaged"),
         (foreign, "a database, but not of a sweep"),
-        (newer, "schema version 99: expected 3"),
+        (newer, "schema version 99: expected 4"),
         (damaged, "damaged"),
     ],
 )

@@ -239,6 +239,7 @@ def make_batch(
             "contention is fair: times are then no sums, and jobs cannot be evaluated together "
             "(--contention siblings or none can)"
         )
+    options.refuse(["overlap_cost"], "times are then no sums: run scenarios one by one")
     scale = options.compute_scale or ComputeScale()
     host = HostTimes.of(options)
     options.refuse(["activation_size"], "many scenarios are evaluated without memory")

@@ -39,6 +39,7 @@ class Batched(Struct, frozen=True):
         return (
             study.grid.group_size >= _FEWEST
             and contention != Sharing.FAIR
+            and not settings.get("overlap_cost", study.options.overlap_cost)
             and not (isinstance(schedule, str) and needs_times(schedule))
         )
 

@@ -22,7 +22,7 @@ from stepsim.explore.sweep.database import schema_of
 from stepsim.workload.rows import Part
 
 APPLICATION_ID = 0x57E9_51A  # names the file's kind in its header, see `man file`
-VERSION = 3
+VERSION = 4
 PART_COLUMNS = tuple(f"{part.key}_ps" for part in Part)
 
 TABLES = {

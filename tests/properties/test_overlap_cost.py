@@ -1,0 +1,137 @@
+"""Compute that communication slows: work is kept, nothing is taken twice, and nothing is nothing.
+
+The oracle looks at the times of a run alone: over every task of compute it adds up what the law
+says of all communications of its rank that run or wait meanwhile.
+"""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from helpers import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jobs import asked
+from random_jobs import Job, circumstances, jobs, networks
+
+from stepsim.base.structs import replace
+from stepsim.engine.beside import OverlapCost, row_demands
+from stepsim.engine.timeline import Cohort, LaidOutStep, Timeline
+from stepsim.network.topology import Topology
+from stepsim.step.prepared import PreparedStep, prepare
+from stepsim.workload.overlap import (
+    CommDemand,
+    CommEngine,
+    GpuLimits,
+    KernelDemand,
+    slowdown,
+)
+
+GPU = GpuLimits(sms=132, bytes_per_s=3350e9)
+NOTHING = OverlapCost(gpu=GpuLimits(sms=132, bytes_per_s=float("inf")), sms=0)
+COSTS = st.builds(
+    OverlapCost,
+    gpu=st.just(GPU),
+    sms=st.sampled_from([None, 1, 8, 32]),
+    exchange=st.sampled_from([CommEngine.POINT_TO_POINT, CommEngine.DEEPEP]),
+)
+
+
+def ready(
+    job: Job, network: Topology, cost: OverlapCost | None, data: st.DataObject
+) -> PreparedStep:
+    drawn = data.draw(circumstances(job))
+    step = prepare(job.workload, network, asked(**job.options(), **drawn))
+    return replace(step, overlap=cost)
+
+
+def check(job: Job, network: Topology, cost: OverlapCost, data: st.DataObject) -> None:
+    step = ready(job, network, cost, data)
+    folded = step.laid_out()
+    timeline = folded.timeline()
+    check_work(folded, timeline, step, cost)
+    options = replace(step.options, fold_ranks=False)
+    every = replace(step, options=options).laid_out().timeline()
+    for rank in range(step.graph.plan.npus):
+        one, other = timeline.tasks(rank), every.tasks(rank)
+        assert (one.start == other.start).all()
+        assert (one.end == other.end).all()
+
+
+def check_work(
+    laid_out: LaidOutStep, timeline: Timeline, step: PreparedStep, cost: OverlapCost
+) -> None:
+    """Work done is rate times time for every task of compute of every simulated rank."""
+    demands = row_demands(laid_out.runnable.programs, timeline.actors, step.prices, cost)
+    for cohort in timeline.cohorts:
+        for column, actor in enumerate(cohort.actors.tolist()):
+            rows = demands[actor]
+            taken = [
+                *held(cohort, column, rows.moves, waits=False),
+                *held(cohort, column, rows.waits, waits=True),
+            ]
+            for task in np.flatnonzero(np.array(rows.compute)[cohort.laid.row]).tolist():
+                alone = int(cohort.laid.duration_ps[task])
+                start, end = cohort.start[task, column], cohort.end[task, column]
+                done = work(int(start), int(end), taken)
+                assert done == pytest.approx(alone, rel=1e-9, abs=1.0 + 1e-6)
+
+
+def held(
+    cohort: Cohort, column: int, demands: list[CommDemand], *, waits: bool
+) -> list[tuple[int, int, CommDemand]]:
+    """When each communication of an actor takes what: while it runs, or while it waits."""
+    found = []
+    after = cohort.laid.after.tolist()
+    for task in np.flatnonzero(cohort.laid.group >= 0).tolist():
+        demand = demands[cohort.laid.row[task]]
+        start = int(cohort.start[task, column])
+        arrived = max((int(cohort.end[each, column]) for each in after[task]), default=0)
+        span = (arrived, start) if waits else (start, int(cohort.end[task, column]))
+        if not demand.is_nothing and span[0] < span[1]:
+            found.append((*span, demand))
+    return found
+
+
+def work(start: int, end: int, taken: list[tuple[int, int, CommDemand]]) -> float:
+    """Time alone that has passed between two moments, in ps."""
+    inside = [each for each in taken if each[0] < end and each[1] > start]
+    cuts = sorted({start, end, *(min(max(t, start), end) for a, b, _ in inside for t in (a, b))})
+    done = 0.0
+    for low, high in pairwise(cuts):
+        beside = [demand for a, b, demand in inside if a <= low and b >= high]
+        factor = slowdown(KernelDemand(), beside, GPU)
+        assert 1.0 <= factor < float("inf")
+        done += (high - low) / factor
+    return done
+
+
+@given(job=jobs(), network=networks(), cost=COSTS, data=st.data())
+@examples(30)
+def test_work_done_is_rate_times_time(
+    job: Job, network: Topology, cost: OverlapCost, data: st.DataObject
+) -> None:
+    check(job, network, cost, data)
+
+
+@pytest.mark.slow
+@given(job=jobs(), network=networks(), cost=COSTS, data=st.data())
+@settings(max_examples=500)
+def test_work_done_is_rate_times_time_in_many_jobs(
+    job: Job, network: Topology, cost: OverlapCost, data: st.DataObject
+) -> None:
+    check(job, network, cost, data)
+
+
+@given(job=jobs(), network=networks(), data=st.data())
+@examples(30)
+def test_no_sms_and_no_bytes_change_no_picosecond(
+    job: Job, network: Topology, data: st.DataObject
+) -> None:
+    step = ready(job, network, None, data)
+    as_ever = step.laid_out().timeline()
+    with_nothing = replace(step, overlap=NOTHING).laid_out().timeline()
+    for rank in range(step.graph.plan.npus):
+        one, other = as_ever.tasks(rank), with_nothing.tasks(rank)
+        assert (one.start == other.start).all()
+        assert (one.end == other.end).all()
