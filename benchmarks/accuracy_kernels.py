@@ -372,7 +372,7 @@ def scans(folder: Path, known: Callable[[str], Device] = device_of) -> Iterator[
 def channels_of(row: Row) -> int:
     """Channels of a row's short convolution."""
     if row["op"] != "mamba2":
-        return 2 * rule_of(row).keys + rule_of(row).values
+        return 2 * rule_of(row).keys + rule_of(row).inner
     mixer = Mamba2(
         heads=int(row["v_heads"]),
         head_dim=int(row["v_dim"]),

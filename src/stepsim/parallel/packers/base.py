@@ -71,7 +71,8 @@ class Packing(Struct, frozen=True, kw_only=True, eq=False):
         size = self.shape.steps, self.shape.ranks, self.shape.microbatches
 
         def summed(values: Ints | Floats) -> Floats:
-            return np.bincount(self.slot, values, self.shape.slots).reshape(size)
+            total = np.bincount(self.slot, values, self.shape.slots).astype(np.float64)
+            return total.reshape(size)
 
         return Loads(
             tokens=summed(self.tokens), real=summed(self.real), squares=summed(self.squares)
