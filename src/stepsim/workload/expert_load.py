@@ -45,7 +45,7 @@ class ExpertLaw(Struct, frozen=True, kw_only=True):
         """As people write it, e.g. `power:1.2`."""
         return f"{self.law}:{self.amount:g}"
 
-    def shares(self, random: np.random.Generator, experts: int, top_k: int) -> Floats:
+    def shares(self, random: "np.random.Generator", experts: int, top_k: int) -> Floats:
         """Share of the tokens' choices that each of so many experts has.
 
         A token chooses an expert once, so that none has more than 1 / `top_k`: what is above is
