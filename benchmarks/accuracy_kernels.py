@@ -350,7 +350,7 @@ def scan_parts(
             price(device, columns, [replace(rule, scanned=replace(rule.scanned, family=family))])
             for family in families
         ]
-        moved = 2.0 * columns.tokens * (2 * mixer.keys + 2 * mixer.values)
+        moved = 2.0 * columns.tokens * (2 * mixer.keys + 2 * mixer.inner)
         best = roof(device, rule.forward.flops, moved)
         yield numbers(alike, "us") / US, np.minimum.reduce(times), best
 
