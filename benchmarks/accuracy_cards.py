@@ -33,7 +33,7 @@ HEAD = """# Accuracy of model cards
 Made by `python benchmarks/accuracy_cards.py ../shared/reference/steps/cards_dev.csv`.
 
 Runs of Megatron-Bridge's verification cards and of its tables from 26.04 on, of nine models of
-2025/26: {answered} of {rows} rows are answered, the others are of a model whose shape is not public.
+2025/26: {answered} of {rows} rows are answered, the others are of a model of unknown shape.
 No constant was set on them, so these are errors of new models. Errors are predicted over measured,
 minus 1.
 
