@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from accuracy_cards import answered, tables
 from accuracy_memory import lines as memory_lines
 from accuracy_order import bias, lines, most_npus, ordered_pairs
 
@@ -33,7 +32,7 @@ is used where its source states the whole layout. Errors are predicted over meas
 Each source is left out: `python benchmarks/model_constants.py ../shared --errors` sets the
 constants again without it, simulates its runs on the machine's own network, and writes the table
 into the files of the frameworks. Where a framework or a GPU has no other source, it has the numbers
-of its family or generation.
+of its family or generation. [Model cards](card_accuracy.md).
 """
 FITTED = """
 ## How well one set of constants fits
@@ -56,16 +55,6 @@ ORDER = """
 Whether the faster of two plans is predicted to be the faster one: pairs of different plans of one
 source with the same model, GPUs, batch, sequence and precision, measured more than 3 % apart
 (`benchmarks/accuracy_order.py`).
-"""
-CARDS = """
-## Model cards and the newest table
-
-Runs of Megatron-Bridge's verification cards and of its performance tables from 26.04 on, of nine
-models of 2025/26: {answered} of {rows} rows are answered, the others are of a model whose shape is
-not public. No constant was set on them, so these are errors of new models. **tuned** are recipes
-made for speed, with forced balance of experts; **pretrain** real data, whose tokens do not reach
-experts evenly; **sft** and **lora** packed samples of lengths that no card says. Rows that a source
-leaves incomplete are answered, and not counted (`benchmarks/accuracy_cards.py`).
 """
 MEMORY = """
 ## Memory
@@ -103,10 +92,6 @@ def main() -> None:
     print(ORDER)
     print("\n".join(lines(ordered_pairs(found.rows))))
     print("\n".join(_biases(found)))
-    if given != path:
-        runs, refused = answered(path.parent / "cards_dev.csv")
-        print(CARDS.format(answered=len(runs), rows=len(runs) + len(refused)))
-        print("\n".join(tables(runs)))
     print(MEMORY)
     print("\n".join(memory_lines(found)))
     print(CONSTANTS)
