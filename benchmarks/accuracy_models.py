@@ -38,8 +38,8 @@ FITTED = """
 ## How well one set of constants fits
 
 The constants that are shipped were set on these runs, so these errors say how well one set of them
-fits all, not how far off the next run will be. They are of the closed form (`stepsim validate
-steps.csv` does it for a table of your own, `--plot` draws it); mean and median are of their sizes.
+fits all, not how far off the next run will be. They are of the closed form, as
+`stepsim validate` prints them; mean and median are of their sizes.
 **Calibrated** is after one factor for each source, GPU and precision. Memory is compared where a
 source reports it, with no factor.
 """
@@ -109,16 +109,16 @@ def _sources(found: PublishedValidation, clean: PublishedValidation) -> Iterator
 
 
 def _left_out() -> Iterator[str]:
-    """The errors that the files of frameworks state, and the ranges of both kinds of models."""
+    """The errors that the files of frameworks state, and the ranges of all kinds of models."""
     yield "| framework | GPU | models | runs | mean | median | 90 % within | sources |"
     yield "|---|---|---|---|---|---|---|---|"
-    kinds: dict[bool, ErrorBand] = {}
+    kinds: dict[str, ErrorBand] = {}
     for name in framework_names():
         for band in read_framework(name).errors:
+            kind = "hybrid" if band.mixes else "experts" if band.sparse else "dense"
             if band.others:
-                kinds[band.sparse] = band
+                kinds[kind] = band
             shares = (f"{each:.1%}" for each in (band.error, band.median, band.ninety))
-            kind = "experts" if band.sparse else "dense"
             cells = [name, band.device, kind, str(band.runs), *shares, band.source]
             yield f"| {' | '.join(cells)} |"
     yield ""
@@ -127,8 +127,7 @@ def _left_out() -> Iterator[str]:
     yield ""
     yield "| models | sources | from | to | largest job | longest sequence | largest cp |"
     yield "|---|---|---|---|---|---|---|"
-    for sparse, band in sorted(kinds.items()):
-        kind = "experts" if sparse else "dense"
+    for kind, band in sorted(kinds.items()):
         limits = f"{band.most_npus:,} | {band.most_sequence:,} | {band.most_cp}"
         yield f"| {kind} | {band.others} | {band.low:.3f} | {band.high:.3f} | {limits} |"
 

@@ -29,6 +29,7 @@ TYPED: dict[str, Any] = {
     "shared_overlap": True,
     "delay_wgrad": True,
     "expert_seed": 1,
+    "packed": 512,
     "tp_comm_overlap": True,
     "cuda_graph": True,
     "device": "b200",

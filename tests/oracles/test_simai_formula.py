@@ -335,5 +335,5 @@ def test_other_policies_are_refused() -> None:
     ],
 )
 def test_numbers_out_of_range_are_refused(name: str, value: Any) -> None:
-    with pytest.raises(PlanError, match=f"{name} is {value}: it must be"):
+    with pytest.raises(PlanError, match=f"{name} is {value}: expected"):
         simai_formula(one_row(), PLAN, **{name: value})

@@ -65,6 +65,7 @@ MODEL_OPTIONS = {
     "--shared-overlap",
     "--delay-wgrad",
     "--expert-seed",
+    "--packed",
     "--ep",
     "--expert-tp",
     "--framework",
@@ -153,6 +154,7 @@ SEARCH_OPTIONS = {
     "--shared-overlap",
     "--delay-wgrad",
     "--expert-seed",
+    "--packed",
     "--dp-bucket",
     "--dp-overlap",
     "--ep-layout",
@@ -197,14 +199,17 @@ SEARCH_OPTIONS = {
     "--verbose",
     "--warmup-flush",
 }
+BATCH_OPTIONS = {"--lengths", "--packers", "--seed", "--steps"}
 OPTIONS = {
     "simulate": RUN_OPTIONS
     | TRACE_OPTIONS
     | {"--chunks", "--csv", "--node-size", "--report", "--schedule", "--times"}
     | {"--chakra", "--force", "--kineto", "--plan-file", "--plot-memory", "--set"}
-    | {"--full", "--sensitivity", "--show", "--write-workload"},
+    | {"--full", "--sensitivity", "--show", "--write-workload"}
+    | BATCH_OPTIONS,
     "compare": RUN_OPTIONS
     | TRACE_OPTIONS
+    | BATCH_OPTIONS
     | {"--full", "--show"}
     | {"--chakra", "--csv", "--kineto", "--report", "--results", "--schedules", "--set", "--with"},
     "inspect": PLAN_OPTIONS

@@ -25,6 +25,16 @@ SOME: dict[str, dict[str, object]] = {
     "compare": {**STEP, "schedules": ["1f1b"]},
     "sensitivity": STEP,
     "noise": {**STEP, "samples": 3},
+    "batches": {
+        "workload": "llama-2-7b",
+        "topology": "hgx-h100",
+        "npus": 8,
+        "sequence": 64,
+        "microbatches": 1,
+        "lengths": [3, 5],
+        "packers": ["padded"],
+        "steps": 2,
+    },
     "sweep": {**STEP, "axes": {"microbatches": [2]}, "jobs": 1},
     "collective_time": {"topology": "ring", "kind": "all_reduce", "size_bytes": 8, "ranks": [0, 1]},
     "plan": {

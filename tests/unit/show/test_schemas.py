@@ -40,6 +40,10 @@ WRITTEN = {
     "topology-numbers": ("inspect hgx-h100 --json -", "inspect ideal --json -"),
     "sensitivity": ("simulate {moe} --sensitivity --json -",),
     "sweep-result": ("sweep {moe} --set schedule=1f1b,dualpipe-v --db {db} --breakdown --json -",),
+    "batches": (
+        "simulate llama-2-7b -t hgx-h100 --npus 8 --tp 2 --sequence 512 --microbatches 1 "
+        "--lengths fixed(length=100) --steps 2 --packers padded,greedy --json -",
+    ),
     "noise": ("noise {small} --samples 4 --task 0.1 --json -",),
     "noise-sweep": (
         "noise {small} --samples 2 --set microbatches=2,3 --schedule interleaved:2 --json -",

@@ -51,7 +51,7 @@ def test_totals_are_those_of_the_class(name: str) -> None:
         values["layer_types"] = KIMI
     architecture, notes = architecture_of(values, place="config.json", name="left out")
     assert architecture.parameters() == total
-    assert "left out, and as the class in transformers has it: " in notes[-1]
+    assert "left out: not given, so taken as the class in transformers has it: " in notes[-1]
 
 
 def test_what_is_said_to_be_nothing_is_nothing() -> None:
