@@ -113,14 +113,17 @@ def _left_out() -> Iterator[str]:
     yield "| framework | GPU | models | runs | mean | median | 90 % within | sources |"
     yield "|---|---|---|---|---|---|---|---|"
     kinds: dict[str, ErrorBand] = {}
+    alike: dict[tuple[str, ...], list[str]] = {}
     for name in framework_names():
         for band in read_framework(name).errors:
             kind = "hybrid" if band.mixes else "experts" if band.sparse else "dense"
             if band.others:
                 kinds[kind] = band
             shares = (f"{each:.1%}" for each in (band.error, band.median, band.ninety))
-            cells = [name, band.device, kind, str(band.runs), *shares, band.source]
-            yield f"| {' | '.join(cells)} |"
+            cells = (band.device, kind, str(band.runs), *shares, band.source)
+            alike.setdefault(cells, []).append(name)
+    for cells, names in alike.items():
+        yield f"| {', '.join(names)} | {' | '.join(cells)} |"
     yield ""
     yield "Of all runs of other sources 80 % took between these factors of their prediction. The"
     yield "range is wider beyond the largest job, the longest sequence and the largest cp of them."

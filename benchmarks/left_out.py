@@ -129,7 +129,8 @@ def held_rows(rows: Iterable[LeftOut]) -> list[tuple[str | int, ...]]:
         step, device = row.step, read_device(row.step.device)
         names = " ".join(filter(None, (row.framework, ALSO_OF.get(row.framework))))
         machine = device.name, device.generation, step.plan.precision.value
-        model = step.model, *machine, int(row.is_sparse), step.architecture.parameters()
+        kind = int(row.is_sparse), int(row.mixes)
+        model = step.model, *machine, *kind, step.architecture.parameters()
         groups[names, step.source, *model].append(abs(row.error))
     return [
         (*key, len(errors), f"{fmean(errors):.4f}", f"{max(errors):.4f}")

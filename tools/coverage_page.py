@@ -50,25 +50,29 @@ def _machines(held: Sequence[HeldRuns]) -> Iterator[str]:
     bare = []
     for device in map(read_device, device_names()):
         bands = [band for band in _bands() if band.generation == device.generation]
-        for sparse in sorted({band.sparse for band in bands}):
-            rows = [row for row in held if (row.device, row.experts) == (device.name, sparse)]
-            yield _machine(device, rows, bands, sparse=sparse)
+        for kind in sorted({(band.sparse, band.mixes) for band in bands}):
+            rows = [row for row in held if row.device == device.name]
+            rows = [row for row in rows if (row.experts, row.mixes) == kind]
+            yield _machine(device, rows, bands, kind)
         bare += [] if bands else [device.name]
     yield f"\nUnknown on all others: {', '.join(bare)}.\n"
 
 
 def _machine(
-    device: Device, rows: Sequence[HeldRuns], bands: Sequence[ErrorBand], *, sparse: bool
+    device: Device, rows: Sequence[HeldRuns], bands: Sequence[ErrorBand], kind: tuple[bool, bool]
 ) -> str:
-    """A row of a device and a kind of models; `bands` are those of its generation."""
+    """A row of a device and a kind of models; `bands` are those of its generation.
+
+    A kind says whether models have experts, and whether they have layers without usual attention.
+    """
     found = HeldAgainst.of(rows)
     cells = (
         device.name,
-        "experts" if sparse else "dense",
+        "hybrid" if kind[1] else "experts" if kind[0] else "dense",
         str(found.runs),
         _share(found.error),
         _share(found.largest),
-        _range([band for band in bands if band.sparse is sparse]),
+        _range([band for band in bands if (band.sparse, band.mixes) == kind]),
         ", ".join(sorted({name for row in rows for name in row.frameworks.split()})),
         ", ".join(sorted({row.source for row in rows})),
     )
@@ -97,8 +101,9 @@ def _models(held: Sequence[HeldRuns]) -> Iterator[str]:
     yield "## Models on machines\n"
     yield (
         "Mean error and runs of what is nearest: **of the same model**, ~ of models of its kind "
-        "with half to twice its parameters, (of all others of its kind). Models are dense, or have "
-        "experts. On the machines that have no column every model is unknown.\n"
+        "with half to twice its parameters, (of all others of its kind). Models are dense, have "
+        "experts, or are hybrids: some layers mix tokens otherwise than by usual attention. On the "
+        "machines that have no column every model is unknown.\n"
     )
     yield f"| model | {' | '.join(devices)} |"
     yield f"|---|{'---|' * len(devices)}"

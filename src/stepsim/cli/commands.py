@@ -41,7 +41,7 @@ COMMANDS: Mapping[str, Listed] = MappingProxyType(
         "plan": Listed("plan", "Search the plans of a model on some GPUs for the best.", _PREDICT),
         "compare": Listed(
             "compare",
-            "Compare pipeline schedules on a model or a workload; with --lengths, packers of documents.",
+            "Compare pipeline schedules, or packers of documents.",
             _PREDICT,
         ),
         "sweep": Listed("sweep", "Simulate every combination of some values of options.", _PREDICT),

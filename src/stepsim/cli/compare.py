@@ -101,7 +101,10 @@ def compare_command(
     ] = None,
     style: StyleOption = FigureStyle.SCREEN,
 ) -> None:
-    """Compare pipeline schedules on a model or a workload; with --lengths, packers of documents."""
+    """Compare pipeline schedules, or packers of documents.
+
+    Schedules run a model or a workload; with --lengths, documents of a model are packed.
+    """
     if options.lengths is not None:
         refuse_beside(context, "--lengths", BESIDE_LENGTHS - {"schedule", "chunks"})
         show_batches(file, options, json=json, csv=csv, plot=plot, style=style)

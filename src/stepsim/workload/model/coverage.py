@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from stepsim.workload.model.architecture import Architecture, Mixer
+from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.evidence import Evidence, source_of
@@ -25,7 +25,8 @@ class HeldRuns(Struct, frozen=True, kw_only=True):
     """Published runs of a model with `frameworks` on a device, against which steps were held.
 
     `mean` and `largest` are errors as shares, of predictions whose constants were set without the
-    runs of `source`. `experts` says whether the model has some, `generation` whose device it is.
+    runs of `source`. `experts` says whether the model has some, `mixes` whether it has layers
+    without usual attention, `generation` whose device it is.
     """
 
     frameworks: str
@@ -35,6 +36,7 @@ class HeldRuns(Struct, frozen=True, kw_only=True):
     generation: str
     precision: Precision
     experts: bool
+    mixes: bool = False
     parameters: int
     runs: int
     mean: float
@@ -81,22 +83,15 @@ class Coverage(Struct, frozen=True, kw_only=True):
     held: HeldAgainst
 
 
-def is_comparable(architecture: Architecture) -> bool:
-    """Whether runs of models with such layers were compared: none with blocks for attention."""
-    return not any(isinstance(kind.attention, Mixer) for kind in architecture.layer_kinds())
-
-
 def held_of(architecture: Architecture, held: Iterable[HeldRuns]) -> HeldAgainst:
     """What predictions of a model were held against, on all devices."""
     same = (row for row in held if _is_same(architecture, row))
-    return HeldAgainst.of(same if is_comparable(architecture) else ())
+    return HeldAgainst.of(same)
 
 
 def coverage_of(architecture: Architecture, device: str, held: Sequence[HeldRuns]) -> Coverage:
     """The nearest runs to a model on a device of a name: its own, those like it, of its kind."""
-    if not is_comparable(architecture):
-        return Coverage(nearness=Nearness.NONE, held=HeldAgainst())
-    kind = [row for row in held if (row.device, row.experts) == (device, architecture.is_sparse)]
+    kind = [row for row in held if row.device == device and _is_of_kind(architecture, row)]
     for nearness, rows in (
         (Nearness.SAME, [row for row in kind if _is_same(architecture, row)]),
         (Nearness.ALIKE, [row for row in kind if _apart(architecture, row) <= _MOST_UNLIKE]),
@@ -124,8 +119,13 @@ def said_of_device(device: Device, framework: str, *, sparse: bool) -> str:
     )
 
 
+def _is_of_kind(architecture: Architecture, row: HeldRuns) -> bool:
+    """Whether a run is of a model with experts, and with such layers, as this one is."""
+    return (row.experts, row.mixes) == (architecture.is_sparse, architecture.mixes)
+
+
 def _is_same(architecture: Architecture, row: HeldRuns) -> bool:
-    if row.experts is not architecture.is_sparse:
+    if not _is_of_kind(architecture, row):
         return False
     named = plain_name(row.model) == plain_name(architecture.name)
     return named or _apart(architecture, row) <= 1 + _SAME_SIZE

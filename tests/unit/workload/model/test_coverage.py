@@ -1,6 +1,7 @@
 """What predictions were held against: a record, which list, page and printed errors agree with."""
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ from stepsim.workload.model.coverage import (
     Nearness,
     coverage_of,
     held_of,
-    is_comparable,
 )
 
 HELD = read_held()
@@ -44,32 +44,34 @@ def public_steps() -> Sequence[PublishedStep]:
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
 def test_the_errors_of_a_step_are_those_of_the_record(framework: Any) -> None:
     for device in DEVICES:
-        for sparse in (False, True):
+        for kind in product((False, True), repeat=2):
             rows = [
                 row
                 for row in HELD
                 if framework.name in row.frameworks.split()
-                and (row.device, row.experts) == (device.name, sparse)
+                and (row.device, row.experts, row.mixes) == (device.name, *kind)
             ]
             bands = [
                 band
                 for band in framework.errors
-                if (band.device, band.sparse) == (device.name, sparse)
+                if (band.device, band.sparse, band.mixes) == (device.name, *kind)
             ]
             found = HeldAgainst.of(rows)
-            assert found.runs == sum(band.runs for band in bands), (device.name, sparse)
+            assert found.runs == sum(band.runs for band in bands), (device.name, kind)
             for band in bands:
                 assert found.error == pytest.approx(band.error, abs=1e-3)
                 assert {row.source for row in rows} == set(band.source.split(", "))
 
 
 def test_a_model_is_unknown_on_a_device_where_no_step_prints_an_error() -> None:
-    known = {(band.device, band.sparse) for each in FRAMEWORKS for band in each.errors if band.runs}
+    bands = [band for each in FRAMEWORKS for band in each.errors if band.runs]
+    known = {(band.device, band.sparse, band.mixes) for band in bands}
     for name in public_names():
         architecture = read_model(name).architecture
         for device in DEVICES:
             found = coverage_of(architecture, device.name, HELD)
-            printed = (device.name, architecture.is_sparse) in known and is_comparable(architecture)
+            kind = architecture.is_sparse, architecture.mixes
+            printed = (device.name, *kind) in known
             assert (found.held.error is not None) is printed, (name, device.name)
             assert (found.nearness is not Nearness.NONE) is printed
 
@@ -122,7 +124,6 @@ def test_runs_are_counted_and_their_errors_weighted() -> None:
 
 def test_of_layers_that_no_run_has_nothing_is_known() -> None:
     hybrid = read_model("nemotron-h-56b").architecture
-    assert not is_comparable(hybrid)
     assert coverage_of(hybrid, "H100", HELD).nearness is Nearness.NONE
     assert held_of(hybrid, HELD).error is None
 
