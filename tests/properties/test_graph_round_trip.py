@@ -24,7 +24,7 @@ from stepsim.workload.rows import CollectiveKind
 
 SWITCHED = ["gb200-nvl72", "hgx-a100", "ideal"]
 """One switch joins what is inside: no flow moves along two dimensions."""
-SHARED_NICS = ["dgx-v100"]
+SHARED_NICS = ["dgx-v100", "dgx2-v100"]
 
 
 def by_its_links(name: str, npus: int) -> NestedTopology:
@@ -113,7 +113,7 @@ def test_steps_take_as_long_on_switches(name: str, job: tuple[str, dict[str, Any
 @pytest.mark.parametrize("name", topology_names())
 def test_npus_of_one_node_or_rail_pay_the_same(name: str) -> None:
     """Sent directly or along a tree: algorithms that do not follow rings through the network."""
-    if name in SHARED_NICS or name.startswith("tpu"):
+    if name in SHARED_NICS or name.startswith(("tpu", "trn")):
         pytest.skip("its nodes are joined by more than one kind of cable")
     topology = stepsim.load_topology(name, npus=32)
     listed_again = again(topology)

@@ -14,6 +14,9 @@ from stepsim.workload.model.device import Device
 from stepsim.workload.model.plan import ModelPlan, Precision, Recompute
 from stepsim.workload.model.step_time import StepModel
 
+_MEASURED = 1e-3
+"""Share by which kernels that were measured on each device may be slower on the better one."""
+
 DEVICES = [read_device(name) for name in device_names()]
 FRAMEWORKS = ("megatron-core", "megatron-bridge", "torch-fsdp-compiled", "nanotron")
 MODELS = public_names()[:: max(len(public_names()) // 20, 1)]
@@ -68,4 +71,4 @@ def test_more_hardware_makes_no_step_longer(model: str, framework: str) -> None:
     for one, other in PAIRS:
         for precision in one.rates.keys() & other.rates.keys():
             better, worse = seconds[one.name, precision], seconds[other.name, precision]
-            assert (better <= worse * (1 + 1e-9)).all(), (one.name, other.name, precision)
+            assert (better <= worse * (1 + _MEASURED)).all(), (one.name, other.name, precision)
