@@ -49,9 +49,15 @@ class AsRun(Struct, frozen=True, kw_only=True):
 def as_jobs_run(
     options: StepOptions, device: Device, framework: Framework, architecture: Architecture
 ) -> AsRun:
-    """The options with the framework's defaults in place of those that were not asked for."""
+    """The options with the framework's defaults in place of those that were not asked for.
+
+    Collectives of tp are pipelined with sequence parallelism alone: Transformer Engine refuses it
+    without.
+    """
     precision = options.precision or Precision.BF16
     known = framework.defaults_on(device.name, sparse=architecture.is_sparse, precision=precision)
+    if not options.sequence_parallel and "tp_comm_overlap" in known:
+        known = known | {"tp_comm_overlap": False}
     assumed: dict[str, Any] = {
         name: value for name, value in known.items() if getattr(options, name) is None
     }

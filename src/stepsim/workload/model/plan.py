@@ -164,10 +164,11 @@ class ModelPlan(Struct, frozen=True, kw_only=True):
     def runs_pairs(self) -> bool:
         """Whether a forward and a backward run as one, each beside the other's exchanges.
 
-        Megatron-LM does that in its interleaved schedule, and without a pipeline.
+        Megatron-LM does that in its interleaved schedule, and without a pipeline, where parameters
+        are not gathered layer by layer.
         """
         ordered = self.order is PipelineOrder.ALTERNATING and (self.pp == 1 or self.chunks > 1)
-        return self.expert_overlap and self.ep > 1 and ordered
+        return self.expert_overlap and self.ep > 1 and ordered and self.zero < 2
 
     @property
     def paired_share(self) -> float:
