@@ -23,7 +23,9 @@ PRINTED = {
     "speed": "| gpt_1024, 131072 NPUs |",
     "sweep_times": "two workers:",
     "trace_times": "step.json.gz:",
+    "dispatch_times": "hybridep H100, 64 ranks",
     "interleaving": "| interleaved:8 at 100 Gbps, overlap | step |",
+    "accuracy_cards": "| 7050 | tuned |",
     "accuracy_collectives": "| no | aware | Switch | direct | all |",
     "accuracy_kernels": "| simumax | experts, weight gradient | B200 |",
     "accuracy_memory": "| bigscience | 27 | 27 |",
@@ -43,6 +45,7 @@ PRINTED = {
 """What each command prints near its end."""
 
 DATA = {
+    "accuracy_cards": SHARED / "reference" / "steps" / "cards_dev.csv",
     "accuracy_collectives": SHARED / "reference" / "collectives" / "astra_sim_1d.csv",
     "accuracy_kernels": SHARED,
     "accuracy_memory": SHARED / "reference" / "steps" / "dev.csv",
@@ -53,6 +56,7 @@ DATA = {
     "accuracy_protocols": SHARED / "reference",
     "accuracy_releases": SHARED / "reference" / "steps" / "releases.csv",
     "accuracy_runs": SHARED,
+    "dispatch_times": SHARED / "reference" / "kernels" / "moe_dispatch.csv",
     "model_constants": SHARED,
     "published_plans": SHARED / "reference" / "steps" / "published_plans.csv",
     "stragglers": SHARED / "reference" / "profiles" / "ndtimeline",

@@ -70,7 +70,7 @@ PART_COLOURS: Mapping[Part, str] = MappingProxyType(
         Part.TAIL: "#575757",
         Part.HOST: "#481c83",
         Part.EXPOSED_HOST: "#1f0432",
-        Part.SLOWED: "#c0703c",
+        Part.SLOWED: "#ff5544",
     }
 )
 IDLE_PARTS = (Part.HEAD, Part.INNER, Part.TAIL)
