@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct, field
 
-from stepsim.base.arrays import bounds, spans
+from stepsim.base.arrays import spans
 from stepsim.engine.beside import OverlapCost, RowDemands, row_demands
 from stepsim.engine.lay_out import LaidOut, Times
 from stepsim.engine.stretches import ListWork, Speeds, Stretch, Taken, solved
@@ -29,12 +29,12 @@ class _Under(Struct, kw_only=True):
 
 
 class _Past(NamedTuple):
-    """A stretch of an actor's task that ran from `since_ps`; with `is_last` all that follow it."""
+    """Stretches of an actor's task that ran from `since_ps` on: `tasks` of its list."""
 
     task: int
     since_ps: int
     stretch: Stretch
-    is_last: bool
+    tasks: int
 
 
 class Paces(Struct, kw_only=True):
@@ -65,8 +65,22 @@ class Paces(Struct, kw_only=True):
     def leave(self, actor: int) -> int:
         """End the work under way; the task whose it was."""
         under = self._under.pop(actor)
-        self.past[actor].append(_Past(under.task, under.since_ps, under.stretch, True))
+        self._note(actor, under, None)
         return under.task
+
+    def _note(self, actor: int, under: _Under, until: Stretch | None) -> None:
+        """Note what has run of the work under way, from its stretch to another, or to its end."""
+        stretch, since = under.stretch, under.since_ps
+        if stretch is until:
+            return
+        if len(stretch.history) > 1:  # what follows is known of others
+            self.past[actor].append(_Past(under.task, since, stretch, len(stretch.tasks)))
+            since += stretch.duration_ps
+            if stretch.next is None or stretch.next is until:
+                return
+            stretch = stretch.next
+        tasks = stretch.tasks_left - (until.tasks_left if until else 0)
+        self.past[actor].append(_Past(under.task, since, stretch, tasks))
 
     def change(self, actor: int, demand: CommDemand, sign: int) -> bool:
         """Begin (1) or end (-1) a demand on an actor; whether compute under way may be slowed."""
@@ -93,9 +107,9 @@ class Paces(Struct, kw_only=True):
         """Go on beside what is taken now."""
         stretch, since = under.stretch, under.since_ps
         while stretch.next and since + stretch.duration_ps <= now_ps:
-            self.past[actor].append(_Past(under.task, since, stretch, False))
             since += stretch.duration_ps
             stretch = stretch.next
+        self._note(actor, under, stretch)
         under.since_ps = since
         if since == now_ps:
             under.stretch = self._stretch(stretch.work, stretch.begins, stretch.ended, taken)
@@ -111,10 +125,11 @@ class Paces(Struct, kw_only=True):
     ) -> Stretch:
         """What follows these tasks while nothing else that is taken changes."""
         key = work, ended, taken
-        if key not in self._known:
-            self._known[key] = solved(work, begins, ended, ((0, taken),), self.speeds)
-            self._follow(self._known[key])
-        return self._known[key]
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = solved(work, begins, ended, ((0, taken),), self.speeds)
+            self._follow(known)
+        return known
 
     def _follow(self, stretch: Stretch) -> None:
         """Find all stretches that follow one, and when the list ends."""
@@ -132,6 +147,7 @@ class Paces(Struct, kw_only=True):
             fresh.append(last.next)
         for each in reversed(fresh):
             each.left_ps = each.duration_ps + (each.next.left_ps if each.next else 0)
+            each.tasks_left = len(each.tasks) + (each.next.tasks_left if each.next else 0)
 
 
 def make_paces(
@@ -142,32 +158,27 @@ def make_paces(
 
 
 class _Flat(Struct, kw_only=True):
-    """Tasks of stretches as columns, each with all that follow it where `is_last`."""
+    """Tasks of stretches and of those that follow them, as columns: where those of each begin."""
 
-    numbers: dict[tuple[int, bool], int] = field(default_factory=dict)
-    counts: list[int] = field(default_factory=list)
+    begins: dict[int, int] = field(default_factory=dict)
     tasks: list[int] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
 
-    def number(self, past: _Past) -> int:
-        """The number of what ran among all that is known."""
-        key = id(past.stretch), past.is_last
-        if key not in self.numbers:
-            self.numbers[key] = len(self.counts)
-            self._add(past)
-        return self.numbers[key]
-
-    def _add(self, past: _Past) -> None:
-        known, since = len(self.tasks), 0
-        stretch: Stretch | None = past.stretch
-        while stretch:
-            self.tasks += stretch.tasks
-            self.starts += [since + each for each in stretch.starts]
-            self.ends += [since + each for each in stretch.ends]
-            since += stretch.duration_ps
-            stretch = stretch.next if past.is_last else None
-        self.counts.append(len(self.tasks) - known)
+    def begin(self, first: Stretch) -> int:
+        """Where the tasks of a stretch begin; what follows it is behind them if nothing changed."""
+        if id(first) not in self.begins:
+            self.begins[id(first)] = len(self.tasks)
+            since, stretch = 0, first
+            while True:
+                self.tasks += stretch.tasks
+                self.starts += [since + start for start in stretch.starts]
+                self.ends += [since + end for end in stretch.ends]
+                since += stretch.duration_ps
+                if stretch.next is None or len(first.history) > 1:
+                    break
+                stretch = stretch.next
+        return self.begins[id(first)]
 
 
 def apart(
@@ -178,25 +189,25 @@ def apart(
 ) -> tuple[list[Times], list[Times]]:
     """Start and end of every task by itself, from those of `coalesced` programs and their paces."""
     flat = _Flat()
-    ran = [
-        np.array([flat.number(past) for past in several], dtype=np.int64) for several in paces.past
+    rows = [
+        np.array(
+            [(task, since, flat.begin(stretch), tasks) for task, since, stretch, tasks in past],
+            dtype=np.int64,
+        ).reshape(-1, 4)
+        for past in paces.past
     ]
-    counts = np.array(flat.counts, dtype=np.int64)
-    begins = bounds(counts)[:-1]
-    tasks, starts, ends = (
+    tasks, *columns = (
         np.array(column, dtype=np.int64) for column in (flat.tasks, flat.starts, flat.ends)
     )
     found: tuple[list[Times], list[Times]] = ([], [])
-    for actor, (few, many, numbers) in enumerate(zip(coalesced, whole, ran, strict=True)):
+    for actor, (few, many) in enumerate(zip(coalesced, whole, strict=True)):
         first = many.first[few.segment] + np.maximum(few.inner, 0)
-        past = paces.past[actor]
-        task = np.array([each.task for each in past], dtype=np.int64)
-        since = np.array([each.since_ps for each in past], dtype=np.int64)
-        inside = spans(begins[numbers], counts[numbers])
-        places = first[task].repeat(counts[numbers]) + tasks[inside]
-        for column, inner, all_times in zip((starts, ends), times, found, strict=True):
+        task, since, begin, count = rows[actor].T
+        inside = spans(begin, count)
+        places = first[task].repeat(count) + tasks[inside]
+        for column, of_actors, all_times in zip(columns, times, found, strict=True):
             of_tasks = np.zeros(len(many), dtype=np.int64)
-            of_tasks[first] = inner[actor]
-            of_tasks[places] = since.repeat(counts[numbers]) + column[inside]
+            of_tasks[first] = of_actors[actor]
+            of_tasks[places] = since.repeat(count) + column[inside]
             all_times.append(of_tasks)
     return found

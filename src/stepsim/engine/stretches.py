@@ -25,7 +25,7 @@ class ListWork(Struct, frozen=True, kw_only=True, eq=False):
 
     Task i takes `duration_ps[i]` alone, is compute where `computes[i]`, and is begun when all bits
     of `waits[i]` are set, those of the tasks before it; `followers[i]` wait for it. It takes
-    `demands[i]` from compute beside it.
+    `demands[i]` from compute beside it. The `first` wait for nothing.
     """
 
     duration_ps: tuple[int, ...]
@@ -33,6 +33,7 @@ class ListWork(Struct, frozen=True, kw_only=True, eq=False):
     demands: tuple[CommDemand, ...]
     waits: tuple[int, ...]
     followers: tuple[tuple[int, ...], ...]
+    first: tuple[int, ...]
 
     @classmethod
     def of(
@@ -53,12 +54,8 @@ class ListWork(Struct, frozen=True, kw_only=True, eq=False):
             demands=tuple(demands),
             waits=tuple(sum(1 << earlier for earlier in set(before)) for before in after),
             followers=tuple(map(tuple, followers)),
+            first=tuple(task for task, before in enumerate(after) if not before),
         )
-
-    @property
-    def first(self) -> tuple[int, ...]:
-        """Tasks that wait for nothing."""
-        return tuple(task for task, before in enumerate(self.waits) if not before)
 
 
 class _Running(Struct, kw_only=True):
@@ -75,7 +72,7 @@ class Stretch(Struct, kw_only=True, eq=False):
 
     `begins` are those that begin it, after those whose bits `ended` has; `then` and `ended_then`
     are the same of the next stretch. Its `tasks` start and end so many ps after it. The list ends
-    `left_ps` after it starts, if what `history` says last stays so.
+    `left_ps` after it starts, and runs `tasks_left` until then, if what `history` says last stays.
     """
 
     work: ListWork
@@ -90,6 +87,7 @@ class Stretch(Struct, kw_only=True, eq=False):
     ends: list[int] = field(default_factory=list)
     next: "Stretch | None" = None
     left_ps: int = 0
+    tasks_left: int = 0
 
     @property
     def taken(self) -> Taken:
