@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from stepsim.base.units import PS_PER_S
 from stepsim.engine.lay_out import LaidOut
-from stepsim.engine.stretches import ListWork
+from stepsim.engine.stretches import ListWork, Taken
 from stepsim.graph.programs import Look, SegmentKind
 from stepsim.network.collectives import Algorithm
 from stepsim.network.fold import Actors
@@ -85,12 +85,12 @@ def _wire_share(op: CommOp, members: int) -> float:
 class RowDemands(Struct, frozen=True, kw_only=True):
     """What rows of a program take while they run and while they wait, and which `works` compute.
 
-    A task list that only its rank can delay is the work of one row; others are None.
+    A task list that only its rank can delay is the work of one row. None is nothing.
     """
 
     works: list[ListWork | None]
-    moves: list[CommDemand]
-    waits: list[CommDemand]
+    moves: list[Taken | None]
+    waits: list[Taken | None]
 
 
 def row_demands(
@@ -117,9 +117,15 @@ def _of_rows(laid: LaidOut, rank: int, prices: Prices, cost: OverlapCost) -> Row
             else _task_work(laid, look, inner, duration_ps)
             for (look, inner), duration_ps in zip(laid.rows, laid.row_ps.tolist(), strict=True)
         ],
-        moves=[moves for moves, _ in pairs],
-        waits=[waits for _, waits in pairs],
+        moves=[_taken(moves) for moves, _ in pairs],
+        waits=[_taken(waits) for _, waits in pairs],
     )
+
+
+def _taken(demand: CommDemand) -> Taken | None:
+    """What a communication takes, in whole bytes per second."""
+    taken = demand.sms, round(demand.bytes_per_s)
+    return taken if any(taken) else None
 
 
 def _list_work(
@@ -131,7 +137,7 @@ def _list_work(
     return ListWork.of(
         (times.end - times.start).tolist(),
         [task.kind is TaskKind.COMPUTE for task in tasks],
-        [cost.demands(use, rank, prices)[0] if use else _NOTHING for use in uses],
+        [_taken(cost.demands(use, rank, prices)[0]) if use else None for use in uses],
         [task.after for task in tasks],
     )
 
@@ -142,7 +148,7 @@ def _task_work(laid: LaidOut, look: Look, inner: int, duration_ps: int) -> ListW
         return None
     if laid.program.lists[look.task_list].tasks[inner].kind is not TaskKind.COMPUTE:
         return None
-    return ListWork.of([duration_ps], [True], [_NOTHING], [()])
+    return ListWork.of([duration_ps], [True], [None], [()])
 
 
 def _use(laid: LaidOut, look: Look, inner: int) -> Use | None:

@@ -17,7 +17,6 @@ from stepsim.engine.lay_out import LaidOut, Times
 from stepsim.engine.stretches import ListWork, Speeds, Stretch, Taken, solved
 from stepsim.network.fold import Actors
 from stepsim.network.prices import Prices
-from stepsim.workload.overlap import CommDemand
 
 
 class _Under(Struct, kw_only=True):
@@ -82,11 +81,11 @@ class Paces(Struct, kw_only=True):
         tasks = stretch.tasks_left - (until.tasks_left if until else 0)
         self.past[actor].append(_Past(under.task, since, stretch, tasks))
 
-    def change(self, actor: int, demand: CommDemand, sign: int) -> bool:
+    def change(self, actor: int, demand: Taken, sign: int) -> bool:
         """Begin (1) or end (-1) a demand on an actor; whether compute under way may be slowed."""
         taken = self._taken[actor]
-        taken[0] += sign * demand.sms
-        taken[1] += sign * round(demand.bytes_per_s)
+        taken[0] += sign * demand[0]
+        taken[1] += sign * demand[1]
         if actor in self._under:
             self._touched.add(actor)
             return True

@@ -19,12 +19,12 @@ from stepsim.base.errors import SimulationError
 from stepsim.base.units import MAX_INT64
 from stepsim.engine.lay_out import GROUPS, MESSAGES, LaidOut, Runnable, far_actor
 from stepsim.engine.paces import Paces
+from stepsim.engine.stretches import Taken
 from stepsim.graph.programs import SegmentKind
 from stepsim.network.flights import Fabric, Transfer
 from stepsim.network.fold import Actors
 from stepsim.network.prices import Use
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.workload.overlap import CommDemand
 from stepsim.workload.rows import Group
 
 OnProgress = Callable[[int, int], None]
@@ -248,10 +248,10 @@ class _Run(Struct, kw_only=True):
         self.forecasts[actor] += 1
         self.after(delay_ps, self.computed, (actor, self.forecasts[actor]))
 
-    def take(self, demands: list[CommDemand], actor: int, task: int, sign: int) -> None:
+    def take(self, demands: list[Taken | None], actor: int, task: int, sign: int) -> None:
         """Begin or end what a communication takes from an actor's compute."""
         demand = demands[self.listed[actor].row[task]]
-        if not demand.is_nothing and self.paces and self.paces.change(actor, demand, sign):
+        if demand and self.paces and self.paces.change(actor, demand, sign):
             self.settle_soon()
 
     def computed(self, event: simpy.Event) -> None:

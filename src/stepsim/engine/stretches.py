@@ -30,7 +30,7 @@ class ListWork(Struct, frozen=True, kw_only=True, eq=False):
 
     duration_ps: tuple[int, ...]
     computes: tuple[bool, ...]
-    demands: tuple[CommDemand, ...]
+    demands: tuple[Taken | None, ...]
     waits: tuple[int, ...]
     followers: tuple[tuple[int, ...], ...]
     first: tuple[int, ...]
@@ -40,7 +40,7 @@ class ListWork(Struct, frozen=True, kw_only=True, eq=False):
         cls,
         duration_ps: Sequence[int],
         computes: Sequence[bool],
-        demands: Sequence[CommDemand],
+        demands: Sequence[Taken | None],
         after: Sequence[Sequence[int]],
     ) -> Self:
         """From what every task waits for."""
@@ -175,8 +175,9 @@ class _Solving(Struct, kw_only=True):
     def take(self, task: int, sign: int) -> None:
         """Begin or end what a communication takes."""
         demand = self.stretch.work.demands[task]
-        self.sms += sign * demand.sms
-        self.bytes_per_s += sign * round(demand.bytes_per_s)
+        if demand:
+            self.sms += sign * demand[0]
+            self.bytes_per_s += sign * demand[1]
 
     def settle(self, taken: Taken, now: int) -> None:
         """Let compute go at its pace from now on."""
