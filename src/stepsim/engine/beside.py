@@ -3,8 +3,8 @@
 Time is passed in; nothing here waits. A rank's communications hold SMs and memory bandwidth from
 their start to their end; a ring whose other members have not arrived holds its SMs and moves
 nothing. Compute goes at one over the slowdown that `stepsim.workload.overlap` gives for all that
-its rank's communications take together. Which kernels a row of compute runs is not known here: it
-counts as products with many blocks, and the delay of short kernels is left out.
+its rank's communications take together. Rows of a model say which kernels they run; others count as
+products with many blocks, without the delay of short kernels.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from msgspec import Struct
 from stepsim.base.units import PS_PER_S
 from stepsim.engine.lay_out import LaidOut
 from stepsim.engine.stretches import ListWork, Taken
+from stepsim.graph.actions import Task
 from stepsim.graph.programs import Look, SegmentKind
 from stepsim.network.collectives import Algorithm
 from stepsim.network.fold import Actors
@@ -24,6 +25,7 @@ from stepsim.workload.overlap import (
     CommDemand,
     CommEngine,
     GpuLimits,
+    Kernels,
 )
 from stepsim.workload.rows import CollectiveKind, CommOp
 
@@ -32,6 +34,7 @@ _ENGINES = {
     CollectiveKind.SEND_RECV: CommEngine.POINT_TO_POINT,
 }
 _NOTHING = CommDemand()
+_UNKNOWN = Kernels()
 
 
 class OverlapCost(Struct, frozen=True, kw_only=True):
@@ -122,9 +125,16 @@ def _of_rows(laid: LaidOut, rank: int, prices: Prices, cost: OverlapCost) -> Row
     )
 
 
+def _kernels(task: Task) -> Kernels | None:
+    """The kernels of a task; products of many blocks where it says nothing, None for no compute."""
+    if task.kind is not TaskKind.COMPUTE:
+        return None
+    return task.kernels or _UNKNOWN
+
+
 def _taken(demand: CommDemand) -> Taken | None:
     """What a communication takes, in whole bytes per second."""
-    taken = demand.sms, round(demand.bytes_per_s)
+    taken = demand.sms, round(demand.bytes_per_s), demand.delay_ps
     return taken if any(taken) else None
 
 
@@ -136,7 +146,7 @@ def _list_work(
     uses = [Use(task.comm, laid.program.stage) if task.comm >= 0 else None for task in tasks]
     return ListWork.of(
         (times.end - times.start).tolist(),
-        [task.kind is TaskKind.COMPUTE for task in tasks],
+        [_kernels(task) for task in tasks],
         [_taken(cost.demands(use, rank, prices)[0]) if use else None for use in uses],
         [task.after for task in tasks],
     )
@@ -146,9 +156,8 @@ def _task_work(laid: LaidOut, look: Look, inner: int, duration_ps: int) -> ListW
     """The work of a task by itself, None where it does not compute."""
     if look.task_list < 0 or not duration_ps:
         return None
-    if laid.program.lists[look.task_list].tasks[inner].kind is not TaskKind.COMPUTE:
-        return None
-    return ListWork.of([duration_ps], [True], [None], [()])
+    kernels = _kernels(laid.program.lists[look.task_list].tasks[inner])
+    return ListWork.of([duration_ps], [kernels], [None], [()]) if kernels else None
 
 
 def _use(laid: LaidOut, look: Look, inner: int) -> Use | None:

@@ -45,19 +45,18 @@ class Paces(Struct, kw_only=True):
     rows: list[RowDemands]
     speeds: Speeds
     past: list[list[_Past]] = field(default_factory=list)
-    _taken: list[list[int]] = field(default_factory=list)
+    _taken: list[Taken] = field(default_factory=list)
     _under: dict[int, _Under] = field(default_factory=dict)
     _touched: set[int] = field(default_factory=set)
     _known: dict[tuple[ListWork, int, Taken], Stretch] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._taken = [[0, 0] for _ in self.rows]
+        self._taken = [(0, 0, 0) for _ in self.rows]
         self.past = [[] for _ in self.rows]
 
     def enter(self, actor: int, task: int, work: ListWork, now_ps: int) -> int:
         """Begin the work of a task; when it ends if nothing changes, in ps."""
-        sms, bytes_per_s = self._taken[actor]
-        stretch = self._stretch(work, work.first, 0, (sms, bytes_per_s))
+        stretch = self._stretch(work, work.first, 0, self._taken[actor])
         self._under[actor] = _Under(task=task, stretch=stretch, since_ps=now_ps)
         return now_ps + stretch.left_ps
 
@@ -83,9 +82,12 @@ class Paces(Struct, kw_only=True):
 
     def change(self, actor: int, demand: Taken, sign: int) -> bool:
         """Begin (1) or end (-1) a demand on an actor; whether compute under way may be slowed."""
-        taken = self._taken[actor]
-        taken[0] += sign * demand[0]
-        taken[1] += sign * demand[1]
+        sms, bytes_per_s, delays_ps = self._taken[actor]
+        self._taken[actor] = (
+            sms + sign * demand[0],
+            bytes_per_s + sign * demand[1],
+            delays_ps + sign * demand[2],
+        )
         if actor in self._under:
             self._touched.add(actor)
             return True
@@ -95,10 +97,10 @@ class Paces(Struct, kw_only=True):
         """(actor, end in ps) of all work whose end the last changes have changed."""
         actors, self._touched = sorted(self._touched), set()
         for actor in actors:
-            under, (sms, bytes_per_s) = self._under.get(actor), self._taken[actor]
-            if under and under.stretch.taken != (sms, bytes_per_s):
+            under, taken = self._under.get(actor), self._taken[actor]
+            if under and under.stretch.taken != taken:
                 end_ps = under.since_ps + under.stretch.left_ps
-                self._turn(actor, under, (sms, bytes_per_s), now_ps)
+                self._turn(actor, under, taken, now_ps)
                 if under.since_ps + under.stretch.left_ps != end_ps:
                     yield actor, under.since_ps + under.stretch.left_ps
 

@@ -11,11 +11,12 @@ from typing import Self
 
 from msgspec import Struct, field
 
+from stepsim.base.units import PS_PER_S
 from stepsim.network.flights import time_left_ps
-from stepsim.workload.overlap import CommDemand, GpuLimits, KernelDemand, slowdown
+from stepsim.workload.overlap import CommDemand, CommEngine, GpuLimits, Kernels, row_slowdown
 
-Taken = tuple[int, int]
-"""SMs and bytes per second that communications take of a GPU."""
+Taken = tuple[int, int, int]
+"""SMs, bytes per second, and sum of delays in ps: what communications take of a GPU."""
 History = tuple[tuple[int, Taken], ...]
 """What other communications take, from so many ps after a stretch's start on."""
 
@@ -23,13 +24,13 @@ History = tuple[tuple[int, Taken], ...]
 class ListWork(Struct, frozen=True, kw_only=True, eq=False):
     """Tasks that only their own rank can delay: what each of them takes, and waits for.
 
-    Task i takes `duration_ps[i]` alone, is compute where `computes[i]`, and is begun when all bits
-    of `waits[i]` are set, those of the tasks before it; `followers[i]` wait for it. It takes
+    Task i takes `duration_ps[i]` alone, is compute where it has `kernels`, and is begun when all
+    bits of `waits[i]` are set, those of the tasks before it; `followers[i]` wait for it. It takes
     `demands[i]` from compute beside it. The `first` wait for nothing.
     """
 
     duration_ps: tuple[int, ...]
-    computes: tuple[bool, ...]
+    kernels: tuple[Kernels | None, ...]
     demands: tuple[Taken | None, ...]
     waits: tuple[int, ...]
     followers: tuple[tuple[int, ...], ...]
@@ -39,7 +40,7 @@ class ListWork(Struct, frozen=True, kw_only=True, eq=False):
     def of(
         cls,
         duration_ps: Sequence[int],
-        computes: Sequence[bool],
+        kernels: Sequence[Kernels | None],
         demands: Sequence[Taken | None],
         after: Sequence[Sequence[int]],
     ) -> Self:
@@ -50,7 +51,7 @@ class ListWork(Struct, frozen=True, kw_only=True, eq=False):
                 followers[earlier].append(task)
         return cls(
             duration_ps=tuple(duration_ps),
-            computes=tuple(computes),
+            kernels=tuple(kernels),
             demands=tuple(demands),
             waits=tuple(sum(1 << earlier for earlier in set(before)) for before in after),
             followers=tuple(map(tuple, followers)),
@@ -99,14 +100,17 @@ class Speeds(Struct, kw_only=True):
     """How fast compute goes beside what is taken: a share of its speed alone."""
 
     gpu: GpuLimits
-    _known: dict[Taken, float] = field(default_factory=dict)
+    _known: dict[tuple[int, int, Taken], float] = field(default_factory=dict)
 
-    def of(self, taken: Taken) -> float:
-        """Share of its speed alone at which compute goes."""
-        if taken not in self._known:
-            demand = CommDemand(sms=taken[0], bytes_per_s=float(taken[1]))
-            self._known[taken] = 1.0 / slowdown(KernelDemand(), [demand], self.gpu)
-        return self._known[taken]
+    def of(self, kernels: Kernels, alone_ps: int, taken: Taken) -> float:
+        """Share of its speed alone at which compute goes that takes `alone_ps` alone."""
+        key = alone_ps, id(kernels), taken
+        if key not in self._known:
+            sms, bytes_per_s, delays_ps = taken
+            delay_ps = min(delays_ps, CommEngine.POINT_TO_POINT.delay_ps)  # all delay by as much
+            demand = CommDemand(sms=sms, bytes_per_s=float(bytes_per_s), delay_ps=delay_ps)
+            self._known[key] = 1.0 / row_slowdown(kernels, alone_ps / PS_PER_S, [demand], self.gpu)
+        return self._known[key]
 
 
 class _Solving(Struct, kw_only=True):
@@ -117,8 +121,7 @@ class _Solving(Struct, kw_only=True):
     running: dict[int, _Running] = field(default_factory=dict)
     begun: dict[int, int] = field(default_factory=dict)
     ended: int = 0
-    sms: int = 0
-    bytes_per_s: int = 0
+    own: list[int] = field(default_factory=lambda: [0, 0, 0])
 
     def go(self) -> None:
         """Find when its tasks start and end, and what comes next."""
@@ -176,15 +179,18 @@ class _Solving(Struct, kw_only=True):
         """Begin or end what a communication takes."""
         demand = self.stretch.work.demands[task]
         if demand:
-            self.sms += sign * demand[0]
-            self.bytes_per_s += sign * demand[1]
+            self.own = [own + sign * more for own, more in zip(self.own, demand, strict=True)]
 
     def settle(self, taken: Taken, now: int) -> None:
         """Let compute go at its pace from now on."""
-        computes = self.stretch.work.computes
-        speed = self.speeds.of((taken[0] + self.sms, taken[1] + self.bytes_per_s))
+        work, own = self.stretch.work, self.own
+        beside = taken[0] + own[0], taken[1] + own[1], taken[2] + own[2]
         for task, each in self.running.items():
-            if computes[task] and speed != each.speed:
+            kernels = work.kernels[task]
+            if kernels is None:
+                continue
+            speed = self.speeds.of(kernels, work.duration_ps[task], beside)
+            if speed != each.speed:
                 each.left_ps -= (now - each.since_ps) * each.speed
                 each.since_ps, each.speed = now, speed
                 each.end_ps = now + time_left_ps(each.left_ps, speed)

@@ -17,6 +17,7 @@ from stepsim.workload.overlap import (
     CommEngine,
     GpuLimits,
     KernelDemand,
+    Kernels,
     slowdown,
     slowed_s,
 )
@@ -27,8 +28,8 @@ FACTOR = slowdown(KernelDemand(), [RING], GPU)
 ROOT = Path(__file__).parents[3]
 
 
-TAKEN: Taken = (RING.sms, round(RING.bytes_per_s))
-WAITS: Taken = (RING.sms, 0)
+TAKEN: Taken = (RING.sms, round(RING.bytes_per_s), 0)
+WAITS: Taken = (RING.sms, 0, 0)
 
 
 def paces() -> Paces:
@@ -41,7 +42,7 @@ def computes(*duration_ps: int) -> ListWork:
     """Compute, one task after the other."""
     after = [(task - 1,) if task else () for task in range(len(duration_ps))]
     nothing = [None for _ in duration_ps]
-    return ListWork.of(duration_ps, [True for _ in duration_ps], nothing, after)
+    return ListWork.of(duration_ps, [Kernels() for _ in duration_ps], nothing, after)
 
 
 @given(compute=st.integers(1, 10**13), beside=st.integers(0, 10**13))
