@@ -64,8 +64,9 @@ class OverlapCost(Struct, frozen=True, kw_only=True):
         ):
             engine = CommEngine.NVLS
         sms = self.sms
-        if sms is None and len(set((npus // prices.topology.node_size).tolist())) > 1:
-            sms = min(engine.sms, ACROSS_NODES_SMS)
+        if sms is None and op.kind is not CollectiveKind.ALL_TO_ALL:
+            if len(set((npus // prices.topology.node_size).tolist())) > 1:
+                sms = min(engine.sms, ACROSS_NODES_SMS)
         moves = CommDemand.of(engine, sent / duration_ps * PS_PER_S, sms)
         return moves, CommDemand.waiting(engine, sms)
 

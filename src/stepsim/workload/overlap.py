@@ -199,7 +199,7 @@ class CommEngine(NameWithFields):
     NVLS = "nvls", 16, 2.0, 0, True
     POINT_TO_POINT = "point_to_point", 16, 3.0, 1_500_000, False
     DEEPEP = "deepep", 20, 2.5, 1_500_000, True
-    HYBRIDEP = "hybridep", 16, 2.5, 1_500_000, True
+    HYBRIDEP = "hybridep", 32, 2.5, 1_500_000, True
     COPY_ENGINE = "copy_engine", 0, 2.0, 0, False
 
 
