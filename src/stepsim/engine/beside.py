@@ -9,6 +9,7 @@ products with many blocks, without the delay of short kernels.
 
 from collections.abc import Sequence
 
+import numpy as np
 from msgspec import Struct
 
 from stepsim.base.units import PS_PER_S
@@ -64,9 +65,9 @@ class OverlapCost(Struct, frozen=True, kw_only=True):
         ):
             engine = CommEngine.NVLS
         sms = self.sms
-        if sms is None and op.kind is not CollectiveKind.ALL_TO_ALL:
-            if len(set((npus // prices.topology.node_size).tolist())) > 1:
-                sms = min(engine.sms, ACROSS_NODES_SMS)
+        nodes = np.unique(npus // prices.topology.node_size)
+        if sms is None and op.kind is not CollectiveKind.ALL_TO_ALL and len(nodes) > 1:
+            sms = min(engine.sms, ACROSS_NODES_SMS)
         moves = CommDemand.of(engine, sent / duration_ps * PS_PER_S, sms)
         return moves, CommDemand.waiting(engine, sms)
 
