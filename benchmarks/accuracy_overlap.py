@@ -1,7 +1,8 @@
 """How far the slowdown of kernels beside communication is from what was measured.
 
-Usage: python benchmarks/accuracy_overlap.py FOLDER/reference/overlap [--steps]
-Prints the tables of docs/overlap.md; with `--steps` that of whole steps, which takes a minute.
+Usage: python benchmarks/accuracy_overlap.py FOLDER/reference/overlap [--steps | --published]
+Prints the tables of docs/overlap.md; with `--steps` that of whole steps, which takes a minute, with
+`--published` errors of published steps by the closed form, with the slowdown and without.
 `from_traces.csv` holds kernels of public traces that ran alone and beside a communication kernel.
 Errors are |predicted / measured beside - 1| of clean rows of 10 us and more. A trace says neither
 how many bytes a communication moved nor how long it waited: rings are taken to move what their
@@ -12,18 +13,25 @@ kernels are those of threads, as in `kernels_published.csv`.
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from math import prod
+from contextlib import suppress
+from math import log, prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from accuracy_order import most_npus
+from numpy.typing import NDArray
 from sizes import arguments
 
 import stepsim
 from stepsim.base.errors import StepsimError
+from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device
+from stepsim.files.model_steps import PublishedStep, read_published_steps
 from stepsim.files.reading import csv_rows
+from stepsim.runs.published import model_of
 from stepsim.workload.model.plan import Precision
+from stepsim.workload.model.slowing import Slowing
 from stepsim.workload.overlap import (
     CommDemand,
     CommEngine,
@@ -260,11 +268,11 @@ _COMBINED = {"schedule": "combined-1f1b"}
 _LLAMA = {"npus": 8, "microbatch_size": 2, "global_batch": 16, "sequence": 4096}
 STEPS = (
     StepPair(
-        "mbridge_hybridep: EP overlap on (here: DeepEP)",
+        "mbridge_hybridep: EP overlap on",
         "qwen3-30b-a3b",
         "hgx-h100",
         20.992 / 24.7138 - 1,
-        _QWEN | _BRIDGE | {"dispatch": "deepep", "cuda_graph": True},
+        _QWEN | _BRIDGE | {"dispatch": "hybridep", "cuda_graph": True},
         {},
         _COMBINED,
     ),
@@ -278,12 +286,12 @@ STEPS = (
         _COMBINED,
     ),
     StepPair(
-        "mbridge3561: all-to-all for HybridEP (here: DeepEP)",
+        "mbridge3561: all-to-all for HybridEP",
         "gpt-oss-120b",
         "gb200-nvl72",
         406.6 / 423.6 - 1,
         _OSS | _BRIDGE | _COMBINED,
-        {"dispatch": "deepep"},
+        {"dispatch": "hybridep"},
         {"dispatch": "all_to_all"},
     ),
     StepPair(
@@ -308,6 +316,52 @@ def steps() -> Iterator[str]:
         found = (pair.predicted(overlap_cost=cost) for cost in (True, False))
         changes = " | ".join(f"{each:+.1%}" for each in found)
         yield f"| {pair.what} | {pair.measured:+.1%} | {changes} |"
+
+
+def published_errors(folder: Path) -> Iterator[str]:
+    """The table of published steps: mean sizes of errors by source, without slowdown and with it.
+
+    The law takes the place of the framework's factor beside gathers; no constant is set again.
+    """
+    yield "## Published steps"
+    yield ""
+    yield "| runs of | runs | without | --overlap-cost | without, one factor | with, one factor |"
+    yield "|---|---:|---:|---:|---:|---:|"
+    for name in ("dev.csv", "cards_dev.csv"):
+        steps, _ = read_published_steps(folder / name)
+        whole = [step for step in steps if step.is_complete and step.measured_s]
+        judged = [step for step in whole if step.plan.npus <= most_npus(step)]
+        named = {"dev.csv": str.strip, "cards_dev.csv": "cards: {}".format}[name]
+        by_source: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        for step in judged:
+            with suppress(StepsimError):
+                by_source[named(step.source)].append(_both_errors(step))
+        for source, logs in by_source.items():
+            yield _source_line(source, np.array(logs))
+        yield _source_line(f"all of {name}", np.concatenate([*map(np.array, by_source.values())]))
+
+
+def _both_errors(step: PublishedStep) -> tuple[float, float]:
+    """Logarithm of predicted over measured, without slowdown and with it."""
+    plain = model_of(step)
+    slowed = replace(
+        plain,
+        framework=replace(plain.framework, fsdp_slowdown=0.0),
+        slowing=Slowing.on(plain.device, None),
+    )
+    assert step.measured_s
+    measured_s = step.measured_s
+    first, last = (
+        log(float(model.seconds([step.plan])[0]) / measured_s) for model in (plain, slowed)
+    )
+    return first, last
+
+
+def _source_line(source: str, logs: NDArray[np.float64]) -> str:
+    """Mean sizes of errors, as they are and after one factor for all."""
+    errors = [np.expm1(logs), np.expm1(logs - logs.mean(axis=0))]
+    cells = " | ".join(f"{size:.1%}" for each in errors for size in np.abs(each).mean(axis=0))
+    return f"| {source} | {len(logs)} | {cells} |"
 
 
 def _table(title: str, groups: dict[str, list[Row]]) -> Iterator[str]:
@@ -341,7 +395,10 @@ def lines(rows: Sequence[Row]) -> Iterator[str]:
 def main() -> None:
     """Print the tables for a folder."""
     folder, *more = arguments()
-    found = steps() if more else lines(read_rows(Path(folder) / "from_traces.csv"))
+    if "--published" in more:
+        found = published_errors(Path(folder).parent / "steps")
+    else:
+        found = steps() if more else lines(read_rows(Path(folder) / "from_traces.csv"))
     for line in found:
         print(line)
 

@@ -28,6 +28,7 @@ from stepsim.step.inputs import (
     scaled_workload,
 )
 from stepsim.step.size import OnSize, TooLarge, memory_of, size_of, too_large, with_memory
+from stepsim.workload.model.slowing import DISPATCH_ENGINES
 from stepsim.workload.overlap import KNOWN_GENERATIONS, CommEngine, gpu_limits
 from stepsim.workload.rows import Doubt, Workload
 from stepsim.workload.scaling import doubt_placeholders
@@ -222,9 +223,10 @@ def _overlap_cost(made: MadeWork, topology: Topology) -> "OverlapCost":
             f"overlap_cost: {device.name} is of generation {device.generation!r}: expected one of "
             f"{', '.join(KNOWN_GENERATIONS)}"
         )
-    once = built is not None and built.plan.dispatch.once
-    exchange = CommEngine.DEEPEP if once else CommEngine.POINT_TO_POINT
-    return OverlapCost(gpu=gpu, sms=made.options.comm_sms, exchange=exchange)
+    exchange = DISPATCH_ENGINES[built.plan.dispatch] if built else None
+    return OverlapCost(
+        gpu=gpu, sms=made.options.comm_sms, exchange=exchange or CommEngine.POINT_TO_POINT
+    )
 
 
 def _second_look(made: MadeWork, asked: StepOptions) -> "SecondLook | None":

@@ -157,6 +157,17 @@ class KernelDemand(Struct, frozen=True, kw_only=True):
         return cls(kind=kind, blocks=blocks, per_sm=tuple(sorted(held_each)))
 
 
+class Kernels(Struct, frozen=True):
+    """Kernels of a row, one after the other: shares of its time with what each asks of a GPU.
+
+    So many `launches` are delayed; what is missing from a whole is time in which no kernel runs.
+    Without a word about them they are products of many blocks, and nothing is said of launches.
+    """
+
+    shares: tuple[tuple[float, KernelDemand], ...] = ((1.0, KernelDemand()),)
+    launches: float = 0.0
+
+
 class CommEngine(NameWithFields):
     """What carries a communication out on a GPU.
 
@@ -188,7 +199,7 @@ class CommEngine(NameWithFields):
     NVLS = "nvls", 16, 2.0, 0, True
     POINT_TO_POINT = "point_to_point", 16, 3.0, 1_500_000, False
     DEEPEP = "deepep", 20, 2.5, 1_500_000, True
-    HYBRIDEP = "hybridep", 16, 2.5, 1_500_000, True
+    HYBRIDEP = "hybridep", 32, 2.5, 1_500_000, True
     COPY_ENGINE = "copy_engine", 0, 2.0, 0, False
 
 
@@ -285,6 +296,18 @@ def beside_s(
 ) -> float:
     """Seconds of a kernel of `alone_s` seconds that runs beside communications all the time."""
     return alone_s * slowdown(kernel, beside, gpu) + delay_s(beside, gpu)
+
+
+def row_slowdown(
+    kernels: Kernels, alone_s: float, beside: Sequence[CommDemand], gpu: GpuLimits
+) -> float:
+    """How many times as long a row of `alone_s` seconds takes beside communications all the time.
+
+    Its kernels are all slowed at once, by their mean, for a row does not say which runs when.
+    """
+    longer = sum(share * (slowdown(each, beside, gpu) - 1.0) for share, each in kernels.shares)
+    delayed = kernels.launches * delay_s(beside, gpu) / alone_s if kernels.launches else 0.0
+    return 1.0 + longer + delayed
 
 
 def slowed_s(compute_s: float, beside_comm_s: float, factor: float) -> float:
