@@ -6,6 +6,7 @@ mixture of weighted ones, `0.9 lognormal(mu=6, sigma=1) + 0.1 fixed(length=32768
 """
 
 import re
+from abc import abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -39,8 +40,9 @@ class LengthLaw(Struct, frozen=True, kw_only=True):
         raw = np.clip(self._raw(generator, count), self.least, self.most)
         return np.rint(raw).astype(np.int64)
 
+    @abstractmethod
     def _raw(self, generator: np.random.Generator, count: int) -> Floats:
-        raise NotImplementedError
+        """Lengths before they are moved to the bounds and rounded."""
 
 
 class Lognormal(LengthLaw, frozen=True, kw_only=True):
