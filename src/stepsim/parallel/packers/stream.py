@@ -5,8 +5,8 @@ import numpy as np
 from stepsim.base.arrays import Ints
 from stepsim.parallel.packers.base import BatchShape, Packing, cut, dealt, packed
 
-_OPEN_BINS = 1024
-"""Microbatches that first-fit keeps open: a loader's buffer, not a whole data set."""
+_BLOCK = 32
+"""Microbatches that are looked at together when one with room is looked for."""
 
 
 def concatenate(lengths: Ints, shape: BatchShape) -> Packing:
@@ -39,32 +39,51 @@ def greedy(lengths: Ints, shape: BatchShape) -> Packing:
 def first_fit(lengths: Ints, shape: BatchShape) -> Packing:
     """Whole documents, longest first of a step's worth, each in the first microbatch with room."""
     document, length = cut(lengths, shape.full_tokens)
+    counts = np.diff(_step_worths(length, shape))
+    worth = np.repeat(np.arange(len(counts)), counts)
+    order = np.lexsort((-length, worth))
+    turn = np.arange(len(length)) - np.repeat(np.cumsum(counts) - counts, counts)
+    # a document of no tokens is where a worth has fewer than others: it changes nothing
+    by_turn = np.zeros((int(counts.max()), len(counts)), dtype=np.int64)
+    by_turn[turn, worth] = length[order]
+    fitted = _fitted(by_turn, shape.full_tokens)[turn, worth]
+    used = np.zeros(len(counts), dtype=np.int64)
+    np.maximum.at(used, worth, fitted + 1)
     bins = np.zeros(len(length), dtype=np.int64)
-    begin, number = 0, 0
-    limits = np.cumsum(length)
-    while begin < len(length):
-        aim = limits[begin] - length[begin] + shape.step_slots * shape.full_tokens
-        end = max(int(np.searchsorted(limits, aim, side="right")), begin + 1)
-        order = begin + np.argsort(-length[begin:end], kind="stable")
-        bins[order] = number + _fitted(length[order], shape.full_tokens)
-        number += int(bins[order].max()) + 1 - number
-        begin = end
-    return _first_bins(bins, number, document, length, shape)
+    bins[order] = fitted + (np.cumsum(used) - used)[worth]
+    return _first_bins(bins, int(used.sum()), document, length, shape)
 
 
-def _fitted(length: Ints, full_tokens: int) -> Ints:
-    """The bin of each document: the first open one with room, of the last 1,024."""
-    room = np.zeros(len(length), dtype=np.int64)
-    bins, used = np.zeros(len(length), dtype=np.int64), 0
-    for i, tokens in enumerate(length.tolist()):
-        low = max(used - _OPEN_BINS, 0)
-        fits = room[low:used] >= tokens
-        where = low + int(fits.argmax()) if fits.any() else used
-        if where == used:
-            room[used], used = full_tokens, used + 1
-        room[where] -= tokens
-        bins[i] = where
-    return bins
+def _step_worths(length: Ints, shape: BatchShape) -> list[int]:
+    """Where documents of a step's worth of tokens begin, one behind the other; the end is last."""
+    edges, limits = [0], np.cumsum(length)
+    while edges[-1] < len(length):
+        aim = limits[edges[-1]] - length[edges[-1]] + shape.step_slots * shape.full_tokens
+        edges.append(max(int(np.searchsorted(limits, aim, side="right")), edges[-1] + 1))
+    return edges
+
+
+def _fitted(by_turn: Ints, full_tokens: int) -> Ints:
+    """The first bin with room of each document: shape (turns, worths), a column of bins each.
+
+    Bins are in blocks, so that the first block with room is looked for, then the first bin there.
+    """
+    turns, worths = by_turn.shape
+    most = int(by_turn.sum(axis=0).max()) // full_tokens * 2 + 2  # two bins hold more than one full
+    blocks = -(-most // _BLOCK)
+    room = np.full((worths * blocks, _BLOCK), full_tokens, dtype=np.int64)
+    widest = np.full((worths, blocks), full_tokens, dtype=np.int64)
+    flat, rows, firsts = widest.reshape(-1), np.arange(worths), np.arange(worths) * blocks
+    fitted = np.zeros_like(by_turn)
+    for turn in range(turns):
+        tokens = by_turn[turn][:, None]
+        block = firsts + (widest >= tokens).argmax(axis=1)
+        own = room[block]
+        place = (own >= tokens).argmax(axis=1)
+        own[rows, place] -= by_turn[turn]
+        room[block], flat[block] = own, own.max(axis=1)
+        fitted[turn] = (block - firsts) * _BLOCK + place
+    return fitted
 
 
 def _first_bins(

@@ -108,7 +108,7 @@ def test_differencing_balances_ranks_as_published(seed: int) -> None:
     """verl issue 7412: lengths of mean 1,267 from 38 to 3,072 reach max over mean 1.0000."""
     random = np.random.default_rng(seed)
     lengths = np.clip(random.lognormal(6.95, 0.65, 2898), 38, 3072).round()
-    sums = np.bincount(differencing(lengths, 8), lengths)
+    sums = np.bincount(differencing(lengths[None], 8)[0], lengths)
     assert len(sums) == 8
     assert sums.max() / sums.mean() <= 1.0005
 
@@ -116,8 +116,16 @@ def test_differencing_balances_ranks_as_published(seed: int) -> None:
 @given(weights=st.lists(st.floats(0, 1000), min_size=1, max_size=60), sets=st.integers(1, 7))
 def test_differencing_is_never_worse_than_the_largest_item(weights: list[float], sets: int) -> None:
     """Sums of any two sets differ by no more than the largest item: an invariant of the method."""
-    sums = np.bincount(differencing(np.array(weights), sets), weights, sets)
+    sums = np.bincount(differencing(np.array([weights]), sets)[0], weights, sets)
     assert sums.max() - sums.min() <= max(weights) + 1e-6
+
+
+def test_problems_side_by_side_are_solved_as_one_by_one() -> None:
+    weights = np.random.default_rng(3).integers(1, 500, (7, 90)).astype(float)
+    together = differencing(weights, 4)
+    assert together.tolist() == [differencing(one[None], 4)[0].tolist() for one in weights]
+    sums = np.bincount(differencing(np.array([[8.0, 7, 6, 5, 4]]), 2)[0], [8, 7, 6, 5, 4])
+    assert sorted(sums.tolist()) == [14, 16]
 
 
 @given(lengths=documents, shape=shapes)
