@@ -287,7 +287,8 @@ class _LoadDurations(Struct, frozen=True, kw_only=True):
         if microbatch < 0:
             return np.array([[int(self.prices.whole_ps[node.node])]])
         own = self._of(int(self.prices.row[node.node]), microbatch)
-        return own if len(own) == 1 else own[self.replicas[actor]]
+        alike = len(own) in (1, len(self.replicas[actor]))  # one for all, or one for each in order
+        return own if alike else own[self.replicas[actor]]
 
     def _of(self, row: int, microbatch: int) -> Times:
         """Of a row of the prices with the load of a microbatch: (replicas, steps)."""

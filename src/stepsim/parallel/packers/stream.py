@@ -1,5 +1,7 @@
 """Documents packed into microbatches of a number of tokens: laid end to end, or kept whole."""
 
+from bisect import bisect_right
+
 import numpy as np
 
 from stepsim.base.arrays import Ints
@@ -27,39 +29,35 @@ def concatenate(lengths: Ints, shape: BatchShape) -> Packing:
 def greedy(lengths: Ints, shape: BatchShape) -> Packing:
     """Whole documents in the order drawn: one that does not fit begins the next microbatch."""
     document, length = cut(lengths, shape.full_tokens)
-    bins, held, number = np.zeros(len(length), dtype=np.int64), 0, 0
-    for i, tokens in enumerate(length.tolist()):
-        if held + tokens > shape.full_tokens:
-            held, number = 0, number + 1
-        held += tokens
-        bins[i] = number
-    return _first_bins(bins, number, document, length, shape)
+    counts = np.diff(_edges(length, shape.full_tokens))
+    bins = np.repeat(np.arange(len(counts)), counts)
+    return _first_bins(bins, len(counts) - 1, document, length, shape)
 
 
 def first_fit(lengths: Ints, shape: BatchShape) -> Packing:
     """Whole documents, longest first of a step's worth, each in the first microbatch with room."""
     document, length = cut(lengths, shape.full_tokens)
-    counts = np.diff(_step_worths(length, shape))
+    counts = np.diff(_edges(length, shape.step_slots * shape.full_tokens))
     worth = np.repeat(np.arange(len(counts)), counts)
     order = np.lexsort((-length, worth))
     turn = np.arange(len(length)) - np.repeat(np.cumsum(counts) - counts, counts)
     # a document of no tokens is where a worth has fewer than others: it changes nothing
     by_turn = np.zeros((int(counts.max()), len(counts)), dtype=np.int64)
     by_turn[turn, worth] = length[order]
-    fitted = _fitted(by_turn, shape.full_tokens)[turn, worth]
-    used = np.zeros(len(counts), dtype=np.int64)
-    np.maximum.at(used, worth, fitted + 1)
+    fitted = _fitted(by_turn, shape.full_tokens)
+    used = np.where(by_turn > 0, fitted + 1, 0).max(axis=0)
     bins = np.zeros(len(length), dtype=np.int64)
-    bins[order] = fitted + (np.cumsum(used) - used)[worth]
+    bins[order] = fitted[turn, worth] + (np.cumsum(used) - used)[worth]
     return _first_bins(bins, int(used.sum()), document, length, shape)
 
 
-def _step_worths(length: Ints, shape: BatchShape) -> list[int]:
-    """Where documents of a step's worth of tokens begin, one behind the other; the end is last."""
-    edges, limits = [0], np.cumsum(length)
-    while edges[-1] < len(length):
-        aim = limits[edges[-1]] - length[edges[-1]] + shape.step_slots * shape.full_tokens
-        edges.append(max(int(np.searchsorted(limits, aim, side="right")), edges[-1] + 1))
+def _edges(length: Ints, tokens: int) -> list[int]:
+    """Where runs of at most so many tokens begin, one behind the other; the end is last."""
+    limits = np.cumsum(length).tolist()
+    edges = [0]
+    while edges[-1] < len(limits):
+        before = limits[edges[-1] - 1] if edges[-1] else 0
+        edges.append(bisect_right(limits, before + tokens, lo=edges[-1]))
     return edges
 
 
