@@ -18,24 +18,23 @@ def balance(lengths: Ints, shape: BatchShape) -> Packing:
     squares as far as attention takes time.
     """
     document, length = cut(lengths, shape.full_tokens)
-    a_step = len(length) // shape.steps
-    used = slice(0, a_step * shape.steps)
-    weight = shape.cost(length[used], length[used].astype(np.float64) ** 2)
-    rank = differencing(weight.reshape(shape.steps, a_step), shape.ranks)
-    owner = (np.arange(shape.steps)[:, None] * shape.ranks + rank).ravel()
-    slot = owner * shape.microbatches + _microbatches(weight, owner, shape)
-    return packed(shape, slot, document[used], length[used])
+    step = document * shape.steps // max(len(lengths), 1)
+    weight = shape.cost(length, length.astype(np.float64) ** 2)
+    owner = step * shape.ranks + _shared_out(weight, step, shape.steps, shape.ranks)
+    owners = shape.steps * shape.ranks
+    slot = owner * shape.microbatches + _shared_out(weight, owner, owners, shape.microbatches)
+    return packed(shape, slot, document, length)
 
 
-def _microbatches(weight: Floats, owner: Ints, shape: BatchShape) -> Ints:
-    """The microbatch of every document, whose `owner` is step times ranks plus rank."""
+def _shared_out(weight: Floats, owner: Ints, owners: int, sets: int) -> Ints:
+    """The set of every document among those of its owner, by differencing."""
     order = np.argsort(owner, kind="stable")
-    counts = np.bincount(owner, minlength=shape.steps * shape.ranks)
+    counts = np.bincount(owner, minlength=owners)
     place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-    held = np.zeros((len(counts), int(counts.max(initial=0))))
+    held = np.zeros((owners, int(counts.max(initial=0))))
     held[owner[order], place] = weight[order]
     found = np.zeros_like(owner)
-    found[order] = differencing(held, shape.microbatches)[owner[order], place]
+    found[order] = differencing(held, sets)[owner[order], place]
     return found
 
 
