@@ -21,7 +21,8 @@ PACKER_NAMES = (
     "sequence, padded, grouped, concat, greedy, first-fit, balanced, dynamic-cp; all but "
     "the last with or without +swap."
 )
-_USUAL_PACKERS = "padded,grouped,concat,greedy,first-fit,balanced"
+USUAL_NAMES = "padded,grouped,concat,greedy,first-fit,balanced"
+"""Packers that are compared where nobody names some."""
 
 
 def _of_lengths(flag: str, text: str, absent: str = "") -> Any:
@@ -46,7 +47,7 @@ class BatchOptions(OneStepOptions):
         _of_lengths(
             "--packers",
             "With --lengths, how documents become microbatches: " + PACKER_NAMES,
-            _USUAL_PACKERS,
+            USUAL_NAMES,
         ),
     ] = None
     steps: Annotated[
@@ -88,7 +89,7 @@ def show_batches(file: Path, options: BatchOptions, files: StudyFiles) -> None:
             f"{file}: lengths need a model: a workload file does not say what of its compute is "
             "attention"
         )
-    packers = tuple(map(str.strip, (options.packers or _USUAL_PACKERS).split(",")))
+    packers = tuple(map(str.strip, (options.packers or USUAL_NAMES).split(",")))
     with working(f"drawing {steps} steps", enabled=not options.quiet):
         study = simulate_batches(
             *(job.workload, job.topology, job.options),

@@ -8,7 +8,7 @@ from stepsim.base.arguments import checked
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Document
 from stepsim.explore.batches.document import BatchDocument
-from stepsim.explore.batches.draws import BatchStudy, simulate_batches
+from stepsim.explore.batches.draws import USUAL_PACKERS, BatchStudy, simulate_batches
 from stepsim.face.described import takes_options, warn_caller
 from stepsim.face.keywords import StepKeywords
 from stepsim.face.viewed import Viewed, taken_as
@@ -56,13 +56,7 @@ def batches(
     topology: "TopologyLike | None" = None,
     *,
     lengths: str | Path | Sequence[int],
-    packers: "Sequence[str | Packer | PackerEntry]" = (
-        "padded",
-        "grouped",
-        "concat",
-        "greedy",
-        "first-fit",
-    ),
+    packers: "Sequence[str | Packer | PackerEntry]" = USUAL_PACKERS,
     steps: int = 1000,
     seed: int = 0,
     **options: Unpack[StepKeywords],
