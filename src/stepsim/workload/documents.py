@@ -205,9 +205,7 @@ def parse_lengths(text: str) -> Lengths:
     laws = [_law(match["name"], given) for match, given in zip(read, values, strict=True) if match]
     law = laws[0] if len(laws) == 1 else Mixture(weights=weights, laws=tuple(laws))
     if count is None and spread is not None:
-        raise PlanError(
-            f"spread is {spread:g}: expected with siblings, e.g. siblings=8, spread=0.3"
-        )
+        raise PlanError(f"spread is {spread:g}: expected beside siblings, e.g. siblings=8")
     if count is None:
         return law
     return SiblingLengths(law=law, count=_whole("siblings", count), spread=spread or 0.0)

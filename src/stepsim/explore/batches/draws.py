@@ -129,7 +129,7 @@ def simulate_batches(
         raise PlanError(f"seed is {seed}: expected at least 0")
     entries = {_name_of(packer): packer_of(packer) for packer in packers}
     prices = microbatch_prices(model, topology, options, notes)
-    evaluator = _Evaluator(prices)
+    evaluator = LoadColumns(prices)
     found = tuple(
         _steps_of(name, entry, lengths, prices, evaluator, steps=steps, seed=seed)
         for name, entry in entries.items()
@@ -185,7 +185,7 @@ def _steps_of(
     entry: PackerEntry,
     lengths: Lengths,
     prices: MicrobatchPrices,
-    evaluator: "_Evaluator",
+    evaluator: "LoadColumns",
     *,
     steps: int,
     seed: int,
@@ -232,7 +232,7 @@ def _evened(features: Floats) -> Floats:
     return np.asarray(np.broadcast_to(mean, (*features.shape[:2], 1, features.shape[3])))
 
 
-class _Evaluator:
+class LoadColumns:
     """Step times of loads: the nodes of a job with a column for each data-parallel rank."""
 
     def __init__(self, prices: MicrobatchPrices) -> None:

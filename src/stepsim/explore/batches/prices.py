@@ -106,12 +106,18 @@ def _microbatches(program: Program) -> Ints:
 
 
 def microbatch_prices(
-    model: Model, topology: Topology, options: StepOptions, notes: Sequence[str] = ()
+    model: Model,
+    topology: Topology,
+    options: StepOptions,
+    notes: Sequence[str] = (),
+    *,
+    coalesce: bool = True,
 ) -> MicrobatchPrices:
     """Prices of a model's microbatches at several loads; raises the errors of `make_batch`.
 
-    The plan is that of the whole sequence at every load. Raises PlanError where the sequence is too
-    short to be told apart.
+    The plan is that of the whole sequence at every load. With `coalesce=False` every task is a node
+    of its own, as is always so where replicas meet within an action. Raises PlanError where the
+    sequence is too short to be told apart.
     """
     work = make_work(model, topology, options)
     assert work.built is not None
@@ -127,14 +133,17 @@ def microbatch_prices(
     document = lengths[0]
     held = _held(options, plan)
 
-    def priced(sequence: int, packed: int | None) -> Batch:
+    def priced(sequence: int, packed: int | None, *, whole: bool) -> Batch:
         asked = replace(held, sequence=sequence, packed=packed)
-        return make_batch(model, topology, asked, notes=notes)
+        return make_batch(model, topology, asked, notes=notes, coalesce=whole)
 
-    batch = priced(plan.sequence, None)
+    batch = priced(plan.sequence, None, whole=coalesce)
+    if coalesce and _replicas_meet(batch):
+        coalesce, batch = False, priced(plan.sequence, None, whole=False)
     size, whole_ps, microbatch = plan.microbatch_size, _node_ps(batch), _node_microbatches(batch)
     tokens = np.array([*lengths, plan.sequence], dtype=np.float64) * size
-    short = [_node_ps(priced(length, document)) for length in (*lengths, plan.sequence)]
+    every = (*lengths, plan.sequence)
+    short = [_node_ps(priced(length, document, whole=coalesce)) for length in every]
     short_ps, whole_squares = np.stack(short, axis=1), float(size) * plan.sequence**2
     per_square_ps = (whole_ps - short_ps[:, -1]) / (whole_squares - tokens[-1] * document)
     # nodes of one row are alike in every price, so that they share what is computed of them
@@ -151,6 +160,22 @@ def microbatch_prices(
         attention=float(own.sum()) * whole_squares / full if full else 0.0,
         samples=size,
     )
+
+
+def _replicas_meet(batch: Batch) -> bool:
+    """Whether actions that are one node have collectives in which replicas wait for each other.
+
+    Of experts that are shared out, or of parameters that are gathered.
+    """
+    graph = batch.job.graph
+    groups = {
+        graph.comms[comm].group
+        for laid in batch.programs
+        for number in laid.times
+        for comm in graph.task_lists[number].comms
+    }
+    replica = graph.plan.tp * graph.plan.cp
+    return any(graph.plan.span(group)[1] > replica for group in groups)
 
 
 def _held(options: StepOptions, plan: ModelPlan) -> StepOptions:
