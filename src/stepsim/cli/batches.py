@@ -3,18 +3,23 @@
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Panel
-from stepsim.cli.options import NO_MEMORY, OneStepOptions
-from stepsim.cli.terminal import StudyFiles
+from stepsim.cli.options import NO_MEMORY, OneStepOptions, TraceOutput
+from stepsim.cli.terminal import StudyFiles, command_line
+
+if TYPE_CHECKING:
+    from stepsim.explore.batches.draws import BatchStudy
+    from stepsim.files.asked import StepInputs
+    from stepsim.workload.model.model import Model
 
 BESIDE_LENGTHS = NO_MEMORY | {
     *("file", "lengths", "packers", "steps", "seed", "json", "csv", "plot", "style"),
-    *("topology", "strict", "comm_source", "numbers"),
+    *("report", "trace", "ranks", "window", "topology", "strict", "comm_source", "numbers"),
 }
 """Options that do something beside --lengths."""
 PACKER_NAMES = (
@@ -65,41 +70,73 @@ class BatchOptions(OneStepOptions):
             raise PlanError(f"{flags}: without --lengths there are no documents to pack")
 
 
-def show_batches(file: Path, options: BatchOptions, files: StudyFiles) -> None:
+def show_batches(
+    file: Path,
+    options: BatchOptions,
+    files: StudyFiles,
+    report: Path | None,
+    trace: TraceOutput | None,
+) -> None:
     """Print how long steps of documents of different lengths take under some packers.
 
-    Raises the errors of the readers, PlanError for a workload file, which does not say what of its
-    time is attention, and OutputError for a file that cannot be written.
+    A figure, a page and a trace show a typical and the slowest step of the best packer. Raises the
+    errors of the readers, PlanError for a workload file, which does not say what of its time is
+    attention, and OutputError for a file that cannot be written.
     """
     from stepsim.explore.batches.document import BatchDocument
-    from stepsim.explore.batches.draws import simulate_batches
-    from stepsim.files.lengths import read_lengths
+    from stepsim.explore.batches.timelines import shown_steps
     from stepsim.show.figures.batches import plot_batches
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.batches import batches_shown
     from stepsim.show.terminal import working
+
+    files.check(file, page=report, files=[trace and trace.path])
+    job, model = _job_of(file, options)
+    study = _study(job, model, options)
+    steps = []
+    if files.plot or report or trace:
+        with working("simulating two of the steps", enabled=not options.quiet):
+            steps = shown_steps(study.best, model, job.topology, job.options)
+    if trace:
+        trace.write(steps, quiet=options.quiet)
+    if report:
+        from stepsim.show.page.batches_page import batches_page
+        from stepsim.show.page.write import write_page
+
+        write_page(batches_page(study, steps, command=command_line()), report)
+    document, draw = BatchDocument.of(study), partial(plot_batches, study, steps=steps)
+    said = () if options.quiet else study.warnings
+    files.show(document.to_json, batches_shown(study), tables_of(document), draw, said)
+
+
+def _job_of(file: Path, options: BatchOptions) -> "tuple[StepInputs, Model]":
+    """What was asked; raises PlanError for a workload file."""
     from stepsim.workload.model.model import Model
 
-    files.check(file)
-    lengths = options.lengths or ""
-    drawn, steps = read_lengths(lengths), 1000 if options.steps is None else options.steps
     job = options.inputs(file)
     if not isinstance(job.workload, Model):
         raise PlanError(
             f"{file}: lengths need a model: a workload file does not say what of its compute is "
             "attention"
         )
-    packers = tuple(map(str.strip, (options.packers or USUAL_NAMES).split(",")))
+    return job, job.workload
+
+
+def _study(job: "StepInputs", model: "Model", options: BatchOptions) -> "BatchStudy":
+    """The drawn steps under all packers."""
+    from stepsim.explore.batches.draws import simulate_batches
+    from stepsim.files.lengths import read_lengths
+    from stepsim.show.terminal import working
+
+    lengths, steps = options.lengths or "", 1000 if options.steps is None else options.steps
+    drawn = read_lengths(lengths)
     with working(f"drawing {steps} steps", enabled=not options.quiet):
-        study = simulate_batches(
-            *(job.workload, job.topology, job.options),
+        return simulate_batches(
+            *(model, job.topology, job.options),
             lengths=drawn,
             source=lengths,
-            packers=packers,
+            packers=tuple(map(str.strip, (options.packers or USUAL_NAMES).split(","))),
             steps=steps,
             seed=options.seed or 0,
             notes=job.notes,
         )
-    document, draw = BatchDocument.of(study), partial(plot_batches, study)
-    said = () if options.quiet else study.warnings
-    files.show(document.to_json, batches_shown(study), tables_of(document), draw, said)

@@ -108,7 +108,8 @@ def compare_command(
     """
     if options.lengths is not None:
         refuse_beside(context, "--lengths", BESIDE_LENGTHS - {"schedule", "chunks"})
-        show_batches(file, options, StudyFiles(json, csv, plot, style))
+        traced = check_trace(trace, ranks, window)
+        show_batches(file, options, StudyFiles(json, csv, plot, style), report, traced)
         return
     options.check()
     from stepsim.files.asked import read_schedules

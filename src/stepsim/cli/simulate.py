@@ -145,7 +145,8 @@ def simulate_command(
 
     if options.lengths is not None:
         refuse_beside(context, "--lengths", BESIDE_LENGTHS | {"plan_file"})
-        show_batches(file, options, StudyFiles(json, csv, plot, style))
+        traced = check_trace(trace, ranks, window)
+        show_batches(file, options, StudyFiles(json, csv, plot, style), report, traced)
         return
     options.check()
     if options.sensitivity:

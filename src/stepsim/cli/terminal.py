@@ -290,9 +290,12 @@ class StudyFiles(NamedTuple):
     plot: Path | None = None
     style: "FigureStyle | str" = "screen"
 
-    def check(self, file: Path) -> None:
-        """Refuse what cannot be written before the work; raises OutputError."""
-        check_outputs([file], json=self.json, figures=[self.plot], files=[self.csv])
+    def check(
+        self, file: Path, page: Path | None = None, files: Iterable[Path | None] = ()
+    ) -> None:
+        """Refuse what cannot be written before the work, other files too; raises OutputError."""
+        written = [self.csv, *files]
+        check_outputs([file], json=self.json, figures=[self.plot], files=written, page=page)
 
     def show(
         self,

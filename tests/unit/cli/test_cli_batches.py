@@ -41,6 +41,28 @@ def test_json_csv_and_a_picture(run: Run, tmp_path: Path) -> None:
     assert written["png"].stat().st_size > 10_000
 
 
+@pytest.mark.parametrize("command", ["simulate", "compare"])
+def test_a_page_and_a_trace_of_a_typical_and_the_slowest_step(
+    command: str, run: Run, tmp_path: Path
+) -> None:
+    page, trace = tmp_path / "batches.html", tmp_path / "batches.json"
+    code, _, _ = run(
+        *(command, "llama-3-8b", *JOB, "--lengths", LAW, "--steps", "10", "--packers", "greedy"),
+        *("--report", page, "--trace", trace, "--ranks", "0"),
+    )
+    assert code == 0
+    text = page.read_text().lower()
+    for said in ("where the mean step goes", "typical step: ", "slowest step: ", "work-1"):
+        assert said in text
+    names = {
+        event["args"]["name"]
+        for event in json.loads(trace.read_text())["traceEvents"]
+        if event["name"] == "process_name"
+    }
+    assert any("typical step" in name for name in names)
+    assert any("slowest step" in name for name in names)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -44,10 +44,11 @@ class BatchSteps(Struct, frozen=True, kw_only=True, eq=False):
     mean of its step, `work_ps` those without padding, too: a step is its work, its padding, and
     waiting for the longest microbatches. `tokens` are computed and `real` of them no padding, by
     step. `fullest` is the largest microbatch in parts of a full one. `typical` are the loads of the
-    step in the middle, `slowest` those of the longest one.
+    step in the middle, `slowest` those of the longest one; `shape` says what is a full one.
     """
 
     packer: str
+    shape: BatchShape
     step_ps: Times
     even_ps: Times
     work_ps: Times
@@ -84,6 +85,11 @@ class BatchSteps(Struct, frozen=True, kw_only=True, eq=False):
         """Tokens a second of all ranks, net of padding."""
         return float(self.real.sum()) / float(self.step_ps.sum()) * 1e12
 
+    def work(self, loads: Loads) -> Floats:
+        """Work of the microbatches of a step, of shape (ranks, microbatches): a full one is 1."""
+        cost = self.shape.cost(loads.tokens, loads.squares)
+        return np.asarray(cost[0] / self.shape.full_tokens)
+
     def percentile_ps(self, percent: float) -> float:
         """Step time that so many per cent of the steps do not exceed, interpolated."""
         return float(np.percentile(self.step_ps, percent))
@@ -103,6 +109,15 @@ class BatchStudy(Struct, frozen=True, kw_only=True, eq=False):
     planned_ps: int
     packed: tuple[BatchSteps, ...]
     warnings: tuple[str, ...]
+
+    @property
+    def best(self) -> BatchSteps:
+        """The steps with most tokens per second net of padding."""
+        return max(self.packed, key=lambda steps: steps.tokens_per_s)
+
+    def sample(self, count: int) -> Ints:
+        """Lengths of some documents, for a picture of them."""
+        return self.drawn.draw(np.random.default_rng(self.seed), count)
 
 
 def simulate_batches(
@@ -215,6 +230,7 @@ def _steps_of(
     step_ps = evaluator.step_ps(whole)
     return BatchSteps(
         packer=packer,
+        shape=shape,
         step_ps=step_ps,
         even_ps=evaluator.step_ps(_evened(whole)),
         work_ps=evaluator.step_ps(_evened(bare)),

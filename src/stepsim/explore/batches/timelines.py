@@ -10,7 +10,7 @@ from msgspec import Struct
 from stepsim.base.arrays import Floats, Ints, row_numbers
 from stepsim.base.structs import replace
 from stepsim.engine.lay_out import GROUPS, MESSAGES, LaidOut, Runnable, Times, lay_out
-from stepsim.engine.timeline import LaidOutStep
+from stepsim.engine.timeline import LaidOutStep, Timeline
 from stepsim.explore.batches.draws import BatchSteps
 from stepsim.explore.batches.prices import MicrobatchPrices, microbatch_prices
 from stepsim.network.fold import fold
@@ -65,6 +65,23 @@ def simulated_loads(prices: MicrobatchPrices, loads: Loads) -> SimulatedStep:
         engine=job.options.engine or Engine.LEVELS,
     )
     return job.reported(step.timeline())
+
+
+def telling_ranks(timeline: Timeline) -> list[int]:
+    """The first ranks of each stage of the replicas with most work, with the median, and least."""
+    plan = timeline.graph.plan
+    replica = plan.tp * plan.cp
+    work = np.zeros(plan.dp, dtype=np.int64)
+    for cohort in timeline.cohorts:
+        own_ps = int(cohort.laid.duration_ps[cohort.laid.group < 0].sum())
+        held = timeline.actors.ranks[cohort.actors] % plan.stage_ranks // replica
+        np.maximum.at(work, held, own_ps)
+    order = np.argsort(-work, kind="stable")
+    order = order[: int((work > 0).sum())]  # those of alike replicas are shown by one
+    chosen = dict.fromkeys(order[[0, len(order) // 2, -1]].tolist())
+    return [
+        stage * plan.stage_ranks + first * replica for first in chosen for stage in range(plan.pp)
+    ]
 
 
 class _TaskDurations(Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ _TIMES = as_number(".2f")
 
 def batches_shown(study: BatchStudy) -> Iterator[Shown]:
     """What each packer makes of the same documents: the answer, then a row for each."""
-    best = max(study.packed, key=lambda steps: steps.tokens_per_s)
+    best = study.best
     yield (
         f"{format_time_ps(round(best.mean_ps))} per step with packer {best.packer} "
         f"({format_time_ps(round(best.percentile_ps(90)))} in one of ten), "
