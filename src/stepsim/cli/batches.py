@@ -1,5 +1,6 @@
 """`stepsim simulate --lengths` and `stepsim compare --packers`: steps of real batches."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -7,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stepsim.base.errors import PlanError
+from stepsim.base.errors import OutputError, PlanError
 from stepsim.base.option import Panel
-from stepsim.cli.options import NO_MEMORY, OneStepOptions, TraceOutput
-from stepsim.cli.terminal import StudyFiles, command_line
+from stepsim.cli.options import NO_MEMORY, CommandOptions, OneStepOptions, TraceOutput
+from stepsim.cli.terminal import StudyFiles, command_line, warn
 
 if TYPE_CHECKING:
     from stepsim.explore.batches.draws import BatchStudy
@@ -26,6 +27,11 @@ PACKER_NAMES = (
     "sequence, padded, grouped, concat, greedy, first-fit, balanced, dynamic-cp; all but "
     "the last with or without +swap."
 )
+BESIDE_DRAWN_SWEEP = NO_MEMORY | {
+    *("file", "lengths", "packers", "steps", "seed", "json", "csv", "axes"),
+    *("topology", "strict", "comm_source"),
+}
+"""Options that do something beside --lengths in a sweep."""
 USUAL_NAMES = "padded,grouped,concat,greedy,first-fit,balanced"
 """Packers that are compared where nobody names some."""
 
@@ -37,7 +43,7 @@ def _of_lengths(flag: str, text: str, absent: str = "") -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchOptions(OneStepOptions):
+class LengthOptions:
     """What documents the microbatches of a step hold, where they differ in length."""
 
     lengths: Annotated[
@@ -62,12 +68,17 @@ class BatchOptions(OneStepOptions):
         int | None, _of_lengths("--seed", "With --lengths, equal seeds give equal steps.", "0")
     ] = None
 
-    def check(self) -> None:
+    def check_lengths(self) -> None:
         """Raise PlanError where an option says how documents are packed, but there are none."""
         given = [name for name in ("packers", "steps", "seed") if getattr(self, name) is not None]
         if given and self.lengths is None:
             flags = ", ".join(f"--{name}" for name in given)
             raise PlanError(f"{flags}: without --lengths there are no documents to pack")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions(LengthOptions, OneStepOptions):
+    """What commands take that draw steps of one job."""
 
 
 def show_batches(
@@ -109,7 +120,51 @@ def show_batches(
     files.show(document.to_json, batches_shown(study), tables_of(document), draw, said)
 
 
-def _job_of(file: Path, options: BatchOptions) -> "tuple[StepInputs, Model]":
+def show_batch_sweep(
+    file: Path,
+    options: LengthOptions,
+    asked: CommandOptions,
+    texts: Sequence[str],
+    files: StudyFiles,
+) -> None:
+    """Print drawn steps of every combination of some axes; raises as `show_batches`."""
+    from stepsim.explore.batches.sweeps import (
+        PACKER,
+        BatchSweepDocument,
+        parse_drawn_axis,
+        sweep_batches,
+    )
+    from stepsim.show.frames import tables_of
+    from stepsim.show.tables.batches import batch_sweep_shown
+    from stepsim.show.terminal import sweep_bar
+
+    axes = [parse_drawn_axis(text) for text in texts]
+    if all(axis.name != PACKER for axis in axes):
+        axes.append(parse_drawn_axis(f"{PACKER}={options.packers or USUAL_NAMES}"))
+    elif options.packers:
+        raise PlanError("packer is an axis and --packers an option: give one of them")
+    files.check(file)
+    job, model = _job_of(file, asked)
+    warn([*model.said, *job.notes], quiet=asked.quiet)
+    with sweep_bar(enabled=not asked.quiet) as bar:
+        found = sweep_batches(
+            *(model, job.topology, job.options),
+            axes=axes,
+            lengths=options.lengths or "",
+            steps=1000 if options.steps is None else options.steps,
+            seed=options.seed or 0,
+            progress=bar,
+        )
+    document = BatchSweepDocument.of(found)
+    files.show(document.to_json, batch_sweep_shown(found), tables_of(document), _no_figure)
+
+
+def _no_figure(path: Path, style: object) -> None:
+    """Sweeps of drawn steps have no figure; --plot is refused before."""
+    raise OutputError(f"{path}: a sweep of drawn steps has no figure")
+
+
+def _job_of(file: Path, options: CommandOptions) -> "tuple[StepInputs, Model]":
     """What was asked; raises PlanError for a workload file."""
     from stepsim.workload.model.model import Model
 

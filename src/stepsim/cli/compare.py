@@ -111,7 +111,7 @@ def compare_command(
         traced = check_trace(trace, ranks, window)
         show_batches(file, options, StudyFiles(json, csv, plot, style), report, traced)
         return
-    options.check()
+    options.check_lengths()
     from stepsim.files.asked import read_schedules
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.comparison import (

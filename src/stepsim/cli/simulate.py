@@ -148,7 +148,7 @@ def simulate_command(
         traced = check_trace(trace, ranks, window)
         show_batches(file, options, StudyFiles(json, csv, plot, style), report, traced)
         return
-    options.check()
+    options.check_lengths()
     if options.sensitivity:
         refuse_beside(context, "--sensitivity", _OF_SENSITIVITY)
         show_sensitivity(file, options, StudyFiles(json, csv, plot, style))

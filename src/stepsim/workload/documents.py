@@ -211,6 +211,28 @@ def parse_lengths(text: str) -> Lengths:
     return SiblingLengths(law=law, count=_whole("siblings", count), spread=spread or 0.0)
 
 
+def with_numbers(lengths: Lengths, numbers: Mapping[str, float]) -> Lengths:
+    """A law with other values of some of its numbers, e.g. `sigma` or `most`.
+
+    Of families also `siblings` and `spread`. Raises PlanError for a number that the law has not.
+    """
+    if not numbers:
+        return lengths
+    if isinstance(lengths, SiblingLengths):
+        own = {"count": numbers.get("siblings", lengths.count), "spread": lengths.spread}
+        own |= {"spread": numbers["spread"]} if "spread" in numbers else {}
+        rest = {k: v for k, v in numbers.items() if k not in ("siblings", "spread")}
+        law = with_numbers(lengths.law, rest)
+        assert not isinstance(law, SiblingLengths)
+        count = _whole("siblings", own["count"])
+        return SiblingLengths(law=law, count=count, spread=own["spread"])
+    name = next((n for n, kind in _LAWS.items() if isinstance(lengths, kind)), "")
+    if not name:
+        shown = ", ".join(numbers)
+        raise PlanError(f"{shown}: a list or a mixture of lengths has no such number")
+    return _law(name, {n: getattr(lengths, n) for n in lengths.__struct_fields__} | dict(numbers))
+
+
 def _values(name: str, text: str) -> dict[str, float]:
     """Names and numbers of `mu=5, sigma=1`."""
     values: dict[str, float] = {}
