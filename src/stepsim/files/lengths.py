@@ -25,6 +25,16 @@ _Row = tuple[int, object, object]
 """A line of a file, the length there, and how many documents have it."""
 
 
+def lengths_of(lengths: str | Path | Sequence[int]) -> tuple[Lengths, str]:
+    """Lengths as Python has them, and where they are from: a file, a law, or numbers.
+
+    Raises the errors of `read_lengths`.
+    """
+    if isinstance(lengths, str | Path):
+        return read_lengths(str(lengths)), str(lengths)
+    return ListedLengths(lengths=tuple(lengths)), "a list"
+
+
 def read_lengths(text: str) -> Lengths:
     """The lengths that a text names: a file of them, else a law.
 
