@@ -102,7 +102,7 @@ def show_batches(
     from stepsim.show.tables.batches import batches_shown
     from stepsim.show.terminal import working
 
-    files.check(file, page=report, files=[trace and trace.path])
+    files.check(file, page=report, files=[trace.path] if trace else [])
     job, model = _job_of(file, options)
     study = _study(job, model, options)
     steps = []

@@ -34,13 +34,16 @@ class _PackerEntry(Entry, frozen=True, kw_only=True):
     @classmethod
     def of(cls, steps: BatchSteps) -> Self:
         """The entry of a packer's steps."""
+        parts = steps.parts_ps
         return cls(
+            work_ps=parts["work"],
+            padding_ps=parts["padding"],
+            waiting_ps=parts["waiting"],
             packer=steps.packer,
             mean_ps=round(steps.mean_ps),
             p50_ps=round(steps.percentile_ps(50)),
             p90_ps=round(steps.percentile_ps(90)),
             p99_ps=round(steps.percentile_ps(99)),
-            **{f"{part}_ps": time for part, time in steps.parts_ps.items()},
             waiting=steps.waiting,
             padding=steps.padding,
             tokens_per_s=steps.tokens_per_s,

@@ -4,7 +4,8 @@ A microbatch of n tokens whose documents' squared lengths sum to q takes, in eve
 rises with n as the model's own steps of shorter sequences do, and by a constant for each unit of q
 beyond that of short documents: attention is the only operator whose work is not proportional to the
 tokens. Both are found by pricing the same job at a few lengths, so operators, launches and
-exchanges are those that every other command has.
+exchanges are those that every other command has. What a tower for images sees is the model's share
+of a microbatch's tokens.
 """
 
 from collections.abc import Sequence
@@ -135,7 +136,8 @@ def microbatch_prices(
 
     def priced(sequence: int, packed: int | None, *, whole: bool) -> Batch:
         asked = replace(held, sequence=sequence, packed=packed)
-        return make_batch(model, topology, asked, notes=notes, coalesce=whole)
+        seeing = _with_images(model, sequence / plan.sequence)
+        return make_batch(seeing, topology, asked, notes=notes, coalesce=whole)
 
     batch = priced(plan.sequence, None, whole=coalesce)
     if coalesce and _replicas_meet(batch):
@@ -160,6 +162,15 @@ def microbatch_prices(
         attention=float(own.sum()) * whole_squares / full if full else 0.0,
         samples=size,
     )
+
+
+def _with_images(model: Model, share: float) -> Model:
+    """The model where a sample has a share of its image tokens: as it has of its tokens."""
+    tower = model.architecture.seeing
+    if tower is None or share == 1:
+        return model
+    fewer = replace(tower, tokens=max(round(tower.tokens * share), 1))
+    return replace(model, architecture=replace(model.architecture, tower=fewer))
 
 
 def _replicas_meet(batch: Batch) -> bool:

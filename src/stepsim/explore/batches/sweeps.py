@@ -165,15 +165,18 @@ class _ScenarioSteps(Entry, frozen=True, kw_only=True):
         """The entry of a scenario."""
         if isinstance(found, str):
             return cls(settings=settings, error=found)
+        parts = found.parts_ps
         return cls(
             settings=settings,
+            work_ps=parts["work"],
+            padding_ps=parts["padding"],
+            waiting_ps=parts["waiting"],
             mean_ps=round(found.mean_ps),
             p50_ps=round(found.percentile_ps(50)),
             p90_ps=round(found.percentile_ps(90)),
             p99_ps=round(found.percentile_ps(99)),
             tokens_per_s=found.tokens_per_s,
             fullest=found.fullest,
-            **{f"{part}_ps": time for part, time in found.parts_ps.items()},
         )
 
 

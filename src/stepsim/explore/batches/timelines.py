@@ -6,8 +6,9 @@ with the durations that the prices of microbatches give.
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
-from stepsim.base.arrays import Floats, Ints, row_numbers
+from stepsim.base.arrays import Floats, Ints, Small, row_numbers
 from stepsim.base.structs import replace
 from stepsim.engine.lay_out import GROUPS, MESSAGES, LaidOut, Runnable, Times, lay_out
 from stepsim.engine.timeline import LaidOutStep, Timeline
@@ -91,7 +92,7 @@ class _TaskDurations(Struct, frozen=True, kw_only=True):
     features: Floats
     replica: Ints
 
-    def laid_out(self, laid: LaidOut, rank: int, nodes: Ints) -> LaidOut:
+    def laid_out(self, laid: LaidOut, rank: int, nodes: Small) -> LaidOut:
         """The program of a rank with its own durations; `nodes` are those of its tasks."""
         own = np.column_stack((laid.row, self.prices.row[nodes], self.prices.microbatch[nodes]))
         first, number = row_numbers(own.astype(np.int64))
@@ -104,7 +105,7 @@ class _TaskDurations(Struct, frozen=True, kw_only=True):
             row_ps=self._of_tasks(nodes[tasks], laid.group[tasks], rank),
         )
 
-    def _of_tasks(self, nodes: Ints, group: Ints, rank: int) -> Times:
+    def _of_tasks(self, nodes: Small, group: NDArray[np.int8], rank: int) -> Times:
         """How long some tasks of a rank take; a transfer as long as its member with most does."""
         found = self._of_replicas(nodes, self.replica[rank : rank + 1])
         plan = self.prices.batch.job.graph.plan
@@ -115,7 +116,7 @@ class _TaskDurations(Struct, frozen=True, kw_only=True):
             found[own] = self._of_replicas(nodes[own], members)
         return found
 
-    def _of_replicas(self, nodes: Ints, replicas: Ints) -> Times:
+    def _of_replicas(self, nodes: Small, replicas: Ints) -> Times:
         """How long nodes take on the one of some replicas that takes longest."""
         microbatch, weights = self.prices.microbatch[nodes], self.prices.weights
         of_tasks = self.features[:, replicas][:, :, microbatch]

@@ -105,6 +105,8 @@ def _draw_steps(axes: "Axes", study: BatchStudy) -> None:
 
 def _draw_work(axes: "Axes", study: BatchStudy, style: FigureStyle) -> None:
     """Work of every microbatch in a typical step and, right of a line, in the slowest."""
+    from matplotlib.ticker import MaxNLocator
+
     best = study.best
     typical, slowest = best.work(best.typical), best.work(best.slowest)
     image = axes.imshow(
@@ -112,7 +114,7 @@ def _draw_work(axes: "Axes", study: BatchStudy, style: FigureStyle) -> None:
     )
     microbatches = typical.shape[1]
     axes.axvline(microbatches - 0.5, color="white", linewidth=2)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.xaxis.set_major_formatter(lambda place, _: str(int(place) % microbatches))
     said = f"microbatch of a typical step, then of the slowest (packer {best.packer})"
     axes.set_xlabel(style.wrapped([said], 0.7))

@@ -120,11 +120,13 @@ def lanes_figure(
     row_em = _ROW_EM if style is FigureStyle.SCREEN else _PAPER_ROW_EM
     row_in = min(row_em, _MOST_EM / sum(rows)) * em_in
     figure = style.figure(0.0)
-    lanes_in, canvas = em_in * (5 + 4.5 * len(panels)) + row_in * sum(rows), figure
+    lanes_in = em_in * (5 + 4.5 * len(panels)) + row_in * sum(rows)
+    canvas: FigureBase = figure
     figure.set_figheight(lanes_in + (above.height_in if above else 0))
     if above:
-        top, canvas = figure.subfigures(2, 1, height_ratios=[above.height_in, lanes_in])
-        above.draw(top)
+        parts = figure.subfigures(2, squeeze=False, height_ratios=[above.height_in, lanes_in])
+        above.draw(parts[0, 0])
+        canvas = parts[1, 0]
     every = canvas.subplots(len(panels), squeeze=False, sharex=True, height_ratios=rows)[:, 0]
     for i, (axes, panel) in enumerate(zip(every, panels, strict=True)):
         repeated = i > 0 and panel.title[0] == panels[0].title[0]

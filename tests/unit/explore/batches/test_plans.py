@@ -41,7 +41,7 @@ def test_the_drawn_steps_of_a_plan_are_those_of_the_study(found: Any) -> None:
         steps=20,
         npus=16,
         sequence=8192,
-        **options,  # type: ignore[arg-type]
+        **options,
     ).packed
     assert best.drawn.mean_ps == round(steps.mean_ps)
     assert best.drawn.p90_ps == round(steps.percentile_ps(90))
