@@ -56,24 +56,24 @@ def sweep_noise(
 
 
 def found_of_all(
-    size: int,
+    count: int,
     find: Callable[[int], Found],
     progress: Callable[[int, int, int], None] | None = None,
 ) -> tuple[Found | str, ...]:
-    """What is found of every scenario, or why it fails; `progress` as `sweep_noise` calls it.
+    """What is found of each of so many scenarios, or why it fails.
 
-    Raises the error of the first scenario when none can run.
+    `progress` is called as `sweep_noise` calls it. Raises the error of the first scenario when none can run.
     """
     found: list[Found | str] = []
     first: StepsimError | None = None
-    for scenario in range(size):
+    for scenario in range(count):
         try:
             found.append(find(scenario))
         except StepsimError as error:
             first = first or error
             found.append(str(error))
         if progress:
-            progress(len(found), sum(isinstance(each, str) for each in found), size)
+            progress(len(found), sum(isinstance(each, str) for each in found), count)
     if first and all(isinstance(each, str) for each in found):
         raise first
     return tuple(found)
