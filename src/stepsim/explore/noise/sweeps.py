@@ -62,7 +62,8 @@ def found_of_all(
 ) -> tuple[Found | str, ...]:
     """What is found of each of so many scenarios, or why it fails.
 
-    `progress` is called as `sweep_noise` calls it. Raises the error of the first scenario when none can run.
+    `progress` is called as `sweep_noise` calls it. Raises the error of the first scenario when none
+    can run.
     """
     found: list[Found | str] = []
     first: StepsimError | None = None
