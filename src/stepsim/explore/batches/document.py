@@ -13,7 +13,8 @@ _Share = Annotated[float, Meta(description="share, 0 to 1")]
 class _PackerEntry(Entry, frozen=True, kw_only=True):
     """Steps under one packer; `waiting` is the share of time spent for the longest microbatches.
 
-    `fullest` is the largest microbatch, in parts of a full one.
+    Work, padding and waiting in ps add up to the mean step. `fullest` is the largest microbatch, in
+    parts of a full one.
     """
 
     packer: str
@@ -21,6 +22,9 @@ class _PackerEntry(Entry, frozen=True, kw_only=True):
     p50_ps: Picoseconds
     p90_ps: Picoseconds
     p99_ps: Picoseconds
+    work_ps: int
+    padding_ps: int
+    waiting_ps: int
     waiting: _Share
     padding: _Share
     tokens_per_s: Annotated[float, Meta(description="net of padding, of all ranks")]
@@ -30,7 +34,11 @@ class _PackerEntry(Entry, frozen=True, kw_only=True):
     @classmethod
     def of(cls, steps: BatchSteps) -> Self:
         """The entry of a packer's steps."""
+        parts = steps.parts_ps
         return cls(
+            work_ps=parts["work"],
+            padding_ps=parts["padding"],
+            waiting_ps=parts["waiting"],
             packer=steps.packer,
             mean_ps=round(steps.mean_ps),
             p50_ps=round(steps.percentile_ps(50)),
