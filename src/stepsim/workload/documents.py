@@ -174,6 +174,34 @@ class SiblingLengths(Struct, frozen=True, kw_only=True):
         return np.clip(np.rint(typical * factor), 1, self.most).astype(np.int64)
 
 
+class ListedWorks(Struct, frozen=True, kw_only=True, eq=False):
+    """Work of whole microbatches that were measured, over their mean; their documents are unseen.
+
+    `works` have shape (steps, ranks, microbatches). Every one is drawn for itself, or where the
+    loader sorted a step's documents (`whole`) all of a step at once.
+    """
+
+    works: Floats
+    whole: bool = False
+
+    def __post_init__(self) -> None:
+        if self.works.ndim != 3 or not self.works.size:
+            raise PlanError("works of microbatches: expected steps, ranks and microbatches of them")
+        if not (self.works > 0).all():
+            wrong = float(self.works.min())
+            raise PlanError(f"work of a microbatch is {wrong}: expected above 0")
+
+    def draw(self, generator: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
+        """Works of microbatches of (steps, ranks, microbatches), of mean 1 in the long run.
+
+        A step of another shape than was measured is drawn of single microbatches.
+        """
+        known = self.works / self.works.mean()
+        if self.whole and shape[1:] == known.shape[1:]:
+            return np.asarray(generator.choice(known, shape[0]))
+        return np.asarray(generator.choice(known.ravel(), shape))
+
+
 Lengths = LengthLaw | ListedLengths | Mixture | SiblingLengths
 """What the documents of a batch are drawn from."""
 
