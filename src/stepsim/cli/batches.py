@@ -19,7 +19,7 @@ BESIDE_LENGTHS = NO_MEMORY | {
 """Options that do something beside --lengths."""
 PACKER_NAMES = (
     "sequence, padded, grouped, concat, greedy, first-fit, balanced, dynamic-cp; all but "
-    "the last with or without +swap."
+    "the last with or without +swap. A profile's microbatches: recorded, recorded+swap."
 )
 _USUAL_PACKERS = "padded,grouped,concat,greedy,first-fit,balanced"
 
@@ -32,7 +32,8 @@ class BatchOptions(OneStepOptions):
         str | None,
         typer.Option(
             "--lengths",
-            help="Documents' tokens: a file, or a law as 'lognormal(mu=6, sigma=1, most=8192)'.",
+            help="Documents' tokens: a file, a law as 'lognormal(mu=6, sigma=1, most=8192)', or a "
+            "profile whose microbatches differ.",
             rich_help_panel=Panel.JOB.value,
         ),
     ] = None
@@ -88,6 +89,7 @@ def show_batches(
     """
     from stepsim.explore.batches.document import BatchDocument
     from stepsim.explore.batches.draws import simulate_batches
+    from stepsim.explore.batches.works import usual_packers
     from stepsim.files.lengths import read_lengths
     from stepsim.show.figures.batches import plot_batches
     from stepsim.show.frames import tables_of
@@ -104,6 +106,8 @@ def show_batches(
             f"{file}: lengths need a model: a workload file does not say what of its compute is "
             "attention"
         )
+    usual = usual_packers(drawn, _USUAL_PACKERS.split(","))
+    packers = [*map(str.strip, options.packers.split(","))] if options.packers else usual
     with working(f"drawing {steps} steps", enabled=not options.quiet):
         study = simulate_batches(
             job.workload,
@@ -111,7 +115,7 @@ def show_batches(
             job.options,
             lengths=drawn,
             source=lengths,
-            packers=tuple(map(str.strip, (options.packers or _USUAL_PACKERS).split(","))),
+            packers=packers,
             steps=steps,
             seed=options.seed or 0,
             notes=job.notes,

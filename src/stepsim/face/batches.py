@@ -9,6 +9,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.structs import Document
 from stepsim.explore.batches.document import BatchDocument
 from stepsim.explore.batches.draws import BatchStudy, simulate_batches
+from stepsim.explore.batches.works import usual_packers
 from stepsim.face.described import takes_options, warn_caller
 from stepsim.face.keywords import StepKeywords
 from stepsim.face.viewed import Viewed, taken_as
@@ -17,7 +18,7 @@ from stepsim.files.lengths import read_lengths
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.tables.batches import batches_shown
 from stepsim.show.tables.model import Shown
-from stepsim.workload.documents import Lengths, ListedLengths
+from stepsim.workload.documents import Lengths, ListedLengths, ListedWorks
 from stepsim.workload.model.model import Model
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     from stepsim.network.topology.network import TopologyLike
     from stepsim.parallel.packers import Packer
+
+_USUAL_PACKERS = ("padded", "grouped", "concat", "greedy", "first-fit")
 
 
 class BatchesResult(Viewed, BatchStudy, frozen=True, kw_only=True, eq=False):
@@ -56,19 +59,20 @@ def batches(
     topology: "TopologyLike | None" = None,
     *,
     lengths: str | Path | Sequence[int],
-    packers: "Sequence[str | Packer]" = ("padded", "grouped", "concat", "greedy", "first-fit"),
+    packers: "Sequence[str | Packer] | None" = None,
     steps: int = 1000,
     seed: int = 0,
     **options: Unpack[StepKeywords],
 ) -> BatchesResult:
     """Steps of a model whose documents have different lengths, under each packer.
 
-    `lengths` are a file, a law such as `"lognormal(mu=6, sigma=1, most=8192)"`, or numbers.
-    `packers` are names, or functions of one's own from lengths and a
-    `stepsim.parallel.packers.BatchShape` to a `Packing`. `options` are those of `simulate`; equal
+    `lengths` are a file, a law such as `"lognormal(mu=6, sigma=1, most=8192)"`, or numbers; of a
+    profile, the work of its microbatches is drawn. `packers` are names, or functions of one's own
+    from lengths and a `stepsim.parallel.packers.BatchShape` to a `Packing`; without them the usual
+    ones, for a profile `recorded` and `recorded+swap`. `options` are those of `simulate`; equal
     arguments give equal steps. Raises PlanError for a workload file, and the errors of `simulate`.
     """
-    drawn: Lengths
+    drawn: Lengths | ListedWorks
     if isinstance(lengths, str | Path):
         drawn, source = read_lengths(str(lengths)), str(lengths)
     else:
@@ -82,7 +86,7 @@ def batches(
         job.options,
         lengths=drawn,
         source=source,
-        packers=packers,
+        packers=usual_packers(drawn, _USUAL_PACKERS) if packers is None else packers,
         steps=steps,
         seed=seed,
         notes=job.notes,

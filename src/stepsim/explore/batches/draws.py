@@ -1,7 +1,7 @@
 """Steps of real batches: documents drawn, packed into microbatches, and how long that takes."""
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 
 import numpy as np
 from msgspec import Struct
@@ -11,6 +11,7 @@ from stepsim.base.errors import PlanError
 from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.explore.batches.prices import MicrobatchPrices, microbatch_prices
+from stepsim.explore.batches.works import WorkDurations, drawn_works, known_packers
 from stepsim.explore.noise.columns import ColumnNode, NodeColumns
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
@@ -24,7 +25,8 @@ from stepsim.parallel.packers import (
     documents_for,
     packer_of,
 )
-from stepsim.workload.documents import Lengths
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.workload.documents import Lengths, ListedWorks
 from stepsim.workload.model.model import Model
 
 _MOST_LOADS = 1 << 27
@@ -87,7 +89,7 @@ class BatchStudy(Struct, frozen=True, kw_only=True, eq=False):
 
     job: str
     source: str
-    drawn: Lengths
+    drawn: Lengths | ListedWorks
     seed: int
     planned_ps: int
     packed: tuple[BatchSteps, ...]
@@ -99,7 +101,7 @@ def simulate_batches(
     topology: Topology,
     options: StepOptions = _DEFAULTS,
     *,
-    lengths: Lengths,
+    lengths: Lengths | ListedWorks,
     source: str = "",
     packers: Sequence[str | Packer] = ("padded",),
     steps: int = 1000,
@@ -109,20 +111,17 @@ def simulate_batches(
     """Steps of drawn batches under each packer; equal arguments give equal steps.
 
     A packer is a name of the list or a function of one's own, which takes the documents of whole
-    steps. Raises PlanError for a packer, a number of steps or a seed that cannot be, and the errors
-    of `make_batch`.
+    steps; works of a profile are `recorded` or `recorded+swap`. Raises PlanError for a packer, a
+    number of steps or a seed that cannot be, and the errors of `make_batch`.
     """
     if steps < 1:
         raise PlanError(f"steps is {steps}: expected at least 1")
     if seed < 0:
         raise PlanError(f"seed is {seed}: expected at least 0")
-    entries = {_name_of(packer): packer_of(packer) for packer in packers}
+    makers = _makers(lengths, packers, steps=steps, seed=seed)
     prices = microbatch_prices(model, topology, options, notes)
     evaluator = _Evaluator(prices)
-    found = tuple(
-        _steps_of(name, entry, lengths, prices, evaluator, steps=steps, seed=seed)
-        for name, entry in entries.items()
-    )
+    found = tuple(make(prices, evaluator) for make in makers)
     batch = prices.batch
     return BatchStudy(
         job=batch.job_words,
@@ -133,6 +132,20 @@ def simulate_batches(
         packed=found,
         warnings=batch.job.warnings,
     )
+
+
+def _makers(
+    lengths: Lengths | ListedWorks, packers: Sequence[str | Packer], *, steps: int, seed: int
+) -> "list[Callable[[MicrobatchPrices, _Evaluator], BatchSteps]]":
+    """What makes the steps of each packer; raises PlanError for one that cannot be."""
+    if isinstance(lengths, ListedWorks):
+        names = known_packers(packers)
+        return [partial(_steps_of_works, name, lengths, steps=steps, seed=seed) for name in names]
+    entries = {_name_of(packer): packer_of(packer) for packer in packers}
+    return [
+        partial(_steps_of, name, entry, lengths, steps=steps, seed=seed)
+        for name, entry in entries.items()
+    ]
 
 
 def _name_of(packer: str | Packer) -> str:
@@ -172,10 +185,7 @@ def _steps_of(
     seed: int,
 ) -> BatchSteps:
     """Steps under one packer: windows have random streams of their own."""
-    plan = prices.batch.job.graph.plan
-    if plan.dp * plan.microbatches * steps > _MOST_LOADS:
-        most = _MOST_LOADS // (plan.dp * plan.microbatches)
-        raise PlanError(f"steps is {steps}: expected at most {most} of so many microbatches")
+    plan = _checked_plan(prices, steps)
     shape = BatchShape(
         ranks=plan.dp,
         microbatches=plan.microbatches,
@@ -208,6 +218,44 @@ def _steps_of(
     )
 
 
+def _checked_plan(prices: MicrobatchPrices, steps: int) -> ParallelPlan:
+    """The job's plan; raises PlanError for more microbatches than memory holds."""
+    plan = prices.batch.job.graph.plan
+    if plan.dp * plan.microbatches * steps > _MOST_LOADS:
+        most = _MOST_LOADS // (plan.dp * plan.microbatches)
+        raise PlanError(f"steps is {steps}: expected at most {most} of so many microbatches")
+    return plan
+
+
+def _steps_of_works(
+    packer: str,
+    law: ListedWorks,
+    prices: MicrobatchPrices,
+    evaluator: "_Evaluator",
+    *,
+    steps: int,
+    seed: int,
+) -> BatchSteps:
+    """Steps whose microbatches have works of a law and equal tokens.
+
+    Loads show work as squares: those of a full microbatch for the mean's.
+    """
+    plan, full = _checked_plan(prices, steps), float(prices.full_tokens)
+    shape = steps, plan.dp, plan.microbatches
+    works = drawn_works(law, packer, shape, np.random.default_rng(seed))
+    tokens = np.full(steps, round(full) * plan.dp * plan.microbatches)
+    first, whole = works[:_WINDOW], np.full_like(works[:_WINDOW], full)
+    return BatchSteps(
+        packer=packer,
+        step_ps=evaluator.works_ps(works),
+        even_ps=evaluator.works_ps(_evened(works)),
+        tokens=tokens,
+        real=tokens,
+        fullest=1.0,
+        loads=Loads(tokens=whole, real=whole, squares=first * full**2),
+    )
+
+
 def _evened(values: Floats) -> Floats:
     """The mean of each step in place of its microbatches', with one rank for all."""
     mean = values.mean(axis=(1, 2), keepdims=True)
@@ -224,12 +272,18 @@ class _Evaluator:
 
     def step_ps(self, loads: Loads) -> Times:
         """Step time of every step, in ps."""
-        at_once = max(_AT_ONCE // loads.tokens.shape[1], 1)
-        parts = [
-            self._some(loads.tokens[low : low + at_once], loads.squares[low : low + at_once])
-            for low in range(0, len(loads.tokens), at_once)
-        ]
+        parts = [self._some(loads.tokens[i], loads.squares[i]) for i in _parts(loads.tokens)]
         return np.concatenate(parts)
+
+    def works_ps(self, works: Floats) -> Times:
+        """Step time of every step whose computes take so many times what was planned."""
+        return np.concatenate([self._some_works(works[i]) for i in _parts(works)])
+
+    def _some_works(self, works: Floats) -> Times:
+        replicas = [replicas for _, replicas in self._replicas]
+        of_replicas = works.transpose(1, 0, 2)
+        durations = WorkDurations(prices=self._prices, works=of_replicas, replicas=replicas)
+        return self._columns.step_time_ps(durations, len(works))
 
     def _some(self, tokens: Floats, squares: Floats) -> Times:
         durations = _LoadDurations(
@@ -238,6 +292,12 @@ class _Evaluator:
             replicas=[replicas for _, replicas in self._replicas],
         )
         return self._columns.step_time_ps(durations, len(tokens))
+
+
+def _parts(values: Floats) -> list[slice]:
+    """Steps of (steps, ranks, microbatches) that are evaluated together."""
+    at_once = max(_AT_ONCE // values.shape[1], 1)
+    return [slice(low, low + at_once) for low in range(0, len(values), at_once)]
 
 
 def _actors(batch: Batch) -> range:

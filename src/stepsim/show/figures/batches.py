@@ -10,7 +10,7 @@ from stepsim.explore.batches.draws import BatchSteps, BatchStudy
 from stepsim.show.figures.drawing import make_figure
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import PALETTE
-from stepsim.workload.documents import Lengths
+from stepsim.workload.documents import Lengths, ListedWorks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +45,12 @@ def _figure(study: BatchStudy, style: FigureStyle) -> "Figure":
     return figure
 
 
-def _draw_lengths(axes: "Axes", lengths: Lengths) -> None:
+def _draw_lengths(axes: "Axes", lengths: Lengths | ListedWorks) -> None:
+    if isinstance(lengths, ListedWorks):
+        axes.hist(lengths.works.ravel(), bins=_BINS, color=PALETTE[0])
+        axes.set_xlabel("work of a microbatch over the mean")
+        axes.set_ylabel("microbatches")
+        return
     drawn = lengths.draw(np.random.default_rng(0), _SAMPLE)
     edges = np.geomspace(drawn.min(), drawn.max() + 1, _BINS)
     axes.hist(drawn, bins=edges.tolist(), color=PALETTE[0])
