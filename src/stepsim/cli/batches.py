@@ -1,71 +1,75 @@
 """`stepsim simulate --lengths` and `stepsim compare --packers`: steps of real batches."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stepsim.base.errors import PlanError
+from stepsim.base.errors import OutputError, PlanError
 from stepsim.base.option import Panel
-from stepsim.cli.options import NO_MEMORY, OneStepOptions
-from stepsim.cli.terminal import check_outputs, show, warn, write_rows
-from stepsim.show.figures.style import FigureStyle
+from stepsim.cli.options import NO_MEMORY, CommandOptions, OneStepOptions, TraceOutput
+from stepsim.cli.terminal import StudyFiles, command_line, warn
+
+if TYPE_CHECKING:
+    from stepsim.explore.batches.draws import BatchStudy
+    from stepsim.files.asked import StepInputs
+    from stepsim.workload.model.model import Model
 
 BESIDE_LENGTHS = NO_MEMORY | {
     *("file", "lengths", "packers", "steps", "seed", "json", "csv", "plot", "style"),
-    *("topology", "strict", "comm_source", "numbers"),
+    *("report", "trace", "ranks", "window", "topology", "strict", "comm_source", "numbers"),
 }
 """Options that do something beside --lengths."""
 PACKER_NAMES = (
     "sequence, padded, grouped, concat, greedy, first-fit, balanced, dynamic-cp; all but "
     "the last with or without +swap. A profile's microbatches: recorded, recorded+swap."
 )
-_USUAL_PACKERS = "padded,grouped,concat,greedy,first-fit,balanced"
+BESIDE_DRAWN_SWEEP = NO_MEMORY | {
+    *("file", "lengths", "packers", "steps", "seed", "json", "csv", "axes"),
+    *("topology", "strict", "comm_source"),
+}
+"""Options that do something beside --lengths in a sweep."""
+USUAL_NAMES = "padded,grouped,concat,greedy,first-fit,balanced"
+"""Packers that are compared where nobody names some."""
+
+
+def _of_lengths(flag: str, text: str, absent: str = "") -> Any:
+    """An option about documents; `absent` is what holds where it is not given."""
+    panel = Panel.JOB.value
+    return typer.Option(flag, help=text, show_default=absent or False, rich_help_panel=panel)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchOptions(OneStepOptions):
+class LengthOptions:
     """What documents the microbatches of a step hold, where they differ in length."""
 
     lengths: Annotated[
         str | None,
-        typer.Option(
+        _of_lengths(
             "--lengths",
-            help="Documents' tokens: a file, a law as 'lognormal(mu=6, sigma=1, most=8192)', or a "
+            "Documents' tokens: a file, a law as 'lognormal(mu=6, sigma=1, most=8192)', or a "
             "profile whose microbatches differ.",
-            rich_help_panel=Panel.JOB.value,
         ),
     ] = None
     packers: Annotated[
         str | None,
-        typer.Option(
+        _of_lengths(
             "--packers",
-            help="With --lengths, how documents become microbatches: " + PACKER_NAMES,
-            show_default=_USUAL_PACKERS,
-            rich_help_panel=Panel.JOB.value,
+            "With --lengths, how documents become microbatches: " + PACKER_NAMES,
+            USUAL_NAMES,
         ),
     ] = None
     steps: Annotated[
-        int | None,
-        typer.Option(
-            "--steps",
-            help="With --lengths, steps to draw.",
-            show_default="1000",
-            rich_help_panel=Panel.JOB.value,
-        ),
+        int | None, _of_lengths("--steps", "With --lengths, steps to draw.", "1000")
     ] = None
     seed: Annotated[
-        int | None,
-        typer.Option(
-            "--seed",
-            help="With --lengths, equal seeds give equal steps.",
-            show_default="0",
-            rich_help_panel=Panel.JOB.value,
-        ),
+        int | None, _of_lengths("--seed", "With --lengths, equal seeds give equal steps.", "0")
     ] = None
 
-    def check(self) -> None:
+    def check_lengths(self) -> None:
         """Raise PlanError where an option says how documents are packed, but there are none."""
         given = [name for name in ("packers", "steps", "seed") if getattr(self, name) is not None]
         if given and self.lengths is None:
@@ -73,46 +77,121 @@ class BatchOptions(OneStepOptions):
             raise PlanError(f"{flags}: without --lengths there are no documents to pack")
 
 
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions(LengthOptions, OneStepOptions):
+    """What commands take that draw steps of one job."""
+
+
 def show_batches(
     file: Path,
     options: BatchOptions,
-    *,
-    json: str | None,
-    csv: Path | None,
-    plot: Path | None,
-    style: FigureStyle,
+    files: StudyFiles,
+    report: Path | None,
+    trace: TraceOutput | None,
 ) -> None:
     """Print how long steps of documents of different lengths take under some packers.
 
-    Raises the errors of the readers, PlanError for a workload file, which does not say what of its
-    time is attention, and OutputError for a file that cannot be written.
+    A figure, a page and a trace show a typical and the slowest step of the best packer. Raises the
+    errors of the readers, PlanError for a workload file, which does not say what of its time is
+    attention, and OutputError for a file that cannot be written.
     """
     from stepsim.explore.batches.document import BatchDocument
-    from stepsim.explore.batches.draws import simulate_batches
-    from stepsim.explore.batches.works import usual_packers
-    from stepsim.files.lengths import read_lengths
+    from stepsim.explore.batches.timelines import shown_steps
     from stepsim.show.figures.batches import plot_batches
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.batches import batches_shown
     from stepsim.show.terminal import working
+
+    files.check(file, page=report, files=[trace and trace.path])
+    job, model = _job_of(file, options)
+    study = _study(job, model, options)
+    steps = []
+    if files.plot or report or trace:
+        with working("simulating two of the steps", enabled=not options.quiet):
+            steps = shown_steps(study.best, model, job.topology, job.options)
+    if trace:
+        trace.write(steps, quiet=options.quiet)
+    if report:
+        from stepsim.show.page.batches_page import batches_page
+        from stepsim.show.page.write import write_page
+
+        write_page(batches_page(study, steps, command=command_line()), report)
+    document, draw = BatchDocument.of(study), partial(plot_batches, study, steps=steps)
+    said = () if options.quiet else study.warnings
+    files.show(document.to_json, batches_shown(study), tables_of(document), draw, said)
+
+
+def show_batch_sweep(
+    file: Path,
+    options: LengthOptions,
+    asked: CommandOptions,
+    texts: Sequence[str],
+    files: StudyFiles,
+) -> None:
+    """Print drawn steps of every combination of some axes; raises as `show_batches`."""
+    from stepsim.explore.batches.sweeps import (
+        PACKER,
+        BatchSweepDocument,
+        parse_drawn_axis,
+        sweep_batches,
+    )
+    from stepsim.show.frames import tables_of
+    from stepsim.show.tables.batches import batch_sweep_shown
+    from stepsim.show.terminal import sweep_bar
+
+    axes = [parse_drawn_axis(text) for text in texts]
+    if all(axis.name != PACKER for axis in axes):
+        axes.append(parse_drawn_axis(f"{PACKER}={options.packers or USUAL_NAMES}"))
+    elif options.packers:
+        raise PlanError("packer is an axis and --packers an option: give one of them")
+    files.check(file)
+    job, model = _job_of(file, asked)
+    warn([*model.said, *job.notes], quiet=asked.quiet)
+    with sweep_bar(enabled=not asked.quiet) as bar:
+        found = sweep_batches(
+            *(model, job.topology, job.options),
+            axes=axes,
+            lengths=options.lengths or "",
+            steps=1000 if options.steps is None else options.steps,
+            seed=options.seed or 0,
+            progress=bar,
+        )
+    document = BatchSweepDocument.of(found)
+    files.show(document.to_json, batch_sweep_shown(found), tables_of(document), _no_figure)
+
+
+def _no_figure(path: Path, style: object) -> None:
+    """Sweeps of drawn steps have no figure; --plot is refused before."""
+    raise OutputError(f"{path}: a sweep of drawn steps has no figure")
+
+
+def _job_of(file: Path, options: CommandOptions) -> "tuple[StepInputs, Model]":
+    """What was asked; raises PlanError for a workload file."""
     from stepsim.workload.model.model import Model
 
-    check_outputs([file], json=json, figures=[plot], files=[csv])
-    lengths = options.lengths or ""
-    drawn, steps = read_lengths(lengths), 1000 if options.steps is None else options.steps
     job = options.inputs(file)
     if not isinstance(job.workload, Model):
         raise PlanError(
             f"{file}: lengths need a model: a workload file does not say what of its compute is "
             "attention"
         )
-    usual = usual_packers(drawn, _USUAL_PACKERS.split(","))
+    return job, job.workload
+
+
+def _study(job: "StepInputs", model: "Model", options: BatchOptions) -> "BatchStudy":
+    """The drawn steps under all packers."""
+    from stepsim.explore.batches.draws import simulate_batches
+    from stepsim.explore.batches.works import usual_packers
+    from stepsim.files.lengths import read_lengths
+    from stepsim.show.terminal import working
+
+    lengths, steps = options.lengths or "", 1000 if options.steps is None else options.steps
+    drawn = read_lengths(lengths)
+    usual = usual_packers(drawn, USUAL_NAMES.split(","))
     packers = [*map(str.strip, options.packers.split(","))] if options.packers else usual
     with working(f"drawing {steps} steps", enabled=not options.quiet):
-        study = simulate_batches(
-            job.workload,
-            job.topology,
-            job.options,
+        return simulate_batches(
+            *(model, job.topology, job.options),
             lengths=drawn,
             source=lengths,
             packers=packers,
@@ -120,9 +199,3 @@ def show_batches(
             seed=options.seed or 0,
             notes=job.notes,
         )
-    warn(study.warnings, quiet=options.quiet)
-    if plot:
-        plot_batches(study, plot, style=style)
-    document = BatchDocument.of(study)
-    write_rows(csv, tables_of(document))
-    show(json, document.to_json, batches_shown(study))

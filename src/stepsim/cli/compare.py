@@ -34,6 +34,7 @@ from stepsim.cli.terminal import (
     FullOption,
     JsonOption,
     ShowOption,
+    StudyFiles,
     TablesAsked,
     WorkloadArgument,
     advise,
@@ -107,9 +108,10 @@ def compare_command(
     """
     if options.lengths is not None:
         refuse_beside(context, "--lengths", BESIDE_LENGTHS - {"schedule", "chunks"})
-        show_batches(file, options, json=json, csv=csv, plot=plot, style=style)
+        traced = check_trace(trace, ranks, window)
+        show_batches(file, options, StudyFiles(json, csv, plot, style), report, traced)
         return
-    options.check()
+    options.check_lengths()
     from stepsim.files.asked import read_schedules
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.comparison import (

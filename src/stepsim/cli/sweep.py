@@ -10,6 +10,7 @@ import typer
 
 from stepsim.base.errors import OutputError, StepsimError, SweepError, printable
 from stepsim.base.structs import replace
+from stepsim.cli.batches import BESIDE_DRAWN_SWEEP, LengthOptions, show_batch_sweep
 from stepsim.cli.options import (
     NO_MEMORY,
     ReportOption,
@@ -25,6 +26,7 @@ from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
     Stopped,
+    StudyFiles,
     check_outputs,
     command_line,
     named_files,
@@ -109,7 +111,7 @@ _SQLITE = b"SQLite format 3\0"
 
 
 @dataclass(frozen=True, kw_only=True)
-class _SweepOptions(_ShowOptions, RunOptions):
+class _SweepOptions(_ShowOptions, LengthOptions, RunOptions):
     """What is swept, where results go, and who computes."""
 
     axes: SetOption = None
@@ -166,6 +168,12 @@ def sweep_command(
         refuse_beside(context, f"{file} holds a sweep that has run", _OF_DATABASE)
         _show_database(file, options)
         return
+    if _draws(options):
+        refuse_beside(context, "--lengths", BESIDE_DRAWN_SWEEP)
+        files = StudyFiles(json=options.json, csv=options.csv)
+        show_batch_sweep(file, options, options, options.axes or (), files)
+        return
+    options.check_lengths()
     file, options, given = _from_file(file, options, given_options(context))
     _check_outputs(options, [file])
     _refuse_unnamed(options)
@@ -188,6 +196,14 @@ def sweep_command(
         except Stopped as stopped:
             raise Stopped(stopped.args[0], _kept(options.database)) from None
         _show(table, options, kept=options.database is not None)
+
+
+def _draws(options: _SweepOptions) -> bool:
+    """Whether steps of documents are swept, as an option or an axis says."""
+    from stepsim.explore.batches.sweeps import is_drawn
+
+    names = (text.partition("=")[0].strip() for text in options.axes or ())
+    return options.lengths is not None or any(map(is_drawn, names))
 
 
 def _new_folder() -> "TemporaryDirectory[str]":

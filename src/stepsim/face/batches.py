@@ -8,7 +8,7 @@ from stepsim.base.arguments import checked
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Document
 from stepsim.explore.batches.document import BatchDocument
-from stepsim.explore.batches.draws import BatchStudy, simulate_batches
+from stepsim.explore.batches.draws import USUAL_PACKERS, BatchStudy, simulate_batches
 from stepsim.explore.batches.works import usual_packers
 from stepsim.face.described import takes_options, warn_caller
 from stepsim.face.keywords import StepKeywords
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from stepsim.network.topology.network import TopologyLike
-    from stepsim.parallel.packers import Packer
-
-_USUAL_PACKERS = ("padded", "grouped", "concat", "greedy", "first-fit")
+    from stepsim.parallel.packers import Packer, PackerEntry
 
 
 class BatchesResult(Viewed, BatchStudy, frozen=True, kw_only=True, eq=False):
@@ -59,7 +57,7 @@ def batches(
     topology: "TopologyLike | None" = None,
     *,
     lengths: str | Path | Sequence[int],
-    packers: "Sequence[str | Packer] | None" = None,
+    packers: "Sequence[str | Packer | PackerEntry] | None" = None,
     steps: int = 1000,
     seed: int = 0,
     **options: Unpack[StepKeywords],
@@ -67,10 +65,12 @@ def batches(
     """Steps of a model whose documents have different lengths, under each packer.
 
     `lengths` are a file, a law such as `"lognormal(mu=6, sigma=1, most=8192)"`, or numbers; of a
-    profile, the work of its microbatches is drawn. `packers` are names, or functions of one's own
-    from lengths and a `stepsim.parallel.packers.BatchShape` to a `Packing`; without them the usual
-    ones, for a profile `recorded` and `recorded+swap`. `options` are those of `simulate`; equal
-    arguments give equal steps. Raises PlanError for a workload file, and the errors of `simulate`.
+    profile the work of its microbatches is drawn, `recorded` or `recorded+swap`.
+    `packers` are names, or functions of one's own from lengths and a
+    `stepsim.parallel.packers.BatchShape` to a `Packing`: they take the documents of whole steps, or
+    in a `PackerEntry` what that says. `options` are those of `simulate`; equal arguments give equal
+    steps. Raises PlanError for a workload file and for a packer that loses or makes tokens, and the
+    errors of `simulate`.
     """
     drawn: Lengths | ListedWorks
     if isinstance(lengths, str | Path):
@@ -86,7 +86,7 @@ def batches(
         job.options,
         lengths=drawn,
         source=source,
-        packers=usual_packers(drawn, _USUAL_PACKERS) if packers is None else packers,
+        packers=usual_packers(drawn, USUAL_PACKERS) if packers is None else packers,
         steps=steps,
         seed=seed,
         notes=job.notes,

@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 from helpers import Run
 
+from stepsim.cli.batches import USUAL_NAMES
+from stepsim.explore.batches.draws import USUAL_PACKERS
+
 JOB = ("--npus", "16", "--tp", "2", "--sequence", "8192", "--microbatches", "4")
 LAW = "lognormal(mu=6.5, sigma=1, most=8192)"
 
@@ -18,7 +21,7 @@ def test_the_best_packer_is_said_first(command: str, run: Run) -> None:
     assert " per step with packer " in first
     assert "tokens/s net of padding" in first
     rows = [line for line in out.splitlines() if line.startswith(("padded", "greedy", "balanced"))]
-    assert len(rows) == 3
+    assert len(rows) == 6  # of two tables
 
 
 def test_json_csv_and_a_picture(run: Run, tmp_path: Path) -> None:
@@ -36,6 +39,28 @@ def test_json_csv_and_a_picture(run: Run, tmp_path: Path) -> None:
     assert document["lengths"] == LAW
     assert written["csv"].read_text().startswith("packer,mean_ps")
     assert written["png"].stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("command", ["simulate", "compare"])
+def test_a_page_and_a_trace_of_a_typical_and_the_slowest_step(
+    command: str, run: Run, tmp_path: Path
+) -> None:
+    page, trace = tmp_path / "batches.html", tmp_path / "batches.json"
+    code, _, _ = run(
+        *(command, "llama-3-8b", *JOB, "--lengths", LAW, "--steps", "10", "--packers", "greedy"),
+        *("--report", page, "--trace", trace, "--ranks", "0"),
+    )
+    assert code == 0
+    text = page.read_text().lower()
+    for said in ("where the mean step goes", "typical step: ", "slowest step: ", "work-1"):
+        assert said in text
+    names = {
+        event["args"]["name"]
+        for event in json.loads(trace.read_text())["traceEvents"]
+        if event.get("name") == "process_name"
+    }
+    assert any("typical step" in name for name in names)
+    assert any("slowest step" in name for name in names)
 
 
 @pytest.mark.parametrize(
@@ -57,3 +82,62 @@ def test_workload_files_do_not_say_what_is_attention(run: Run, workloads: Path) 
     code, _, err = run("simulate", workloads / "moe_128.txt", "--lengths", LAW)
     assert code == 2
     assert "lengths need a model" in err
+
+
+def test_packers_are_the_same_from_the_shell_and_from_python() -> None:
+    assert tuple(USUAL_NAMES.split(",")) == USUAL_PACKERS
+
+
+def test_a_sweep_of_packers_and_laws(run: Run, tmp_path: Path) -> None:
+    written = tmp_path / "sweep.json", tmp_path / "sweep.csv"
+    code, out, _ = run(
+        *("sweep", "llama-3-8b", *JOB, "--lengths", LAW, "--steps", "10"),
+        *("--set", "packer=padded,greedy", "--set", "lengths.sigma=0.5,1"),
+        *("--json", written[0], "--csv", written[1]),
+    )
+    assert code == 0
+    assert out.startswith("packer=greedy, lengths.sigma=")
+    scenarios = json.loads(written[0].read_text())["scenarios"]
+    assert [tuple(entry["settings"].values()) for entry in scenarios] == [
+        ("padded", "0.5"),
+        ("padded", "1"),
+        ("greedy", "0.5"),
+        ("greedy", "1"),
+    ]
+    for entry in scenarios:
+        parts = [entry[f"{part}_ps"] for part in ("work", "padding", "waiting")]
+        assert sum(parts) == entry["mean_ps"]
+    assert len(written[1].read_text().splitlines()) == 5
+
+
+def test_a_scenario_of_a_sweep_is_the_study_of_its_options(run: Run) -> None:
+    law = "fixed(length=3000)"
+    asked = ("llama-3-8b", *JOB, "--steps", "4", "--json", "-")
+    code, swept, _ = run(
+        *("sweep", *asked, "--set", "packer=greedy", "--set", "tp=1,2"),
+        *("--set", f"lengths=fixed(length=9);{law}"),
+    )
+    assert code == 0
+    last = json.loads(swept)["scenarios"][-1]
+    assert last["settings"] == {"packer": "greedy", "tp": "2", "lengths": law}
+    _, alone, _ = run("simulate", *asked, "--lengths", law, "--packers", "greedy")
+    assert last["mean_ps"] == json.loads(alone)["packers"][0]["mean_ps"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--set", "packer=greedy"), "a sweep of packers needs lengths of documents"),
+        (("--set", "packer=best", "--lengths", LAW), "axis packer: packer is 'best'"),
+        (("--set", "lengths.mode=2", "--lengths", LAW), "lognormal has 'mode': expected"),
+        (("--set", "packer=greedy", "--packers", "padded", "--lengths", LAW), "give one of them"),
+        (("--steps", "3", "--set", "tp=1"), "--steps: without --lengths there are no documents"),
+        (("--lengths", LAW, "--set", "packer=greedy", "--db", "a.db"), "leave out --db"),
+    ],
+)
+def test_what_a_sweep_of_packers_cannot_be_is_one_line(
+    arguments: tuple[str, ...], said: str, run: Run
+) -> None:
+    code, out, err = run("sweep", "llama-3-8b", *JOB, *arguments)
+    assert (code, out) == (2, "")
+    assert said in err.splitlines()[-1]

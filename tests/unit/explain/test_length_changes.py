@@ -1,8 +1,10 @@
 """What unequal lengths cost a profiled run: replayed, not computed by a formula."""
 
 import json
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +26,7 @@ from stepsim.parallel.packers.balanced import swap_works
 pytest.importorskip("pyarrow")
 
 STEPS = 96
-WORKS = {
+WORKS: dict[str, Callable[[np.random.Generator], Floats]] = {
     "gamma": lambda draws: draws.gamma(4.0, 0.25, (STEPS, 4, 4)),
     "long tail": lambda draws: np.minimum(draws.lognormal(-0.1, 0.45, (STEPS, 4, 4)), 2.2),
     "two kinds": lambda draws: np.where(draws.random((STEPS, 4, 4)) < 0.2, 1.8, 0.8),
@@ -134,7 +136,13 @@ def test_works_of_a_profile_make_the_steps_of_a_model(folder: Path) -> None:
     write_ndtimeline(profile, path)
     lost = improve_profile(load_profile(path)).lengths
     assert lost
-    job = {"npus": 16, "pp": 4, "microbatches": 4, "sequence": 8192, "topology": "hgx-h100"}
+    job: dict[str, Any] = {
+        "npus": 16,
+        "pp": 4,
+        "microbatches": 4,
+        "sequence": 8192,
+        "topology": "hgx-h100",
+    }
     found = stepsim.batches("llama-3-8b", lengths=path, steps=400, **job)
     drawn, swapped = found.packed
     assert (drawn.packer, swapped.packer) == ("recorded", "recorded+swap")

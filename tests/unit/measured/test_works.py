@@ -43,7 +43,9 @@ def drawn(law: str, shape: tuple[int, int, int], seed: int = 0) -> Floats:
         attention=attention,
     )
     generator = np.random.default_rng(seed)
-    loads = draw_batches(parse_lengths(lengths), batches, packer_of(packer), generator).loads()
+    loads = draw_batches(
+        packer, parse_lengths(lengths), batches, packer_of(packer), generator
+    ).loads()
     cost = batches.cost(loads.tokens, loads.squares)
     return np.asarray(cost / cost.mean())
 

@@ -3,13 +3,9 @@
 from collections.abc import Sequence
 
 import numpy as np
-from msgspec import Struct
 
-from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
-from stepsim.engine.lay_out import Times
-from stepsim.explore.batches.prices import MicrobatchPrices
-from stepsim.explore.noise.columns import ColumnNode
+from stepsim.parallel.packers import BatchShape, Loads
 from stepsim.parallel.packers.balanced import swap_works
 from stepsim.workload.documents import ListedWorks
 
@@ -34,38 +30,22 @@ def usual_packers(lengths: object, usual: Sequence[str]) -> Sequence[str]:
     return (RECORDED, SWAPPED) if isinstance(lengths, ListedWorks) else usual
 
 
-def drawn_works(
-    law: ListedWorks, packer: str, shape: tuple[int, int, int], generator: np.random.Generator
-) -> Floats:
-    """Works of (steps, ranks, microbatches), swapped between ranks if the packer says so."""
-    works = law.draw(generator, shape)
-    return swap_works(works) if packer == SWAPPED else works
+def loads_of_works(
+    packer: str, law: ListedWorks, seed: int, shape: BatchShape, steps: int
+) -> Loads:
+    """Loads of full microbatches whose computes have works of a law, swapped if the packer says so.
 
-
-class WorkDurations(Struct, frozen=True, kw_only=True, eq=False):
-    """NodeDurations of nodes whose computes take the works' multiple of what was planned.
-
-    `works` have shape (replicas, steps, microbatches), with one replica where all are alike;
-    `replicas` are those of each actor's columns. Transfers take what was planned: microbatches
-    have equal tokens.
+    Equal seeds draw the same works for both packers.
     """
-
-    prices: MicrobatchPrices
-    works: Floats
-    replicas: list[Ints]
-
-    def computed(self, node: ColumnNode) -> Times:
-        """Of a task on every replica of an actor: (replicas, steps), or one number for all."""
-        assert node.node is not None
-        microbatch = int(self.prices.microbatch[node.node])
-        planned = self.sent(node)
-        if microbatch < 0 or not planned.any():
-            return planned
-        works = self.works[:, :, microbatch]
-        own = works if len(works) == 1 else works[self.replicas[node.actor]]
-        return np.rint(planned * own).astype(np.int64)
-
-    def sent(self, node: ColumnNode) -> Times:
-        """Of a transfer in every group, as planned."""
-        assert node.node is not None
-        return np.array([[int(self.prices.whole_ps[node.node])]])
+    size = steps, shape.ranks, shape.microbatches
+    works = law.draw(np.random.default_rng(seed), size)
+    tokens, squares = (
+        np.full(size, float(n)) for n in (shape.full_tokens, shape.full_tokens**2 / shape.count)
+    )
+    return Loads(
+        tokens=tokens,
+        real=tokens,
+        squares=squares,
+        real_squares=squares,
+        scale=swap_works(works) if packer == SWAPPED else works,
+    )

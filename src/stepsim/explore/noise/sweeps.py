@@ -1,7 +1,7 @@
 """Noise over the axes of a sweep: the distribution of the step time of every scenario."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -10,6 +10,8 @@ from stepsim.explore.noise.draws import NoiseModel, NoiseResult, simulate_noise
 from stepsim.explore.sweep.grid import Grid
 from stepsim.explore.sweep.study import Study
 from stepsim.network.topology.nested import with_values
+
+Found = TypeVar("Found")
 
 
 class NoiseSweep(Struct, frozen=True, kw_only=True):
@@ -41,27 +43,40 @@ def sweep_noise(
     `progress` is called with the scenarios done, failed, and all. Raises the error of the first
     scenario when none can run.
     """
-    grid = study.grid
-    found: list[NoiseResult | str] = []
-    first: StepsimError | None = None
-    for scenario in range(grid.size):
-        try:
-            found.append(_draws(study, scenario, model, samples, seed))
-        except StepsimError as error:
-            first = first or error
-            found.append(str(error))
-        if progress:
-            progress(len(found), sum(isinstance(each, str) for each in found), grid.size)
-    if first and all(isinstance(each, str) for each in found):
-        raise first
     return NoiseSweep(
-        grid=grid,
+        grid=study.grid,
         source=(study.workload.source, study.topology.name),
         model=model,
         samples=samples,
         seed=seed,
-        scenarios=tuple(found),
+        scenarios=found_of_all(
+            study.grid.size, lambda i: _draws(study, i, model, samples, seed), progress
+        ),
     )
+
+
+def found_of_all(
+    size: int,
+    find: Callable[[int], Found],
+    progress: Callable[[int, int, int], None] | None = None,
+) -> tuple[Found | str, ...]:
+    """What is found of every scenario, or why it fails; `progress` as `sweep_noise` calls it.
+
+    Raises the error of the first scenario when none can run.
+    """
+    found: list[Found | str] = []
+    first: StepsimError | None = None
+    for scenario in range(size):
+        try:
+            found.append(find(scenario))
+        except StepsimError as error:
+            first = first or error
+            found.append(str(error))
+        if progress:
+            progress(len(found), sum(isinstance(each, str) for each in found), size)
+    if first and all(isinstance(each, str) for each in found):
+        raise first
+    return tuple(found)
 
 
 def _draws(study: Study, scenario: int, model: NoiseModel, samples: int, seed: int) -> NoiseResult:

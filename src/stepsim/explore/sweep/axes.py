@@ -24,7 +24,7 @@ from stepsim.network.topology.dimension import LAUNCH_LATENCY, LINK_FIELDS, OVER
 from stepsim.options import OPTIONS
 
 
-class _AxisKind(Struct, frozen=True, kw_only=True):
+class AxisKind(Struct, frozen=True, kw_only=True):
     """A quantity and what it does to a run.
 
     `durations_only`: it changes how long tasks take and never which tasks there are, so scenarios
@@ -41,7 +41,7 @@ class Axis(Struct, frozen=True, kw_only=True):
     """A name, its kind, and its distinct values with the canonical text of each."""
 
     name: str
-    kind: _AxisKind
+    kind: AxisKind
     texts: tuple[str, ...]
     values: tuple[Value, ...]
 
@@ -58,9 +58,9 @@ class Axis(Struct, frozen=True, kw_only=True):
         return len(self.values)
 
 
-def _of_option(option: Option) -> _AxisKind:
+def _of_option(option: Option) -> AxisKind:
     named = option.quantity is Quantity.NAME
-    return _AxisKind(
+    return AxisKind(
         quantity=option.quantity,
         durations_only=option.durations_only,
         choices=tuple(option.choices() if named and option.choices else ()),
@@ -75,7 +75,7 @@ def _check_schedule(text: str) -> None:
         raise SweepError(f"{text}: cannot read the schedule: no such file")
 
 
-OPTION_AXES: Mapping[str, _AxisKind] = MappingProxyType(
+OPTION_AXES: Mapping[str, AxisKind] = MappingProxyType(
     {name: _of_option(option) for name, option in OPTIONS.items() if option.is_axis}
 )
 """Axes that are options of a step."""
@@ -90,14 +90,14 @@ _OPTION_OF_FLAG: Mapping[str, str] = MappingProxyType(
 )
 """Options by their flags, e.g. `mbs`."""
 
-_TOPOLOGY_AXES: Mapping[str, _AxisKind] = MappingProxyType(
-    {LAUNCH_LATENCY.name: _AxisKind(quantity=LAUNCH_LATENCY.quantity, durations_only=True)}
+_TOPOLOGY_AXES: Mapping[str, AxisKind] = MappingProxyType(
+    {LAUNCH_LATENCY.name: AxisKind(quantity=LAUNCH_LATENCY.quantity, durations_only=True)}
 )
 """Axes of the whole topology."""
 
-_LINK_AXES: Mapping[str, _AxisKind] = MappingProxyType(
+_LINK_AXES: Mapping[str, AxisKind] = MappingProxyType(
     {
-        field.name: _AxisKind(quantity=field.quantity, durations_only=True)
+        field.name: AxisKind(quantity=field.quantity, durations_only=True)
         for field in (*LINK_FIELDS, OVERSUBSCRIPTION)
     }
 )
@@ -118,7 +118,11 @@ def parse_axis(text: str) -> Axis:
 def make_axis(name: str, values: str) -> Axis:
     """The axis of a name, or of an option's flag, and the text of its values; raises SweepError."""
     name = _OPTION_OF_FLAG.get(name, name)
-    kind = _kind(name)
+    return axis_of_kind(name, _kind(name), values)
+
+
+def axis_of_kind(name: str, kind: AxisKind, values: str) -> Axis:
+    """The axis of a name and a kind from the text of its values; raises SweepError."""
     try:
         texts, parsed = _values(kind, values)
     except StepsimError as error:
@@ -150,7 +154,7 @@ def _typed(quantity: Quantity, value: object) -> str:
     return quantity.text(quantity.read(value))
 
 
-def _kind(name: str) -> _AxisKind:
+def _kind(name: str) -> AxisKind:
     link, dot, field = name.rpartition(".")
     known = _LINK_AXES if dot and link else {**OPTION_AXES, **_TOPOLOGY_AXES}
     if (field if dot else name) not in known:
@@ -163,7 +167,7 @@ def _kind(name: str) -> _AxisKind:
     return known[field if dot else name]
 
 
-def _values(kind: _AxisKind, text: str) -> tuple[tuple[str, ...], tuple[Value, ...]]:
+def _values(kind: AxisKind, text: str) -> tuple[tuple[str, ...], tuple[Value, ...]]:
     if not text.strip():
         raise SweepError("it has no values")
     parse = kind.quantity.parse

@@ -162,14 +162,14 @@ def _table(
     sums = np.bincount(place, profile.events.duration_ps[held], count * size)
     if not (sums > 0).all():
         raise PlanError("not every stage ran every microbatch of every replica and step")
-    return sums.reshape(count, *shape)
+    return sums.astype(np.float64).reshape(count, *shape)
 
 
 def _without_slow_ranks(relative: Floats) -> Floats:
     """Deviations from the mean without what a rank has and other stages of its replica have not."""
     of_rank = relative.mean(axis=(1, 3), keepdims=True)
     own = of_rank / of_rank.mean(axis=0, keepdims=True)
-    return relative / own - 1.0
+    return np.asarray(relative / own - 1.0)
 
 
 def _factor(deviations: Floats, stage: Ints, mean_ps: Floats) -> tuple[Floats, Floats]:

@@ -1,23 +1,34 @@
-"""Figure of real batches: lengths of documents, steps by packer, work of ranks by microbatch."""
+"""Figure of real batches: lengths, steps by packer, work of ranks, a typical and a bad step."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from stepsim.base.arrays import Floats
 from stepsim.base.units import time_unit
-from stepsim.explore.batches.draws import BatchSteps, BatchStudy
+from stepsim.explore.batches.draws import BatchStudy
+from stepsim.explore.batches.timelines import telling_ranks
 from stepsim.show.figures.drawing import make_figure
+from stepsim.show.figures.lanes import Above
 from stepsim.show.figures.style import FigureStyle
+from stepsim.show.figures.timelines import drawn_ranks, timelines_figure
 from stepsim.show.palette import PALETTE
-from stepsim.workload.documents import Lengths, ListedWorks
+from stepsim.step.prepared import SimulatedStep
+from stepsim.workload.documents import ListedWorks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, FigureBase
 
-_SAMPLE = 10_000
+SAMPLE = 10_000
+"""Documents of the histogram of lengths."""
 _BINS = 50
+_ABOVE_IN = 7.2
+
+NamedSteps = Sequence[tuple[str, SimulatedStep]]
+"""Simulated steps with what they are called: `typical step`, `slowest step`."""
 
 
 def plot_batches(
@@ -25,58 +36,95 @@ def plot_batches(
     path: str | Path | None = None,
     *,
     style: FigureStyle | str = FigureStyle.SCREEN,
+    steps: NamedSteps = (),
 ) -> "Figure":
-    """Draw lengths, steps by packer, and the work of ranks in the longest of the first steps.
+    """Draw lengths, steps by packer, work of ranks in two steps, and timelines of some `steps`.
 
-    Raises OutputError as `make_figure`.
+    Of the packer with most tokens per second. Raises OutputError as `make_figure`.
     """
-    return make_figure(lambda chosen: _figure(study, chosen), path, style)
+    return make_figure(lambda chosen: _figure(study, steps, chosen), path, style)
 
 
-def _figure(study: BatchStudy, style: FigureStyle) -> "Figure":
-    figure = style.figure(7.2)
-    top, middle, bottom = figure.subplots(3, 1)
+def _figure(study: BatchStudy, steps: NamedSteps, style: FigureStyle) -> "Figure":
+    if not steps:
+        figure = style.figure(_ABOVE_IN)
+        _draw_study(figure, study, style)
+        return figure
+    runs = [drawn_ranks(name, step.timeline, telling_ranks(step.timeline)) for name, step in steps]
+    height_in = _ABOVE_IN * style.font_pt / 8
+    above = Above(draw=lambda top: _draw_study(top, study, style), height_in=height_in)
+    return timelines_figure(runs, style, above=above)
+
+
+def _draw_study(figure: "FigureBase", study: BatchStudy, style: FigureStyle) -> None:
+    """Histograms of lengths and of steps, and maps of work."""
+    lengths, steps, maps = figure.subplots(3, 1)
     said = f"{len(study.packed[0].step_ps):,} steps each, seed {study.seed}"
     figure.suptitle(style.wrapped([study.job, said]), x=0.01, ha="left")
-    _draw_lengths(top, study.drawn)
-    _draw_steps(middle, study)
-    best = max(study.packed, key=lambda steps: steps.tokens_per_s)
-    _draw_work(bottom, best)
-    return figure
+    _draw_lengths(lengths, study)
+    _draw_steps(steps, study)
+    _draw_work(maps, study, style)
 
 
-def _draw_lengths(axes: "Axes", lengths: Lengths | ListedWorks) -> None:
-    if isinstance(lengths, ListedWorks):
-        axes.hist(lengths.works.ravel(), bins=_BINS, color=PALETTE[0])
-        axes.set_xlabel("work of a microbatch over the mean")
-        axes.set_ylabel("microbatches")
-        return
-    drawn = lengths.draw(np.random.default_rng(0), _SAMPLE)
-    edges = np.geomspace(drawn.min(), drawn.max() + 1, _BINS)
-    axes.hist(drawn, bins=edges.tolist(), color=PALETTE[0])
+def length_histogram(study: BatchStudy) -> tuple[Floats, Floats]:
+    """Edges of lengths in equal ratios, and how many of 10,000 documents are between them."""
+    drawn = study.sample(SAMPLE)
+    beyond = 1 + 1e-9 if isinstance(study.drawn, ListedWorks) else 1 + 1 / drawn.max()
+    edges = np.geomspace(drawn.min(), drawn.max() * beyond, _BINS)
+    return edges, np.histogram(drawn, bins=edges)[0].astype(np.float64)
+
+
+def sample_words(study: BatchStudy) -> tuple[str, str]:
+    """What the histogram of lengths has on its axes: works, where documents were not seen."""
+    if isinstance(study.drawn, ListedWorks):
+        return "work of a microbatch over the mean", f"of {SAMPLE:,} microbatches"
+    return "tokens of a document", f"of {SAMPLE:,} documents"
+
+
+def step_histograms(study: BatchStudy) -> tuple[Floats, list[Floats], int, str]:
+    """Edges of step times in a unit, shares of steps between them by packer, ps and unit."""
+    every = np.concatenate([steps.step_ps for steps in study.packed])
+    scale, unit = time_unit(int(every.max()))
+    edges = np.linspace(every.min() / scale, every.max() / scale * (1 + 1e-9), _BINS)
+    shares = [
+        np.histogram(steps.step_ps / scale, bins=edges)[0] / len(steps.step_ps)
+        for steps in study.packed
+    ]
+    return edges, shares, scale, unit
+
+
+def _draw_lengths(axes: "Axes", study: BatchStudy) -> None:
+    edges, counts = length_histogram(study)
+    axes.stairs(counts, edges, color=PALETTE[0], fill=True)
+    size, drawn = sample_words(study)
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter(lambda tokens, _: f"{tokens:,.0f}")
-    axes.set_xlabel("tokens of a document")
-    axes.set_ylabel("documents")
+    axes.xaxis.set_major_formatter(lambda tokens, _: f"{tokens:,.4g}")
+    axes.set_xlabel(size)
+    axes.set_ylabel(drawn)
 
 
 def _draw_steps(axes: "Axes", study: BatchStudy) -> None:
-    """Share of the steps that are over by a time, a line per packer."""
-    scale, unit = time_unit(max(int(steps.step_ps.max()) for steps in study.packed))
-    for number, steps in enumerate(study.packed):
-        times = np.sort(steps.step_ps) / scale
-        over = np.arange(1, len(times) + 1) / len(times)
-        axes.step(times, over, color=PALETTE[number % len(PALETTE)], label=steps.packer)
+    """A histogram of step times per packer."""
+    edges, shares, _, unit = step_histograms(study)
+    for number, (steps, share) in enumerate(zip(study.packed, shares, strict=True)):
+        axes.stairs(share, edges, color=PALETTE[number % len(PALETTE)], label=steps.packer)
     axes.set_xlabel(f"step time ({unit})")
     axes.set_ylabel("share of steps")
-    axes.legend(fontsize="small", loc="lower right")
+    axes.legend(fontsize="small")
 
 
-def _draw_work(axes: "Axes", steps: BatchSteps) -> None:
-    """Squares of lengths by rank and microbatch, in the step of the window with most on a rank."""
-    squares = steps.loads.squares
-    worst = int(squares.sum(axis=2).max(axis=1).argmax())
-    image = axes.imshow(squares[worst], aspect="auto", interpolation="nearest", cmap="viridis")
-    axes.set_xlabel(f"microbatch (packer {steps.packer}, the least even of its first steps)")
+def _draw_work(axes: "Axes", study: BatchStudy, style: FigureStyle) -> None:
+    """Work of every microbatch in a typical step and, right of a line, in the slowest."""
+    best = study.best
+    typical, slowest = best.work(best.typical), best.work(best.slowest)
+    image = axes.imshow(
+        np.hstack((typical, slowest)), aspect="auto", interpolation="nearest", cmap="viridis"
+    )
+    microbatches = typical.shape[1]
+    axes.axvline(microbatches - 0.5, color="white", linewidth=2)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_formatter(lambda place, _: str(int(place) % microbatches))
+    said = f"microbatch of a typical step, then of the slowest (packer {best.packer})"
+    axes.set_xlabel(style.wrapped([said], 0.7))
     axes.set_ylabel("replica")
-    axes.figure.colorbar(image, ax=axes, label="sum of squared lengths")
+    axes.figure.colorbar(image, ax=axes, label="work, a full one is 1")

@@ -16,7 +16,7 @@ from stepsim.show.palette import IDLE, IDLE_GROUND
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, FigureBase
 
 _NARROW_LABEL = 16
 """Characters of a line of a legend where a figure is narrow."""
@@ -65,7 +65,7 @@ _NOT_DRAWN = frozenset(("backend", "backend_fallback", "interactive", "toolbar",
 
 
 def legend(
-    figure: "Figure",
+    figure: "FigureBase",
     style: FigureStyle,
     handles: Sequence[Any],
     *,

@@ -4,7 +4,7 @@ Ranks of one stage run the same program, so what a task is and what it waits for
 stage; only times differ. Every text is kept once and named by its number.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct, field
@@ -94,13 +94,24 @@ class SpanColumns(Struct, frozen=True, kw_only=True):
         return len(self.start_ps)
 
 
-def span_columns(timeline: Timeline, report: Report, most: int = MOST_SPANS) -> SpanColumns:
-    """The tasks of one rank per class of ranks.
+def span_columns(
+    timeline: Timeline,
+    report: Report,
+    most: int = MOST_SPANS,
+    telling: Callable[[Timeline], list[int]] | None = None,
+) -> SpanColumns:
+    """The tasks of one rank per class of ranks, or of the `telling` ones.
 
     Where there are more than `most` of them, one rank per stage is shown, then whole actions
-    instead of their tasks, then some of the stages.
+    instead of their tasks, then some of the stages. Of telling ranks all are shown.
     """
     ranks, whole, left_out = _chosen(timeline, most)
+    if telling:
+        ranks = telling(timeline)
+        left_out = "ranks with most work, with the median, and with least"
+        graph = timeline.graph
+        tasks = [_task_count(program, graph.task_lists) for program in graph.programs]
+        whole = sum(tasks[graph.plan.stage_of(rank)] for rank in ranks) > most
     tables = list(timeline.spans(ranks, whole=whole))
     return _Collector(timeline=timeline, report=report, whole=whole).run(tables, left_out)
 

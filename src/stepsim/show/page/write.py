@@ -78,7 +78,7 @@ def write_step(
     document = result.document()
     spans = span_columns(result.timeline, result.report)
     page = step_page(document, command=command, spans=spans, what_if=what_if, measured=measured)
-    _write(page, path)
+    write_page(page, path)
 
 
 @collector.paused()
@@ -97,27 +97,27 @@ def write_comparison(
     document = ComparisonDocument.of(comparison)
     most = MOST_SPANS // len(comparison.valid)
     spans = [span_columns(each.timeline, each.report, most) for _, each in comparison.valid]
-    _write(comparison_page(document, command=command, spans=spans, what_if=what_if), path)
+    write_page(comparison_page(document, command=command, spans=spans, what_if=what_if), path)
 
 
 def write_sweep(table: SweepTable, path: str | Path, *, command: str, axes: Sequence[str]) -> None:
     """Write what a sweep has found; raises OutputError, and SweepError as `sweep_page`."""
-    _write(sweep_page(table, command=command, axes=axes), path)
+    write_page(sweep_page(table, command=command, axes=axes), path)
 
 
 def write_sensitivity(found: Sensitivity, path: str | Path, *, command: str) -> None:
     """Write what each parameter is worth; raises OutputError."""
-    _write(sensitivity_page(found, command=command), path)
+    write_page(sensitivity_page(found, command=command), path)
 
 
 def write_improvements(found: Improvements, path: str | Path, *, command: str) -> None:
     """Write what would help a profiled run; raises OutputError."""
-    _write(improvements_page(found, command=command), path)
+    write_page(improvements_page(found, command=command), path)
 
 
 def write_profile(found: Stragglers, path: str | Path, *, command: str) -> None:
     """Write where the steps of a profile go and how they replay; raises OutputError."""
-    _write(profile_page(found, command=command), path)
+    write_page(profile_page(found, command=command), path)
 
 
 def write_file(source: Path, path: str | Path, *, command: str) -> None:
@@ -129,7 +129,7 @@ def write_file(source: Path, path: str | Path, *, command: str) -> None:
         with open_for_reading(source) as store:
             write_sweep(SweepTable(store=store), path, command=command, axes=())
         return
-    _write(_read(source, command), path)
+    write_page(_read(source, command), path)
 
 
 def _starts_as_database(source: Path) -> bool:
@@ -151,7 +151,8 @@ def _read(source: Path, command: str) -> Page:
     return step_page(ResultDocument.from_plain(raw, place), command=command)
 
 
-def _write(page: Page, path: str | Path) -> None:
+def write_page(page: Page, path: str | Path) -> None:
+    """Write a page; raises OutputError."""
     write_whole(Path(path), render(page))
 
 

@@ -1,10 +1,13 @@
 """Tables of real batches: steps by packer, the best first said."""
 
 from collections.abc import Iterator
+from functools import partial
+from itertools import islice
 
 from stepsim.base.units import format_time_ps
 from stepsim.explore.batches.draws import BatchSteps, BatchStudy
-from stepsim.show.tables.model import ERROR, TEXT, TIME, Shown, as_number, table_of
+from stepsim.explore.batches.sweeps import BatchSweep
+from stepsim.show.tables.model import ERROR, TEXT, TIME, Shown, Table, as_number, table_of
 from stepsim.workload.documents import ListedWorks
 
 _SHARE = as_number(".1%")
@@ -14,7 +17,7 @@ _TIMES = as_number(".2f")
 
 def batches_shown(study: BatchStudy) -> Iterator[Shown]:
     """What each packer makes of the same documents: the answer, then a row for each."""
-    best = max(study.packed, key=lambda steps: steps.tokens_per_s)
+    best = study.best
     yield (
         f"{format_time_ps(round(best.mean_ps))} per step with packer {best.packer} "
         f"({format_time_ps(round(best.percentile_ps(90)))} in one of ten), "
@@ -43,6 +46,16 @@ def batches_shown(study: BatchStudy) -> Iterator[Shown]:
             "gain": ERROR.of(lambda steps: steps.tokens_per_s / first.tokens_per_s - 1),
         },
     )
+    parts = ("work", "padding", "waiting")
+    yield table_of(
+        "where the mean step goes",
+        sorted(study.packed, key=lambda steps: -steps.tokens_per_s),
+        {
+            "packer": TEXT.of(lambda steps: steps.packer),
+            **{name: TIME.of(partial(_part, name=name)) for name in parts},
+            "step": TIME.of(lambda steps: steps.mean_ps),
+        },
+    )
     yield (
         "waiting: of the steps' time, against the same steps with equal microbatches; fullest: "
         f"tokens of the largest microbatch over a full one; gain: in tokens/s over {first.packer}"
@@ -53,6 +66,46 @@ def batches_shown(study: BatchStudy) -> Iterator[Shown]:
             f"memory: packer {over.packer} has microbatches of {over.fullest:.2f} times the "
             f"tokens of a full one: see whether a sequence as much longer fits"
         )
+
+
+def batch_sweep_shown(found: BatchSweep) -> Iterator[Shown]:
+    """The best scenario, and a row for each; why the first failure failed."""
+    best = found.scenarios[found.best]
+    assert not isinstance(best, str)
+    yield (
+        f"{_settings(found, found.best)}: {best.tokens_per_s:,.0f} tokens/s net of padding, "
+        f"{format_time_ps(round(best.mean_ps))} per step, {best.waiting:.1%} of it waiting"
+    )
+    axes = {axis.name: TEXT for axis in found.grid.axes}
+    times = dict.fromkeys(("mean step", "p90", "work", "padding", "waiting"), TIME)
+    yield Table(
+        caption=f"{found.steps} steps each, seed {found.seed}",
+        columns={**axes, **times, "tokens/s": _RATE},
+        rows=tuple(
+            (*found.grid.values(i).values(), *_swept(one)) for i, one in enumerate(found.scenarios)
+        ),
+    )
+    failed = (i for i, one in enumerate(found.scenarios) if isinstance(one, str))
+    for scenario in islice(failed, 1):
+        yield f"failed, {_settings(found, scenario)}: {found.scenarios[scenario]}"
+
+
+def _settings(found: BatchSweep, scenario: int) -> str:
+    """A scenario in words."""
+    return ", ".join(f"{name}={text}" for name, text in found.grid.values(scenario).items())
+
+
+def _swept(steps: BatchSteps | str) -> tuple[float | str, ...]:
+    """The cells of a scenario behind those of its axes."""
+    if isinstance(steps, str):
+        return "failed", "", "", "", "", ""
+    parts = steps.parts_ps.values()
+    return steps.mean_ps, steps.percentile_ps(90), *parts, steps.tokens_per_s
+
+
+def _part(steps: BatchSteps, name: str) -> int:
+    """A part of the mean step, in ps."""
+    return steps.parts_ps[name]
 
 
 def _over_others(study: BatchStudy, best: BatchSteps) -> str:

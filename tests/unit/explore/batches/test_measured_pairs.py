@@ -30,7 +30,7 @@ NOT_MODELLED = {"batch_rebalance": "it sorts over more than one global batch"}
 
 def loads_of(law: str, packer: str, shape: BatchShape, seed: int) -> Loads:
     generator = np.random.default_rng(seed)
-    return draw_batches(parse_lengths(law), shape, packer_of(packer), generator).loads()
+    return draw_batches(packer, parse_lengths(law), shape, packer_of(packer), generator).loads()
 
 
 def padded_job(packer: str) -> float:

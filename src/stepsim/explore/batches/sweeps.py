@@ -1,0 +1,202 @@
+"""Drawn steps over axes: packers, lengths and numbers of their law, beside those of every sweep."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Self
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from stepsim.base.errors import PlanError
+from stepsim.base.structs import Document, Entry, Picoseconds
+from stepsim.base.units import Quantity, Value
+from stepsim.explore.batches.draws import BatchSteps, simulate_batches
+from stepsim.explore.noise.sweeps import found_of_all
+from stepsim.explore.sweep.axes import Axis, AxisKind, axis_of_kind, parse_axis
+from stepsim.explore.sweep.grid import Grid
+from stepsim.explore.sweep.study import Study
+from stepsim.files.lengths import read_lengths
+from stepsim.network.topology import Topology
+from stepsim.network.topology.nested import with_values
+from stepsim.options import StepOptions
+from stepsim.parallel.packers import packer_of
+from stepsim.workload.documents import Lengths, ListedWorks, with_numbers
+from stepsim.workload.model.model import Model
+
+PACKER, LENGTHS = "packer", "lengths"
+_OF_LAW = f"{LENGTHS}."
+_DEFAULTS = StepOptions()
+
+
+def is_drawn(name: str) -> bool:
+    """Whether an axis is one of drawn steps alone: `packer`, `lengths`, `lengths.sigma`."""
+    return name in (PACKER, LENGTHS) or name.startswith(_OF_LAW)
+
+
+def parse_drawn_axis(text: str) -> Axis:
+    """The axis of a text such as `packer=padded,greedy` or `lengths.sigma=0.5,1,2`.
+
+    `lengths` are laws or files with semicolons between them. Raises SweepError, as `parse_axis`.
+    """
+    name, _, values = (part.strip() for part in text.partition("="))
+    if name == PACKER:
+        kind = AxisKind(quantity=Quantity.NAME, check=packer_of)
+    elif name == LENGTHS:
+        kind = AxisKind(quantity=Quantity.NAME, check=read_lengths)
+        values = f"{values};"  # laws have commas
+    elif name.startswith(_OF_LAW):
+        kind = AxisKind(quantity=Quantity.FACTOR)
+    else:
+        return parse_axis(text)
+    return axis_of_kind(name, kind, values)
+
+
+class BatchSweep(Struct, frozen=True, kw_only=True):
+    """Drawn steps of every scenario of a grid, or the reasons of failures, in their order."""
+
+    grid: Grid
+    source: tuple[str, str]
+    steps: int
+    seed: int
+    scenarios: tuple[BatchSteps | str, ...]
+
+    @property
+    def best(self) -> int:
+        """The scenario with most tokens per second net of padding; one can run."""
+
+        def rate(scenario: int) -> float:
+            found = self.scenarios[scenario]
+            return 0.0 if isinstance(found, str) else found.tokens_per_s
+
+        return max(range(self.grid.size), key=rate)
+
+
+def sweep_batches(
+    model: Model,
+    topology: Topology,
+    options: StepOptions = _DEFAULTS,
+    *,
+    axes: Sequence[Axis],
+    lengths: str = "",
+    steps: int = 1000,
+    seed: int = 0,
+    progress: Callable[[int, int, int], None] | None = None,
+) -> BatchSweep:
+    """Drawn steps of every combination of some axes, all from one seed.
+
+    `lengths` are a law or a file where they are no axis, and `packer` is among the axes. Raises
+    PlanError without lengths, SweepError for an axis that cannot be, and the error of the first
+    scenario where none can run.
+    """
+    if not lengths and not any(axis.name == LENGTHS for axis in axes):
+        raise PlanError("a sweep of packers needs lengths of documents: give --lengths")
+    grid, others = Grid(axes=tuple(axes)), tuple(a for a in axes if not is_drawn(a.name))
+    packers = next((axis.texts for axis in axes if axis.name == PACKER), ())
+    job = None
+    if others:
+        job = Study(workload=model, topology=topology, grid=Grid(axes=others), options=options)
+    known: dict[tuple[str, ...], dict[str, BatchSteps]] = {}
+
+    def find(scenario: int) -> BatchSteps:
+        texts = grid.values(scenario)
+        key = tuple(text for name, text in texts.items() if name != PACKER)
+        if key not in known:
+            values = {a.name: a.values[grid.position(a, scenario)] for a in grid.axes}
+            found = simulate_batches(
+                *_job(model, topology, options, job, values),
+                lengths=_lengths(texts.get(LENGTHS, lengths), values),
+                packers=packers,
+                steps=steps,
+                seed=seed,
+            )
+            known[key] = {one.packer: one for one in found.packed}
+        return known[key][texts[PACKER]]
+
+    return BatchSweep(
+        grid=grid,
+        source=(model.source, topology.name),
+        steps=steps,
+        seed=seed,
+        scenarios=found_of_all(grid.size, find, progress),
+    )
+
+
+def _job(
+    model: Model,
+    topology: Topology,
+    options: StepOptions,
+    job: Study | None,
+    values: Mapping[str, Value],
+) -> tuple[Model, Topology, StepOptions]:
+    """What a scenario simulates: the study's own, with its values of the axes that steps have."""
+    if job is None:
+        return model, topology, options
+    own: dict[str, Any] = {name: value for name, value in values.items() if not is_drawn(name)}
+    return model, with_values(topology, own), job.step_options(own)
+
+
+def _lengths(text: str, values: Mapping[str, Value]) -> Lengths | ListedWorks:
+    """The law or file of a scenario, with its numbers of the axes of lengths."""
+    numbers = {
+        name.removeprefix(_OF_LAW): float(value)
+        for name, value in values.items()
+        if name.startswith(_OF_LAW)
+    }
+    return with_numbers(read_lengths(text), numbers)
+
+
+class _ScenarioSteps(Entry, frozen=True, kw_only=True):
+    """A scenario's steps, or why it failed; parts add up to the mean."""
+
+    settings: dict[str, str]
+    mean_ps: Picoseconds | UnsetType = UNSET
+    p50_ps: Picoseconds | UnsetType = UNSET
+    p90_ps: Picoseconds | UnsetType = UNSET
+    p99_ps: Picoseconds | UnsetType = UNSET
+    work_ps: int | UnsetType = UNSET
+    padding_ps: int | UnsetType = UNSET
+    waiting_ps: int | UnsetType = UNSET
+    tokens_per_s: Annotated[float, Meta(description="net of padding, of all ranks")] | UnsetType = (
+        UNSET
+    )
+    fullest: float | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+
+    @classmethod
+    def of(cls, settings: dict[str, str], found: BatchSteps | str) -> Self:
+        """The entry of a scenario."""
+        if isinstance(found, str):
+            return cls(settings=settings, error=found)
+        return cls(
+            settings=settings,
+            mean_ps=round(found.mean_ps),
+            p50_ps=round(found.percentile_ps(50)),
+            p90_ps=round(found.percentile_ps(90)),
+            p99_ps=round(found.percentile_ps(99)),
+            tokens_per_s=found.tokens_per_s,
+            fullest=found.fullest,
+            **{f"{part}_ps": time for part, time in found.parts_ps.items()},
+        )
+
+
+class BatchSweepDocument(Document, frozen=True, kw_only=True):
+    """`stepsim sweep --lengths --json`: drawn steps of every scenario."""
+
+    workload: str
+    topology: str
+    seed: int
+    steps: int
+    scenarios: tuple[_ScenarioSteps, ...]
+
+    @classmethod
+    def of(cls, found: BatchSweep) -> Self:
+        """The document of all scenarios, in their order."""
+        workload, topology = found.source
+        return cls(
+            workload=workload,
+            topology=topology,
+            seed=found.seed,
+            steps=found.steps,
+            scenarios=tuple(
+                _ScenarioSteps.of(found.grid.values(i), one)
+                for i, one in enumerate(found.scenarios)
+            ),
+        )
