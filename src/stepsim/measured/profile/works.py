@@ -91,7 +91,7 @@ def microbatch_works(profile: Profile) -> MicrobatchWorks:
     cell, shape = _cells(profile, held)
     times = _table(profile, held, series, cell, shape)
     mean_ps = times.mean(axis=(1, 2, 3))
-    deviations = _without_slow_ranks(times / mean_ps[:, None, None, None])
+    deviations = _without_slow_ranks(times / mean_ps[:, None, None, None], stage)
     share, left = _factor(deviations.reshape(len(times), -1), stage, mean_ps)
     guess, error = _guesses(deviations, share, left)
     variance = max(float((guess**2).mean()) - error, 0.0)
@@ -165,11 +165,16 @@ def _table(
     return sums.astype(np.float64).reshape(count, *shape)
 
 
-def _without_slow_ranks(relative: Floats) -> Floats:
-    """Deviations from the mean without what a rank has and other stages of its replica have not."""
+def _without_slow_ranks(relative: Floats, stage: Ints) -> Floats:
+    """Deviations from the mean without what a rank has and other stages of its replica have not.
+
+    What they share is the lower median of the stages: of two, a slow one is taken for slow.
+    """
     of_rank = relative.mean(axis=(1, 3), keepdims=True)
-    own = of_rank / of_rank.mean(axis=0, keepdims=True)
-    return np.asarray(relative / own - 1.0)
+    of_stage = [of_rank[stage == each].mean(axis=0) for each in np.unique(stage)]
+    shared = np.quantile(of_stage, 0.5, axis=0, method="lower")
+    prompt = relative / of_rank * shared
+    return np.asarray(prompt / prompt.mean(axis=(1, 2, 3), keepdims=True) - 1.0)
 
 
 def _factor(deviations: Floats, stage: Ints, mean_ps: Floats) -> tuple[Floats, Floats]:
