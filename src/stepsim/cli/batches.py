@@ -59,11 +59,12 @@ class LengthOptions:
         _of_lengths(
             "--packers",
             "With --lengths, how documents become microbatches: " + PACKER_NAMES,
-            USUAL_NAMES,
+            f"{USUAL_NAMES}; greedy for plans",
         ),
     ] = None
     steps: Annotated[
-        int | None, _of_lengths("--steps", "With --lengths, steps to draw.", "1000")
+        int | None,
+        _of_lengths("--steps", "With --lengths, steps to draw.", "1000; 100 of each plan"),
     ] = None
     seed: Annotated[
         int | None, _of_lengths("--seed", "With --lengths, equal seeds give equal steps.", "0")

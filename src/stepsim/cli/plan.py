@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepsim.base.errors import PlanError, printable
+from stepsim.cli.batches import BatchOptions
 from stepsim.cli.options import (
     ON_COMMAND_LINE,
-    OneStepOptions,
     given_options,
     refuse_beside,
     takes,
@@ -26,6 +26,7 @@ from stepsim.cli.terminal import (
 )
 
 if TYPE_CHECKING:
+    from stepsim.explore.batches.draws import DrawnBatches
     from stepsim.explore.plan.asked import PlanQuestion
     from stepsim.explore.plan.runs import Workers
 
@@ -41,7 +42,7 @@ _OF_CHECK = _BUDGET | {"model", "check", "calibration", "json", "csv"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class _SearchOptions(OneStepOptions):
+class _SearchOptions(BatchOptions):
     """What a search takes beside the options that all its plans share."""
 
     gpus: Annotated[
@@ -218,6 +219,29 @@ def _question(options: _SearchOptions) -> "PlanQuestion":
         objective=options.objective,
         memory_share=options.memory_share,
         runs=options.runs,
+        drawn=_drawn(options),
+    )
+
+
+def _drawn(options: _SearchOptions) -> "DrawnBatches | None":
+    """The batches that plans are judged by; raises PlanError for several packers."""
+    from stepsim.explore.batches.draws import DrawnBatches
+    from stepsim.explore.batches.works import usual_packers
+    from stepsim.files.lengths import read_lengths
+
+    options.check_lengths()
+    if options.lengths is None:
+        return None
+    lengths = read_lengths(options.lengths)
+    packer = (options.packers or usual_packers(lengths, ("greedy",))[0]).strip()
+    if "," in packer:
+        raise PlanError(f"packers are {packer!r}: expected one, by which all plans are judged")
+    return DrawnBatches(
+        lengths=lengths,
+        source=options.lengths,
+        packer=packer,
+        steps=100 if options.steps is None else options.steps,
+        seed=options.seed or 0,
     )
 
 

@@ -14,11 +14,10 @@ from stepsim.face.described import takes_options, warn_caller
 from stepsim.face.keywords import StepKeywords
 from stepsim.face.viewed import Viewed, taken_as
 from stepsim.files.asked import read_inputs
-from stepsim.files.lengths import read_lengths
+from stepsim.files.lengths import lengths_of
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.tables.batches import batches_shown
 from stepsim.show.tables.model import Shown
-from stepsim.workload.documents import Lengths, ListedLengths, ListedWorks
 from stepsim.workload.model.model import Model
 
 if TYPE_CHECKING:
@@ -72,11 +71,7 @@ def batches(
     steps. Raises PlanError for a workload file and for a packer that loses or makes tokens, and the
     errors of `simulate`.
     """
-    drawn: Lengths | ListedWorks
-    if isinstance(lengths, str | Path):
-        drawn, source = read_lengths(str(lengths)), str(lengths)
-    else:
-        drawn, source = ListedLengths(lengths=tuple(lengths)), "a list"
+    drawn, source = lengths_of(lengths)
     job = read_inputs(workload, topology, options)
     if not isinstance(job.workload, Model):
         raise PlanError(f"{workload}: lengths need a model: expected one, not a workload file")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 from stepsim.base.arguments import checked
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Document
+from stepsim.explore.batches.draws import DrawnBatches
 from stepsim.explore.plan.asked import PlanQuestion, answer
 from stepsim.explore.plan.budget import BudgetDocument, check_plan_file, parse_budget
 from stepsim.explore.plan.document import PlanDocument
@@ -15,6 +16,7 @@ from stepsim.face.described import takes_options
 from stepsim.face.keywords import SharedKeywords
 from stepsim.face.viewed import Viewed, taken_as
 from stepsim.files.asked import read_inputs
+from stepsim.files.lengths import lengths_of
 from stepsim.show.tables.model import Shown
 from stepsim.show.tables.plan import plans_shown
 from stepsim.workload.model.model import Model
@@ -51,6 +53,10 @@ def plan(
     jobs: int = 1,
     store: str | Path | None = None,
     resume: bool = False,
+    lengths: str | Path | Sequence[int] | None = None,
+    packer: str = "greedy",
+    steps: int = 100,
+    seed: int = 0,
     **options: Unpack[SharedKeywords],
 ) -> PlanResult:
     """The best plans of a model on some GPUs: `plans` has one of a kind, the best first.
@@ -60,8 +66,9 @@ def plan(
     too: zero, recompute, overlap, dispatch, graphs. `options` are those that all plans share,
     such as `global_batch`, `sequence`, `precision`. A plan may take `memory_share` of a GPU's
     memory: 92 % unless it is said, all of it where nothing else fits. `jobs` processes simulate;
-    `store` is a file for their results, which `resume` takes up again. Raises PlanError where
-    nothing divides or fits.
+    `store` is a file for their results, which `resume` takes up again. With `lengths` of documents,
+    as `stepsim.batches` has them, plans are judged by drawn `steps` under a `packer`. Raises
+    PlanError where nothing divides or fits.
     """
     if top < 1:
         raise PlanError(f"top is {top}: expected at least 1")
@@ -74,11 +81,18 @@ def plan(
         objective=objective,
         memory_share=memory_share,
         runs=runs,
+        drawn=None if lengths is None else _drawn(lengths, packer, steps, seed),
     )
     workers = Workers(jobs=jobs, store=None if store is None else Path(store), resume=resume)
     asked = read_inputs(model, topology, options)
     found = answer(asked, question, workers=workers).document(top)
     return taken_as(PlanResult, found)
+
+
+def _drawn(lengths: str | Path | Sequence[int], packer: str, steps: int, seed: int) -> DrawnBatches:
+    """The batches that plans are judged by."""
+    law, source = lengths_of(lengths)
+    return DrawnBatches(lengths=law, source=source, packer=packer, steps=steps, seed=seed)
 
 
 @checked

@@ -31,6 +31,18 @@ _Row = tuple[int, object, object]
 """A line of a file, the length there, and how many documents have it."""
 
 
+def lengths_of(
+    lengths: str | Path | Sequence[int],
+) -> tuple[Lengths | ListedWorks, str]:
+    """Lengths as Python has them, and where they are from: a file, a law, or numbers.
+
+    Raises the errors of `read_lengths`.
+    """
+    if isinstance(lengths, str | Path):
+        return read_lengths(str(lengths)), str(lengths)
+    return ListedLengths(lengths=tuple(lengths)), "a list"
+
+
 def read_lengths(text: str) -> Lengths | ListedWorks:
     """The lengths that a text names: a file of them, a profile with works, else a law.
 

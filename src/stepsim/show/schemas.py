@@ -15,6 +15,7 @@ from stepsim.explain.improve import ImprovementsDocument
 from stepsim.explain.profile_document import ProfileDocument
 from stepsim.explain.report import ResultDocument
 from stepsim.explore.batches.document import BatchDocument
+from stepsim.explore.batches.sweeps import BatchSweepDocument
 from stepsim.explore.noise.document import NoiseDocument, NoiseSweepDocument
 from stepsim.explore.plan.budget import BudgetDocument
 from stepsim.explore.plan.document import PlanDocument
@@ -60,6 +61,7 @@ FORMATS: Mapping[str, _Format] = MappingProxyType(
         "topology-numbers": _Format(what="inspect --json", root=TopologyNumbers),
         "sensitivity": _Format(what="simulate --sensitivity --json", root=Sensitivity),
         "batches": _Format(what="simulate --lengths --json", root=BatchDocument),
+        "batch-sweep": _Format(what="sweep --lengths --json", root=BatchSweepDocument),
         "sweep-result": _Format(what="sweep --json", root=SweepDocument),
         "noise": _Format(what="noise --json", root=NoiseDocument),
         "noise-sweep": _Format(what="noise --set ... --json", root=NoiseSweepDocument),

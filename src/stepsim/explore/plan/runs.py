@@ -11,17 +11,20 @@ from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from math import inf
 from pathlib import Path
+from typing import Annotated, Self
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from stepsim import __version__
 from stepsim.base import garbage
 from stepsim.base.digest import content_hash
 from stepsim.base.errors import PlanError, StepsimError, SweepError
 from stepsim.base.structs import Entry, Picoseconds, Share, replace
+from stepsim.base.units import PS_PER_S
 from stepsim.explain.make_report import StepTotals
 from stepsim.explain.throughput import Throughput
+from stepsim.explore.batches.draws import BatchSteps, DrawnBatches
 from stepsim.explore.plan.store import PlanStore, open_plans
 from stepsim.explore.sweep.executors import (
     ExecutorKind,
@@ -45,8 +48,38 @@ _POLL_S = 2.0
 _LOSSES = 3
 
 
+class DrawnSteps(Entry, frozen=True, kw_only=True):
+    """Steps of drawn documents under a plan; `full_ps` is the mean step for as many real tokens.
+
+    That is, for the tokens of a step of full sequences: packers fill plans' microbatches unlike.
+    `fullest` is the largest microbatch in parts of a full one.
+    """
+
+    mean_ps: Picoseconds
+    p90_ps: Picoseconds
+    full_ps: Picoseconds
+    waiting: Annotated[float, Meta(description="share of the steps, for the longest microbatches")]
+    tokens_per_s: Annotated[float, Meta(description="net of padding, of all ranks")]
+    fullest: float
+
+    @classmethod
+    def of(cls, steps: BatchSteps, tokens: int) -> Self:
+        """What a search needs of drawn steps, where full ones have so many tokens."""
+        return cls(
+            mean_ps=round(steps.mean_ps),
+            p90_ps=round(steps.percentile_ps(90)),
+            full_ps=round(tokens / steps.tokens_per_s * PS_PER_S),
+            waiting=steps.waiting,
+            tokens_per_s=steps.tokens_per_s,
+            fullest=steps.fullest,
+        )
+
+
 class PlanRun(Entry, frozen=True, kw_only=True):
-    """What a search needs of a simulated plan; with an `error` it could not be simulated."""
+    """What a search needs of a simulated plan; with an `error` it could not be simulated.
+
+    `drawn` are its steps of documents, where plans are judged by them.
+    """
 
     workload: str = ""
     step_time_ps: Picoseconds = 0
@@ -54,6 +87,7 @@ class PlanRun(Entry, frozen=True, kw_only=True):
     throughput: Throughput | None = None
     breakdown_ps: dict[str, Picoseconds] = msgspec.field(default_factory=dict)
     error: str = ""
+    drawn: DrawnSteps | None = None
 
     def mean_breakdown_ps(self) -> dict[Part, int]:
         """Parts of the step, mean over ranks."""
@@ -61,11 +95,12 @@ class PlanRun(Entry, frozen=True, kw_only=True):
 
 
 class PlanJob(Struct, frozen=True, kw_only=True):
-    """What all plans of a search share."""
+    """What all plans of a search share; `drawn` are the batches that they are judged by."""
 
     model: Model
     topology: Topology
     base: StepOptions
+    drawn: DrawnBatches | None = None
 
     def identity(self) -> dict[str, str]:
         """What must be the same for results to belong together, by what the user calls it."""
@@ -77,6 +112,8 @@ class PlanJob(Struct, frozen=True, kw_only=True):
         for option in self.base.changed():
             value = getattr(self.base, option.field)
             shown[f"option {option.name}"] = f"{option.text(value)} {content_hash(value)}"
+        if self.drawn:
+            shown["lengths"] = f"{self.drawn.source} {content_hash(self.drawn)}"
         return shown
 
 
@@ -206,11 +243,20 @@ class _Simulator(Struct, kw_only=True):
             with garbage.paused():
                 step = self._step(plan)
                 found = step.totals(breakdown=True)
+                drawn = self._drawn(plan)
         except StepsimError as error:
             return PlanRun(error=str(error))
         if found.step_time_ps < self.least_ps:
             self.least_ps, self.fastest = found.step_time_ps, (plan, step)
-        return _plan_run(found)
+        return _plan_run(found, drawn)
+
+    def _drawn(self, plan: ModelPlan) -> DrawnSteps | None:
+        """Its steps of documents, where plans are judged by them."""
+        job = self.job
+        if job.drawn is None:
+            return None
+        steps = job.drawn.of(job.model, job.topology, step_options_of(plan, job.base))
+        return DrawnSteps.of(steps, plan.tokens)
 
     def warnings(self, plan: ModelPlan) -> tuple[str, ...]:
         """What a whole report of a plan warns of; it is simulated unless it was the fastest."""
@@ -240,8 +286,9 @@ def run_plan(job: PlanJob, plan: ModelPlan) -> PlanRun:
     return _Simulator(job=job).run(plan)
 
 
-def _plan_run(found: StepTotals) -> PlanRun:
+def _plan_run(found: StepTotals, drawn: DrawnSteps | None) -> PlanRun:
     return PlanRun(
+        drawn=drawn,
         workload=found.workload,
         step_time_ps=found.step_time_ps,
         bubble_fraction=found.bubble_fraction,

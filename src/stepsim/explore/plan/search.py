@@ -12,6 +12,7 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
+from stepsim.explore.batches.draws import DrawnBatches
 from stepsim.explore.plan.layouts import balanced_plans
 from stepsim.explore.plan.nearest import what_would_do
 from stepsim.explore.plan.runs import (
@@ -82,9 +83,14 @@ class SearchedPlan(Struct, frozen=True, kw_only=True):
         return self.run.step_time_ps
 
     @property
+    def judged_ps(self) -> int:
+        """The time that plans are compared by: of drawn steps, if any, for as many real tokens."""
+        return self.run.drawn.full_ps if self.run.drawn else self.step_ps
+
+    @property
     def tokens_per_npu(self) -> float:
-        """Tokens per second and NPU."""
-        return self.plan.tokens / (self.step_ps / PS_PER_S) / self.plan.npus
+        """Tokens per second and NPU; of drawn steps net of padding."""
+        return self.plan.tokens / (self.judged_ps / PS_PER_S) / self.plan.npus
 
     @property
     def kind(self) -> tuple[int, ...]:
@@ -132,7 +138,12 @@ class PlanSearch(Struct, frozen=True, kw_only=True):
         """What the best plan has least of."""
         if self.objective is Objective.MEMORY:
             return float(one.memory_bytes)
-        return one.step_ps * _cost(one.plan, self.objective)
+        return one.judged_ps * _cost(one.plan, self.objective)
+
+    @property
+    def equal_lengths_first(self) -> SearchedPlan:
+        """The plan that full sequences of one document would set first, of those simulated."""
+        return min(self.plans, key=lambda one: one.step_ps * _weight(one.plan, self.objective))
 
 
 class PricedPlans(Struct, frozen=True, kw_only=True, eq=False):
@@ -160,8 +171,12 @@ def search_plans(
     objective: Objective = Objective.STEP,
     progress: OnPlan | None = None,
     workers: Workers = HERE,
+    drawn: DrawnBatches | None = None,
 ) -> PlanSearch:
     """Simulate the plans of a space that are priced best, at most `runs` of them.
+
+    With `drawn` batches plans are judged by their steps; no bound rules them out then, since it is
+    one of full sequences.
 
     A plan is left out where its memory is above `memory_limit` of the device's capacity
     (`price_plans`), or where its bound is above the best that was simulated. Equal plans keep the
@@ -172,8 +187,9 @@ def search_plans(
     memory_first = objective is Objective.MEMORY
     wanted = priced.memory if memory_first else priced.price * weight
     order = np.lexsort((np.arange(len(priced.plans)), priced.price, wanted)).tolist()
-    bound = np.zeros(len(priced.plans)) if memory_first else priced.bound * weight
-    job = PlanJob(model=model, topology=topology, base=space.base)
+    boundless = memory_first or drawn is not None
+    bound = np.zeros(len(priced.plans)) if boundless else priced.bound * weight
+    job = PlanJob(model=model, topology=topology, base=space.base, drawn=drawn)
     race = _Race(
         priced=priced, space=space, topology=topology, weight=weight, bound=bound, order=order
     )
@@ -186,9 +202,9 @@ def search_plans(
             raise PlanError(f"no plan could be simulated: {race.refused[0]}")
         found = race.done
         if memory_first:
-            found.sort(key=lambda each: (each[1].memory_bytes, each[1].step_ps, each[0]))
+            found.sort(key=lambda each: (each[1].memory_bytes, each[1].judged_ps, each[0]))
         else:
-            found.sort(key=lambda each: (each[1].step_ps * weight[each[0]], each[0]))
+            found.sort(key=lambda each: (each[1].judged_ps * weight[each[0]], each[0]))
         warnings = opened.warnings(found[0][1].plan)
     done = {*race.passed, *(place for place, _ in found)}
     rest = [place for place in order if place not in done]
@@ -245,9 +261,9 @@ class _Race(Struct, kw_only=True):
                 continue
             one = searched(self.space, self.topology, self.priced, index, run)
             self.done.append((index, one))
-            self.best = min(self.best, run.step_time_ps / PS_PER_S * self.weight[index])
+            self.best = min(self.best, one.judged_ps / PS_PER_S * self.weight[index])
             if progress:
-                progress(tried, runs, min(other.step_ps for _, other in self.done))
+                progress(tried, runs, min(other.judged_ps for _, other in self.done))
 
     def _may_win(self, index: int) -> bool:
         """Whether a plan can be best by its bound and runs on the framework."""

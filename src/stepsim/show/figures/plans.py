@@ -33,12 +33,12 @@ def _plans_figure(found: PlanSearch, style: FigureStyle) -> "Figure":
     several = len({each.plan.npus for each in found.plans}) > 1
     figure = style.figure(3.0 if style.narrow else 3.6)
     axes = figure.subplots()
-    scale, unit = time_unit(max(each.step_ps for each in found.plans))
-    points = [(_across(each, several=several), each.step_ps / scale) for each in found.plans]
+    scale, unit = time_unit(max(each.judged_ps for each in found.plans))
+    points = [(_across(each, several=several), each.judged_ps / scale) for each in found.plans]
     x, y = zip(*points, strict=True)
     axes.scatter(x, y, s=12, color=series_colour(0), linewidths=0, label="simulated plan")
     front = plan_front(found.plans, several=several)
-    edge = [(_across(each, several=several), each.step_ps / scale) for each in front]
+    edge = [(_across(each, several=several), each.judged_ps / scale) for each in front]
     across, steps = zip(*edge, strict=True)
     axes.step(across, steps, where="post", color=PATH, linewidth=0.8, label="Pareto front")
     for each, (here, step) in list(zip(front, edge, strict=True))[:_MOST_LABELS]:
@@ -65,8 +65,8 @@ def _plans_figure(found: PlanSearch, style: FigureStyle) -> "Figure":
 def plan_front(plans: Sequence[SearchedPlan], *, several: bool) -> list[SearchedPlan]:
     """Plans that no other beats in both, by GPUs (`several` sizes) or memory, ascending."""
     front: list[SearchedPlan] = []
-    for each in sorted(plans, key=lambda one: (_across(one, several=several), one.step_ps)):
-        if not front or each.step_ps < front[-1].step_ps:
+    for each in sorted(plans, key=lambda one: (_across(one, several=several), one.judged_ps)):
+        if not front or each.judged_ps < front[-1].judged_ps:
             front.append(each)
     return front
 

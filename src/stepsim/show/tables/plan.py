@@ -28,12 +28,19 @@ _DEGREES = ("npus", "tp", "cp", "pp", "dp", "ep", "expert_tp", "chunks", "microb
 _NAMED = ("tp", "pp", "dp", "microbatch_size")
 """Degrees that are named also where they are 1."""
 _RUNS = ("dp_overlap", "tp_comm_overlap", "dispatch", "cuda_graph")
+_DRAWN = {
+    "drawn": TIME.of(lambda plan: plan.drawn.mean_ps),
+    "p90": TIME.of(lambda plan: plan.drawn.p90_ps),
+    "waiting": SHARE.of(lambda plan: plan.drawn.waiting),
+}
+"""Columns of plans that are judged by drawn steps."""
 _HEADS = {"npus": "gpus", "chunks": "vpp", "microbatch_size": "mbs", "expert_tp": "etp"}
 
 
 def plans_shown(found: PlanDocument) -> Iterator[Shown]:
     """The best plan, those behind it, what was searched, and how to run the first."""
     yield from _best(found)
+    yield from _judged(found)
     yield _plans_table(found)
     yield (
         ("limited by", found.binds),
@@ -58,11 +65,28 @@ def _best(found: PlanDocument) -> Iterator[str]:
     names = [n for n in names if n != "expert_tp" or best.ep > 1]
     degrees = "  ".join(f"{_HEADS.get(name, name)} {getattr(best, name)}" for name in names)
     order = "" if best.schedule == "1f1b" else f"  {best.schedule}"
+    full = " of full sequences" if best.drawn else ""
     yield (
-        f"best: {degrees}{order}   {format_time_ps(best.step_time_ps)} per step   "
+        f"best: {degrees}{order}   {format_time_ps(best.step_time_ps)} per step{full}   "
         f"{best.tokens_per_s_per_npu:,.0f} tokens/s per {word}   MFU {best.mfu:.1%}   memory "
         f"{format_size_bytes(best.memory_bytes)} ({best.memory_share:.0%})"
     )
+
+
+def _judged(found: PlanDocument) -> Iterator[str]:
+    """That plans are judged by drawn documents, and what full sequences would say."""
+    best = found.plans[0].drawn
+    if best is None:
+        return
+    yield (
+        f"judged by documents from {found.lengths}, packer {found.packer}: mean step "
+        f"{format_time_ps(best.mean_ps)}, {format_time_ps(best.p90_ps)} in one of ten, "
+        f"{best.waiting:.1%} of it waiting for the longest microbatches"
+    )
+    if found.equal_lengths:
+        yield f"full sequences would set another plan first: {found.equal_lengths}"
+    else:
+        yield "full sequences of one document would set the same plan first"
 
 
 def _searched(found: PlanDocument) -> str:
@@ -125,6 +149,7 @@ def _plans_table(found: PlanDocument) -> Table:
         **recompute,
         **runs,
         **({"layout": LONG.of(lambda plan: plan.options.get("layout", "equal"))} if uneven else {}),
+        **(_DRAWN if plans[0].drawn else {}),
         "step": TIME.of("step_time_ps"),
         "tokens/s/gpu": as_number(",.0f").of("tokens_per_s_per_npu"),
         "MFU": SHARE.of("mfu"),
