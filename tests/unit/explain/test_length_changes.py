@@ -154,6 +154,17 @@ def test_works_of_a_profile_make_the_steps_of_a_model(folder: Path) -> None:
     assert [each["packer"] for each in written["packers"]] == ["recorded", "recorded+swap"]
 
 
+def test_plans_are_judged_by_works_of_a_profile(folder: Path) -> None:
+    skeleton(folder, 4)
+    path = folder / "4-4.parquet"
+    command = ["plan", "llama-3-8b", "--gpus", "8", "-q", "--steps", "5", "--lengths", str(path)]
+    result = CliRunner().invoke(cli.make_app(), command)
+    assert result.exit_code == 0, result.exception
+    assert "packer recorded" in result.stdout
+    result = CliRunner().invoke(cli.make_app(), [*command, "--packers", "greedy"])
+    assert "packer is 'greedy': expected recorded" in str(result.exception)
+
+
 def test_packers_of_documents_are_refused_for_a_profile(folder: Path, shared: Path) -> None:
     skeleton(folder, 4)
     for path, packers, said in (
