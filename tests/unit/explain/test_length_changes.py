@@ -14,14 +14,19 @@ from typer.testing import CliRunner
 import stepsim
 from stepsim import cli
 from stepsim.base.arrays import Floats
+from stepsim.base.errors import PlanError
 from stepsim.explain.changes.lengths import UnequalLengths, unequal_lengths
 from stepsim.explain.changes.made import UntoldChange
 from stepsim.explain.improve import change_profile, changes_of, improve_profile
+from stepsim.explore.batches.draws import DrawnBatches
+from stepsim.files.asked import read_inputs
 from stepsim.files.measured import load_profile
 from stepsim.files.traces.ndtimeline import write_ndtimeline
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.parallel.packers.balanced import swap_works
+from stepsim.workload.documents import ListedWorks
+from stepsim.workload.model.model import Model
 
 pytest.importorskip("pyarrow")
 
@@ -154,15 +159,15 @@ def test_works_of_a_profile_make_the_steps_of_a_model(folder: Path) -> None:
     assert [each["packer"] for each in written["packers"]] == ["recorded", "recorded+swap"]
 
 
-def test_plans_are_judged_by_works_of_a_profile(folder: Path) -> None:
-    skeleton(folder, 4)
-    path = folder / "4-4.parquet"
-    command = ["plan", "llama-3-8b", "--gpus", "8", "-q", "--steps", "5", "--lengths", str(path)]
-    result = CliRunner().invoke(cli.make_app(), command)
-    assert result.exit_code == 0, result.exception
-    assert "packer recorded" in result.stdout
-    result = CliRunner().invoke(cli.make_app(), [*command, "--packers", "greedy"])
-    assert "packer is 'greedy': expected recorded" in str(result.exception)
+def test_plans_are_judged_by_works_of_a_profile() -> None:
+    works = ListedWorks(works=np.ones((2, 2, 2)))
+    job = read_inputs("llama-3-8b", "hgx-h100", {"npus": 8, "microbatches": 2})
+    assert isinstance(job.workload, Model)
+    judged_by = DrawnBatches(lengths=works, source="a run", packer="recorded", steps=3)
+    found = judged_by.of(job.workload, job.topology, job.options)
+    assert found.waiting == 0
+    with pytest.raises(PlanError, match="packer is 'greedy': expected recorded"):
+        DrawnBatches(lengths=works, source="a run")
 
 
 def test_packers_of_documents_are_refused_for_a_profile(folder: Path, shared: Path) -> None:
