@@ -3,6 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from stepsim.base.arrays import Bools, Floats
+from stepsim.base.structs import replace
+from stepsim.measured.profile.events import Profile
+from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.parallel.schedules import ActionKind, Schedule, build
 
 HOP = 0.25
@@ -117,3 +123,28 @@ def write_rows(rows: Rows, path: Path) -> Path:
 
     parquet.write_table(pyarrow.Table.from_pylist(rows), path)
     return path
+
+
+def computes_of(profile: Profile) -> Bools:
+    """Which operations are forwards and backwards of microbatches."""
+    return profile.named("forward-compute", "backward-compute")
+
+
+def with_works(
+    profile: Profile, works: Floats, *, share: Floats | None = None, factor: Floats | None = None
+) -> Profile:
+    """A made profile as it runs where microbatches have works (steps, replicas, microbatches).
+
+    A stage has a `share` of the work, 1 without it; `factor` is one for every operation.
+    """
+    waits, events = pipeline_waits(profile, posted=True), profile.events
+    stage, replica = profile.column_of_ranks("stage"), profile.column_of_ranks("replica")
+    more = works[events.step, replica, events.microbatch] - 1
+    scale = 1 + more * (1 if share is None else share[stage])
+    scale = scale * (1 if factor is None else factor)
+    own = np.where(computes_of(profile), np.rint(waits.own_ps * scale), waits.own_ps)
+    ends = waits.ends_ps(own.astype(np.int64), waits.delay_ps)
+    ran = replace(waits, profile=waits.retimed(ends - own.astype(np.int64), ends))
+    arrived = np.minimum(ran.ready_ps + waits.delay_ps, ends)
+    start = np.where(events.meeting < 0, ran.profile.events.start_ps, arrived)
+    return ran.retimed(start, ends)

@@ -25,7 +25,7 @@ BESIDE_LENGTHS = NO_MEMORY | {
 """Options that do something beside --lengths."""
 PACKER_NAMES = (
     "sequence, padded, grouped, concat, greedy, first-fit, balanced, dynamic-cp; all but "
-    "the last with or without +swap."
+    "the last with or without +swap. A profile's microbatches: recorded, recorded+swap."
 )
 BESIDE_DRAWN_SWEEP = NO_MEMORY | {
     *("file", "lengths", "packers", "steps", "seed", "json", "csv", "axes"),
@@ -50,7 +50,8 @@ class LengthOptions:
         str | None,
         _of_lengths(
             "--lengths",
-            "Documents' tokens: a file, or a law as 'lognormal(mu=6, sigma=1, most=8192)'.",
+            "Documents' tokens: a file, a law as 'lognormal(mu=6, sigma=1, most=8192)', or a "
+            "profile whose microbatches differ.",
         ),
     ] = None
     packers: Annotated[
@@ -181,17 +182,20 @@ def _job_of(file: Path, options: CommandOptions) -> "tuple[StepInputs, Model]":
 def _study(job: "StepInputs", model: "Model", options: BatchOptions) -> "BatchStudy":
     """The drawn steps under all packers."""
     from stepsim.explore.batches.draws import simulate_batches
+    from stepsim.explore.batches.works import usual_packers
     from stepsim.files.lengths import read_lengths
     from stepsim.show.terminal import working
 
     lengths, steps = options.lengths or "", 1000 if options.steps is None else options.steps
     drawn = read_lengths(lengths)
+    usual = usual_packers(drawn, USUAL_NAMES.split(","))
+    packers = [*map(str.strip, options.packers.split(","))] if options.packers else usual
     with working(f"drawing {steps} steps", enabled=not options.quiet):
         return simulate_batches(
             *(model, job.topology, job.options),
             lengths=drawn,
             source=lengths,
-            packers=tuple(map(str.strip, (options.packers or USUAL_NAMES).split(","))),
+            packers=packers,
             steps=steps,
             seed=options.seed or 0,
             notes=job.notes,

@@ -226,18 +226,18 @@ def _question(options: _SearchOptions) -> "PlanQuestion":
 def _drawn(options: _SearchOptions) -> "DrawnBatches | None":
     """The batches that plans are judged by; raises PlanError for several packers."""
     from stepsim.explore.batches.draws import DrawnBatches
+    from stepsim.explore.batches.works import usual_packers
     from stepsim.files.lengths import read_lengths
-    from stepsim.parallel.packers import packer_of
 
     options.check_lengths()
     if options.lengths is None:
         return None
-    packer = (options.packers or "greedy").strip()
+    lengths = read_lengths(options.lengths)
+    packer = (options.packers or usual_packers(lengths, ("greedy",))[0]).strip()
     if "," in packer:
         raise PlanError(f"packers are {packer!r}: expected one, by which all plans are judged")
-    packer_of(packer)
     return DrawnBatches(
-        lengths=read_lengths(options.lengths),
+        lengths=lengths,
         source=options.lengths,
         packer=packer,
         steps=100 if options.steps is None else options.steps,

@@ -15,6 +15,7 @@ from stepsim.base.arrays import Ints
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Document, Entry, Names, Seconds, Share
 from stepsim.explain.changes.computes import compute_changes
+from stepsim.explain.changes.lengths import UnequalLengths, length_changes, unequal_lengths
 from stepsim.explain.changes.made import Changes, ProfileChange, UntoldChange
 from stepsim.explain.changes.schedules import schedule_changes
 from stepsim.explain.changes.transfers import transfer_changes
@@ -53,7 +54,8 @@ class Improvements(Struct, frozen=True, kw_only=True, eq=False):
     """Changes of a profile, the largest gain first. Steps are means in ps.
 
     `ceiling` is the gain where every worker, every microbatch and the host were ideal. Changes
-    `without_gain` are known by name; those `untold` cannot be told from the profile.
+    `without_gain` are known by name; those `untold` cannot be told from the profile. `lengths` say
+    how unequal its microbatches are, None where it does not tell.
     """
 
     profile: Profile
@@ -63,6 +65,7 @@ class Improvements(Struct, frozen=True, kw_only=True, eq=False):
     changes: tuple[_Improvement, ...]
     without_gain: tuple[str, ...]
     untold: tuple[UntoldChange, ...]
+    lengths: UnequalLengths | None
 
 
 class _ChangeEntry(Entry, frozen=True, kw_only=True):
@@ -85,6 +88,24 @@ class _UntoldEntry(Entry, frozen=True, kw_only=True):
     why: str
 
 
+class _LengthsEntry(Entry, frozen=True, kw_only=True):
+    """How unequal microbatches are: spreads are coefficients of variation.
+
+    Work of the longest replica is over the mean, mean steps are over those of equal work; `drawn`
+    ones have works of the law that was fitted.
+    """
+
+    work_spread: float
+    noise: float
+    longest_over_mean: float
+    swapped_over_mean: float
+    waiting: Share
+    ran_over_equal: float
+    ran_spread: float
+    drawn_over_equal: float
+    drawn_spread: float
+
+
 class ImprovementsDocument(Document, frozen=True, kw_only=True):
     """`improve --json`: changes of a profile, the largest gain first."""
 
@@ -95,6 +116,7 @@ class ImprovementsDocument(Document, frozen=True, kw_only=True):
     changes: tuple[_ChangeEntry, ...]
     without_gain: Names
     untold: tuple[_UntoldEntry, ...]
+    lengths: _LengthsEntry | None = None
 
     @classmethod
     def of(cls, found: Improvements) -> Self:
@@ -104,6 +126,7 @@ class ImprovementsDocument(Document, frozen=True, kw_only=True):
             source=found.profile.source,
             changes=[*map(_ChangeEntry.taken_from, found.changes)],
             untold=[*map(_UntoldEntry.taken_from, found.untold)],
+            lengths=found.lengths and _LengthsEntry.taken_from(found.lengths),
         )
 
 
@@ -125,7 +148,15 @@ def improve_profile(profile: Profile) -> Improvements:
         changes=_ranked([each for each in found if each.gain >= _LEAST_GAIN]),
         without_gain=tuple(each.name for each in found if each.gain < _LEAST_GAIN),
         untold=tuple(untold),
+        lengths=_lengths(waits),
     )
+
+
+def _lengths(waits: Waits) -> UnequalLengths | None:
+    try:
+        return unequal_lengths(waits)
+    except PlanError:
+        return None
 
 
 def change_profile(profile: Profile, name: str) -> Profile:
@@ -147,6 +178,7 @@ def change_profile(profile: Profile, name: str) -> Profile:
 def changes_of(waits: Waits) -> Changes:
     """Every change that the operations of a profile allow, and those that they do not tell."""
     yield from compute_changes(waits, find_stragglers(pipeline_waits(waits.profile)))
+    yield from length_changes(waits)
     yield from transfer_changes(waits)
     yield from schedule_changes(waits)
 

@@ -17,7 +17,6 @@ from stepsim.face.keywords import SharedKeywords
 from stepsim.face.viewed import Viewed, taken_as
 from stepsim.files.asked import read_inputs
 from stepsim.files.lengths import lengths_of
-from stepsim.parallel.packers import packer_of
 from stepsim.show.tables.model import Shown
 from stepsim.show.tables.plan import plans_shown
 from stepsim.workload.model.model import Model
@@ -93,7 +92,6 @@ def plan(
 def _drawn(lengths: str | Path | Sequence[int], packer: str, steps: int, seed: int) -> DrawnBatches:
     """The batches that plans are judged by."""
     law, source = lengths_of(lengths)
-    packer_of(packer)
     return DrawnBatches(lengths=law, source=source, packer=packer, steps=steps, seed=seed)
 
 

@@ -98,9 +98,25 @@ def _even_stages(seen: _Seen, stragglers: Stragglers) -> ProfileChange | UntoldC
         "even-stages",
         f"every stage computes as long as their mean; stage {slow} is the slowest; the stages "
         f"take {shares} of the mean now",
-        evened(waits.own_ps, seen.compute, seen.alike),
+        _scaled(waits.own_ps, seen),
         "layers can be shared out evenly; messages stay as long",
     )
+
+
+def _scaled(own: Ints, seen: _Seen) -> Ints:
+    """Computes of every stage at the mean of all stages; its own differ as much as they did."""
+    size = int(seen.alike.max()) + 1
+    of_stage = seen.alike + size * seen.stage
+    chosen = np.flatnonzero(seen.compute)
+    mean, mean_of_stage = (
+        (np.bincount(key[chosen], own[chosen]) / np.maximum(np.bincount(key[chosen]), 1))[
+            key[chosen]
+        ]
+        for key in (seen.alike, of_stage)
+    )
+    changed = own.copy()
+    changed[chosen] = np.rint(own[chosen] * mean / np.maximum(mean_of_stage, 1)).astype(np.int64)
+    return changed
 
 
 def _even_replicas(seen: _Seen) -> ProfileChange | UntoldChange:

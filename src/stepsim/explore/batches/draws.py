@@ -1,6 +1,7 @@
 """Steps of real batches: documents drawn, packed into microbatches, and how long that takes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from msgspec import Struct, field
@@ -10,6 +11,7 @@ from stepsim.base.errors import PlanError
 from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.explore.batches.prices import MicrobatchPrices, microbatch_prices
+from stepsim.explore.batches.works import known_packers, loads_of_works
 from stepsim.explore.noise.columns import ColumnNode, NodeColumns
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
@@ -23,7 +25,7 @@ from stepsim.parallel.packers import (
     documents_for,
     packer_of,
 )
-from stepsim.workload.documents import Lengths
+from stepsim.workload.documents import Lengths, ListedWorks
 from stepsim.workload.model.model import Model
 
 _MOST_LOADS = 1 << 27
@@ -38,13 +40,19 @@ USUAL_PACKERS = ("padded", "grouped", "concat", "greedy", "first-fit", "balanced
 
 
 class DrawnBatches(Struct, frozen=True, kw_only=True):
-    """What steps a plan is judged by: documents of `lengths`, packed in one way, from a seed."""
+    """What steps a plan is judged by: documents of `lengths`, packed in one way, from a seed.
 
-    lengths: Lengths
+    Raises PlanError for a packer that there is not.
+    """
+
+    lengths: Lengths | ListedWorks
     source: str
     packer: str = "greedy"
     steps: int = 100
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        _drawers(self.lengths, [self.packer], self.seed)
 
     def of(self, model: Model, topology: Topology, options: StepOptions) -> "BatchSteps":
         """The drawn steps of a job; raises the errors of `simulate_batches`."""
@@ -109,7 +117,8 @@ class BatchSteps(Struct, frozen=True, kw_only=True, eq=False):
     def work(self, loads: Loads) -> Floats:
         """Work of the microbatches of a step, of shape (ranks, microbatches): a full one is 1."""
         cost = self.shape.cost(loads.tokens, loads.squares)
-        return np.asarray(cost[0] / self.shape.full_tokens)
+        scale = 1.0 if loads.scale is None else loads.scale[0]
+        return np.asarray(scale * cost[0] / self.shape.full_tokens)
 
     def percentile_ps(self, percent: float) -> float:
         """Step time that so many per cent of the steps do not exceed, interpolated."""
@@ -125,7 +134,7 @@ class BatchStudy(Struct, frozen=True, kw_only=True, eq=False):
 
     job: str
     source: str
-    drawn: Lengths
+    drawn: Lengths | ListedWorks
     seed: int
     planned_ps: int
     packed: tuple[BatchSteps, ...]
@@ -136,9 +145,12 @@ class BatchStudy(Struct, frozen=True, kw_only=True, eq=False):
         """The steps with most tokens per second net of padding."""
         return max(self.packed, key=lambda steps: steps.tokens_per_s)
 
-    def sample(self, count: int) -> Ints:
-        """Lengths of some documents, for a picture of them."""
-        return self.drawn.draw(np.random.default_rng(self.seed), count)
+    def sample(self, count: int) -> Ints | Floats:
+        """Lengths of some documents, or works of microbatches, for a picture of them."""
+        generator = np.random.default_rng(self.seed)
+        if isinstance(self.drawn, ListedWorks):
+            return self.drawn.draw(generator, (1, 1, count)).ravel()
+        return self.drawn.draw(generator, count)
 
 
 def simulate_batches(
@@ -146,7 +158,7 @@ def simulate_batches(
     topology: Topology,
     options: StepOptions = _DEFAULTS,
     *,
-    lengths: Lengths,
+    lengths: Lengths | ListedWorks,
     source: str = "",
     packers: Sequence[str | Packer | PackerEntry] = ("padded",),
     steps: int = 1000,
@@ -156,19 +168,19 @@ def simulate_batches(
     """Steps of drawn batches under each packer; equal arguments give equal steps.
 
     A packer is a name of the list or a function of one's own, which takes the documents of whole
-    steps. Raises PlanError for a packer, a number of steps or a seed that cannot be, for a packer
-    that loses or makes tokens, and the errors of `make_batch`.
+    steps; works of a profile are `recorded` or `recorded+swap`. Raises PlanError for a packer, a
+    number of steps or a seed that cannot be, for a packer that loses or makes tokens, and the
+    errors of `make_batch`.
     """
     if steps < 1:
         raise PlanError(f"steps is {steps}: expected at least 1")
     if seed < 0:
         raise PlanError(f"seed is {seed}: expected at least 0")
-    entries = {_name_of(packer): packer_of(packer) for packer in packers}
+    drawers = _drawers(lengths, packers, seed)
     prices = microbatch_prices(model, topology, options, notes)
     evaluator = LoadColumns(prices)
     found = tuple(
-        _steps_of(name, entry, lengths, prices, evaluator, steps=steps, seed=seed)
-        for name, entry in entries.items()
+        _steps_of(name, draw, prices, evaluator, steps=steps) for name, draw in drawers.items()
     )
     batch = prices.batch
     return BatchStudy(
@@ -180,6 +192,23 @@ def simulate_batches(
         packed=found,
         warnings=batch.job.warnings,
     )
+
+
+_Drawer = Callable[[BatchShape, int], Loads]
+"""Draws the loads of so many steps; a shape has the steps of a window."""
+
+
+def _drawers(
+    lengths: Lengths | ListedWorks, packers: Sequence[str | Packer | PackerEntry], seed: int
+) -> dict[str, _Drawer]:
+    """What draws the steps of each packer; raises PlanError for one that cannot be."""
+    if isinstance(lengths, ListedWorks):
+        names = known_packers(packers)
+        return {name: partial(loads_of_works, name, lengths, seed) for name in names}
+    entries = {_name_of(packer): packer_of(packer) for packer in packers}
+    return {
+        name: partial(_drawn_loads, name, entry, lengths, seed) for name, entry in entries.items()
+    }
 
 
 def _name_of(packer: str | Packer | PackerEntry) -> str:
@@ -216,17 +245,22 @@ def _is_full(packing: Packing) -> bool:
     return bool(np.bincount(packing.slot, minlength=packing.shape.slots).all())
 
 
+def _drawn_loads(
+    packer: str, entry: PackerEntry, lengths: Lengths, seed: int, shape: BatchShape, steps: int
+) -> Loads:
+    """Loads of documents under a packer: windows have random streams of their own."""
+    streams = np.random.SeedSequence(seed).spawn(-(-steps // shape.steps))
+    drawn = [
+        draw_batches(packer, lengths, shape, entry, np.random.default_rng(stream)).loads()
+        for stream in streams
+    ]
+    return Loads.joined(drawn, steps)
+
+
 def _steps_of(
-    packer: str,
-    entry: PackerEntry,
-    lengths: Lengths,
-    prices: MicrobatchPrices,
-    evaluator: "LoadColumns",
-    *,
-    steps: int,
-    seed: int,
+    packer: str, draw: _Drawer, prices: MicrobatchPrices, evaluator: "LoadColumns", *, steps: int
 ) -> BatchSteps:
-    """Steps under one packer: windows have random streams of their own."""
+    """Steps under one packer."""
     plan = prices.batch.job.graph.plan
     if plan.dp * plan.microbatches * steps > _MOST_LOADS:
         most = _MOST_LOADS // (plan.dp * plan.microbatches)
@@ -239,22 +273,17 @@ def _steps_of(
         steps=min(steps, _WINDOW),
         attention=prices.attention,
     )
-    windows = -(-steps // shape.steps)
-    streams = np.random.SeedSequence(seed).spawn(windows)
-    drawn = [
-        draw_batches(packer, lengths, shape, entry, np.random.default_rng(stream)).loads()
-        for stream in streams
-    ]
-    loads = Loads.joined(drawn, steps)
+    loads = draw(shape, steps)
+    even_scale = None if loads.scale is None else _evened(loads.scale[None])[0]
     whole = prices.features(loads.tokens, loads.squares)
     bare = prices.features(loads.real, loads.real_squares)
-    step_ps = evaluator.step_ps(whole)
+    step_ps = evaluator.step_ps(whole, loads.scale)
     return BatchSteps(
         packer=packer,
         shape=shape,
         step_ps=step_ps,
-        even_ps=evaluator.step_ps(_evened(whole)),
-        work_ps=evaluator.step_ps(_evened(bare)),
+        even_ps=evaluator.step_ps(_evened(whole), even_scale),
+        work_ps=evaluator.step_ps(_evened(bare), even_scale),
         tokens=loads.tokens.sum(axis=(1, 2)).astype(np.int64),
         real=loads.real.sum(axis=(1, 2)).astype(np.int64),
         fullest=float(loads.tokens.max()) / shape.full_tokens,
@@ -277,16 +306,22 @@ class LoadColumns:
         self._replicas = [_first_of_replicas(prices.batch, a) for a in _actors(prices.batch)]
         self._columns = NodeColumns(prices.batch, [ranks for ranks, _ in self._replicas])
 
-    def step_ps(self, features: Floats) -> Times:
-        """Step time of every step in ps, of features of shape (features, steps, ranks, ...)."""
-        at_once = max(_AT_ONCE // features.shape[2], 1)
-        edges = range(0, features.shape[1], at_once)
-        return np.concatenate([self._some(features[:, low : low + at_once]) for low in edges])
+    def step_ps(self, features: Floats, scale: Floats | None = None) -> Times:
+        """Step time of every step in ps, of features of shape (features, steps, ranks, ...).
 
-    def _some(self, features: Floats) -> Times:
+        Computes take `scale` times as long, of shape (steps, ranks, microbatches).
+        """
+        at_once = max(_AT_ONCE // features.shape[2], 1)
+        edges = [slice(low, low + at_once) for low in range(0, features.shape[1], at_once)]
+        return np.concatenate(
+            [self._some(features[:, i], None if scale is None else scale[i]) for i in edges]
+        )
+
+    def _some(self, features: Floats, scale: Floats | None) -> Times:
         durations = _LoadDurations(
             prices=self._prices,
             features=features.transpose(0, 2, 1, 3),
+            scale=None if scale is None else scale.transpose(1, 0, 2),
             replicas=[replicas for _, replicas in self._replicas],
         )
         return self._columns.step_time_ps(durations, features.shape[1])
@@ -308,19 +343,28 @@ def _first_of_replicas(batch: Batch, actor: int) -> tuple[Ints, Ints]:
 class _LoadDurations(Struct, frozen=True, kw_only=True):
     """NodeDurations of nodes in steps of given loads.
 
-    `features` have shape (features, replicas, steps, microbatches), `replicas` are those of each
-    actor's columns. `known` keeps the times of nodes that are alike, by row and microbatch: 1,000
-    steps of 1,024 GPUs take 3.9 s with it and 13.1 s without.
+    `features` have shape (features, replicas, steps, microbatches), the `scale` of computes has no
+    first axis, `replicas` are those of each actor's columns. `known` keeps the times of nodes that
+    are alike, by row and microbatch: 1,000 steps of 1,024 GPUs take 3.9 s with it and 13.1 s
+    without.
     """
 
     prices: MicrobatchPrices
     features: Floats
+    scale: Floats | None
     replicas: list[Ints]
     known: dict[tuple[int, int], Times] = field(default_factory=dict)
 
     def computed(self, node: ColumnNode) -> Times:
         """Of a task on every replica of an actor: (replicas, steps), or one number for all."""
-        return self._of_actor(node, node.actor)
+        found = self._of_actor(node, node.actor)
+        assert node.node is not None
+        microbatch = int(self.prices.microbatch[node.node])
+        if self.scale is None or microbatch < 0:
+            return found
+        scale = self.scale[:, :, microbatch]
+        own = scale if len(scale) == 1 else scale[self.replicas[node.actor]]
+        return np.rint(found * own).astype(np.int64)
 
     def sent(self, node: ColumnNode) -> Times:
         """Of a transfer in every group: as long as its member with most to send takes."""

@@ -48,12 +48,15 @@ def simulated_loads(prices: MicrobatchPrices, loads: Loads) -> SimulatedStep:
     features = prices.features(loads.tokens, loads.squares)[:, 0]
     replica = np.arange(plan.npus) % plan.stage_ranks // (plan.tp * plan.cp)
     slow = np.ones(plan.npus) if job.slow is None else job.slow
-    own = np.column_stack((features.transpose(1, 0, 2).reshape(plan.dp, -1)[replica], slow))
+    loaded = features.transpose(1, 0, 2).reshape(plan.dp, -1)
+    loaded = loaded if loads.scale is None else np.hstack((loaded, loads.scale[0]))
+    own = np.column_stack((loaded[replica], slow))
     kinds = np.unique(own, axis=0, return_inverse=True)[1].reshape(-1)
     # numbers that differ where ranks do keep them apart, as factors on their compute would
     actors = fold(job.prices, job.graph.uses, kinds.astype(np.float64))
     laid = lay_out(job.graph, actors, job.prices, coalesce=False)
-    durations = _TaskDurations(prices=prices, features=features, replica=replica)
+    scale = np.ones(features.shape[1:]) if loads.scale is None else loads.scale[0]
+    durations = _TaskDurations(prices=prices, features=features, scale=scale, replica=replica)
     programs = [
         durations.laid_out(program, rank, batch.passes.program.nodes[batch.actors.of(rank)])
         for program, rank in zip(laid.programs, actors.ranks.tolist(), strict=True)
@@ -86,10 +89,14 @@ def telling_ranks(timeline: Timeline) -> list[int]:
 
 
 class _TaskDurations(Struct, frozen=True, kw_only=True):
-    """How long the tasks of ranks take, whose `replica` has `features` of each microbatch."""
+    """How long the tasks of ranks take, whose `replica` has `features` of each microbatch.
+
+    Computes take `scale` times as long.
+    """
 
     prices: MicrobatchPrices
     features: Floats
+    scale: Floats
     replica: Ints
 
     def laid_out(self, laid: LaidOut, rank: int, nodes: Small) -> LaidOut:
@@ -108,6 +115,9 @@ class _TaskDurations(Struct, frozen=True, kw_only=True):
     def _of_tasks(self, nodes: Small, group: NDArray[np.int8], rank: int) -> Times:
         """How long some tasks of a rank take; a transfer as long as its member with most does."""
         found = self._of_replicas(nodes, self.replica[rank : rank + 1])
+        held = (group < 0) & (self.prices.microbatch[nodes] >= 0)
+        scale = self.scale[self.replica[rank], self.prices.microbatch[nodes[held]]]
+        found[held] = np.rint(found[held] * scale).astype(np.int64)
         plan = self.prices.batch.job.graph.plan
         for kind in set(group.tolist()) - {-1, MESSAGES}:
             met = lowered(np.arange(plan.npus), [plan.span(GROUPS[kind])])

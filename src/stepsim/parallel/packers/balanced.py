@@ -95,22 +95,34 @@ def swap(packing: Packing) -> Packing:
 
     Each goes to the rank with the least work so far of those that have not their number yet.
     """
-    shape, loads = packing.shape, packing.loads()
-    cost = shape.cost(loads.tokens, loads.squares).reshape(shape.steps, -1)
-    moved = np.zeros((shape.steps, shape.step_slots), dtype=np.int64)
-    for step in range(shape.steps):
-        moved[step] = step * shape.step_slots + _dealt_longest_first(cost[step], shape)
-    return replace(packing, slot=moved.ravel()[packing.slot])
+    loads = packing.loads()
+    moved = _swapped_slots(packing.shape.cost(loads.tokens, loads.squares))
+    return replace(packing, slot=moved[packing.slot])
 
 
-def _dealt_longest_first(cost: Floats, shape: BatchShape) -> Ints:
+def swap_works(works: Floats) -> Floats:
+    """Works of (steps, ranks, microbatches) once `swap` has changed whole microbatches."""
+    moved = np.empty(works.size)
+    moved[_swapped_slots(works)] = works.ravel()
+    return moved.reshape(works.shape)
+
+
+def _swapped_slots(cost: Floats) -> Ints:
+    """Where each microbatch of (steps, ranks, microbatches) goes, all of them in one row."""
+    slots = [_dealt_longest_first(step) for step in cost]
+    return np.concatenate([i * cost[0].size + slot for i, slot in enumerate(slots)])
+
+
+def _dealt_longest_first(cost: Floats) -> Ints:
     """Where each microbatch of a step goes: rank times microbatches plus its place there."""
-    held = np.zeros(shape.ranks)
-    count = np.zeros(shape.ranks, dtype=np.int64)
-    slot = np.zeros(shape.step_slots, dtype=np.int64)
-    for own in np.argsort(-cost, kind="stable").tolist():
-        rank = int(np.where(count < shape.microbatches, held, np.inf).argmin())
-        slot[own] = rank * shape.microbatches + count[rank]
-        held[rank] += cost[own]
+    ranks, microbatches = cost.shape
+    held = np.zeros(ranks)
+    count = np.zeros(ranks, dtype=np.int64)
+    slot = np.zeros(cost.size, dtype=np.int64)
+    flat = cost.ravel()
+    for own in np.argsort(-flat, kind="stable").tolist():
+        rank = int(np.where(count < microbatches, held, np.inf).argmin())
+        slot[own] = rank * microbatches + count[rank]
+        held[rank] += flat[own]
         count[rank] += 1
     return slot

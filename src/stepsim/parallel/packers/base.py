@@ -112,31 +112,36 @@ class Packing(Struct, frozen=True, kw_only=True, eq=False):
         )
 
 
+_SUMS = ("tokens", "real", "squares", "real_squares")
+
+
 class Loads(Struct, frozen=True, kw_only=True, eq=False):
     """Work of microbatches, arrays of shape (steps, ranks, microbatches).
 
     `tokens` are computed, `real` of them are no padding, `squares` is attention's work: sums of
-    squared lengths of documents, `real_squares` those without padding.
+    squared lengths of documents, `real_squares` those without padding. Where documents were not
+    seen, `scale` says how many times as long as this its computes take.
     """
 
     tokens: Floats
     real: Floats
     squares: Floats
     real_squares: Floats
+    scale: Floats | None = None
 
     @classmethod
     def joined(cls, parts: "Sequence[Loads]", steps: int) -> "Loads":
         """The first so many steps of several loads, one behind the other."""
         columns = {
-            name: np.concatenate([getattr(part, name) for part in parts])[:steps]
-            for name in cls.__struct_fields__
+            name: np.concatenate([getattr(part, name) for part in parts])[:steps] for name in _SUMS
         }
         return cls(**columns)
 
     def of_step(self, step: int) -> "Loads":
         """The loads of one step, of shape (1, ranks, microbatches)."""
-        columns = {n: getattr(self, n)[step : step + 1].copy() for n in self.__struct_fields__}
-        return Loads(**columns)
+        columns = {name: getattr(self, name)[step : step + 1].copy() for name in _SUMS}
+        scale = None if self.scale is None else self.scale[step : step + 1].copy()
+        return Loads(**columns, scale=scale)
 
 
 Packer = Callable[[Ints, BatchShape], Packing]

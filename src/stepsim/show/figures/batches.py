@@ -16,6 +16,7 @@ from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.timelines import drawn_ranks, timelines_figure
 from stepsim.show.palette import PALETTE
 from stepsim.step.prepared import SimulatedStep
+from stepsim.workload.documents import ListedWorks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,8 +69,16 @@ def _draw_study(figure: "FigureBase", study: BatchStudy, style: FigureStyle) -> 
 def length_histogram(study: BatchStudy) -> tuple[Floats, Floats]:
     """Edges of lengths in equal ratios, and how many of 10,000 documents are between them."""
     drawn = study.sample(SAMPLE)
-    edges = np.geomspace(drawn.min(), drawn.max() + 1, _BINS)
+    beyond = 1 + 1e-9 if isinstance(study.drawn, ListedWorks) else 1 + 1 / drawn.max()
+    edges = np.geomspace(drawn.min(), drawn.max() * beyond, _BINS)
     return edges, np.histogram(drawn, bins=edges)[0].astype(np.float64)
+
+
+def sample_words(study: BatchStudy) -> tuple[str, str]:
+    """What the histogram of lengths has on its axes: works, where documents were not seen."""
+    if isinstance(study.drawn, ListedWorks):
+        return "work of a microbatch over the mean", f"of {SAMPLE:,} microbatches"
+    return "tokens of a document", f"of {SAMPLE:,} documents"
 
 
 def step_histograms(study: BatchStudy) -> tuple[Floats, list[Floats], int, str]:
@@ -87,10 +96,11 @@ def step_histograms(study: BatchStudy) -> tuple[Floats, list[Floats], int, str]:
 def _draw_lengths(axes: "Axes", study: BatchStudy) -> None:
     edges, counts = length_histogram(study)
     axes.stairs(counts, edges, color=PALETTE[0], fill=True)
+    size, drawn = sample_words(study)
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter(lambda tokens, _: f"{tokens:,.0f}")
-    axes.set_xlabel("tokens of a document")
-    axes.set_ylabel(f"of {SAMPLE:,} documents")
+    axes.xaxis.set_major_formatter(lambda tokens, _: f"{tokens:,.4g}")
+    axes.set_xlabel(size)
+    axes.set_ylabel(drawn)
 
 
 def _draw_steps(axes: "Axes", study: BatchStudy) -> None:

@@ -9,9 +9,9 @@ from stepsim.base.units import format_time_ps
 from stepsim.explore.batches.draws import BatchStudy
 from stepsim.explore.batches.timelines import telling_ranks
 from stepsim.show.figures.batches import (
-    SAMPLE,
     NamedSteps,
     length_histogram,
+    sample_words,
     step_histograms,
 )
 from stepsim.show.figures.style import GRID
@@ -93,8 +93,7 @@ def _lengths(study: BatchStudy) -> Chart:
     edges, counts = length_histogram(study)
     figure = _new("lengths", x_axis_type="log")
     _bars(figure, "lengths", counts, edges, fill_color=PALETTE[0], line_color=None)
-    figure.xaxis.axis_label = "tokens of a document"
-    figure.yaxis.axis_label = f"of {SAMPLE:,} documents"
+    figure.xaxis.axis_label, figure.yaxis.axis_label = sample_words(study)
     return _chart(figure, "lengths", "Histogram of the lengths of documents")
 
 

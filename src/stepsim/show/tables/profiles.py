@@ -7,6 +7,7 @@ import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.base.units import format_time_ps
+from stepsim.explain.changes.lengths import UnequalLengths
 from stepsim.explain.contents import counted_operations
 from stepsim.explain.improve import Improvements
 from stepsim.explain.path import PathPart, critical_parts
@@ -38,6 +39,8 @@ _LONGEST = 60
 _MANY = 2
 """A delay that makes the step so many times as long is told as a factor."""
 _SLOWDOWN = as_number(".3f")
+_EQUAL = 0.01
+"""Less of the step, or of a replica's work, is told as none."""
 
 
 def profile_shown(found: Stragglers) -> Iterator[Shown]:
@@ -147,6 +150,8 @@ def improvements_shown(found: Improvements, *, full: bool = True) -> Iterator[Sh
     if full:
         yield _profile_pairs(found.profile)[:3]
     yield changes_table(found)
+    if found.lengths:
+        yield _lengths_words(found.lengths)
     yield from (f"{each.name}: {each.what}; if {each.assumed}" for each in found.changes)
     if found.without_gain:
         yield f"no gain: {', '.join(found.without_gain)}"
@@ -155,6 +160,18 @@ def improvements_shown(found: Improvements, *, full: bool = True) -> Iterator[Sh
     elif found.untold:
         names = ", ".join(each.name for each in found.untold)
         yield f"cannot be judged by this profile: {names} (why: --full)"
+
+
+def _lengths_words(lengths: UnequalLengths) -> str:
+    """What unequal microbatches cost, in a line."""
+    longest = f"the replica with most work has {lengths.longest_over_mean:.3f} times the mean"
+    if max(lengths.longest_over_mean - 1.0, lengths.waiting) < _EQUAL:
+        return f"equal lengths: {longest}, and nothing waits for long microbatches"
+    return (
+        f"unequal lengths: {lengths.waiting:.1%} of the step is waiting for long microbatches, "
+        f"whose work differs by {lengths.work_spread:.1%} (noise {lengths.noise:.1%}); {longest}, "
+        f"{lengths.swapped_over_mean:.3f} with whole microbatches swapped"
+    )
 
 
 def changes_table(found: Improvements) -> Table:

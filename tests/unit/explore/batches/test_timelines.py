@@ -9,10 +9,10 @@ from stepsim import simulate
 from stepsim.base.structs import replace
 from stepsim.explore.batches.draws import LoadColumns, simulate_batches
 from stepsim.explore.batches.prices import microbatch_prices
-from stepsim.explore.batches.timelines import simulated_loads
+from stepsim.explore.batches.timelines import shown_steps, simulated_loads
 from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.parallel.modes import Engine
-from stepsim.workload.documents import parse_lengths
+from stepsim.workload.documents import ListedWorks, parse_lengths
 from stepsim.workload.model.model import Model
 
 SMALL: dict[str, Any] = {"npus": 16, "tp": 2, "pp": 2, "sequence": 8192, "microbatches": 4}
@@ -80,3 +80,22 @@ def test_full_sequences_run_as_ever_on_either_engine(job: dict[str, Any]) -> Non
 
 def _options(job: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in (SMALL | job).items() if name != "workload"}
+
+
+def test_drawn_works_are_shown_as_they_were_studied() -> None:
+    """Computes take the multiple that was drawn, in the picture as in the study."""
+    job = read_inputs("llama-3-8b", "hgx-h100", {"npus": 16, "pp": 2, "microbatches": 4})
+    assert isinstance(job.workload, Model)
+    works = np.random.default_rng(0).gamma(4.0, 0.25, (16, 8, 4)) + 0.1
+    found = simulate_batches(
+        *(job.workload, job.topology, job.options),
+        lengths=ListedWorks(works=works),
+        packers=("recorded", "recorded+swap"),
+        steps=20,
+    )
+    drawn, swapped = found.packed
+    assert drawn.mean_ps > swapped.mean_ps > found.planned_ps * 0.95
+    shown = dict(shown_steps(drawn, job.workload, job.topology, job.options))
+    slowest = shown["slowest step"].report.step_time_ps
+    assert slowest == pytest.approx(int(drawn.step_ps.max()), rel=1e-6)
+    assert drawn.work(drawn.slowest).max() > 1.5

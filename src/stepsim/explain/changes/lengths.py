@@ -1,0 +1,128 @@
+"""What documents of different lengths cost a profiled run, and what swapped microbatches save.
+
+All of it is the run itself, replayed: only the work of microbatches differs, so ranks that are slow
+stay slow, and the pipeline's bubbles are those of its own schedule.
+"""
+
+import numpy as np
+from msgspec import Struct
+
+from stepsim.base.arrays import Floats, Ints
+from stepsim.base.errors import PlanError
+from stepsim.explain.changes.made import Changes, UntoldChange, times_changed
+from stepsim.explain.stragglers import mean_share
+from stepsim.measured.profile.waits import Waits
+from stepsim.measured.profile.works import MicrobatchWorks, longest_over_mean, microbatch_works
+from stepsim.parallel.packers.balanced import swap_works
+
+_SWAP = "swap-microbatches"
+_MOST_RUNS = 16
+"""Times that all steps of a profile are replayed with drawn works, of few operations."""
+_DRAWN_OPERATIONS = 4_000_000
+
+
+class UnequalLengths(Struct, frozen=True, kw_only=True, eq=False):
+    """How unequal a run's microbatches are, and what its steps take where that differs.
+
+    `longest_over_mean` is the work of the replica with most of it over the mean, mean of the steps;
+    `swapped_over_mean` once whole microbatches have changed replicas. Steps are in ps: `as_ran_ps`
+    replayed, `equal_ps` with microbatches of equal work, `drawn_ps` with works of the fitted law,
+    all steps several times.
+    """
+
+    works: MicrobatchWorks
+    longest_over_mean: float
+    swapped_over_mean: float
+    as_ran_ps: Ints
+    equal_ps: Ints
+    drawn_ps: Ints
+
+    @property
+    def work_spread(self) -> float:
+        """Coefficient of variation of a microbatch's work."""
+        return self.works.spread
+
+    @property
+    def noise(self) -> float:
+        """Coefficient of variation of what is left of a compute."""
+        return self.works.noise
+
+    @property
+    def waiting(self) -> float:
+        """Share of the steps that goes where all microbatches have equal work."""
+        return 1.0 - mean_share(self.equal_ps, self.as_ran_ps)
+
+    @property
+    def ran_over_equal(self) -> float:
+        """Mean step as it ran over that of equal works."""
+        return mean_share(self.as_ran_ps, self.equal_ps)
+
+    @property
+    def drawn_over_equal(self) -> float:
+        """Mean step of drawn works over that of equal ones."""
+        return mean_share(self.drawn_ps, self.equal_ps)
+
+    @property
+    def ran_spread(self) -> float:
+        """Coefficient of variation of the steps as they ran."""
+        return _spread(self.as_ran_ps)
+
+    @property
+    def drawn_spread(self) -> float:
+        """Coefficient of variation of the steps of drawn works."""
+        return _spread(self.drawn_ps)
+
+
+def unequal_lengths(waits: Waits) -> UnequalLengths:
+    """What unequal microbatches cost; raises PlanError naming what the profile does not tell."""
+    works = microbatch_works(waits.profile)
+    delay, base = waits.delay_ps, waits.own_ps
+    return UnequalLengths(
+        works=works,
+        longest_over_mean=float(longest_over_mean(works.works).mean()),
+        swapped_over_mean=float(longest_over_mean(swap_works(works.works)).mean()),
+        as_ran_ps=waits.steps_ps(base, delay),
+        equal_ps=waits.steps_ps(works.own_ps(base, _equal(works.works)), delay),
+        drawn_ps=_drawn(waits, works),
+    )
+
+
+def length_changes(waits: Waits) -> Changes:
+    """Whole microbatches swapped between replicas; at best all have equal work."""
+    try:
+        works = microbatch_works(waits.profile)
+    except PlanError as error:
+        yield UntoldChange(name=_SWAP, why=str(error))
+        return
+    if works.works.shape[1] == 1:
+        yield UntoldChange(name=_SWAP, why="one replica was traced")
+        return
+    own, moved = waits.own_ps, swap_works(works.works)
+    longest, then = (float(longest_over_mean(each).mean()) for each in (works.works, moved))
+    yield times_changed(
+        waits,
+        _SWAP,
+        "unequal lengths: whole microbatches change replicas, longest first; the replica with most "
+        f"work has {then:.3f} times the mean in place of {longest:.3f}",
+        works.own_ps(own, moved),
+        "lengths are known before the step, and the work that stages share is that of lengths",
+        works.own_ps(own, _equal(works.works)),
+    )
+
+
+def _equal(works: Floats) -> Floats:
+    """Every microbatch with the mean work of its step."""
+    return np.asarray(np.broadcast_to(works.mean(axis=(1, 2), keepdims=True), works.shape))
+
+
+def _drawn(waits: Waits, works: MicrobatchWorks) -> Ints:
+    """All steps, several times, with works drawn from the law: of (steps, runs)."""
+    generator = np.random.default_rng(0)
+    own, law = waits.own_ps, works.law
+    runs = max(min(_DRAWN_OPERATIONS // len(own), _MOST_RUNS), 1)
+    cases = [works.own_ps(own, law.draw(generator, works.works.shape)) for _ in range(runs)]
+    return waits.steps_ps(np.stack(cases, axis=1), waits.delay_ps)
+
+
+def _spread(steps_ps: Ints) -> float:
+    return float(steps_ps.std()) / max(float(steps_ps.mean()), 1.0)

@@ -1,0 +1,182 @@
+"""What unequal lengths cost a profiled run: replayed, not computed by a formula."""
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from profiles import made_rows, with_works, write_rows
+from typer.testing import CliRunner
+
+import stepsim
+from stepsim import cli
+from stepsim.base.arrays import Floats
+from stepsim.base.errors import PlanError
+from stepsim.explain.changes.lengths import UnequalLengths, unequal_lengths
+from stepsim.explain.changes.made import UntoldChange
+from stepsim.explain.improve import change_profile, changes_of, improve_profile
+from stepsim.explore.batches.draws import DrawnBatches
+from stepsim.files.asked import read_inputs
+from stepsim.files.measured import load_profile
+from stepsim.files.traces.ndtimeline import write_ndtimeline
+from stepsim.measured.profile.events import Profile
+from stepsim.measured.profile.pipeline import pipeline_waits
+from stepsim.parallel.packers.balanced import swap_works
+from stepsim.workload.documents import ListedWorks
+from stepsim.workload.model.model import Model
+
+pytest.importorskip("pyarrow")
+
+STEPS = 96
+WORKS: dict[str, Callable[[np.random.Generator], Floats]] = {
+    "gamma": lambda draws: draws.gamma(4.0, 0.25, (STEPS, 4, 4)),
+    "long tail": lambda draws: np.minimum(draws.lognormal(-0.1, 0.45, (STEPS, 4, 4)), 2.2),
+    "two kinds": lambda draws: np.where(draws.random((STEPS, 4, 4)) < 0.2, 1.8, 0.8),
+}
+
+
+@cache
+def skeleton(folder: Path, stages: int, replicas: int = 4) -> Profile:
+    rows = made_rows(stages=stages, replicas=replicas, microbatches=4, steps=STEPS)
+    return load_profile(write_rows(rows, folder / f"{stages}-{replicas}.parquet"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("profiles")
+
+
+def noisy(profile: Profile, works: Floats, seed: int = 0) -> Profile:
+    generator = np.random.default_rng(seed)
+    factor = np.exp(generator.normal(0, 0.03, len(profile.events)))
+    return with_works(profile, works, factor=factor)
+
+
+def judged(profile: Profile, *numbers: int) -> UnequalLengths:
+    return unequal_lengths(pipeline_waits(profile.of_steps(*numbers), posted=True))
+
+
+@pytest.mark.parametrize("stages", [1, 2, 4])
+@pytest.mark.parametrize("law", WORKS)
+def test_a_law_of_half_the_steps_holds_in_the_other_half(
+    folder: Path, law: str, stages: int
+) -> None:
+    """Mean over ideal within 8 %, spread of the steps within 3 points, as is to be held."""
+    works = WORKS[law](np.random.default_rng(3))
+    profile = noisy(skeleton(folder, stages), works / works.mean())
+    fitted, other = (judged(profile, *profile.steps[i::2]) for i in range(2))
+    assert fitted.drawn_over_equal == pytest.approx(other.ran_over_equal, rel=0.08)
+    assert fitted.drawn_spread == pytest.approx(other.ran_spread, abs=0.03)
+
+
+@pytest.mark.parametrize("stages", [1, 4])
+def test_waiting_is_what_equal_microbatches_take_less(folder: Path, stages: int) -> None:
+    works = WORKS["gamma"](np.random.default_rng(3))
+    works /= works.mean(axis=(1, 2), keepdims=True)
+    found = judged(noisy(skeleton(folder, stages), works), *range(10, 10 + STEPS))
+    even = noisy(skeleton(folder, stages), np.ones_like(works)).step_times_ps().mean()
+    assert found.equal_ps.mean() == pytest.approx(even, rel=0.02)
+    assert found.waiting == pytest.approx(1 - even / found.as_ran_ps.mean(), abs=0.02)
+
+
+@pytest.mark.parametrize("law", WORKS)
+def test_swapped_microbatches_are_the_job_that_ran_so(folder: Path, law: str) -> None:
+    """The replayed step is that of the same job whose loader had swapped them."""
+    works = WORKS[law](np.random.default_rng(5))
+    works /= works.mean()
+    profile, other = (
+        noisy(skeleton(folder, 4), each, seed)
+        for seed, each in enumerate((works, swap_works(works)))
+    )
+    change = next(c for c in improve_profile(profile).changes if c.name == "swap-microbatches")
+    assert change.step_ps == pytest.approx(other.step_times_ps().mean(), rel=0.03)
+    assert change.gain <= change.ceiling
+    again = change_profile(profile, "swap-microbatches")
+    assert again.step_times_ps().mean() == pytest.approx(change.step_ps, rel=1e-6)
+
+
+def test_a_job_of_one_stage_gets_nearly_all_of_it_back(folder: Path) -> None:
+    works = np.random.default_rng(0).gamma(10.0, 0.1, (STEPS, 4, 4))
+    change = next(
+        c
+        for c in improve_profile(noisy(skeleton(folder, 1), works)).changes
+        if c.name == "swap-microbatches"
+    )
+    assert change.gain > 0.7 * change.ceiling > 0.05
+
+
+def test_the_control_job_waits_for_nothing(shared: Path) -> None:
+    path = shared / "reference/profiles/ndtimeline/trace-ST.parquet"
+    found = improve_profile(load_profile(path)).lengths
+    assert found
+    assert found.longest_over_mean < 1.01
+    assert abs(found.waiting) < 0.01
+    words = CliRunner().invoke(cli.make_app(), ["improve", str(path), "-q"]).stdout
+    assert "\nequal lengths: the replica with most work has 1.003 times the mean" in words
+
+
+def test_what_cannot_be_told_is_said(folder: Path, shared: Path) -> None:
+    alone = next(
+        change
+        for change in changes_of(pipeline_waits(skeleton(folder, 4, 1), posted=True))
+        if change.name == "swap-microbatches"
+    )
+    assert alone == UntoldChange(name="swap-microbatches", why="one replica was traced")
+    found = improve_profile(
+        load_profile(shared / "reference/profiles/kineto/hta_nccl_data.json.gz")
+    )
+    assert found.lengths is None
+    reasons = {each.name: each.why for each in found.untold}
+    assert reasons["swap-microbatches"] == "the PyTorch profiler names no microbatches of computes"
+
+
+def test_works_of_a_profile_make_the_steps_of_a_model(folder: Path) -> None:
+    """On the same ranks and microbatches a model waits as the profile's job does."""
+    works = WORKS["gamma"](np.random.default_rng(3))
+    profile = noisy(skeleton(folder, 4), works / works.mean())
+    path = folder / "unequal.parquet"
+    write_ndtimeline(profile, path)
+    lost = improve_profile(load_profile(path)).lengths
+    assert lost
+    job: dict[str, Any] = {
+        "npus": 16,
+        "pp": 4,
+        "microbatches": 4,
+        "sequence": 8192,
+        "topology": "hgx-h100",
+    }
+    found = stepsim.batches("llama-3-8b", lengths=path, steps=400, **job)
+    drawn, swapped = found.packed
+    assert (drawn.packer, swapped.packer) == ("recorded", "recorded+swap")
+    assert drawn.waiting == pytest.approx(lost.waiting, abs=0.05)
+    assert swapped.mean_ps < drawn.mean_ps
+    command = ["simulate", "llama-3-8b", "-q", "--npus", "16", "--pp", "4", "--microbatches", "4"]
+    command += ["--sequence", "8192", "--steps", "400", "--lengths", str(path), "--json", "-"]
+    written = json.loads(CliRunner().invoke(cli.make_app(), command).stdout)
+    assert [each["packer"] for each in written["packers"]] == ["recorded", "recorded+swap"]
+
+
+def test_plans_are_judged_by_works_of_a_profile() -> None:
+    works = ListedWorks(works=np.ones((2, 2, 2)))
+    job = read_inputs("llama-3-8b", "hgx-h100", {"npus": 8, "microbatches": 2})
+    assert isinstance(job.workload, Model)
+    judged_by = DrawnBatches(lengths=works, source="a run", packer="recorded", steps=3)
+    found = judged_by.of(job.workload, job.topology, job.options)
+    assert found.waiting == 0
+    with pytest.raises(PlanError, match="packer is 'greedy': expected recorded"):
+        DrawnBatches(lengths=works, source="a run")
+
+
+def test_packers_of_documents_are_refused_for_a_profile(folder: Path, shared: Path) -> None:
+    skeleton(folder, 4)
+    for path, packers, said in (
+        (folder / "4-4.parquet", "greedy", "packer is 'greedy': expected recorded or"),
+        (shared / "reference/profiles/kineto/hta_nccl_data.json.gz", "recorded", "names no micro"),
+    ):
+        command = ["simulate", "llama-3-8b", "-q", "--npus", "8", "--lengths", str(path)]
+        result = CliRunner().invoke(cli.make_app(), [*command, "--packers", packers])
+        assert said in str(result.exception)
+        assert "\n" not in str(result.exception)
