@@ -32,6 +32,7 @@ _MEANING = {
     OpKind.FORWARD: ("forward-compute", TaskKind.COMPUTE, _F),
     OpKind.LOSS: ("loss", TaskKind.COMPUTE, _F),
     OpKind.BACKWARD: ("backward-compute", TaskKind.COMPUTE, _B),
+    OpKind.WEIGHT_GRAD: ("weight-grad-compute", TaskKind.COMPUTE, TaskPhase.WEIGHT_GRAD),
     OpKind.SEND_FORWARD: ("forward-send", TaskKind.SEND, _F),
     OpKind.RECV_FORWARD: ("forward-recv", TaskKind.RECV, _F),
     OpKind.SEND_BACKWARD: ("backward-send", TaskKind.SEND, _B),
@@ -41,6 +42,8 @@ _MEANING = {
     OpKind.OPTIMIZER: ("optimizer", TaskKind.COMPUTE, _U),
     OpKind.OTHER: ("other", TaskKind.COMPUTE, _U),
 }
+MEANINGS = tuple(name for name, _, _ in _MEANING.values())
+"""What operations are called, by the number of their kind."""
 _AHEAD = {
     OpKind.SEND_FORWARD: 1,
     OpKind.RECV_BACKWARD: 1,
@@ -149,7 +152,7 @@ def run_profile(run: MeasuredRun, clocks: Clocks) -> RunProfile:
         format="Megatron / Echo trace",
         ranks=tuple(_rank_places(run, clocks)),
         steps=(0,),
-        names=tuple(name for name, _, _ in _MEANING.values()),
+        names=MEANINGS,
         groups=tuple(groups),
         events=_with_meetings(events),
         warnings=run.warnings,

@@ -11,8 +11,9 @@ from msgspec import Struct
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
-from stepsim.explain.rescheduled import WEIGHT_GRAD_SHARE
-from stepsim.measured.layers import StageCost, stage_costs
+from stepsim.measured.layers import WEIGHT_GRAD_SHARE, StageCost, stage_costs
+from stepsim.measured.recognise import RECORDED
+from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary
 from stepsim.network.topology import Topology
 from stepsim.parallel.p2p import P2PMode
@@ -83,19 +84,16 @@ def change_run(summary: RunSummary, runtime: ReplayRuntime, change: RunChange) -
     if change.layers is not None:
         summary = _with_layers(summary, change.layers)
     costs, notes = stage_costs(summary)
-    measured = summary.schedule.label if summary.schedule else "1f1b"
     ranks, count = summary.run.degrees.pp, summary.run.degrees.microbatches
     items = _measured_items(summary)
-    own = build(measured, ranks=ranks, microbatches=count)
+    own = summary.schedule or build("1f1b", ranks=ranks, microbatches=count)
     base = simulate_costs(summary, costs, own, runtime, items)
     old_costs, old_runtime = costs, runtime
     if change.balance:
         costs = _balanced(costs, change.balance)
         notes.append("memory is not checked; per-step operations are those of the measured balance")
-    chosen = change.schedule or measured
-    count = count if change.microbatches is None else change.microbatches
-    order = _order(chosen, costs, count)
-    if order.splits_backward:
+    order = _changed_order(own, costs, change)
+    if order.splits_backward and not any(OpKind.WEIGHT_GRAD in s.work for s in summary.stages):
         notes.append(f"weight gradient taken as {WEIGHT_GRAD_SHARE:.0%} of a backward")
     if change.p2p:
         runtime = replace(runtime, p2p=change.p2p)
@@ -108,6 +106,19 @@ def change_run(summary: RunSummary, runtime: ReplayRuntime, change: RunChange) -
         as_changed = replace(old_runtime, p2p=P2PMode(changed.report.p2p))
         messages = simulate_costs(summary, old_costs, own, as_changed, items)
     return WhatIf(base=base, changed=changed, notes=tuple(notes), messages=messages)
+
+
+def _changed_order(own: Schedule, costs: Sequence[StageCost], change: RunChange) -> Schedule:
+    """The order of the changed run; raises PlanError where nobody knows it."""
+    count = own.microbatches if change.microbatches is None else change.microbatches
+    if change.schedule is None and count == own.microbatches:
+        return own
+    if change.schedule is None and own.name == RECORDED:
+        raise PlanError(
+            f"microbatches is {count}: the recorded order is that of no schedule known here: "
+            "expected --schedule beside it"
+        )
+    return _order(change.schedule or own.label, costs, count)
 
 
 def _with_layers(summary: RunSummary, layers: int) -> RunSummary:
@@ -146,7 +157,9 @@ def _balanced(costs: list[StageCost], balance: tuple[int, ...]) -> list[StageCos
             f"balance is {','.join(map(str, balance))}: expected {len(costs)} numbers of layers "
             f"that sum to {total}"
         )
-    return [replace(cost, layers=held) for cost, held in zip(costs, balance, strict=True)]
+    return [
+        replace(cost, layers=held, chunks=()) for cost, held in zip(costs, balance, strict=True)
+    ]
 
 
 def simulate_costs(
@@ -158,6 +171,8 @@ def simulate_costs(
 ) -> SimulatedStep:
     """Simulate stages of given costs; of the run only plan, message size and name count."""
     plan = replace(job_plan(summary), microbatches=schedule.microbatches)
+    if summary.schedule is None or summary.schedule.placement != schedule.placement:
+        costs = [replace(cost, chunks=()) for cost in costs]
     works = tuple(
         StageWork(
             chunks=tuple(
@@ -189,6 +204,9 @@ def _row(costs: Sequence[StageCost], schedule: Schedule, rank: int, chunk: int) 
     """A chunk's part of its stage's layers, and the ends where it holds them."""
     placement = schedule.placement
     stage = placement.stage(rank, chunk)
+    if costs[rank].chunks:
+        own = costs[rank].chunks[chunk]
+        return _layers(own.forward_ps, own.backward_ps, own.weight_ps)
     cost, parts = _held(costs, placement, rank, stage)
     forward = cost.layers * cost.forward_ps // parts
     backward = cost.layers * cost.backward_ps // parts
@@ -199,7 +217,11 @@ def _row(costs: Sequence[StageCost], schedule: Schedule, rank: int, chunk: int) 
     elif rank not in (0, placement.ranks - 1):
         forward += cost.end_forward_ps // parts
         backward += cost.end_backward_ps // parts
-    weight = round(backward * WEIGHT_GRAD_SHARE)
+    return _layers(forward, backward, round(backward * cost.weight_share))
+
+
+def _layers(forward: int, backward: int, weight: int) -> Row:
+    """A row of so much compute in ps; `weight` of the backward is its weight gradient."""
     return Row(
         name="layers",
         forward=Work(compute_ps=max(forward, 0)),
