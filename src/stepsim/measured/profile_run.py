@@ -4,6 +4,7 @@ One step is read, the one of median length. What runs beside forwards, backwards
 as far as nothing of these hides it, and follows the pipeline, as in traces of Megatron.
 """
 
+import re
 from collections.abc import Sized
 from typing import Self
 
@@ -21,6 +22,8 @@ from stepsim.measured.run_profile import MEANINGS, RunProfile
 from stepsim.measured.summary import RankTimes, RunSummary, summary_of, traced_actions
 from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
 
+_NUMBERS = re.compile(r"\b\d+\b|\d+$")
+"""Numbers in the name of a group, which tell it from those of other ranks."""
 _FEW_NAMES = 4
 """So many names of kernels outside of actions are shown one by one."""
 _MESSAGES = {
@@ -254,7 +257,7 @@ def _other_names(step: Profile, found: Actions, place: int) -> dict[int, str]:
     for i in places.tolist():
         name, group = step.names[events.name[i]], int(events.group[i])
         if collective[i] and group != UNKNOWN:
-            name = f"{name} of {step.groups[group].name.rstrip('0123456789')}".removesuffix(" of ")
+            name = " ".join([name, *_NUMBERS.sub(" ", step.groups[group].name).split()])
         told[i] = name if few or collective[i] else _OPTIMIZER
     return told
 
