@@ -45,12 +45,13 @@ def stage_costs(summary: RunSummary) -> tuple[list[StageCost], list[str]]:
     notes = []
     if layers is None or layers % pp:
         layers = pp
+    if layers == pp and pp > 1 and summary.run.degrees.layers != pp:
         notes.append("the layers of a stage are not known: each counts as one layer")
     held = layers // pp
     count = summary.run.degrees.microbatches
     means = [_of_microbatch(stage, stage.work, count) for stage in summary.stages]
     inside = means[1:-1] or means[:1]
-    if pp <= 2:
+    if pp == 2:
         notes.append("no middle stage: a layer takes what one of stage 0 took, embedding included")
     one = {
         kind: round(float(np.mean([times[kind] for times in inside])) / held)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from stepsim.base.arrays import Ints
 from stepsim.base.structs import replace
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, Clocks, Transfers
-from stepsim.measured.profile.actions import Actions, actions_of
+from stepsim.measured.profile.actions import Actions, pipeline_actions
 from stepsim.measured.profile.events import Events, Profile
 from stepsim.measured.recognise import recorded_schedule
 from stepsim.measured.run import Degrees, InnerOps, OpKind, fused_exchanges, times_hash
@@ -32,6 +32,8 @@ _MESSAGES = {
     (TaskKind.SEND, False): OpKind.SEND_BACKWARD,
     (TaskKind.RECV, False): OpKind.RECV_BACKWARD,
 }
+_IDLE = "idle"
+"""What time after the pipeline is called in which nothing runs: the host has not launched it."""
 _OPTIMIZER = "optimizer"
 """What kernels of no action are called together, where they have several names."""
 
@@ -43,7 +45,7 @@ def run_of_profile(profile: Profile, *, node_size: int | None = None) -> RunSumm
     TraceError that names what was not recorded.
     """
     step, notes = _typical_step(profile)
-    found = actions_of(step)
+    found = pipeline_actions(step)
     notes += [f"{profile.source}: stage times: {found.how}"] if found.how else []
     step, numbers = _numbered(step, found)
     own = _own_start_ps(step.events)
@@ -148,6 +150,13 @@ class _Busy(Struct, frozen=True, kw_only=True, eq=False):
         return np.asarray(np.where(place < 0, 0, self.before[place] + inside), dtype=np.int64)
 
 
+class _After(Struct, frozen=True, kw_only=True):
+    """What runs outside of actions and messages is called, and whether it communicates."""
+
+    text: str
+    communicates: bool = False
+
+
 def _rank_columns(
     step: Profile, found: Actions, place: int, own: Ints
 ) -> tuple[dict[str, Ints], list[str]]:
@@ -161,7 +170,7 @@ def _rank_columns(
     pipeline_end = int(max(found.end_ps[acts].max(), step.events.end_ps[sent].max(initial=0)))
     lasts = np.array([*after.values()], dtype=np.int64)
     ends = pipeline_end + np.cumsum(lasts)
-    kinds = [OpKind.OPTIMIZER if name == _OPTIMIZER else OpKind.OTHER for name in after]
+    kinds = [_after_kind(name) for name in after]
     columns = {
         "name": (found.kind[acts], _message_kinds(step, found, place, sent), kinds),
         "start_ps": (found.start_ps[acts], step.events.start_ps[sent], ends - lasts),
@@ -184,8 +193,14 @@ def _rank_columns(
     whole["step"] = np.zeros(count, dtype=np.int64)
     whole["kind"] = np.where(whole["meeting"] == UNKNOWN, TaskKind.COMPUTE, TaskKind.SEND)
     whole["order"] = np.arange(count, dtype=np.int64)
-    labels = [name if kind is OpKind.OTHER else "" for name, kind in zip(after, kinds, strict=True)]
-    return whole, [*[""] * timed, *labels]
+    return whole, [*[""] * timed, *(name.text for name in after)]
+
+
+def _after_kind(name: _After) -> OpKind:
+    """What follows the pipeline: what communicates, the optimizer, or what only has a name."""
+    if name.communicates:
+        return OpKind.COLLECTIVE
+    return OpKind.OPTIMIZER if name.text == _OPTIMIZER else OpKind.OTHER
 
 
 def _unknown(like: Sized) -> Ints:
@@ -213,35 +228,37 @@ def _message_kinds(step: Profile, found: Actions, place: int, sent: Ints) -> lis
     return kinds
 
 
-def _after_ps(step: Profile, found: Actions, place: int, own: Ints) -> dict[str, int]:
+def _after_ps(step: Profile, found: Actions, place: int, own: Ints) -> dict[_After, int]:
     """Time of a rank outside of actions and messages, by what it runs: nothing is counted twice.
 
     All ranks of a stage have the same names, in order. Time in which nothing runs after the
     pipeline is the host's.
     """
-    names: dict[str, int] = {}
+    names: dict[_After, int] = {}
     for rank, stage in enumerate(found.stages):
         if stage == found.stages[place]:
             names |= dict.fromkeys(_other_names(step, found, rank).values(), 0)
     events, named = step.events, _other_names(step, found, place)
     others = np.array([*named], dtype=np.int64)
-    acts, sent = np.flatnonzero(found.rank == place), _messages(events, place)
-    busy = _Busy.of(
-        np.concatenate([found.start_ps[acts], events.start_ps[sent]]),
-        np.concatenate([found.end_ps[acts], events.end_ps[sent]]),
-    )
     if not len(others):
         return names
-    before = np.maximum.accumulate(events.end_ps[others])
+    acts, sent = np.flatnonzero(found.rank == place), _messages(events, place)
+    starts = np.concatenate([found.start_ps[acts], events.start_ps[sent]])
+    ends = np.concatenate([found.end_ps[acts], events.end_ps[sent]])
+    busy, lasts = _Busy.of(starts, ends), events.end_ps[others]
+    before = np.maximum.accumulate(lasts)
     start = np.maximum(own[others], np.append(own[others[:1]], before[:-1]))
-    start = np.minimum(start, events.end_ps[others])
-    exposed = events.end_ps[others] - start - busy.within(start, events.end_ps[others])
-    for name, lasts in zip(named.values(), exposed.tolist(), strict=True):
-        names[name] += lasts
-    return names
+    start = np.minimum(start, lasts)
+    exposed = lasts - start - busy.within(start, lasts)
+    for name, took in zip(named.values(), exposed.tolist(), strict=True):
+        names[name] += took
+    all_busy = _Busy.of(np.append(starts, events.start_ps[others]), np.append(ends, lasts))
+    first, last = np.array([ends.max()]), np.array([max(ends.max(), lasts.max())])
+    idle = int(last[0] - first[0] - all_busy.within(first, last)[0])
+    return names | {_After(text=_IDLE): idle}
 
 
-def _other_names(step: Profile, found: Actions, place: int) -> dict[int, str]:
+def _other_names(step: Profile, found: Actions, place: int) -> dict[int, _After]:
     """Operations of a rank that are no part of actions, by their start, and what they are called.
 
     Kernels that have many names are the optimizer's together.
@@ -258,7 +275,8 @@ def _other_names(step: Profile, found: Actions, place: int) -> dict[int, str]:
         name, group = step.names[events.name[i]], int(events.group[i])
         if collective[i] and group != UNKNOWN:
             name = " ".join([name, *_NUMBERS.sub(" ", step.groups[group].name).split()])
-        told[i] = name if few or collective[i] else _OPTIMIZER
+        own = name if few or collective[i] else _OPTIMIZER
+        told[i] = _After(text=own, communicates=bool(collective[i]))
     return told
 
 
@@ -321,12 +339,24 @@ def _transfers(run: RunProfile) -> Transfers:
 def _degrees(step: Profile, found: Actions, events: Events) -> Degrees:
     """The shape of the run, as far as a profile tells it."""
     message = events.size_bytes[np.isin(events.name, [*_MESSAGES.values()])]
+    width = (step.world or 1) // found.pp
+    dp = _copies(step, found, width)
     return Degrees(
         pp=found.pp,
         microbatches=int(found.microbatch.max()) + 1,
         npus=step.world,
+        tp=None if dp is None else width // dp,
+        dp=dp,
         message_bytes=int(np.median(message[message > 0])) if (message > 0).any() else 0,
     )
+
+
+def _copies(step: Profile, found: Actions, width: int) -> int | None:
+    """Ranks of the largest group that communicates beside actions: a part of a stage's `width`."""
+    beside = step.events.of_kind(TaskKind.COLLECTIVE) & (found.holds == UNKNOWN)
+    groups = np.unique(step.events.group[beside & (step.events.group != UNKNOWN)])
+    sizes = [len(step.groups[group].ranks) for group in groups.tolist()]
+    return max((size for size in sizes if size > 1 and width % size == 0), default=None)
 
 
 def _node_size(step: Profile) -> int | None:

@@ -23,7 +23,7 @@ class OpKind(IntEnum):
     """What a traced operation is.
 
     A backward that runs its weight gradients apart is `BACKWARD` and `WEIGHT_GRAD`. `OTHER` are
-    per-step operations known by their label only.
+    per-step operations known by their label only, `COLLECTIVE` those of them that communicate.
     """
 
     GET_BATCH = 0
@@ -39,6 +39,11 @@ class OpKind(IntEnum):
     EP_DP_ALLREDUCE = 10
     OPTIMIZER = 11
     OTHER = 12
+    COLLECTIVE = 13
+
+
+GRADIENT_KINDS = (OpKind.DP_ALLREDUCE, OpKind.EP_DP_ALLREDUCE, OpKind.COLLECTIVE)
+"""What data-parallel ranks exchange in a step."""
 
 
 _FORWARD_PARTS = (OpKind.GET_BATCH, OpKind.FORWARD, OpKind.LOSS)

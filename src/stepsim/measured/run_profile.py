@@ -41,6 +41,7 @@ _MEANING = {
     OpKind.EP_DP_ALLREDUCE: ("ep-dp-all-reduce", TaskKind.COLLECTIVE, _B),
     OpKind.OPTIMIZER: ("optimizer", TaskKind.COMPUTE, _U),
     OpKind.OTHER: ("other", TaskKind.COMPUTE, _U),
+    OpKind.COLLECTIVE: ("collective", TaskKind.COLLECTIVE, _B),
 }
 MEANINGS = tuple(name for name, _, _ in _MEANING.values())
 """What operations are called, by the number of their kind."""
@@ -65,7 +66,8 @@ class RunProfile(Struct, frozen=True, kw_only=True, eq=False):
     Operations stand rank by rank, in the order of their traces; a chunk is a stage. Collectives
     inside forwards and backwards are parts of these, with their waits: `inner` lists them, and
     `inner.parent` is the place of an operation in the profile. `others` are the names of the
-    operations of kind `OTHER`, by their places. `traces` are the fingerprints of the ranks' traces.
+    operations of kind `OTHER` or `COLLECTIVE`, by their places. `traces` are the fingerprints of
+    the ranks' traces.
     """
 
     degrees: Degrees
@@ -121,7 +123,7 @@ class RunProfile(Struct, frozen=True, kw_only=True, eq=False):
     def label(self, index: int) -> str:
         """What the trace calls an operation after the pipeline, by its place in the profile."""
         kind = OpKind(int(self.profile.events.name[index]))
-        return self.others[index] if kind is OpKind.OTHER else _LABELS[kind]
+        return self.others[index] if kind not in _LABELS else _LABELS[kind]
 
     def whole_profile(self) -> Profile:
         """The profile of a run whose ranks were all traced; raises TraceError where some lack."""

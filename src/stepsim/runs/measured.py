@@ -122,17 +122,25 @@ def change_measured(
     balance: Sequence[int] | None = None,
     layers: int | None = None,
     bandwidths: Mapping[NodePlacement, float] | None = None,
+    dp: int | None = None,
+    overlap: bool = False,
 ) -> WhatIf:
     """A run replayed, and once more with another schedule, balance or bandwidth of messages.
 
     `balance` are the layers of every stage, `layers` those of the model where the run's names do
     not tell, `bandwidths` bytes/s, `p2p` how the changed run sends messages, as the runtime of its
-    schedule without it. Raises PlanError or ScheduleError for changes that the run cannot make,
-    TraceError for runs that cannot be replayed.
+    schedule without it, `dp` the ranks of a gradient's group; with `overlap` gradients are reduced
+    beside the last backward of their stage. Raises PlanError or ScheduleError for changes that the
+    run cannot make, TraceError for runs that cannot be replayed.
     """
     ready = with_runtime(run, calibration)
     network = None
-    if bandwidths:
+    if bandwidths and run.run.degrees.pp > 1:
+        if not run.run.degrees.message_bytes:
+            raise PlanError(
+                f"{run.run.source}: bytes of messages are not in the recording: bandwidth cannot "
+                "be told apart from latency"
+            )
         links = with_bandwidth(ready.links, bandwidths)
         network = message_topology(links, ready.summary.clocks.node_size)
     change = RunChange(
@@ -142,6 +150,8 @@ def change_measured(
         balance=tuple(balance) if balance else None,
         topology=network,
         layers=layers,
+        dp=dp,
+        overlap=overlap,
     )
     found = change_run(ready.summary, ready.runtime, change)
     return replace(found, notes=(*ready.notes, *found.notes))

@@ -15,7 +15,7 @@ from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
 from stepsim.measured.profile.events import Profile, same
 from stepsim.measured.profile.marks import MarkForm
-from stepsim.measured.profile.told import Labels, told_by_messages
+from stepsim.measured.profile.told import PhaseLabels, stages_by_messages, told_by_messages
 from stepsim.measured.run import OpKind
 from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
 
@@ -61,7 +61,7 @@ class Actions(Struct, frozen=True, kw_only=True, eq=False):
     how: str
 
 
-def actions_of(profile: Profile) -> Actions:
+def pipeline_actions(profile: Profile) -> Actions:
     """The actions of a profile of one step; raises TraceError that names what was not recorded."""
     if not profile.is_timed:
         raise TraceError(f"{profile.source}: a {profile.format} has no times: none of its stages")
@@ -85,7 +85,7 @@ def actions_of(profile: Profile) -> Actions:
     holds[places] = key
     rank, kind, stage, microbatch = (column[first] for column in columns)
     warm_up = _warm_up(kind, start)
-    stages, pp, chunks = _layout(profile, rank, stage, labels, warm_up)
+    stages, pp, chunks = _layout(profile, rank, stage, warm_up)
     numbers = np.unique(microbatch)
     found = Actions(
         rank=rank,
@@ -105,13 +105,15 @@ def actions_of(profile: Profile) -> Actions:
     return _one_at_a_time(profile, found)
 
 
-def _labels(profile: Profile) -> Labels:
+def _labels(profile: Profile) -> PhaseLabels:
     """Phase, virtual stage and microbatch of every operation, by what tells most."""
     events = profile.events
     compute = events.of_kind(TaskKind.COMPUTE)
     told = (events.microbatch != UNKNOWN) & (events.chunk != UNKNOWN)
     if (compute & told & np.isin(events.phase, [*_KINDS])).any():
-        return Labels(phase=events.phase, stage=events.chunk, microbatch=events.microbatch, how="")
+        return PhaseLabels(
+            phase=events.phase, stage=events.chunk, microbatch=events.microbatch, how=""
+        )
     form = np.array([mark.form for mark in profile.marks] + [UNKNOWN])[events.mark]
     best = int(form[compute].max(initial=UNKNOWN))
     if best == MarkForm.ACTION:
@@ -122,15 +124,16 @@ def _labels(profile: Profile) -> Labels:
             profile, form >= MarkForm.PHASE, "the program marked forwards and backwards"
         )
         if not messages.any():
-            return replace(marks, stage=np.zeros_like(marks.stage))
-        stages = np.array(told_by_messages(profile).stages)[events.rank]
-        return replace(marks, stage=stages)
+            number = marks.microbatch
+            turns = number if best == MarkForm.NUMBERED else _by_turns(profile, marks.phase)
+            return replace(marks, stage=np.zeros_like(marks.stage), microbatch=turns)
+        return replace(marks, stage=np.array(stages_by_messages(profile))[events.rank])
     if messages.any():
-        return told_by_messages(profile).labels
+        return told_by_messages(profile, form == MarkForm.AUTOGRAD)
     return _one_stage(profile, form)
 
 
-def _marked(profile: Profile, inside: Bools, how: str) -> Labels:
+def _marked(profile: Profile, inside: Bools, how: str) -> PhaseLabels:
     """What the ranges of some operations say; the n-th forward of a rank is of microbatch n."""
     marks, events = profile.marks, profile.events
     phase, stage, number = (
@@ -148,10 +151,10 @@ def _marked(profile: Profile, inside: Bools, how: str) -> Labels:
             here = np.flatnonzero((events.rank == rank) & inside & (phase == value))
             number[here] = [order.get(mark, UNKNOWN) for mark in events.mark[here].tolist()]
     phase, stage, number = (np.where(inside, c, UNKNOWN) for c in (phase, stage, number))
-    return Labels(phase=phase, stage=stage, microbatch=number, how=how)
+    return PhaseLabels(phase=phase, stage=stage, microbatch=number, how=how)
 
 
-def _one_stage(profile: Profile, form: Ints) -> Labels:
+def _one_stage(profile: Profile, form: Ints) -> PhaseLabels:
     """A job without messages: autograd's marks tell backwards, what comes before is forward."""
     events = profile.events
     if not (form == MarkForm.AUTOGRAD).any():
@@ -161,17 +164,27 @@ def _one_stage(profile: Profile, form: Ints) -> Labels:
         )
     marked = np.array([mark.phase for mark in profile.marks] + [UNKNOWN], dtype=np.int64)
     phase = np.where(form >= 0, marked[events.mark], TaskPhase.FORWARD)
-    number = np.full(len(events), UNKNOWN, dtype=np.int64)
     for rank in range(len(profile.ranks)):
-        places = np.flatnonzero((events.rank == rank) & events.of_kind(TaskKind.COMPUTE))
-        places = places[np.argsort(events.start_ps[places], kind="stable")]
-        back = phase[places] == TaskPhase.BACKWARD
-        last = int(np.flatnonzero(back)[-1]) if back.any() else -1
-        begins = np.flatnonzero(np.diff(back.astype(np.int64), prepend=1) == -1)
-        number[places] = np.searchsorted(begins, np.arange(len(places)), side="right") - 1
-        phase[places[last + 1 :]] = TaskPhase.UPDATE
+        back = (events.rank == rank) & (phase == TaskPhase.BACKWARD)
+        last = events.start_ps[back].max(initial=-1)
+        phase[(events.rank == rank) & ~back & (events.start_ps > last)] = TaskPhase.UPDATE
+    number = _by_turns(profile, phase)
     how = "backwards are what autograd launched, forwards all before"
-    return Labels(phase=phase, stage=np.zeros_like(phase), microbatch=number, how=how)
+    return PhaseLabels(phase=phase, stage=np.zeros_like(phase), microbatch=number, how=how)
+
+
+def _by_turns(profile: Profile, phase: Ints) -> Ints:
+    """Microbatches of a job of one stage: each begins where a forward follows a backward."""
+    events = profile.events
+    number = np.full(len(events), UNKNOWN, dtype=np.int64)
+    known = np.isin(phase, (TaskPhase.FORWARD, TaskPhase.BACKWARD))
+    known &= events.of_kind(TaskKind.COMPUTE)
+    for rank in range(len(profile.ranks)):
+        places = np.flatnonzero((events.rank == rank) & known)
+        places = places[np.argsort(events.start_ps[places], kind="stable")]
+        back = (phase[places] == TaskPhase.BACKWARD).astype(np.int64)
+        number[places] = np.cumsum(np.diff(back, prepend=1) == -1) - 1
+    return number
 
 
 def _is_inside(profile: Profile, kind: Ints) -> Bools:
@@ -197,7 +210,7 @@ def _with_parts(profile: Profile, kind: Ints) -> Ints:
 
 
 def _layout(
-    profile: Profile, rank: Ints, stage: Ints, labels: Labels, warm_up: int
+    profile: Profile, rank: Ints, stage: Ints, warm_up: int
 ) -> tuple[tuple[int, ...], int, int]:
     """Pipeline stage of every rank, stages of the job, and chunks of a rank.
 
@@ -211,7 +224,7 @@ def _layout(
     told = [each.stage for each in profile.ranks]
     stages = [own[0] if known is None else known for own, known in zip(held, told, strict=True)]
     chunks = len(held[0])
-    pp = labels.pp or max(stages) + 1
+    pp = max(stages) + 1
     if (
         chunks == 1
         and len(held) == 1
@@ -255,7 +268,7 @@ def _check_whole(profile: Profile, found: Actions) -> None:
                 raise TraceError(
                     f"{profile.source}: rank {number} has {ran} {kind.name.lower()}s in the step: "
                     f"expected {count * found.chunks}, one per microbatch and chunk (the "
-                    "recording lacks some, or forwards and backwards run as one)"
+                    "recording lacks some, or they run as one, or a rank has chunks unmarked)"
                 )
 
 
