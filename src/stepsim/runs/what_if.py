@@ -108,7 +108,7 @@ def change_run(summary: RunSummary, runtime: ReplayRuntime, change: RunChange) -
     if change.dp:
         summary = _with_dp(summary, change.dp)
         notes.append(
-            "collectives of another dp take as long per byte sent; each rank's batch stays"
+            "collectives of another dp take as long per byte sent; the batch grows with it"
         )
     if change.overlap:
         notes.append("overlap is the best case: gradients hide behind a whole backward, at no cost")
@@ -233,17 +233,9 @@ def _with_dp(summary: RunSummary, dp: int) -> RunSummary:
     """The run with so many ranks in a group of gradients, whose collectives send as a ring does."""
     plan, degrees = job_plan(summary), summary.run.degrees
     if dp < 1 or plan.dp < 2 or degrees.npus is None:
-        known = (
-            "at least 1" if dp < 1 else "a run of several data-parallel ranks, all of them known"
-        )
-        raise PlanError(f"dp is {dp}: expected {known}")
-    ratio = (1 - 1 / dp) / (1 - 1 / plan.dp)
-    ops = [
-        replace(op, times_ps=tuple(round(time * ratio) for time in op.times_ps))
-        if op.kind in GRADIENT_KINDS
-        else op
-        for op in summary.step_ops
-    ]
+        known = "at least 1" if dp < 1 else "a run with several data-parallel ranks"
+        raise PlanError(f"{summary.run.source}: dp is {dp}: expected {known}")
+    ops = [_with_group(op, plan.dp, dp) for op in summary.step_ops]
     npus = plan.tp * dp * plan.pp
     ep = degrees.ep if degrees.ep and not dp % degrees.ep else None
     run = replace(summary.run, degrees=replace(degrees, npus=npus, dp=dp, ep=ep))
@@ -251,7 +243,7 @@ def _with_dp(summary: RunSummary, dp: int) -> RunSummary:
 
 
 def _with_group(op: StepOp, before: int, after: int) -> StepOp:
-    """An operation whose group grows as dp does: of n ranks a ring sends (n - 1) / n of the data."""
+    """An operation whose group grows as dp does: a ring of n sends (n - 1) / n of the data."""
     ranks = len(op.group) if len(op.group) > 1 else before
     if op.kind not in GRADIENT_KINDS or ranks < 2:
         return op
