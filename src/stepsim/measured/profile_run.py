@@ -5,7 +5,7 @@ as far as nothing of these hides it, and follows the pipeline, as in traces of M
 """
 
 import re
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 from typing import Self
 
 import numpy as np
@@ -64,7 +64,6 @@ def run_of_profile(profile: Profile, *, node_size: int | None = None) -> RunSumm
             step,
             ranks=ranks,
             names=MEANINGS,
-            groups=(),
             events=events,
             follows=None,
             marks=(),
@@ -180,6 +179,7 @@ def _rank_columns(
         "size_bytes": (_unknown(acts), step.events.size_bytes[sent], _unknown(after)),
         "peer": (_unknown(acts), step.events.peer[sent], _unknown(after)),
         "meeting": (_unknown(acts), step.events.meeting[sent], _unknown(after)),
+        "group": (_unknown(acts), _unknown(sent), _groups(step, found, place, [*after])),
     }
     whole = {
         name: np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
@@ -201,6 +201,14 @@ def _after_kind(name: _After) -> OpKind:
     if name.communicates:
         return OpKind.COLLECTIVE
     return OpKind.OPTIMIZER if name.text == _OPTIMIZER else OpKind.OTHER
+
+
+def _groups(step: Profile, found: Actions, place: int, after: Sequence[_After]) -> list[int]:
+    """The group of the first operation of each name on a rank, by its place in the profile's."""
+    first: dict[_After, int] = {}
+    for i, name in _other_names(step, found, place).items():
+        first.setdefault(name, int(step.events.group[i]))
+    return [first.get(name, UNKNOWN) for name in after]
 
 
 def _unknown(like: Sized) -> Ints:

@@ -105,7 +105,7 @@ def change_run(summary: RunSummary, runtime: ReplayRuntime, change: RunChange) -
     if change.topology:
         runtime = replace(runtime, topology=change.topology)
         notes.append("collectives inside forwards and backwards keep their measured time")
-    if change.dp:
+    if change.dp is not None:
         summary = _with_dp(summary, change.dp)
         notes.append(
             "collectives of another dp take as long per byte sent; the batch grows with it"

@@ -171,7 +171,9 @@ def _actions(profile: Profile, place: int) -> Iterator[dict[str, Any]]:
         if told[first]:
             letter = _LETTERS[TaskPhase(int(events.phase[first]))]
             name = f"PP:{events.chunk[first]}{letter}{events.microbatch[first]}"
-            start, end = int(events.start_ps[first]), int(events.end_ps[run].max())
+            # a range holds what starts before its end, also a kernel that takes no time
+            start, last = int(events.start_ps[first]), int(events.start_ps[run].max())
+            end = max(int(events.end_ps[run].max()), last + 1)
             stream = int(events.stream[first]) + _FIRST_STREAM
             yield _event("gpu_user_annotation", name, rank, stream, start, end, {})
 
