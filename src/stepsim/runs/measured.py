@@ -12,9 +12,12 @@ from stepsim.files.asked import read_inputs
 from stepsim.files.step_table import MeasuredStep
 from stepsim.measured.calibration.applied import with_calibration
 from stepsim.measured.calibration.calibration import Calibration, message_topology
+from stepsim.measured.calibration.recorded import recorded_collectives
 from stepsim.measured.calibration.runs import calibrate_traces, fastest
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.leaf_log import LeafRun
+from stepsim.measured.profile.events import Profile
+from stepsim.measured.profile_run import run_of_profile
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
 from stepsim.parallel.p2p import P2PMode
@@ -50,6 +53,47 @@ def calibrate_measured(
         traces=(*found.traces, *(log.fingerprint for log in logs)),
         leaf_overhead=fit_overhead(logs, missing),
         unidentified=tuple(missing),
+    )
+
+
+def calibrate_profiles(
+    profiles: Sequence[Profile], *, node_size: int | None = None
+) -> tuple[Calibration, list[str]]:
+    """What profiles of one machine tell: collectives by size, and host and message times.
+
+    The notes say how far the steps of each are off when they are predicted from the others, or
+    that one profile alone leaves nothing to hold the numbers against. What a profile does not hold
+    is left out, and `unidentified` says why.
+    """
+    runs, missing = list[RunSummary](), list[tuple[str, str]]()
+    for profile in profiles:
+        try:
+            runs.append(run_of_profile(profile, node_size=node_size))
+        except TraceError as error:
+            missing.append(("host and message times", str(error)))
+    tables = [recorded_collectives(profile, node_size) for profile in profiles]
+    curves = [curve for table in tables if table for curve in table.curves]
+    table = fastest(CommTable(source="profiles", curves=tuple(curves))) if curves else None
+    if table is None:
+        missing.append(("collectives", "none was recorded on all ranks of its group, with bytes"))
+    found = calibrate_traces(runs, table) if runs else Calibration(sources=(), collectives=table)
+    notes = [text for profile in profiles for text in profile.warnings]
+    sources = tuple(profile.source for profile in profiles)
+    unidentified = (*missing, *found.unidentified)
+    return replace(found, sources=sources, unidentified=unidentified), [*notes, _held(runs)]
+
+
+def _held(runs: Sequence[RunSummary]) -> str:
+    """How far off the steps of runs are that are predicted from the others."""
+    if len(runs) < 2:
+        return (
+            "one profile with stage times at most: nothing was left out to hold the numbers "
+            "against, so the interval of a prediction stays as it is"
+        )
+    errors = [abs(run.step.error) for run in validate_runs(runs, leave_one_out=True)]
+    return (
+        f"replayed with the numbers of the other profiles, the steps of {len(errors)} are "
+        f"{sum(errors) / len(errors):.1%} off on average, {max(errors):.1%} at most"
     )
 
 
