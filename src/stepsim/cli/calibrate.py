@@ -80,7 +80,7 @@ def runs(
 
 
 @app.command("trace")
-def trace(
+def calibrate_trace(
     paths: Annotated[
         list[Path], typer.Argument(metavar="TRACE...", help="Profiles of one machine.")
     ],

@@ -61,9 +61,10 @@ def calibrate_profiles(
 ) -> tuple[Calibration, list[str]]:
     """What profiles of one machine tell: collectives by size, and host and message times.
 
-    The notes say how far the steps of each are off when they are predicted from the others, or
-    that one profile alone leaves nothing to hold the numbers against. What a profile does not hold
-    is left out, and `unidentified` says why.
+    A node has `node_size` ranks where profiles do not tell it. The notes say how far the steps of
+    each are off when they are predicted from the others, or that one profile alone leaves nothing
+    to hold the numbers against. What a profile does not hold is left out, and `unidentified` says
+    why.
     """
     runs, missing = list[RunSummary](), list[tuple[str, str]]()
     for profile in profiles:

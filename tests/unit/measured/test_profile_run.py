@@ -4,6 +4,7 @@ import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +13,12 @@ import stepsim
 from stepsim.base.errors import PlanError, TraceError
 from stepsim.explain.as_profile import profile_of_step
 from stepsim.files.traces.kineto_write import write_kineto
+from stepsim.measured.calibration.recorded import recorded_collectives
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.marks import MarkForm, read_mark
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary
-from stepsim.runs.measured import replay_measured
+from stepsim.runs.measured import calibrate_profiles, replay_measured
 from stepsim.tables.spans import TaskKind, TaskPhase
 
 RUNS = (
@@ -120,13 +122,14 @@ def test_a_trace_written_from_a_run_gives_its_what_if(
 ) -> None:
     run = shared / "reference/measured/megatron_moe_16gpu" / name
     measured, found = summary(run), summary(recorded(write(run), tmp_path / "traces"))
-    for change in (
+    changes: tuple[dict[str, Any], ...] = (
         {"schedule": "gpipe"},
         {"schedule": "interleaved:2", "layers": 8},
         {"microbatches": 32},
         {"bandwidth": {"inter_node": "100Gbps"}},
         *([{"dp": 16}] if write is stepsim.load_profile else []),
-    ):
+    )
+    for change in changes:
         one, other = (stepsim.what_if(each, **change) for each in (measured, found))
         for a, b in ((one.base, other.base), (one.changed, other.changed)):
             assert b.report.step_time_ps == pytest.approx(a.report.step_time_ps, rel=1e-3)
@@ -248,3 +251,32 @@ def test_names_of_ranges(
 @pytest.mark.parametrize("name", ["ProfilerStep#3", "nccl:all_reduce", "attn(F)", "forwarded mail"])
 def test_other_ranges_say_nothing(name: str) -> None:
     assert read_mark(name) is None
+
+
+def test_profiles_tell_the_times_of_collectives(tmp_path: Path) -> None:
+    profiles = []
+    for schedule in ("1f1b", "gpipe"):
+        _, profile = simulated("llama-3.1-8b", schedule, 2)
+        folder = recorded(profile, tmp_path / schedule)
+        profiles.append(stepsim.load_profile(folder))
+    alone, notes = calibrate_profiles(profiles[:1])
+    assert "nothing was left out to hold the numbers against" in notes[-1]
+    assert alone.collectives is not None
+    for curve in alone.collectives.curves:
+        chosen = profiles[0].events
+        chosen = chosen.taken(np.flatnonzero(chosen.of_kind(TaskKind.COLLECTIVE)))
+        assert {*curve.size_bytes.tolist()} <= {*chosen.size_bytes.tolist()}
+        assert curve.time_ps.max() <= chosen.duration_ps.max()
+    both, notes = calibrate_profiles(profiles)
+    assert "the steps of 2 are" in notes[-1]
+    assert both.point_to_point
+    assert both.host_overhead is not None
+
+
+def test_collectives_of_a_part_of_the_ranks_hold_waits(shared: Path) -> None:
+    profile = stepsim.load_profile(shared / "reference/profiles/kineto/hta_nccl_data.json.gz")
+    assert recorded_collectives(profile) is None
+    found, _ = calibrate_profiles([profile])
+    assert ("collectives", "none was recorded on all ranks of its group, with bytes") in (
+        found.unidentified
+    )

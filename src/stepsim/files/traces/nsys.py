@@ -149,7 +149,7 @@ def _ranges(database: sqlite3.Connection) -> Iterator[_Range]:
 
 def _marked_ranges(ranges: Sequence[_Range], process: int, base: int) -> list[MarkedRange]:
     """The ranges of a process that name a phase, counted from `base` in ns."""
-    found = []
+    found = list[MarkedRange]()
     for owner, start, end, text in ranges:
         mark = read_mark(text)
         if mark and owner == process and len(found) < _MOST_RANGES:
