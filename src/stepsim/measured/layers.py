@@ -76,10 +76,14 @@ def stage_costs(summary: RunSummary) -> tuple[list[StageCost], list[str]]:
 def _of_microbatch(
     stage: StageTimes, work: Mapping[OpKind, OperationTimes], microbatches: int
 ) -> dict[OpKind, int]:
-    """Mean time of each operation for a microbatch, over all its chunks; backwards are whole."""
-    ran = len(stage.ranks) * microbatches
+    """Mean time of each operation for a microbatch, over all its chunks; backwards are whole.
+
+    Times may be those of a part of the microbatches, for each of which there is a forward at least.
+    """
+    forwards, whole = work[OpKind.FORWARD].count, len(stage.ranks) * microbatches
+    chunks = max(forwards // whole, 1) if whole else 1
     found = {
-        kind: round(sample.mean * sample.count / ran) if ran else sample.mean
+        kind: round(sample.mean * sample.count * chunks / forwards)
         for kind, sample in work.items()
     }
     if OpKind.WEIGHT_GRAD in found:
