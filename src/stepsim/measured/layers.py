@@ -78,16 +78,16 @@ def _of_microbatch(
 ) -> dict[OpKind, int]:
     """Mean time of each operation for a microbatch, over all its chunks; backwards are whole.
 
-    Times may be those of a part of the microbatches, for each of which there is a forward at least.
+    A batch and a loss are those of one chunk. Times may be of a part of the microbatches.
     """
     forwards, whole = work[OpKind.FORWARD].count, len(stage.ranks) * microbatches
     chunks = max(forwards // whole, 1) if whole else 1
-    found = {
-        kind: round(sample.mean * sample.count * chunks / forwards)
-        for kind, sample in work.items()
-    }
-    if OpKind.WEIGHT_GRAD in found:
-        found[OpKind.BACKWARD] += found[OpKind.WEIGHT_GRAD]
+    found = {kind: sample.mean for kind, sample in work.items()}
+    for kind in (OpKind.FORWARD, OpKind.BACKWARD):
+        found[kind] *= chunks
+    if OpKind.WEIGHT_GRAD in work:
+        apart = work[OpKind.WEIGHT_GRAD]
+        found[OpKind.BACKWARD] += round(apart.mean * apart.count * chunks / forwards)
     return found
 
 
