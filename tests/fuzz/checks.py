@@ -215,12 +215,21 @@ def finite_json(text: bytes | str) -> None:
 
 
 def check_profile(path: Path) -> None:
+    from stepsim.base.errors import StepsimError
     from stepsim.explain.stragglers import find_stragglers
     from stepsim.files.traces.forms import read_profile
     from stepsim.measured.profile.pipeline import pipeline_waits
+    from stepsim.measured.profile_run import run_of_profile
+    from stepsim.runs.measured import calibrate_profiles, change_measured
     from stepsim.show.tables.profiles import profile_replay_shown, profile_shown
 
-    found = find_stragglers(pipeline_waits(read_profile(path)))
+    profile = read_profile(path)
+    try:
+        calibrate_profiles([profile])
+        change_measured(run_of_profile(profile), microbatches=2)
+    except StepsimError:
+        pass  # what a profile does not hold; the rest is read all the same
+    found = find_stragglers(pipeline_waits(profile))
     printed(path, profile_shown(found))
     printed(path, profile_replay_shown(found))
 

@@ -39,6 +39,7 @@ EXAMPLES: Mapping[Words, Mapping[str, object]] = {
     ("schema",): {},
     ("measure",): {"model": "gpt2", "output": "out.toml", "sequence": 64, "sustain": "0s"},
     ("doctor",): {},
+    ("calibrate", "trace"): {"paths": "profile", "output": "out.toml"},
     ("calibrate", "runs"): {"paths": "trace.txt", "output": "out.toml"},
     ("calibrate", "model"): {"steps": "steps.csv"},
     ("calibrate", "nccl"): {"files": "nccl.csv"},

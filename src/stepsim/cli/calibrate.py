@@ -79,6 +79,31 @@ def runs(
     show_tables(calibration_shown(found), csv)
 
 
+@app.command("trace")
+def calibrate_trace(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="TRACE...", help="Profiles of one machine.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Calibration file to write.")],
+    node_size: NodeSizeOption = None,
+    csv: CsvOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Find collectives by size, host and message times of a machine in profiles."""
+    from stepsim.files.calibrations import write_calibration
+    from stepsim.files.measured import load_profile
+    from stepsim.runs.measured import calibrate_profiles
+    from stepsim.show.tables.calibration import calibration_shown, collectives_shown
+
+    check_outputs(paths, files=[output, csv])
+    found, notes = calibrate_profiles([load_profile(path) for path in paths], node_size=node_size)
+    warn(notes, quiet=quiet)
+    if found.empty:
+        warn([f"{output} holds no number: the profiles tell none of them"], quiet=quiet)
+    write_calibration(found, output)
+    show_tables([*calibration_shown(found), *collectives_shown(found)], csv)
+
+
 @app.command("model")
 def calibrate_model(
     steps: Annotated[

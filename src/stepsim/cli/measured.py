@@ -183,7 +183,7 @@ def _validate_published(
 
 
 def what_if_command(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of traces, or one trace.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A measured run, or a profile.")],
     schedule: Annotated[
         str | None,
         typer.Option(
@@ -216,14 +216,20 @@ def what_if_command(
             "--bandwidth", help="Bandwidth of messages: inter_node=400Gbps or intra_node=..."
         ),
     ] = None,
+    dp: Annotated[
+        int | None, typer.Option("--dp", help="Ranks that reduce a gradient together.")
+    ] = None,
+    overlap: Annotated[
+        bool, typer.Option("--overlap", help="Reduce gradients beside the last backward.")
+    ] = False,
     calibration: CalibrationOption = None,
     node_size: NodeSizeOption = None,
     csv: CsvOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Simulate a measured run with other settings.
+    """Simulate a measured run or a profile with other settings.
 
-    They are another schedule, balance of layers, number of microbatches or bandwidth.
+    They are another schedule, balance of layers, number of microbatches, dp or bandwidth.
     """
     from stepsim.files.asked import read_options
     from stepsim.files.calibrations import read_calibration
@@ -243,6 +249,8 @@ def what_if_command(
         balance=_balance(balance),
         layers=layers,
         bandwidths=message_bandwidths(_bandwidth(bandwidth)),
+        dp=dp,
+        overlap=overlap,
     )
     show_tables(what_if_shown(found, loaded.step_ps), csv)
 

@@ -13,13 +13,12 @@ from stepsim.engine.lay_out import GROUPS, MESSAGES, LaidOut, lay_out
 from stepsim.engine.timeline import Timeline
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import Program, SegmentKind
-from stepsim.graph.task_table import TaskTable
+from stepsim.graph.task_table import PHASES_OF_ACTIONS, TaskTable
 from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace, same
 from stepsim.measured.profile.waits import Waits
 from stepsim.network.fold import every_rank
 from stepsim.network.groups import lowered
 from stepsim.network.prices import Prices
-from stepsim.parallel.schedules import ActionKind
 from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
 
 MOST_TASKS = 20_000_000
@@ -165,19 +164,28 @@ class _Telling(Struct, kw_only=True):
         )
 
     def _part(self, program: Program, number: int) -> tuple[int, int, int]:
-        """Phase, virtual stage and microbatch of a segment; of a message, what its sender ran."""
+        """Phase, virtual stage and microbatch of a segment; of a message, what its sender ran.
+
+        The virtual stage is the rank's own at both ends of a message.
+        """
         segment = program.segments[number]
         if segment.kind is SegmentKind.RECV:
-            return self._part(self.graph.programs[segment.peer_stage], segment.peer)
+            sender = self.graph.programs[segment.peer_stage]
+            phase, stage, microbatch = self._part(sender, segment.peer)
+            if stage == UNKNOWN:
+                return phase, stage, microbatch
+            return phase, stage + (1 if phase == TaskPhase.FORWARD else -1), microbatch
         entry = segment.entry
         if segment.kind is SegmentKind.SEND:
             entry = max((program.segments[i].entry for i in segment.after), default=UNKNOWN)
         if entry < 0:
             return TaskPhase.UPDATE, UNKNOWN, UNKNOWN
         action = program.entries[entry].parts()[-1]
-        ahead = action.kind is ActionKind.FORWARD
-        phase = TaskPhase.FORWARD if ahead else TaskPhase.BACKWARD
-        return phase, action.stage, action.microbatch
+        phase = PHASES_OF_ACTIONS[action.kind]
+        if segment.kind is SegmentKind.SEND and phase is not TaskPhase.FORWARD:
+            phase = TaskPhase.BACKWARD
+        reduces = segment.kind is SegmentKind.REDUCTION
+        return phase, action.stage, UNKNOWN if reduces else action.microbatch
 
     def _named(self, tasks: dict[str, Ints]) -> Ints:
         """The place in `names` of every task: of communication it is what it is, else the label."""

@@ -20,15 +20,13 @@ from stepsim.explain.pipelined import (
     Pipelined,
     PipelineSlot,
 )
+from stepsim.measured.layers import WEIGHT_GRAD_SHARE
 from stepsim.measured.profile.events import Events, counted, same
 from stepsim.measured.profile.pipeline import gradient_waits, parameter_waits
 from stepsim.measured.profile.waits import Waits, chained
 from stepsim.parallel.schedules import Action, ActionKind
 from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
 
-WEIGHT_GRAD_SHARE = 0.4
-"""Part of a backward that is weight gradient where a schedule splits it: 0.34 to 0.43 in the
-profiles of the Zero Bubble paper, arXiv:2401.10241, tables 3 and 5."""
 _WEIGHT_NAME = "weight-compute"
 """Name of the weight gradients that a split backward runs apart."""
 _SHARES = {

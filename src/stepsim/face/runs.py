@@ -167,13 +167,16 @@ def what_if(
     layers: int | None = None,
     bandwidth: Mapping[str, str] | None = None,
     node_size: int | None = None,
+    dp: int | None = None,
+    overlap: bool = False,
 ) -> WhatIf:
     """A run replayed, and once more with another schedule, balance or bandwidth of messages.
 
     `balance` are the layers of every stage, `layers` those of the model where the run's names do
     not tell, `bandwidth` e.g. `{"inter_node": "400Gbps"}`, `p2p` how the changed run sends messages
-    (as the runtime of its schedule without it). Raises PlanError or ScheduleError for changes that
-    the run cannot make, TraceError for runs that cannot be read or replayed.
+    (as the runtime of its schedule without it), `dp` the ranks that reduce a gradient; with
+    `overlap` they do so beside the last backward of their stage. Raises PlanError or ScheduleError
+    for changes that the run cannot make, TraceError for runs that cannot be read or replayed.
     """
     return change_measured(
         run if isinstance(run, RunSummary) else load_trace(run, node_size=node_size),
@@ -184,6 +187,8 @@ def what_if(
         balance=balance,
         layers=layers,
         bandwidths=message_bandwidths(bandwidth or {}),
+        dp=dp,
+        overlap=overlap,
     )
 
 

@@ -16,6 +16,7 @@ from stepsim.files.traces.forms import MEGATRON, is_measured, is_profile, read_p
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.profile.events import Profile
+from stepsim.measured.profile_run import run_of_profile
 from stepsim.measured.summary import RunSummary, summarise
 from stepsim.network.measured_times import CommTable
 from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
@@ -37,10 +38,7 @@ def load_run(path: str | Path, *, node_size: int | None = None) -> RunSummary | 
     if not exists(path):
         raise TraceError(f"{path}: no such file or folder")
     if is_profile(path):
-        raise TraceError(
-            f"{path}: a profile holds no stage times: expected a trace or a log (stepsim inspect, "
-            "simulate and improve read profiles, load_profile in Python)"
-        )
+        return run_of_profile(read_profile(path), node_size=node_size)
     run = (run_format(path) or MEGATRON).read(path)
     return run if isinstance(run, LeafRun) else summarise(run, node_size=node_size)
 

@@ -17,7 +17,7 @@ _PHASES = {
     Phase.INPUT_GRAD: TaskPhase.INPUT_GRAD,
     Phase.WEIGHT_GRAD: TaskPhase.WEIGHT_GRAD,
 }
-_OF_ACTIONS = {
+PHASES_OF_ACTIONS = {
     ActionKind.FORWARD: TaskPhase.FORWARD,
     ActionKind.BACKWARD: TaskPhase.BACKWARD,
     ActionKind.INPUT_GRAD: TaskPhase.INPUT_GRAD,
@@ -90,7 +90,7 @@ class TaskTable(Struct, frozen=True, kw_only=True, eq=False):
         for name in ("chunk", "microbatch"):
             of_entries = np.array([getattr(action, name) for action in actions] + [UNKNOWN])
             columns[name] = of_entries[entry]
-        of_entries = np.array([_OF_ACTIONS[action.kind] for action in actions] + [UNKNOWN])
+        of_entries = np.array([PHASES_OF_ACTIONS[action.kind] for action in actions] + [UNKNOWN])
         whole = (inner < 0) & (kind == SegmentKind.ACTION)
         columns["phase"] = np.where(whole, of_entries[entry], columns["phase"])
         return columns | {"segment": segment.astype(np.int64), "entry": entry}

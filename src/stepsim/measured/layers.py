@@ -1,14 +1,32 @@
 """Stage times taken apart into equal layers and what the ends of the pipeline add."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from msgspec import Struct
 
+from stepsim.base.structs import replace
 from stepsim.measured.run import OpKind
-from stepsim.measured.summary import RunSummary
+from stepsim.measured.summary import OperationTimes, RunSummary, StageTimes
+
+WEIGHT_GRAD_SHARE = 0.4
+"""Part of a backward that is weight gradient where no run tells it: 0.34 to 0.43 in the profiles of
+the Zero Bubble paper, arXiv:2401.10241, tables 3 and 5."""
+
+
+class ChunkCost(Struct, frozen=True, kw_only=True):
+    """Forward and backward of one chunk of a rank, in ps; `weight_ps` of the backward is apart."""
+
+    forward_ps: int
+    backward_ps: int
+    weight_ps: int
 
 
 class StageCost(Struct, frozen=True, kw_only=True):
-    """Forward and backward of one layer of a stage and of all its layers and ends, in ps."""
+    """Forward and backward of one layer of a stage and of all its layers and ends, in ps.
+
+    `weight_share` of a backward is weight gradient. `chunks` are those of a rank that held several.
+    """
 
     layers: int
     forward_ps: int
@@ -17,6 +35,8 @@ class StageCost(Struct, frozen=True, kw_only=True):
     end_backward_ps: int
     get_batch_ps: int
     loss_ps: int
+    weight_share: float = WEIGHT_GRAD_SHARE
+    chunks: tuple[ChunkCost, ...] = ()
 
 
 def stage_costs(summary: RunSummary) -> tuple[list[StageCost], list[str]]:
@@ -25,11 +45,13 @@ def stage_costs(summary: RunSummary) -> tuple[list[StageCost], list[str]]:
     notes = []
     if layers is None or layers % pp:
         layers = pp
+    if layers == pp and pp > 1 and summary.run.degrees.layers != pp:
         notes.append("the layers of a stage are not known: each counts as one layer")
     held = layers // pp
-    means = [{kind: sample.mean for kind, sample in stage.work.items()} for stage in summary.stages]
+    count = summary.run.degrees.microbatches
+    means = [_of_microbatch(stage, stage.work, count) for stage in summary.stages]
     inside = means[1:-1] or means[:1]
-    if pp <= 2:
+    if pp == 2:
         notes.append("no middle stage: a layer takes what one of stage 0 took, embedding included")
     one = {
         kind: round(float(np.mean([times[kind] for times in inside])) / held)
@@ -44,6 +66,49 @@ def stage_costs(summary: RunSummary) -> tuple[list[StageCost], list[str]]:
             end_backward_ps=times[OpKind.BACKWARD] - held * one[OpKind.BACKWARD],
             get_batch_ps=times.get(OpKind.GET_BATCH, 0),
             loss_ps=times.get(OpKind.LOSS, 0),
+            weight_share=_weight_share(stage),
+            chunks=tuple(_chunk_cost(stage, work, count) for work in stage.chunks),
         )
-        for times in means
+        for stage, times in zip(summary.stages, means, strict=True)
     ], notes
+
+
+def _of_microbatch(
+    stage: StageTimes, work: Mapping[OpKind, OperationTimes], microbatches: int
+) -> dict[OpKind, int]:
+    """Mean time of each operation for a microbatch, over all its chunks; backwards are whole.
+
+    A batch and a loss are those of one chunk. Times may be of a part of the microbatches.
+    """
+    forwards, whole = work[OpKind.FORWARD].count, len(stage.ranks) * microbatches
+    chunks = max(forwards // whole, 1) if whole else 1
+    found = {kind: sample.mean for kind, sample in work.items()}
+    for kind in (OpKind.FORWARD, OpKind.BACKWARD):
+        found[kind] *= chunks
+    if OpKind.WEIGHT_GRAD in work:
+        apart = work[OpKind.WEIGHT_GRAD]
+        found[OpKind.BACKWARD] += round(apart.mean * apart.count * chunks / forwards)
+    return found
+
+
+def _weight_share(stage: StageTimes) -> float:
+    """Part of a backward that was weight gradient where it ran apart, else what is usual."""
+    if OpKind.WEIGHT_GRAD not in stage.work:
+        return WEIGHT_GRAD_SHARE
+    inputs, weights = stage.work[OpKind.BACKWARD], stage.work[OpKind.WEIGHT_GRAD]
+    total = inputs.mean * inputs.count + weights.mean * weights.count
+    return min(weights.mean * inputs.count / max(total, 1), 1.0)
+
+
+def _chunk_cost(
+    stage: StageTimes, work: Mapping[OpKind, OperationTimes], microbatches: int
+) -> ChunkCost:
+    """Mean times of one chunk of a stage."""
+    times = _of_microbatch(stage, work, microbatches)
+    ends = times.get(OpKind.GET_BATCH, 0) + times.get(OpKind.LOSS, 0)
+    share = _weight_share(replace(stage, work=dict(work)))
+    return ChunkCost(
+        forward_ps=times[OpKind.FORWARD] + ends,
+        backward_ps=times[OpKind.BACKWARD],
+        weight_ps=round(times[OpKind.BACKWARD] * share),
+    )

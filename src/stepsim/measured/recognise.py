@@ -1,51 +1,122 @@
-"""Which pipeline schedule a run followed, told by the order of its forwards and backwards."""
+"""Which pipeline schedule a run followed, told by the order of what its ranks ran."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from stepsim.base.errors import ScheduleError
 from stepsim.measured.profile.events import Events
 from stepsim.measured.run import OpKind
 from stepsim.measured.run_profile import RunProfile, of_kinds
-from stepsim.parallel.schedules import BUILDERS, ActionKind, Schedule, build
+from stepsim.parallel.schedules import (
+    BUILDERS,
+    Action,
+    ActionKind,
+    Placement,
+    PlacementKind,
+    Schedule,
+    build,
+    needs_times,
+)
+from stepsim.tables.spans import UNKNOWN
 
-_ACTIONS = {OpKind.FORWARD: ActionKind.FORWARD, OpKind.BACKWARD: ActionKind.BACKWARD}
+_ACTIONS = {
+    OpKind.FORWARD: ActionKind.FORWARD,
+    OpKind.BACKWARD: ActionKind.BACKWARD,
+    OpKind.WEIGHT_GRAD: ActionKind.WEIGHT_GRAD,
+}
 
-_Steps = list[tuple[ActionKind, int]]
-"""Forwards and backwards of a rank in order, with their microbatches."""
+_Steps = list[tuple[ActionKind, int, int]]
+"""Actions of a rank in order, with their microbatches and virtual stages."""
 
 
 def recognise(run: RunProfile) -> Schedule | None:
-    """The first schedule whose order every traced rank followed, None if there is none."""
+    """The first schedule whose order every traced rank followed, None if there is none.
+
+    Virtual stages count where the run tells those of its chunks apart.
+    """
     degrees, orders = run.degrees, [_order_of(run.of_rank(i)) for i in range(len(run.ranks))]
-    forwards = sum(kind is ActionKind.FORWARD for kind, _ in orders[0])
-    chunks = forwards // degrees.microbatches
-    for schedule in whole_schedules(degrees.pp, degrees.microbatches, chunks):
+    forwards = [stage for kind, _, stage in orders[0] if kind is ActionKind.FORWARD]
+    chunks, split = len(forwards) // degrees.microbatches, _splits(orders)
+    told = len(set(forwards)) == chunks
+    for schedule in whole_schedules(degrees.pp, degrees.microbatches, chunks, split=split):
         planned = [
-            [(action.kind, action.microbatch) for action in schedule.actions(stage)]
+            [
+                (action.kind, action.microbatch, action.stage if told else UNKNOWN)
+                for action in schedule.actions(stage)
+            ]
             for stage in range(degrees.pp)
         ]
-        pairs = zip(run.ranks, orders, strict=True)
+        seen = [[(k, m, stage if told else UNKNOWN) for k, m, stage in order] for order in orders]
+        pairs = zip(run.ranks, seen, strict=True)
         if all(order == planned[rank.stage or 0] for rank, order in pairs):
             return schedule
     return None
 
 
+def recorded_schedule(run: RunProfile) -> Schedule | None:
+    """The order that a run of several chunks or of its own making followed, by a rank per stage.
+
+    None where a stage was not traced. Virtual stages lie in turn, or down and up again.
+    """
+    pp = run.degrees.pp
+    if len(run.stages) < pp:
+        return None
+    orders = [_order_of(run.of_rank(run.of_stage(stage)[0])) for stage in range(pp)]
+    held = [sorted({stage for _, _, stage in order}) for order in orders]
+    chunks = len(held[0])
+    turned = chunks > 1 and held[0][1] != pp
+    placement = Placement(
+        ranks=pp, chunks=chunks, kind=PlacementKind.V if turned else PlacementKind.LOOP
+    )
+    actions = [
+        tuple(
+            Action(kind=kind, stage=stage, chunk=own.index(stage), microbatch=microbatch)
+            for kind, microbatch, stage in order
+        )
+        for own, order in zip(held, orders, strict=True)
+    ]
+    return Schedule(
+        name=RECORDED,
+        placement=placement,
+        microbatches=run.degrees.microbatches,
+        orders=tuple(actions),
+    )
+
+
+RECORDED = "recorded"
+"""Name of an order that is that of no schedule known here."""
+
+
+def _splits(orders: Sequence[_Steps]) -> bool:
+    """Whether a rank ran weight gradients apart."""
+    return any(kind is ActionKind.WEIGHT_GRAD for order in orders for kind, _, _ in order)
+
+
 def _order_of(events: Events) -> _Steps:
-    """Forwards and backwards of a rank as its trace has them."""
+    """Actions of a rank in order; a backward whose weights are apart is that of its input."""
     places = of_kinds(events, *_ACTIONS)
-    pairs = zip(events.name[places].tolist(), events.microbatch[places].tolist(), strict=True)
-    return [(_ACTIONS[OpKind(kind)], microbatch) for kind, microbatch in pairs]
+    columns = (events.name, events.microbatch, events.chunk)
+    rows = zip(*(column[places].tolist() for column in columns), strict=True)
+    order = [(_ACTIONS[OpKind(kind)], number, stage) for kind, number, stage in rows]
+    apart = {(number, at) for kind, number, at in order if kind is ActionKind.WEIGHT_GRAD}
+    return [
+        (ActionKind.INPUT_GRAD, number, at)
+        if kind is ActionKind.BACKWARD and (number, at) in apart
+        else (kind, number, at)
+        for kind, number, at in order
+    ]
 
 
-def whole_schedules(ranks: int, microbatches: int, chunks: int) -> Iterator[Schedule]:
-    """Every schedule of a shape that does not split backwards: those that a run may have followed.
+def whole_schedules(
+    ranks: int, microbatches: int, chunks: int, *, split: bool = False
+) -> Iterator[Schedule]:
+    """Every schedule of a shape that a run may have followed: those that `split` backwards or not.
 
-    Schedules that refuse the shape are left out.
+    Schedules that refuse the shape, or are searched for by times, are left out.
     """
     for name in BUILDERS:
         try:
             schedule = build(name, ranks=ranks, microbatches=microbatches, chunks=chunks)
         except ScheduleError:
             continue
-        if not schedule.splits_backward:
+        if schedule.splits_backward == split and not needs_times(name):
             yield schedule

@@ -20,24 +20,34 @@ PS_PER_MS = 1_000_000_000
 
 
 class OpKind(IntEnum):
-    """What a traced operation is. `OTHER` are per-step operations known by their label only."""
+    """What a traced operation is.
+
+    A backward that runs its weight gradients apart is `BACKWARD` and `WEIGHT_GRAD`. `OTHER` are
+    per-step operations known by their label only, `COLLECTIVE` those of them that communicate.
+    """
 
     GET_BATCH = 0
     FORWARD = 1
     LOSS = 2
     BACKWARD = 3
-    SEND_FORWARD = 4
-    RECV_FORWARD = 5
-    SEND_BACKWARD = 6
-    RECV_BACKWARD = 7
-    DP_ALLREDUCE = 8
-    EP_DP_ALLREDUCE = 9
-    OPTIMIZER = 10
-    OTHER = 11
+    WEIGHT_GRAD = 4
+    SEND_FORWARD = 5
+    RECV_FORWARD = 6
+    SEND_BACKWARD = 7
+    RECV_BACKWARD = 8
+    DP_ALLREDUCE = 9
+    EP_DP_ALLREDUCE = 10
+    OPTIMIZER = 11
+    OTHER = 12
+    COLLECTIVE = 13
+
+
+GRADIENT_KINDS = (OpKind.DP_ALLREDUCE, OpKind.EP_DP_ALLREDUCE, OpKind.COLLECTIVE)
+"""What data-parallel ranks exchange in a step."""
 
 
 _FORWARD_PARTS = (OpKind.GET_BATCH, OpKind.FORWARD, OpKind.LOSS)
-WORK_KINDS = (*_FORWARD_PARTS, OpKind.BACKWARD)
+WORK_KINDS = (*_FORWARD_PARTS, OpKind.BACKWARD, OpKind.WEIGHT_GRAD)
 MESSAGE_KINDS = (
     OpKind.SEND_FORWARD,
     OpKind.RECV_FORWARD,
@@ -141,10 +151,7 @@ class RankTrace(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     @cached_property
     def fingerprint(self) -> str:
         """Tells a trace from others, whatever its file is called."""
-        times = hashlib.blake2b(digest_size=4)
-        for column in (self.kind, self.start_ps, self.end_ps):
-            times.update(np.ascontiguousarray(column).tobytes())
-        return times.hexdigest()
+        return times_hash(self.kind, self.start_ps, self.end_ps)
 
     @property
     def step_ps(self) -> int:
@@ -194,6 +201,14 @@ class MeasuredRun(Struct, frozen=True, kw_only=True, eq=False):
     def __post_init__(self) -> None:
         if not self.ranks:
             raise TraceError(f"{self.source}: no rank was traced")
+
+
+def times_hash(*columns: Ints | NDArray[np.int8]) -> str:
+    """A short text that tells columns from others."""
+    times = hashlib.blake2b(digest_size=4)
+    for column in columns:
+        times.update(np.ascontiguousarray(column).tobytes())
+    return times.hexdigest()
 
 
 def fused_exchanges(kind: Ints | NDArray[np.int8], start_ps: Ints, end_ps: Ints) -> Bools:

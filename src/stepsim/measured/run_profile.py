@@ -32,6 +32,7 @@ _MEANING = {
     OpKind.FORWARD: ("forward-compute", TaskKind.COMPUTE, _F),
     OpKind.LOSS: ("loss", TaskKind.COMPUTE, _F),
     OpKind.BACKWARD: ("backward-compute", TaskKind.COMPUTE, _B),
+    OpKind.WEIGHT_GRAD: ("weight-grad-compute", TaskKind.COMPUTE, TaskPhase.WEIGHT_GRAD),
     OpKind.SEND_FORWARD: ("forward-send", TaskKind.SEND, _F),
     OpKind.RECV_FORWARD: ("forward-recv", TaskKind.RECV, _F),
     OpKind.SEND_BACKWARD: ("backward-send", TaskKind.SEND, _B),
@@ -40,7 +41,10 @@ _MEANING = {
     OpKind.EP_DP_ALLREDUCE: ("ep-dp-all-reduce", TaskKind.COLLECTIVE, _B),
     OpKind.OPTIMIZER: ("optimizer", TaskKind.COMPUTE, _U),
     OpKind.OTHER: ("other", TaskKind.COMPUTE, _U),
+    OpKind.COLLECTIVE: ("collective", TaskKind.COLLECTIVE, _B),
 }
+MEANINGS = tuple(name for name, _, _ in _MEANING.values())
+"""What operations are called, by the number of their kind."""
 _AHEAD = {
     OpKind.SEND_FORWARD: 1,
     OpKind.RECV_BACKWARD: 1,
@@ -62,7 +66,8 @@ class RunProfile(Struct, frozen=True, kw_only=True, eq=False):
     Operations stand rank by rank, in the order of their traces; a chunk is a stage. Collectives
     inside forwards and backwards are parts of these, with their waits: `inner` lists them, and
     `inner.parent` is the place of an operation in the profile. `others` are the names of the
-    operations of kind `OTHER`, by their places. `traces` are the fingerprints of the ranks' traces.
+    operations of kind `OTHER` or `COLLECTIVE`, by their places. `traces` are the fingerprints of
+    the ranks' traces.
     """
 
     degrees: Degrees
@@ -118,7 +123,7 @@ class RunProfile(Struct, frozen=True, kw_only=True, eq=False):
     def label(self, index: int) -> str:
         """What the trace calls an operation after the pipeline, by its place in the profile."""
         kind = OpKind(int(self.profile.events.name[index]))
-        return self.others[index] if kind is OpKind.OTHER else _LABELS[kind]
+        return self.others[index] if kind not in _LABELS else _LABELS[kind]
 
     def whole_profile(self) -> Profile:
         """The profile of a run whose ranks were all traced; raises TraceError where some lack."""
@@ -149,7 +154,7 @@ def run_profile(run: MeasuredRun, clocks: Clocks) -> RunProfile:
         format="Megatron / Echo trace",
         ranks=tuple(_rank_places(run, clocks)),
         steps=(0,),
-        names=tuple(name for name, _, _ in _MEANING.values()),
+        names=MEANINGS,
         groups=tuple(groups),
         events=_with_meetings(events),
         warnings=run.warnings,

@@ -117,5 +117,13 @@ def step_ops(run: RunProfile, stage: int, ranks: Sequence[int]) -> Iterator[Step
             times_ps=times,
             wait_ps=max(_median_ps([*durations.values()]) - _median_ps(times), 0),
             samples=len(durations),
-            group=groups[0],
+            group=_recorded_group(run, first) or groups[0],
         )
+
+
+def _recorded_group(run: RunProfile, place: int) -> tuple[int, ...]:
+    """The ranks of a collective known by its label; none where the profile does not list them."""
+    group = int(run.profile.events.group[place])
+    if run.profile.events.name[place] != OpKind.COLLECTIVE or group < 0:
+        return ()
+    return run.profile.groups[group].ranks

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Bools, Ints
 from stepsim.base.structs import replace
 from stepsim.measured.clocks import Clocks, Transfers, align
 from stepsim.measured.profile.events import Events
@@ -47,7 +47,8 @@ class OperationTimes(Struct, frozen=True, kw_only=True, eq=False):
 class StageTimes(Struct, frozen=True, kw_only=True, eq=False):
     """Operations of a stage, absent ones missing; `inner_ps` are median collectives inside each.
 
-    `wait_ps` is the mean time its ranks spend in messages.
+    `wait_ps` is the mean time its ranks spend in messages. `chunks` are the operations of each
+    chunk of a rank, where it holds several.
     """
 
     stage: int
@@ -55,6 +56,7 @@ class StageTimes(Struct, frozen=True, kw_only=True, eq=False):
     work: dict[OpKind, OperationTimes]
     inner_ps: dict[OpKind, int]
     wait_ps: int
+    chunks: tuple[dict[OpKind, OperationTimes], ...] = ()
 
 
 class RankTimes(Struct, frozen=True, kw_only=True):
@@ -116,6 +118,13 @@ def summarise(measured: MeasuredRun, *, node_size: int | None = None) -> RunSumm
     clocks, transfers = align(measured, node_size)
     run = run_profile(measured, clocks)
     ranks = tuple(_rank_times(run, index) for index in range(len(run.ranks)))
+    return summary_of(run, clocks, transfers, ranks)
+
+
+def summary_of(
+    run: RunProfile, clocks: Clocks, transfers: Transfers, ranks: tuple[RankTimes, ...]
+) -> RunSummary:
+    """What a run says whose clocks, messages and times of ranks are known."""
     whole = RunSummary(
         run=run,
         clocks=clocks,
@@ -180,20 +189,32 @@ def _stage_times(
     """Operations of a stage on the ranks at some places; `inner_ps` are collectives inside each."""
     run, events = summary.run, summary.run.profile.events
     on_ranks = np.isin(events.rank, ranks)
-    work: dict[OpKind, OperationTimes] = {}
     inner: dict[OpKind, int] = {}
     for kind in WORK_KINDS:
         places = np.flatnonzero(on_ranks & (events.name == kind))
         if len(places):
-            work[kind] = _sample(events, places, run.degrees.microbatches)
             inner[kind] = round(float(np.median(inner_ps[places])))
+    held = np.unique(events.chunk[on_ranks & np.isin(events.name, WORK_KINDS)]).tolist()
     return StageTimes(
         stage=stage,
         ranks=tuple(run.ranks[index].rank for index in ranks),
-        work=work,
+        work=_work(run, on_ranks),
         inner_ps=inner,
         wait_ps=round(float(np.mean([summary.ranks[index].wait_ps for index in ranks]))),
+        chunks=tuple(_work(run, on_ranks & (events.chunk == own)) for own in held)
+        if len(held) > 1
+        else (),
     )
+
+
+def _work(run: RunProfile, chosen: Bools) -> dict[OpKind, OperationTimes]:
+    """Durations of some operations, by what they are."""
+    events, found = run.profile.events, {}
+    for kind in WORK_KINDS:
+        places = np.flatnonzero(chosen & (events.name == kind))
+        if len(places):
+            found[kind] = _sample(events, places, run.degrees.microbatches)
+    return found
 
 
 def _sample(events: Events, places: Ints, microbatches: int) -> OperationTimes:

@@ -12,9 +12,12 @@ from stepsim.files.asked import read_inputs
 from stepsim.files.step_table import MeasuredStep
 from stepsim.measured.calibration.applied import with_calibration
 from stepsim.measured.calibration.calibration import Calibration, message_topology
+from stepsim.measured.calibration.recorded import recorded_collectives
 from stepsim.measured.calibration.runs import calibrate_traces, fastest
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.leaf_log import LeafRun
+from stepsim.measured.profile.events import Profile
+from stepsim.measured.profile_run import run_of_profile
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
 from stepsim.parallel.p2p import P2PMode
@@ -50,6 +53,48 @@ def calibrate_measured(
         traces=(*found.traces, *(log.fingerprint for log in logs)),
         leaf_overhead=fit_overhead(logs, missing),
         unidentified=tuple(missing),
+    )
+
+
+def calibrate_profiles(
+    profiles: Sequence[Profile], *, node_size: int | None = None
+) -> tuple[Calibration, list[str]]:
+    """What profiles of one machine tell: collectives by size, and host and message times.
+
+    A node has `node_size` ranks where profiles do not tell it. The notes say how far the steps of
+    each are off when they are predicted from the others, or that one profile alone leaves nothing
+    to hold the numbers against. What a profile does not hold is left out, and `unidentified` says
+    why.
+    """
+    runs, missing = list[RunSummary](), list[tuple[str, str]]()
+    for profile in profiles:
+        try:
+            runs.append(run_of_profile(profile, node_size=node_size))
+        except TraceError as error:
+            missing.append(("host and message times", str(error)))
+    tables = [recorded_collectives(profile, node_size) for profile in profiles]
+    curves = [curve for table in tables if table for curve in table.curves]
+    table = fastest(CommTable(source="profiles", curves=tuple(curves))) if curves else None
+    if table is None:
+        missing.append(("collectives", "none was recorded on all ranks of its group, with bytes"))
+    found = calibrate_traces(runs, table) if runs else Calibration(sources=(), collectives=table)
+    notes = [text for profile in profiles for text in profile.warnings]
+    sources = tuple(profile.source for profile in profiles)
+    unidentified = (*missing, *found.unidentified)
+    return replace(found, sources=sources, unidentified=unidentified), [*notes, _held(runs)]
+
+
+def _held(runs: Sequence[RunSummary]) -> str:
+    """How far off the steps of runs are that are predicted from the others."""
+    if len(runs) < 2:
+        return (
+            "one profile with stage times at most: nothing was left out to hold the numbers "
+            "against, so the interval of a prediction stays as it is"
+        )
+    errors = [abs(run.step.error) for run in validate_runs(runs, leave_one_out=True)]
+    return (
+        f"replayed with the numbers of the other profiles, the steps of {len(errors)} are "
+        f"{sum(errors) / len(errors):.1%} off on average, {max(errors):.1%} at most"
     )
 
 
@@ -122,17 +167,25 @@ def change_measured(
     balance: Sequence[int] | None = None,
     layers: int | None = None,
     bandwidths: Mapping[NodePlacement, float] | None = None,
+    dp: int | None = None,
+    overlap: bool = False,
 ) -> WhatIf:
     """A run replayed, and once more with another schedule, balance or bandwidth of messages.
 
     `balance` are the layers of every stage, `layers` those of the model where the run's names do
     not tell, `bandwidths` bytes/s, `p2p` how the changed run sends messages, as the runtime of its
-    schedule without it. Raises PlanError or ScheduleError for changes that the run cannot make,
-    TraceError for runs that cannot be replayed.
+    schedule without it, `dp` the ranks of a gradient's group; with `overlap` gradients are reduced
+    beside the last backward of their stage. Raises PlanError or ScheduleError for changes that the
+    run cannot make, TraceError for runs that cannot be replayed.
     """
     ready = with_runtime(run, calibration)
     network = None
-    if bandwidths:
+    if bandwidths and run.run.degrees.pp > 1:
+        if not run.run.degrees.message_bytes:
+            raise PlanError(
+                f"{run.run.source}: bytes of messages are not in the recording: bandwidth cannot "
+                "be told apart from latency"
+            )
         links = with_bandwidth(ready.links, bandwidths)
         network = message_topology(links, ready.summary.clocks.node_size)
     change = RunChange(
@@ -142,6 +195,8 @@ def change_measured(
         balance=tuple(balance) if balance else None,
         topology=network,
         layers=layers,
+        dp=dp,
+        overlap=overlap,
     )
     found = change_run(ready.summary, ready.runtime, change)
     return replace(found, notes=(*ready.notes, *found.notes))

@@ -44,15 +44,7 @@ class _Inference(Struct, frozen=True, kw_only=True):
     @property
     def links(self) -> tuple[LinkFit, ...]:
         """Messages as long as the shortest one, wherever they go."""
-        hop = LinkFit(
-            placement=NodePlacement.INTRA_NODE,
-            latency_ps=self.hop_ps,
-            bandwidth=float("inf"),
-            residual=0.0,
-            samples=1,
-            sizes=(self.summary.run.degrees.message_bytes,),
-        )
-        return (hop,)
+        return (_link_of_latency(self.hop_ps, self.summary),)
 
     def notes(self) -> tuple[str, ...]:
         """What to tell the user."""
@@ -62,6 +54,25 @@ class _Inference(Struct, frozen=True, kw_only=True):
             f"no trace of {stages} {names}: times are inferred from the waits of rank "
             f"{self.summary.run.ranks[0].rank} in the first {self.microbatches} microbatches",
         )
+
+
+def _link_of_latency(latency_ps: int, summary: RunSummary) -> LinkFit:
+    """A link on which messages take equally long, wherever they go."""
+    return LinkFit(
+        placement=NodePlacement.INTRA_NODE,
+        latency_ps=latency_ps,
+        bandwidth=float("inf"),
+        residual=0.0,
+        samples=1,
+        sizes=(summary.run.degrees.message_bytes,),
+    )
+
+
+def _links_of_unknown_bytes(summary: RunSummary) -> tuple[LinkFit, ...]:
+    """The median time of messages whose bytes are not known; none where none was timed."""
+    sent = summary.transfers
+    times = sent.duration_ps[(sent.size_bytes <= 0) & (sent.duration_ps > 0)]
+    return (_link_of_latency(int(np.median(times)), summary),) if len(times) else ()
 
 
 def infer_hidden(summary: RunSummary, *, first_half: bool = True) -> _Inference:
@@ -220,7 +231,7 @@ def runtime_of(calibration: Calibration, summary: RunSummary) -> tuple[ReplayRun
     """What a replay takes from a calibration, and what it lacks."""
     host = calibration.host_overhead
     notes = [] if host else ["the calibration has no host_overhead: taken as 0"]
-    if not calibration.point_to_point:
+    if not calibration.point_to_point and summary.run.degrees.pp > 1:
         notes.append("the calibration has no point_to_point: messages are free")
     network = message_topology(calibration.point_to_point, summary.clocks.node_size)
     return ReplayRuntime(host_overhead_ps=round(host.value) if host else 0, topology=network), notes
@@ -235,6 +246,8 @@ def with_runtime(summary: RunSummary, calibration: Calibration | None = None) ->
     """
     if len(summary.stages) == summary.run.degrees.pp:
         own = calibration or calibrate_traces([summary])
+        if not own.point_to_point:
+            own = replace(own, point_to_point=_links_of_unknown_bytes(summary))
         runtime, notes = runtime_of(own, summary)
         if calibration is None:
             notes.append("host and message times are the run's own (--calibration replaces them)")

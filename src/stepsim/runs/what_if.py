@@ -11,8 +11,10 @@ from msgspec import Struct
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
-from stepsim.explain.rescheduled import WEIGHT_GRAD_SHARE
-from stepsim.measured.layers import StageCost, stage_costs
+from stepsim.measured.layers import WEIGHT_GRAD_SHARE, StageCost, stage_costs
+from stepsim.measured.recognise import RECORDED
+from stepsim.measured.run import GRADIENT_KINDS, OpKind
+from stepsim.measured.step_ops import StepOp
 from stepsim.measured.summary import RunSummary
 from stepsim.network.topology import Topology
 from stepsim.parallel.p2p import P2PMode
@@ -28,7 +30,8 @@ class RunChange(Struct, frozen=True, kw_only=True):
     """What to change; None leaves it as measured. `balance` are the layers of every stage.
 
     `layers` are those of the whole model, where the run's names do not tell them. Without `p2p`
-    messages are sent as the schedule's own runtime does.
+    messages are sent as the schedule's own runtime does. `dp` are the ranks that reduce gradients
+    together; with `overlap` their collectives run beside the last backward of their stage.
     """
 
     schedule: str | None = None
@@ -37,6 +40,8 @@ class RunChange(Struct, frozen=True, kw_only=True):
     balance: tuple[int, ...] | None = None
     topology: Topology | None = None
     layers: int | None = None
+    dp: int | None = None
+    overlap: bool = False
 
 
 class WhatIf(Struct, frozen=True, kw_only=True):
@@ -82,32 +87,51 @@ def change_run(summary: RunSummary, runtime: ReplayRuntime, change: RunChange) -
     """
     if change.layers is not None:
         summary = _with_layers(summary, change.layers)
+    _check_one_stage(summary, change)
     costs, notes = stage_costs(summary)
-    measured = summary.schedule.label if summary.schedule else "1f1b"
     ranks, count = summary.run.degrees.pp, summary.run.degrees.microbatches
     items = _measured_items(summary)
-    own = build(measured, ranks=ranks, microbatches=count)
+    own = summary.schedule or build("1f1b", ranks=ranks, microbatches=count)
     base = simulate_costs(summary, costs, own, runtime, items)
-    old_costs, old_runtime = costs, runtime
+    old_costs, old_runtime, measured = costs, runtime, summary
     if change.balance:
         costs = _balanced(costs, change.balance)
         notes.append("memory is not checked; per-step operations are those of the measured balance")
-    chosen = change.schedule or measured
-    count = count if change.microbatches is None else change.microbatches
-    order = _order(chosen, costs, count)
-    if order.splits_backward:
+    order = _changed_order(own, costs, change)
+    if order.splits_backward and not any(OpKind.WEIGHT_GRAD in s.work for s in summary.stages):
         notes.append(f"weight gradient taken as {WEIGHT_GRAD_SHARE:.0%} of a backward")
     if change.p2p:
         runtime = replace(runtime, p2p=change.p2p)
     if change.topology:
         runtime = replace(runtime, topology=change.topology)
         notes.append("collectives inside forwards and backwards keep their measured time")
-    changed = simulate_costs(summary, costs, order, runtime, items)
+    if change.dp is not None:
+        summary = _with_dp(summary, change.dp)
+        notes.append(
+            "collectives of another dp take as long per byte sent; the batch grows with it"
+        )
+    if change.overlap:
+        notes.append("overlap is the best case: gradients hide behind a whole backward, at no cost")
+    changed_items = _changed_items(summary, costs, overlap=change.overlap)
+    changed = simulate_costs(summary, costs, order, runtime, changed_items)
     messages = None
     if changed.report.p2p != base.report.p2p:
         as_changed = replace(old_runtime, p2p=P2PMode(changed.report.p2p))
-        messages = simulate_costs(summary, old_costs, own, as_changed, items)
+        messages = simulate_costs(measured, old_costs, own, as_changed, items)
     return WhatIf(base=base, changed=changed, notes=tuple(notes), messages=messages)
+
+
+def _changed_order(own: Schedule, costs: Sequence[StageCost], change: RunChange) -> Schedule:
+    """The order of the changed run; raises PlanError where nobody knows it."""
+    count = own.microbatches if change.microbatches is None else change.microbatches
+    if change.schedule is None and count == own.microbatches:
+        return own
+    if change.schedule is None and own.name == RECORDED:
+        raise PlanError(
+            f"microbatches is {count}: the recorded order is that of no schedule known here: "
+            "expected --schedule beside it"
+        )
+    return _order(change.schedule or own.label, costs, count)
 
 
 def _with_layers(summary: RunSummary, layers: int) -> RunSummary:
@@ -146,7 +170,9 @@ def _balanced(costs: list[StageCost], balance: tuple[int, ...]) -> list[StageCos
             f"balance is {','.join(map(str, balance))}: expected {len(costs)} numbers of layers "
             f"that sum to {total}"
         )
-    return [replace(cost, layers=held) for cost, held in zip(costs, balance, strict=True)]
+    return [
+        replace(cost, layers=held, chunks=()) for cost, held in zip(costs, balance, strict=True)
+    ]
 
 
 def simulate_costs(
@@ -158,6 +184,8 @@ def simulate_costs(
 ) -> SimulatedStep:
     """Simulate stages of given costs; of the run only plan, message size and name count."""
     plan = replace(job_plan(summary), microbatches=schedule.microbatches)
+    if summary.schedule is None or summary.schedule.placement != schedule.placement:
+        costs = [replace(cost, chunks=()) for cost in costs]
     works = tuple(
         StageWork(
             chunks=tuple(
@@ -185,10 +213,68 @@ def _measured_items(summary: RunSummary) -> list[tuple[StepItem, ...]]:
     ]
 
 
+def _check_one_stage(summary: RunSummary, change: RunChange) -> None:
+    """Raise PlanError for changes of a pipeline that the run does not have."""
+    asked = {
+        "schedule": change.schedule,
+        "p2p": change.p2p,
+        "balance": change.balance,
+        "bandwidth": change.topology,
+    }
+    useless = [name for name, value in asked.items() if value is not None]
+    if summary.run.degrees.pp == 1 and useless:
+        raise PlanError(
+            f"{summary.run.source}: one stage and no message of a pipeline is in the recording: "
+            f"{useless[0]} changes nothing: expected microbatches, dp or overlap"
+        )
+
+
+def _with_dp(summary: RunSummary, dp: int) -> RunSummary:
+    """The run with so many ranks in a group of gradients, whose collectives send as a ring does."""
+    plan, degrees = job_plan(summary), summary.run.degrees
+    if dp < 1 or plan.dp < 2 or degrees.npus is None:
+        known = "at least 1" if dp < 1 else "a run with several data-parallel ranks"
+        raise PlanError(f"{summary.run.source}: dp is {dp}: expected {known}")
+    ops = [_with_group(op, plan.dp, dp) for op in summary.step_ops]
+    npus = plan.tp * dp * plan.pp
+    ep = degrees.ep if degrees.ep and not dp % degrees.ep else None
+    run = replace(summary.run, degrees=replace(degrees, npus=npus, dp=dp, ep=ep))
+    return replace(summary, run=run, step_ops=tuple(ops))
+
+
+def _with_group(op: StepOp, before: int, after: int) -> StepOp:
+    """An operation whose group grows as dp does: a ring of n sends (n - 1) / n of the data."""
+    ranks = len(op.group) if len(op.group) > 1 else before
+    if op.kind not in GRADIENT_KINDS or ranks < 2:
+        return op
+    ratio = max(1 - before / (ranks * after), 0) / (1 - 1 / ranks)
+    return replace(op, times_ps=tuple(round(time * ratio) for time in op.times_ps))
+
+
+def _changed_items(
+    summary: RunSummary, costs: Sequence[StageCost], *, overlap: bool
+) -> list[tuple[StepItem, ...]]:
+    """Operations after the pipeline, shorter by what a backward of their stage may hide."""
+    if not overlap:
+        return _measured_items(summary)
+    found = []
+    for stage, cost in zip(summary.stages, costs, strict=True):
+        hidden, ops = cost.layers * cost.backward_ps + cost.end_backward_ps, []
+        for op in (op for op in summary.step_ops if op.stage == stage.stage):
+            beside = min(op.duration_ps, hidden) if op.kind in GRADIENT_KINDS else 0
+            hidden -= beside
+            ops.append(replace(op, times_ps=(op.duration_ps - beside,)))
+        found.append(tuple(map(step_item, ops)))
+    return found
+
+
 def _row(costs: Sequence[StageCost], schedule: Schedule, rank: int, chunk: int) -> Row:
     """A chunk's part of its stage's layers, and the ends where it holds them."""
     placement = schedule.placement
     stage = placement.stage(rank, chunk)
+    if costs[rank].chunks:
+        own = costs[rank].chunks[chunk]
+        return _layers(own.forward_ps, own.backward_ps, own.weight_ps)
     cost, parts = _held(costs, placement, rank, stage)
     forward = cost.layers * cost.forward_ps // parts
     backward = cost.layers * cost.backward_ps // parts
@@ -199,7 +285,11 @@ def _row(costs: Sequence[StageCost], schedule: Schedule, rank: int, chunk: int) 
     elif rank not in (0, placement.ranks - 1):
         forward += cost.end_forward_ps // parts
         backward += cost.end_backward_ps // parts
-    weight = round(backward * WEIGHT_GRAD_SHARE)
+    return _layers(forward, backward, round(backward * cost.weight_share))
+
+
+def _layers(forward: int, backward: int, weight: int) -> Row:
+    """A row of so much compute in ps; `weight` of the backward is its weight gradient."""
     return Row(
         name="layers",
         forward=Work(compute_ps=max(forward, 0)),

@@ -36,7 +36,9 @@ WHAT_IF_OPTIONS = {
     "--calibration",
     "--microbatches",
     "--p2p",
+    "--dp",
     "--node-size",
+    "--overlap",
     "--quiet",
     "--schedule",
 }
@@ -217,6 +219,7 @@ OPTIONS = {
     | {"--csv", "--json", "--node-size", "--plot", "--style"},
     "collective": {"--algorithm", "--csv", "--json", "--kind", "--plot", "--ranks", "--size"}
     | {"--style", "--topology"},
+    "calibrate trace": {"--csv", "--node-size", "--output", "--quiet"},
     "calibrate runs": {"--comm-source", "--csv", "--nccl", "--node-size", "--output", "--quiet"},
     "validate": VALIDATE_OPTIONS,
     "what-if": WHAT_IF_OPTIONS,

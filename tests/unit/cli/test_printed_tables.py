@@ -27,6 +27,7 @@ FIRST = {
     "sweep, its database": [f"{SWEEP} --db first.sqlite"],
     "plan --check": [f"{PLAN} --toml plan.toml"],
     "improve": [f"simulate {JOB} --kineto profile"],
+    "calibrate trace": [f"simulate {JOB} --kineto profile"],
 }
 """What has to run before a command."""
 LINES = {
@@ -46,6 +47,7 @@ LINES = {
     "plan": PLAN,
     "plan --check": "plan plan.toml --check --max-step 10s -q",
     "doctor": "doctor",
+    "calibrate trace": "calibrate trace profile -o trace.toml -q",
     "calibrate runs": f"calibrate runs {RUN} -o runs.toml -q",
     "calibrate model": "calibrate model steps.csv -q",
     "calibrate nccl": "calibrate nccl nccl.txt --kind all_reduce -q",

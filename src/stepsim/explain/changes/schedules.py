@@ -5,7 +5,8 @@ import numpy as np
 from stepsim.base.errors import PlanError, ScheduleError, TraceError
 from stepsim.explain.changes.made import Changes, ProfileChange, UntoldChange
 from stepsim.explain.pipelined import Orders, Pipelined, pipelined
-from stepsim.explain.rescheduled import WEIGHT_GRAD_SHARE, rescheduled
+from stepsim.explain.rescheduled import rescheduled
+from stepsim.measured.layers import WEIGHT_GRAD_SHARE
 from stepsim.measured.profile.waits import Waits
 from stepsim.measured.recognise import whole_schedules
 from stepsim.parallel.schedules import Schedule, build

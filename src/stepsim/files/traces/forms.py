@@ -26,12 +26,8 @@ TRACE_ENDS = (".json", ".json.gz", ".json.tar.gz")
 CHAKRA_ENDS = (".et", ".et.gz")
 _METADATA_ATTRIBUTE = 2
 """Field of Chakra's metadata."""
-_MEGATRON_TRACE = re.compile(rb"\s*rank:\d+:\w+\(")
-_OPTIMUS_LOG = re.compile(rb"forward time \(no send/recv\)")
 _STEP_LOG = re.compile(rb"elapsed time per iteration \(ms\):|\btps:|iter time \(s\):")
-_PARQUET = re.compile(rb"PAR1")
-_SQLITE = re.compile(rb"SQLite format 3\x00")
-"""How files begin, or what stands near their beginning."""
+"""What stands near the beginning of a log of steps."""
 _LIKE_CHAKRA = re.compile(rb"[\x80-\xff]*[\x00-\x7f][\x0a\x12]")
 """A length, and the key of a field that is a text or the metadata: no text file begins so."""
 
@@ -117,7 +113,7 @@ class _RunFormat(Struct, frozen=True, kw_only=True):
 
 MEGATRON = _RunFormat(
     name="a trace of Megatron / Echo",
-    begins=_MEGATRON_TRACE.match,
+    begins=re.compile(rb"\s*rank:\d+:\w+\(").match,
     read=reader_of("traces.megatron_trace", "read_megatron_trace"),
     in_folders=True,
 )
@@ -125,7 +121,7 @@ RUN_FORMATS = (
     MEGATRON,
     _RunFormat(
         name="a log of Optimus",
-        begins=_OPTIMUS_LOG.search,
+        begins=re.compile(rb"forward time \(no send/recv\)").search,
         read=reader_of("traces.optimus_log", "read_optimus_log"),
     ),
 )
@@ -146,7 +142,7 @@ class _ProfileFormat(Struct, frozen=True, kw_only=True):
 _PROFILE_FORMATS = (
     _ProfileFormat(
         name="NDTimeline parquet",
-        begins=_PARQUET.match,
+        begins=re.compile(rb"PAR1").match,
         read=reader_of("traces.ndtimeline", "read_ndtimeline"),
     ),
     _ProfileFormat(
@@ -169,7 +165,7 @@ _PROFILE_FORMATS = (
     ),
     _ProfileFormat(
         name="Nsight Systems SQLite",
-        begins=_SQLITE.match,
+        begins=re.compile(rb"SQLite format 3\x00").match,
         read=reader_of("traces.nsys", "read_nsys"),
     ),
 )

@@ -24,11 +24,13 @@ from stepsim.files.traces.forms import TRACE_ENDS, is_kineto
 from stepsim.files.traces.packed import packed_files, rank_in_name
 from stepsim.measured.profile.events import Profile, other_end
 from stepsim.measured.profile.joined import RankOperations, join_ranks
+from stepsim.measured.profile.marks import MarkedRange, marked, read_mark
 from stepsim.tables.spans import UNKNOWN, TaskKind
 
 _PS_PER_US = 10**6
 _KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCHES = ("cuda_runtime", "cuda_driver")
+_RANGES = ("user_annotation", "gpu_user_annotation", "cpu_op")
 _STEP = re.compile(r"ProfilerStep#(\d{1,18})")
 _NCCL = re.compile(r"nccl(?:Dev)?Kernel_?([A-Za-z]+)")
 _BYTES = {
@@ -77,6 +79,7 @@ class _Event(msgspec.Struct, gc=False):
     ph: str = ""
     cat: str | None = None
     name: str | None = None
+    tid: int | str = 0
     ts: int | float = 0
     dur: int | float = 0
     args: _Arguments | None = None
@@ -136,10 +139,13 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
     launch = np.array([begins.get(a.correlation, UNKNOWN) for a in arguments], dtype=np.int64)
     steps, step = _steps(ours, np.where(launch >= 0, launch, start))
     kinds = _kinds(ours.kernels, arguments)
+    stream = np.array([a.stream for a in arguments], dtype=np.int64)
+    ranges = _ranges(ours)
     columns = {
         "step": step,
         "kind": np.array([kind for kind, _ in kinds], dtype=np.int64),
-        "stream": np.array([a.stream for a in arguments], dtype=np.int64),
+        "stream": stream,
+        "mark": marked(ranges, launch, start, stream),
         "start_ps": start,
         "end_ps": start + took,
         "launch_ps": launch,
@@ -166,6 +172,7 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
         left_out=len(ours.kernels) - len(kept),
         base_ps=ours.base * _PS_PER_US + (trace.base_ns or 0) * 1000,
         node=rank // len(trace.devices) if len(trace.devices) > 1 else None,
+        marks=tuple(each.mark for each in ranges),
     )
 
 
@@ -188,6 +195,7 @@ class _Sorted(Struct, kw_only=True):
     launched: list[int] = field(default_factory=list)
     launch_us: list[float] = field(default_factory=list)
     steps: list[tuple[int, float, float]] = field(default_factory=list)
+    marks: list[_Event] = field(default_factory=list)
     base: int = 0
 
 
@@ -205,7 +213,23 @@ def _sorted_out(events: Sequence[_Event], name: str) -> _Sorted:
             found.launch_us.append(event.ts)
         elif event.cat == "user_annotation" and (step := _STEP.fullmatch(event.name or "")):
             found.steps.append((int(step[1]), event.ts, event.ts + event.dur))
+        elif event.cat in _RANGES and read_mark(event.name or ""):
+            found.marks.append(event)
     found.base = int(earliest) if found.kernels else 0
+    return found
+
+
+def _ranges(ours: _Sorted) -> list[MarkedRange]:
+    """The ranges that name a phase; those of the device hold what ran on their stream."""
+    begins = _since([event.ts for event in ours.marks], ours.base).tolist()
+    took = _since([event.dur for event in ours.marks], 0).tolist()
+    found = []
+    for event, begin, lasts in zip(ours.marks, begins, took, strict=True):
+        mark, on_device = read_mark(event.name or ""), event.cat == "gpu_user_annotation"
+        stream = event.tid if on_device and isinstance(event.tid, int) else UNKNOWN
+        if mark and (stream != UNKNOWN or not on_device):
+            end = begin + lasts
+            found.append(MarkedRange(mark=mark, start_ps=begin, end_ps=end, stream=stream))
     return found
 
 

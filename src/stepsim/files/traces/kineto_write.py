@@ -1,7 +1,8 @@
 """Writing a profile as PyTorch profiler traces, one file per rank, for the tools that open them.
 
 An operation of a device is a kernel with its launch, one of the host an operator; communications
-have the names and arguments that PyTorch writes for NCCL's kernels. Times are exact to the ps. A
+have the names and arguments that PyTorch writes for NCCL's kernels. Actions of a pipeline are
+ranges on their streams. Times are exact to the ps. A
 trace has one clock for all steps, and an operation belongs to the step in which it was launched:
 steps whose times all count from their own begin are written one after another.
 """
@@ -18,7 +19,8 @@ from stepsim.base.arrays import Ints
 from stepsim.base.structs import replace
 from stepsim.files.writing import write_folder
 from stepsim.measured.profile.events import Profile
-from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, TaskKind
+from stepsim.measured.profile.marks import ACTION_PHASES
+from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, TaskKind, TaskPhase
 
 _PS_PER_US = 10**6
 _FIRST_STREAM = 7
@@ -36,6 +38,7 @@ _CALLED = {
     "recv": ("recv", "SendRecv"),
 }
 """Of a communication: its name in PyTorch, and the rest of its kernel's name."""
+_LETTERS = {phase: letter for letter, phase in ACTION_PHASES.items()}
 _MESSAGES = {TaskKind.SEND: "send", TaskKind.RECV: "recv"}
 
 
@@ -120,7 +123,11 @@ def _marks(profile: Profile) -> list[list[tuple[int, int]]]:
 
 def _trace(profile: Profile, place: int, marks: list[tuple[int, int]]) -> dict[str, Any]:
     rank = profile.ranks[place].rank
-    events = [*_steps(profile, rank, marks), *_operations(profile, place)]
+    events = [
+        *_steps(profile, rank, marks),
+        *_actions(profile, place),
+        *_operations(profile, place),
+    ]
     return {
         "schemaVersion": 1,
         "stepsim_version": __version__,
@@ -146,6 +153,29 @@ def _steps(profile: Profile, rank: int, marks: list[tuple[int, int]]) -> Iterato
     for number, (begin, end) in zip(profile.steps, marks, strict=True):
         if begin < end:
             yield _event("user_annotation", f"ProfilerStep#{number}", rank, rank, begin, end, {})
+
+
+def _actions(profile: Profile, place: int) -> Iterator[dict[str, Any]]:
+    """A range of every action on every stream, named as torch's pipelines name it: `PP:2F0`."""
+    events, rank = profile.events, profile.ranks[place].rank
+    told = (events.microbatch != UNKNOWN) & (events.chunk != UNKNOWN)
+    told &= np.isin(events.phase, [*_LETTERS]) & (events.kind != TaskKind.HOST)
+    order = np.flatnonzero((events.rank == place) & (events.kind != TaskKind.HOST))
+    order = order[np.lexsort((events.end_ps[order], events.start_ps[order], events.stream[order]))]
+    columns = np.stack(
+        [events.stream, events.step, events.phase, events.chunk, events.microbatch, told]
+    )[:, order]
+    changes = np.any(np.diff(columns, prepend=-2) != 0, axis=0)
+    for run in np.split(order, np.flatnonzero(changes)[1:]):
+        first = int(run[0])
+        if told[first]:
+            letter = _LETTERS[TaskPhase(int(events.phase[first]))]
+            name = f"PP:{events.chunk[first]}{letter}{events.microbatch[first]}"
+            # a range holds what starts before its end, also a kernel that takes no time
+            start, last = int(events.start_ps[first]), int(events.start_ps[run].max())
+            end = max(int(events.end_ps[run].max()), last + 1)
+            stream = int(events.stream[first]) + _FIRST_STREAM
+            yield _event("gpu_user_annotation", name, rank, stream, start, end, {})
 
 
 def _operations(profile: Profile, place: int) -> Iterator[dict[str, Any]]:

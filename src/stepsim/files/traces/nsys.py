@@ -17,10 +17,11 @@ import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
-from stepsim.base.units import PS_PER_NS
+from stepsim.base.units import MAX_INT64, PS_PER_NS
 from stepsim.files.reading import open_file
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.joined import RankOperations, join_ranks
+from stepsim.measured.profile.marks import MarkedRange, marked, read_mark
 from stepsim.tables.spans import UNKNOWN, TaskKind
 
 _MOST_BYTES = 16 << 30
@@ -36,6 +37,8 @@ _STEP = re.compile(
 _MOST_RANGES = 1_000_000
 
 _Row = tuple[Any, ...]
+_Range = tuple[int, int, int, str]
+"""Process, begin and end in ns, and text of an NVTX range."""
 _Steps = dict[int, tuple[int, int]]
 """Begin and end in ns of every step, by its number."""
 
@@ -49,7 +52,7 @@ def read_nsys(path: Path) -> Profile:
             database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
             rows = list(_operations(database, path))
             launches = dict(_launches(database))
-            steps = _step_ranges(database)
+            ranges = list(_ranges(database))
     except OSError as error:
         raise TraceError(f"{path}: cannot read the profile: {error.strerror}") from None
     except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
@@ -58,12 +61,12 @@ def read_nsys(path: Path) -> Profile:
         raise TraceError(f"{path}: no kernel in the profile: record CUDA activities")
     devices = sorted({(row[0], row[1]) for row in rows})
     single = len({process for process, _ in devices}) == 1
-    parts = []
+    parts, steps = [], _step_ranges(ranges)
     for place, device in enumerate(devices):
         mine = [row for row in rows if (row[0], row[1]) == device]
         rank = int(device[1]) if single else place
         try:
-            parts.append(_rank(rank, mine, launches, steps.get(device[0] & _PROCESS, {}), path))
+            parts.append(_rank(rank, mine, launches, steps, ranges, path))
         except OverflowError:
             raise TraceError(f"{path}: a time of device {rank} is too large") from None
     return join_ranks(str(path), parts, "Nsight Systems", one_clock=True)
@@ -113,25 +116,45 @@ def _launches(database: sqlite3.Connection) -> Iterator[tuple[tuple[int, int], i
         yield (thread & _PROCESS, correlation), start
 
 
-def _step_ranges(database: sqlite3.Connection) -> dict[int, _Steps]:
+def _step_ranges(ranges: Sequence[_Range]) -> dict[int, _Steps]:
     """The steps of every process, from NVTX ranges that are named so; threads share them."""
     found: dict[int, _Steps] = {}
+    for process, start, end, text in ranges:
+        told = _STEP.fullmatch(text)
+        if told is None:
+            continue
+        steps, number = found.setdefault(process, {}), int(told[1])
+        if len(steps) >= _MOST_RANGES:
+            break
+        first, last = steps.get(number, (start, end))
+        steps[number] = min(first, start), max(last, end)
+    return found
+
+
+def _ranges(database: sqlite3.Connection) -> Iterator[_Range]:
+    """NVTX ranges that are named as steps, or that name a phase."""
     try:
         rows = database.execute(
             "SELECT globalTid, start, end, coalesce(text, value) FROM NVTX_EVENTS "
             "LEFT JOIN StringIds ON StringIds.id = textId WHERE end > start"
         )
     except sqlite3.OperationalError:
-        return found
+        return
     for thread, start, end, text in rows:
-        told = _STEP.fullmatch(text) if isinstance(text, str) else None
-        if told is None or not all(isinstance(each, int) for each in (thread, start, end)):
+        if not isinstance(text, str) or not (_STEP.fullmatch(text) or read_mark(text)):
             continue
-        steps, number = found.setdefault(thread & _PROCESS, {}), int(told[1])
-        if len(steps) >= _MOST_RANGES:
-            break
-        first, last = steps.get(number, (start, end))
-        steps[number] = min(first, start), max(last, end)
+        if all(isinstance(each, int) for each in (thread, start, end)):
+            yield thread & _PROCESS, start, end, text
+
+
+def _marked_ranges(ranges: Sequence[_Range], process: int, base: int) -> list[MarkedRange]:
+    """The ranges of a process that name a phase, counted from `base` in ns."""
+    found = list[MarkedRange]()
+    for owner, start, end, text in ranges:
+        mark = read_mark(text)
+        if mark and owner == process and len(found) < _MOST_RANGES:
+            begin, stop = (max((at - base) * PS_PER_NS, -MAX_INT64) for at in (start, end))
+            found.append(MarkedRange(mark=mark, start_ps=begin, end_ps=stop))
     return found
 
 
@@ -154,12 +177,14 @@ def _rank(
     rank: int,
     rows: Sequence[_Row],
     launches: dict[tuple[int, int], int],
-    steps: _Steps,
+    steps: dict[int, _Steps],
+    ranges: Sequence[_Range],
     path: Path,
 ) -> RankOperations:
+    process = int(rows[0][0]) & _PROCESS
     every = sorted(rows, key=lambda row: (row[4], row[5]))
     times = [launches.get((row[0], row[3]), row[4]) for row in every]
-    numbers, placed = _placed(steps, np.array(times, dtype=np.int64))
+    numbers, placed = _placed(steps.get(process, {}), np.array(times, dtype=np.int64))
     ordered = [row for row, place in zip(every, placed.tolist(), strict=True) if place != UNKNOWN]
     if not ordered:
         raise TraceError(f"{path}: device {rank}: no kernel was launched inside of the NVTX steps")
@@ -167,6 +192,7 @@ def _rank(
     base = int(ordered[0][4])
     called = [launches.get((row[0], row[3])) for row in ordered]
     count = len(ordered)
+    marks = _marked_ranges(ranges, process, base)
     columns = {
         "step": step.astype(np.int64),
         "kind": np.array([_kind(row[7]) for row in ordered], dtype=np.int64),
@@ -179,6 +205,10 @@ def _rank(
         ),
         "size_bytes": np.array([row[6] for row in ordered], dtype=np.int64),
     }
+    # what was launched before the first kernel began is launched before 0
+    launched = np.array([-1 if at is None else at - base for at in called], dtype=np.int64)
+    launched = np.where(launched == -1, columns["start_ps"], launched * PS_PER_NS)
+    columns["mark"] = marked(marks, launched, columns["start_ps"], columns["stream"])
     return RankOperations(
         rank=rank,
         world=None,
@@ -190,6 +220,7 @@ def _rank(
         left_out=len(every) - count,
         base_ps=base * PS_PER_NS,
         node=0,
+        marks=tuple(each.mark for each in marks),
     )
 
 

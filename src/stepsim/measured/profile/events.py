@@ -13,6 +13,7 @@ from msgspec.structs import asdict
 from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
+from stepsim.measured.profile.marks import Mark
 from stepsim.tables.spans import UNKNOWN, Spans, TaskKind
 
 
@@ -45,7 +46,7 @@ class Events(Struct, frozen=True, kw_only=True, eq=False):
     one after the other on a rank. `launch_ps` is when the host launched it. `chunk` is the model
     chunk in the whole model, `order` the place among operations of its name, rank and step.
     Operations of one `meeting` wait for each other: the members of a collective, or both ends of a
-    message.
+    message. `mark` is a place in the profile's marks.
     """
 
     rank: Ints
@@ -64,6 +65,7 @@ class Events(Struct, frozen=True, kw_only=True, eq=False):
     chunk: Ints
     order: Ints
     meeting: Ints
+    mark: Ints
 
     @classmethod
     def of(cls, count: int, **columns: Ints) -> Self:
@@ -108,6 +110,8 @@ class Profile(Struct, frozen=True, kw_only=True, eq=False):
 
     `format` names the form it was read from, `steps` are the numbers the job gave them. `follows`
     are the pairs of operations that wait for each other, None where the format does not tell them.
+    `marks` are the ranges in which programs said what they computed, and `world` the ranks of the
+    whole job, None where not told.
     """
 
     source: str
@@ -119,6 +123,8 @@ class Profile(Struct, frozen=True, kw_only=True, eq=False):
     events: Events
     follows: Following | None = None
     warnings: tuple[str, ...] = field(default=())
+    marks: tuple[Mark, ...] = ()
+    world: int | None = None
 
     def __post_init__(self) -> None:
         if not self.ranks or not len(self.events):

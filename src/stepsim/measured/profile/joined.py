@@ -19,6 +19,7 @@ from stepsim.measured.profile.events import (
     counted,
     same,
 )
+from stepsim.measured.profile.marks import Mark
 from stepsim.tables.spans import UNKNOWN, TaskKind
 
 _DAY_PS = 86_400 * PS_PER_S
@@ -33,8 +34,9 @@ class RankOperations(Struct, frozen=True, kw_only=True, eq=False):
     """One rank's operations: columns of `Events` but for name and group, which are texts.
 
     Times are from `base_ps`, on the rank's clock. A column `peer` holds ranks, one of `tag` tells
-    communications between the same ranks apart. `follows` are pairs of these operations that wait
-    for each other, where the format tells them.
+    communications between the same ranks apart. `marks` are ranges in which a program said what it
+    computed, a column `mark` holds places in them. `follows` are pairs of these operations that
+    wait for each other, where the format tells them.
     """
 
     rank: int
@@ -50,6 +52,7 @@ class RankOperations(Struct, frozen=True, kw_only=True, eq=False):
     node: int | None = None
     stage: int | None = None
     replica: int | None = None
+    marks: tuple[Mark, ...] = ()
 
 
 def join_ranks(
@@ -75,6 +78,7 @@ def join_ranks(
     )
     columns: dict[str, list[Ints]] = {}
     traced = np.array([part.rank for part in parts], dtype=np.int64)
+    skipped = 0
     for place, part in enumerate(parts):
         numbers = np.array([of_step[each] for each in part.steps], dtype=np.int64)
         more = {
@@ -83,6 +87,9 @@ def join_ranks(
             "name": np.array([of_name[each] for each in part.names], dtype=np.int64),
             "group": np.array([of_group[each] for each in part.groups], dtype=np.int64),
         }
+        own = part.columns.get("mark", np.full(len(part.names), UNKNOWN, dtype=np.int64))
+        more["mark"] = np.where(own == UNKNOWN, UNKNOWN, own + skipped)
+        skipped += len(part.marks)
         for key, column in (part.columns | more).items():
             columns.setdefault(key, []).append(column)
     whole = {key: np.concatenate(several) for key, several in columns.items()}
@@ -111,6 +118,8 @@ def join_ranks(
         groups=tuple(ProcessGroup(name=name or "unknown", ranks=ranks) for name, ranks in groups),
         events=replace(events, meeting=_meetings(events, tag)),
         follows=_follows(parts),
+        marks=tuple(mark for part in parts for mark in part.marks),
+        world=max((part.world or 0 for part in parts), default=0) or None,
     )
     return _aligned(profile, parts, one_clock=one_clock)
 

@@ -72,6 +72,24 @@ def _factors(calibration: Calibration) -> Iterator[tuple[str | int, ...]]:
         yield "collective tables", str(len(calibration.collectives.curves)), "", ""
 
 
+def collectives_shown(calibration: Calibration) -> Iterator[Shown]:
+    """The measured curves of a calibration, a row each, with the largest size of each."""
+    curves = calibration.collectives.curves if calibration.collectives else ()
+    if curves:
+        yield table_of("collectives, each at its largest size", curves, _RECORDED)
+
+
+_RECORDED = {
+    "collective": TEXT.of(lambda curve: curve.kind),
+    "ranks": COUNT.of(lambda curve: curve.ranks),
+    "nodes": COUNT.of(lambda curve: curve.nodes),
+    "sizes": COUNT.of(lambda curve: len(curve.size_bytes)),
+    "size": SIZE.of(lambda curve: int(curve.size_bytes[-1])),
+    "time": TIME.of(lambda curve: int(curve.time_ps[-1])),
+    "bus bandwidth": BANDWIDTH.of(lambda curve: float(curve.bus_bandwidth()[-1])),
+}
+
+
 def nccl_shown(fit: NcclFit, *, every_size: bool) -> Iterator[Shown]:
     """Machine by machine: links, curves, errors; at the end what was left out."""
     for machine in fit.machines:

@@ -1,0 +1,296 @@
+"""Forwards, backwards and messages of the pipeline in one step of a profile.
+
+They are taken as they were recorded, or from the ranges that the program marked, or from the order
+of messages; `Actions.how` says which. An action goes from its first kernel to its last.
+"""
+
+import re
+
+import numpy as np
+from msgspec import Struct
+
+from stepsim.base.arrays import Bools, Ints
+from stepsim.base.errors import TraceError
+from stepsim.base.structs import replace
+from stepsim.base.units import format_time_ps
+from stepsim.measured.profile.events import Profile, same
+from stepsim.measured.profile.marks import MarkForm
+from stepsim.measured.profile.told import PhaseLabels, stages_by_messages, told_by_messages
+from stepsim.measured.run import OpKind
+from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
+
+_KINDS = {
+    TaskPhase.FORWARD: OpKind.FORWARD,
+    TaskPhase.BACKWARD: OpKind.BACKWARD,
+    TaskPhase.INPUT_GRAD: OpKind.BACKWARD,
+    TaskPhase.WEIGHT_GRAD: OpKind.WEIGHT_GRAD,
+}
+_PARTS = {
+    "get_batch": OpKind.GET_BATCH,
+    "get-batch": OpKind.GET_BATCH,
+    "loss": OpKind.LOSS,
+}
+"""Kernels of a forward that stage times have apart."""
+_DATA_PARALLEL = re.compile(r"(?:^|[\W_])e?dp(?:[\W_\d]|$)|data|fsdp|zero|replicate", re.IGNORECASE)
+"""Names of groups that hold copies of the same layers: what they exchange is beside actions."""
+_MOST_OVERLAP = 0.05
+"""Part of the shorter of two actions that may run beside the other, as rounding and copies do."""
+
+
+class Actions(Struct, frozen=True, kw_only=True, eq=False):
+    """What the ranks of a pipeline did, in columns, an entry per action.
+
+    `rank` is a place in the profile's ranks, `kind` an `OpKind`, `stage` the virtual stage.
+    `stages` are the pipeline stages of the ranks, `pp` and `chunks` those of the job. `holds` is
+    the place of the action that holds an operation of the profile, `UNKNOWN` for operations of
+    none, and `phases` the phase of every operation as far as it is known. `how` says where all this
+    is from.
+    """
+
+    rank: Ints
+    kind: Ints
+    stage: Ints
+    microbatch: Ints
+    start_ps: Ints
+    end_ps: Ints
+    stages: tuple[int, ...]
+    pp: int
+    chunks: int
+    holds: Ints
+    phases: Ints
+    how: str
+
+
+def pipeline_actions(profile: Profile) -> Actions:
+    """The actions of a profile of one step; raises TraceError that names what was not recorded."""
+    if not profile.is_timed:
+        raise TraceError(f"{profile.source}: a {profile.format} has no times: none of its stages")
+    labels = _labels(profile)
+    kind = np.array([_KINDS.get(TaskPhase(p), UNKNOWN) for p in labels.phase.tolist()])
+    inside = (kind != UNKNOWN) & (labels.microbatch != UNKNOWN) & (labels.stage != UNKNOWN)
+    inside &= _is_inside(profile, kind)
+    kind = _with_parts(profile, kind)
+    places = np.flatnonzero(inside)
+    if not len(places):
+        raise TraceError(f"{profile.source}: no forward or backward computes anything")
+    columns = (profile.events.rank, kind, labels.stage, labels.microbatch)
+    key = same(*(column[places] for column in columns))
+    count = int(key.max()) + 1
+    first, start = np.zeros(count, dtype=np.int64), np.full(count, np.iinfo(np.int64).max)
+    end = np.full(count, np.iinfo(np.int64).min)
+    first[key] = places
+    np.minimum.at(start, key, profile.events.start_ps[places])
+    np.maximum.at(end, key, profile.events.end_ps[places])
+    holds = np.full(len(kind), UNKNOWN, dtype=np.int64)
+    holds[places] = key
+    rank, kind, stage, microbatch = (column[first] for column in columns)
+    warm_up = _warm_up(kind, start)
+    stages, pp, chunks = _layout(profile, rank, stage, warm_up)
+    numbers = np.unique(microbatch)
+    found = Actions(
+        rank=rank,
+        kind=kind,
+        stage=stage,
+        microbatch=np.searchsorted(numbers, microbatch).astype(np.int64),
+        start_ps=start,
+        end_ps=end,
+        stages=stages,
+        pp=pp,
+        chunks=chunks,
+        holds=holds,
+        phases=labels.phase,
+        how=labels.how,
+    )
+    _check_whole(profile, found)
+    return _one_at_a_time(profile, found)
+
+
+def _labels(profile: Profile) -> PhaseLabels:
+    """Phase, virtual stage and microbatch of every operation, by what tells most."""
+    events = profile.events
+    compute = events.of_kind(TaskKind.COMPUTE)
+    told = (events.microbatch != UNKNOWN) & (events.chunk != UNKNOWN)
+    if (compute & told & np.isin(events.phase, [*_KINDS])).any():
+        return PhaseLabels(
+            phase=events.phase, stage=events.chunk, microbatch=events.microbatch, how=""
+        )
+    form = np.array([mark.form for mark in profile.marks] + [UNKNOWN])[events.mark]
+    best = int(form[compute].max(initial=UNKNOWN))
+    if best == MarkForm.ACTION:
+        return _marked(profile, form == best, "the program marked every action")
+    messages = events.of_kind(TaskKind.SEND, TaskKind.RECV)
+    if best >= MarkForm.PHASE:
+        marks = _marked(
+            profile, form >= MarkForm.PHASE, "the program marked forwards and backwards"
+        )
+        if not messages.any():
+            number = marks.microbatch
+            turns = number if best == MarkForm.NUMBERED else _by_turns(profile, marks.phase)
+            return replace(marks, stage=np.zeros_like(marks.stage), microbatch=turns)
+        return replace(marks, stage=np.array(stages_by_messages(profile))[events.rank])
+    if messages.any():
+        return told_by_messages(profile, form == MarkForm.AUTOGRAD)
+    return _one_stage(profile, form)
+
+
+def _marked(profile: Profile, inside: Bools, how: str) -> PhaseLabels:
+    """What the ranges of some operations say; the n-th forward of a rank is of microbatch n."""
+    marks, events = profile.marks, profile.events
+    phase, stage, number = (
+        np.array([getattr(mark, name) for mark in marks] + [UNKNOWN], dtype=np.int64)[events.mark]
+        for name in ("phase", "stage", "microbatch")
+    )
+    for value in np.unique(phase[inside]).tolist():
+        chosen = inside & (phase == value) & events.of_kind(TaskKind.COMPUTE)
+        if (number[chosen] != UNKNOWN).all():
+            continue
+        for rank in np.unique(events.rank[chosen]).tolist():
+            places = np.flatnonzero(chosen & (events.rank == rank))
+            ranges = events.mark[places[np.argsort(events.start_ps[places], kind="stable")]]
+            order = {mark: i for i, mark in enumerate(dict.fromkeys(ranges.tolist()))}
+            here = np.flatnonzero((events.rank == rank) & inside & (phase == value))
+            number[here] = [order.get(mark, UNKNOWN) for mark in events.mark[here].tolist()]
+    phase, stage, number = (np.where(inside, c, UNKNOWN) for c in (phase, stage, number))
+    return PhaseLabels(phase=phase, stage=stage, microbatch=number, how=how)
+
+
+def _one_stage(profile: Profile, form: Ints) -> PhaseLabels:
+    """A job without messages: autograd's marks tell backwards, what comes before is forward."""
+    events = profile.events
+    if not (form == MarkForm.AUTOGRAD).any():
+        raise TraceError(
+            f"{profile.source}: no stage times: the recording has no ranges of forwards and "
+            "backwards (record_function, NVTX), no autograd events and no messages of a pipeline"
+        )
+    marked = np.array([mark.phase for mark in profile.marks] + [UNKNOWN], dtype=np.int64)
+    phase = np.where(form >= 0, marked[events.mark], TaskPhase.FORWARD)
+    for rank in range(len(profile.ranks)):
+        back = (events.rank == rank) & (phase == TaskPhase.BACKWARD)
+        last = events.start_ps[back].max(initial=-1)
+        phase[(events.rank == rank) & ~back & (events.start_ps > last)] = TaskPhase.UPDATE
+    number = _by_turns(profile, phase)
+    how = "backwards are what autograd launched, forwards all before"
+    return PhaseLabels(phase=phase, stage=np.zeros_like(phase), microbatch=number, how=how)
+
+
+def _by_turns(profile: Profile, phase: Ints) -> Ints:
+    """Microbatches of a job of one stage: each begins where a forward follows a backward."""
+    events = profile.events
+    number = np.full(len(events), UNKNOWN, dtype=np.int64)
+    known = np.isin(phase, (TaskPhase.FORWARD, TaskPhase.BACKWARD))
+    known &= events.of_kind(TaskKind.COMPUTE)
+    for rank in range(len(profile.ranks)):
+        places = np.flatnonzero((events.rank == rank) & known)
+        places = places[np.argsort(events.start_ps[places], kind="stable")]
+        back = (phase[places] == TaskPhase.BACKWARD).astype(np.int64)
+        number[places] = np.cumsum(np.diff(back, prepend=1) == -1) - 1
+    return number
+
+
+def _is_inside(profile: Profile, kind: Ints) -> Bools:
+    """Computes, copies, and collectives that are a part of actions.
+
+    Data-parallel groups stand beside actions, and so do collectives that backwards alone have.
+    """
+    events = profile.events
+    inside = events.of_kind(TaskKind.COMPUTE, TaskKind.COPY)
+    collective = events.of_kind(TaskKind.COLLECTIVE)
+    key = same(events.name, events.group)
+    forward = np.unique(key[collective & (kind == OpKind.FORWARD)])
+    beside = [bool(_DATA_PARALLEL.search(group.name)) for group in profile.groups]
+    named = np.array([*beside, False])[events.group]
+    return np.asarray(inside | (collective & np.isin(key, forward) & ~named), dtype=np.bool_)
+
+
+def _with_parts(profile: Profile, kind: Ints) -> Ints:
+    """Kinds where a forward's batch and loss are apart."""
+    parts = np.array([_PARTS.get(name, UNKNOWN) for name in profile.names], dtype=np.int64)
+    part = parts[profile.events.name]
+    return np.where((kind == OpKind.FORWARD) & (part != UNKNOWN), part, kind)
+
+
+def _layout(
+    profile: Profile, rank: Ints, stage: Ints, warm_up: int
+) -> tuple[tuple[int, ...], int, int]:
+    """Pipeline stage of every rank, stages of the job, and chunks of a rank.
+
+    Virtual stages lie on the ranks in turn, or down and up again; raises TraceError otherwise. One
+    rank alone is taken to run 1f1b, whose forwards of the `warm_up` count the stages from its own.
+    """
+    held = [np.unique(stage[rank == place]).tolist() for place in range(len(profile.ranks))]
+    empty = [profile.ranks[place].rank for place, own in enumerate(held) if not own]
+    if empty:
+        raise TraceError(f"{profile.source}: rank {empty[0]} has no forward or backward")
+    told = [each.stage for each in profile.ranks]
+    stages = [own[0] if known is None else known for own, known in zip(held, told, strict=True)]
+    chunks = len(held[0])
+    pp = max(stages) + 1
+    if (
+        chunks == 1
+        and len(held) == 1
+        and profile.events.of_kind(TaskKind.SEND, TaskKind.RECV).any()
+    ):
+        pp = max(pp, stages[0] + warm_up)
+    if chunks > 1 and len(set(stages)) == 1:
+        last = held[0][1]
+        pp = max(pp, last if held[0][0] == 0 and chunks > 2 else (last + stages[0] + 1) // 2)
+    for own, at in zip(held, stages, strict=True):
+        loop = [at + chunk * pp for chunk in range(chunks)]
+        if own not in (loop, [at, 2 * pp - 1 - at]):
+            raise TraceError(
+                f"{profile.source}: a rank runs virtual stages {', '.join(map(str, own))} of {pp} "
+                "pipeline stages: expected them in turn, or down and up again (one rank of each "
+                "stage at least)"
+            )
+    missing = sorted(set(range(pp)) - set(stages))
+    if missing and len(stages) > 1:
+        raise TraceError(
+            f"{profile.source}: no rank of stage {', '.join(map(str, missing))} of {pp} was "
+            "recorded: expected one rank of each stage"
+        )
+    return tuple(stages), pp, chunks
+
+
+def _warm_up(kind: Ints, start_ps: Ints) -> int:
+    """Forwards before the first backward; of one rank."""
+    first = start_ps[kind == OpKind.BACKWARD].min(initial=np.iinfo(np.int64).max)
+    return int(((kind == OpKind.FORWARD) & (start_ps < first)).sum())
+
+
+def _check_whole(profile: Profile, found: Actions) -> None:
+    """Every rank runs every microbatch forward and backward, once in each of its virtual stages."""
+    count = int(found.microbatch.max()) + 1
+    for rank in np.unique(found.rank).tolist():
+        for kind in (OpKind.FORWARD, OpKind.BACKWARD):
+            ran = int(((found.rank == rank) & (found.kind == kind)).sum())
+            if ran != count * found.chunks:
+                number = profile.ranks[rank].rank
+                raise TraceError(
+                    f"{profile.source}: rank {number} has {ran} {kind.name.lower()}s in the step: "
+                    f"expected {count * found.chunks}, one per microbatch and chunk (the "
+                    "recording lacks some, or they run as one, or a rank has chunks unmarked)"
+                )
+
+
+def _one_at_a_time(profile: Profile, found: Actions) -> Actions:
+    """Actions of a rank one after the other; raises TraceError where they truly overlap."""
+    start, end = found.start_ps.copy(), found.end_ps
+    order = np.lexsort((end, start, found.rank))
+    for one, other in zip(order[:-1].tolist(), order[1:].tolist(), strict=True):
+        over = int(end[one] - start[other])
+        if found.rank[one] != found.rank[other] or over <= 0:
+            continue
+        shorter = min(int(end[i] - start[i]) for i in (one, other))
+        if over > _MOST_OVERLAP * shorter:
+            raise TraceError(
+                f"{profile.source}: {_named(found, one)} and {_named(found, other)} of rank "
+                f"{profile.ranks[int(found.rank[one])].rank} run side by side for "
+                f"{format_time_ps(over)}: times of each alone are not in the recording"
+            )
+        start[other] = min(int(end[one]), int(end[other]))
+    return replace(found, start_ps=start)
+
+
+def _named(found: Actions, place: int) -> str:
+    """An action in words."""
+    return f"{OpKind(int(found.kind[place])).name.lower()} {found.microbatch[place]}"

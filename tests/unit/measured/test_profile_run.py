@@ -1,0 +1,282 @@
+"""Profiles as stage times: marked, unmarked, of all ranks or of a few."""
+
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stepsim
+from stepsim.base.errors import PlanError, TraceError
+from stepsim.explain.as_profile import profile_of_step
+from stepsim.files.traces.kineto_write import write_kineto
+from stepsim.measured.calibration.recorded import recorded_collectives
+from stepsim.measured.profile.events import Profile
+from stepsim.measured.profile.marks import MarkForm, read_mark
+from stepsim.measured.run import OpKind
+from stepsim.measured.summary import RunSummary
+from stepsim.runs.measured import calibrate_profiles, replay_measured
+from stepsim.tables.spans import TaskKind, TaskPhase
+
+RUNS = (
+    "pp2_tp1_exp4_expn8_dp8_nl8_hs4096_sl1024",
+    "pp2_tp1_exp8_expn8_dp8_nl8_hs4096_sl4096",
+    "pp4_tp1_exp2_expn8_dp4_nl8_hs4096_sl1024",
+    "pp4_tp1_exp4_expn16_dp4_nl8_hs4096_sl4096",
+)
+SCHEDULES = ("1f1b", "interleaved:2", "zb-h1")
+MODELS = (
+    *("llama-3.1-8b", "llama-3.1-70b", "llama-2-7b", "mixtral-8x7b", "mistral-7b"),
+    *("qwen3-8b", "qwen3-30b-a3b", "qwen2.5-7b", "gpt3-175b", "deepseek-v3"),
+)
+
+
+def simulated(
+    model: str, schedule: str, pp: int = 4, batch: int = 8
+) -> tuple[stepsim.Result, Profile]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = stepsim.simulate(
+            model,
+            npus=8,
+            pp=pp,
+            tp=1,
+            microbatch_size=1,
+            global_batch=batch,
+            sequence=512,
+            topology="hgx-h100",
+            schedule=schedule,
+        )
+    return result, profile_of_step(result.timeline, result.prices, source=model)
+
+
+def recorded(profile: Profile, folder: Path, *, marked: bool = True) -> Path:
+    """The traces of a profile, with or without the ranges that name its actions."""
+    files = write_kineto(profile, folder)
+    for file in files if not marked else ():
+        trace = json.loads(file.read_text())
+        events = [e for e in trace["traceEvents"] if not e["name"].startswith("PP:")]
+        file.write_text(json.dumps(trace | {"traceEvents": events}))
+    return folder
+
+
+def replayed(run: Path) -> Profile:
+    step = replay_measured(stepsim.load_run(run))
+    return profile_of_step(step.timeline, step.prices, source=str(run))
+
+
+def summary(path: Path) -> RunSummary:
+    found = stepsim.load_run(path)
+    assert isinstance(found, RunSummary)
+    return found
+
+
+def spans_of_actions(profile: Profile, stage: int, kind: OpKind) -> list[int]:
+    """Time from the first to the last operation of each action, host and messages aside."""
+    phases = {
+        OpKind.FORWARD: [TaskPhase.FORWARD],
+        OpKind.BACKWARD: [TaskPhase.BACKWARD, TaskPhase.INPUT_GRAD],
+        OpKind.WEIGHT_GRAD: [TaskPhase.WEIGHT_GRAD],
+    }[kind]
+    events = profile.events
+    computes = events.of_kind(TaskKind.COMPUTE) & (events.microbatch >= 0)
+    inner = np.array([not group.name.startswith("dp") for group in profile.groups] + [False])
+    computes |= events.of_kind(TaskKind.COLLECTIVE) & inner[events.group]
+    chosen = computes & np.isin(events.phase, phases)
+    chosen &= profile.column_of_ranks("stage") == stage
+    keys = np.stack([events.rank, events.chunk, events.microbatch])[:, chosen]
+    return [
+        int(events.end_ps[chosen][same].max() - events.start_ps[chosen][same].min())
+        for key in np.unique(keys, axis=1).T
+        for same in ((keys == key[:, None]).all(axis=0),)
+    ]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("model", MODELS)
+def test_stage_times_of_own_traces_are_those_simulated(
+    model: str, schedule: str, tmp_path: Path
+) -> None:
+    result, profile = simulated(model, schedule)
+    found = summary(recorded(profile, tmp_path / "traces"))
+    assert found.schedule is not None
+    assert found.schedule.label == schedule
+    assert found.run.degrees.pp == 4
+    for stage in found.stages:
+        for kind, sample in stage.work.items():
+            expected = spans_of_actions(profile, stage.stage, kind)
+            assert sample.count == len(expected)
+            assert sample.mean == pytest.approx(np.mean(expected), abs=1)
+    # means of stages do not hold that a first forward waits for its parameters
+    again = stepsim.what_if(found).base.report
+    assert again.step_time_ps == pytest.approx(result.report.step_time_ps, rel=0.05)
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("write", [stepsim.load_profile, replayed])
+def test_a_trace_written_from_a_run_gives_its_what_if(
+    name: str, write: Callable[[Path], Profile], shared: Path, tmp_path: Path
+) -> None:
+    run = shared / "reference/measured/megatron_moe_16gpu" / name
+    measured, found = summary(run), summary(recorded(write(run), tmp_path / "traces"))
+    changes: tuple[dict[str, Any], ...] = (
+        {"schedule": "gpipe"},
+        {"schedule": "interleaved:2", "layers": 8},
+        {"microbatches": 32},
+        {"bandwidth": {"inter_node": "100Gbps"}},
+        *([{"dp": 16}] if write is stepsim.load_profile else []),
+    )
+    for change in changes:
+        one, other = (stepsim.what_if(each, **change) for each in (measured, found))
+        for a, b in ((one.base, other.base), (one.changed, other.changed)):
+            assert b.report.step_time_ps == pytest.approx(a.report.step_time_ps, rel=1e-3)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+@pytest.mark.parametrize("pp", [2, 4])
+def test_the_order_of_messages_tells_what_nothing_marks(
+    schedule: str, pp: int, tmp_path: Path
+) -> None:
+    _, profile = simulated("llama-3.1-8b", schedule, pp)
+    marked = summary(recorded(profile, tmp_path / "marked"))
+    plain = summary(recorded(profile, tmp_path / "plain", marked=False))
+    assert "low confidence" in plain.run.warnings[-1]
+    assert plain.schedule == marked.schedule
+    one, other = (stepsim.what_if(each).base.report.step_time_ps for each in (marked, plain))
+    assert other == pytest.approx(one, rel=0.01)
+
+
+def test_chunks_that_nothing_marks_are_refused(tmp_path: Path) -> None:
+    _, profile = simulated("llama-3.1-8b", "interleaved:2")
+    with pytest.raises(TraceError, match="several chunks, and no range"):
+        stepsim.load_run(recorded(profile, tmp_path / "traces", marked=False))
+
+
+def test_actions_that_run_as_one_are_refused(tmp_path: Path) -> None:
+    _, profile = simulated("llama-3.1-8b", "dualpipe-v", batch=16)
+    with pytest.raises(TraceError, match="forwards in the step: expected"):
+        stepsim.load_run(recorded(profile, tmp_path / "traces"))
+
+
+def test_one_rank_of_each_stage_is_enough(tmp_path: Path) -> None:
+    _, profile = simulated("llama-3.1-8b", "1f1b")
+    whole = recorded(profile, tmp_path / "all")
+    few = tmp_path / "few"
+    few.mkdir()
+    for rank in (0, 2, 4, 6):
+        name = f"stepsim.rank{rank}.json"
+        (few / name).write_bytes((whole / name).read_bytes())
+    one, other = (stepsim.what_if(path, schedule="gpipe") for path in (whole, few))
+    assert other.changed.report.step_time_ps == one.changed.report.step_time_ps
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_one_rank_says_what_it_cannot_know(marked: bool, tmp_path: Path) -> None:
+    _, profile = simulated("llama-3.1-8b", "1f1b")
+    whole = recorded(profile, tmp_path / "all", marked=marked)
+    found = stepsim.what_if(whole / "stepsim.rank0.json", schedule="gpipe")
+    assert found.notes[0].startswith("no trace of stages 1, 2, 3: times are inferred")
+    everything = stepsim.what_if(whole).base.report.step_time_ps
+    assert found.base.report.step_time_ps == pytest.approx(everything, rel=0.05)
+    with pytest.raises(TraceError, match=r"one rank of stage 0|was not recorded"):
+        stepsim.what_if(whole / "stepsim.rank4.json", schedule="gpipe")
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("kineto/deepseek_train.json.gz", "run side by side for"),
+        ("kineto/hta_nccl_data.json.gz", ""),
+        ("kineto/hta_sampled_rank-0.json.gz", ""),
+        ("kineto/param_dlrm_8ranks.tar.gz", ""),
+        ("ndtimeline/trace-ST.parquet", ""),
+        ("nsys/mfu_2gpu_before.sqlite", "the recording has no ranges of forwards and backwards"),
+        ("chakra/chakra_feeder_tests.tar.gz", "the recording has no ranges of forwards"),
+        ("chakra/param_dlrm_pytorch_et_8ranks.tar.gz", "has no times"),
+    ],
+)
+def test_every_profile_has_a_what_if_or_a_reason(path: str, reason: str, shared: Path) -> None:
+    profile = shared / "reference/profiles" / path
+    if reason:
+        with pytest.raises(TraceError, match=reason):
+            stepsim.what_if(profile, overlap=True)
+        return
+    found = stepsim.what_if(profile, overlap=True)
+    assert found.changed.report.step_time_ps <= found.base.report.step_time_ps
+
+
+def test_a_job_of_one_stage_has_no_schedule(shared: Path) -> None:
+    run = summary(shared / "reference/profiles/kineto/hta_nccl_data.json.gz")
+    with pytest.raises(PlanError, match="one stage and no message of a pipeline"):
+        stepsim.what_if(run, schedule="gpipe")
+    same = stepsim.what_if(run, dp=run.run.degrees.dp)
+    assert same.changed.report.step_time_ps == same.base.report.step_time_ps
+    assert stepsim.what_if(run, dp=64).speedup < 1 < stepsim.what_if(run, overlap=True).speedup
+    with pytest.raises(PlanError, match="dp is 0: expected at least 1"):
+        stepsim.what_if(run, dp=0)
+
+
+def test_a_profile_without_bytes_has_no_bandwidth(shared: Path) -> None:
+    run = summary(shared / "reference/profiles/ndtimeline/trace-ST.parquet")
+    base = stepsim.what_if(run).base.report
+    assert base.step_time_ps == pytest.approx(run.step_ps, rel=0.01)
+    with pytest.raises(PlanError, match="bytes of messages are not in the recording"):
+        stepsim.what_if(run, bandwidth={"inter_node": "100Gbps"})
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "phase", "stage", "microbatch"),
+    [
+        ("PP:2F0", MarkForm.ACTION, TaskPhase.FORWARD, 2, 0),
+        ("PP:1SEND_B3", MarkForm.ACTION, TaskPhase.BACKWARD, 1, 3),
+        ("PP:0W11", MarkForm.ACTION, TaskPhase.WEIGHT_GRAD, 0, 11),
+        ("Forward 4", MarkForm.NUMBERED, TaskPhase.FORWARD, -1, 4),
+        ("## backward ##", MarkForm.PHASE, TaskPhase.BACKWARD, -1, -1),
+        ("forward_step", MarkForm.PHASE, TaskPhase.FORWARD, -1, -1),
+        ("DeepSpeedEngine.backward", MarkForm.PHASE, TaskPhase.BACKWARD, -1, -1),
+        ("Optimizer.step#Adam.step", MarkForm.PHASE, TaskPhase.UPDATE, -1, -1),
+    ],
+)
+def test_names_of_ranges(
+    name: str, form: MarkForm, phase: TaskPhase, stage: int, microbatch: int
+) -> None:
+    mark = read_mark(name)
+    assert mark is not None
+    assert (mark.form, mark.phase, mark.stage, mark.microbatch) == (form, phase, stage, microbatch)
+
+
+@pytest.mark.parametrize("name", ["ProfilerStep#3", "nccl:all_reduce", "attn(F)", "forwarded mail"])
+def test_other_ranges_say_nothing(name: str) -> None:
+    assert read_mark(name) is None
+
+
+def test_profiles_tell_the_times_of_collectives(tmp_path: Path) -> None:
+    profiles = []
+    for schedule in ("1f1b", "gpipe"):
+        _, profile = simulated("llama-3.1-8b", schedule, 2)
+        folder = recorded(profile, tmp_path / schedule)
+        profiles.append(stepsim.load_profile(folder))
+    alone, notes = calibrate_profiles(profiles[:1])
+    assert "nothing was left out to hold the numbers against" in notes[-1]
+    assert alone.collectives is not None
+    for curve in alone.collectives.curves:
+        chosen = profiles[0].events
+        chosen = chosen.taken(np.flatnonzero(chosen.of_kind(TaskKind.COLLECTIVE)))
+        assert {*curve.size_bytes.tolist()} <= {*chosen.size_bytes.tolist()}
+        assert curve.time_ps.max() <= chosen.duration_ps.max()
+    both, notes = calibrate_profiles(profiles)
+    assert "the steps of 2 are" in notes[-1]
+    assert both.point_to_point
+    assert both.host_overhead is not None
+
+
+def test_collectives_of_a_part_of_the_ranks_hold_waits(shared: Path) -> None:
+    profile = stepsim.load_profile(shared / "reference/profiles/kineto/hta_nccl_data.json.gz")
+    assert recorded_collectives(profile) is None
+    found, _ = calibrate_profiles([profile])
+    assert ("collectives", "none was recorded on all ranks of its group, with bytes") in (
+        found.unidentified
+    )
