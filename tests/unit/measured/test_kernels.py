@@ -44,7 +44,7 @@ COMMUNICATIONS = {
     "void vllm::cross_device_reduce_2stage<__nv_bfloat16, 8>(vllm::RankData*)": (
         "symm_mem cross_device_reduce_2stage"
     ),
-    "oneccl_allreduce_pcie<sycl::half, Rt64_128_PCIE, RingTransmit>": "oneccl oneccl_allreduce_pcie",
+    "oneccl_allreduce_pcie<sycl::half, RingTransmit>": "oneccl oneccl_allreduce_pcie",
     "hcom_allGather__210_1_1": "hccl hcom_allGather__210_1_1",
     "all-reduce.17": "collective all-reduce.17",
     "MyAllReduceKernel<float>(float*)": "collective MyAllReduce",

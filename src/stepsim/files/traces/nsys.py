@@ -1,8 +1,8 @@
 """Nsight Systems, exported as SQLite: kernels and copies of every device.
 
 A device stands for a rank where one process drives several; else a process does. Kernels that
-communicate tell neither group nor bytes: the n-th one of a name is the same on all ranks. NVTX ranges that are named
-as steps are steps: what a process launched inside of one belongs to it.
+communicate tell neither group nor bytes: the n-th one of a name is the same on all ranks. NVTX
+ranges that are named as steps are steps: what a process launched inside of one belongs to it.
 """
 
 import re

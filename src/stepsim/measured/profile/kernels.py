@@ -32,9 +32,9 @@ LIBRARIES = (
     KernelLibrary(
         name="nccl",
         pattern=r"(?:^|::)(?:nccl|rccl|msccl)",
-        source="NVIDIA/nccl src/device/generate.py (ncclDevKernel_, ncclSymkDevKernel_, before 2.19 "
-        "ncclKernel_); ROCm/rccl src/device (ncclDevKernel_Generic, before rccl_main_kernel); "
-        "microsoft/msccl (mscclKernel_), microsoft/mscclpp (namespace mscclpp)",
+        source="NVIDIA/nccl src/device/generate.py: ncclDevKernel_, ncclSymkDevKernel_, 2.18 "
+        "ncclKernel_; ROCm/rccl src/device: ncclDevKernel_Generic, before rccl_main_kernel; "
+        "microsoft/msccl: mscclKernel_; microsoft/mscclpp: namespace mscclpp",
     ),
     KernelLibrary(
         name="hybrid_ep",
