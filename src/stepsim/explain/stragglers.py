@@ -35,9 +35,10 @@ class Stragglers(Struct, frozen=True, kw_only=True, eq=False):
     """What-if numbers of a profile. Steps are in ps, in the order of the profile's steps.
 
     `measured` as recorded, `replayed` with the host's delays, `prompt` without them, `ideal` with
-    ideal durations too: a step that these would make longer is as short as `prompt`. Slowdowns are mean steps over the mean ideal step where everything but the one
-    stage, replica, kind of operation or worker is ideal. Shares are those of the slowdown that go
-    where the last stage, or the slowest 3 % of the workers, are ideal and nothing else.
+    ideal durations too: a step that these would make longer is as short as `prompt`. Slowdowns are
+    mean steps over the mean ideal step where everything but the one stage, replica, kind of
+    operation or worker is ideal. Shares are those of the slowdown that go where the last stage, or
+    the slowest 3 % of the workers, are ideal and nothing else.
     """
 
     profile: Profile

@@ -28,7 +28,10 @@ _METADATA_ATTRIBUTE = 2
 """Field of Chakra's metadata."""
 _MEGATRON_TRACE = re.compile(rb"\s*rank:\d+:\w+\(")
 _OPTIMUS_LOG = re.compile(rb"forward time \(no send/recv\)")
-_STEP_LOG = re.compile(rb"elapsed time per iteration \(ms\):|\btps:|iter time \(s\):")
+_STEP_LOG = re.compile(
+    rb"elapsed time per iteration \(ms\):|\btps:|iter time \(s\):|train_step_timing in s|"
+    rb"time_per_iteration_ms:|Step Time : "
+)
 _PARQUET = re.compile(rb"PAR1")
 _SQLITE = re.compile(rb"SQLite format 3\x00")
 """How files begin, or what stands near their beginning."""

@@ -28,7 +28,7 @@ def validation_shown(found: Validation) -> Iterator[Shown]:
     )
     yield f"{'   '.join(off)} (means over what was measured)"
     if any("(replay)" in name for name, _ in kinds):
-        yield "a replay puts the run's own durations back in order: it is no accuracy of a prediction"
+        yield "a replay puts the run's own durations back in order: it is no accuracy"
     for run in found.runs:
         caption = f"{run.name}, {run.durations} durations{_origin(run)}"
         columns = {"time": TEXT.of("name"), **_TIMES, "its samples": TEXT.of(_spread), **_ERROR}
