@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     )
     from stepsim.face.batches import BatchesResult, batches
     from stepsim.face.inspections import InspectionResult, inspect, list_models
-    from stepsim.face.logs import LogExplanationResult, explain
+    from stepsim.face.logs import LogExplanationResult, explain_log
     from stepsim.face.models import ModelPlan, make_schedule, model
     from stepsim.face.plans import PlanResult, assert_plan, plan
     from stepsim.face.runs import (
@@ -63,7 +63,7 @@ __all__ = [
     "calibrate",
     "collective_time",
     "compare",
-    "explain",
+    "explain_log",
     "improve",
     "inspect",
     "list_models",
@@ -130,7 +130,7 @@ _HOMES = {
     ),
     "face.logs": (
         "LogExplanationResult",
-        "explain",
+        "explain_log",
     ),
     "face.models": (
         "ModelPlan",

@@ -29,7 +29,7 @@ class LogExplanationResult(Viewed, LogExplanation, frozen=True, kw_only=True):  
 
 @takes_options
 @checked
-def explain(
+def explain_log(
     log: str | Path,
     topology: "TopologyLike | None" = None,
     *,

@@ -27,6 +27,7 @@ from stepsim.options import ALIASES, OPTIONS, StepOptions
 from stepsim.step.inputs import held_degrees, make_work
 from stepsim.step.simulate import simulate_step
 from stepsim.workload.model.choices import AttentionKernel, Precision, Recompute
+from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan
 
@@ -37,7 +38,7 @@ _LEAST_WORTH = 0.002
 """Suspects that change the step by a smaller share are worth nothing."""
 _SLOW = 1.1
 _SKEW = 1.3
-_HOST_PS = 10**9
+_LATE = 4
 _NO_NUMBERS: Mapping[str, object] = MappingProxyType({})
 _FLOPS_APART = 0.1
 """A log's count of operations that differs by more is another model or another way to count."""
@@ -127,7 +128,7 @@ def explained_log(
     `typed` are options of a step, by name as people type them: they come before those of a
     `plan_file`, and these before those of the log. `config` names the model where the log does not,
     or another one. Raises TraceError for a log that cannot be read, WorkloadError where nobody says
-    the model, and the errors of `explain_log`.
+    the model, PlanError where nobody says the GPUs, and the errors of `simulate_step`.
     """
     log = read_step_log(path)
     job = read_logged_job(path, log.form)
@@ -142,7 +143,7 @@ def explained_log(
     inputs = read_inputs(
         model, topology, {**said, **given}, comm_source=comm_source, numbers=numbers
     )
-    return explain_log(log, model, inputs, known={*model.asked, *said, *given})
+    return _explain(log, model, inputs, known={*model.asked, *said, *given})
 
 
 def _model_of(path: Path, job: LoggedJob, config: str | Path | None) -> Model:
@@ -159,14 +160,12 @@ def _model_of(path: Path, job: LoggedJob, config: str | Path | None) -> Model:
     return replace(named, asked={**named.asked, **logged})
 
 
-def explain_log(
+def _explain(
     log: StepLog, model: Model, inputs: StepInputs, *, known: Collection[str] = ()
 ) -> LogExplanation:
     """Predict the step of a log, and simulate the usual suspects.
 
-    `known` are the options that the log says, or that were given. Raises the errors of
-    `simulate_step`, PlanError where the GPUs are not given, and TraceError where a step is too
-    long.
+    `known` are the options that the log says, or that were given.
     """
     topology, options = inputs.topology, inputs.options
     if options.npus is None:
@@ -241,7 +240,7 @@ def _suspect(
     change: _Change, step_ps: int, predicted: float, measured: float, known: Collection[str]
 ) -> LogSuspect:
     step, gap = step_ps / PS_PER_S, measured - predicted
-    said = not change.options.keys().isdisjoint(known)
+    said = not (change.options.keys() - {"framework"}).isdisjoint(known)
     now = f" ({'said' if said else 'assumed'}: {change.now})" if change.now else ""
     return LogSuspect(
         name=change.name,
@@ -359,12 +358,13 @@ def _of_links(topology: Topology) -> Iterator[_Change]:
 
 
 def _of_hardware(plan: ModelPlan, options: StepOptions, *, sparse: bool) -> Iterator[_Change]:
-    yield _Change(
-        name="host-bound",
-        what="the host is 1 ms late before each forward and backward",
-        check="gaps between kernels in a profile (stepsim improve): launches, data loader, GC",
-        options={"host_overhead_ps": options.host_overhead_ps + _HOST_PS},
-    )
+    if isinstance(options.framework, Framework):
+        yield _Change(
+            name="host-bound",
+            what=f"the host takes {_LATE} times as long to launch a layer",
+            check="gaps between kernels in a profile (stepsim improve): launches, data loader, GC",
+            options={"framework": _late(options.framework)},
+        )
     yield _Change(
         name="slow-gpu",
         what=f"one GPU computes {_SLOW} times as long",
@@ -385,3 +385,12 @@ def _of_hardware(plan: ModelPlan, options: StepOptions, *, sparse: bool) -> Iter
             check="tokens per expert of the router",
             options={"expert_skew": 1.0 if skewed else _SKEW},
         )
+
+
+def _late(framework: Framework) -> Framework:
+    """A framework whose host launches layers more slowly."""
+    return replace(
+        framework,
+        host_layer_ps=framework.host_layer_ps * _LATE,
+        host_expert_layer_ps=framework.host_expert_layer_ps * _LATE,
+    )

@@ -53,7 +53,6 @@ def test_a_log_of_the_predicted_step_is_inside(tmp_path: Path) -> None:
     [
         ("attention-unfused", {"attention": "unfused"}),
         ("slow-clocks", {"compute_scale": 1.1}),
-        ("host-bound", {"host_overhead": "1ms"}),
     ],
 )
 def test_the_cause_is_the_first_suspect(
@@ -67,7 +66,7 @@ def test_the_cause_is_the_first_suspect(
     )
     found = explained(tmp_path, text)
     names = [each.name for each in found.suspects]
-    assert name in names[: 1 + (name == "slow-clocks")], "slow-gpu takes as long"
+    assert name in names[: 1 if name == "attention-unfused" else 2], "others take as long"
     cause = next(each for each in found.suspects if each.name == name)
     assert cause.explains == pytest.approx(1, abs=0.02)
     assert not cause.is_contradicted
@@ -77,10 +76,8 @@ def test_worth_is_a_simulation(tmp_path: Path) -> None:
     """Every suspect's step is the step that `simulate` gives; it is worth what it adds."""
     found = explained(tmp_path, nanotron_log(("9K", "5K", "5.1K", "4.9K")), device="h100")
     assert found.verdict is LogVerdict.SLOWER
-    job = {
-        **{"npus": 16, "tp": 2, "global_batch": 128, "microbatch_size": 2, "sequence": 4096},
-        **{"zero": 1, "framework": "nanotron", "device": "h100", "sequence_parallel": True},
-    }
+    job = {"npus": 16, "tp": 2, "global_batch": 128, "microbatch_size": 2, "sequence": 4096}
+    job |= {"zero": 1, "framework": "nanotron", "device": "h100", "sequence_parallel": True}
     suspects = {each.name: each for each in found.suspects}
     config = tmp_path / "config.json"
     config.write_text(
@@ -162,6 +159,6 @@ def test_the_command_prints_the_answer_first(run: Run, tmp_path: Path) -> None:
 def test_python_has_it_too(tmp_path: Path) -> None:
     path = tmp_path / "train.log"
     path.write_text(titan_log(rates(1.4)))
-    found = stepsim.explain(path, "hgx-h100", tp=2)
+    found = stepsim.explain_log(path, "hgx-h100", tp=2)
     assert "tp 2" in found.job
     assert list(found.to_frame()["name"]) == [each.name for each in found.suspects]
