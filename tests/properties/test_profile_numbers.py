@@ -37,13 +37,12 @@ def profile_of(ranks: list[list[list[tuple[str, int, int, int]]]]) -> Profile:
                 rows.append((start, start + took, stream, step, name))
             begin = max(free.values())
         rows.sort()
-        start, end, stream, step, _ = (np.array(each) for each in zip(*rows, strict=True))
-        names = [row[4] for row in rows]
+        starts, ends, streams, places, names = zip(*rows, strict=True)
         columns = {
-            "step": step.astype(np.int64),
-            "stream": stream.astype(np.int64),
-            "start_ps": start.astype(np.int64) * 10**6,
-            "end_ps": end.astype(np.int64) * 10**6,
+            "step": np.array(places, dtype=np.int64),
+            "stream": np.array(streams, dtype=np.int64),
+            "start_ps": np.array(starts, dtype=np.int64) * 10**6,
+            "end_ps": np.array(ends, dtype=np.int64) * 10**6,
             "kind": np.array([NAMES[name] for name in names], dtype=np.int64),
         }
         parts.append(
@@ -52,7 +51,7 @@ def profile_of(ranks: list[list[list[tuple[str, int, int, int]]]]) -> Profile:
                 world=None,
                 file=f"rank{rank}",
                 steps=tuple(range(len(steps))),
-                names=names,
+                names=list(names),
                 groups=[("", ())] * len(names),
                 columns=columns,
                 left_out=0,

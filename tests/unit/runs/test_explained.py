@@ -1,6 +1,7 @@
 """Training logs beside their prediction: the verdict, and the suspects by what they explain."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers import Run
@@ -10,7 +11,7 @@ import stepsim
 from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.runs.explained import LogExplanation, LogVerdict, explained_log
 
-_TITAN = {
+_TITAN: dict[str, Any] = {
     "npus": 8,
     "tp": 1,
     "zero": 3,
@@ -55,9 +56,7 @@ def test_a_log_of_the_predicted_step_is_inside(tmp_path: Path) -> None:
         ("slow-clocks", {"compute_scale": 1.1}),
     ],
 )
-def test_the_cause_is_the_first_suspect(
-    tmp_path: Path, name: str, options: dict[str, object]
-) -> None:
+def test_the_cause_is_the_first_suspect(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
     """A log written from a step with one thing changed names that thing, and explains it all."""
     job = _TITAN | {"global_batch": 64} | options
     step = stepsim.simulate("llama-3.1-8b", "hgx-h100", **job).step_time_s
@@ -76,7 +75,13 @@ def test_worth_is_a_simulation(tmp_path: Path) -> None:
     """Every suspect's step is the step that `simulate` gives; it is worth what it adds."""
     found = explained(tmp_path, nanotron_log(("9K", "5K", "5.1K", "4.9K")), device="h100")
     assert found.verdict is LogVerdict.SLOWER
-    job = {"npus": 16, "tp": 2, "global_batch": 128, "microbatch_size": 2, "sequence": 4096}
+    job: dict[str, Any] = {
+        "npus": 16,
+        "tp": 2,
+        "global_batch": 128,
+        "microbatch_size": 2,
+        "sequence": 4096,
+    }
     job |= {"zero": 1, "framework": "nanotron", "device": "h100", "sequence_parallel": True}
     suspects = {each.name: each for each in found.suspects}
     config = tmp_path / "config.json"
@@ -85,10 +90,11 @@ def test_worth_is_a_simulation(tmp_path: Path) -> None:
         '"num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, '
         '"hidden_act": "silu", "tie_word_embeddings": true, "vocab_size": 49152}'
     )
-    for name, options in (
+    changes: tuple[tuple[str, dict[str, Any]], ...] = (
         ("recompute-full", {"recompute": "full"}),
         ("slow-gpu", {"recompute": "none", "slow": "0:1.1"}),
-    ):
+    )
+    for name, options in changes:
         step = stepsim.simulate(config, "hgx-h100", **job, **options).step_time_s
         assert suspects[name].step_s == pytest.approx(step)
         assert suspects[name].worth == pytest.approx(step / found.predicted_s - 1)

@@ -99,8 +99,8 @@ def files(tmp_path: Path, workloads: Path) -> dict[str, str]:
         "1,made,small,H100,8,2048,64,2,2,2,2,bf16,2048,8,16,16,128,8192,gelu,32000,0.5,nemo\n"
     )
     steps = tmp_path / "steps.log"
-    lines = (f"steps: {n} loss: 8.1 iter time (s): 2.{n} samples/sec: 4\n" for n in (1, 2, 3))
-    steps.write_text("".join(lines))
+    logged = (f"steps: {n} loss: 8.1 iter time (s): 2.{n} samples/sec: 4\n" for n in (1, 2, 3))
+    steps.write_text("".join(logged))
     rows = made_rows(stages=2, replicas=2, microbatches=4, steps=2)
     plan = tmp_path / "plan.toml"
     options = {"npus": "8", "tp": "4", "global_batch": "8", "sequence": "2048"}

@@ -79,14 +79,13 @@ def read_logged_job(path: Path, form: str) -> LoggedJob:
 
 
 def _megatron_job(path: Path, lines: list[str], form: str) -> LoggedJob:
-    told = [match.groups() for match in map(_ARGUMENT.search, lines) if match]
+    told = [match for match in map(_ARGUMENT.search, lines) if match]
     bridge = form != "Megatron-LM"
     if not told:
-        told = [match.groups() for match in map(_YAML_LINE.match, lines) if match]
-        bridge = True
-    options = {"framework": "megatron-bridge"} if bridge else {}
+        told = [match for match in map(_YAML_LINE.match, lines) if match]
+    options: dict[str, object] = {"framework": "megatron-bridge"} if bridge else {}
     options |= dict(_device_option(lines))
-    values = dict(_by_argument(dict(reversed(told))))
+    values = dict(_by_argument({match[1]: match[2] for match in reversed(told)}))
     if not {"num-layers", "hidden-size"} <= values.keys():
         return LoggedJob(options=options)
     found = model_of_arguments(path, values)

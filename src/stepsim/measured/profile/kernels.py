@@ -127,7 +127,7 @@ def name_parts(name: str) -> tuple[str, ...]:
     """The scopes of a kernel's name and its own, without types: at least one, maybe empty."""
     if name.startswith("_Z"):
         return _mangled_parts(name) or (name,)
-    depth, kept = 0, []
+    depth, kept = 0, list[str]()
     for letter in _SKIPPED.sub("", name):
         if letter in "<(":
             if letter == "(" and not depth and kept:
