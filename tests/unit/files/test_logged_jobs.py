@@ -96,6 +96,39 @@ def test_torchtitan_says_model_mesh_and_device(tmp_path: Path) -> None:
     assert wanted.items() <= dict(job.options).items()
 
 
+def test_ranks_may_print_the_same_steps(tmp_path: Path) -> None:
+    one = titan_log((900, 6000)).splitlines()
+    both = "\n".join(f"{line}\n{line.replace('rank0', 'rank1')}" for line in one)
+    assert read_step_log(written(tmp_path, both)).numbers == (1, 2)
+
+
+def test_old_logs_of_megatron_print_less(tmp_path: Path) -> None:
+    """The vocabulary stood beside the arguments, and attention was chosen by another switch."""
+    text = megatron_log(
+        (2, 2),
+        padded_vocab_size=None,
+        attention_backend=None,
+        use_flash_attn=False,
+        transformer_impl="local",
+    )
+    line = " > padded vocab (size: 50257) with 47 dummy tokens (new size: 50304)\n"
+    job = read_logged_job(written(tmp_path, line + text), "Megatron-LM")
+    assert job.model is not None
+    assert job.model.architecture.vocabulary == 50304
+    assert dict(job.model.asked)["attention"] == "unfused"
+    lines = "using world size: 16, data-parallel size: 4, context-parallel size: 1, "
+    lines += "tensor-model-parallel size: 2, pipeline-model-parallel size: 2\n"
+    lines += " iteration 5/ 50 | elapsed time per iteration (ms): 20.5 | global batch size:   64 |"
+    said = read_logged_job(written(tmp_path, lines), "Megatron-LM")
+    assert said.model is None
+    assert dict(said.options) == {"npus": 16, "tp": 2, "pp": 2, "cp": 1, "global_batch": 64}
+
+
+def test_nemo_says_its_batch(tmp_path: Path) -> None:
+    said = read_logged_job(written(tmp_path, NEMO), "NeMo").options
+    assert dict(said) == {"global_batch": 8, "framework": "nemo-performance"}
+
+
 def test_an_old_mesh_of_torchtitan(tmp_path: Path) -> None:
     text = titan_log((900, 6000)).replace(
         "Building device mesh with parallelism: pp=1, dp_replicate=1, dp_shard=8, cp=1, tp=1, "

@@ -10,7 +10,7 @@ say is left open. Dense and mixture models of Megatron are read by the reader of
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -79,18 +79,47 @@ def read_logged_job(path: Path, form: str) -> LoggedJob:
 
 
 def _megatron_job(path: Path, lines: list[str], form: str) -> LoggedJob:
-    told = [match for match in map(_ARGUMENT.search, lines) if match]
-    bridge = form != "Megatron-LM"
-    if not told:
-        told = [match for match in map(_YAML_LINE.match, lines) if match]
-    options: dict[str, object] = {"framework": "megatron-bridge"} if bridge else {}
-    options |= dict(_device_option(lines))
-    values = dict(_by_argument({match[1]: match[2] for match in reversed(told)}))
-    if not {"num-layers", "hidden-size"} <= values.keys():
+    listed = [match for match in map(_ARGUMENT.search, lines) if match]
+    told = listed or [match for match in map(_YAML_LINE.match, lines) if match]
+    printed = {match[1]: match[2] for match in reversed(told)} | dict(_padded_vocabulary(lines))
+    values = dict(_by_argument(printed))
+    is_known = {"num-layers", "hidden-size"} <= values.keys()
+    options = dict(_by_lines(lines, () if is_known else _SIZES))
+    if form in _FRAMEWORKS or (is_known and not listed):
+        options["framework"] = _FRAMEWORKS.get(form, "megatron-bridge")
+    if not is_known:
         return LoggedJob(options=options)
     found = model_of_arguments(path, values)
     ran = tuple(text for text in found.warnings if "refuses these arguments" not in text)
     return LoggedJob(model=replace(found, warnings=ran), options=options)
+
+
+_FRAMEWORKS = {"Megatron-Bridge": "megatron-bridge", "NeMo": "nemo-performance"}
+_SIZES = (
+    ("npus", re.compile(r"using world size: (\d{1,9})\b")),
+    ("tp", re.compile(r"using world size: .*tensor-model-parallel size: (\d{1,9})\b")),
+    ("pp", re.compile(r"using world size: .*pipeline-model-parallel size: (\d{1,9})\b")),
+    ("cp", re.compile(r"using world size: .*context-parallel size: (\d{1,9})\b")),
+    ("global_batch", re.compile(r"\bglobal[_ ]batch[_ ]size[:=]\s*(\d{1,9})\b")),
+)
+"""What a log without arguments says of its size, as of `initialize_megatron` and in step lines."""
+_PADDED = re.compile(r"> padded vocab \(size: \d+\) with \d+ dummy tokens \(new size: (\d+)\)")
+
+
+def _by_lines(
+    lines: list[str], patterns: Iterable[tuple[str, re.Pattern[str]]]
+) -> Iterator[tuple[str, object]]:
+    """The device, and options that lines of a log say: the first line of each counts."""
+    for name, pattern in patterns:
+        if told := next((match for match in map(pattern.search, lines) if match), None):
+            yield name, int(told[1])
+    yield from _device_option(lines)
+
+
+def _padded_vocabulary(lines: list[str]) -> Iterator[tuple[str, str]]:
+    """The padded vocabulary, which older logs print beside the arguments."""
+    if told := next((match for match in map(_PADDED.search, lines) if match), None):
+        yield "padded_vocab_size", told[1]
 
 
 def _by_argument(printed: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -106,6 +135,8 @@ def _by_argument(printed: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         yield "untie-embeddings-and-output-weights", ""
     if "bf16" not in given and "params-dtype" in given:
         yield "bf16" if "bfloat16" in values["params-dtype"] else "fp16", ""
+    if values.get("use-flash-attn") == "False" and values.get("transformer-impl") == "local":
+        yield "attention-backend", "unfused"
     if "num-query-groups" in given and "group-query-attention" not in values:
         yield "group-query-attention", ""
     for name in sorted(given):
@@ -123,10 +154,9 @@ def _by_argument(printed: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 _MESH = re.compile(r"Building device mesh with parallelism: (.*)$")
 _OLD_MESH = re.compile(r"Building \d+-D device mesh with (\[[^\]]*\]), (\[[^\]]*\])")
-_BUILT = re.compile(r"Building (\S+) (\S+) with ")
+_BUILT = re.compile(r"Building (\S+) (\S+) with |Model (\S+) (\S+) size: [\d,]+ total parameters")
 _TRAINER = re.compile(
-    r"Trainer is initialized with local batch size (\d+), global batch size (\d+), .*?"
-    r"sequence length (\d+)"
+    r"with local batch size (\d{1,9}), global batch size (\d{1,9}), .*?sequence length (\d{1,9})"
 )
 _CHECKPOINTED = re.compile(r"Applied (\w+?)(?:AC)? activation checkpointing to the model")
 _CAPACITY = re.compile(r"\b(?:CUDA|HIP|XPU|NPU) capacity: (.*?) with [\d.]+GiB memory")
@@ -139,7 +169,7 @@ def _torchtitan_job(path: Path, lines: list[str]) -> LoggedJob:
     name = ""
     for line in lines:
         if built := _BUILT.search(line):
-            name = torchtitan_model(built[1], built[2]) or name
+            name = torchtitan_model(built[1] or built[3], built[2] or built[4]) or name
         if mesh := _MESH.search(line) or _OLD_MESH.search(line):
             options |= dict(_degrees(_mesh_sizes(mesh)))
         if trained := _TRAINER.search(line):

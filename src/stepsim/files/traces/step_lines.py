@@ -24,6 +24,8 @@ _NUMBER = r"([-+.,\deE]+[KMBTP]?|nan|inf)"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _TIMERS = re.compile(r"\(?(?:min, )?max\)? time across ranks \(ms\):")
 _TIMER = re.compile(rf"\s+([\w-]+) \.*: (?:\({_NUMBER}, {_NUMBER}\)|{_NUMBER})\s*$")
+_OF_RANK = re.compile(r"\[(?:rank|default)(\d+)\]:")
+"""How torchrun marks the lines of a rank: several may print the same step."""
 _HUMAN = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12, "P": 1e15}
 """Endings of nanotron's numbers for people."""
 
@@ -51,7 +53,7 @@ _FORMS = (
             rf"iteration\s+(\d+)/\s*\d+ \|.*elapsed time per iteration \(ms\): {_NUMBER}"
         ),
         scale=1e3,
-        tflops=re.compile(rf"throughput per GPU \(TFLOP/s/GPU\): {_NUMBER}"),
+        tflops=re.compile(rf"(?:throughput per GPU \(TFLOP/s/GPU\)|TFLOPs): {_NUMBER}"),
     ),
     _Form(
         name="Megatron-Bridge",
@@ -118,9 +120,14 @@ _Line = tuple[int, float, float | None]
 
 def _steps(path: Path, lines: list[str], form: _Form) -> Iterator[_Line]:
     last: _Line | None = None
+    first_rank: str | None = None
     for number, line in enumerate(lines, 1):
         told = form.line.search(line)
         if told:
+            rank = (_OF_RANK.match(line) or [""])[0]
+            first_rank = rank if first_rank is None else first_rank
+            if rank != first_rank:
+                continue
             where = f"{path}:{number}"
             rate = form.tflops.search(line) if form.tflops else None
             step = int(told[1][:18]) if told[1] else (last[0] if last else 0) + 1
