@@ -76,14 +76,27 @@ def test_megatron_keeps_some_values_under_other_names(tmp_path: Path) -> None:
 
 
 def test_bridge_prints_yaml(tmp_path: Path) -> None:
-    yaml = "".join(
-        f"  {name}: {str(value).lower() if isinstance(value, bool) else value}\n"
+    """Sections stand in the order of the alphabet; the model's has the last word."""
+    of_train = ("micro_batch_size", "global_batch_size")
+    words = {True: "true", False: "false", None: "null"}
+    values = {
+        name: words.get(value, value) if not isinstance(value, int | float | str) else value
         for name, value in MEGATRON_JOB.items()
-        if value is not None
-    )
-    job = read_logged_job(written(tmp_path, yaml + BRIDGE), "Megatron-Bridge")
+        if name not in of_train
+    }
+    values |= {name: words[v] for name, v in MEGATRON_JOB.items() if isinstance(v, bool)}
+    values |= {"num_moe_experts": 8, "moe_router_topk": 2, "moe_ffn_hidden_size": 14336}
+    model = "".join(f"0:   {name}: {value}\n" for name, value in values.items())
+    model += "0:   moe_layer_freq:\n" + "0:   - 0\n" * 16 + "0:   - 1\n" * 16
+    text = "0: comm_overlap:\n0:   tp_comm_overlap: null\n0: dataset:\n0:   seq_length: 4\n"
+    text += f"0: model:\n{model}0:   tp_comm_overlap: true\n0: train:\n"
+    text += "".join(f"0:   {name}: {MEGATRON_JOB[name]}\n" for name in of_train)
+    job = read_logged_job(written(tmp_path, text + BRIDGE), "Megatron-Bridge")
     assert job.model is not None
-    assert dict(job.model.asked)["tp"] == 2
+    asked = dict(job.model.asked)
+    assert (asked["tp"], asked["sequence"], asked["tp_comm_overlap"]) == (2, 8192, True)
+    assert asked["global_batch"] == 128
+    assert job.model.architecture.is_sparse
     assert job.options["framework"] == "megatron-bridge"
 
 

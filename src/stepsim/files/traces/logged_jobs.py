@@ -28,7 +28,10 @@ from stepsim.files.traces.step_lines import plain_lines
 from stepsim.workload.model.model import Model
 
 _ARGUMENT = re.compile(r"(?:^|\s)([a-z]\w*) \.{2,} (.*)$")
-_YAML_LINE = re.compile(r"^(?:.*: )?\s+([a-z]\w*): (\S.*)$")
+_YAML_LINE = re.compile(r"(?:\d+: )?(  )?(?:([a-z]\w*):|- )\s*(.*)")
+"""A line of YAML: a section, a key in it or an item of its list; srun puts the rank before it."""
+_SECTIONS = ("comm_overlap", "ddp", "train", "model")
+"""Sections of Megatron-Bridge in the order in which they say the last word."""
 _NOTHING = ("None", "False", "null", "false", "[]", "")
 _RENAMED = {
     "fp8": "fp8-format",
@@ -79,9 +82,8 @@ def read_logged_job(path: Path, form: str) -> LoggedJob:
 
 
 def _megatron_job(path: Path, lines: list[str], form: str) -> LoggedJob:
-    listed = [match for match in map(_ARGUMENT.search, lines) if match]
-    told = listed or [match for match in map(_YAML_LINE.match, lines) if match]
-    printed = {match[1]: match[2] for match in reversed(told)} | dict(_padded_vocabulary(lines))
+    listed = {match[1]: match[2] for match in map(_ARGUMENT.search, lines) if match}
+    printed = (listed or _yaml_values(lines)) | dict(_padded_vocabulary(lines))
     values = dict(_by_argument(printed))
     is_known = {"num-layers", "hidden-size"} <= values.keys()
     options = dict(_by_lines(lines, () if is_known else _SIZES))
@@ -120,6 +122,28 @@ def _padded_vocabulary(lines: list[str]) -> Iterator[tuple[str, str]]:
     """The padded vocabulary, which older logs print beside the arguments."""
     if told := next((match for match in map(_PADDED.search, lines) if match), None):
         yield "padded_vocab_size", told[1]
+
+
+def _yaml_values(lines: list[str]) -> dict[str, str]:
+    """Values of a configuration as YAML, by their keys; lists as Python writes them."""
+    sections: dict[str, dict[str, list[str]]] = {}
+    section, key = "", ""
+    for match in filter(None, map(_YAML_LINE.fullmatch, lines)):
+        inside, name, value = match.groups()
+        if name and not inside:
+            section, key = name, ""
+        elif name:
+            key = name
+            sections.setdefault(section, {})[key] = [value] if value else []
+        elif inside and key:
+            sections[section][key].append(value)
+    found: dict[str, str] = {}
+    others = [name for name in sections if name not in _SECTIONS]
+    for name in (*others, *_SECTIONS):
+        for key, items in sections.get(name, {}).items():
+            if len(items) != 1 or items[0] not in _NOTHING:
+                found[key] = items[0] if len(items) == 1 else f"[{','.join(items)}]"
+    return found
 
 
 def _by_argument(printed: Mapping[str, str]) -> Iterator[tuple[str, str]]:
