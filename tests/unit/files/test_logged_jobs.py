@@ -78,14 +78,10 @@ def test_megatron_keeps_some_values_under_other_names(tmp_path: Path) -> None:
 def test_bridge_prints_yaml(tmp_path: Path) -> None:
     """Sections stand in the order of the alphabet; the model's has the last word."""
     of_train = ("micro_batch_size", "global_batch_size")
-    words = {True: "true", False: "false", None: "null"}
-    values = {
-        name: words.get(value, value) if not isinstance(value, int | float | str) else value
-        for name, value in MEGATRON_JOB.items()
-        if name not in of_train
-    }
-    values |= {name: words[v] for name, v in MEGATRON_JOB.items() if isinstance(v, bool)}
-    values |= {"num_moe_experts": 8, "moe_router_topk": 2, "moe_ffn_hidden_size": 14336}
+    job_values = {**MEGATRON_JOB, "num_moe_experts": 8, "moe_ffn_hidden_size": 14336}
+    words = {"True": "true", "False": "false", "None": "null"}
+    texts = {name: str(value) for name, value in job_values.items() if name not in of_train}
+    values = {name: words.get(text, text) for name, text in texts.items()}
     model = "".join(f"0:   {name}: {value}\n" for name, value in values.items())
     model += "0:   moe_layer_freq:\n" + "0:   - 0\n" * 16 + "0:   - 1\n" * 16
     text = "0: comm_overlap:\n0:   tp_comm_overlap: null\n0: dataset:\n0:   seq_length: 4\n"
