@@ -26,7 +26,13 @@ from stepsim.network.topology import Topology
 from stepsim.options import ALIASES, OPTIONS, StepOptions
 from stepsim.step.inputs import held_degrees, make_work
 from stepsim.step.simulate import simulate_step
-from stepsim.workload.model.choices import AttentionKernel, Precision, Recompute
+from stepsim.workload.model.choices import (
+    AttentionKernel,
+    ExpertDispatch,
+    PipelineOrder,
+    Precision,
+    Recompute,
+)
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan
@@ -287,6 +293,7 @@ def _changes(model: Model, topology: Topology, options: StepOptions) -> Iterator
     plan = built.plan
     yield from _of_memory(plan)
     yield from _of_overlap(plan)
+    yield from _of_pipeline(plan)
     yield from _of_kernels(plan)
     yield from _of_links(topology)
     yield from _of_hardware(plan, options, sparse=model.architecture.is_sparse)
@@ -326,6 +333,29 @@ def _of_overlap(plan: ModelPlan) -> Iterator[_Change]:
                 check=f"the framework's argument of {name.replace('_', ' ')}",
                 options={name: not on},
             )
+
+
+def _of_pipeline(plan: ModelPlan) -> Iterator[_Change]:
+    """The other of Megatron-LM's schedules, and the other way to exchange tokens of experts."""
+    if plan.pp > 1 and plan.order is PipelineOrder.ALTERNATING:
+        plain = plan.chunks > 1
+        yield _Change(
+            name="schedule-1f1b" if plain else "schedule-interleaved",
+            what="a rank runs one stage" if plain else "a rank runs two virtual stages",
+            now=f"{plan.chunks}",
+            check="the argument of virtual pipeline stages",
+            options={"schedule": "1f1b" if plain else "interleaved:2", "chunks": None},
+        )
+    if plan.ep > 1:
+        plain = plan.dispatch is ExpertDispatch.ALL_TO_ALL
+        other = ExpertDispatch.DEEPEP if plain else ExpertDispatch.ALL_TO_ALL
+        yield _Change(
+            name=f"dispatch-{other.replace('_', '-')}",
+            what=f"tokens go to experts by {other.replace('_', '-')}",
+            now=str(plan.dispatch),
+            check="the argument of the token dispatcher; names of kernels in a profile",
+            options={"dispatch": other},
+        )
 
 
 def _of_kernels(plan: ModelPlan) -> Iterator[_Change]:

@@ -110,6 +110,17 @@ def test_a_faster_log_has_suspects_that_save_time(tmp_path: Path) -> None:
     assert all(each.worth < 0 for each in found.suspects)
 
 
+def test_pipelines_and_experts_have_suspects_of_their_own(tmp_path: Path) -> None:
+    """The schedule of a pipeline and the exchange of tokens are settings, too."""
+    text = megatron_log(
+        (9, 0.5, 0.5), num_experts=8, expert_model_parallel_size=8, expert_tensor_parallel_size=1
+    )
+    found = explained(tmp_path, text, pp=2)
+    assert "schedule-interleaved" in {each.name for each in found.suspects}
+    slow = explained(tmp_path, text.replace("(ms): 500.0", "(ms): 30000.0"), ep=8)
+    assert {"experts-uneven", "host-bound"} <= {each.name for each in slow.suspects}
+
+
 def test_options_come_before_the_log(tmp_path: Path) -> None:
     text = megatron_log((2, 2))
     as_logged = explained(tmp_path, text)
