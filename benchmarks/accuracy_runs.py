@@ -1,4 +1,4 @@
-"""Accuracy on measured runs: prints docs/accuracy.md.
+"""Measured runs, replayed and predicted: prints docs/accuracy.md.
 
 Usage: python benchmarks/accuracy_runs.py SHARED > docs/accuracy.md
 SHARED holds reference/measured and seeds.
@@ -29,7 +29,7 @@ MACHINE = "H800"
 LARGE = 10**9
 TIMES = (Durations.MEDIAN, Durations.MEAN, Durations.MICROBATCH)
 
-INTRODUCTION = """# Accuracy on measured runs
+INTRODUCTION = """# Measured runs, replayed and predicted
 
 Made by `python benchmarks/accuracy_runs.py ../shared > docs/accuracy.md`. The runs and their
 sources are described in the reference material beside the checkout; a file of their own is
@@ -114,7 +114,9 @@ def on_others(
 
 def replays(runs: Sequence[RunSummary], table: CommTable) -> Iterator[str]:
     """Pipeline, step and bubble errors on three runs, for every run calibrated on."""
-    yield "Errors on the other three runs: pipeline, step, and the rank bubble furthest off."
+    yield "Differences on the other three runs: pipeline, step, and the rank bubble furthest off."
+    yield "Stage times are the run's own, so these are tests of order and waits, no accuracy of a"
+    yield "prediction."
     yield ""
     yield "| calibrated on | times | pipeline, mean | pipeline, largest | step, largest | bubble |"
     yield "|---|---|---|---|---|---|"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     )
     from stepsim.face.batches import BatchesResult, batches
     from stepsim.face.inspections import InspectionResult, inspect, list_models
+    from stepsim.face.logs import LogExplanationResult, explain_log
     from stepsim.face.models import ModelPlan, make_schedule, model
     from stepsim.face.plans import PlanResult, assert_plan, plan
     from stepsim.face.runs import (
@@ -45,6 +46,7 @@ __all__ = [
     "Comparison",
     "ImprovementsResult",
     "InspectionResult",
+    "LogExplanationResult",
     "ModelPlan",
     "NoiseDistribution",
     "PlanResult",
@@ -61,6 +63,7 @@ __all__ = [
     "calibrate",
     "collective_time",
     "compare",
+    "explain_log",
     "improve",
     "inspect",
     "list_models",
@@ -124,6 +127,10 @@ _HOMES = {
         "InspectionResult",
         "inspect",
         "list_models",
+    ),
+    "face.logs": (
+        "LogExplanationResult",
+        "explain_log",
     ),
     "face.models": (
         "ModelPlan",

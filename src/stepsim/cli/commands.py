@@ -49,6 +49,9 @@ COMMANDS: Mapping[str, Listed] = MappingProxyType(
             "inspect", "Print what stepsim understands of a file or a name.", _EXPLAIN
         ),
         "diff": Listed("compare", "Explain the difference of two step times.", _EXPLAIN),
+        "explain": Listed(
+            "explain", "Explain a training log: measured and predicted, usual suspects.", _EXPLAIN
+        ),
         "collective": Listed(
             "collective", "Price one collective: time, algbw, busbw and links.", _EXPLAIN
         ),

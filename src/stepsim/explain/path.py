@@ -12,13 +12,20 @@ from stepsim.measured.profile.waits import Waits
 class PathPart(Struct, frozen=True, kw_only=True):
     """Time on the critical path, in ps of a mean step: of a name of operations on a rank.
 
-    `own_ps` are the operations themselves, `host_ps` the host's delay before them.
+    `own_ps` are the operations themselves, `host_ps` the host's delay before them, `held_ps` what
+    they wait for while their rank runs other streams.
     """
 
     name: str
     rank: int
     own_ps: int
     host_ps: int
+    held_ps: int
+
+    @property
+    def whole_ps(self) -> int:
+        """All of its time on the path."""
+        return self.own_ps + self.host_ps + self.held_ps
 
 
 def critical_parts(waits: Waits) -> tuple[PathPart, ...]:
@@ -35,15 +42,16 @@ def critical_parts(waits: Waits) -> tuple[PathPart, ...]:
     last_member = np.empty(int(waits.meetings.max()) + 1, dtype=np.int64)
     by_ready = np.argsort(ready, kind="stable")
     last_member[waits.meetings[by_ready]] = by_ready
-    on_path: Counter[tuple[int, int]] = Counter()
-    held_up: Counter[tuple[int, int]] = Counter()
+    on_path, of_host, held = (Counter[tuple[int, int]]() for _ in range(3))
     for step in range(len(profile.steps)):
         inside = np.flatnonzero(events.step == step)
         place = int(inside[np.argmax(ends[inside])])
         while place >= 0:
             on_path[int(events.name[place]), int(events.rank[place])] += int(own[place])
             member = int(last_member[waits.meetings[place]])
-            held_up[int(events.name[member]), int(events.rank[member])] += int(delay[member])
+            late = int(events.name[member]), int(events.rank[member])
+            of_host[late] += int(delay[member] - waits.held_ps[member])
+            held[late] += int(waits.held_ps[member])
             place = int(followed[member])
     count = len(profile.steps)
     parts = [
@@ -51,12 +59,13 @@ def critical_parts(waits: Waits) -> tuple[PathPart, ...]:
             name=profile.names[name],
             rank=profile.ranks[rank].rank,
             own_ps=on_path[name, rank] // count,
-            host_ps=held_up[name, rank] // count,
+            host_ps=of_host[name, rank] // count,
+            held_ps=held[name, rank] // count,
         )
-        for name, rank in on_path.keys() | held_up.keys()
-        if on_path[name, rank] or held_up[name, rank]
+        for name, rank in on_path.keys() | of_host.keys()
+        if on_path[name, rank] or of_host[name, rank] or held[name, rank]
     ]
-    return tuple(sorted(parts, key=lambda part: (-part.own_ps - part.host_ps, part.name)))
+    return tuple(sorted(parts, key=lambda part: (-part.whole_ps, part.name)))
 
 
 def _last_before(waits: Waits, ends: Ints) -> Ints:

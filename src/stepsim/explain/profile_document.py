@@ -27,7 +27,11 @@ class _StepEntry(Entry, frozen=True, kw_only=True):
 
 
 class _WorkerEntry(Entry, frozen=True, kw_only=True):
-    """A rank's mean step taken apart; its slowdown is that of all else ideal."""
+    """A rank's mean step taken apart; its slowdown is that of all else ideal.
+
+    `compute_s`, `communication_s` and `exposed_s` are busy time, which counts a moment once;
+    `compute_kernels_s`, `communication_kernels_s` and `waiting_s` add up durations of kernels.
+    """
 
     rank: int
     stage: int | None
@@ -38,15 +42,21 @@ class _WorkerEntry(Entry, frozen=True, kw_only=True):
     exposed_s: Seconds
     idle_s: Seconds
     waiting_s: Seconds
+    compute_kernels_s: Seconds
+    communication_kernels_s: Seconds
 
 
 class _PathEntry(Entry, frozen=True, kw_only=True):
-    """Time on the critical path: of operations of a name on a rank, and the host's before them."""
+    """Time on the critical path: of operations of a name on a rank, and the host's before them.
+
+    `held_s` is what they wait for while their rank runs other streams.
+    """
 
     name: str
     rank: int
     own_s: Seconds
     host_s: Seconds
+    held_s: Seconds
 
     @classmethod
     def of(cls, part: PathPart) -> Self:

@@ -4,7 +4,8 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints
-from stepsim.measured.profile.events import Profile, same
+from stepsim.measured.profile.busy import Busy
+from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.waits import Waits
 from stepsim.tables.spans import COMMUNICATIONS, TaskKind
 
@@ -12,9 +13,11 @@ from stepsim.tables.spans import COMMUNICATIONS, TaskKind
 class RankShares(Struct, frozen=True, kw_only=True):
     """A rank's mean step, in ps.
 
-    While it computes; while it communicates; `exposed_ps` of that while it does not compute;
-    `idle_ps` while it does neither, held up by the host or with nothing to do. `waiting_ps` is what
-    its communications spend until the last member is there, summed over all of them.
+    Busy time counts a moment once, however many kernels run in it: while the rank computes; while
+    it communicates; `exposed_ps` of that while it does not compute; `idle_ps` while it does
+    neither, held up by the host or with nothing to do. Kernel time adds up durations, so kernels
+    that run beside each other count twice: of computes, of communications, and `waiting_ps`, what
+    the latter spend until the last member is there.
     """
 
     rank: int
@@ -26,6 +29,8 @@ class RankShares(Struct, frozen=True, kw_only=True):
     exposed_ps: int
     idle_ps: int
     waiting_ps: int
+    compute_kernels_ps: int
+    communication_kernels_ps: int
 
 
 class _DeviceShares(Struct, frozen=True, kw_only=True):
@@ -45,8 +50,8 @@ class _DeviceShares(Struct, frozen=True, kw_only=True):
 def device_shares(profile: Profile) -> tuple[_DeviceShares, ...]:
     """What every rank's device does over all recorded steps."""
     events = profile.events
-    busy = _covered(profile, events.of_kind(TaskKind.COMPUTE))
-    both = _covered(profile, ~events.of_kind(TaskKind.HOST))
+    busy = Busy.of(profile, events.of_kind(TaskKind.COMPUTE)).of_ranks(len(profile.ranks))
+    both = Busy.of(profile, ~events.of_kind(TaskKind.HOST)).of_ranks(len(profile.ranks))
     found = []
     for place, rank in enumerate(profile.ranks):
         mine = events.rank == place
@@ -69,12 +74,15 @@ def rank_shares(waits: Waits) -> tuple[RankShares, ...]:
     events, count = profile.events, len(profile.steps)
     compute = events.of_kind(TaskKind.COMPUTE)
     communicates = events.of_kind(*COMMUNICATIONS)
-    of_set = [_covered(profile, each) for each in (compute, communicates, compute | communicates)]
+    sets = (compute, communicates, compute | communicates)
+    of_set = [Busy.of(profile, each).of_ranks(len(profile.ranks)) for each in sets]
+    kernels = [_sums(profile, each) for each in (compute, communicates)]
     waited = np.where(communicates, events.duration_ps - waits.own_ps, 0)
     step = int(profile.step_times_ps().mean())
     found = []
     for place, rank in enumerate(profile.ranks):
         busy, talking, both = (int(each[place]) // count for each in of_set)
+        computes, communications = (int(each[place]) // count for each in kernels)
         found.append(
             RankShares(
                 rank=rank.rank,
@@ -86,38 +94,16 @@ def rank_shares(waits: Waits) -> tuple[RankShares, ...]:
                 exposed_ps=both - busy,
                 idle_ps=max(step - both, 0),
                 waiting_ps=int(waited[events.rank == place].sum()) // count,
+                compute_kernels_ps=computes,
+                communication_kernels_ps=communications,
             )
         )
     return tuple(found)
 
 
-def _covered(profile: Profile, which: Bools) -> Ints:
-    """Time of every rank during which at least one of these operations runs, over all steps.
-
-    Steps whose operations run beside each other count the time once where clocks go on from step
-    to step, and in each where they begin anew.
-    """
-    events, chosen = profile.events, np.flatnonzero(which)
+def _sums(profile: Profile, which: Bools) -> Ints:
+    """Kernel time of every rank: durations of these operations, added up over all steps."""
+    events = profile.events
     found = np.zeros(len(profile.ranks), dtype=np.int64)
-    if not len(chosen):
-        return found
-    key = same(_axes(profile)[events.step[chosen]], events.rank[chosen])
-    order = np.lexsort((events.start_ps[chosen], key))
-    chosen, key = chosen[order], key[order]
-    bounds = np.flatnonzero(np.diff(key, prepend=-1, append=key[-1] + 1))
-    for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        part = chosen[first:last]
-        ends = np.maximum.accumulate(events.end_ps[part])
-        start = events.start_ps[part]
-        start[1:] = np.maximum(start[1:], ends[:-1])
-        found[events.rank[part[0]]] += int(np.maximum(ends - start, 0).sum())
+    np.add.at(found, events.rank[which], events.duration_ps[which])
     return found
-
-
-def _axes(profile: Profile) -> Ints:
-    """The axis of time of every step: one for all, or one for each that begins at 0 again."""
-    events, count = profile.events, len(profile.steps)
-    first = np.full(count, np.iinfo(np.int64).max)
-    np.minimum.at(first, events.step, events.start_ps)
-    anew = len(first) > 1 and bool((np.diff(first) <= 0).any())
-    return np.arange(count) if anew else np.zeros(count, dtype=np.int64)

@@ -35,9 +35,10 @@ class Stragglers(Struct, frozen=True, kw_only=True, eq=False):
     """What-if numbers of a profile. Steps are in ps, in the order of the profile's steps.
 
     `measured` as recorded, `replayed` with the host's delays, `prompt` without them, `ideal` with
-    ideal durations. Slowdowns are mean steps over the mean ideal step where everything but the one
-    stage, replica, kind of operation or worker is ideal. Shares are those of the slowdown that go
-    where the last stage, or the slowest 3 % of the workers, are ideal and nothing else.
+    ideal durations too: a step that these would make longer is as short as `prompt`. Slowdowns are
+    mean steps over the mean ideal step where everything but the one stage, replica, kind of
+    operation or worker is ideal. Shares are those of the slowdown that go where the last stage, or
+    the slowest 3 % of the workers, are ideal and nothing else.
     """
 
     profile: Profile
@@ -89,7 +90,8 @@ def find_stragglers(waits: Waits) -> Stragglers:
     profile = waits.profile
     stage, replica = (profile.column_of_ranks(name) for name in ("stage", "replica"))
     own, ideal = waits.own_ps, ideal_ps(waits)
-    ideal_step = waits.steps_ps(ideal)
+    prompt = waits.steps_ps(own, waits.held_ps)
+    ideal_step = np.minimum(waits.steps_ps(ideal, waits.held_ps), prompt)
     stages, replicas = (range(int(column.max()) + 1) for column in (stage, replica))
     kinds = _kinds(profile)
     ranks = range(len(profile.ranks))
@@ -103,7 +105,6 @@ def find_stragglers(waits: Waits) -> Stragglers:
     by_stage, by_replica, by_kind, by_rank = np.split(
         means, np.cumsum([len(stages), len(replicas), len(kinds)])
     )
-    prompt = waits.steps_ps(own)
     workers = tuple(_workers(profile, by_rank.tolist()))
     slowest = _slowest(profile, workers, by_stage, by_replica)
     last = stage == len(stages) - 1
@@ -165,7 +166,7 @@ def _mean_steps(waits: Waits, usual: Ints, other: Ints, chosen: Sequence[Bools])
     for first in range(0, len(chosen), _CASES_AT_ONCE):
         several = np.stack(chosen[first : first + _CASES_AT_ONCE], axis=1)
         cases = np.where(several, other[:, None], usual[:, None])
-        found += waits.steps_ps(cases).mean(axis=0).tolist()
+        found += waits.steps_ps(cases, waits.held_ps).mean(axis=0).tolist()
     return np.array(found)
 
 

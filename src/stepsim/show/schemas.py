@@ -33,6 +33,7 @@ from stepsim.measured.run_document import LogDocument, RunDocument
 from stepsim.network.one_collective import CollectiveDocument
 from stepsim.network.topology.inspection import TopologyNumbers
 from stepsim.runs.document import ValidationDocument
+from stepsim.runs.explained import LogExplanation
 from stepsim.runs.published import PublishedDocument
 from stepsim.show.doctor import Diagnosis
 from stepsim.step.compare import ComparisonDocument
@@ -73,6 +74,7 @@ FORMATS: Mapping[str, _Format] = MappingProxyType(
         ),
         "improvements": _Format(what="improve --json", root=ImprovementsDocument),
         "validation": _Format(what="validate --json", root=ValidationDocument),
+        "explanation": _Format(what="explain --json", root=LogExplanation),
         "published": _Format(
             what="validate --json of published steps of models", root=PublishedDocument
         ),

@@ -249,6 +249,8 @@ OPTIONS = {
     | {"--output", "--precision", "--quiet", "--repeat", "--sequence", "--sustain", "--tp"}
     | {"--without-gpu"},
     "diff": {"--csv"},
+    "explain": RUN_OPTIONS - {"--messages", "--activation-size", "--plot", "--style"}
+    | {"--chunks", "--config", "--csv", "--plan-file", "--schedule", "--set"},
     "noise": RUN_OPTIONS - {"--messages", "--activation-size"}
     | {
         "--chunks",

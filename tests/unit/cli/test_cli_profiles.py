@@ -48,8 +48,8 @@ def test_inspect_names_the_slow_stage(job: Path) -> None:
 
 
 def test_simulate_replays_every_step(job: Path) -> None:
-    assert "replay off by 0.000% on average" in call("simulate", job)
-    assert "replay of every kind, over all ranks" in call("simulate", job, "--full")
+    assert "put back in order, differ by 0.000% on average" in call("simulate", job)
+    assert "kernel time of every kind, over all ranks" in call("simulate", job, "--full")
     document = json.loads(call("simulate", job, "--json", "-"))
     assert all(abs(step["error"]) < 1e-6 for step in document["steps"])
     for part in ("replayed_ranks", "replayed_kinds"):

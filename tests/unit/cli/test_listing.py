@@ -14,14 +14,14 @@ from stepsim.network.collectives import Algorithm
 from stepsim.parallel.schedules import BUILDERS
 
 
-def test_the_first_page_has_sixteen_commands_in_four_groups() -> None:
+def test_the_first_page_has_seventeen_commands_in_four_groups() -> None:
     page = first_page()
     assert len(page.splitlines()) < 40
     assert max(map(len, page.splitlines())) <= 80
     places = [page.index(f"\n{group}\n") for group in CommandGroup]
     assert places == sorted(places)
     grouped = [name for name, listed in COMMANDS.items() if listed.group]
-    assert len(grouped) == 16
+    assert len(grouped) == 17
     assert [line.split()[0] for line in page.splitlines() if line.startswith("  ")] == grouped
 
 

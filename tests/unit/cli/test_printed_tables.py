@@ -35,6 +35,7 @@ LINES = {
     "compare": f"compare {JOB} --schedules 1f1b,gpipe",
     "inspect": "inspect workloads/gpt_tp4.txt -t hgx-h100 -q",
     "diff": "diff one.json two.json",
+    "explain": "explain steps.log --config llama-2-7b --npus 8 --global-batch 8 -q",
     "collective": "collective --kind all_reduce --size 1KiB..1MiB:x32 -t hgx-h100",
     "simulate --sensitivity": f"simulate {JOB} --sensitivity",
     "list": "list devices",
@@ -75,6 +76,8 @@ def here(tmp_path: Path, workloads: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     """A folder with workloads and measurements, where commands run."""
     (tmp_path / "workloads").symlink_to(workloads)
     (tmp_path / "nccl.txt").write_text(nccl_tests())
+    steps = (f"steps: {n} loss: 8.1 iter time (s): 2.{n} samples/sec: 4\n" for n in (1, 2, 3))
+    (tmp_path / "steps.log").write_text("".join(steps))
     table(tmp_path, {})
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -46,6 +46,7 @@ SOME: dict[str, dict[str, object]] = {
         "runs": 1,
     },
     "make_schedule": {"name": "own", "orders": [["0F0", "0B0"]]},
+    "explain_log": {"log": "absent"},
     "model": {"name": "llama-2-7b"},
     "assert_plan": {"plan": "absent", "max_step": "1 s"},
     "inspect": {"subject": "ring"},

@@ -13,7 +13,7 @@ import pytest
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
 from stepsim.explain.improve import improve_profile
-from stepsim.explain.shares import device_shares
+from stepsim.explain.shares import device_shares, rank_shares
 from stepsim.files.traces.forms import is_profile, read_profile
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
@@ -288,3 +288,61 @@ def test_shares_are_those_of_holistic_trace_analysis(
     rounded = replace(profile, events=replace(events, start_ps=up, end_ps=down))
     assert shares(rounded)[0] == pytest.approx(hta, abs=0.1)
     assert shares(profile)[0] == pytest.approx(hta, abs=0.6)
+
+
+def test_kernels_of_libraries_meet_as_nccl_does(tmp_path: Path) -> None:
+    """DeepEP's kernels of two ranks are one exchange; what one counts for itself is a compute."""
+    for rank in range(2):
+        trace = trace_of(rank, late=40 * rank, steps=1)
+        for event in trace["traceEvents"]:
+            if event["name"].startswith("nccl"):
+                event["name"] = "void deep_ep::internode::dispatch<false, 8>(int4*, float*)"
+                event["args"] = {"stream": 20, "correlation": event["args"]["correlation"]}
+            if event["name"] == "gemm":
+                event["name"] = "void deep_ep::layout::get_dispatch_layout<256>(long const*)"
+        write(tmp_path / f"rank{rank}.pt.trace.json", trace)
+    profile = read_profile(tmp_path)
+    met = profile.events.of_kind(TaskKind.COLLECTIVE)
+    assert profile.names[0] == "adam"
+    assert {profile.names[i] for i in profile.events.name[met].tolist()} == {"deep_ep dispatch"}
+    assert len(set(profile.events.meeting[met].tolist())) == 1
+    assert device_shares(profile)[0].other_ps == 250 * 10**6
+
+
+@pytest.mark.parametrize(
+    "name", ["Memcpy PtoP (Device -> Device)", "Memcpy DtoD (Device -> Device)"]
+)
+def test_copy_engines_carry_messages(tmp_path: Path, name: str) -> None:
+    """A copy to another device communicates, and so does any copy in a range of NCCL."""
+    trace = trace_of(0, steps=1)
+    copy = kernel(name, 31, 1e12 + 400, 100) | {"cat": "gpu_memcpy", "tid": 31}
+    other = kernel(name, 32, 1e12 + 400, 100) | {"cat": "gpu_memcpy", "tid": 32}
+    ranged = {"ph": "X", "cat": "gpu_user_annotation", "name": "nccl:_all_gather_base", "tid": 31}
+    trace["traceEvents"] += [copy, other, ranged | {"ts": 1e12 + 399, "dur": 102, "args": {}}]
+    profile = read_profile(write(tmp_path / "rank0.pt.trace.json", trace))
+    kinds = dict(zip(profile.events.stream.tolist(), profile.events.kind.tolist(), strict=True))
+    assert kinds[31] == TaskKind.SEND
+    assert kinds[32] == (TaskKind.SEND if "PtoP" in name else TaskKind.COPY)
+    assert profile.events.peer.tolist() == [UNKNOWN] * len(profile.events)
+
+
+def test_other_devices_are_read(tmp_path: Path) -> None:
+    """MTIA's operations have a category of their own, and threads in place of streams."""
+    trace = trace_of(0, steps=1)
+    for event in trace["traceEvents"]:
+        if event["cat"] == "kernel":
+            event |= {"cat": "mtia_ccp_events", "tid": event["args"].pop("stream")}
+        if event["cat"] == "cuda_runtime":
+            event["cat"] = "mtia_runtime"
+    profile = read_profile(write(tmp_path / "rank0.pt.trace.json", trace))
+    assert set(profile.events.stream.tolist()) == {7, 20}
+    assert (profile.events.launch_ps != UNKNOWN).all()
+    assert profile.events.of_kind(TaskKind.COLLECTIVE).sum() == 1
+
+
+def test_the_public_trace_of_deepseek_exposes_its_exchanges(shared: Path) -> None:
+    """The kernels of DeepEP run beside computes, but for 4.19 ms."""
+    profile = read_profile(shared / "reference/profiles/kineto/deepseek_train.json.gz")
+    (share,) = rank_shares(pipeline_waits(profile))
+    assert share.communication_ps == pytest.approx(113e9, rel=0.01)
+    assert share.exposed_ps == pytest.approx(4.19e9, abs=0.1e9)

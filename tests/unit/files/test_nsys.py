@@ -185,3 +185,31 @@ def test_two_devices_of_a_real_program(shared: Path) -> None:
     assert [each.other_ps / each.span_ps for each in found] == pytest.approx(
         [0.067, 0.037], abs=0.001
     )
+
+
+def test_whole_names_tell_libraries_and_copies_their_ends(tmp_path: Path) -> None:
+    """The short name of DeepEP's kernel is `dispatch`; a copy to another device communicates."""
+    path = export(tmp_path / "ep.sqlite")
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD demangledName INTEGER")
+        database.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET demangledName = shortName")
+        whole = "void deep_ep::internode_ll::dispatch<true, 7168>(void*)"
+        database.execute("INSERT INTO StringIds VALUES (7, 'dispatch'), (8, ?)", (whole,))
+        database.execute(
+            "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET shortName = 7, demangledName = 8 "
+            "WHERE shortName = 1"
+        )
+        database.execute(
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY "
+            "(globalPid, deviceId, streamId, correlationId, start, end, bytes, copyKind)"
+        )
+        database.executemany(
+            f"INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES ({1 << 24}, 0, 5, ?, 1000, 1500, 8, ?)",
+            [(20, 8), (21, 10)],
+        )
+        database.commit()
+    profile = read_profile(path)
+    assert profile.names == ("deep_ep dispatch", "gemm", "memcpy")
+    events = profile.events
+    assert len(set(events.meeting[events.of_kind(TaskKind.COLLECTIVE)].tolist())) == 1
+    assert events.of_kind(TaskKind.COPY).sum() == events.of_kind(TaskKind.SEND).sum() == 1

@@ -57,6 +57,9 @@ WRITTEN = {
     "run": ("inspect {trace} --json -",),
     "log": ("inspect {leaf} --json -",),
     "validation": ("validate {trace} {table} --json -",),
+    "explanation": (
+        "explain {steps} --config llama-2-7b --npus 8 --tp 2 --global-batch 8 --json -",
+    ),
     "published": ("validate {published} --json -",),
     "profile": ("inspect {profile} --json -",),
     "profile-contents": ("inspect {graph} --json -",),
@@ -103,6 +106,9 @@ def files(tmp_path: Path, workloads: Path) -> dict[str, str]:
         "head_dim,ffn,act,vocab,step_s,framework\n"
         "1,made,small,H100,8,2048,64,2,2,2,2,bf16,2048,8,16,16,128,8192,gelu,32000,0.5,nemo\n"
     )
+    steps = tmp_path / "steps.log"
+    logged = (f"steps: {n} loss: 8.1 iter time (s): 2.{n} samples/sec: 4\n" for n in (1, 2, 3))
+    steps.write_text("".join(logged))
     rows = made_rows(stages=2, replicas=2, microbatches=4, steps=2)
     plan = tmp_path / "plan.toml"
     options = {"npus": "8", "tp": "4", "global_batch": "8", "sequence": "2048"}
@@ -112,6 +118,7 @@ def files(tmp_path: Path, workloads: Path) -> dict[str, str]:
     )
     return {
         "graph": str(tmp_path / "rank0.json"),
+        "steps": str(steps),
         "db": str(tmp_path / "sweep.sqlite"),
         "moe": str(workloads / "moe_128.txt"),
         "small": f"{workloads / 'gpt_tp4.txt'} --npus 16 --pp 2",

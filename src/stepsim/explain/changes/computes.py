@@ -209,7 +209,7 @@ def _host(waits: Waits) -> Changes:
         assumed="launches cost nothing",
         waits=waits,
         own_ps=waits.own_ps,
-        delay_ps=np.zeros_like(waits.delay_ps),
+        delay_ps=waits.held_ps,
     )
 
 

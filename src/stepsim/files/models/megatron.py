@@ -61,7 +61,15 @@ def read_megatron(path: Path, text: str) -> Model:
 
     Raises WorkloadError naming the argument at fault and what is allowed.
     """
-    arguments = _with_depth(_Arguments(place=str(path), values=megatron_arguments(path, text)))
+    return model_of_arguments(path, megatron_arguments(path, text))
+
+
+def model_of_arguments(path: Path, values: Mapping[str, str]) -> Model:
+    """The model and the plan of arguments by name, a switch with an empty value.
+
+    Errors call them by the file they stand in. Raises WorkloadError as `read_megatron` does.
+    """
+    arguments = _with_depth(_Arguments(place=str(path), values=values))
     for name, value in arguments.values.items():
         known = _READ.fullmatch(name) or (name == "spec" and _SPECS.fullmatch(value))
         if _REFUSED.fullmatch(name) and not known:

@@ -55,6 +55,12 @@ _CHECKPOINTS = {
 _ROTATE = {ContextParallelKind.RING: "alltoall", ContextParallelKind.ALL_GATHER: "allgather"}
 
 
+def torchtitan_model(name: str, flavor: str) -> str:
+    """The public model that torchtitan calls by a name and a flavor; empty for others."""
+    called = (name.lower(), flavor.lower())
+    return next((m for m, (n, f) in _MODELS.items() if (n, f.lower()) == called), "")
+
+
 def torchtitan_lacks(plan: ModelPlan, architecture: Architecture, compiled: bool) -> Iterator[str]:
     """Why torchtitan cannot run a plan of a model, one sentence each."""
     if plan.zero not in (0, 3):

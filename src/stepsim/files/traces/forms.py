@@ -26,7 +26,10 @@ TRACE_ENDS = (".json", ".json.gz", ".json.tar.gz")
 CHAKRA_ENDS = (".et", ".et.gz")
 _METADATA_ATTRIBUTE = 2
 """Field of Chakra's metadata."""
-_STEP_LOG = re.compile(rb"elapsed time per iteration \(ms\):|\btps:|iter time \(s\):")
+_STEP_LOG = re.compile(
+    rb"elapsed time per iteration \(ms\):|\btps:|iter time \(s\):|train_step_timing in s|"
+    rb"time_per_iteration_ms:|Step Time : "
+)
 """What stands near the beginning of a log of steps."""
 _LIKE_CHAKRA = re.compile(rb"[\x80-\xff]*[\x00-\x7f][\x0a\x12]")
 """A length, and the key of a field that is a text or the metadata: no text file begins so."""

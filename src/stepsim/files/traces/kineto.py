@@ -1,13 +1,16 @@
 """PyTorch profiler traces (Kineto, Chrome's JSON): kernels, copies and NCCL of every rank.
 
-A file is one rank, plain or gzip; a folder, or a .tar or .tar.gz, holds several of one run. An NCCL
-kernel begins when its rank arrives and ends with the slowest, so ranks meet in it; newer traces
-name its collective and group, in older ones the n-th kernel of a name is the same on all ranks.
+A file is one rank, plain or gzip; a folder, or a .tar or .tar.gz, holds several of one run. A
+kernel that communicates begins when its rank arrives and ends with the slowest, so ranks meet in
+it; newer traces name the collective and group of NCCL's, in others the n-th kernel of a name is the
+same on all ranks. A copy to another device, or in a range of NCCL, is what copy engines carry of a
+collective: a message whose other end is not told.
 """
 
 import re
 import zlib
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -24,15 +27,17 @@ from stepsim.files.traces.forms import TRACE_ENDS, is_kineto
 from stepsim.files.traces.packed import packed_files, rank_in_name
 from stepsim.measured.profile.events import Profile, other_end
 from stepsim.measured.profile.joined import RankOperations, join_ranks
+from stepsim.measured.profile.kernels import communication_kernel, is_peer_copy
 from stepsim.measured.profile.marks import MarkedRange, marked, read_mark
 from stepsim.tables.spans import UNKNOWN, TaskKind
 
 _PS_PER_US = 10**6
-_KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
-_LAUNCHES = ("cuda_runtime", "cuda_driver")
+_COMPUTES = ("kernel", "mtia_ccp_events")
+_KERNELS = (*_COMPUTES, "gpu_memcpy", "gpu_memset")
+_LAUNCHES = ("runtime", "driver")
+"""What ends the names of categories of launches: of CUDA, HIP, XPU, MTIA and of other devices."""
 _RANGES = ("user_annotation", "gpu_user_annotation", "cpu_op")
 _STEP = re.compile(r"ProfilerStep#(\d{1,18})")
-_NCCL = re.compile(r"nccl(?:Dev)?Kernel_?([A-Za-z]+)")
 _BYTES = {
     "half": 2,
     "bfloat16": 2,
@@ -79,7 +84,7 @@ class _Event(msgspec.Struct, gc=False):
     ph: str = ""
     cat: str | None = None
     name: str | None = None
-    tid: int | str = 0
+    tid: int | str = UNKNOWN
     ts: int | float = 0
     dur: int | float = 0
     args: _Arguments | None = None
@@ -138,8 +143,8 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
     begins.pop(UNKNOWN, None)
     launch = np.array([begins.get(a.correlation, UNKNOWN) for a in arguments], dtype=np.int64)
     steps, step = _steps(ours, np.where(launch >= 0, launch, start))
-    kinds = _kinds(ours.kernels, arguments)
-    stream = np.array([a.stream for a in arguments], dtype=np.int64)
+    kinds = _kinds(ours.kernels, arguments, ours.copied)
+    stream = np.array([*map(_stream, ours.kernels, arguments)], dtype=np.int64)
     ranges = _ranges(ours)
     columns = {
         "step": step,
@@ -189,13 +194,17 @@ def _decoded(name: str, data: bytes) -> _Trace[_Event] | _Trace[_RawEvent]:
 
 
 class _Sorted(Struct, kw_only=True):
-    """What matters of a file's events; times in microseconds, `base` the earliest, whole."""
+    """What matters of a file's events; times in microseconds, `base` the earliest, whole.
+
+    `copied` are the ranges of NCCL's collectives on each thread that stands for a stream.
+    """
 
     kernels: list[_Event] = field(default_factory=list)
     launched: list[int] = field(default_factory=list)
     launch_us: list[float] = field(default_factory=list)
     steps: list[tuple[int, float, float]] = field(default_factory=list)
     marks: list[_Event] = field(default_factory=list)
+    copied: dict[int | str, list[tuple[float, float]]] = field(default_factory=dict)
     base: int = 0
 
 
@@ -207,7 +216,9 @@ def _sorted_out(events: Sequence[_Event], name: str) -> _Sorted:
         earliest = min(earliest, event.ts)
         if event.cat in _KERNELS:
             found.kernels.append(_with_arguments(event, name))
-        elif event.cat in _LAUNCHES:
+        elif event.cat == "gpu_user_annotation" and (event.name or "").startswith("nccl:"):
+            found.copied.setdefault(event.tid, []).append((event.ts, event.ts + event.dur))
+        elif event.cat and event.cat.endswith(_LAUNCHES):
             launch = _with_arguments(event, name).args
             found.launched.append(launch.correlation if launch else UNKNOWN)
             found.launch_us.append(event.ts)
@@ -216,6 +227,8 @@ def _sorted_out(events: Sequence[_Event], name: str) -> _Sorted:
         elif event.cat in _RANGES and read_mark(event.name or ""):
             found.marks.append(event)
     found.base = int(earliest) if found.kernels else 0
+    for ranges in found.copied.values():
+        ranges.sort()
     return found
 
 
@@ -241,7 +254,9 @@ def _with_arguments(event: _Event, name: str) -> _Event:
         told = msgspec.json.decode(event.args, type=_Arguments, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise TraceError(f"{name}: arguments of {event.name!r}: {error}") from None
-    return _Event(cat=event.cat, name=event.name, ts=event.ts, dur=event.dur, args=told)
+    return _Event(
+        cat=event.cat, name=event.name, tid=event.tid, ts=event.ts, dur=event.dur, args=told
+    )
 
 
 def _since(times_us: Sequence[float], base_us: int) -> Ints:
@@ -278,30 +293,48 @@ def _steps(ours: _Sorted, times: Ints) -> tuple[tuple[int, ...], Ints]:
 
 
 def _kinds(
-    kernels: Sequence[_Event], arguments: Sequence[_Arguments]
+    kernels: Sequence[_Event],
+    arguments: Sequence[_Arguments],
+    copied: Mapping[int | str, list[tuple[float, float]]],
 ) -> list[tuple[TaskKind, str]]:
-    """What operations are; each form is looked at once."""
+    """What operations are; each form is looked at once, but for copies in a range of NCCL."""
     known: dict[tuple[str | None, str | None, str], tuple[TaskKind, str]] = {}
     found = []
     for event, told in zip(kernels, arguments, strict=True):
         key = event.cat, event.name, told.collective
         if key not in known:
             known[key] = _kind(event, told)
-        found.append(known[key])
+        kind, name = known[key]
+        if event.cat == "gpu_memcpy" and _is_inside(event, copied.get(event.tid, ())):
+            kind = TaskKind.SEND
+        found.append((kind, name))
     return found
 
 
+def _is_inside(event: _Event, ranges: Sequence[tuple[float, float]]) -> bool:
+    """Whether the last of the ranges that began before an event ends after it."""
+    place = bisect_right(ranges, (event.ts, inf)) - 1
+    return place >= 0 and event.ts + event.dur <= ranges[place][1]
+
+
 def _kind(event: _Event, arguments: _Arguments) -> tuple[TaskKind, str]:
-    """What an operation is, and what it is called: NCCL kernels by their collective."""
+    """What an operation is, and what it is called: those of libraries by their collective."""
     name = event.name or ""
-    if event.cat != "kernel":
-        return TaskKind.COPY, name
-    nccl = _NCCL.match(name)
-    if not nccl and not arguments.collective:
-        return TaskKind.COMPUTE, name
-    called = arguments.collective or (nccl[1].rstrip("_") if nccl else "")
+    if event.cat not in _COMPUTES:
+        is_message = event.cat == "gpu_memcpy" and is_peer_copy(name)
+        return TaskKind.SEND if is_message else TaskKind.COPY, name
     kinds = {"send": TaskKind.SEND, "recv": TaskKind.RECV}
-    return kinds.get(called.lower(), TaskKind.COLLECTIVE), f"nccl {called}"
+    if called := arguments.collective:
+        return kinds.get(called.lower(), TaskKind.COLLECTIVE), f"nccl {called}"
+    short = communication_kernel(name)
+    return (TaskKind.COLLECTIVE, short) if short else (TaskKind.COMPUTE, name)
+
+
+def _stream(event: _Event, arguments: _Arguments) -> int:
+    """The stream of an operation; its thread where the device names no streams."""
+    if arguments.stream != UNKNOWN or not isinstance(event.tid, int):
+        return arguments.stream
+    return event.tid
 
 
 def _size(arguments: _Arguments) -> int:

@@ -1,8 +1,8 @@
 """Nsight Systems, exported as SQLite: kernels and copies of every device.
 
-A device stands for a rank where one process drives several; else a process does. NCCL kernels tell
-neither group nor bytes: the n-th one of a name is the same on all ranks. NVTX ranges that are named
-as steps are steps: what a process launched inside of one belongs to it.
+A device stands for a rank where one process drives several; else a process does. Kernels that
+communicate tell neither group nor bytes: the n-th one of a name is the same on all ranks. NVTX
+ranges that are named as steps are steps: what a process launched inside of one belongs to it.
 """
 
 import re
@@ -22,6 +22,7 @@ from stepsim.files.reading import open_file
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.joined import RankOperations, join_ranks
 from stepsim.measured.profile.marks import MarkedRange, marked, read_mark
+from stepsim.measured.profile.kernels import communication_kernel
 from stepsim.tables.spans import UNKNOWN, TaskKind
 
 _MOST_BYTES = 16 << 30
@@ -35,6 +36,8 @@ _STEP = re.compile(
     r"(?:profiler|train(?:ing)?)?[\s_]*(?:step|iteration|iter)[\s_#:=]*(\d{1,18})", re.IGNORECASE
 )
 _MOST_RANGES = 1_000_000
+_PEER_TO_PEER = 10
+"""CUPTI_ACTIVITY_MEMCPY_KIND_PTOP."""
 
 _Row = tuple[Any, ...]
 _Range = tuple[int, int, int, str]
@@ -73,30 +76,48 @@ def read_nsys(path: Path) -> Profile:
 
 
 def _operations(database: sqlite3.Connection, path: Path) -> Iterator[_Row]:
-    """Process, device, stream, correlation, start and end in ns, bytes, and name of each."""
+    """Process, device, stream, correlation, start and end in ns, bytes, name and kind of each."""
     tables = _tables(database)
     for needed in (f"{_TABLE}KERNEL", "StringIds"):
         if needed not in tables:
             raise TraceError(f"{path}: no table {needed}: expected an export with CUDA kernels")
-    common = "globalPid, deviceId, streamId, correlationId, start, end"
-    queries = {
-        "KERNEL": f"SELECT {common}, {UNKNOWN}, value FROM {_TABLE}KERNEL "
-        "JOIN StringIds ON StringIds.id = shortName",
-        "MEMCPY": f"SELECT {common}, bytes, 'memcpy' FROM {_TABLE}MEMCPY",
-        "MEMSET": f"SELECT {common}, bytes, 'memset' FROM {_TABLE}MEMSET",
-    }
-    for name, query in queries.items():
+    known: dict[tuple[str, str | None], tuple[str, TaskKind]] = {}
+    for name, query in _queries(database).items():
         if f"{_TABLE}{name}" not in tables:
             continue
         (count,) = database.execute(f"SELECT count(*) FROM {_TABLE}{name}").fetchone()
         if count > _MOST_ROWS:
             raise TraceError(f"{path}: {count} rows of {name}: expected at most {_MOST_ROWS}")
-        for number, row in enumerate(database.execute(query)):
+        for number, (*row, short, whole) in enumerate(database.execute(query)):
             if number == count:
                 raise TraceError(f"{path}: StringIds has a number twice: expected a name for each")
-            if not all(isinstance(each, int) for each in row[:7]) or not isinstance(row[7], str):
-                raise TraceError(f"{path}: a row of {name} is {row}: expected numbers and a name")
-            yield row
+            if not all(isinstance(each, int) for each in row) or not isinstance(short, str):
+                shown = (*row, short)
+                raise TraceError(f"{path}: a row of {name} is {shown}: expected numbers and a name")
+            if (short, whole) not in known:
+                known[short, whole] = _kind(short, whole)
+            yield (*row, *known[short, whole])
+
+
+def _queries(database: sqlite3.Connection) -> dict[str, str]:
+    """What to ask of each table: the short name last but one, last what tells its kind.
+
+    That is the whole name of a kernel, where the export has it; of a copy, its kind in CUPTI.
+    """
+    common = "globalPid, deviceId, streamId, correlationId, start, end"
+    columns = {
+        name: {row[1] for row in database.execute(f"PRAGMA table_info({_TABLE}{name})")}
+        for name in ("KERNEL", "MEMCPY")
+    }
+    whole = "demangledName" if "demangledName" in columns["KERNEL"] else "shortName"
+    kind = "copyKind" if "copyKind" in columns["MEMCPY"] else "NULL"
+    return {
+        "KERNEL": f"SELECT {common}, {UNKNOWN}, short.value, whole.value FROM {_TABLE}KERNEL "
+        f"JOIN StringIds AS short ON short.id = shortName "
+        f"LEFT JOIN StringIds AS whole ON whole.id = {whole}",
+        "MEMCPY": f"SELECT {common}, bytes, 'memcpy', {kind} FROM {_TABLE}MEMCPY",
+        "MEMSET": f"SELECT {common}, bytes, 'memset', NULL FROM {_TABLE}MEMSET",
+    }
 
 
 def _tables(database: sqlite3.Connection) -> set[str]:
@@ -195,7 +216,7 @@ def _rank(
     marks = _marked_ranges(ranges, process, base)
     columns = {
         "step": step.astype(np.int64),
-        "kind": np.array([_kind(row[7]) for row in ordered], dtype=np.int64),
+        "kind": np.array([row[8] for row in ordered], dtype=np.int64),
         "stream": np.array([row[2] for row in ordered], dtype=np.int64),
         "start_ps": np.array([(row[4] - base) * PS_PER_NS for row in ordered], dtype=np.int64),
         "end_ps": np.array([(row[5] - base) * PS_PER_NS for row in ordered], dtype=np.int64),
@@ -224,7 +245,11 @@ def _rank(
     )
 
 
-def _kind(name: str) -> TaskKind:
-    if name in ("memcpy", "memset"):
-        return TaskKind.COPY
-    return TaskKind.COLLECTIVE if name.startswith("nccl") else TaskKind.COMPUTE
+def _kind(short: str, whole: object) -> tuple[str, TaskKind]:
+    """What an operation is called, and what it is; a copy to another device is a message."""
+    if short in ("memcpy", "memset"):
+        return short, TaskKind.SEND if whole == _PEER_TO_PEER else TaskKind.COPY
+    if communication_kernel(short):
+        return short, TaskKind.COLLECTIVE
+    called = communication_kernel(whole) if isinstance(whole, str) else ""
+    return (called, TaskKind.COLLECTIVE) if called else (short, TaskKind.COMPUTE)

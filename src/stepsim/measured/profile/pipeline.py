@@ -49,7 +49,7 @@ def pipeline_waits(profile: Profile, *, posted: bool = False) -> Waits:
         *([_soon_after(events)] if not _tells_phases(events) else []),
     ]
     before, after = (np.concatenate(each) for each in zip(*found, strict=True))
-    return Waits(profile=profile, before=before, after=after)
+    return Waits(profile=profile, before=before, after=after, complete=_tells_phases(events))
 
 
 def _messages(events: Events, in_order: Ints) -> list[Following]:

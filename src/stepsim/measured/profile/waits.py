@@ -13,8 +13,10 @@ from msgspec import Struct
 from stepsim.base.arrays import Bools, Ints, Small
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
+from stepsim.measured.profile.busy import Busy
 from stepsim.measured.profile.events import Following, Profile
 from stepsim.tables.ends import NodeWaits, ends, ordered_waits
+from stepsim.tables.spans import TaskKind
 
 
 class _Nodes(Struct, frozen=True, kw_only=True, eq=False):
@@ -30,11 +32,16 @@ class _Nodes(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """A profile with the pairs `before[i]`, `after[i]` of operations that follow each other."""
+    """A profile with the pairs `before[i]`, `after[i]` of operations that follow each other.
+
+    `complete` says whether these are all: a profile of kernels names no event of another stream
+    that a kernel waits for.
+    """
 
     profile: Profile
     before: Ints
     after: Ints
+    complete: bool = True
 
     @cached_property
     def meetings(self) -> Ints:
@@ -90,8 +97,26 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def delay_ps(self) -> Ints:
-        """Time between what an operation follows and its own start, as recorded: the host's."""
+        """Time between what an operation follows and its own start, as recorded.
+
+        It is the host's, and where waits are not complete, what other streams hold it up.
+        """
         return np.asarray(np.maximum(self.profile.events.start_ps - self.ready_ps, 0), np.int64)
+
+    @cached_property
+    def held_ps(self) -> Ints:
+        """The part of each delay in which its rank runs something else: no host made it wait.
+
+        None where the waits are complete. Without the rest, the host's, one rank alone takes as
+        long as its busy time.
+        """
+        if self.complete:
+            return np.zeros_like(self.delay_ps)
+        events = self.profile.events
+        busy = Busy.of(self.profile, ~events.of_kind(TaskKind.HOST))
+        places = np.arange(len(events))
+        held = busy.until(places, events.start_ps) - busy.until(places, self.ready_ps)
+        return np.asarray(np.clip(held, 0, self.delay_ps), dtype=np.int64)
 
     @cached_property
     def own_ps(self) -> Ints:

@@ -1,6 +1,6 @@
 """Measured runs and logs: what they say, how far replays are off, what if they ran otherwise."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
@@ -68,19 +68,22 @@ def run_shown(summary: RunSummary) -> Iterator[Shown]:
         )
 
 
+_MOST_NUMBERS = 8
+
+
 def step_log_shown(log: StepLog) -> Iterator[Shown]:
     """What the step lines of a log say."""
-    values = log.seconds or log.tokens_per_s
-    first, rest = values[0], values[1:] or values
+    values = log.values
+    kept = [values[place] for place in log.steady.kept]
     write = _seconds if log.seconds else "{:,.0f} tokens/s".format
     what = "per GPU" if log.tokens_per_s else "per step"
-    yield f"{write(typical(values))} {what}, the median of {len(values)} steps"
+    yield f"{write(typical(values))} {what}, the median of {len(kept)} steps"
     yield (
         ("log of steps", f"{log.source} ({log.form})"),
         ("steps", f"{len(values)}, number {log.numbers[0]} to {log.numbers[-1]}"),
         ("per GPU" if log.tokens_per_s else "step", f"{write(typical(values))}, the median"),
-        ("spread", f"{write(min(rest))} to {write(max(rest))}"),
-        ("left out", f"the first line, {write(first)}"),
+        ("spread", f"{write(min(kept))} to {write(max(kept))}"),
+        ("left out", left_out_words(log)),
     )
     if log.timers:
         yield table_of(
@@ -92,6 +95,25 @@ def step_log_shown(log: StepLog) -> Iterator[Shown]:
                 "lines": COUNT.of(lambda row: len(row[2])),
             },
         )
+
+
+def left_out_words(log: StepLog) -> str:
+    """Which steps of a log do not count, and why."""
+    steady = log.steady
+    lists = {"warm-up": steady.warm_up, "out of line": steady.out_of_line}
+    texts = (
+        f"{name}: {numbers_words([log.numbers[place] for place in places])}"
+        for name, places in lists.items()
+        if places
+    )
+    return "; ".join(texts) or "nothing"
+
+
+def numbers_words(numbers: Sequence[int]) -> str:
+    """Some numbers, the first of them where there are many."""
+    shown = ", ".join(map(str, numbers[:_MOST_NUMBERS]))
+    more = len(numbers) - _MOST_NUMBERS
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _seconds(value: float) -> str:

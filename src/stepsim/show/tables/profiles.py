@@ -5,7 +5,7 @@ from itertools import chain
 
 import numpy as np
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Floats, Ints
 from stepsim.base.units import format_time_ps
 from stepsim.explain.changes.lengths import UnequalLengths
 from stepsim.explain.contents import counted_operations
@@ -75,14 +75,13 @@ def profile_tables(found: Stragglers) -> dict[str, Shown]:
 
 
 def profile_answer(found: Stragglers) -> Answer:
-    """How long a recorded step takes, how far its replay is off, and what slows it."""
+    """How long a recorded step takes, how its replay differs from it, and what slows it."""
     profile, measured = found.profile, found.profile.step_times_ps()
     errors = np.abs(found.errors)
     slow = dict(_slowdown_pairs(found))
     return Answer(
         job=f"{profile.source}   {dict(_profile_pairs(profile))['job']}, {_steps(profile)}",
-        time=f"{format_time_ps(int(measured.mean()))} per step, recorded   replay off by "
-        f"{errors.mean():.3%} on average, {errors.max():.3%} at most",
+        time=f"{format_time_ps(int(measured.mean()))} per step, recorded   {_replay_words(errors)}",
         parts="   ".join(f"{name} {slow[name]}" for name in _SLOWED if name in slow),
         advice="next: --full (all tables), stepsim improve (what would help)",
     )
@@ -97,24 +96,29 @@ _SLOWED = ("slowdown", "host delays")
 
 
 def replay_pairs(found: Stragglers) -> Pairs:
-    """What a profile holds, how far its replay is off, and what its slow workers cost."""
-    errors = np.abs(found.errors)
-    replay = f"{errors.mean():.3%} off on average, {errors.max():.3%} at most"
-    return (*_profile_pairs(found.profile), ("replay", replay), *_slowdown_pairs(found))
+    """What a profile holds, how its replay differs from it, and what its slow workers cost."""
+    replay = ("replay", _replay_words(np.abs(found.errors)))
+    return (*_profile_pairs(found.profile), replay, *_slowdown_pairs(found))
+
+
+def _replay_words(errors: Floats) -> str:
+    """How a replay differs from what it was made of, which says nothing of a prediction."""
+    mean, most = f"{errors.mean():.3%}", f"{errors.max():.3%}"
+    return f"its own durations, put back in order, differ by {mean} on average, {most} at most"
 
 
 def replay_tables(found: Stragglers) -> Iterator[Table]:
     """Steps, ranks and kinds of operations, measured and replayed."""
     columns = (found.measured_ps, found.replayed_ps, found.errors, found.prompt_ps, found.ideal_ps)
     rows = tuple(zip(found.profile.steps, *(each.tolist() for each in columns), strict=True))
-    named = {"step": COUNT, "measured": TIME, "replayed": TIME, "error": ERROR}
+    named = {"step": COUNT, "measured": TIME, "replayed": TIME, "difference": ERROR}
     named |= {"without host delays": TIME, "ideal": TIME}
     yield Table(caption="replay of every step", columns=named, rows=rows, most=_MOST)
     waits = pipeline_waits(found.profile)
     ranks = {"rank": TEXT.of("name")} | _REPLAYED
     yield table_of("replay of every rank, mean step", replayed_ranks(waits), ranks, most=_MOST)
     kinds = {"operations": TEXT.of("name")} | _REPLAYED
-    yield table_of("replay of every kind, over all ranks", replayed_kinds(waits), kinds)
+    yield table_of("kernel time of every kind, over all ranks", replayed_kinds(waits), kinds)
 
 
 def contents_shown(profile: Profile) -> Iterator[Shown]:
@@ -249,10 +253,10 @@ _RANKS = {
     "rank": COUNT.of(lambda each: each[0].rank),
     "stage": COUNT.of(lambda each: each[0].stage),
     "replica": COUNT.of(lambda each: each[0].replica),
-    "compute": TIME.of(lambda each: each[0].compute_ps),
+    "computing": TIME.of(lambda each: each[0].compute_ps),
     "exposed": TIME.of(lambda each: each[0].exposed_ps),
     "idle": TIME.of(lambda each: each[0].idle_ps),
-    "busy": SHARE.of(lambda each: each[0].compute_ps / each[0].step_ps if each[0].step_ps else 0),
+    "computes": SHARE.of(lambda each: share_of(each[0].compute_ps, each[0].step_ps)),
     "slowdown": _SLOWDOWN.of(lambda each: each[1].slowdown),
 }
 _OF_STAGES = ("stage", "replica", "slowdown")
@@ -260,7 +264,7 @@ _NO_STAGES = {name: column for name, column in _RANKS.items() if name not in _OF
 _REPLAYED = {
     "measured": TIME.of("measured_ps"),
     "replayed": TIME.of("replayed_ps"),
-    "error": ERROR.of("error"),
+    "difference": ERROR.of("error"),
     "largest": SHARE.of("largest"),
 }
 _OPERATORS = {
@@ -276,7 +280,7 @@ _COMMUNICATIONS = _OPERATORS | {
 _DEVICES = {
     "rank": COUNT.of("rank"),
     "span": TIME.of("span_ps"),
-    "compute": SHARE.of(lambda each: share_of(each.compute_ps, each.span_ps)),
+    "computing": SHARE.of(lambda each: share_of(each.compute_ps, each.span_ps)),
     "exposed or copying": SHARE.of(lambda each: share_of(each.other_ps, each.span_ps)),
     "idle": SHARE.of(lambda each: share_of(each.idle_ps, each.span_ps)),
 }
@@ -300,13 +304,17 @@ def _short(name: str) -> str:
 
 
 def _path_table(parts: tuple[PathPart, ...]) -> Table:
-    whole = sum(part.own_ps + part.host_ps for part in parts)
+    whole = sum(part.whole_ps for part in parts)
     columns = {
         "operations": TEXT.of(lambda part: _short(part.name)),
         "rank": COUNT.of("rank"),
         "own": TIME.of("own_ps"),
         "host before": TIME.of("host_ps"),
-        "share": SHARE.of(lambda part: (part.own_ps + part.host_ps) / whole if whole else 0),
+    }
+    if any(part.held_ps for part in parts):
+        columns["other streams before"] = TIME.of("held_ps")
+    columns |= {
+        "share": SHARE.of(lambda part: part.whole_ps / whole if whole else 0),
     }
     return table_of("critical path of a mean step, across ranks", parts, columns, most=_MOST)
 
@@ -325,9 +333,11 @@ _SHARES = {
     "rank": COUNT.of("rank"),
     "stage": COUNT.of("stage"),
     "replica": COUNT.of("replica"),
-    "compute": TIME.of("compute_ps"),
-    "communication": TIME.of("communication_ps"),
+    "computing": TIME.of("compute_ps"),
+    "communicating": TIME.of("communication_ps"),
     "exposed": TIME.of("exposed_ps"),
     "idle": TIME.of("idle_ps"),
     "waiting": TIME.of("waiting_ps"),
+    "compute kernels": TIME.of("compute_kernels_ps"),
+    "communication kernels": TIME.of("communication_kernels_ps"),
 }

@@ -17,10 +17,18 @@ _PERCENT = as_number(".2%")
 
 
 def validation_shown(found: Validation) -> Iterator[Shown]:
-    """How far off steps are, errors of every run and row, mean and largest of each kind."""
+    """How far off steps are, errors of every run and row, mean and largest of each kind.
+
+    A replay has the run's own durations: it differs, and a prediction is off.
+    """
     kinds = sorted(found.errors().items(), key=lambda item: not item[0].startswith("step"))
-    off = (f"{name} {error.mean:.2%} off" for name, error in kinds)
+    off = (
+        f"{name} differs {error.mean:.2%}" if "(replay)" in name else f"{name} {error.mean:.2%} off"
+        for name, error in kinds
+    )
     yield f"{'   '.join(off)} (means over what was measured)"
+    if any("(replay)" in name for name, _ in kinds):
+        yield "a replay puts the run's own durations back in order: it is no accuracy"
     for run in found.runs:
         caption = f"{run.name}, {run.durations} durations{_origin(run)}"
         columns = {"time": TEXT.of("name"), **_TIMES, "its samples": TEXT.of(_spread), **_ERROR}

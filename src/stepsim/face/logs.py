@@ -1,0 +1,56 @@
+"""Training logs from Python: `stepsim explain` as a function."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
+
+from stepsim.base.arguments import checked
+from stepsim.base.structs import Document
+from stepsim.face.described import takes_options, warn_caller
+from stepsim.face.keywords import StepKeywords
+from stepsim.face.viewed import Viewed, taken_as
+from stepsim.runs.explained import LogExplanation, explained_log
+from stepsim.show.tables.explanation import explanation_shown
+from stepsim.show.tables.model import Shown
+
+if TYPE_CHECKING:
+    from stepsim.network.topology.network import TopologyLike
+
+
+class LogExplanationResult(Viewed, LogExplanation, frozen=True, kw_only=True):  # type: ignore[misc]
+    """A training log beside its prediction, and the ways to see it."""
+
+    def _document(self) -> Document:
+        return taken_as(LogExplanation, self)
+
+    def _shown(self) -> Iterable[Shown]:
+        return explanation_shown(self)
+
+
+@takes_options
+@checked
+def explain_log(
+    log: str | Path,
+    topology: "TopologyLike | None" = None,
+    *,
+    config: str | Path | None = None,
+    plan_file: str | Path | None = None,
+    **options: Unpack[StepKeywords],
+) -> LogExplanationResult:
+    """A training log beside its prediction, and what could make the difference.
+
+    The log is one of Megatron-LM, Megatron-Bridge, NeMo, torchtitan, nanotron or DeepSpeed. What it
+    says of its job is taken; `options`, those of `simulate`, come first. `config` names the model
+    where the log does not: a public name or a file. `plan_file` is a plan of `stepsim plan` or of a
+    framework. Raises TraceError for a log that cannot be read, WorkloadError and PlanError where
+    nobody says the model or its GPUs, and the errors of `simulate`.
+    """
+    found = explained_log(
+        Path(log),
+        options,
+        config=config,
+        plan_file=Path(plan_file) if plan_file else None,
+        topology=topology,
+    )
+    warn_caller(found.warnings)
+    return taken_as(LogExplanationResult, found)

@@ -1,0 +1,320 @@
+"""What a training log says of its job: model, plan, GPUs, as its framework prints them at start.
+
+Sources of the forms: `_print_args` of megatron/training/arguments.py, a line of dots between each
+argument and its value; the configuration as YAML that Megatron-Bridge prints; torchtitan's lines of
+`ParallelDims.build_mesh`, of its trainer ("Trainer is initialized with"), of `apply_ac` and
+`apply_fsdp` and of its memory monitor ("CUDA capacity"), and its configuration as JSON
+(`--job.print_config`); the representation of `Config` that nanotron logs. Whatever a log does not
+say is left open. Dense and mixture models of Megatron are read by the reader of its arguments.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from stepsim.base.errors import TraceError, WorkloadError
+from stepsim.base.structs import replace
+from stepsim.files.accelerators import names_of_files
+from stepsim.files.load import read_model
+from stepsim.files.models.huggingface import architecture_of
+from stepsim.files.models.megatron import model_of_arguments
+from stepsim.files.models.torchtitan import torchtitan_asked, torchtitan_model
+from stepsim.files.reading import read_text
+from stepsim.files.traces.step_lines import plain_lines
+from stepsim.workload.model.model import Model
+
+_ARGUMENT = re.compile(r"(?:^|\s)([a-z]\w*) \.{2,} (.*)$")
+_YAML_LINE = re.compile(r"(?:\d+: )?(  )?(?:([a-z]\w*):|- )\s*(.*)")
+"""A line of YAML: a section, a key in it or an item of its list; srun puts the rank before it."""
+_SECTIONS = ("comm_overlap", "ddp", "train", "model")
+"""Sections of Megatron-Bridge in the order in which they say the last word."""
+_NOTHING = ("None", "False", "null", "false", "[]", "")
+_RENAMED = {
+    "fp8": "fp8-format",
+    "fp4": "fp4-format",
+    "virtual-pipeline-model-parallel-size": "num-virtual-stages-per-pipeline-rank",
+    "gated-linear-unit": "swiglu",
+    "num-moe-experts": "num-experts",
+    "seq-len": "seq-length",
+}
+"""Arguments whose value Megatron keeps under another name."""
+_OF_OTHER_LAYERS = re.compile(
+    r"(hybrid|mamba|retro|encoder|linear|multi-token|heterogeneous|vision|dsa)-.*|"
+    r"decoder-seq-length|spec"
+)
+_OTHER_LAYERS = (
+    *("hybrid-override-pattern", "hybrid-layer-pattern", "is-hybrid-model", "spec"),
+    "experimental-attention-variant",
+)
+"""What has a value where layers of other kinds run; their arguments have defaults without it."""
+_OF_EXPERTS = re.compile(r"moe-.*|expert-.*|overlap-moe-.*")
+
+
+class LoggedJob(Struct, frozen=True, kw_only=True):
+    """What a log says: the `model` with its plan, None where it says none, and further `options`.
+
+    Options are those of a step, by name as people type them.
+    """
+
+    model: Model | None = None
+    options: Mapping[str, object] = {}
+
+
+def read_logged_job(path: Path, form: str) -> LoggedJob:
+    """What the log of a framework, by the name of its form, says of its job.
+
+    Raises TraceError for a file that cannot be read, and WorkloadError naming what it says wrong.
+    """
+    lines = plain_lines(read_text(path, TraceError, "log", "a log with a line per step"))
+    match form:
+        case "Megatron-LM" | "Megatron-Bridge" | "NeMo":
+            return _megatron_job(path, lines, form)
+        case "torchtitan":
+            return _torchtitan_job(path, lines)
+        case "nanotron":
+            return _nanotron_job(path, "\n".join(lines))
+        case _:
+            return LoggedJob()
+
+
+def _megatron_job(path: Path, lines: list[str], form: str) -> LoggedJob:
+    listed = {match[1]: match[2] for match in map(_ARGUMENT.search, lines) if match}
+    printed = (listed or _yaml_values(lines)) | dict(_padded_vocabulary(lines))
+    values = dict(_by_argument(printed))
+    is_known = {"num-layers", "hidden-size"} <= values.keys()
+    options = dict(_by_lines(lines, () if is_known else _SIZES))
+    if form in _FRAMEWORKS or (is_known and not listed):
+        options["framework"] = _FRAMEWORKS.get(form, "megatron-bridge")
+    if not is_known:
+        return LoggedJob(options=options)
+    found = model_of_arguments(path, values)
+    ran = tuple(text for text in found.warnings if "refuses these arguments" not in text)
+    return LoggedJob(model=replace(found, warnings=ran), options=options)
+
+
+_FRAMEWORKS = {"Megatron-Bridge": "megatron-bridge", "NeMo": "nemo-performance"}
+_SIZES = (
+    ("npus", re.compile(r"using world size: (\d{1,9})\b")),
+    ("tp", re.compile(r"using world size: .*tensor-model-parallel size: (\d{1,9})\b")),
+    ("pp", re.compile(r"using world size: .*pipeline-model-parallel size: (\d{1,9})\b")),
+    ("cp", re.compile(r"using world size: .*context-parallel size: (\d{1,9})\b")),
+    ("global_batch", re.compile(r"\bglobal[_ ]batch[_ ]size[:=]\s*(\d{1,9})\b")),
+)
+"""What a log without arguments says of its size, as of `initialize_megatron` and in step lines."""
+_PADDED = re.compile(r"> padded vocab \(size: \d+\) with \d+ dummy tokens \(new size: (\d+)\)")
+
+
+def _by_lines(
+    lines: list[str], patterns: Iterable[tuple[str, re.Pattern[str]]]
+) -> Iterator[tuple[str, object]]:
+    """The device, and options that lines of a log say: the first line of each counts."""
+    for name, pattern in patterns:
+        if told := next((match for match in map(pattern.search, lines) if match), None):
+            yield name, int(told[1])
+    yield from _device_option(lines)
+
+
+def _padded_vocabulary(lines: list[str]) -> Iterator[tuple[str, str]]:
+    """The padded vocabulary, which older logs print beside the arguments."""
+    if told := next((match for match in map(_PADDED.search, lines) if match), None):
+        yield "padded_vocab_size", told[1]
+
+
+def _yaml_values(lines: list[str]) -> dict[str, str]:
+    """Values of a configuration as YAML, by their keys; lists as Python writes them."""
+    sections: dict[str, dict[str, list[str]]] = {}
+    section, key = "", ""
+    for match in filter(None, map(_YAML_LINE.fullmatch, lines)):
+        inside, name, value = match.groups()
+        if name and not inside:
+            section, key = name, ""
+        elif name:
+            key = name
+            sections.setdefault(section, {})[key] = [value] if value else []
+        elif inside and key:
+            sections[section][key].append(value)
+    found: dict[str, str] = {}
+    others = [name for name in sections if name not in _SECTIONS]
+    for name in (*others, *_SECTIONS):
+        for key, items in sections.get(name, {}).items():
+            if len(items) != 1 or items[0] not in _NOTHING:
+                found[key] = items[0] if len(items) == 1 else f"[{','.join(items)}]"
+    return found
+
+
+def _by_argument(printed: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Arguments as a command line has them, of the values that a job keeps.
+
+    Switches that are off, and what has no value, are left out.
+    """
+    values = {name.replace("_", "-"): value.strip() for name, value in printed.items()}
+    given = {name for name, value in values.items() if value not in _NOTHING}
+    if values.get("add-bias-linear", "").lower() == "false":
+        yield "disable-bias-linear", ""
+    if values.get("share-embeddings-and-output-weights", "").lower() == "false":
+        yield "untie-embeddings-and-output-weights", ""
+    if "bf16" not in given and "params-dtype" in given:
+        yield "bf16" if "bfloat16" in values["params-dtype"] else "fp16", ""
+    if values.get("use-flash-attn") == "False" and values.get("transformer-impl") == "local":
+        yield "attention-backend", "unfused"
+    if "num-query-groups" in given and "group-query-attention" not in values:
+        yield "group-query-attention", ""
+    for name in sorted(given):
+        value = values[name].strip("'\"")
+        if _OF_OTHER_LAYERS.fullmatch(name) and not given.intersection(_OTHER_LAYERS):
+            continue
+        if _OF_EXPERTS.fullmatch(name) and not given & {"num-experts", "num-moe-experts"}:
+            continue
+        if name in ("attention-backend", "cuda-graph-impl"):
+            value = value.rpartition(".")[2].split(":")[0].strip("<> ").lower()
+        elif re.fullmatch(r"\['[^']*'\]", value):
+            value = value[2:-2]
+        yield _RENAMED.get(name, name), "" if value.lower() == "true" else value
+
+
+_MESH = re.compile(r"Building device mesh with parallelism: (.*)$")
+_OLD_MESH = re.compile(r"Building \d+-D device mesh with (\[[^\]]*\]), (\[[^\]]*\])")
+_BUILT = re.compile(r"Building (\S+) (\S+) with |Model (\S+) (\S+) size: [\d,]+ total parameters")
+_TRAINER = re.compile(
+    r"with local batch size (\d{1,9}), global batch size (\d{1,9}), .*?sequence length (\d{1,9})"
+)
+_CHECKPOINTED = re.compile(r"Applied (\w+?)(?:AC)? activation checkpointing to the model")
+_CAPACITY = re.compile(r"\b(?:CUDA|HIP|XPU|NPU) capacity: (.*?) with [\d.]+GiB memory")
+_CHECKPOINTS = {"full": "full", "selective": "operators", "none": "none"}
+_FLOAT8 = re.compile(r"Float8 .*training active|Swapped to Float8Linear|Converted .* to float8")
+
+
+def _torchtitan_job(path: Path, lines: list[str]) -> LoggedJob:
+    options: dict[str, object] = {"framework": "torch-fsdp-eager"}
+    name = ""
+    for line in lines:
+        if built := _BUILT.search(line):
+            name = torchtitan_model(built[1] or built[3], built[2] or built[4]) or name
+        if mesh := _MESH.search(line) or _OLD_MESH.search(line):
+            options |= dict(_degrees(_mesh_sizes(mesh)))
+        if trained := _TRAINER.search(line):
+            local, whole, sequence = map(int, trained.groups())
+            options |= {"microbatch_size": local, "global_batch": whole, "sequence": sequence}
+        if kept := _CHECKPOINTED.search(line):
+            options["recompute"] = _CHECKPOINTS.get(kept[1].lower(), "full")
+        if "Compiling each TransformerBlock with torch.compile" in line:
+            options["framework"] = "torch-fsdp-compiled"
+        if _FLOAT8.search(line):
+            options["precision"] = "fp8"
+    options |= dict(_device_option(lines))
+    configured, section = _torchtitan_config(path, lines)
+    name = name or torchtitan_model(str(section.get("name")), str(section.get("flavor")))
+    if int(str(options.get("pp", 1))) > 1:
+        options.pop("microbatch_size", None)
+    found = read_model(name) if name else None
+    asked = _asked_of_config(path, configured, found)
+    return LoggedJob(model=found, options={**asked, **options})
+
+
+def _mesh_sizes(mesh: re.Match[str]) -> dict[str, int]:
+    """Sizes of a mesh by the names of its dimensions, in either form of the line."""
+    if mesh.re is _MESH:
+        return {name: int(size) for name, size in re.findall(r"(\w+)=(\d{1,9})", mesh[1])}
+    names, sizes = re.findall(r"\w+", mesh[1]), re.findall(r"\d{1,9}", mesh[2])
+    return dict(zip(names, map(int, sizes), strict=False))
+
+
+def _degrees(sizes: Mapping[str, int]) -> Iterator[tuple[str, object]]:
+    """Options of a step by the sizes of its mesh."""
+    shard = sizes.get("dp_shard", sizes.get("dp", 1))
+    replicas = sizes.get("dp_replicate", 1)
+    degrees = {name: sizes.get(name, 1) for name in ("tp", "cp", "pp", "ep")}
+    yield from degrees.items()
+    yield "npus", shard * replicas * degrees["tp"] * degrees["cp"] * degrees["pp"]
+    sharded = shard > 1 or degrees["cp"] > 1
+    yield "zero", 3 if sharded or replicas == 1 else 0
+    if sharded and replicas > 1:
+        yield "shard_ranks", shard * degrees["cp"]
+    if degrees["ep"] > 1:
+        yield "expert_tp", sizes.get("etp", 1)
+
+
+def _torchtitan_config(path: Path, lines: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The configuration that a log prints as JSON, and its section of the model; else nothing."""
+    text = "\n".join(lines)
+    start = re.search(r"Running with (?:args|configs?): (?=\{)", text)
+    if start is None:
+        return {}, {}
+    try:
+        values, _ = json.JSONDecoder().raw_decode(text, start.end())
+    except (ValueError, RecursionError):
+        return {}, {}
+    sections = {key: part for key, part in values.items() if isinstance(part, dict)}
+    return sections, sections.get("model", {})
+
+
+def _asked_of_config(
+    path: Path, configured: dict[str, Any], model: Model | None
+) -> dict[str, object]:
+    """What a configuration asks of a step; nothing where part of it is not known here."""
+    if not configured or model is None:
+        return {}
+    try:
+        return dict(torchtitan_asked(str(path), configured, model.architecture.depth))
+    except WorkloadError:
+        return {}
+
+
+_LLAMA_KEYS = (
+    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+    *("num_key_value_heads", "vocab_size", "max_position_embeddings"),
+)
+
+
+def _nanotron_job(path: Path, text: str) -> LoggedJob:
+    degrees = _fields(text, "ParallelismArgs", "dp", "pp", "tp", "context_parallel_size")
+    tokens = _fields(
+        text,
+        "TokensArgs",
+        *("sequence_length", "micro_batch_size", "batch_accumulation_per_replica"),
+    )
+    options: dict[str, object] = {"framework": "nanotron"}
+    if len(degrees) > 2 and len(tokens) == 3:
+        dp, size = degrees["dp"], tokens["micro_batch_size"]
+        cp = degrees.get("context_parallel_size", 1)
+        options |= {"tp": degrees["tp"], "pp": degrees["pp"], "cp": cp}
+        options |= {"npus": dp * cp * degrees["tp"] * degrees["pp"], "microbatch_size": size}
+        options["global_batch"] = dp * size * tokens["batch_accumulation_per_replica"]
+        options["sequence"] = tokens["sequence_length"]
+        options["zero"] = _fields(text, "OptimizerArgs", "zero_stage").get("zero_stage", 0)
+        if recomputes := re.search(r"\brecompute_layer=(True|False)", text):
+            options["recompute"] = "full" if recomputes[1] == "True" else "none"
+        if degrees["tp"] > 1:
+            options["sequence_parallel"] = "TensorParallelLinearMode.REDUCE_SCATTER" in text
+    return LoggedJob(model=_llama(path, text), options=options)
+
+
+def _fields(text: str, name: str, *wanted: str) -> dict[str, int]:
+    """Whole numbers of a dataclass as Python represents it, by the names of its fields."""
+    part = text.partition(f"{name}(")[2]
+    found = {each: re.search(rf"\b{each}=(\d{{1,18}})\b", part) for each in wanted}
+    return {each: int(match[1]) for each, match in found.items() if match}
+
+
+def _llama(path: Path, text: str) -> Model | None:
+    """The model of nanotron's `LlamaConfig`; None where none is printed, or it is another."""
+    values: dict[str, Any] = dict(_fields(text, "LlamaConfig", *_LLAMA_KEYS))
+    if not {"hidden_size", "num_hidden_layers", "num_attention_heads"} <= values.keys():
+        return None
+    values |= {"architectures": ["LlamaForCausalLM"], "hidden_act": "silu"}
+    values["tie_word_embeddings"] = "tie_word_embeddings=True" in text
+    architecture, notes = architecture_of(values, place=str(path), name=path.stem)
+    return Model(source=path.name, architecture=architecture, warnings=tuple(notes))
+
+
+def _device_option(lines: list[str]) -> Iterator[tuple[str, object]]:
+    """The device that a log names by what its driver calls it; the longest name that fits."""
+    told = next((match[1] for match in map(_CAPACITY.search, lines) if match), "")
+    words = re.sub(r"[^a-z0-9]+", "-", told.lower())
+    known = [name for name in names_of_files("device") if re.search(rf"\b{name}\b", words)]
+    if known:
+        yield "device", max(known, key=len)

@@ -1,0 +1,181 @@
+"""Training logs beside their prediction: the verdict, and the suspects by what they explain."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import Run
+from logs import BRIDGE, megatron_log, nanotron_log, titan_log
+
+import stepsim
+from stepsim.base.errors import PlanError, WorkloadError
+from stepsim.runs.explained import LogExplanation, LogVerdict, explained_log
+
+_TITAN: dict[str, Any] = {
+    "npus": 8,
+    "tp": 1,
+    "zero": 3,
+    "global_batch": 8,
+    "microbatch_size": 1,
+    "sequence": 8192,
+    "recompute": "operators",
+    "framework": "torch-fsdp-compiled",
+    "device": "h100",
+}
+"""The job of `titan_log`."""
+
+
+def explained(tmp_path: Path, text: str, **options: object) -> LogExplanation:
+    path = tmp_path / "train.log"
+    path.write_text(text)
+    return explained_log(path, options, topology="hgx-h100")
+
+
+def rates(step_s: float) -> list[int]:
+    """Lines of torchtitan for a step of so many seconds, the first one warms up."""
+    return [900, *[round(8192 / step_s * x) for x in (1, 1.001, 0.999, 0.8, 1, 1.002)]]
+
+
+def test_a_log_of_the_predicted_step_is_inside(tmp_path: Path) -> None:
+    """What the log says is simulated as if it had been typed."""
+    step = stepsim.simulate("llama-3.1-8b", "hgx-h100", **_TITAN).step_time_s
+    found = explained(tmp_path, titan_log(rates(step)))
+    assert found.predicted_s == pytest.approx(step)
+    assert found.verdict is LogVerdict.INSIDE
+    assert found.error == pytest.approx(0, abs=2e-3)
+    assert (found.steps, found.warm_up, found.out_of_line) == (5, (1,), (5,))
+    assert found.low_s is not None
+    assert found.high_s is not None
+    assert found.low_s < found.measured_s < found.high_s
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("attention-unfused", {"attention": "unfused"}),
+        ("slow-clocks", {"compute_scale": 1.1}),
+    ],
+)
+def test_the_cause_is_the_first_suspect(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
+    """A log written from a step with one thing changed names that thing, and explains it all."""
+    job = _TITAN | {"global_batch": 64} | options
+    step = stepsim.simulate("llama-3.1-8b", "hgx-h100", **job).step_time_s
+    text = titan_log([round(each * 8) for each in rates(step)]).replace(
+        "global batch size 8,", "global batch size 64,"
+    )
+    found = explained(tmp_path, text)
+    names = [each.name for each in found.suspects]
+    assert name in names[: 1 if name == "attention-unfused" else 2], "others take as long"
+    cause = next(each for each in found.suspects if each.name == name)
+    assert cause.explains == pytest.approx(1, abs=0.02)
+    assert not cause.is_contradicted
+
+
+def test_worth_is_a_simulation(tmp_path: Path) -> None:
+    """Every suspect's step is the step that `simulate` gives; it is worth what it adds."""
+    found = explained(tmp_path, nanotron_log(("9K", "5K", "5.1K", "4.9K")), device="h100")
+    assert found.verdict is LogVerdict.SLOWER
+    job: dict[str, Any] = {
+        "npus": 16,
+        "tp": 2,
+        "global_batch": 128,
+        "microbatch_size": 2,
+        "sequence": 4096,
+    }
+    job |= {"zero": 1, "framework": "nanotron", "device": "h100", "sequence_parallel": True}
+    suspects = {each.name: each for each in found.suspects}
+    config = tmp_path / "config.json"
+    config.write_text(
+        '{"architectures": ["LlamaForCausalLM"], "hidden_size": 2048, "intermediate_size": 8192, '
+        '"num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, '
+        '"hidden_act": "silu", "tie_word_embeddings": true, "vocab_size": 49152}'
+    )
+    changes: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("recompute-full", {"recompute": "full"}),
+        ("slow-gpu", {"recompute": "none", "slow": "0:1.1"}),
+    )
+    for name, options in changes:
+        step = stepsim.simulate(config, "hgx-h100", **job, **options).step_time_s
+        assert suspects[name].step_s == pytest.approx(step)
+        assert suspects[name].worth == pytest.approx(step / found.predicted_s - 1)
+    assert suspects["recompute-full"].is_contradicted, "the log says recompute_layer=False"
+    order = [(each.is_contradicted, abs(each.step_s - found.measured_s)) for each in found.suspects]
+    assert order == sorted(order)
+
+
+def test_a_faster_log_has_suspects_that_save_time(tmp_path: Path) -> None:
+    found = explained(tmp_path, megatron_log((9, 1.0, 1.0), recompute_granularity="full"))
+    assert found.verdict is LogVerdict.FASTER
+    assert {each.name for each in found.suspects} >= {"recompute-none", "precision-fp8"}
+    assert all(each.worth < 0 for each in found.suspects)
+
+
+def test_pipelines_and_experts_have_suspects_of_their_own(tmp_path: Path) -> None:
+    """The schedule of a pipeline and the exchange of tokens are settings, too."""
+    text = megatron_log(
+        (9, 0.5, 0.5), num_experts=8, expert_model_parallel_size=8, expert_tensor_parallel_size=1
+    )
+    found = explained(tmp_path, text, pp=2)
+    assert "schedule-interleaved" in {each.name for each in found.suspects}
+    slow = explained(tmp_path, text.replace("(ms): 500.0", "(ms): 30000.0"), ep=8)
+    assert {"experts-uneven", "host-bound"} <= {each.name for each in slow.suspects}
+
+
+def test_options_come_before_the_log(tmp_path: Path) -> None:
+    text = megatron_log((2, 2))
+    as_logged = explained(tmp_path, text)
+    other = explained(tmp_path, text, gpus=32, tp=4)
+    assert "64 H100" in as_logged.job
+    assert "on 32 H100 (hgx-h100): tp 4" in other.job
+    assert other.predicted_s > as_logged.predicted_s
+
+
+def test_a_plan_file_comes_before_the_log(tmp_path: Path) -> None:
+    path, plan = tmp_path / "train.log", tmp_path / "plan.sh"
+    path.write_text(megatron_log((2, 2)))
+    plan.write_text(
+        "--tensor-model-parallel-size 8 --micro-batch-size 1 --global-batch-size 128 "
+        "--seq-length 8192 --bf16 --sequence-parallel --use-distributed-optimizer"
+    )
+    found = explained_log(path, {"npus": 64}, plan_file=plan, topology="hgx-h100")
+    assert "tp 8" in found.job
+
+
+def test_what_is_missing_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError, match="the log does not say its model: expected --config"):
+        explained(tmp_path, BRIDGE)
+    path = tmp_path / "train.log"
+    with pytest.raises(PlanError, match="the log does not say its GPUs: expected --gpus"):
+        explained_log(path, {"global_batch": 8}, config="llama-3.1-8b")
+    found = explained_log(path, {"gpus": 8, "tp": 8, "global_batch": 8}, config="llama-3.1-8b")
+    assert "llama-3.1-8b on 8" in found.job
+
+
+def test_a_log_that_counts_otherwise_is_told(tmp_path: Path) -> None:
+    """843.5 TFLOP of a step and GPU are those of Llama 3 8B within a tenth."""
+    assert not any("counts" in text for text in explained(tmp_path, megatron_log((2, 2))).warnings)
+    found = explained(tmp_path, megatron_log((2, 2), num_layers=16))
+    assert any("times as many operations in a step" in text for text in found.warnings)
+
+
+def test_the_command_prints_the_answer_first(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(titan_log(rates(1.4)))
+    code, out, _ = run("explain", path, "-q")
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0].startswith("1.4 s per step measured   ")
+    assert lines[0].endswith("slower than the interval")
+    assert lines[1].startswith("llama-3.1-8b on 8 H100 (hgx-h100): tp 1")
+    assert "median of 5 steps; left out: warm-up 1, out of line 5" in lines[2]
+    assert "what could make the difference, simulated" in lines
+    code, _, err = run("explain", tmp_path / "absent")
+    assert (code, err.count("\n")) == (2, 1)
+
+
+def test_python_has_it_too(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(titan_log(rates(1.4)))
+    found = stepsim.explain_log(path, "hgx-h100", tp=2)
+    assert "tp 2" in found.job
+    assert list(found.to_frame()["name"]) == [each.name for each in found.suspects]
