@@ -7,7 +7,7 @@ name its collective and group, in older ones the n-th kernel of a name is the sa
 
 import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -22,7 +22,7 @@ from stepsim.base.errors import TraceError
 from stepsim.base.units import MAX_INT64
 from stepsim.files.traces.forms import TRACE_ENDS, is_kineto
 from stepsim.files.traces.packed import packed_files, rank_in_name
-from stepsim.measured.profile.events import Profile, other_end
+from stepsim.measured.profile.events import HostOperator, Profile, other_end
 from stepsim.measured.profile.joined import RankOperations, join_ranks
 from stepsim.tables.spans import UNKNOWN, TaskKind
 
@@ -48,6 +48,11 @@ _Each = TypeVar("_Each")
 """Entries of a trace, with their arguments read or not."""
 
 
+_NO_DIMS = msgspec.Raw(b"[]")
+_ON_GPU = 1
+"""Of an event of the allocator."""
+
+
 class _Arguments(msgspec.Struct, gc=False):
     """Arguments of a kernel, a copy or a launch."""
 
@@ -64,6 +69,10 @@ class _Arguments(msgspec.Struct, gc=False):
     sender: int = msgspec.field(default=UNKNOWN, name="Src Rank")
     receiver: int = msgspec.field(default=UNKNOWN, name="Dst Rank")
     number: int | str = msgspec.field(default=0, name="Comms Id")
+    external: int = msgspec.field(default=UNKNOWN, name="External id")
+    dims: msgspec.Raw = msgspec.field(default=_NO_DIMS, name="Input Dims")
+    device: int = msgspec.field(default=UNKNOWN, name="Device Type")
+    allocated: int = msgspec.field(default=0, name="Total Allocated")
 
     @property
     def group_name(self) -> str:
@@ -79,6 +88,7 @@ class _Event(msgspec.Struct, gc=False):
     name: str | None = None
     ts: int | float = 0
     dur: int | float = 0
+    tid: int | str = 0
     args: _Arguments | None = None
 
 
@@ -136,7 +146,9 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
     launch = np.array([begins.get(a.correlation, UNKNOWN) for a in arguments], dtype=np.int64)
     steps, step = _steps(ours, np.where(launch >= 0, launch, start))
     kinds = _kinds(ours.kernels, arguments)
+    operators, operator = _operators(ours, arguments)
     columns = {
+        "operator": operator,
         "step": step,
         "kind": np.array([kind for kind, _ in kinds], dtype=np.int64),
         "stream": np.array([a.stream for a in arguments], dtype=np.int64),
@@ -165,6 +177,8 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
         columns={key: column[kept] for key, column in columns.items()},
         left_out=len(ours.kernels) - len(kept),
         base_ps=ours.base * _PS_PER_US + (trace.base_ns or 0) * 1000,
+        operators=operators,
+        peak_bytes=ours.peak_bytes,
         node=rank // len(trace.devices) if len(trace.devices) > 1 else None,
     )
 
@@ -182,19 +196,27 @@ def _decoded(name: str, data: bytes) -> _Trace[_Event] | _Trace[_RawEvent]:
 
 
 class _Sorted(Struct, kw_only=True):
-    """What matters of a file's events; times in microseconds, `base` the earliest, whole."""
+    """What matters of a file's events; times in microseconds, `base` the earliest, whole.
+
+    `called` are the operators of the host; `threads` launched what was `launched`.
+    """
 
     kernels: list[_Event] = field(default_factory=list)
     launched: list[int] = field(default_factory=list)
     launch_us: list[float] = field(default_factory=list)
     steps: list[tuple[int, float, float]] = field(default_factory=list)
+    threads: list[int | str] = field(default_factory=list)
+    called: list[_Event] = field(default_factory=list)
     base: int = 0
+    peak_bytes: int = 0
 
 
 def _sorted_out(events: Sequence[_Event], name: str) -> _Sorted:
     found, earliest = _Sorted(), inf
     for event in events:
         if event.ph != "X":
+            if event.name == "[memory]":
+                found.peak_bytes = max(found.peak_bytes, _allocated(event, name))
             continue
         earliest = min(earliest, event.ts)
         if event.cat in _KERNELS:
@@ -203,10 +225,95 @@ def _sorted_out(events: Sequence[_Event], name: str) -> _Sorted:
             launch = _with_arguments(event, name).args
             found.launched.append(launch.correlation if launch else UNKNOWN)
             found.launch_us.append(event.ts)
+            found.threads.append(event.tid)
+        elif event.cat == "cpu_op":
+            found.called.append(event)
         elif event.cat == "user_annotation" and (step := _STEP.fullmatch(event.name or "")):
             found.steps.append((int(step[1]), event.ts, event.ts + event.dur))
     found.base = int(earliest) if found.kernels else 0
     return found
+
+
+def _allocated(event: _Event, name: str) -> int:
+    """What the allocator of the device held after an event, in bytes; 0 for that of the host."""
+    told = _with_arguments(event, name).args
+    return told.allocated if told and told.device == _ON_GPU else 0
+
+
+def _operators(
+    ours: _Sorted, arguments: Sequence[_Arguments]
+) -> tuple[tuple[HostOperator, ...], Ints]:
+    """The operators that launched kernels, and the place of each kernel's, `UNKNOWN` without one.
+
+    A kernel and its operator have a number in common; in older traces, and for what no operator of
+    its own launches, it is the innermost one that its thread was in.
+    """
+    numbered = {told.external: i for i, told in enumerate(map(_told, ours.called))}
+    found = [
+        UNKNOWN if told.external == told.correlation else numbered.get(told.external, UNKNOWN)
+        for told in arguments
+    ]
+    lacking = {a.correlation for a, at in zip(arguments, found, strict=True) if at == UNKNOWN}
+    inside = dict(_inside(ours, lacking - {UNKNOWN}))
+    known: dict[tuple[str | None, bytes], int] = {}
+    operators: list[HostOperator] = []
+    places = []
+    for told, at in zip(arguments, found, strict=True):
+        at = inside.get(told.correlation, UNKNOWN) if at == UNKNOWN else at
+        if at == UNKNOWN:
+            places.append(UNKNOWN)
+            continue
+        event = ours.called[at]
+        dims = bytes(_told(event).dims)
+        key = event.name, dims
+        if key not in known:
+            known[key] = len(operators)
+            operators.append(HostOperator(name=event.name or "", sides=_sides(dims)))
+        places.append(known[key])
+    return tuple(operators), np.array(places, dtype=np.int64)
+
+
+def _told(event: _Event) -> _Arguments:
+    """Arguments of an operator; those that cannot be read say nothing."""
+    if not isinstance(event, _RawEvent):
+        return event.args or _Arguments()
+    try:
+        return msgspec.json.decode(event.args, type=_Arguments, strict=False)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _Arguments()
+
+
+def _inside(ours: _Sorted, wanted: set[int]) -> Iterator[tuple[int, int]]:
+    """Correlations of launches, each with the place of the innermost operator that it lies in."""
+    threads: dict[int | str, list[tuple[float, int, float, int]]] = {}
+    launches = zip(ours.threads, ours.launch_us, ours.launched, strict=True)
+    for thread, at, correlation in launches:
+        if correlation in wanted:
+            threads.setdefault(thread, []).append((at, 1, 0.0, correlation))
+    for place, event in enumerate(ours.called):
+        if event.tid in threads:
+            threads[event.tid].append((event.ts, 0, -event.ts - event.dur, place))
+    for entries in threads.values():
+        open_calls: list[tuple[float, int]] = []
+        for at, is_launch, minus_end, number in sorted(entries):
+            while open_calls and open_calls[-1][0] < at:
+                open_calls.pop()
+            if not is_launch:
+                open_calls.append((-minus_end, number))
+            elif open_calls:
+                yield number, open_calls[-1][1]
+
+
+def _sides(dims: bytes) -> tuple[tuple[int, ...], ...]:
+    """Shapes of the tensors among the inputs of an operator."""
+    try:
+        shapes = msgspec.json.decode(dims)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ()
+    lists = [shape for shape in shapes if isinstance(shape, list)] if shapes else []
+    return tuple(
+        tuple(shape) for shape in lists if shape and all(type(side) is int for side in shape)
+    )
 
 
 def _with_arguments(event: _Event, name: str) -> _Event:

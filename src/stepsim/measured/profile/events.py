@@ -37,15 +37,22 @@ class ProcessGroup(Struct, frozen=True, kw_only=True):
     ranks: tuple[int, ...] = ()
 
 
+class HostOperator(Struct, frozen=True, kw_only=True, order=True):
+    """An operator that launched kernels: its name, and the shapes of its inputs where told."""
+
+    name: str
+    sides: tuple[tuple[int, ...], ...] = ()
+
+
 class Events(Struct, frozen=True, kw_only=True, eq=False):
     """Operations in columns of one length, `UNKNOWN` where not told.
 
-    `rank` and `peer` are places in the profile's ranks, `step`, `name` and `group` in its steps,
-    names and groups. `kind` is a `TaskKind`, `phase` a `TaskPhase`; `stream` tells what runs
-    one after the other on a rank. `launch_ps` is when the host launched it. `chunk` is the model
-    chunk in the whole model, `order` the place among operations of its name, rank and step.
-    Operations of one `meeting` wait for each other: the members of a collective, or both ends of a
-    message.
+    `rank` and `peer` are places in the profile's ranks, `step`, `name`, `group` and `operator` in
+    its steps, names, groups and operators. `kind` is a `TaskKind`, `phase` a `TaskPhase`; `stream`
+    tells what runs one after the other on a rank. `launch_ps` is when the host launched it. `chunk`
+    is the model chunk in the whole model, `order` the place among operations of its name, rank and
+    step. Operations of one `meeting` wait for each other: the members of a collective, or both ends
+    of a message.
     """
 
     rank: Ints
@@ -64,6 +71,7 @@ class Events(Struct, frozen=True, kw_only=True, eq=False):
     chunk: Ints
     order: Ints
     meeting: Ints
+    operator: Ints
 
     @classmethod
     def of(cls, count: int, **columns: Ints) -> Self:
@@ -108,6 +116,8 @@ class Profile(Struct, frozen=True, kw_only=True, eq=False):
 
     `format` names the form it was read from, `steps` are the numbers the job gave them. `follows`
     are the pairs of operations that wait for each other, None where the format does not tell them.
+    `operators` launched operations. The job has `world` ranks, `peak_bytes` are what a rank's
+    allocator held at most; None where not told.
     """
 
     source: str
@@ -119,6 +129,9 @@ class Profile(Struct, frozen=True, kw_only=True, eq=False):
     events: Events
     follows: Following | None = None
     warnings: tuple[str, ...] = field(default=())
+    operators: tuple[HostOperator, ...] = ()
+    world: int | None = None
+    peak_bytes: int | None = None
 
     def __post_init__(self) -> None:
         if not self.ranks or not len(self.events):

@@ -41,12 +41,15 @@ from stepsim.workload.model.layout import layer_ranges
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.operators import linear
 from stepsim.workload.model.plan import ModelPlan, Recompute
-from stepsim.workload.model.pricing import Pricer
+from stepsim.workload.model.pricing import PhaseSeconds, Pricer
 from stepsim.workload.model.tower import tower_blocks
 from stepsim.workload.rows import (
+    HOST_WAIT,
     CollectiveKind,
     CommOp,
     Group,
+    Kernel,
+    Kernels,
     MadeFor,
     Microbatch,
     ParallelAxis,
@@ -419,7 +422,8 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
 
         A third of what its kernels wait for the host is in each phase.
         """
-        price = self.pricer.price(block.operators)
+        prices = [self.pricer.price_one(operator) for operator in block.operators]
+        price = self.pricer.together(prices)
         forward, back = _one(price.forward), _one(price.input_grad)
         whole = self.plan.recompute is not Recompute.FULL and block.module is not None
         again = whole and block.module in self.plan.recompute_modules
@@ -429,16 +433,49 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
             back += self.framework.operator_recompute * forward
         sent = (*block.forward, *block.backward) if again else block.backward
         waited = self._waited_ps(block, layer)
+        kernels = self._kernels(block, prices, waited, again=again)
+        weights_ps = _ps(_one(price.weight_grad)) + waited
         return Row(
             name=block.name.replace(" ", "_"),
-            forward=Work(compute_ps=_ps(forward) + waited, comms=tuple(self._ops(block.forward))),
-            input_grad=Work(compute_ps=_ps(back) + waited, comms=tuple(self._ops(sent))),
-            weight_grad=Work(compute_ps=_ps(_one(price.weight_grad)) + waited),
+            forward=Work(
+                compute_ps=_ps(forward) + waited,
+                comms=tuple(self._ops(block.forward)),
+                kernels=kernels[0],
+            ),
+            input_grad=Work(
+                compute_ps=_ps(back) + waited, comms=tuple(self._ops(sent)), kernels=kernels[1]
+            ),
+            weight_grad=Work(compute_ps=weights_ps, kernels=kernels[2]),
             forward_lag=_lag(block.forward),
             backward_lag=_lag(block.backward),
             routed=block.routed,
             weights_first=not _one(np.asarray(block.beside_weights)),
         )
+
+    def _kernels(
+        self, block: Block, prices: Sequence[PhaseSeconds], waited: int, *, again: bool
+    ) -> tuple[Kernels, Kernels, Kernels]:
+        """What a block runs in each phase: forwards in order, and backwards in reverse.
+
+        What the backward computes `again`, as a whole or in parts, is before it.
+        """
+        pairs = list(zip(block.operators, prices, strict=True))
+        forward = [operator.kernel(0, _one(price.forward)) for operator, price in pairs]
+        back = [operator.kernel(1, _one(price.input_grad)) for operator, price in pairs[::-1]]
+        weights = [operator.kernel(2, _one(price.weight_grad)) for operator, price in pairs[::-1]]
+        first: list[Kernel] = []
+        if self.plan.recompute is not Recompute.FULL:
+            parts = [operator.kernel(0, _one(price.again)) for operator, price in pairs]
+            share = self.framework.operator_recompute
+            first = forward if again else parts
+            if self.plan.recompute is Recompute.OPERATORS:
+                first = [*first, *(replace(each, weight=share * each.weight) for each in forward)]
+        wait = Kernel(name=HOST_WAIT, operator="", weight=waited / PS_PER_S)
+        phases = (forward, [*first, *back], weights)
+        forward_run, back_run, weights_run = (
+            Kernels(tuple(kernel for kernel in (wait, *run) if kernel.weight > 0)) for run in phases
+        )
+        return forward_run, back_run, weights_run
 
     def _waited_ps(self, block: Block, layer: Layer | None) -> int:
         """What kernels of a block wait for the host in each phase."""

@@ -19,7 +19,7 @@ from stepsim.workload.model.context import (
     turned_against_heads,
 )
 from stepsim.workload.model.delta_net import delta_rule
-from stepsim.workload.model.operators import MixerOperators, memory, products
+from stepsim.workload.model.operators import NORM, MixerOperators, memory, products
 
 _SOLVED = 64.0  # numbers of a chunk's solved product that a token keeps
 
@@ -80,8 +80,8 @@ class KimiDeltaAttention(Mixer, frozen=True, kw_only=True):
             before=(*products(columns, ("mixer in", t, h, first)), *gates),
             mix=(
                 layouts_of_heads(*self._turned(columns), columns),
-                memory("short convolution", 12.0 * size, 18.0 * size),
-                memory("norms of queries and keys", 8.0 * size, 12.0 * size),
+                memory("short convolution", 12.0 * size, 18.0 * size, "aten::conv1d"),
+                memory("norms of queries and keys", 8.0 * size, 12.0 * size, NORM),
                 memory("forgetting of channels", 6.0 * size, 10.0 * size),
                 delta_rule(
                     "kimi delta rule",
@@ -91,7 +91,7 @@ class KimiDeltaAttention(Mixer, frozen=True, kw_only=True):
                     self.head_dim,
                     gates=float(self.head_dim),
                 ),
-                memory("gated norm", 10.0 * size, 16.0 * size),
+                memory("gated norm", 10.0 * size, 16.0 * size, NORM),
             ),
             after=tuple(products(columns, ("mixer out", t, width, h))),
         )

@@ -19,6 +19,8 @@ from stepsim.workload.model.context import (
 )
 from stepsim.workload.model.kernels import ScanShape
 from stepsim.workload.model.operators import (
+    ACTIVATION,
+    NORM,
     MixerOperators,
     Operator,
     memory,
@@ -69,9 +71,11 @@ class LightningAttention(Mixer, frozen=True, kw_only=True):
             before=tuple(products(columns, ("mixer in", t, h, 4.0 * self.width / tp))),
             mix=(
                 layouts_of_heads(*self._turned(columns), columns),
-                memory("activation of queries, keys and values", 12.0 * size, 18.0 * size),
+                memory(
+                    "activation of queries, keys and values", 12.0 * size, 18.0 * size, ACTIVATION
+                ),
                 self._scan(columns),
-                memory("gated norm", 10.0 * size, 16.0 * size),
+                memory("gated norm", 10.0 * size, 16.0 * size, NORM),
             ),
             after=tuple(products(columns, ("mixer out", t, self.width / tp, h))),
         )

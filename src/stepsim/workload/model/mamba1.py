@@ -74,13 +74,18 @@ class Mamba1(Mixer, frozen=True, kw_only=True):
             before=tuple(products(columns, ("mixer in", t, h, 2.0 * inner))),
             mix=(
                 layouts_of_heads(*self._turned(columns), columns),
-                memory("short convolution", 4.0 * size, 10.0 * size),
+                memory("short convolution", 4.0 * size, 10.0 * size, "aten::conv1d"),
                 *products(
                     columns,
                     ("time step, B and C", t, inner, float(self.joint)),
                     ("time steps", t, float(self.rank), inner),
                 ),
-                memory("selective scan", 8.0 * size + 2.0 * joint, 16.0 * size + 6.0 * joint),
+                memory(
+                    "selective scan",
+                    8.0 * size + 2.0 * joint,
+                    16.0 * size + 6.0 * joint,
+                    "selective_scan",
+                ),
             ),
             after=tuple(products(columns, ("mixer out", t, inner, h))),
         )
