@@ -24,6 +24,7 @@ from stepsim.measured.profile.events import (
     RankPlace,
     same,
 )
+from stepsim.measured.profile.kernel_classes import SIMULATED
 from stepsim.measured.profile.waits import Waits
 from stepsim.network.fold import every_rank
 from stepsim.network.groups import lowered
@@ -126,10 +127,6 @@ def _profile(
     return waits.retimed(arrives, events.end_ps)
 
 
-_OWN = "stepsim::"
-"""What the names of simulated kernels begin with: they are no names of kernels of a library."""
-
-
 def _in_kernels(profile: Profile, made_of: Ints, kernels: Sequence[Kernels]) -> Profile:
     """The profile with the kernels of its compute in place of its compute.
 
@@ -155,7 +152,7 @@ def _in_kernels(profile: Profile, made_of: Ints, kernels: Sequence[Kernels]) -> 
             lasts = taken.duration_ps[those]
             start[those] += np.rint(lasts * shares[place]).astype(np.int64)
             end[those] = taken.start_ps[those] + np.rint(lasts * shares[place + 1]).astype(np.int64)
-            name = f"{_OWN}{kernel.name}"
+            name = f"{SIMULATED}{kernel.name}"
             columns["name"][those] = names.setdefault(name, len(names))
             if not kernel.operator:
                 columns["kind"][those] = TaskKind.HOST

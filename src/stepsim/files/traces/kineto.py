@@ -258,8 +258,8 @@ def _operators(
     known: dict[tuple[str | None, bytes], int] = {}
     operators: list[HostOperator] = []
     places = []
-    for told, at in zip(arguments, found, strict=True):
-        at = inside.get(told.correlation, UNKNOWN) if at == UNKNOWN else at
+    for told, own in zip(arguments, found, strict=True):
+        at = inside.get(told.correlation, UNKNOWN) if own == UNKNOWN else own
         if at == UNKNOWN:
             places.append(UNKNOWN)
             continue

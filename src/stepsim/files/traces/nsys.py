@@ -76,9 +76,13 @@ def _operations(database: sqlite3.Connection, path: Path) -> Iterator[_Row]:
         if needed not in tables:
             raise TraceError(f"{path}: no table {needed}: expected an export with CUDA kernels")
     common = "globalPid, deviceId, streamId, correlationId, start, end"
+    columns = {row[1] for row in database.execute(f"PRAGMA table_info({_TABLE}KERNEL)")}
+    called = "demangledName" if "demangledName" in columns else "shortName"
     queries = {
-        "KERNEL": f"SELECT {common}, {UNKNOWN}, value FROM {_TABLE}KERNEL "
-        "JOIN StringIds ON StringIds.id = shortName",
+        "KERNEL": f"SELECT {common}, {UNKNOWN}, CASE WHEN short.value LIKE 'nccl%' "
+        f"THEN short.value ELSE called.value END FROM {_TABLE}KERNEL "
+        "JOIN StringIds AS short ON short.id = shortName "
+        f"JOIN StringIds AS called ON called.id = {called}",
         "MEMCPY": f"SELECT {common}, bytes, 'memcpy' FROM {_TABLE}MEMCPY",
         "MEMSET": f"SELECT {common}, bytes, 'memset' FROM {_TABLE}MEMSET",
     }

@@ -53,6 +53,7 @@ class OperatorKind(Enum):
     MEMORY = auto()
 
 
+_WEIGHT_GRAD = 2
 _PYTORCH = {
     OperatorKind.MATRIX: "aten::mm",
     OperatorKind.HEAD: "aten::mm",
@@ -133,7 +134,9 @@ class Operator(Struct, frozen=True, kw_only=True):
                 round(float(np.ravel(sides)[0]))
                 for sides in (shape.count, shape.rows, shape.columns, shape.depth)
             )
-            return (count, rows, depth), (count, depth, columns)
+            if phase == _WEIGHT_GRAD:
+                return (rows, count * depth), (count * depth, columns)
+            return (count * rows, depth), (count, depth, columns)
         if self.sides is None:
             return ()
         t, k, n = (round(float(np.ravel(side)[0])) for side in self.sides)

@@ -1,0 +1,113 @@
+"""A simulated step held against a recorded one."""
+
+from msgspec import Struct
+
+from stepsim.base.structs import replace
+from stepsim.explain.against import (
+    Against,
+    compare_steps,
+    compared_ranks,
+    measured_step,
+    recording_of,
+)
+from stepsim.explain.as_profile import profile_of_step
+from stepsim.explain.differences import largest_differences
+from stepsim.measured.profile.events import Profile
+from stepsim.measured.profile.kernel_classes import KernelClass, kernel_work
+from stepsim.step.prepared import SimulatedStep
+from stepsim.tables.spans import UNKNOWN, TaskKind
+
+
+class StepAgainst(Struct, frozen=True, kw_only=True):
+    """A simulated step, the recorded one that it is held against, and where they differ."""
+
+    simulated: SimulatedStep
+    measured: Profile
+    against: Against
+
+
+def hold_against(simulated: SimulatedStep, recorded: Profile) -> StepAgainst:
+    """A simulated step beside the recorded step of median length.
+
+    Raises PlanError where the recording is of another job, TraceError where it tells no times.
+    """
+    measured, end_ps, follows = measured_step(recorded)
+    plan, report = simulated.plan, simulated.report
+    ranks = compared_ranks(measured, plan.npus, plan.stage_ranks)
+    predicted = profile_of_step(
+        simulated.timeline, simulated.prices, source=report.workload, ranks=ranks, kernels=True
+    )
+    recording = recording_of(measured, predicted, follows=follows)
+    last = int(predicted.events.end_ps[predicted.events.kind != TaskKind.HOST].max())
+    predicted_end = report.step_time_ps if follows else last
+    rows, steps = compare_steps(predicted, measured, recording, (predicted_end, end_ps))
+    rates = report.throughput
+    against = Against(
+        source=recorded.source,
+        format=recorded.format,
+        step=measured.steps[0],
+        ranks=ranks,
+        predicted_step_ps=steps[0],
+        measured_step_ps=steps[1],
+        predicted_peak_bytes=rates.memory_bytes if rates and recorded.peak_bytes else None,
+        measured_peak_bytes=recorded.peak_bytes,
+        rows=rows,
+        notes=tuple(_notes(recorded, plan.npus, ranks)),
+    )
+    words = largest_differences(
+        against.summed("part", "name"),
+        steps[1],
+        device=rates.device if rates else "the workload's device",
+        unfused=_unfused(predicted, measured),
+    )
+    return StepAgainst(
+        simulated=simulated, measured=measured, against=replace(against, differences=words)
+    )
+
+
+def _unfused(predicted: Profile, measured: Profile) -> bool | None:
+    """Whether the measured attention alone is unfused, or fused alone; None where both are alike.
+
+    So it is also where one of both has no attention that is known to be one.
+    """
+    first, second = _forms(predicted), _forms(measured)
+    if first == second or not (first and second):
+        return None
+    return True in second
+
+
+def _forms(profile: Profile) -> frozenset[bool]:
+    """Whether kernels of attention are unfused, of all of them."""
+    events = profile.events
+    compute = events.of_kind(TaskKind.COMPUTE)
+    pairs = {*zip(events.name[compute].tolist(), events.operator[compute].tolist(), strict=True)}
+    works = [
+        kernel_work(profile.names[name], profile.operators[at] if at != UNKNOWN else None)
+        for name, at in sorted(pairs)
+    ]
+    return frozenset(work.unfused for work in works if work.work is KernelClass.ATTENTION)
+
+
+def _notes(recorded: Profile, npus: int, ranks: tuple[int, ...]) -> list[str]:
+    """What the recording lacks, and what is compared instead."""
+    events, notes = recorded.events, list(recorded.warnings)
+    if len(ranks) < npus:
+        notes.append(
+            f"{recorded.source}: {len(ranks)} of {npus} ranks were recorded: the same ones of the "
+            "prediction are compared"
+        )
+    if recorded.operators and not any(operator.sides for operator in recorded.operators):
+        notes.append(
+            f"{recorded.source}: no shapes were recorded (record_shapes): products are matched by "
+            "their order, or as one"
+        )
+    if not (events.launch_ps != UNKNOWN).any():
+        notes.append(
+            f"{recorded.source}: no launches were recorded: every gap counts as the host's"
+        )
+    if len(recorded.steps) == 1:
+        notes.append(
+            f"{recorded.source}: one step was recorded: it ends with its last operation, and what "
+            "the host does before the next is not known"
+        )
+    return notes
