@@ -6,14 +6,14 @@ else as a gap. So the rows of either table add up to its step. What a recording 
 as shapes or groups, is left out of both tables.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import PlanError, TraceError
 from stepsim.base.structs import Bytes, Count, Document, Entry, Picoseconds, replace
 from stepsim.base.units import format_size_bytes
@@ -38,7 +38,6 @@ class StepPart(StrEnum):
     GAPS = "gaps"
 
 
-_LAYERS = (StepPart.COMPUTE, StepPart.COMMUNICATION, StepPart.COPIES, StepPart.WAITING)
 MESSAGES = "messages between stages"
 UNSAID = "kernels launched in time"
 _PHASES = {
@@ -134,14 +133,14 @@ class Recording(Struct, frozen=True, kw_only=True):
 
     Without kernels it has `phases`. Products have `sides` where shapes were recorded, or where both
     ran as many of them in their order; `called` are the predicted ones of some sides. `groups`
-    names the groups of collectives by their ranks. With `follows` the next step was recorded too,
-    and ends this one. `exchanged` is what kernels that send and receive are part of.
+    names the groups of collectives by kind and ranks. With `follows` the next step was recorded
+    too, and ends this one. `exchanged` is what kernels that send and receive are part of.
     """
 
     phases: bool
     sides: bool
     called: Mapping[tuple[int, ...], str]
-    groups: Mapping[tuple[int, ...], str] | None
+    groups: Mapping[tuple[str, tuple[int, ...]], str] | None
     follows: bool
     exchanged: str
 
@@ -223,67 +222,107 @@ def compared_ranks(profile: Profile, npus: int, stage_ranks: int) -> tuple[int, 
     return numbers
 
 
+class _Works(Struct, frozen=True, kw_only=True, eq=False):
+    """What kernels do: `number` of every operation is a place in `works`, `UNKNOWN` of others."""
+
+    works: tuple[KernelWork, ...]
+    number: Ints
+
+    @classmethod
+    def of(cls, profile: Profile) -> "_Works":
+        """The works of a profile; batched products beside a softmax are part of attention."""
+        events = profile.events
+        compute = np.flatnonzero(events.kind == TaskKind.COMPUTE)
+        pairs = np.stack([events.name[compute], events.operator[compute]])
+        known, inverse = np.unique(pairs, axis=1, return_inverse=True)
+        works = [
+            kernel_work(profile.names[name], profile.operators[at] if at != UNKNOWN else None)
+            for name, at in known.T.tolist()
+        ]
+        if any(work.unfused for work in works):
+            scores = KernelWork(work=KernelClass.ATTENTION, unfused=True)
+            works = [scores if work.work is KernelClass.BATCHED else work for work in works]
+        number = np.full(len(events), UNKNOWN, dtype=np.int64)
+        number[compute] = inverse.ravel()
+        return cls(works=tuple(works), number=number)
+
+    @property
+    def has_sides(self) -> bool:
+        """Whether the sides of some product are known."""
+        return any(work.sides for work in self.works)
+
+    def products(self, events: Events) -> Ints:
+        """Operations that are products, rank by rank in the order in which they start."""
+        plain = [work.work is KernelClass.PRODUCTS for work in self.works]
+        chosen = np.flatnonzero(np.array([*plain, False], dtype=np.bool_)[self.number])
+        order = np.lexsort((events.start_ps[chosen], events.rank[chosen]))
+        return np.asarray(chosen[order], dtype=np.int64)
+
+    def in_order_of(self, products: Ints, other: "_Works", others: Ints) -> "_Works":
+        """The works where the n-th product has the sides of the n-th one of another profile."""
+        number = self.number.copy()
+        number[products] = other.number[others] + len(self.works)
+        return _Works(works=(*self.works, *other.works), number=number)
+
+
+def unfused_attention(predicted: Profile, measured: Profile) -> bool | None:
+    """Whether the measured attention alone is unfused, or fused alone; None where both are alike.
+
+    So it is also where one of both has no attention that is known to be one.
+    """
+    first, second = (
+        {work.unfused for work in _Works.of(profile).works if work.work is KernelClass.ATTENTION}
+        for profile in (predicted, measured)
+    )
+    if first == second or not (first and second):
+        return None
+    return True in second
+
+
 def recording_of(measured: Profile, predicted: Profile, *, follows: bool) -> Recording:
     """What a recorded step tells, and how it is told apart beside the predicted one."""
     events = measured.events
     compute = events.of_kind(TaskKind.COMPUTE)
-    phases = bool((events.phase[compute] != UNKNOWN).any())
-    works, others = _works(measured), _works(predicted)
-    group = events.group[events.of_kind(TaskKind.COLLECTIVE)]
-    listed = [bool(g.ranks) for g in measured.groups]
+    works, others = _Works.of(measured), _Works.of(predicted)
+    group = np.unique(events.group[events.of_kind(TaskKind.COLLECTIVE)]).tolist()
     same = {ran.rank for ran in measured.ranks} == {ran.rank for ran in predicted.ranks}
-    named = same and all(number != UNKNOWN and listed[number] for number in group.tolist())
-    labels: dict[tuple[int, ...], str] = {}
-    for known in predicted.groups:
-        labels.setdefault(known.ranks, known.name.rstrip("0123456789"))
-    kinds = {kind_of(predicted.names[name]) for name in predicted.events.name.tolist()}
+    named = same and all(at != UNKNOWN and measured.groups[at].ranks for at in group)
+    counts = len(works.products(events)), len(others.products(predicted.events))
+    kinds = {kind_of(name) for name in predicted.names}
     messages = bool(predicted.events.of_kind(TaskKind.SEND, TaskKind.RECV).any())
     exchanged = "all_to_all" if "all_to_all" in kinds and not messages else ""
     return Recording(
-        phases=phases,
-        sides=any(work and work.sides for work in works) or _products(works) == _products(others),
+        phases=bool((events.phase[compute] != UNKNOWN).any()),
+        sides=works.has_sides or counts[0] == counts[1],
         called=_called(predicted, others),
-        groups=labels if named else None,
+        groups=_labels(predicted) if named else None,
         follows=follows,
         exchanged=MESSAGES if messages and "all_to_all" not in kinds else exchanged,
     )
 
 
-def _called(profile: Profile, works: Sequence[KernelWork | None]) -> dict[tuple[int, ...], str]:
+def _labels(profile: Profile) -> dict[tuple[str, tuple[int, ...]], str]:
+    """What groups are called that run collectives of a kind: `tp`, or `ep, dp` where both do."""
+    events = profile.events
+    used = np.flatnonzero(events.group != UNKNOWN)
+    pairs = np.unique(np.stack([events.name[used], events.group[used]]), axis=1)
+    labels: dict[tuple[str, tuple[int, ...]], dict[str, None]] = {}
+    for name, number in pairs.T.tolist():
+        group = profile.groups[number]
+        key = kind_of(profile.names[name]), group.ranks
+        labels.setdefault(key, {})[group.name.rstrip("0123456789")] = None
+    return {key: ", ".join(names) for key, names in labels.items()}
+
+
+def _called(profile: Profile, works: _Works) -> dict[tuple[int, ...], str]:
     """What the simulated products of some sides are called."""
     names: dict[tuple[int, ...], dict[str, None]] = {}
-    for number, work in zip(profile.events.name.tolist(), works, strict=True):
-        if work and work.sides:
-            name = profile.names[number].removeprefix(SIMULATED)
-            names.setdefault(work.sides, {})[name] = None
+    pairs = np.unique(np.stack([works.number, profile.events.name]), axis=1)
+    for number, name in pairs.T.tolist():
+        if number != UNKNOWN and (sides := works.works[number].sides):
+            called = profile.names[name].removeprefix(SIMULATED)
+            names.setdefault(sides, {})[called] = None
     return {sides: ", ".join(called) for sides, called in names.items()}
-
-
-def _works(profile: Profile) -> list[KernelWork | None]:
-    """What the kernels of a profile do; None of an operation that does not compute.
-
-    Batched products are part of attention where a softmax stands beside them.
-    """
-    known: dict[tuple[int, int], KernelWork] = {}
-    works: list[KernelWork | None] = []
-    columns = (profile.events.kind, profile.events.name, profile.events.operator)
-    for kind, name, number in zip(*(column.tolist() for column in columns), strict=True):
-        if kind != TaskKind.COMPUTE:
-            works.append(None)
-            continue
-        if (name, number) not in known:
-            operator = profile.operators[number] if number != UNKNOWN else None
-            known[name, number] = kernel_work(profile.names[name], operator)
-        works.append(known[name, number])
-    if not any(work.unfused for work in known.values()):
-        return works
-    scores = KernelWork(work=KernelClass.ATTENTION, unfused=True)
-    return [scores if work and work.work is KernelClass.BATCHED else work for work in works]
-
-
-def _products(works: Sequence[KernelWork | None]) -> int:
-    """How many products there are."""
-    return sum(work is not None and work.work is KernelClass.PRODUCTS for work in works)
 
 
 def kind_of(name: str) -> str:
@@ -306,9 +345,10 @@ def compare_steps(
     """
     if recording.phases:
         predicted = _in_phases(predicted)
-    works = _works(predicted), _works(measured)
-    if recording.sides and not any(work and work.sides for work in works[1]):
-        works = works[0], _in_order(predicted, works[0], measured, works[1])
+    works = _Works.of(predicted), _Works.of(measured)
+    if recording.sides and not works[1].has_sides:
+        orders = (works[0].products(predicted.events), works[1].products(measured.events))
+        works = works[0], works[1].in_order_of(orders[1], works[0], orders[0])
     begins = 0 if recording.follows else _device_start(predicted), _device_start(measured)
     tables = [
         _table(profile, work, recording, begin, end)
@@ -375,160 +415,100 @@ def _in_phases(profile: Profile) -> Profile:
     return replace(profile, events=Events(**joined), follows=None)
 
 
-def _in_order(
-    predicted: Profile,
-    known: Sequence[KernelWork | None],
-    measured: Profile,
-    works: Sequence[KernelWork | None],
-) -> list[KernelWork | None]:
-    """The works of recorded kernels, where the n-th product of a rank has the predicted sides."""
-    matched = list(works)
-    orders = (_product_order(predicted, known), _product_order(measured, works))
-    for first, second in zip(*orders, strict=True):
-        matched[second] = known[first]
-    return matched
-
-
-def _product_order(profile: Profile, works: Sequence[KernelWork | None]) -> list[int]:
-    """The products of all ranks, rank by rank in the order in which they start."""
-    events = profile.events
-    is_product = [work is not None and work.work is KernelClass.PRODUCTS for work in works]
-    products = np.flatnonzero(is_product)
-    order = np.lexsort((events.start_ps[products], events.rank[products]))
-    return [int(number) for number in products[order]]
-
-
-def _table(
-    profile: Profile,
-    works: Sequence[KernelWork | None],
-    recording: Recording,
-    begin: int,
-    end: int,
-) -> _Table:
+def _table(profile: Profile, works: _Works, recording: Recording, begin: int, end: int) -> _Table:
     """The sums of a step that goes from `begin` to `end`."""
-    keys = _keys(profile, works, recording)
-    sums: dict[_Key, list[int]] = {}
-    events = profile.events
-    last = _last_arrival(events)
+    rows = _Rows.of(profile, works, recording)
+    events, last = profile.events, _last_arrival(profile.events)
+    device = (events.kind != TaskKind.HOST) & (events.duration_ps > 0)
+    busy = int(np.append(events.end_ps[device], begin).max())
+    sums = np.zeros((3, len(rows.keys)), dtype=np.int64)
+    np.add.at(sums[1], rows.number[device], events.duration_ps[device])
+    np.add.at(sums[2], rows.number[device], 1)
     for rank in range(len(profile.ranks)):
-        own = np.flatnonzero(
-            (events.rank == rank) & (events.kind != TaskKind.HOST) & (events.duration_ps > 0)
+        own = np.flatnonzero(device & (events.rank == rank))
+        number, length = _moments(events, own, last, rows, (begin, end, busy))
+        np.add.at(sums[0], number, length)
+        beside = rows.is_beside[number]
+        np.add.at(sums[1], number[beside], length[beside])
+        np.add.at(sums[2], number[beside], 1)
+    named = zip(rows.keys, sums.T.tolist(), strict=True)
+    shown = {key: (row[0], row[1], row[2]) for key, row in named if any(row)}
+    return _Table(step_ps=end - begin, ranks=len(profile.ranks), sums=shown)
+
+
+class _Rows(Struct, frozen=True, kw_only=True, eq=False):
+    """The rows of a table: `number` is that of every operation, a place in `keys`.
+
+    By the row of an operation, `waits` is that of waiting for its others, `late` that of a gap that
+    it ends because the host launched it late. `prompt` is that of a gap before what was launched in
+    time, `end` that of waiting for other ranks at the end, and `next` that of the gap after it.
+    Rows `is_beside` hold no operations.
+    """
+
+    keys: tuple[_Key, ...]
+    number: Ints
+    waits: Ints
+    late: Ints
+    prompt: int
+    end: int
+    next: int
+    is_beside: Bools
+
+    @classmethod
+    def of(cls, profile: Profile, works: _Works, recording: Recording) -> "_Rows":
+        """The rows of a profile's operations."""
+        numbers: dict[_Key, int] = {}
+        number = _numbered(profile, works, recording, numbers)
+        keys = list(numbers)
+        waits = [(StepPart.WAITING, name, "") for _, name, _ in keys]
+        late = [
+            (StepPart.GAPS, f"host, before {name if part is StepPart.COMPUTE else part.value}", "")
+            for part, name, _ in keys
+        ]
+        ends = (
+            (StepPart.GAPS, f"before {UNSAID}", ""),
+            (StepPart.WAITING, "other ranks at the end of the step", ""),
+            (StepPart.GAPS, "host, before the next step", ""),
         )
-        for key, shown_ps in _shown(events, own, last, keys, (begin, end)):
-            row = sums.setdefault(key, [0, 0, 0])
-            row[0] += shown_ps
-            if key[0] in (StepPart.GAPS, StepPart.WAITING):
-                row[1] += shown_ps
-                row[2] += 1
-        for number in own.tolist():
-            row = sums.setdefault(keys[number], [0, 0, 0])
-            row[1] += int(events.end_ps[number] - events.start_ps[number])
-            row[2] += 1
-    rows = {key: (shown, run, count) for key, (shown, run, count) in sums.items()}
-    return _Table(step_ps=end - begin, ranks=len(profile.ranks), sums=rows)
+        beside = [numbers.setdefault(key, len(numbers)) for key in (*waits, *late, *ends)]
+        count = len(keys)
+        return cls(
+            keys=tuple(numbers),
+            number=number,
+            waits=np.array(beside[:count], dtype=np.int64),
+            late=np.array(beside[count : 2 * count], dtype=np.int64),
+            prompt=beside[-3],
+            end=beside[-2],
+            next=beside[-1],
+            is_beside=np.arange(len(numbers)) >= count,
+        )
 
 
-def _last_arrival(events: Events) -> Ints:
-    """When the last traced member of every operation's meeting started; its own start of others."""
-    last = events.start_ps.copy()
-    met = np.flatnonzero(events.meeting != UNKNOWN)
-    if len(met):
-        _, number = np.unique(events.meeting[met], return_inverse=True)
-        latest = np.full(int(number.max()) + 1, np.iinfo(np.int64).min)
-        np.maximum.at(latest, number, events.start_ps[met])
-        last[met] = np.minimum(latest[number], events.end_ps[met])
-    return last
-
-
-def _shown(
-    events: Events, own: Ints, last: Ints, keys: Sequence[_Key], step: tuple[int, int]
-) -> Iterator[tuple[_Key, int]]:
-    """What a rank's step goes into, moment by moment: rows and how long in ps.
-
-    `own` are the operations of the rank. `last` is when the others of a meeting have come.
-    """
-    kind = events.kind[own]
-    sent, copied = np.isin(kind, COMMUNICATIONS), kind == TaskKind.COPY
-    start, end, ready = events.start_ps[own], events.end_ps[own], last[own]
-    layers = (
-        _pieces(own, start, end, ~sent & ~copied),
-        _pieces(own, ready, end, sent),
-        _pieces(own, start, end, copied),
-        _pieces(own, start, ready, sent),
-    )
-    busy = np.append(events.end_ps[events.kind != TaskKind.HOST], step[0]).max()
-    edges = np.unique(
-        np.concatenate([step, [busy], *(np.concatenate(layer[1:]) for layer in layers)])
-    )
-    edges = edges[(edges >= step[0]) & (edges <= step[1])]
-    at, until = edges[:-1], edges[1:]
-    owner, part = np.full(len(at), UNKNOWN), np.full(len(at), UNKNOWN)
-    for number, (number_of, begins, ends) in enumerate(layers):
-        if not len(begins):
-            continue
-        near = np.searchsorted(begins, at, side="right") - 1
-        covered = (near >= 0) & (ends[near] >= until) & (owner == UNKNOWN)
-        owner[covered], part[covered] = number_of[near[covered]], number
-    order = np.argsort(start, kind="stable")
-    after = np.searchsorted(start[order], at, side="left")
-    lengths = (until - at).tolist()
-    for number, (who, layer) in enumerate(zip(owner.tolist(), part.tolist(), strict=True)):
-        if who == UNKNOWN:
-            if after[number] < len(own):
-                follower = int(own[order[after[number]]])
-                yield _gap(events, follower, int(at[number]), keys), lengths[number]
-            elif until[number] <= busy:
-                yield (StepPart.WAITING, "other ranks at the end of the step", ""), lengths[number]
-            else:
-                yield (StepPart.GAPS, "host, before the next step", ""), lengths[number]
-        elif _LAYERS[layer] is StepPart.WAITING:
-            yield (StepPart.WAITING, keys[who][1], ""), lengths[number]
-        else:
-            yield keys[who], lengths[number]
-
-
-def _pieces(own: Ints, start: Ints, end: Ints, chosen: Ints) -> tuple[Ints, Ints, Ints]:
-    """Operations, and parts of their times that do not overlap: the first to start is counted."""
-    numbers, begins, ends = own[chosen], start[chosen], end[chosen]
-    order = np.argsort(begins, kind="stable")
-    numbers, begins, ends = numbers[order], begins[order], ends[order]
-    if len(ends):
-        before = np.concatenate([[np.iinfo(np.int64).min], np.maximum.accumulate(ends)[:-1]])
-        begins = np.maximum(begins, before)
-    kept = ends > begins
-    return numbers[kept], begins[kept], ends[kept]
-
-
-def _gap(events: Events, follower: int, begin: int, keys: Sequence[_Key]) -> _Key:
-    """The row of a gap, by the operation that ends it: the host launched it too late, or did not.
-
-    An operation whose launch nobody recorded was launched when it started.
-    """
-    launch = int(events.launch_ps[follower])
-    if 0 <= launch <= begin:
-        return StepPart.GAPS, f"before {UNSAID}", ""
-    part, name, _ = keys[follower]
-    return StepPart.GAPS, f"host, before {name if part is StepPart.COMPUTE else part.value}", ""
-
-
-def _keys(profile: Profile, works: Sequence[KernelWork | None], recording: Recording) -> list[_Key]:
-    """The row of every operation while it shows."""
+def _numbered(
+    profile: Profile, works: _Works, recording: Recording, numbers: dict[_Key, int]
+) -> Ints:
+    """The number of every operation's row; rows that are new are added to `numbers`."""
     events = profile.events
-    columns = (events.kind, events.name, events.group, events.phase, events.size_bytes)
-    rows = zip(*(column.tolist() for column in columns), works, strict=True)
-    keys = []
-    for kind, name, group, phase, size, work in rows:
-        if work is not None:
-            keys.append(_compute_key(work, phase, recording))
-        elif kind == TaskKind.COPY:
-            keys.append((StepPart.COPIES, "copies of memory", ""))
+    phase = events.phase if recording.phases else np.full(len(events), UNKNOWN)
+    sent = events.of_kind(*COMMUNICATIONS)
+    columns = (
+        *(events.kind, works.number, phase, np.where(sent, events.name, UNKNOWN)),
+        *(np.where(sent, column, UNKNOWN) for column in (events.group, events.size_bytes)),
+    )
+    known, inverse = np.unique(np.stack(columns), axis=1, return_inverse=True)
+    rows = []
+    for kind, work, passes, name, group, size in known.T.tolist():
+        ranks = profile.groups[group].ranks if group != UNKNOWN else ()
+        if work != UNKNOWN:
+            key = _compute_key(works.works[work], passes, recording)
         elif kind == TaskKind.COLLECTIVE:
-            ranks = profile.groups[group].ranks if group != UNKNOWN else ()
-            keys.append(_collective_key(profile.names[name], ranks, size, recording))
+            key = _collective_key(profile.names[name], ranks, size, recording)
+        elif kind in COMMUNICATIONS:
+            key = StepPart.COMMUNICATION, MESSAGES, format_size_bytes(size) if size > 0 else ""
         else:
-            item = format_size_bytes(size) if size > 0 else ""
-            keys.append((StepPart.COMMUNICATION, MESSAGES, item))
-    return keys
+            key = StepPart.COPIES, "copies of memory", ""
+        rows.append(numbers.setdefault(key, len(numbers)))
+    return np.array(rows, dtype=np.int64)[inverse.ravel()]
 
 
 def _compute_key(work: KernelWork, phase: int, recording: Recording) -> _Key:
@@ -546,6 +526,78 @@ def _collective_key(name: str, ranks: tuple[int, ...], size: int, recording: Rec
     if kind == "send_recv" and recording.exchanged:
         kind = recording.exchanged
     if recording.groups is not None and ranks:
-        label = recording.groups.get(ranks, "")
+        label = recording.groups.get((kind, ranks), "")
         kind = f"{kind} of {label} {len(ranks)}" if label else f"{kind} of {len(ranks)} ranks"
     return StepPart.COMMUNICATION, kind, format_size_bytes(size) if size > 0 else ""
+
+
+def _last_arrival(events: Events) -> Ints:
+    """When the last traced member of every operation's meeting came; its own start of others."""
+    last = events.start_ps.copy()
+    met = np.flatnonzero(events.meeting != UNKNOWN)
+    if len(met):
+        _, number = np.unique(events.meeting[met], return_inverse=True)
+        latest = np.full(int(number.max()) + 1, np.iinfo(np.int64).min)
+        np.maximum.at(latest, number, events.start_ps[met])
+        last[met] = np.minimum(latest[number], events.end_ps[met])
+    return last
+
+
+def _moments(
+    events: Events, own: Ints, last: Ints, rows: _Rows, step: tuple[int, int, int]
+) -> tuple[Ints, Ints]:
+    """What a rank's step goes into, moment by moment: rows, and how long in ps.
+
+    `own` are the operations of the rank, `last` is when the others of a meeting have come. `step`
+    is its begin, its end, and when the last rank is done.
+    """
+    kind = events.kind[own]
+    sent, copied = np.isin(kind, COMMUNICATIONS), kind == TaskKind.COPY
+    start, end, ready = events.start_ps[own], events.end_ps[own], last[own]
+    number = rows.number[own]
+    layers = (
+        _pieces(number, start, end, ~sent & ~copied),
+        _pieces(number, ready, end, sent),
+        _pieces(number, start, end, copied),
+        _pieces(rows.waits[number], start, ready, sent),
+    )
+    edges = np.unique(np.concatenate([step, *(column for layer in layers for column in layer[1:])]))
+    edges = edges[(edges >= step[0]) & (edges <= step[1])]
+    at, until = edges[:-1], edges[1:]
+    row = np.full(len(at), UNKNOWN, dtype=np.int64)
+    for number_of, begins, ends in layers:
+        if len(begins):
+            near = np.searchsorted(begins, at, side="right") - 1
+            covered = (near >= 0) & (ends[near] >= until) & (row == UNKNOWN)
+            row[covered] = number_of[near[covered]]
+    empty = row == UNKNOWN
+    row[empty] = _gaps(events, own, at[empty], rows, step[2])
+    return row, until - at
+
+
+def _gaps(events: Events, own: Ints, at: Ints, rows: _Rows, busy: int) -> Ints:
+    """The rows of gaps that begin at some times, by the operations that end them.
+
+    One whose launch nobody recorded was launched when it started.
+    """
+    order = own[np.argsort(events.start_ps[own], kind="stable")]
+    after = np.searchsorted(events.start_ps[order], at, side="left")
+    row = np.where(at < busy, rows.end, rows.next)
+    ended = after < len(order)
+    follower = order[after[ended]]
+    launch = events.launch_ps[follower]
+    prompt = (launch >= 0) & (launch <= at[ended])
+    row[ended] = np.where(prompt, rows.prompt, rows.late[rows.number[follower]])
+    return np.asarray(row, dtype=np.int64)
+
+
+def _pieces(number: Ints, start: Ints, end: Ints, chosen: Bools) -> tuple[Ints, Ints, Ints]:
+    """Rows, and parts of times that do not overlap: of two the first to start is counted."""
+    numbers, begins, ends = number[chosen], start[chosen], end[chosen]
+    order = np.argsort(begins, kind="stable")
+    numbers, begins, ends = numbers[order], begins[order], ends[order]
+    if len(ends):
+        before = np.concatenate([[np.iinfo(np.int64).min], np.maximum.accumulate(ends)[:-1]])
+        begins = np.maximum(begins, before)
+    kept = ends > begins
+    return numbers[kept], begins[kept], ends[kept]

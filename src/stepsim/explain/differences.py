@@ -9,8 +9,12 @@ from stepsim.measured.profile.kernel_classes import KernelClass
 _MOST = 3
 _NOTICED = 0.0005
 """Differences of a smaller share of the step are not named where there are larger ones."""
-_CAUSE = 0.1
+_CAUSE = 0.01
 """Waiting follows from something else that differs at least by this share of it."""
+_OF_RATES = frozenset(KernelClass)
+"""Rows whose prediction rests on rates that were measured."""
+_FAR = 20.0
+"""Times that differ by a larger factor are of other work."""
 _SAME = 0.02
 """Times that differ by a smaller share are alike, in words."""
 
@@ -30,20 +34,31 @@ def largest_differences(
 
 
 def ordered_differences(rows: Iterable[AgainstRow]) -> list[AgainstRow]:
-    """Rows that differ, the largest difference first; waiting after what may be its cause."""
+    """Rows that differ, the largest difference first.
+
+    Waiting, and gaps that get shorter in a step that gets longer, follow from something else: they
+    stand behind what may be their cause.
+    """
     differ = [
         row for row in rows if row.difference_ps or row.predicted_run_ps != row.measured_run_ps
     ]
-    causes = [abs(row.difference_ps) for row in differ if row.part != StepPart.WAITING]
+    whole = sum(row.difference_ps for row in differ)
+    causes = [abs(row.difference_ps) for row in differ if not _follows(row, whole)]
     cause = max(causes, default=0)
 
     def order(row: AgainstRow) -> tuple[bool, int, int, str]:
         size = abs(row.difference_ps)
-        follows = row.part == StepPart.WAITING and cause >= _CAUSE * size
         hidden = abs(row.measured_run_ps - row.predicted_run_ps)
-        return follows, -size, -hidden, row.name
+        return _follows(row, whole) and cause >= _CAUSE * size, -size, -hidden, row.name
 
     return sorted(differ, key=order)
+
+
+def _follows(row: AgainstRow, whole_ps: int) -> bool:
+    """Whether a difference follows from others, where the step differs by so much."""
+    return row.part == StepPart.WAITING or (
+        row.part == StepPart.GAPS and row.difference_ps * whole_ps < 0
+    )
 
 
 def _words(row: AgainstRow, device: str, unfused: bool | None) -> str:
@@ -66,11 +81,13 @@ def _compute_words(row: AgainstRow, device: str, unfused: bool | None) -> str:
         return one_sided
     ratio = row.measured_ps / row.predicted_ps
     difference = f"{format_time_ps(row.measured_ps)} instead of {format_time_ps(row.predicted_ps)}"
+    if not 1 / _FAR < ratio < _FAR:
+        return f"{row.name}: {difference}"
+    allowed = f"the measured rates of {device} allow" if row.name in _OF_RATES else "predicted"
     if ratio >= 1:
-        words = f"{row.name} {ratio:.2f} x slower than the measured rates of {device} allow"
+        words = f"{row.name} {ratio:.2f} x slower than {allowed}: {difference}"
     else:
-        words = f"{row.name} {1 / ratio:.2f} x faster than predicted"
-    words += f": {difference}"
+        words = f"{row.name} {1 / ratio:.2f} x faster than predicted: {difference}"
     if row.name == KernelClass.ATTENTION and unfused is not None:
         runs = "unfused" if unfused else "fused"
         words += f"; the trace runs the {runs} kernel{'s' * unfused}"

@@ -9,11 +9,11 @@ from stepsim.explain.against import (
     compared_ranks,
     measured_step,
     recording_of,
+    unfused_attention,
 )
 from stepsim.explain.as_profile import profile_of_step
 from stepsim.explain.differences import largest_differences
 from stepsim.measured.profile.events import Profile
-from stepsim.measured.profile.kernel_classes import KernelClass, kernel_work
 from stepsim.step.prepared import SimulatedStep
 from stepsim.tables.spans import UNKNOWN, TaskKind
 
@@ -58,40 +58,17 @@ def hold_against(simulated: SimulatedStep, recorded: Profile) -> StepAgainst:
         against.summed("part", "name"),
         steps[1],
         device=rates.device if rates else "the workload's device",
-        unfused=_unfused(predicted, measured),
+        unfused=unfused_attention(predicted, measured),
     )
     return StepAgainst(
         simulated=simulated, measured=measured, against=replace(against, differences=words)
     )
 
 
-def _unfused(predicted: Profile, measured: Profile) -> bool | None:
-    """Whether the measured attention alone is unfused, or fused alone; None where both are alike.
-
-    So it is also where one of both has no attention that is known to be one.
-    """
-    first, second = _forms(predicted), _forms(measured)
-    if first == second or not (first and second):
-        return None
-    return True in second
-
-
-def _forms(profile: Profile) -> frozenset[bool]:
-    """Whether kernels of attention are unfused, of all of them."""
-    events = profile.events
-    compute = events.of_kind(TaskKind.COMPUTE)
-    pairs = {*zip(events.name[compute].tolist(), events.operator[compute].tolist(), strict=True)}
-    works = [
-        kernel_work(profile.names[name], profile.operators[at] if at != UNKNOWN else None)
-        for name, at in sorted(pairs)
-    ]
-    return frozenset(work.unfused for work in works if work.work is KernelClass.ATTENTION)
-
-
 def _notes(recorded: Profile, npus: int, ranks: tuple[int, ...]) -> list[str]:
     """What the recording lacks, and what is compared instead."""
     events, notes = recorded.events, list(recorded.warnings)
-    if len(ranks) < npus:
+    if len(ranks) < npus and recorded.world is None:
         notes.append(
             f"{recorded.source}: {len(ranks)} of {npus} ranks were recorded: the same ones of the "
             "prediction are compared"
