@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from stepsim.step.against import StepAgainst
 
 
+_MOST_NOTES = 3
+"""Lines of what the recording lacks, where nobody asks for all."""
+
+
 class AgainstViews(Struct, frozen=True, kw_only=True):
     """Files to write of both steps; None for those that were not asked for."""
 
@@ -82,4 +86,4 @@ def hold_step_against(
     show(json, against.to_json, shown)
     if tables.full:
         warn_of([step.report], quiet=options.quiet, verbose=options.verbose)
-    warn(against.notes, quiet=options.quiet)
+    warn(against.notes[: None if tables.full else _MOST_NOTES], quiet=options.quiet)

@@ -1,10 +1,13 @@
 """A simulated step held against a recorded one."""
 
+from collections.abc import Iterator, Sequence
+
 from msgspec import Struct
 
 from stepsim.base.structs import replace
 from stepsim.explain.against import (
     Against,
+    AgainstRow,
     compare_steps,
     compared_ranks,
     measured_step,
@@ -14,8 +17,14 @@ from stepsim.explain.against import (
 from stepsim.explain.as_profile import profile_of_step
 from stepsim.explain.differences import largest_differences
 from stepsim.measured.profile.events import Profile
+from stepsim.measured.profile.kernel_classes import KernelClass
 from stepsim.step.prepared import SimulatedStep
 from stepsim.tables.spans import UNKNOWN, TaskKind
+
+_ALIKE = 0.1
+"""A recording with a smaller share of the model's products is one of another model."""
+_FAR = 4.0
+"""Steps that differ by a larger factor are of different jobs, or of another batch."""
 
 
 class StepAgainst(Struct, frozen=True, kw_only=True):
@@ -52,7 +61,7 @@ def hold_against(simulated: SimulatedStep, recorded: Profile) -> StepAgainst:
         predicted_peak_bytes=rates.memory_bytes if rates and recorded.peak_bytes else None,
         measured_peak_bytes=recorded.peak_bytes,
         rows=rows,
-        notes=tuple(_notes(recorded, plan.npus, ranks)),
+        notes=(*_doubts(rows, steps, recorded.source), *_notes(recorded, plan.npus, ranks)),
     )
     words = largest_differences(
         against.summed("part", "name"),
@@ -63,6 +72,24 @@ def hold_against(simulated: SimulatedStep, recorded: Profile) -> StepAgainst:
     return StepAgainst(
         simulated=simulated, measured=measured, against=replace(against, differences=words)
     )
+
+
+def _doubts(rows: Sequence[AgainstRow], steps: tuple[int, int], source: str) -> Iterator[str]:
+    """That the recording looks like one of another job: other products, or a far longer step."""
+    products = [row for row in rows if row.name == KernelClass.PRODUCTS and row.item]
+    run = sum(row.measured_run_ps for row in products)
+    alike = sum(row.measured_run_ps for row in products if row.predicted_run_ps)
+    if run and alike < _ALIKE * run:
+        yield (
+            f"{source}: {alike / run:.0%} of the time of its products is of sides that the model "
+            "has: is it a recording of this model, with this sequence and these degrees?"
+        )
+    ratio = steps[1] / steps[0] if steps[0] else _FAR
+    if not 1 / _FAR < ratio < _FAR:
+        yield (
+            f"{source}: the steps differ by a factor of {max(ratio, 1 / ratio):.3g}: is it a "
+            "recording of this job, with this batch?"
+        )
 
 
 def _notes(recorded: Profile, npus: int, ranks: tuple[int, ...]) -> list[str]:

@@ -127,7 +127,7 @@ def _trace(profile: Profile, place: int, marks: list[tuple[int, int]]) -> dict[s
         "distributedInfo": {
             "backend": "nccl",
             "rank": rank,
-            "world_size": len(profile.ranks),
+            "world_size": profile.world or len(profile.ranks),
             "pg_count": len(profile.groups),
             "pg_config": [
                 {"pg_name": str(i), "pg_desc": group.name, "pg_size": len(group.ranks)}
