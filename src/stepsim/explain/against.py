@@ -38,8 +38,9 @@ class StepPart(StrEnum):
     GAPS = "gaps"
 
 
-MESSAGES = "messages between stages"
-UNSAID = "kernels launched in time"
+STAGE_MESSAGES = "messages between stages"
+HOST_GAPS = "host gaps before"
+_PROMPT = "gaps before kernels launched in time"
 _PHASES = {
     TaskPhase.FORWARD: "forward",
     TaskPhase.UPDATE: "update",
@@ -297,7 +298,7 @@ def recording_of(measured: Profile, predicted: Profile, *, follows: bool) -> Rec
         called=_called(predicted, others),
         groups=_labels(predicted) if named else None,
         follows=follows,
-        exchanged=MESSAGES if messages and "all_to_all" not in kinds else exchanged,
+        exchanged=STAGE_MESSAGES if messages and "all_to_all" not in kinds else exchanged,
     )
 
 
@@ -462,13 +463,13 @@ class _Rows(Struct, frozen=True, kw_only=True, eq=False):
         keys = list(numbers)
         waits = [(StepPart.WAITING, name, "") for _, name, _ in keys]
         late = [
-            (StepPart.GAPS, f"host, before {name if part is StepPart.COMPUTE else part.value}", "")
+            (StepPart.GAPS, f"{HOST_GAPS} {name if part is StepPart.COMPUTE else part.value}", "")
             for part, name, _ in keys
         ]
         ends = (
-            (StepPart.GAPS, f"before {UNSAID}", ""),
+            (StepPart.GAPS, _PROMPT, ""),
             (StepPart.WAITING, "other ranks at the end of the step", ""),
-            (StepPart.GAPS, "host, before the next step", ""),
+            (StepPart.GAPS, f"{HOST_GAPS} the next step", ""),
         )
         beside = [numbers.setdefault(key, len(numbers)) for key in (*waits, *late, *ends)]
         count = len(keys)
@@ -504,7 +505,11 @@ def _numbered(
         elif kind == TaskKind.COLLECTIVE:
             key = _collective_key(profile.names[name], ranks, size, recording)
         elif kind in COMMUNICATIONS:
-            key = StepPart.COMMUNICATION, MESSAGES, format_size_bytes(size) if size > 0 else ""
+            key = (
+                StepPart.COMMUNICATION,
+                STAGE_MESSAGES,
+                format_size_bytes(size) if size > 0 else "",
+            )
         else:
             key = StepPart.COPIES, "copies of memory", ""
         rows.append(numbers.setdefault(key, len(numbers)))

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from stepsim.base.units import format_time_ps
-from stepsim.explain.against import MESSAGES, AgainstRow, StepPart
+from stepsim.explain.against import STAGE_MESSAGES, AgainstRow, StepPart
 from stepsim.measured.profile.kernel_classes import KernelClass
 
 _MOST = 3
@@ -68,11 +68,9 @@ def _words(row: AgainstRow, device: str, unfused: bool | None) -> str:
         case StepPart.COMMUNICATION:
             return _communication_words(row)
         case StepPart.WAITING:
-            return f"{_more(row, 'waiting')} for others: {row.name}"
-        case StepPart.COPIES:
+            return _more(row, f"waiting for {row.name}")
+        case StepPart.COPIES | StepPart.GAPS:
             return _more(row, row.name)
-        case StepPart.GAPS:
-            return f"{_more(row, 'gaps')}: {row.name}"
 
 
 def _compute_words(row: AgainstRow, device: str, unfused: bool | None) -> str:
@@ -107,7 +105,7 @@ def _communication_words(row: AgainstRow) -> str:
         hidden = "less" if row.difference_ps > 0 else "more"
         return f"{words}; its kernels run as long, {hidden} of them is hidden"
     slower = f"{ratio:.2f} x as long"
-    waits = " (a message's wait is part of it)" if row.name.startswith(MESSAGES) else ""
+    waits = " (a message's wait is part of it)" if row.name.startswith(STAGE_MESSAGES) else ""
     return f"{words}; its kernels run {slower}{waits}"
 
 

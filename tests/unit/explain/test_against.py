@@ -91,7 +91,7 @@ def test_what_was_changed_is_named_first(model: str, change: str, tmp_path: Path
         assert first.name == "attention"
         assert "the trace runs the unfused kernels" in against.differences[0]
     if part == "gaps":
-        assert first.name == "host, before loss"
+        assert first.name == "host gaps before loss"
 
 
 @pytest.mark.filterwarnings("ignore::stepsim.StepsimWarning")
@@ -132,9 +132,9 @@ def test_a_gap_put_into_a_trace_is_the_only_difference(tmp_path: Path) -> None:
     against = result.against(read_kineto(tmp_path / "run")).against
     check_sums(against)
     (only,) = ordered_differences(against.rows)
-    assert (only.part, only.name) == ("gaps", "host, before optimizer")
+    assert (only.part, only.name) == ("gaps", "host gaps before optimizer")
     assert only.difference_ps == 82_000 * 10**6
-    assert against.differences[0].startswith("82 ms")
+    assert against.differences[0].startswith("82 ms more of host gaps before optimizer")
 
 
 @pytest.mark.filterwarnings("ignore::stepsim.StepsimWarning")
