@@ -360,7 +360,7 @@ def compare_steps(
     parts = {part: number for number, part in enumerate(StepPart)}
     longest = {
         key: max(table.sums.get(key, (0, 0, 0))[0] for table in tables)
-        for key in tables[0].sums | tables[1].sums
+        for key in {**tables[0].sums, **tables[1].sums}
     }
     keys = sorted(longest, key=lambda key: (parts[key[0]], -longest[key], key))
     rows = zip(keys, *(table.means(keys) for table in tables), strict=True)
