@@ -292,8 +292,9 @@ def recording_of(measured: Profile, predicted: Profile, *, follows: bool) -> Rec
     kinds = {kind_of(name) for name in predicted.names}
     messages = bool(predicted.events.of_kind(TaskKind.SEND, TaskKind.RECV).any())
     exchanged = "all_to_all" if "all_to_all" in kinds and not messages else ""
+    kernels = bool(measured.operators) or bool((events.launch_ps[compute] != UNKNOWN).any())
     return Recording(
-        phases=bool((events.phase[compute] != UNKNOWN).any()),
+        phases=bool((events.phase[compute] != UNKNOWN).any()) and not kernels,
         sides=works.has_sides or counts[0] == counts[1],
         called=_called(predicted, others),
         groups=_labels(predicted) if named else None,
