@@ -31,7 +31,7 @@ from stepsim.network.groups import lowered
 from stepsim.network.prices import Prices
 from stepsim.parallel.schedules import ActionKind
 from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
-from stepsim.workload.rows import Kernels
+from stepsim.workload.rows import Kernel, Kernels
 
 MOST_TASKS = 20_000_000
 
@@ -86,6 +86,8 @@ def profile_of_step(
     if not kernels:
         return profile
     made_of = np.concatenate([tasks.kernels for _, tasks in every])
+    if not telling.table.kernels:
+        return profile
     return _in_kernels(profile, made_of, telling.table.kernels)
 
 
@@ -133,36 +135,46 @@ def _in_kernels(profile: Profile, made_of: Ints, kernels: Sequence[Kernels]) -> 
     `made_of` are places in `kernels`. The times of kernels are rounded so that they add up to those
     of what they make.
     """
-    events, names = profile.events, {name: i for i, name in enumerate(profile.names)}
-    operators: dict[HostOperator, int] = {}
-    counts = np.ones(len(events), dtype=np.int64)
-    long = (made_of != UNKNOWN) & (events.duration_ps > 0)
+    events, run = profile.events, [kernel for made in kernels for kernel in made.run]
     sizes = np.array([len(made.run) for made in kernels], dtype=np.int64)
-    counts[long] = sizes[made_of[long]]
+    split = (made_of != UNKNOWN) & (events.duration_ps > 0)
+    counts = np.ones(len(events), dtype=np.int64)
+    counts[split] = sizes[made_of[split]]
     owner = np.repeat(np.arange(len(events)), counts)
     inner = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-    taken = events.taken(owner)
-    columns = {name: getattr(taken, name) for name in ("kind", "name", "operator")}
-    start, end = taken.start_ps.copy(), taken.end_ps.copy()
-    for number, made in enumerate(kernels):
-        ends = np.cumsum([0.0, *(kernel.weight for kernel in made.run)])
-        shares = ends / ends[-1]
-        for place, kernel in enumerate(made.run):
-            those = (made_of[owner] == number) & long[owner] & (inner == place)
-            lasts = taken.duration_ps[those]
-            start[those] += np.rint(lasts * shares[place]).astype(np.int64)
-            end[those] = taken.start_ps[those] + np.rint(lasts * shares[place + 1]).astype(np.int64)
-            name = f"{SIMULATED}{kernel.name}"
-            columns["name"][those] = names.setdefault(name, len(names))
-            if not kernel.operator:
-                columns["kind"][those] = TaskKind.HOST
-                continue
-            called = HostOperator(name=kernel.operator, sides=kernel.sides)
-            columns["operator"][those] = operators.setdefault(called, len(operators))
-    split = replace(taken, start_ps=start, end_ps=end, **columns)
-    return replace(
-        profile, names=tuple(names), events=split, operators=tuple(operators), follows=None
+    parts = np.flatnonzero(split[owner])
+    number = (np.cumsum(sizes) - sizes)[made_of[owner[parts]]] + inner[parts]
+    shares = [_shares(made) for made in kernels]
+    begins, ends = (
+        np.array([share for every in shares for share in every[side]]) for side in (0, 1)
     )
+    taken = events.taken(owner)
+    start, end = taken.start_ps.copy(), taken.end_ps.copy()
+    lasts = taken.duration_ps[parts]
+    end[parts] = start[parts] + np.rint(lasts * ends[number]).astype(np.int64)
+    start[parts] += np.rint(lasts * begins[number]).astype(np.int64)
+    names = dict.fromkeys((*profile.names, *(f"{SIMULATED}{kernel.name}" for kernel in run)))
+    called = dict.fromkeys(_operator(kernel) for kernel in run if kernel.operator)
+    of_name, of_operator = ({key: i for i, key in enumerate(keys)} for keys in (names, called))
+    columns = {name: getattr(taken, name) for name in ("kind", "name", "operator")}
+    columns["name"][parts] = np.array([of_name[f"{SIMULATED}{k.name}"] for k in run])[number]
+    operators = [of_operator.get(_operator(kernel), UNKNOWN) for kernel in run]
+    columns["operator"][parts] = np.array(operators, dtype=np.int64)[number]
+    waits = np.array([not kernel.operator for kernel in run], dtype=np.bool_)[number]
+    columns["kind"][parts[waits]] = TaskKind.HOST
+    made = replace(taken, start_ps=start, end_ps=end, **columns)
+    return replace(profile, names=tuple(names), events=made, operators=tuple(called), follows=None)
+
+
+def _shares(kernels: Kernels) -> tuple[list[float], list[float]]:
+    """Where kernels begin and end in what they make, from 0 to 1."""
+    ends = np.cumsum([0.0, *(kernel.weight for kernel in kernels.run)])
+    shares = (ends / ends[-1]).tolist()
+    return shares[:-1], shares[1:]
+
+
+def _operator(kernel: Kernel) -> HostOperator:
+    return HostOperator(name=kernel.operator, sides=kernel.sides)
 
 
 def _of_rank(timeline: Timeline, rank: int, tasks: _StageTasks) -> dict[str, Ints]:

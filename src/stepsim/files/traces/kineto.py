@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -69,10 +69,10 @@ class _Arguments(msgspec.Struct, gc=False):
     sender: int = msgspec.field(default=UNKNOWN, name="Src Rank")
     receiver: int = msgspec.field(default=UNKNOWN, name="Dst Rank")
     number: int | str = msgspec.field(default=0, name="Comms Id")
-    external: int = msgspec.field(default=UNKNOWN, name="External id")
+    external: Any = msgspec.field(default=UNKNOWN, name="External id")
     dims: msgspec.Raw = msgspec.field(default=_NO_DIMS, name="Input Dims")
-    device: int = msgspec.field(default=UNKNOWN, name="Device Type")
-    allocated: int = msgspec.field(default=0, name="Total Allocated")
+    device: Any = msgspec.field(default=UNKNOWN, name="Device Type")
+    allocated: Any = msgspec.field(default=0, name="Total Allocated")
 
     @property
     def group_name(self) -> str:
@@ -216,7 +216,7 @@ def _sorted_out(events: Sequence[_Event], name: str) -> _Sorted:
     for event in events:
         if event.ph != "X":
             if event.name == "[memory]":
-                found.peak_bytes = max(found.peak_bytes, _allocated(event, name))
+                found.peak_bytes = max(found.peak_bytes, _allocated(event))
             continue
         earliest = min(earliest, event.ts)
         if event.cat in _KERNELS:
@@ -234,47 +234,62 @@ def _sorted_out(events: Sequence[_Event], name: str) -> _Sorted:
     return found
 
 
-def _allocated(event: _Event, name: str) -> int:
+def _allocated(event: _Event) -> int:
     """What the allocator of the device held after an event, in bytes; 0 for that of the host."""
-    told = _with_arguments(event, name).args
-    return told.allocated if told and told.device == _ON_GPU else 0
+    arguments = _readable(event)
+    is_told = arguments.device == _ON_GPU and type(arguments.allocated) is int
+    return min(arguments.allocated, MAX_INT64) if is_told else 0
 
 
 def _operators(
     ours: _Sorted, arguments: Sequence[_Arguments]
 ) -> tuple[tuple[HostOperator, ...], Ints]:
-    """The operators that launched kernels, and the place of each kernel's, `UNKNOWN` without one.
-
-    A kernel and its operator have a number in common; in older traces, and for what no operator of
-    its own launches, it is the innermost one that its thread was in.
-    """
-    numbered = {told.external: i for i, told in enumerate(map(_told, ours.called))}
-    found = [
-        UNKNOWN if told.external == told.correlation else numbered.get(told.external, UNKNOWN)
-        for told in arguments
-    ]
-    lacking = {a.correlation for a, at in zip(arguments, found, strict=True) if at == UNKNOWN}
-    inside = dict(_inside(ours, lacking - {UNKNOWN}))
+    """The operators that launched kernels; of every kernel the place of its own, or `UNKNOWN`."""
+    called = _called(ours, arguments)
     known: dict[tuple[str | None, bytes], int] = {}
     operators: list[HostOperator] = []
-    places = []
-    for told, own in zip(arguments, found, strict=True):
-        at = inside.get(told.correlation, UNKNOWN) if own == UNKNOWN else own
-        if at == UNKNOWN:
-            places.append(UNKNOWN)
+    numbers = np.full(len(called), UNKNOWN, dtype=np.int64)
+    for kernel, call in enumerate(called):
+        if call == UNKNOWN:
             continue
-        event = ours.called[at]
-        dims = bytes(_told(event).dims)
+        event = ours.called[call]
+        dims = bytes(_readable(event).dims)
         key = event.name, dims
         if key not in known:
             known[key] = len(operators)
             operators.append(HostOperator(name=event.name or "", sides=_sides(dims)))
-        places.append(known[key])
-    return tuple(operators), np.array(places, dtype=np.int64)
+        numbers[kernel] = known[key]
+    return tuple(operators), numbers
 
 
-def _told(event: _Event) -> _Arguments:
-    """Arguments of an operator; those that cannot be read say nothing."""
+def _called(ours: _Sorted, arguments: Sequence[_Arguments]) -> list[int]:
+    """The call in `ours.called` that launched each kernel, `UNKNOWN` without one.
+
+    A kernel and its operator have a number in common; in older traces, and for what no operator of
+    its own launches, it is the innermost call that its thread was in.
+    """
+    numbered = {
+        told.external: call
+        for call, told in enumerate(map(_readable, ours.called))
+        if type(told.external) is int and told.external != UNKNOWN
+    }
+    calls = [
+        UNKNOWN
+        if type(kernel.external) is not int or kernel.external == kernel.correlation
+        else numbered.get(kernel.external, UNKNOWN)
+        for kernel in arguments
+    ]
+    pairs = list(zip(arguments, calls, strict=True))
+    lacking = {kernel.correlation for kernel, call in pairs if call == UNKNOWN}
+    inside = dict(_inside(ours, lacking - {UNKNOWN}))
+    return [
+        inside.get(kernel.correlation, UNKNOWN) if call == UNKNOWN else call
+        for kernel, call in pairs
+    ]
+
+
+def _readable(event: _Event) -> _Arguments:
+    """Arguments of an event; those that cannot be read say nothing."""
     if not isinstance(event, _RawEvent):
         return event.args or _Arguments()
     try:
@@ -290,9 +305,9 @@ def _inside(ours: _Sorted, wanted: set[int]) -> Iterator[tuple[int, int]]:
     for thread, at, correlation in launches:
         if correlation in wanted:
             threads.setdefault(thread, []).append((at, 1, 0.0, correlation))
-    for place, event in enumerate(ours.called):
+    for number, event in enumerate(ours.called):
         if event.tid in threads:
-            threads[event.tid].append((event.ts, 0, -event.ts - event.dur, place))
+            threads[event.tid].append((event.ts, 0, -event.ts - event.dur, number))
     for entries in threads.values():
         open_calls: list[tuple[float, int]] = []
         for at, is_launch, minus_end, number in sorted(entries):
@@ -310,9 +325,13 @@ def _sides(dims: bytes) -> tuple[tuple[int, ...], ...]:
         shapes = msgspec.json.decode(dims)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ()
-    lists = [shape for shape in shapes if isinstance(shape, list)] if shapes else []
+    lists = (
+        [shape for shape in shapes if isinstance(shape, list)] if isinstance(shapes, list) else []
+    )
     return tuple(
-        tuple(shape) for shape in lists if shape and all(type(side) is int for side in shape)
+        tuple(shape)
+        for shape in lists
+        if shape and all(type(side) is int and 0 <= side <= MAX_INT64 for side in shape)
     )
 
 

@@ -175,10 +175,10 @@ def _operations(profile: Profile, place: int) -> Iterator[dict[str, Any]]:
 
 def _called(operator: HostOperator, rank: int, begin: int, number: int) -> dict[str, Any]:
     """The operator that launches a kernel, as the host calls it, by a number that both have."""
-    told: dict[str, Any] = {"External id": number}
+    arguments: dict[str, Any] = {"External id": number}
     if operator.sides:
-        told["Input Dims"] = operator.sides
-    return _event("cpu_op", operator.name, rank, rank, begin, begin, told)
+        arguments["Input Dims"] = operator.sides
+    return _event("cpu_op", operator.name, rank, rank, begin, begin, arguments)
 
 
 def _communication(profile: Profile, i: int, name: str) -> tuple[str, dict[str, Any]]:
