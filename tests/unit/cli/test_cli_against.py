@@ -18,9 +18,10 @@ JOB = ("llama-2-7b", "--npus", "8", "--tp", "1", "--pp", "1", "--global-batch", 
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two ranks of a job whose attention is unfused."""
     path = tmp_path_factory.mktemp("traces") / "recorded"
-    options = {"npus": 8, "tp": 1, "pp": 1, "global_batch": 8, "attention": "unfused"}
     with pytest.warns(stepsim.StepsimWarning):
-        step = stepsim.simulate("llama-2-7b", **options)
+        step = stepsim.simulate(
+            "llama-2-7b", npus=8, tp=1, pp=1, global_batch=8, attention="unfused"
+        )
     profile = profile_of_step(step.timeline, step.prices, source="job", ranks=[0, 5], kernels=True)
     write_kineto(profile, path)
     return path

@@ -269,9 +269,9 @@ def _called(ours: _Sorted, arguments: Sequence[_Arguments]) -> list[int]:
     its own launches, it is the innermost call that its thread was in.
     """
     numbered = {
-        told.external: call
-        for call, told in enumerate(map(_readable, ours.called))
-        if type(told.external) is int and told.external != UNKNOWN
+        call.external: number
+        for number, call in enumerate(map(_readable, ours.called))
+        if type(call.external) is int and call.external != UNKNOWN
     }
     calls = [
         UNKNOWN
