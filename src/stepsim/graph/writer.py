@@ -159,8 +159,13 @@ class ProgramWriter(Struct, kw_only=True, dict=True):
         return self.task_lists.per_step(items) if items else NONE
 
     def _apart(self, order: Order) -> Bools:
-        """Entries that are more than one segment: some shard parameters, some reduce gradients."""
-        apart = np.full(len(order), self._kinds.shards)
+        """Entries that are more than one segment: some shard parameters, some reduce gradients.
+
+        Of parameters that are gathered once a step, the first forward alone is.
+        """
+        apart = np.full(len(order), self._kinds.shards_again)
+        if self._kinds.shards:
+            apart[list(self._first.values())] = True
         if self.task_lists.options.dp_overlap or self._kinds.reduces:
             for place, action in self._final.values():
                 apart[place] |= self._reduces(action)
@@ -374,10 +379,12 @@ def _at_their_places(
 class _Kinds(NamedTuple):
     """What the rows of a stage are: whether some shard parameters, or reduce gradients.
 
-    `alike[c][b]` is the first block of chunk c with the rows of block b.
+    Where they do `shards_again`, these are gathered or reduced for every microbatch. `alike[c][b]`
+    is the first block of chunk c with the rows of block b.
     """
 
     shards: bool
+    shards_again: bool
     reduces: bool
     alike: tuple[tuple[int, ...], ...]
 
@@ -389,8 +396,10 @@ def _kinds_of(work: StageWork) -> _Kinds:
     for chunk in work.chunks:
         known: dict[int, int] = {}
         alike.append(tuple(known.setdefault(id(rows), i) for i, rows in enumerate(chunk)))
+    shards = [row.shards for rows in distinct for row in rows if row.shards]
     return _Kinds(
-        shards=any(row.shards for rows in distinct for row in rows),
+        shards=bool(shards),
+        shards_again=not all(each.once and not each.reduce for each in shards),
         reduces=any(map(_reduces_gradients, distinct)),
         alike=tuple(alike),
     )
