@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from stepsim.base.errors import StepsimError, StepsimWarning
     from stepsim.face import (
+        AgainstResult,
         Comparison,
         NoiseDistribution,
         Result,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "AgainstResult",
     "BatchesResult",
     "Comparison",
     "ImprovementsResult",
@@ -90,6 +92,7 @@ __all__ = [
 _HOMES = {
     "base.errors": ("StepsimError", "StepsimWarning"),
     "face": (
+        "AgainstResult",
         "Comparison",
         "NoiseDistribution",
         "Result",

@@ -16,7 +16,7 @@ ALIKE: dict[str, Callable[[Path, Path], object]] = {
 }
 Case = tuple[surface.Words, Any, Any, Any]
 """A command by its words, and two parameters of it."""
-NOT_WRITTEN = ("not for workloads", "schedule is '", "holds a sweep that has run")
+NOT_WRITTEN = ("not for workloads", "schedule is '", "holds a sweep that has run", "do nothing")
 """What is said of outputs that are never written, and of inputs that no file can be."""
 
 

@@ -419,7 +419,12 @@ def write_traces(
     """
     from stepsim.explain.as_profile import profile_of_step
 
-    write_profile_traces(profile_of_step(step.timeline, step.prices, source=source), chakra, kineto)
+    if chakra:
+        whole = profile_of_step(step.timeline, step.prices, source=source)
+        write_profile_traces(whole, chakra, None)
+    if kineto:
+        profile = profile_of_step(step.timeline, step.prices, source=source, kernels=True)
+        write_profile_traces(profile, None, kineto)
 
 
 SpanFile = tuple["Callable[[Iterable[Spans], Path], None]", Path]

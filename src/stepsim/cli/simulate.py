@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stepsim.base import garbage
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Panel
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
+from stepsim.cli.against import AgainstViews, hold_step_against
 from stepsim.cli.batches import BESIDE_LENGTHS, BatchOptions, show_batches
 from stepsim.cli.measured import NodeSizeOption, TimesOption, simulate_measured
 from stepsim.cli.noise import show_sensitivity
@@ -58,6 +60,11 @@ _OF_SENSITIVITY = NO_MEMORY | {
     *("topology", "strict", "comm_source", "numbers", "plan_file"),
 }
 """Options that do something beside --sensitivity."""
+_BESIDE_TRACES = ON_COMMAND_LINE | {
+    *("file", "against", "json", "csv", "plot", "style", "report", "full", "plan_file"),
+    *("topology", "strict", "comm_source", "numbers"),
+}
+"""Options that do something beside --against."""
 _BESIDE = ("dp_overlap", "tp_comm_overlap")
 """Options under which transfers run beside compute."""
 
@@ -81,6 +88,12 @@ class _SimulateOptions(BatchOptions):
             "--plan-file",
             help="A model's plan: what stepsim plan prints, or a framework's own file.",
             rich_help_panel=Panel.MODEL.value,
+        ),
+    ] = None
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            "--against", metavar="TRACE", help="Print the step beside a recorded one: a profile."
         ),
     ] = None
     sensitivity: Annotated[
@@ -141,14 +154,23 @@ def simulate_command(
     A measured run or a profile is replayed. With --sensitivity, print the step time saved by 1 % of
     each bandwidth, latency and compute time.
     """
-    from stepsim.base import garbage
-
     if options.lengths is not None:
         refuse_beside(context, "--lengths", BESIDE_LENGTHS | {"plan_file"})
         traced = check_trace(trace, ranks, window)
         show_batches(file, options, StudyFiles(json, csv, plot, style), report, traced)
         return
     options.check_lengths()
+    if options.against:
+        refuse_beside(context, "--against", _BESIDE_TRACES)
+        hold_step_against(
+            file,
+            options.against,
+            options,
+            AgainstViews(plot=plot, report=report, csv=csv, style=style),
+            TablesAsked(full=full),
+            json=json,
+        )
+        return
     if options.sensitivity:
         refuse_beside(context, "--sensitivity", _OF_SENSITIVITY)
         show_sensitivity(file, options, StudyFiles(json, csv, plot, style))

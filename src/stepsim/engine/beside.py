@@ -25,8 +25,8 @@ from stepsim.workload.overlap import (
     ACROSS_NODES_SMS,
     CommDemand,
     CommEngine,
+    Demands,
     GpuLimits,
-    Kernels,
 )
 from stepsim.workload.rows import CollectiveKind, CommOp
 
@@ -35,7 +35,7 @@ _ENGINES = {
     CollectiveKind.SEND_RECV: CommEngine.POINT_TO_POINT,
 }
 _NOTHING = CommDemand()
-_UNKNOWN = Kernels()
+_UNKNOWN = Demands()
 
 
 class OverlapCost(Struct, frozen=True, kw_only=True):
@@ -127,11 +127,11 @@ def _of_rows(laid: LaidOut, rank: int, prices: Prices, cost: OverlapCost) -> Row
     )
 
 
-def _kernels(task: Task) -> Kernels | None:
+def _demands(task: Task) -> Demands | None:
     """The kernels of a task; products of many blocks where it says nothing, None for no compute."""
     if task.kind is not TaskKind.COMPUTE:
         return None
-    return task.kernels or _UNKNOWN
+    return task.demands or _UNKNOWN
 
 
 def _taken(demand: CommDemand) -> Taken | None:
@@ -148,7 +148,7 @@ def _list_work(
     uses = [Use(task.comm, laid.program.stage) if task.comm >= 0 else None for task in tasks]
     return ListWork.of(
         (times.end - times.start).tolist(),
-        [_kernels(task) for task in tasks],
+        [_demands(task) for task in tasks],
         [_taken(cost.demands(use, rank, prices)[0]) if use else None for use in uses],
         [task.after for task in tasks],
     )
@@ -158,7 +158,7 @@ def _task_work(laid: LaidOut, look: Look, inner: int, duration_ps: int) -> ListW
     """The work of a task by itself, None where it does not compute."""
     if look.task_list < 0 or not duration_ps:
         return None
-    kernels = _kernels(laid.program.lists[look.task_list].tasks[inner])
+    kernels = _demands(laid.program.lists[look.task_list].tasks[inner])
     return ListWork.of([duration_ps], [kernels], [None], [()]) if kernels else None
 
 

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from stepsim.base.units import PS_PER_S
 from stepsim.network.flights import time_left_ps
-from stepsim.workload.overlap import CommDemand, CommEngine, GpuLimits, Kernels, row_slowdown
+from stepsim.workload.overlap import CommDemand, CommEngine, Demands, GpuLimits, row_slowdown
 
 Taken = tuple[int, int, int]
 """SMs, bytes per second, and sum of delays in ps: what communications take of a GPU."""
@@ -30,7 +30,7 @@ class ListWork(Struct, frozen=True, kw_only=True, eq=False):
     """
 
     duration_ps: tuple[int, ...]
-    kernels: tuple[Kernels | None, ...]
+    kernels: tuple[Demands | None, ...]
     demands: tuple[Taken | None, ...]
     waits: tuple[int, ...]
     followers: tuple[tuple[int, ...], ...]
@@ -40,7 +40,7 @@ class ListWork(Struct, frozen=True, kw_only=True, eq=False):
     def of(
         cls,
         duration_ps: Sequence[int],
-        kernels: Sequence[Kernels | None],
+        kernels: Sequence[Demands | None],
         demands: Sequence[Taken | None],
         after: Sequence[Sequence[int]],
     ) -> Self:
@@ -102,7 +102,7 @@ class Speeds(Struct, kw_only=True):
     gpu: GpuLimits
     _known: dict[tuple[int, int, Taken], float] = field(default_factory=dict)
 
-    def of(self, kernels: Kernels, alone_ps: int, taken: Taken) -> float:
+    def of(self, kernels: Demands, alone_ps: int, taken: Taken) -> float:
         """Share of its speed alone at which compute goes that takes `alone_ps` alone."""
         key = alone_ps, id(kernels), taken
         if key not in self._known:

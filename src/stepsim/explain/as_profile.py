@@ -3,6 +3,8 @@
 So a simulated step goes where a recorded one does: to tools that read traces, and into the replay.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from msgspec import Struct, field
 
@@ -14,12 +16,21 @@ from stepsim.engine.timeline import Timeline
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import Program, SegmentKind
 from stepsim.graph.task_table import PHASES_OF_ACTIONS, TaskTable
-from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace, same
+from stepsim.measured.profile.events import (
+    Events,
+    HostOperator,
+    ProcessGroup,
+    Profile,
+    RankPlace,
+    same,
+)
+from stepsim.measured.profile.kernel_classes import SIMULATED
 from stepsim.measured.profile.waits import Waits
 from stepsim.network.fold import every_rank
 from stepsim.network.groups import lowered
 from stepsim.network.prices import Prices
 from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
+from stepsim.workload.rows import Kernel, Kernels
 
 MOST_TASKS = 20_000_000
 
@@ -28,41 +39,71 @@ class _StageTasks(Struct, kw_only=True):
     """What every rank of a stage runs: columns of events with a value per task.
 
     `group` is a place in `GROUPS`, `meets` numbers the meeting among those of the group, by the
-    segment and its task, the sender's for a message. `stages_to_sender` and `stages_to_peer` are of
+    segment and its task, the sender's for a message. `kernels` is what compute is made of, a place
+    in those of the table of tasks. `stages_to_sender` and `stages_to_peer` are of
     messages. `before` and `after` are pairs of tasks.
     """
 
     columns: dict[str, Ints]
     group: Ints
     meets: Ints
+    kernels: Ints
     stages_to_sender: Ints
     stages_to_peer: Ints
     before: Ints
     after: Ints
 
 
-def profile_of_step(timeline: Timeline, prices: Prices, *, source: str) -> Profile:
+def profile_of_step(
+    timeline: Timeline,
+    prices: Prices,
+    *,
+    source: str,
+    ranks: Sequence[int] | None = None,
+    kernels: bool = False,
+) -> Profile:
     """Every task of every rank and what it waits for; `source` names the step.
 
-    As in a recorded profile, a communication begins when its rank arrives. Raises PlanError for a
-    step of more than `MOST_TASKS` tasks.
+    As in a recorded profile, a communication begins when its rank arrives. With `ranks` it is those
+    of these alone, ascending; with `kernels` compute is the kernels that it is made of, and nothing
+    says what waits for what. Raises PlanError for a step of more than `MOST_TASKS` tasks.
     """
     graph = timeline.graph
     programs = lay_out(graph, every_rank(prices), prices, coalesce=False).programs
-    total = sum(len(laid.segment) for laid in programs)
+    chosen = range(len(programs)) if ranks is None else ranks
+    total = sum(len(programs[rank].segment) for rank in chosen)
     if total > MOST_TASKS:
         raise PlanError(
-            f"{source}: {total:,} tasks on {len(programs):,} ranks: expected {MOST_TASKS:,} at "
+            f"{source}: {total:,} tasks on {len(chosen):,} ranks: expected {MOST_TASKS:,} at "
             "most: choose fewer microbatches or NPUs"
         )
     telling, width = _Telling(graph=graph, table=TaskTable.of(graph)), graph.plan.stage_ranks
-    stages = [telling.stage(programs[stage * width]) for stage in range(graph.plan.pp)]
-    ranks = [(rank, stages[rank // width]) for rank in range(len(programs))]
+    used = {rank // width for rank in chosen}
+    stages = {stage: telling.stage(programs[stage * width]) for stage in sorted(used)}
+    every = [(rank, stages[rank // width]) for rank in chosen]
+    profile = _profile(timeline, every, tuple(telling.names), source)
+    if not kernels:
+        return profile
+    made_of = np.concatenate([tasks.kernels for _, tasks in every])
+    if not telling.table.kernels:
+        return profile
+    return _in_kernels(profile, made_of, telling.table.kernels)
+
+
+def _profile(
+    timeline: Timeline, ranks: list[tuple[int, _StageTasks]], names: tuple[str, ...], source: str
+) -> Profile:
+    """The tasks of ranks as a profile."""
+    graph, width = timeline.graph, timeline.graph.plan.stage_ranks
     lengths = [len(tasks.group) for _, tasks in ranks]
     parts = [_of_rank(timeline, rank, tasks) for rank, tasks in ranks]
     columns = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
     groups, met = _meetings(graph, ranks, columns["rank"])
-    skipped = np.cumsum([0, *lengths[:-1]]).tolist()
+    numbers = np.array([rank for rank, _ in ranks])
+    for name in ("rank", "peer"):
+        near = np.minimum(np.searchsorted(numbers, columns[name]), len(numbers) - 1)
+        columns[name] = np.where(numbers[near] == columns[name], near, UNKNOWN)
+    total, skipped = sum(lengths), np.cumsum([0, *lengths[:-1]]).tolist()
     profile = Profile(
         source=source,
         format="stepsim",
@@ -70,9 +111,10 @@ def profile_of_step(timeline: Timeline, prices: Prices, *, source: str) -> Profi
             RankPlace(rank=rank, stage=rank // width, replica=rank % width) for rank, _ in ranks
         ),
         steps=(0,),
-        names=tuple(telling.names),
+        names=names,
         groups=groups,
         events=Events.of(total, **columns, **met),
+        world=graph.plan.npus,
     )
     before, after = (
         np.concatenate(
@@ -84,6 +126,54 @@ def profile_of_step(timeline: Timeline, prices: Prices, *, source: str) -> Profi
     events = profile.events
     arrives = np.where(events.meeting == UNKNOWN, events.start_ps, waits.ready_ps)
     return waits.retimed(arrives, events.end_ps)
+
+
+def _in_kernels(profile: Profile, made_of: Ints, kernels: Sequence[Kernels]) -> Profile:
+    """The profile with the kernels of its compute in place of its compute.
+
+    `made_of` are places in `kernels`. The times of kernels are rounded so that they add up to those
+    of what they make.
+    """
+    events, run = profile.events, [kernel for made in kernels for kernel in made.run]
+    sizes = np.array([len(made.run) for made in kernels], dtype=np.int64)
+    split = (made_of != UNKNOWN) & (events.duration_ps > 0)
+    counts = np.ones(len(events), dtype=np.int64)
+    counts[split] = sizes[made_of[split]]
+    owner = np.repeat(np.arange(len(events)), counts)
+    inner = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+    parts = np.flatnonzero(split[owner])
+    number = (np.cumsum(sizes) - sizes)[made_of[owner[parts]]] + inner[parts]
+    shares = [_shares(made) for made in kernels]
+    begins, ends = (
+        np.array([share for every in shares for share in every[side]]) for side in (0, 1)
+    )
+    taken = events.taken(owner)
+    start, end = taken.start_ps.copy(), taken.end_ps.copy()
+    lasts = taken.duration_ps[parts]
+    end[parts] = start[parts] + np.rint(lasts * ends[number]).astype(np.int64)
+    start[parts] += np.rint(lasts * begins[number]).astype(np.int64)
+    names = dict.fromkeys((*profile.names, *(f"{SIMULATED}{kernel.name}" for kernel in run)))
+    called = dict.fromkeys(_operator(kernel) for kernel in run if kernel.operator)
+    of_name, of_operator = ({key: i for i, key in enumerate(keys)} for keys in (names, called))
+    columns = {name: getattr(taken, name) for name in ("kind", "name", "operator")}
+    columns["name"][parts] = np.array([of_name[f"{SIMULATED}{k.name}"] for k in run])[number]
+    operators = [of_operator.get(_operator(kernel), UNKNOWN) for kernel in run]
+    columns["operator"][parts] = np.array(operators, dtype=np.int64)[number]
+    waits = np.array([not kernel.operator for kernel in run], dtype=np.bool_)[number]
+    columns["kind"][parts[waits]] = TaskKind.HOST
+    made = replace(taken, start_ps=start, end_ps=end, **columns)
+    return replace(profile, names=tuple(names), events=made, operators=tuple(called), follows=None)
+
+
+def _shares(kernels: Kernels) -> tuple[list[float], list[float]]:
+    """Where kernels begin and end in what they make, from 0 to 1."""
+    ends = np.cumsum([0.0, *(kernel.weight for kernel in kernels.run)])
+    shares = (ends / ends[-1]).tolist()
+    return shares[:-1], shares[1:]
+
+
+def _operator(kernel: Kernel) -> HostOperator:
+    return HostOperator(name=kernel.operator, sides=kernel.sides)
 
 
 def _of_rank(timeline: Timeline, rank: int, tasks: _StageTasks) -> dict[str, Ints]:
@@ -156,6 +246,7 @@ class _Telling(Struct, kw_only=True):
                 "microbatch": microbatch,
             },
             group=laid.group.astype(np.int64),
+            kernels=tasks["kernels"],
             meets=sender << 32 | np.maximum(laid.inner, 0),
             stages_to_sender=np.where(receives, to_peer, 0),
             stages_to_peer=to_peer,

@@ -1,6 +1,12 @@
 """The Python interface: the words of the command line, as functions."""
 
-from stepsim.face.results import Comparison, NoiseDistribution, Result, SensitivityResult
+from stepsim.face.results import (
+    AgainstResult,
+    Comparison,
+    NoiseDistribution,
+    Result,
+    SensitivityResult,
+)
 from stepsim.face.steps import (
     collective_time,
     compare,
@@ -12,6 +18,7 @@ from stepsim.face.steps import (
 )
 
 __all__ = [
+    "AgainstResult",
     "Comparison",
     "NoiseDistribution",
     "Result",

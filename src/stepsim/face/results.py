@@ -13,13 +13,16 @@ from stepsim.explore.sensitivity import Sensitivity
 from stepsim.face.viewed import Viewed, taken_as
 from stepsim.files.asked import StepInputs
 from stepsim.files.spans_csv import span_lines
+from stepsim.measured.profile.events import Profile
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.frames import Columns, Tables, columns_of_rows, tables_of
 from stepsim.show.headlines import Headline, headlines
+from stepsim.show.tables.against import against_shown
 from stepsim.show.tables.comparison import comparison_shown
 from stepsim.show.tables.model import Shown
 from stepsim.show.tables.step import step_shown
 from stepsim.show.tables.studies import noise_shown, sensitivity_shown
+from stepsim.step.against import StepAgainst, hold_against
 from stepsim.step.compare import ComparedSchedules, ComparisonDocument
 from stepsim.step.prepared import SimulatedStep
 
@@ -140,6 +143,53 @@ class Result(Viewed, SimulatedStep, frozen=True, kw_only=True):
 
         shown = WHOLE if window is None else parse_window(window)
         write_trace([traced(self, ranks, shown)], Path(path), command)
+
+    @checked
+    def against(self, trace: Profile | str | Path) -> "AgainstResult":
+        """The step beside a recorded one: a profile, read already or by its path.
+
+        Raises PlanError where the recording is of another job, TraceError where it cannot be read
+        or tells no times.
+        """
+        from stepsim.files.measured import load_profile
+
+        recorded = trace if isinstance(trace, Profile) else load_profile(trace)
+        return taken_as(AgainstResult, hold_against(self, recorded))
+
+
+class AgainstResult(Viewed, StepAgainst, frozen=True, kw_only=True):
+    """A simulated step beside a recorded one, and the ways to see both."""
+
+    def _document(self) -> Document:
+        return self.against
+
+    def _shown(self) -> Iterable[Shown]:
+        return against_shown(self.against)
+
+    def _said(self) -> Sequence[str]:
+        return self.against.notes
+
+    @checked
+    def plot(
+        self,
+        path: str | Path | None = None,
+        *,
+        style: FigureStyle | str = FigureStyle.SCREEN,
+    ) -> "Figure":
+        """Both timelines on one axis; with a path also a .png, .svg or .pdf file.
+
+        Raises OutputError when the file cannot be written.
+        """
+        from stepsim.show.figures.timelines import plot_against
+
+        return plot_against(self, path, style=style)
+
+    @checked
+    def write_report(self, path: str | Path) -> None:
+        """Write both timelines and every row as one HTML page; raises OutputError."""
+        from stepsim.show.page.write import write_against
+
+        write_against(self, path, command="")
 
 
 class Comparison(Viewed, ComparedSchedules, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import Program, SegmentKind
 from stepsim.parallel.schedules import ActionKind
 from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
-from stepsim.workload.rows import Phase, Stream
+from stepsim.workload.rows import Kernels, Phase, Stream
 
 _PHASES = {
     Phase.FORWARD: TaskPhase.FORWARD,
@@ -37,7 +37,8 @@ class TaskTable(Struct, frozen=True, kw_only=True, eq=False):
 
     The tasks of task list i are the rows from `first[i]` on. Then come a send to each stage, a
     receipt from each stage, and whole segments by their kinds: their first rows are `sends`,
-    `receipts` and `wholes`. `names` are the labels, each once.
+    `receipts` and `wholes`. `names` are the labels, each once. A column `kernels` beside those of
+    `Spans` holds places in `kernels`, what compute is made of, `UNKNOWN` where nobody says it.
     """
 
     columns: dict[str, Ints]
@@ -46,11 +47,13 @@ class TaskTable(Struct, frozen=True, kw_only=True, eq=False):
     receipts: int
     wholes: int
     names: tuple[str, ...]
+    kernels: tuple[Kernels, ...]
 
     @classmethod
     def of(cls, graph: TaskGraph) -> "TaskTable":
         """The table of a graph."""
         names: dict[str, int] = {}
+        numbers, kernels = _kernels(graph)
         rows = [
             (kind, stream, phase, names.setdefault(label, len(names)), comm, size)
             for kind, stream, phase, label, comm, size in _rows(graph)
@@ -59,14 +62,17 @@ class TaskTable(Struct, frozen=True, kw_only=True, eq=False):
         first = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         sends, stages = int(first[-1]), len(graph.programs)
         columns = np.array(rows, dtype=np.int64).T.copy()
+        made_of = np.full(len(rows), UNKNOWN, dtype=np.int64)
+        made_of[: len(numbers)] = numbers
         named = ("kind", "stream", "phase", "name", "group", "size_bytes")
         return cls(
-            columns=dict(zip(named, columns, strict=True)),
+            columns=dict(zip(named, columns, strict=True)) | {"kernels": made_of},
             first=first,
             sends=sends,
             receipts=sends + stages,
             wholes=sends + 2 * stages,
             names=tuple(names),
+            kernels=kernels,
         )
 
     def of_program(self, program: Program, segment: Small, inner: Small) -> dict[str, Ints]:
@@ -94,6 +100,23 @@ class TaskTable(Struct, frozen=True, kw_only=True, eq=False):
         whole = (inner < 0) & (kind == SegmentKind.ACTION)
         columns["phase"] = np.where(whole, of_entries[entry], columns["phase"])
         return columns | {"segment": segment.astype(np.int64), "entry": entry}
+
+
+def _kernels(graph: TaskGraph) -> tuple[Ints, tuple[Kernels, ...]]:
+    """The place of the kernels of every task of the task lists, and all kernels."""
+    known: dict[int, int] = {}
+    kernels: list[Kernels] = []
+    numbers: list[int] = []
+    for task_list in graph.task_lists:
+        for task in task_list.tasks:
+            if not task.kernels.run:
+                numbers.append(UNKNOWN)
+                continue
+            if id(task.kernels) not in known:
+                known[id(task.kernels)] = len(kernels)
+                kernels.append(task.kernels)
+            numbers.append(known[id(task.kernels)])
+    return np.array(numbers, dtype=np.int64), tuple(kernels)
 
 
 def _rows(graph: TaskGraph) -> Iterator[tuple[int, int, int, str, int, int]]:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import Document, json_text
+from stepsim.explain.against import Against
 from stepsim.explain.contents import ContentsDocument
 from stepsim.explain.improve import ImprovementsDocument
 from stepsim.explain.profile_document import ProfileDocument
@@ -57,6 +58,7 @@ FORMATS: Mapping[str, _Format] = MappingProxyType(
         "device": _Format(what="a device file, TOML", root=DeviceFile),
         "framework": _Format(what="a framework file, TOML", root=FrameworkFile),
         "result": _Format(what="simulate --json", root=ResultDocument),
+        "against": _Format(what="simulate --against --json", root=Against),
         "comparison": _Format(what="compare --json", root=ComparisonDocument),
         "collective": _Format(what="collective --json", root=CollectiveDocument),
         "topology-numbers": _Format(what="inspect --json", root=TopologyNumbers),

@@ -157,7 +157,7 @@ class KernelDemand(Struct, frozen=True, kw_only=True):
         return cls(kind=kind, blocks=blocks, per_sm=tuple(sorted(held_each)))
 
 
-class Kernels(Struct, frozen=True):
+class Demands(Struct, frozen=True):
     """Kernels of a row, one after the other: shares of its time with what each asks of a GPU.
 
     So many `launches` are delayed; what is missing from a whole is time in which no kernel runs.
@@ -299,14 +299,14 @@ def beside_s(
 
 
 def row_slowdown(
-    kernels: Kernels, alone_s: float, beside: Sequence[CommDemand], gpu: GpuLimits
+    demands: Demands, alone_s: float, beside: Sequence[CommDemand], gpu: GpuLimits
 ) -> float:
     """How many times as long a row of `alone_s` seconds takes beside communications all the time.
 
     Its kernels are all slowed at once, by their mean, for a row does not say which runs when.
     """
-    longer = sum(share * (slowdown(each, beside, gpu) - 1.0) for share, each in kernels.shares)
-    delayed = kernels.launches * delay_s(beside, gpu) / alone_s if kernels.launches else 0.0
+    longer = sum(share * (slowdown(each, beside, gpu) - 1.0) for share, each in demands.shares)
+    delayed = demands.launches * delay_s(beside, gpu) / alone_s if demands.launches else 0.0
     return 1.0 + longer + delayed
 
 

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from stepsim.base.errors import WorkloadError
 from stepsim.base.structs import NameWithFields, replace
-from stepsim.workload.overlap import Kernels
+from stepsim.workload.overlap import Demands
 
 if TYPE_CHECKING:
     from stepsim.workload.model.effort import Effort
@@ -202,19 +202,58 @@ class CommOp(Struct, frozen=True, kw_only=True):
     least_ps: int = 0
 
 
+HOST_WAIT = "wait for the host"
+"""What a kernel is called that is none: its device waits."""
+
+
+class Kernel(Struct, frozen=True, kw_only=True):
+    """A kernel of a row's compute, or what its kernels wait for the host.
+
+    It takes its `weight`, relative to those of the other kernels of the same work, of the compute
+    time. `operator` is what PyTorch calls such an operator, empty for a wait; `sides` are the
+    shapes of what it multiplies.
+    """
+
+    name: str
+    operator: str
+    weight: float
+    sides: tuple[tuple[int, ...], ...] = ()
+
+
+class Kernels(Struct, frozen=True, eq=False):
+    """Kernels in the order in which they run.
+
+    Rows are hashed for every action that runs them: the hash of their kernels costs nothing.
+    """
+
+    run: tuple[Kernel, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the kernels are equal."""
+        return self is other or (isinstance(other, Kernels) and self.run == other.run)
+
+    def __hash__(self) -> int:
+        return len(self.run)
+
+
+NO_KERNELS = Kernels()
+"""Compute of which nobody says what it is made of."""
+
+
 class Work(Struct, frozen=True, kw_only=True):
     """What one row does in one phase: compute, then its collectives in order.
 
-    `host_ps` is how long the host takes to launch the kernels of this row and of those that follow
-    it up to the next row with such a time: the host begins when the row does, and that next row
-    waits for it. No factor on compute changes it. `kernels` are what its compute runs, None where
-    nobody says it.
+    `kernels` are what the compute is made of, in order, `demands` what these ask of a GPU, where
+    that is known. `host_ps` is how long the host takes to launch the kernels of this row and of
+    those that follow it up to the next row with such a time: the host begins when the row does, and
+    that next row waits for it. No factor on compute changes it.
     """
 
     compute_ps: int = 0
     comms: tuple[CommOp, ...] = ()
     host_ps: int = 0
-    kernels: Kernels | None = None
+    kernels: Kernels = NO_KERNELS
+    demands: Demands | None = None
 
     def __post_init__(self) -> None:
         if self.compute_ps < 0:
@@ -261,12 +300,17 @@ class StepItem(Struct, frozen=True, kw_only=True):
         """The item with compute and sizes times factors, sizes rounded up."""
         comms = (replace(op, size_bytes=ceil(op.size_bytes * sizes)) for op in self.work.comms)
         compute_ps = int(self.work.compute_ps * compute)
-        return replace(self, work=Work(compute_ps=compute_ps, comms=tuple(comms)))
+        work = replace(self.work, compute_ps=compute_ps, comms=tuple(comms), host_ps=0)
+        return replace(self, work=work)
 
 
 def scaled_ps(compute_ps: int, factor: float) -> int:
     """A compute time scaled and rounded; what computes still does, so that no task vanishes."""
     return max(round(compute_ps * factor), min(compute_ps, 1))
+
+
+OPTIMIZER_STEP = "aten::_fused_adamw_"
+"""What PyTorch calls the update of parameters."""
 
 
 class PerParameter(Struct, frozen=True, kw_only=True):
@@ -296,7 +340,9 @@ class PerParameter(Struct, frozen=True, kw_only=True):
             size_bytes=self.size_bytes * parameters,
         )
         compute = scaled_ps(round(self.compute_ps * parameters), self.scale)
-        work = Work(compute_ps=compute, comms=(op,) if op else ())
+        update = Kernel(name=self.name, operator=OPTIMIZER_STEP, weight=1.0)
+        kernels = Kernels((update,)) if self.role is Role.UPDATE else NO_KERNELS
+        work = Work(compute_ps=compute, comms=(op,) if op else (), kernels=kernels)
         return StepItem(name=self.name, phase=self.phase, work=work, role=self.role)
 
 

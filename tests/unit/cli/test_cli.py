@@ -205,7 +205,7 @@ BATCH_OPTIONS = {"--lengths", "--packers", "--seed", "--steps"}
 OPTIONS = {
     "simulate": RUN_OPTIONS
     | TRACE_OPTIONS
-    | {"--chunks", "--csv", "--node-size", "--report", "--schedule", "--times"}
+    | {"--against", "--chunks", "--csv", "--node-size", "--report", "--schedule", "--times"}
     | {"--chakra", "--force", "--kineto", "--plan-file", "--plot-memory", "--set"}
     | {"--full", "--sensitivity", "--show", "--write-workload"}
     | BATCH_OPTIONS,

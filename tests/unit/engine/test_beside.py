@@ -15,9 +15,9 @@ from stepsim.engine.stretches import ListWork, Speeds, Taken
 from stepsim.workload.overlap import (
     CommDemand,
     CommEngine,
+    Demands,
     GpuLimits,
     KernelDemand,
-    Kernels,
     slowdown,
     slowed_s,
 )
@@ -42,7 +42,7 @@ def computes(*duration_ps: int) -> ListWork:
     """Compute, one task after the other."""
     after = [(task - 1,) if task else () for task in range(len(duration_ps))]
     nothing = [None for _ in duration_ps]
-    return ListWork.of(duration_ps, [Kernels() for _ in duration_ps], nothing, after)
+    return ListWork.of(duration_ps, [Demands() for _ in duration_ps], nothing, after)
 
 
 @given(compute=st.integers(1, 10**13), beside=st.integers(0, 10**13))

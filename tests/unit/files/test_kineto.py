@@ -15,7 +15,7 @@ from stepsim.base.structs import replace
 from stepsim.explain.improve import improve_profile
 from stepsim.explain.shares import device_shares, rank_shares
 from stepsim.files.traces.forms import is_profile, read_profile
-from stepsim.measured.profile.events import Profile
+from stepsim.measured.profile.events import HostOperator, Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.tables.spans import UNKNOWN, TaskKind
 
@@ -186,6 +186,56 @@ def test_what_cannot_be_read_is_one_line(folder: Path, tmp_path: Path) -> None:
     write(folder / "rank0.again.pt.trace.json", trace_of(0))
     with pytest.raises(TraceError, match="rank 0 is also in"):
         read_profile(folder)
+
+
+def operator(name: str, start: float, took: float, **arguments: object) -> Raw:
+    event = {"ph": "X", "cat": "cpu_op", "name": name, "ts": start, "dur": took, "tid": 1}
+    return event | {"args": arguments}
+
+
+def operators_of(folder: Path, *events: Raw) -> Profile:
+    folder.mkdir()
+    (folder / "rank0.json").write_text(json.dumps({"traceEvents": [*events]}))
+    return read_profile(folder)
+
+
+def test_a_kernel_is_of_the_operator_with_its_number(tmp_path: Path) -> None:
+    dims = {"Input Dims": [[8, 4], [4, 6], [], "none"]}
+    profile = operators_of(
+        tmp_path / "run",
+        operator("aten::mm", 1.0, 2.0, **{"External id": 77}, **dims),
+        operator("aten::add", 4.0, 1.0, **{"External id": "78"}, **{"Input Dims": {"a": 1}}),
+        kernel("Kernel2", 7, 10.0, 5.0, **{"External id": 77}),
+        kernel("Kernel3", 7, 20.0, 5.0, **{"External id": [1]}),
+    )
+    numbers = profile.events.operator.tolist()
+    assert profile.operators[numbers[0]] == HostOperator(name="aten::mm", sides=((8, 4), (4, 6)))
+    assert numbers[1] == UNKNOWN
+
+
+def test_without_a_number_it_is_the_innermost_one_around_the_launch(tmp_path: Path) -> None:
+    inner, after = kernel("inner", 7, 100.0, 5.0), kernel("after", 7, 200.0, 5.0)
+    launches = [launch(inner, 80) | {"tid": 1}, launch(after, 10) | {"tid": 1}]
+    profile = operators_of(
+        tmp_path / "run",
+        operator("aten::linear", 10.0, 50.0, **{"Input Dims": "cut"}),
+        operator("aten::addmm", 15.0, 20.0),
+        operator("aten::t", 12.0, 1.0),
+        *(inner, after, *launches),
+    )
+    first, second = profile.events.operator.tolist()
+    assert profile.operators[first] == HostOperator(name="aten::addmm")
+    assert second == UNKNOWN
+
+
+def test_the_peak_of_the_allocator_is_read(tmp_path: Path) -> None:
+    def held(device: int, size: object) -> Raw:
+        arguments = {"Device Type": device, "Total Allocated": size}
+        return {"ph": "i", "name": "[memory]", "ts": 1.0, "args": arguments}
+
+    events = [held(1, 500), held(1, 800), held(0, 9000), held(1, "many"), held(1, 700)]
+    profile = operators_of(tmp_path / "run", kernel("gemm", 7, 10.0, 5.0), *events)
+    assert profile.peak_bytes == 800
 
 
 def test_two_runs_in_a_folder_are_refused(folder: Path) -> None:

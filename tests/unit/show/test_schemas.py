@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pages import ROOT, blocks
 from profiles import made_rows, write_rows
 
+import stepsim
 from stepsim.base.errors import StepsimError, UnitError
 from stepsim.base.structs import Document, plain_document
 from stepsim.base.units import (
@@ -26,7 +27,9 @@ from stepsim.base.units import (
     parse_size_bytes,
     parse_time_ps,
 )
+from stepsim.explain.as_profile import profile_of_step
 from stepsim.files.models.launch import write_plan
+from stepsim.files.traces.kineto_write import write_kineto
 from stepsim.show.schemas import FORMATS, json_schema, schema_json
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -36,6 +39,7 @@ WRITTEN = {
     "comparison": (
         "compare {moe} --schedules 1f1b,zb-h1,dualpipe-v --with simai-formula --json -",
     ),
+    "against": ("simulate {small} --against {own} --json -",),
     "collective": ("collective --kind all_reduce --size 1MiB..4MiB:x2 --ranks 0-15 --json -",),
     "topology-numbers": ("inspect hgx-h100 --json -", "inspect ideal --json -"),
     "sensitivity": ("simulate {moe} --sensitivity --json -",),
@@ -116,7 +120,11 @@ def files(tmp_path: Path, workloads: Path) -> dict[str, str]:
     (tmp_path / "rank0.json").write_text(
         '{"schema": "1.0.1", "nodes": [{"id": 2, "name": "aten::mm", "parent": 1}]}'
     )
+    step = stepsim.simulate(workloads / "gpt_tp4.txt", npus=16, pp=2)
+    first = profile_of_step(step.timeline, step.prices, source="made", ranks=[0])
+    write_kineto(first, tmp_path / "own")
     return {
+        "own": str(tmp_path / "own"),
         "graph": str(tmp_path / "rank0.json"),
         "steps": str(steps),
         "db": str(tmp_path / "sweep.sqlite"),

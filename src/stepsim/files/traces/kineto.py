@@ -10,10 +10,10 @@ collective: a message whose other end is not told.
 import re
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -25,7 +25,7 @@ from stepsim.base.errors import TraceError
 from stepsim.base.units import MAX_INT64
 from stepsim.files.traces.forms import TRACE_ENDS, is_kineto
 from stepsim.files.traces.packed import packed_files, rank_in_name
-from stepsim.measured.profile.events import Profile, other_end
+from stepsim.measured.profile.events import HostOperator, Profile, other_end
 from stepsim.measured.profile.joined import RankOperations, join_ranks
 from stepsim.measured.profile.kernels import communication_kernel, is_peer_copy
 from stepsim.measured.profile.marks import MarkedRange, marked, read_mark
@@ -55,6 +55,11 @@ _Each = TypeVar("_Each")
 """Entries of a trace, with their arguments read or not."""
 
 
+_NO_DIMS = msgspec.Raw(b"[]")
+_ON_GPU = 1
+"""Of an event of the allocator."""
+
+
 class _Arguments(msgspec.Struct, gc=False):
     """Arguments of a kernel, a copy or a launch."""
 
@@ -71,6 +76,10 @@ class _Arguments(msgspec.Struct, gc=False):
     sender: int = msgspec.field(default=UNKNOWN, name="Src Rank")
     receiver: int = msgspec.field(default=UNKNOWN, name="Dst Rank")
     number: int | str = msgspec.field(default=0, name="Comms Id")
+    external: Any = msgspec.field(default=UNKNOWN, name="External id")
+    dims: msgspec.Raw = msgspec.field(default=_NO_DIMS, name="Input Dims")
+    device: Any = msgspec.field(default=UNKNOWN, name="Device Type")
+    allocated: Any = msgspec.field(default=0, name="Total Allocated")
 
     @property
     def group_name(self) -> str:
@@ -146,7 +155,9 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
     kinds = _kinds(ours.kernels, arguments, ours.copied)
     stream = np.array([*map(_stream, ours.kernels, arguments)], dtype=np.int64)
     ranges = _ranges(ours)
+    operators, operator = _operators(ours, arguments)
     columns = {
+        "operator": operator,
         "step": step,
         "kind": np.array([kind for kind, _ in kinds], dtype=np.int64),
         "stream": stream,
@@ -176,6 +187,8 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
         columns={key: column[kept] for key, column in columns.items()},
         left_out=len(ours.kernels) - len(kept),
         base_ps=ours.base * _PS_PER_US + (trace.base_ns or 0) * 1000,
+        operators=operators,
+        peak_bytes=ours.peak_bytes,
         node=rank // len(trace.devices) if len(trace.devices) > 1 else None,
         marks=tuple(each.mark for each in ranges),
     )
@@ -196,7 +209,8 @@ def _decoded(name: str, data: bytes) -> _Trace[_Event] | _Trace[_RawEvent]:
 class _Sorted(Struct, kw_only=True):
     """What matters of a file's events; times in microseconds, `base` the earliest, whole.
 
-    `copied` are the ranges of NCCL's collectives on each thread that stands for a stream.
+    `copied` are the ranges of NCCL's collectives on each thread that stands for a stream. `called`
+    are the operators of the host; `threads` launched what was `launched`.
     """
 
     kernels: list[_Event] = field(default_factory=list)
@@ -205,13 +219,18 @@ class _Sorted(Struct, kw_only=True):
     steps: list[tuple[int, float, float]] = field(default_factory=list)
     marks: list[_Event] = field(default_factory=list)
     copied: dict[int | str, list[tuple[float, float]]] = field(default_factory=dict)
+    threads: list[int | str] = field(default_factory=list)
+    called: list[_Event] = field(default_factory=list)
     base: int = 0
+    peak_bytes: int = 0
 
 
 def _sorted_out(events: Sequence[_Event], name: str) -> _Sorted:
     found, earliest = _Sorted(), inf
     for event in events:
         if event.ph != "X":
+            if event.name == "[memory]":
+                found.peak_bytes = max(found.peak_bytes, _allocated(event))
             continue
         earliest = min(earliest, event.ts)
         if event.cat in _KERNELS:
@@ -222,10 +241,14 @@ def _sorted_out(events: Sequence[_Event], name: str) -> _Sorted:
             launch = _with_arguments(event, name).args
             found.launched.append(launch.correlation if launch else UNKNOWN)
             found.launch_us.append(event.ts)
+            found.threads.append(event.tid)
         elif event.cat == "user_annotation" and (step := _STEP.fullmatch(event.name or "")):
             found.steps.append((int(step[1]), event.ts, event.ts + event.dur))
-        elif event.cat in _RANGES and read_mark(event.name or ""):
-            found.marks.append(event)
+        elif event.cat in _RANGES:
+            if event.cat == "cpu_op":
+                found.called.append(event)
+            if read_mark(event.name or ""):
+                found.marks.append(event)
     found.base = int(earliest) if found.kernels else 0
     for ranges in found.copied.values():
         ranges.sort()
@@ -244,6 +267,107 @@ def _ranges(ours: _Sorted) -> list[MarkedRange]:
             end = begin + lasts
             found.append(MarkedRange(mark=mark, start_ps=begin, end_ps=end, stream=stream))
     return found
+
+
+def _allocated(event: _Event) -> int:
+    """What the allocator of the device held after an event, in bytes; 0 for that of the host."""
+    arguments = _readable(event)
+    is_told = arguments.device == _ON_GPU and type(arguments.allocated) is int
+    return min(arguments.allocated, MAX_INT64) if is_told else 0
+
+
+def _operators(
+    ours: _Sorted, arguments: Sequence[_Arguments]
+) -> tuple[tuple[HostOperator, ...], Ints]:
+    """The operators that launched kernels; of every kernel the place of its own, or `UNKNOWN`."""
+    called = _called(ours, arguments)
+    known: dict[tuple[str | None, bytes], int] = {}
+    operators: list[HostOperator] = []
+    numbers = np.full(len(called), UNKNOWN, dtype=np.int64)
+    for kernel, call in enumerate(called):
+        if call == UNKNOWN:
+            continue
+        event = ours.called[call]
+        dims = bytes(_readable(event).dims)
+        key = event.name, dims
+        if key not in known:
+            known[key] = len(operators)
+            operators.append(HostOperator(name=event.name or "", sides=_sides(dims)))
+        numbers[kernel] = known[key]
+    return tuple(operators), numbers
+
+
+def _called(ours: _Sorted, arguments: Sequence[_Arguments]) -> list[int]:
+    """The call in `ours.called` that launched each kernel, `UNKNOWN` without one.
+
+    A kernel and its operator have a number in common; in older traces, and for what no operator of
+    its own launches, it is the innermost call that its thread was in.
+    """
+    numbered = {
+        call.external: number
+        for number, call in enumerate(map(_readable, ours.called))
+        if type(call.external) is int and call.external != UNKNOWN
+    }
+    calls = [
+        UNKNOWN
+        if type(kernel.external) is not int or kernel.external == kernel.correlation
+        else numbered.get(kernel.external, UNKNOWN)
+        for kernel in arguments
+    ]
+    pairs = list(zip(arguments, calls, strict=True))
+    lacking = {kernel.correlation for kernel, call in pairs if call == UNKNOWN}
+    inside = dict(_inside(ours, lacking - {UNKNOWN}))
+    return [
+        inside.get(kernel.correlation, UNKNOWN) if call == UNKNOWN else call
+        for kernel, call in pairs
+    ]
+
+
+def _readable(event: _Event) -> _Arguments:
+    """Arguments of an event; those that cannot be read say nothing."""
+    if not isinstance(event, _RawEvent):
+        return event.args or _Arguments()
+    try:
+        return msgspec.json.decode(event.args, type=_Arguments, strict=False)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _Arguments()
+
+
+def _inside(ours: _Sorted, wanted: set[int]) -> Iterator[tuple[int, int]]:
+    """Correlations of launches, each with the place of the innermost operator that it lies in."""
+    threads: dict[int | str, list[tuple[float, int, float, int]]] = {}
+    launches = zip(ours.threads, ours.launch_us, ours.launched, strict=True)
+    for thread, at, correlation in launches:
+        if correlation in wanted:
+            threads.setdefault(thread, []).append((at, 1, 0.0, correlation))
+    for number, event in enumerate(ours.called):
+        if event.tid in threads:
+            threads[event.tid].append((event.ts, 0, -event.ts - event.dur, number))
+    for entries in threads.values():
+        open_calls: list[tuple[float, int]] = []
+        for at, is_launch, minus_end, number in sorted(entries):
+            while open_calls and open_calls[-1][0] < at:
+                open_calls.pop()
+            if not is_launch:
+                open_calls.append((-minus_end, number))
+            elif open_calls:
+                yield number, open_calls[-1][1]
+
+
+def _sides(dims: bytes) -> tuple[tuple[int, ...], ...]:
+    """Shapes of the tensors among the inputs of an operator."""
+    try:
+        shapes = msgspec.json.decode(dims)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ()
+    lists = (
+        [shape for shape in shapes if isinstance(shape, list)] if isinstance(shapes, list) else []
+    )
+    return tuple(
+        tuple(shape)
+        for shape in lists
+        if shape and all(type(side) is int and 0 <= side <= MAX_INT64 for side in shape)
+    )
 
 
 def _with_arguments(event: _Event, name: str) -> _Event:

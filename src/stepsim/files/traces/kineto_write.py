@@ -18,7 +18,7 @@ from stepsim import __version__
 from stepsim.base.arrays import Ints
 from stepsim.base.structs import replace
 from stepsim.files.writing import write_folder
-from stepsim.measured.profile.events import Profile
+from stepsim.measured.profile.events import HostOperator, Profile
 from stepsim.measured.profile.marks import ACTION_PHASES
 from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, TaskKind, TaskPhase
 
@@ -134,7 +134,7 @@ def _trace(profile: Profile, place: int, marks: list[tuple[int, int]]) -> dict[s
         "distributedInfo": {
             "backend": "nccl",
             "rank": rank,
-            "world_size": len(profile.ranks),
+            "world_size": profile.world or len(profile.ranks),
             "pg_count": len(profile.groups),
             "pg_config": [
                 {"pg_name": str(i), "pg_desc": group.name, "pg_size": len(group.ranks)}
@@ -189,6 +189,10 @@ def _operations(profile: Profile, place: int) -> Iterator[dict[str, Any]]:
         launched = int(events.launch_ps[i])
         begin = start if launched == UNKNOWN else launched
         told: dict[str, Any] = {"correlation": correlation}
+        if events.operator[i] != UNKNOWN:
+            number = len(events) + correlation
+            yield _called(profile.operators[events.operator[i]], rank, begin, number)
+            told["External id"] = number
         yield _event("cuda_runtime", "cudaLaunchKernel", rank, rank, begin, begin, told)
         stream = int(events.stream[i]) + _FIRST_STREAM
         told = told | {"device": rank, "stream": stream}
@@ -197,6 +201,14 @@ def _operations(profile: Profile, place: int) -> Iterator[dict[str, Any]]:
             told |= more
         category = "gpu_memcpy" if kind is TaskKind.COPY else "kernel"
         yield _event(category, name, 0, stream, start, end, told)
+
+
+def _called(operator: HostOperator, rank: int, begin: int, number: int) -> dict[str, Any]:
+    """The operator that launches a kernel, as the host calls it, by a number that both have."""
+    arguments: dict[str, Any] = {"External id": number}
+    if operator.sides:
+        arguments["Input Dims"] = operator.sides
+    return _event("cpu_op", operator.name, rank, rank, begin, begin, arguments)
 
 
 def _communication(profile: Profile, i: int, name: str) -> tuple[str, dict[str, Any]]:

@@ -21,8 +21,8 @@ from stepsim.base.units import MAX_INT64, PS_PER_NS
 from stepsim.files.reading import open_file
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.joined import RankOperations, join_ranks
-from stepsim.measured.profile.marks import MarkedRange, marked, read_mark
 from stepsim.measured.profile.kernels import communication_kernel
+from stepsim.measured.profile.marks import MarkedRange, marked, read_mark
 from stepsim.tables.spans import UNKNOWN, TaskKind
 
 _MOST_BYTES = 16 << 30
@@ -252,4 +252,6 @@ def _kind(short: str, whole: object) -> tuple[str, TaskKind]:
     if communication_kernel(short):
         return short, TaskKind.COLLECTIVE
     called = communication_kernel(whole) if isinstance(whole, str) else ""
-    return (called, TaskKind.COLLECTIVE) if called else (short, TaskKind.COMPUTE)
+    if called:
+        return called, TaskKind.COLLECTIVE
+    return whole if isinstance(whole, str) else short, TaskKind.COMPUTE

@@ -38,15 +38,22 @@ class ProcessGroup(Struct, frozen=True, kw_only=True):
     ranks: tuple[int, ...] = ()
 
 
+class HostOperator(Struct, frozen=True, kw_only=True, order=True):
+    """An operator that launched kernels: its name, and the shapes of its inputs where told."""
+
+    name: str
+    sides: tuple[tuple[int, ...], ...] = ()
+
+
 class Events(Struct, frozen=True, kw_only=True, eq=False):
     """Operations in columns of one length, `UNKNOWN` where not told.
 
-    `rank` and `peer` are places in the profile's ranks, `step`, `name` and `group` in its steps,
-    names and groups. `kind` is a `TaskKind`, `phase` a `TaskPhase`; `stream` tells what runs
-    one after the other on a rank. `launch_ps` is when the host launched it. `chunk` is the model
-    chunk in the whole model, `order` the place among operations of its name, rank and step.
-    Operations of one `meeting` wait for each other: the members of a collective, or both ends of a
-    message. `mark` is a place in the profile's marks.
+    `rank` and `peer` are places in the profile's ranks, `step`, `name`, `group`, `operator` and
+    `mark` in its steps, names, groups, operators and marks. `kind` is a `TaskKind`, `phase` a
+    `TaskPhase`; `stream` tells what runs one after the other on a rank. `launch_ps` is when the
+    host launched it. `chunk` is the model chunk in the whole model, `order` the place among
+    operations of its name, rank and step. Operations of one `meeting` wait for each other: the
+    members of a collective, or both ends of a message.
     """
 
     rank: Ints
@@ -66,6 +73,7 @@ class Events(Struct, frozen=True, kw_only=True, eq=False):
     order: Ints
     meeting: Ints
     mark: Ints
+    operator: Ints
 
     @classmethod
     def of(cls, count: int, **columns: Ints) -> Self:
@@ -110,8 +118,9 @@ class Profile(Struct, frozen=True, kw_only=True, eq=False):
 
     `format` names the form it was read from, `steps` are the numbers the job gave them. `follows`
     are the pairs of operations that wait for each other, None where the format does not tell them.
-    `marks` are the ranges in which programs said what they computed, and `world` the ranks of the
-    whole job, None where not told.
+    `marks` are the ranges in which programs said what they computed, `operators` launched
+    operations. The job has `world` ranks, `peak_bytes` are what a rank's allocator held at most;
+    None where not told.
     """
 
     source: str
@@ -124,7 +133,9 @@ class Profile(Struct, frozen=True, kw_only=True, eq=False):
     follows: Following | None = None
     warnings: tuple[str, ...] = field(default=())
     marks: tuple[Mark, ...] = ()
+    operators: tuple[HostOperator, ...] = ()
     world: int | None = None
+    peak_bytes: int | None = None
 
     def __post_init__(self) -> None:
         if not self.ranks or not len(self.events):

@@ -13,6 +13,7 @@ from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.measured.profile.events import (
     Events,
     Following,
+    HostOperator,
     ProcessGroup,
     Profile,
     RankPlace,
@@ -35,8 +36,9 @@ class RankOperations(Struct, frozen=True, kw_only=True, eq=False):
 
     Times are from `base_ps`, on the rank's clock. A column `peer` holds ranks, one of `tag` tells
     communications between the same ranks apart. `marks` are ranges in which a program said what it
-    computed, a column `mark` holds places in them. `follows` are pairs of these operations that
-    wait for each other, where the format tells them.
+    computed, a column `mark` holds places in them; `operators` launched operations, by a column
+    `operator` of places. `follows` are pairs of these operations that wait for each other, where
+    the format tells them; the allocator held `peak_bytes`.
     """
 
     rank: int
@@ -53,6 +55,8 @@ class RankOperations(Struct, frozen=True, kw_only=True, eq=False):
     stage: int | None = None
     replica: int | None = None
     marks: tuple[Mark, ...] = ()
+    operators: tuple[HostOperator, ...] = ()
+    peak_bytes: int | None = None
 
 
 def join_ranks(
@@ -73,8 +77,9 @@ def join_ranks(
     steps = sorted({step for part in parts for step in part.steps})
     names = sorted({name for part in parts for name in part.names})
     groups = sorted({group for part in parts for group in part.groups})
-    of_name, of_group, of_step = (
-        {each: i for i, each in enumerate(every)} for every in (names, groups, steps)
+    operators = sorted({operator for part in parts for operator in part.operators})
+    of_name, of_group, of_step, of_operator = (
+        {each: i for i, each in enumerate(every)} for every in (names, groups, steps, operators)
     )
     columns: dict[str, list[Ints]] = {}
     traced = np.array([part.rank for part in parts], dtype=np.int64)
@@ -90,6 +95,9 @@ def join_ranks(
         own = part.columns.get("mark", np.full(len(part.names), UNKNOWN, dtype=np.int64))
         more["mark"] = np.where(own == UNKNOWN, UNKNOWN, own + skipped)
         skipped += len(part.marks)
+        if "operator" in part.columns:
+            launched = np.array([*(of_operator[each] for each in part.operators), UNKNOWN])
+            more["operator"] = launched[part.columns["operator"]]
         for key, column in (part.columns | more).items():
             columns.setdefault(key, []).append(column)
     whole = {key: np.concatenate(several) for key, several in columns.items()}
@@ -119,7 +127,9 @@ def join_ranks(
         events=replace(events, meeting=_meetings(events, tag)),
         follows=_follows(parts),
         marks=tuple(mark for part in parts for mark in part.marks),
+        operators=tuple(operators),
         world=max((part.world or 0 for part in parts), default=0) or None,
+        peak_bytes=max((part.peak_bytes or 0 for part in parts), default=0) or None,
     )
     return _aligned(profile, parts, one_clock=one_clock)
 

@@ -20,6 +20,7 @@ from stepsim.show.figures.drawing import make_figure
 from stepsim.show.figures.lanes import Above, Box, Lane, Scene, TimelinePanel, lanes_figure, visible
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import ACTION_COLOURS, PART_COLOURS, PATH, PER_STEP, TRANSFER, shade
+from stepsim.step.against import StepAgainst
 from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind, TaskPhase
 from stepsim.workload.rows import Part
 
@@ -130,6 +131,20 @@ def drawn_ranks(title: str, timeline: Timeline, ranks: Sequence[int]) -> DrawnRu
         rows=tuple((str(rank), spans) for rank, spans in zip(ranks, tables, strict=True)),
         width_ps=timeline.step_time_ps,
     )
+
+
+def plot_against(
+    held: StepAgainst,
+    path: str | Path | None = None,
+    *,
+    style: FigureStyle | str = FigureStyle.SCREEN,
+) -> "Figure":
+    """Draw a predicted step above the recorded one that it is held against, on one time axis.
+
+    Raises OutputError as `plot_timelines`.
+    """
+    predicted = drawn_step(held.simulated.timeline, held.simulated.report)
+    return plot_timelines([predicted, drawn_profile(held.measured)], path, style=style)
 
 
 def timelines_figure(

@@ -2,17 +2,25 @@
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from msgspec import Struct
 
+from stepsim.base.arrays import Ints
+from stepsim.base.structs import replace
 from stepsim.base.units import time_unit
 from stepsim.explain.report import Report
+from stepsim.measured.profile.events import Profile
 from stepsim.measured.run import PS_PER_MS
 from stepsim.measured.summary import RunSummary
+from stepsim.show.figures.timelines import DrawnRun, drawn_profile
 from stepsim.show.figures.validations import MEASURED_NAMES, Bars, measured_bars
 from stepsim.show.page.figures import Plot, draw_idle, new_figure, new_source, quads
 from stepsim.show.page.page import Chart
+from stepsim.show.palette import PART_COLOURS, PER_STEP
 from stepsim.show.tables.measured import replay_table
 from stepsim.show.tables.model import Table
+from stepsim.tables.spans import COMMUNICATIONS, TaskKind
+from stepsim.workload.rows import Part
 
 if TYPE_CHECKING:
     from bokeh.models import Range1d
@@ -68,6 +76,87 @@ class RunBesideReplay(Struct, frozen=True, kw_only=True):
             legend=tuple((name, colour) for colour, name in MEASURED_NAMES.items()),
             note=f"Not traced: stage {', '.join(missing)}." if missing else "",
         )
+
+
+class RecordedTimeline(Struct, frozen=True, kw_only=True):
+    """A recorded step on a page: the rows of its ranks, or of the streams of its only one."""
+
+    run: DrawnRun
+
+    @classmethod
+    def of(cls, profile: Profile) -> "RecordedTimeline":
+        """The step of a profile whose length is the median of its steps."""
+        run = drawn_profile(profile)
+        return cls(run=replace(run, rows=run.rows[:_MOST_ROWS]))
+
+    @property
+    def step_ps(self) -> int:
+        """How long the step takes."""
+        return self.run.width_ps
+
+    def chart(self, times: "Range1d", longest_ps: int) -> Chart:
+        """Its kernels, messages and copies on the time axis of other timelines."""
+        from bokeh.models import FixedTicker, Range1d
+
+        scale, unit = time_unit(longest_ps)
+        count = len(self.run.rows)
+        height = count * _ROW_PX + _FRAME_PX
+        rows = Range1d(start=count - 0.5, end=-0.5, bounds=(-0.5, count - 0.5))
+        figure = new_figure("measured", height, times, rows)
+        figure.xaxis.axis_label = f"time ({unit})"
+        figure.yaxis.ticker = FixedTicker(ticks=list(range(count)))
+        axis = f"{self.run.axis} " * bool(self.run.axis)
+        figure.yaxis.major_label_overrides = {
+            row: f"{axis}{label}" for row, (label, _) in enumerate(self.run.rows)
+        }
+        _draw_idle(figure, count, self.step_ps / scale)
+        for _, colour, kinds in _OF_KINDS:
+            _draw_spans(figure, self.run, colour, kinds, scale)
+        return Chart(
+            plot=Plot(
+                name="measured",
+                described="Timeline of the recorded step",
+                height_px=height,
+                figure=figure,
+                data={"kind": "plain"},
+            ),
+            title="Measured",
+            legend=tuple((name, colour) for name, colour, _ in _OF_KINDS),
+        )
+
+
+_MOST_ROWS, _DOTS = 32, 4000
+_OF_KINDS = (
+    ("kernels", PART_COLOURS[Part.COMPUTE], (TaskKind.COMPUTE,)),
+    ("communication", PART_COLOURS[Part.EXPOSED_DP], COMMUNICATIONS),
+    ("copies", PER_STEP, (TaskKind.COPY,)),
+)
+
+
+def _draw_spans(
+    figure: Any, run: DrawnRun, colour: str, kinds: tuple[TaskKind, ...], scale: int
+) -> None:
+    """Spans of some kinds; where they are less than a dot apart they are one."""
+    columns: dict[str, list[float]] = {"low": [], "high": [], "left": [], "right": []}
+    for row, (_, spans) in enumerate(run.rows):
+        shown = spans.taken(spans.of_kind(*kinds))
+        for start, end in _joined(shown.start_ps, shown.end_ps, run.width_ps // _DOTS):
+            columns["low"].append(row - 0.4)
+            columns["high"].append(row + 0.4)
+            columns["left"].append(start / scale)
+            columns["right"].append(end / scale)
+    quads(figure, new_source("bars", **columns), "bars", fill_color=colour)
+
+
+def _joined(start: Ints, end: Ints, apart_ps: int) -> list[tuple[int, int]]:
+    """Times that something runs, those less than `apart_ps` apart joined."""
+    if not len(start):
+        return []
+    order = np.argsort(start, kind="stable")
+    begins, ends = start[order], np.maximum.accumulate(end[order])
+    first = np.append(0, np.flatnonzero(begins[1:] > ends[:-1] + apart_ps) + 1)
+    last = np.append(first[1:] - 1, len(begins) - 1)
+    return list(zip(begins[first].tolist(), ends[last].tolist(), strict=True))
 
 
 def _draw_idle(figure: Any, count: int, end: float) -> None:

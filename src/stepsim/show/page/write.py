@@ -25,10 +25,11 @@ from stepsim.show.headlines import Headline, headlines
 from stepsim.show.page.bands import bars_of_parts, joined_comms, memory_bars
 from stepsim.show.page.columns import MOST_SPANS, SpanColumns, span_columns
 from stepsim.show.page.figures import MOST_PX, time_range, timeline_plot
-from stepsim.show.page.measured import RunBesideReplay
+from stepsim.show.page.measured import RecordedTimeline, RunBesideReplay
 from stepsim.show.page.page import Chart, Page, Section, render
 from stepsim.show.page.sweep_page import sweep_page
 from stepsim.show.palette import IDLE, PATH, SHADES
+from stepsim.show.tables.against import against_parts, against_tables
 from stepsim.show.tables.comparison import schedules_table
 from stepsim.show.tables.model import BAR, Table
 from stepsim.show.tables.profiles import (
@@ -54,6 +55,7 @@ from stepsim.show.tables.step import (
     whole_run_pairs,
 )
 from stepsim.show.tables.studies import path_changes, worth_table
+from stepsim.step.against import StepAgainst
 from stepsim.step.compare import ComparedSchedules, ComparisonDocument
 from stepsim.step.prepared import SimulatedStep
 
@@ -154,6 +156,39 @@ def _read(source: Path, command: str) -> Page:
 def write_page(page: Page, path: str | Path) -> None:
     """Write a page; raises OutputError."""
     write_whole(Path(path), render(page))
+
+
+@collector.paused()
+def write_against(held: StepAgainst, path: str | Path, *, command: str) -> None:
+    """Write a step below the recorded one that it is held against; raises OutputError."""
+    simulated = held.simulated
+    spans = span_columns(simulated.timeline, simulated.report)
+    write_page(against_page(held, spans, command=command), path)
+
+
+def against_page(held: StepAgainst, spans: SpanColumns, *, command: str) -> Page:
+    """Both timelines on one axis, the largest differences, and every row."""
+    against, report = held.against, held.simulated.report
+    first, second = against.predicted_step_ps, against.measured_step_ps
+    beside = (f"{second / first - 1:+.1%}",) if first else ()
+    tables = [shown for shown in against_tables(against) if isinstance(shown, Table)]
+    return Page(
+        title=f"{report.workload} held against {against.source}",
+        subtitle=f"{against.format}, step {against.step}, {len(against.ranks)} ranks",
+        facts=(
+            Headline(name="predicted step", value=format_time_ps(first)),
+            Headline(name="measured step", value=format_time_ps(second), beside=beside),
+        ),
+        settings=whole_run_pairs(report),
+        notices=against.differences,
+        assumed=against.notes,
+        sections=(
+            timeline_section([("", report, spans)], measured=RecordedTimeline.of(held.measured)),
+            Section(name="parts", heading="Where both steps go", tables=(against_parts(against),)),
+            Section(name="rows", heading="Row by row", tables=tuple(tables)),
+        ),
+        command=command,
+    )
 
 
 _OF_GAINS = (
@@ -367,7 +402,7 @@ def replay_section(measured: RunBesideReplay) -> Section:
 def timeline_section(
     runs: Sequence[tuple[str, Report, SpanColumns]],
     missing: str = "",
-    measured: RunBesideReplay | None = None,
+    measured: RunBesideReplay | RecordedTimeline | None = None,
 ) -> Section:
     """Timelines of runs under each other on one time axis, below a measured one."""
     charts: list[Chart] = []

@@ -23,6 +23,7 @@ from stepsim.workload.model.context import Block, ContextParallel, Exchange, sha
 from stepsim.workload.model.dispatch import ExpertWay, permuted_bytes
 from stepsim.workload.model.hyper_connections import collapse_streams, expand_streams
 from stepsim.workload.model.operators import (
+    CHOICE,
     Operator,
     attention_operators,
     embedding_operators,
@@ -219,7 +220,7 @@ def _expert_blocks(
     )
     yield from last
     laid_out = permuted_bytes(mlp, columns, width)
-    combine = [memory("return of tokens", laid_out, laid_out)]
+    combine = [memory("return of tokens", laid_out, laid_out, CHOICE)]
     if mlp.latent is not None:
         t, h = columns.shard_tokens, float(architecture.hidden)
         combine += products(columns, ("latent out", t, float(width), h))

@@ -32,7 +32,7 @@ from stepsim.workload.model.architecture import (
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
 from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.context import Block, Exchange
-from stepsim.workload.model.demands import kernels_of, row_kernels, shared
+from stepsim.workload.model.demands import kernels_of, row_demands, shared
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.effort import error_band, step_effort
 from stepsim.workload.model.framework import Framework
@@ -42,12 +42,15 @@ from stepsim.workload.model.layout import layer_ranges
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.operators import linear
 from stepsim.workload.model.plan import ModelPlan, Recompute
-from stepsim.workload.model.pricing import Pricer
+from stepsim.workload.model.pricing import PhaseSeconds, Pricer
 from stepsim.workload.model.tower import tower_blocks
 from stepsim.workload.rows import (
+    HOST_WAIT,
     CollectiveKind,
     CommOp,
     Group,
+    Kernel,
+    Kernels,
     MadeFor,
     Microbatch,
     ParallelAxis,
@@ -420,7 +423,8 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
 
         A third of what its kernels wait for the host is in each phase.
         """
-        price = self.pricer.price(block.operators)
+        prices = [self.pricer.price_one(operator) for operator in block.operators]
+        price = self.pricer.together(prices)
         forward, back = _one(price.forward), _one(price.input_grad)
         whole = self.plan.recompute is not Recompute.FULL and block.module is not None
         again = whole and block.module in self.plan.recompute_modules
@@ -430,14 +434,19 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
             back += self.framework.operator_recompute * forward
         sent = (*block.forward, *block.backward) if again else block.backward
         waited = self._waited_ps(block, layer)
-        ran = [kernels_of(self.pricer, block.operators, phase) for phase in range(len(Phase))]
+        kernels = self._kernels(block, prices, waited, again=again)
+        asked = [kernels_of(self.pricer, block.operators, phase) for phase in range(len(Phase))]
         run_again = back - _one(price.input_grad)
         if run_again > 0:
-            ran[1] = (*ran[1], *shared(ran[0], run_again))
+            asked[1] = (*asked[1], *shared(asked[0], run_again))
         seconds = forward, back, _one(price.weight_grad)
         works = [
-            Work(compute_ps=_ps(each) + waited, kernels=row_kernels(run, each + waited / PS_PER_S))
-            for each, run in zip(seconds, ran, strict=True)
+            Work(
+                compute_ps=_ps(each) + waited,
+                kernels=run,
+                demands=row_demands(asks, each + waited / PS_PER_S),
+            )
+            for each, run, asks in zip(seconds, kernels, asked, strict=True)
         ]
         return Row(
             name=block.name.replace(" ", "_"),
@@ -449,6 +458,31 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
             routed=block.routed,
             weights_first=not _one(np.asarray(block.beside_weights)),
         )
+
+    def _kernels(
+        self, block: Block, prices: Sequence[PhaseSeconds], waited: int, *, again: bool
+    ) -> tuple[Kernels, Kernels, Kernels]:
+        """What a block runs in each phase: forwards in order, and backwards in reverse.
+
+        What the backward computes `again`, as a whole or in parts, is before it.
+        """
+        pairs = list(zip(block.operators, prices, strict=True))
+        forward = [operator.kernel(0, _one(price.forward)) for operator, price in pairs]
+        back = [operator.kernel(1, _one(price.input_grad)) for operator, price in pairs[::-1]]
+        weights = [operator.kernel(2, _one(price.weight_grad)) for operator, price in pairs[::-1]]
+        first: list[Kernel] = []
+        if self.plan.recompute is not Recompute.FULL:
+            parts = [operator.kernel(0, _one(price.again)) for operator, price in pairs]
+            share = self.framework.operator_recompute
+            first = forward if again else parts
+            if self.plan.recompute is Recompute.OPERATORS:
+                first = [*first, *(replace(each, weight=share * each.weight) for each in forward)]
+        wait = Kernel(name=HOST_WAIT, operator="", weight=waited / PS_PER_S)
+        phases = (forward, [*first, *back], weights)
+        forward_run, back_run, weights_run = (
+            Kernels(tuple(kernel for kernel in (wait, *run) if kernel.weight > 0)) for run in phases
+        )
+        return forward_run, back_run, weights_run
 
     def _waited_ps(self, block: Block, layer: Layer | None) -> int:
         """What kernels of a block wait for the host in each phase."""

@@ -17,6 +17,7 @@ from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.context import MixerExchanges, gathered_keys
 from stepsim.workload.model.indexer import Indexer
 from stepsim.workload.model.operators import (
+    NORM,
     MixerOperators,
     Operator,
     by_head,
@@ -101,8 +102,8 @@ class CompressedAttention(Mixer, frozen=True, kw_only=True):
                     products(columns, ("queries up", t, rank, queries)),
                 ),
                 *products(columns, ("keys", s, h, float(self.head_dim))),
-                memory("norms of ranks", 4.0 * ranks, 16.0 * ranks),
-                memory("norms of queries", 4.0 * normed, 16.0 * normed),
+                memory("norms of ranks", 4.0 * ranks, 16.0 * ranks, NORM),
+                memory("norms of queries", 4.0 * normed, 16.0 * normed, NORM),
                 memory("rotary embedding and layout", moved, moved),
                 *self._pooling(h, columns),
             ),

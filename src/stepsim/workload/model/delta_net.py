@@ -16,6 +16,7 @@ from stepsim.workload.model.choices import RecomputeModule
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.kernels import ScanShape
 from stepsim.workload.model.operators import (
+    NORM,
     Operator,
     convolution,
     memory,
@@ -130,10 +131,11 @@ class GatedDeltaNet(StateMixer, frozen=True, kw_only=True):
         return (
             memory("layouts of queries, keys and values", layouts, layouts),
             convolution(channels, backward=6.0, each=TRITON_CHANNEL_OPERATIONS),
-            memory("norms of queries and keys", 4.0 * pairs, 6.0 * pairs),
+            memory("norms of queries and keys", 4.0 * pairs, 6.0 * pairs, NORM),
             self._rule(columns),
             *recomputed_with(
-                RecomputeModule.DELTA_NORM, [memory("gated norm", 10.0 * result, 16.0 * result)]
+                RecomputeModule.DELTA_NORM,
+                [memory("gated norm", 10.0 * result, 16.0 * result, NORM)],
             ),
         )
 

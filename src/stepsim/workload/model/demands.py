@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from stepsim.workload.model.operators import Amounts, Operator, OperatorKind
 from stepsim.workload.model.pricing import Pricer
-from stepsim.workload.overlap import KernelDemand, KernelKind, Kernels
+from stepsim.workload.overlap import Demands, KernelDemand, KernelKind
 
 _TILES = ((256, 128, 1), (128, 128, 1), (64, 64, 2))
 """Rows and columns of results of a block of a product, and blocks that an SM runs at a time.
@@ -52,14 +52,14 @@ def shared(kernels: Sequence[KernelTime], seconds: float) -> tuple[KernelTime, .
     )
 
 
-def row_kernels(kernels: Iterable[KernelTime], seconds: float) -> Kernels:
-    """The kernels of a row that takes so many seconds, waits for the host among them."""
+def row_demands(kernels: Iterable[KernelTime], seconds: float) -> Demands:
+    """What the kernels of a row ask that takes so many seconds, waits for the host among them."""
     shares: dict[KernelDemand, float] = {}
     launches = 0.0
     for each in kernels:
         shares[each.demand] = shares.get(each.demand, 0.0) + each.seconds / seconds
         launches += each.launches
-    return Kernels(tuple((share, each) for each, share in shares.items()), launches)
+    return Demands(tuple((share, each) for each, share in shares.items()), launches)
 
 
 def _demand(operator: Operator, amounts: Amounts, phase: int, processors: int) -> KernelDemand:

@@ -13,7 +13,7 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.delta_net import delta_rule
-from stepsim.workload.model.operators import Operator, memory, products
+from stepsim.workload.model.operators import NORM, Operator, memory, products
 from stepsim.workload.model.state_mixer import StateMixer
 
 _SOLVED = 64.0  # numbers of a chunk's solved product that a token keeps
@@ -70,11 +70,11 @@ class KimiDeltaAttention(StateMixer, frozen=True, kw_only=True):
         """Convolution, norms of queries and keys, forgetting, rule and gated norm."""
         size, dim = self.result(columns), self.head_dim
         return (
-            memory("short convolution", 12.0 * size, 18.0 * size),
-            memory("norms of queries and keys", 8.0 * size, 12.0 * size),
+            memory("short convolution", 12.0 * size, 18.0 * size, "aten::conv1d"),
+            memory("norms of queries and keys", 8.0 * size, 12.0 * size, NORM),
             memory("forgetting of channels", 6.0 * size, 10.0 * size),
             delta_rule("kimi delta rule", columns, self.heads, dim, dim, gates=float(dim)),
-            memory("gated norm", 10.0 * size, 16.0 * size),
+            memory("gated norm", 10.0 * size, 16.0 * size, NORM),
         )
 
     def _turned(self, columns: PlanColumns) -> tuple[Floats, Floats]:

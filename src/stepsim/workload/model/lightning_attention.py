@@ -12,7 +12,7 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.kernels import ScanShape
-from stepsim.workload.model.operators import Operator, memory, mixer_kernel
+from stepsim.workload.model.operators import ACTIVATION, NORM, Operator, memory, mixer_kernel
 from stepsim.workload.model.state_mixer import StateMixer
 
 _FORWARD_KERNELS, _BACKWARD_KERNELS = 3, 4  # within blocks, states, across blocks
@@ -59,9 +59,9 @@ class LightningAttention(StateMixer, frozen=True, kw_only=True):
         """Activation of what the product made, the scan, and the gated norm of the result."""
         size = self.result(columns)
         return (
-            memory("activation of queries, keys and values", 12.0 * size, 18.0 * size),
+            memory("activation of queries, keys and values", 12.0 * size, 18.0 * size, ACTIVATION),
             self._scan(columns),
-            memory("gated norm", 10.0 * size, 16.0 * size),
+            memory("gated norm", 10.0 * size, 16.0 * size, NORM),
         )
 
     def _scan(self, columns: PlanColumns) -> Operator:

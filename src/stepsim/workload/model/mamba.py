@@ -17,7 +17,7 @@ from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.workload.model.choices import GraphScope
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.kernels import ScanShape
-from stepsim.workload.model.operators import Operator, convolution, memory, mixer_kernel
+from stepsim.workload.model.operators import NORM, Operator, convolution, memory, mixer_kernel
 from stepsim.workload.model.state_mixer import StateMixer
 
 _FORWARD_KERNELS, _BACKWARD_KERNELS = 5, 12  # of `_mamba_chunk_scan_combined_fwd` and `_bwd`
@@ -94,7 +94,7 @@ class Mamba2(StateMixer, frozen=True, kw_only=True):
         return (
             convolution(channels, backward=10.0, each=CHANNEL_OPERATIONS),
             self._scan(columns),
-            memory("gated norm", 6.0 * result, 10.0 * result),
+            memory("gated norm", 6.0 * result, 10.0 * result, NORM),
         )
 
     def _scan(self, columns: PlanColumns) -> Operator:

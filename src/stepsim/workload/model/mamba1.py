@@ -75,13 +75,18 @@ class Mamba1(StateMixer, frozen=True, kw_only=True):
         t, inner, size = columns.tokens, self.heads / columns.tp, self.result(columns)
         joint = t * self.joint
         return (
-            memory("short convolution", 4.0 * size, 10.0 * size),
+            memory("short convolution", 4.0 * size, 10.0 * size, "aten::conv1d"),
             *products(
                 columns,
                 ("time step, B and C", t, inner, float(self.joint)),
                 ("time steps", t, float(self.rank), inner),
             ),
-            memory("selective scan", 8.0 * size + 2.0 * joint, 16.0 * size + 6.0 * joint),
+            memory(
+                "selective scan",
+                8.0 * size + 2.0 * joint,
+                16.0 * size + 6.0 * joint,
+                "selective_scan",
+            ),
         )
 
     def exchanges(self, columns: PlanColumns) -> MixerExchanges:

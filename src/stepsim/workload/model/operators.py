@@ -30,6 +30,7 @@ from stepsim.workload.model.choices import RecomputeModule
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.dispatch import permuted_bytes
 from stepsim.workload.model.kernels import GroupedShape, ScanShape
+from stepsim.workload.rows import Kernel
 
 
 class OperatorKind(Enum):
@@ -50,6 +51,20 @@ class OperatorKind(Enum):
     SCAN = auto()
     MIXED = auto()
     MEMORY = auto()
+
+
+_WEIGHT_GRAD = 2
+_PYTORCH = {
+    OperatorKind.MATRIX: "aten::mm",
+    OperatorKind.HEAD: "aten::mm",
+    OperatorKind.GROUPED: "aten::_grouped_mm",
+    OperatorKind.ATTENTION: "aten::_flash_attention_forward",
+    OperatorKind.SCORES: "aten::baddbmm",
+    OperatorKind.SCAN: "selective_scan",
+    OperatorKind.MIXED: "selective_scan",
+    OperatorKind.MEMORY: "aten::add",
+}
+"""What PyTorch calls operators of a kind."""
 
 
 class Amounts(Struct, frozen=True, kw_only=True):
@@ -78,7 +93,8 @@ class Operator(Struct, frozen=True, kw_only=True):
     `groups` are products of experts by phase, `scanned` the chunks of a scan.
     What is done `apart` is part of another kernel in some frameworks, `inside` of the products of
     experts in some. `module` is that with which it is recomputed. One that is
-    not `called` is part of what the host calls for its product.
+    not `called` is part of what the host calls for its product. PyTorch has such an operator
+    under the name `pytorch`; empty: the usual one of its kind.
     """
 
     name: str
@@ -99,6 +115,32 @@ class Operator(Struct, frozen=True, kw_only=True):
     inside: bool = False
     called: bool = True
     module: RecomputeModule | None = None
+    pytorch: str = ""
+
+    def kernel(self, phase: int, seconds: float) -> Kernel:
+        """What runs in a phase, 0 to 2, of the first plan, in so many seconds."""
+        return Kernel(
+            name=self.name,
+            operator=self.pytorch or _PYTORCH[self.kind],
+            weight=seconds,
+            sides=self._multiplied(phase),
+        )
+
+    def _multiplied(self, phase: int) -> tuple[tuple[int, ...], ...]:
+        """Shapes of the operands of a product in a phase, of the first plan."""
+        if self.groups is not None:
+            shape = self.groups[phase]
+            count, rows, columns, depth = (
+                round(float(np.ravel(sides)[0]))
+                for sides in (shape.count, shape.rows, shape.columns, shape.depth)
+            )
+            if phase == _WEIGHT_GRAD:
+                return (rows, count * depth), (count * depth, columns)
+            return (count * rows, depth), (count, depth, columns)
+        if self.sides is None:
+            return ()
+        t, k, n = (round(float(np.ravel(side)[0])) for side in self.sides)
+        return (((t, k), (k, n)), ((t, n), (n, k)), ((k, t), (t, n)))[phase]
 
     def times(self, forward: Floats, backward: Floats) -> "Operator":
         """A share of the operator in the forward, and another in the backward, by plan."""
@@ -151,8 +193,18 @@ def linear(
     )
 
 
-def memory(name: str, forward: Floats, backward: Floats, *, core: bool = False) -> Operator:
-    """A kernel that only moves bytes, forward and backward."""
+NORM = "aten::native_layer_norm"
+ACTIVATION = "aten::silu"
+SOFTMAX = "aten::_softmax"
+CAST = "aten::_to_copy"
+CHOICE = "aten::topk"
+"""What PyTorch calls operators that only move bytes; others of them add."""
+
+
+def memory(
+    name: str, forward: Floats, backward: Floats, pytorch: str = "", *, core: bool = False
+) -> Operator:
+    """A kernel that only moves bytes, forward and backward, of an operator of PyTorch."""
     zero, one = np.zeros_like(forward), np.ones_like(forward)
     return Operator(
         name=name,
@@ -161,6 +213,7 @@ def memory(name: str, forward: Floats, backward: Floats, *, core: bool = False) 
         input_grad=Amounts(flops=zero, bytes_moved=backward, launches=one * (backward > 0)),
         weight_grad=Amounts(flops=zero, bytes_moved=zero, launches=zero),
         core=core,
+        pytorch=pytorch,
     )
 
 
@@ -171,7 +224,7 @@ def convolution(channels: Floats, backward: float, each: float) -> Operator:
     products of its taps, a sigmoid and conversions; the backward more of them as it moves more.
     """
     moved, operations = 4.0 * channels, each * channels
-    item = memory("short convolution", moved, backward * channels)
+    item = memory("short convolution", moved, backward * channels, "aten::conv1d")
     return replace(
         item,
         forward=replace(item.forward, flops=operations),
@@ -266,13 +319,13 @@ def _casts(
     """
     each = columns.casts * (2.0 + 2.0 * columns.element_bytes)
     forward, backward = each * tokens * inner, each * tokens * outer
-    return replace(memory(f"casts of {product.name}", forward, backward), called=False)
+    return replace(memory(f"casts of {product.name}", forward, backward, CAST), called=False)
 
 
 def norm(name: str, architecture: Architecture, columns: PlanColumns) -> Operator:
     """A norm: 4sh forward, 16sh backward."""
     size = columns.shard_tokens * architecture.hidden
-    made = memory(name, 4.0 * size, 16.0 * size)
+    made = memory(name, 4.0 * size, 16.0 * size, NORM)
     return replace(made, module=RecomputeModule.NORMS)
 
 
@@ -285,7 +338,8 @@ def residual(name: str, architecture: Architecture, columns: PlanColumns) -> Ope
 def _activation(name: str, kind: Activation, tokens: Floats, width: Floats) -> Operator:
     """An activation: 6tf forward and 10tf backward where it is gated, else 4tf and 8tf."""
     size = tokens * width
-    return memory(name, (6.0 if kind.gated else 4.0) * size, (10.0 if kind.gated else 8.0) * size)
+    forward, backward = (6.0, 10.0) if kind.gated else (4.0, 8.0)
+    return memory(name, forward * size, backward * size, ACTIVATION)
 
 
 def products(
@@ -336,11 +390,11 @@ def grouped_operators(
     else:
         rank, size = float(attention.query_rank), columns.shard_tokens * attention.query_rank
         yield from products(columns, ("queries down", columns.shard_tokens, h, rank))
-        yield memory("norm of the rank", 4.0 * size, 16.0 * size)
+        yield memory("norm of the rank", 4.0 * size, 16.0 * size, NORM)
         yield from products(columns, ("queries up", t, rank, queries), ("kv", t, h, keys + values))
     normed = heads * attention.head_dim + keys
     if attention.qk_norm is not QkNorm.NONE:
-        yield memory("norms of queries and keys", 4.0 * t * normed, 16.0 * t * normed)
+        yield memory("norms of queries and keys", 4.0 * t * normed, 16.0 * t * normed, NORM)
     moved = 4.0 * t * (queries + keys)
     yield memory("rotary embedding and layout", moved, moved)
     yield from _core(attention, heads, attention.window, columns)
@@ -370,7 +424,7 @@ def _latent_projections(
     keys = products(columns, ("keys up", t, attention.kv_rank, widths))
     yield from recomputed_with(RecomputeModule.UP_PROJECTION, keys)
     ranks = s * ((attention.query_rank or 0) + attention.kv_rank)
-    yield memory("norms of ranks", 4.0 * ranks, 16.0 * ranks)
+    yield memory("norms of ranks", 4.0 * ranks, 16.0 * ranks, NORM)
     moved = 4.0 * t * (queries + queries)
     yield memory("rotary embedding and layout", moved, moved)
 
@@ -440,8 +494,8 @@ def _unfused(
         core=True,
         head_dim=attention.head_dim,
     )
-    yield memory("softmax", 4.0 * scores, 6.0 * scores, core=True)
-    yield memory("attention dropout", 5.0 * scores, 5.0 * scores, core=True)
+    yield memory("softmax", 4.0 * scores, 6.0 * scores, SOFTMAX, core=True)
+    yield memory("attention dropout", 5.0 * scores, 5.0 * scores, SOFTMAX, core=True)
 
 
 def mlp_operators(
@@ -482,9 +536,9 @@ def router_operators(
     if mlp.latent is not None:
         yield from products(columns, ("latent in", t, h, width))
     chosen = 12.0 * t * mlp.experts
-    yield _in_kernels(memory("choice of experts", chosen, chosen), _CHOICE_KERNELS)
+    yield _in_kernels(memory("choice of experts", chosen, chosen, CHOICE), _CHOICE_KERNELS)
     forward = permuted_bytes(mlp, columns, width, columns.dispatch_bytes)
-    yield memory("layout of tokens", forward, permuted_bytes(mlp, columns, width))
+    yield memory("layout of tokens", forward, permuted_bytes(mlp, columns, width), CHOICE)
 
 
 def _in_kernels(operator: Operator, counts: tuple[int, int]) -> Operator:
@@ -513,9 +567,9 @@ def expert_operators(
     yield from _beside_experts(mlp, tokens, width, h)
     if columns.casts.any():
         each = columns.casts * (2.0 + 2.0 * columns.element_bytes)
-        taken = memory("casts of experts", each * tokens * h, each * tokens * h)
+        taken = memory("casts of experts", each * tokens * h, each * tokens * h, CAST)
         yield replace(taken, called=False)
-        made = memory("casts between", each * tokens * width, each * tokens * inputs * width)
+        made = memory("casts between", each * tokens * width, each * tokens * inputs * width, CAST)
         yield replace(made, inside=True, called=False)
 
 
@@ -575,7 +629,7 @@ def grouped(
 def embedding_operators(architecture: Architecture, columns: PlanColumns) -> Iterator[Operator]:
     """Looking tokens up: 6sh, and the same backward; also inputs of layers, which are projected."""
     size = columns.shard_tokens * architecture.hidden
-    yield memory("embedding", 6.0 * size, 6.0 * size)
+    yield memory("embedding", 6.0 * size, 6.0 * size, "aten::embedding")
     width = float(architecture.input_width)
     if width:
         s = columns.shard_tokens
@@ -598,4 +652,4 @@ def head_operators(
     yield linear("head", columns, t, float(architecture.hidden), share, OperatorKind.HEAD)
     logits = t * share
     forward, backward = (14.0, 8.0) if fused_loss else (22.0, 12.0)
-    yield memory("loss", forward * logits, backward * logits)
+    yield memory("loss", forward * logits, backward * logits, "aten::cross_entropy_loss")

@@ -46,18 +46,29 @@ class Pricer(Struct, frozen=True, kw_only=True):
 
     def price(self, operators: Iterable[Operator]) -> PhaseSeconds:
         """Time of all operators together."""
-        forward = input_grad = weight_grad = again = np.zeros(len(self.columns))
-        for operator in operators:
-            first = self.seconds(operator, operator.forward, 0)
-            forward = forward + first
-            input_grad = input_grad + self.seconds(operator, operator.input_grad, 1)
-            weight_grad = weight_grad + self.seconds(operator, operator.weight_grad, 2)
-            again = again + self._recomputed(operator) * first
+        return self.together(map(self.price_one, operators))
+
+    def price_one(self, operator: Operator) -> PhaseSeconds:
+        """Time of an operator."""
+        first = self.seconds(operator, operator.forward, 0)
+        weight_grad = self.seconds(operator, operator.weight_grad, 2)
         return PhaseSeconds(
-            forward=forward,
-            input_grad=input_grad,
+            forward=first,
+            input_grad=self.seconds(operator, operator.input_grad, 1),
             weight_grad=weight_grad * (1 - self.columns.adapters),
-            again=again,
+            again=self._recomputed(operator) * first,
+        )
+
+    def together(self, prices: Iterable[PhaseSeconds]) -> PhaseSeconds:
+        """The sum of some times, phase by phase."""
+        forward = input_grad = weight_grad = again = np.zeros(len(self.columns))
+        for price in prices:
+            forward = forward + price.forward
+            input_grad = input_grad + price.input_grad
+            weight_grad = weight_grad + price.weight_grad
+            again = again + price.again
+        return PhaseSeconds(
+            forward=forward, input_grad=input_grad, weight_grad=weight_grad, again=again
         )
 
     def _recomputed(self, operator: Operator) -> Floats:

@@ -15,6 +15,7 @@ from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.context import MixerExchanges, gathered_keys
 from stepsim.workload.model.indexer import Indexer
 from stepsim.workload.model.operators import (
+    NORM,
     MixerOperators,
     Operator,
     by_head,
@@ -68,7 +69,7 @@ class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
         return MixerOperators(
             before=(
                 *products(columns, *shapes, ("keys down", s, h, float(self.key_width))),
-                memory("norms of ranks", 4.0 * ranks, 16.0 * ranks),
+                memory("norms of ranks", 4.0 * ranks, 16.0 * ranks, NORM),
                 by_head("queries to latent", columns, heads, latent.nope_dim, latent.kv_rank),
                 memory("rotary embedding and layout", moved, moved),
                 *self._projections(float(rank or h), h, columns),

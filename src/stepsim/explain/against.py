@@ -1,0 +1,609 @@
+"""A predicted step beside a measured one: two tables of one form, and where they differ.
+
+Every moment of every rank's step is counted once: as a kernel that computes, else as communication
+of which all traced members have come, else as a copy, else as waiting for members that have not,
+else as a gap. So the rows of either table add up to its step. What a recording does not tell, such
+as shapes or groups, is left out of both tables.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from itertools import pairwise
+
+import numpy as np
+from msgspec import Struct
+
+from stepsim.base.arrays import Bools, Ints
+from stepsim.base.errors import PlanError, TraceError
+from stepsim.base.structs import Bytes, Count, Document, Entry, Picoseconds, replace
+from stepsim.base.units import format_size_bytes
+from stepsim.measured.profile.events import Events, Profile
+from stepsim.measured.profile.kernel_classes import (
+    SIMULATED,
+    KernelClass,
+    KernelWork,
+    kernel_work,
+)
+from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, TaskKind, TaskPhase
+from stepsim.workload.rows import Stream
+
+
+class StepPart(StrEnum):
+    """What a moment of a rank's step goes into; the value is what tables call it."""
+
+    COMPUTE = "compute"
+    COMMUNICATION = "exposed communication"
+    COPIES = "copies"
+    WAITING = "waiting"
+    GAPS = "gaps"
+
+
+STAGE_MESSAGES = "messages between stages"
+HOST_GAPS = "host gaps before"
+_PROMPT = "gaps before kernels launched in time"
+_PHASES = {
+    TaskPhase.FORWARD: "forward",
+    TaskPhase.UPDATE: "update",
+}
+_IN_ACTIONS = (Stream.COMPUTE, Stream.TP, Stream.CP, Stream.EP)
+_CALLED = (
+    ("reducescatter", "reduce_scatter"),
+    ("allreduce", "all_reduce"),
+    ("allgather", "all_gather"),
+    ("alltoall", "all_to_all"),
+    ("dispatch", "all_to_all"),
+    ("combine", "all_to_all"),
+    ("broadcast", "broadcast"),
+    ("sendrecv", "send_recv"),
+    ("gather", "gather"),
+    ("scatter", "scatter"),
+    ("reduce", "reduce"),
+)
+"""Parts of the names of collectives, the longest first, and the kind that they say."""
+
+_Key = tuple[StepPart, str, str]
+
+
+class AgainstRow(Entry, frozen=True, kw_only=True):
+    """A row of both tables: means over the compared ranks.
+
+    `item` tells rows of a name apart: the sides of a product, the bytes of a collective. Kernels
+    run for `predicted_run_ps` and `measured_run_ps`, of which the step shows `predicted_ps` and
+    `measured_ps`: the rest is hidden behind others. Counts are of all ranks.
+    """
+
+    part: str
+    name: str
+    item: str
+    predicted_ps: Picoseconds
+    measured_ps: Picoseconds
+    predicted_run_ps: Picoseconds
+    measured_run_ps: Picoseconds
+    predicted_count: Count
+    measured_count: Count
+
+    @property
+    def difference_ps(self) -> int:
+        """What the measured step shows more than the predicted one."""
+        return self.measured_ps - self.predicted_ps
+
+
+class Against(Document, frozen=True, kw_only=True):
+    """A predicted step beside a measured one; the rows add up to both steps.
+
+    `differences` are the largest ones in words. `ranks` were compared, of the measured `step`. The
+    peaks of memory are those of the fullest rank, None where nobody says them.
+    """
+
+    source: str
+    format: str
+    step: int
+    ranks: tuple[int, ...]
+    predicted_step_ps: Picoseconds
+    measured_step_ps: Picoseconds
+    predicted_peak_bytes: Bytes | None = None
+    measured_peak_bytes: Bytes | None = None
+    rows: tuple[AgainstRow, ...]
+    differences: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def summed(self, *fields: str) -> tuple[AgainstRow, ...]:
+        """Rows with equal `fields`, of part and name, added up in their order."""
+        sums: dict[tuple[str, ...], AgainstRow] = {}
+        for row in self.rows:
+            key = tuple(getattr(row, field) for field in fields)
+            sums[key] = _added(sums[key], row) if key in sums else replace(row, item="")
+        return tuple(sums.values())
+
+    @property
+    def parts(self) -> tuple[AgainstRow, ...]:
+        """The rows of every part of the step, added up."""
+        return tuple(replace(row, name="") for row in self.summed("part"))
+
+
+_NUMBERS = tuple(name for name in AgainstRow.__struct_fields__ if name.endswith(("_ps", "_count")))
+
+
+def _added(row: AgainstRow, other: AgainstRow) -> AgainstRow:
+    numbers = {name: getattr(row, name) + getattr(other, name) for name in _NUMBERS}
+    return replace(row, **numbers)
+
+
+class Recording(Struct, frozen=True, kw_only=True):
+    """What a recording tells, so that a table of the prediction tells no more.
+
+    Without kernels it has `phases`. Products have `sides` where shapes were recorded, or where both
+    ran as many of them in their order; `called` are the predicted ones of some sides. `groups`
+    names the groups of collectives by kind and ranks. With `follows` the next step was recorded
+    too, and ends this one. `exchanged` is what kernels that send and receive are part of.
+    """
+
+    phases: bool
+    sides: bool
+    called: Mapping[tuple[int, ...], str]
+    groups: Mapping[tuple[str, tuple[int, ...]], str] | None
+    follows: bool
+    exchanged: str
+
+
+class _Table(Struct, frozen=True, kw_only=True):
+    """Sums by row over all ranks: what steps show in ps, what kernels run in ps, and how many."""
+
+    step_ps: int
+    ranks: int
+    sums: Mapping[_Key, tuple[int, int, int]]
+
+    def means(self, keys: Sequence[_Key]) -> list[tuple[int, int, int]]:
+        """Means of the ranks by row, which add up to the mean step; counts are of all."""
+        rows = [self.sums.get(key, (0, 0, 0)) for key in keys]
+        shown, run, count = zip(*rows, strict=True)
+        return list(zip(self._mean(shown), self._mean(run), count, strict=True))
+
+    def _mean(self, sums: Sequence[int]) -> list[int]:
+        """Sums over the number of ranks, rounded so that they add up to the rounded mean."""
+        ends = [total // self.ranks for total in np.cumsum([0, *sums]).tolist()]
+        return [after - before for before, after in pairwise(ends)]
+
+
+def measured_step(profile: Profile) -> tuple[Profile, int, bool]:
+    """The recorded step of median length alone, when it ends in ps, and whether the next follows.
+
+    A step goes from its first operation on a device to that of the next one, where that was
+    recorded, else to its last one. Raises TraceError for a recording that tells no times.
+    """
+    if not profile.is_timed:
+        raise TraceError(
+            f"{profile.source}: nothing says when operations ran: expected a recording with times"
+        )
+    events, count = profile.events, len(profile.steps)
+    limits, device = np.iinfo(np.int64), events.kind != TaskKind.HOST
+    first, last = np.full(count, limits.max), np.full(count, limits.min)
+    np.minimum.at(first, events.step[device], events.start_ps[device])
+    np.maximum.at(last, events.step[device], events.end_ps[device])
+    numbers = np.array(profile.steps)
+    follows = np.append((np.diff(numbers) == 1) & (first[1:] >= last[:-1]), False)
+    ends = np.where(follows, np.append(first[1:], 0), last)
+    chosen = np.flatnonzero(follows) if follows.any() else np.arange(count)
+    order = chosen[np.argsort((ends - first)[chosen], kind="stable")]
+    step = int(order[(len(order) - 1) // 2])
+    return profile.of_steps(profile.steps[step]), int(ends[step]), bool(follows[step])
+
+
+def compared_ranks(profile: Profile, npus: int, stage_ranks: int) -> tuple[int, ...]:
+    """The simulated ranks that a recording's ranks are; raises PlanError for another job.
+
+    They have the same numbers; where a recorded rank stands for several that share its stage and
+    replica (a group of tp), it is the first of them.
+    """
+    source, world = profile.source, profile.world
+    numbers = tuple(ran.rank for ran in profile.ranks)
+    if world and world != npus:
+        raise PlanError(
+            f"{source}: a job of {world} ranks was recorded, {npus} are simulated: expected --npus "
+            f"{world}"
+        )
+    replicas = {ran.replica for ran in profile.ranks}
+    stages = {ran.stage for ran in profile.ranks}
+    if world is None and None not in replicas | stages and len(numbers) != npus:
+        width, wide = divmod(stage_ranks, len(replicas))
+        if wide or len(stages) * stage_ranks != npus:
+            raise PlanError(
+                f"{source}: {len(stages)} stages of {len(replicas)} replicas were recorded: "
+                f"expected a plan of so many, not {npus // stage_ranks} stages of {stage_ranks} "
+                "ranks"
+            )
+        return tuple(
+            (ran.stage or 0) * stage_ranks + (ran.replica or 0) * width for ran in profile.ranks
+        )
+    if numbers[-1] >= npus:
+        raise PlanError(
+            f"{source}: rank {numbers[-1]} was recorded, {npus} are simulated: expected --npus "
+            f"{numbers[-1] + 1} at least"
+        )
+    return numbers
+
+
+class _Works(Struct, frozen=True, kw_only=True, eq=False):
+    """What kernels do: `number` of every operation is a place in `works`, `UNKNOWN` of others."""
+
+    works: tuple[KernelWork, ...]
+    number: Ints
+
+    @classmethod
+    def of(cls, profile: Profile) -> "_Works":
+        """The works of a profile; batched products beside a softmax are part of attention."""
+        events = profile.events
+        compute = np.flatnonzero(events.kind == TaskKind.COMPUTE)
+        pairs = np.stack([events.name[compute], events.operator[compute]])
+        known, inverse = np.unique(pairs, axis=1, return_inverse=True)
+        works = [
+            kernel_work(profile.names[name], profile.operators[at] if at != UNKNOWN else None)
+            for name, at in known.T.tolist()
+        ]
+        if any(work.unfused for work in works):
+            scores = KernelWork(work=KernelClass.ATTENTION, unfused=True)
+            works = [scores if work.work is KernelClass.BATCHED else work for work in works]
+        number = np.full(len(events), UNKNOWN, dtype=np.int64)
+        number[compute] = inverse.ravel()
+        return cls(works=tuple(works), number=number)
+
+    @property
+    def has_sides(self) -> bool:
+        """Whether the sides of some product are known."""
+        return any(work.sides for work in self.works)
+
+    def products(self, events: Events) -> Ints:
+        """Operations that are products, rank by rank in the order in which they start."""
+        plain = [work.work is KernelClass.PRODUCTS for work in self.works]
+        chosen = np.flatnonzero(np.array([*plain, False], dtype=np.bool_)[self.number])
+        order = np.lexsort((events.start_ps[chosen], events.rank[chosen]))
+        return np.asarray(chosen[order], dtype=np.int64)
+
+    def in_order_of(self, products: Ints, other: "_Works", others: Ints) -> "_Works":
+        """The works where the n-th product has the sides of the n-th one of another profile."""
+        number = self.number.copy()
+        number[products] = other.number[others] + len(self.works)
+        return _Works(works=(*self.works, *other.works), number=number)
+
+
+def unfused_attention(predicted: Profile, measured: Profile) -> bool | None:
+    """Whether the measured attention alone is unfused, or fused alone; None where both are alike.
+
+    So it is also where one of both has no attention that is known to be one.
+    """
+    first, second = (
+        {work.unfused for work in _Works.of(profile).works if work.work is KernelClass.ATTENTION}
+        for profile in (predicted, measured)
+    )
+    if first == second or not (first and second):
+        return None
+    return True in second
+
+
+def recording_of(measured: Profile, predicted: Profile, *, follows: bool) -> Recording:
+    """What a recorded step tells, and how it is told apart beside the predicted one."""
+    events = measured.events
+    compute = events.of_kind(TaskKind.COMPUTE)
+    works, others = _Works.of(measured), _Works.of(predicted)
+    group = np.unique(events.group[events.of_kind(TaskKind.COLLECTIVE)]).tolist()
+    same = {ran.rank for ran in measured.ranks} == {ran.rank for ran in predicted.ranks}
+    named = same and all(at != UNKNOWN and measured.groups[at].ranks for at in group)
+    counts = len(works.products(events)), len(others.products(predicted.events))
+    kinds = {kind_of(name) for name in predicted.names}
+    messages = bool(predicted.events.of_kind(TaskKind.SEND, TaskKind.RECV).any())
+    exchanged = "all_to_all" if "all_to_all" in kinds and not messages else ""
+    kernels = bool(measured.operators) or bool((events.launch_ps[compute] != UNKNOWN).any())
+    return Recording(
+        phases=bool((events.phase[compute] != UNKNOWN).any()) and not kernels,
+        sides=works.has_sides or counts[0] == counts[1],
+        called=_called(predicted, others),
+        groups=_labels(predicted) if named else None,
+        follows=follows,
+        exchanged=STAGE_MESSAGES if messages and "all_to_all" not in kinds else exchanged,
+    )
+
+
+def _labels(profile: Profile) -> dict[tuple[str, tuple[int, ...]], str]:
+    """What groups are called that run collectives of a kind: `tp`, or `ep, dp` where both do."""
+    events = profile.events
+    used = np.flatnonzero(events.group != UNKNOWN)
+    pairs = np.unique(np.stack([events.name[used], events.group[used]]), axis=1)
+    labels: dict[tuple[str, tuple[int, ...]], dict[str, None]] = {}
+    for name, number in pairs.T.tolist():
+        group = profile.groups[number]
+        key = kind_of(profile.names[name]), group.ranks
+        labels.setdefault(key, {})[group.name.rstrip("0123456789")] = None
+    return {key: ", ".join(names) for key, names in labels.items()}
+
+
+def _called(profile: Profile, works: _Works) -> dict[tuple[int, ...], str]:
+    """What the simulated products of some sides are called."""
+    names: dict[tuple[int, ...], dict[str, None]] = {}
+    pairs = np.unique(np.stack([works.number, profile.events.name]), axis=1)
+    for number, name in pairs.T.tolist():
+        if number != UNKNOWN and (sides := works.works[number].sides):
+            called = profile.names[name].removeprefix(SIMULATED)
+            names.setdefault(sides, {})[called] = None
+    return {sides: ", ".join(called) for sides, called in names.items()}
+
+
+def kind_of(name: str) -> str:
+    """The kind of a collective by what it is called, e.g. `all_gather` of `nccl AllGather`."""
+    plain = name.lower().replace("_", "").replace("-", "").replace(" ", "")
+    return next((kind for part, kind in _CALLED if part in plain), name)
+
+
+def compare_steps(
+    predicted: Profile,
+    measured: Profile,
+    recording: Recording,
+    ends_ps: tuple[int, int],
+) -> tuple[tuple[AgainstRow, ...], tuple[int, int]]:
+    """The rows of both tables, and both steps, as means over the ranks.
+
+    `ends_ps` is when either step ends. Rows of a part stand together, those that last longest
+    first. A step begins with its first operation on a device; the predicted one where it begins,
+    if the measured one ends with the next.
+    """
+    if recording.phases:
+        predicted = _in_phases(predicted)
+    works = _Works.of(predicted), _Works.of(measured)
+    if recording.sides and not works[1].has_sides:
+        orders = (works[0].products(predicted.events), works[1].products(measured.events))
+        works = works[0], works[1].in_order_of(orders[1], works[0], orders[0])
+    begins = 0 if recording.follows else _device_start(predicted), _device_start(measured)
+    tables = [
+        _table(profile, work, recording, begin, end)
+        for profile, work, begin, end in zip(
+            (predicted, measured), works, begins, ends_ps, strict=True
+        )
+    ]
+    parts = {part: number for number, part in enumerate(StepPart)}
+    longest = {
+        key: max(table.sums.get(key, (0, 0, 0))[0] for table in tables)
+        for key in {**tables[0].sums, **tables[1].sums}
+    }
+    keys = sorted(longest, key=lambda key: (parts[key[0]], -longest[key], key))
+    rows = zip(keys, *(table.means(keys) for table in tables), strict=True)
+    return tuple(
+        AgainstRow(
+            part=key[0].value,
+            name=key[1],
+            item=key[2],
+            predicted_ps=first[0],
+            measured_ps=second[0],
+            predicted_run_ps=first[1],
+            measured_run_ps=second[1],
+            predicted_count=first[2],
+            measured_count=second[2],
+        )
+        for key, first, second in rows
+    ), (tables[0].step_ps, tables[1].step_ps)
+
+
+def _device_start(profile: Profile) -> int:
+    events = profile.events
+    return int(events.start_ps[events.kind != TaskKind.HOST].min())
+
+
+def _in_phases(profile: Profile) -> Profile:
+    """A simulated step with one operation for all that an action computes and waits for inside."""
+    events = profile.events
+    inside = np.isin(events.stream, _IN_ACTIONS) & (events.microbatch != UNKNOWN)
+    inside &= events.of_kind(TaskKind.COMPUTE, TaskKind.COLLECTIVE) & (events.duration_ps > 0)
+    phase = np.where(events.phase == TaskPhase.FORWARD, TaskPhase.FORWARD, TaskPhase.BACKWARD)
+    columns = np.stack([events.rank, phase, events.chunk, events.microbatch])[:, inside]
+    actions, action = np.unique(columns, axis=1, return_inverse=True)
+    start = np.full(actions.shape[1], np.iinfo(np.int64).max)
+    end = np.zeros(actions.shape[1], dtype=np.int64)
+    np.minimum.at(start, action.ravel(), events.start_ps[inside])
+    np.maximum.at(end, action.ravel(), events.end_ps[inside])
+    rest = events.taken(np.flatnonzero(~inside))
+    count = len(start)
+    more = Events.of(
+        count,
+        rank=actions[0],
+        phase=actions[1],
+        step=np.zeros(count, dtype=np.int64),
+        name=np.zeros(count, dtype=np.int64),
+        kind=np.full(count, TaskKind.COMPUTE, dtype=np.int64),
+        start_ps=start,
+        end_ps=end,
+    )
+    joined = {
+        name: np.concatenate([getattr(rest, name), getattr(more, name)])
+        for name in Events.__struct_fields__
+    }
+    return replace(profile, events=Events(**joined), follows=None)
+
+
+def _table(profile: Profile, works: _Works, recording: Recording, begin: int, end: int) -> _Table:
+    """The sums of a step that goes from `begin` to `end`."""
+    rows = _Rows.of(profile, works, recording)
+    events, last = profile.events, _last_arrival(profile.events)
+    device = (events.kind != TaskKind.HOST) & (events.duration_ps > 0)
+    busy = int(np.append(events.end_ps[device], begin).max())
+    sums = np.zeros((3, len(rows.keys)), dtype=np.int64)
+    np.add.at(sums[1], rows.number[device], events.duration_ps[device])
+    np.add.at(sums[2], rows.number[device], 1)
+    for rank in range(len(profile.ranks)):
+        own = np.flatnonzero(device & (events.rank == rank))
+        number, length = _moments(events, own, last, rows, (begin, end, busy))
+        np.add.at(sums[0], number, length)
+        beside = rows.is_beside[number]
+        np.add.at(sums[1], number[beside], length[beside])
+        np.add.at(sums[2], number[beside], 1)
+    named = zip(rows.keys, sums.T.tolist(), strict=True)
+    shown = {key: (row[0], row[1], row[2]) for key, row in named if any(row)}
+    return _Table(step_ps=end - begin, ranks=len(profile.ranks), sums=shown)
+
+
+class _Rows(Struct, frozen=True, kw_only=True, eq=False):
+    """The rows of a table: `number` is that of every operation, a place in `keys`.
+
+    By the row of an operation, `waits` is that of waiting for its others, `late` that of a gap that
+    it ends because the host launched it late. `prompt` is that of a gap before what was launched in
+    time, `end` that of waiting for other ranks at the end, and `next` that of the gap after it.
+    Rows `is_beside` hold no operations.
+    """
+
+    keys: tuple[_Key, ...]
+    number: Ints
+    waits: Ints
+    late: Ints
+    prompt: int
+    end: int
+    next: int
+    is_beside: Bools
+
+    @classmethod
+    def of(cls, profile: Profile, works: _Works, recording: Recording) -> "_Rows":
+        """The rows of a profile's operations."""
+        numbers: dict[_Key, int] = {}
+        number = _numbered(profile, works, recording, numbers)
+        keys = list(numbers)
+        waits = [(StepPart.WAITING, name, "") for _, name, _ in keys]
+        late = [
+            (StepPart.GAPS, f"{HOST_GAPS} {name if part is StepPart.COMPUTE else part.value}", "")
+            for part, name, _ in keys
+        ]
+        ends = (
+            (StepPart.GAPS, _PROMPT, ""),
+            (StepPart.WAITING, "other ranks at the end of the step", ""),
+            (StepPart.GAPS, f"{HOST_GAPS} the next step", ""),
+        )
+        beside = [numbers.setdefault(key, len(numbers)) for key in (*waits, *late, *ends)]
+        count = len(keys)
+        return cls(
+            keys=tuple(numbers),
+            number=number,
+            waits=np.array(beside[:count], dtype=np.int64),
+            late=np.array(beside[count : 2 * count], dtype=np.int64),
+            prompt=beside[-3],
+            end=beside[-2],
+            next=beside[-1],
+            is_beside=np.arange(len(numbers)) >= count,
+        )
+
+
+def _numbered(
+    profile: Profile, works: _Works, recording: Recording, numbers: dict[_Key, int]
+) -> Ints:
+    """The number of every operation's row; rows that are new are added to `numbers`."""
+    events = profile.events
+    phase = events.phase if recording.phases else np.full(len(events), UNKNOWN)
+    sent = events.of_kind(*COMMUNICATIONS)
+    columns = (
+        *(events.kind, works.number, phase, np.where(sent, events.name, UNKNOWN)),
+        *(np.where(sent, column, UNKNOWN) for column in (events.group, events.size_bytes)),
+    )
+    known, inverse = np.unique(np.stack(columns), axis=1, return_inverse=True)
+    rows = []
+    for kind, work, passes, name, group, size in known.T.tolist():
+        ranks = profile.groups[group].ranks if group != UNKNOWN else ()
+        if work != UNKNOWN:
+            key = _compute_key(works.works[work], passes, recording)
+        elif kind == TaskKind.COLLECTIVE:
+            key = _collective_key(profile.names[name], ranks, size, recording)
+        elif kind in COMMUNICATIONS:
+            key = (
+                StepPart.COMMUNICATION,
+                STAGE_MESSAGES,
+                format_size_bytes(size) if size > 0 else "",
+            )
+        else:
+            key = StepPart.COPIES, "copies of memory", ""
+        rows.append(numbers.setdefault(key, len(numbers)))
+    return np.array(rows, dtype=np.int64)[inverse.ravel()]
+
+
+def _compute_key(work: KernelWork, phase: int, recording: Recording) -> _Key:
+    if recording.phases:
+        return StepPart.COMPUTE, _PHASES.get(TaskPhase(phase), "backward"), ""
+    if not (recording.sides and work.sides):
+        return StepPart.COMPUTE, work.work.value, ""
+    sides = " x ".join(map(str, work.sides))
+    called = recording.called.get(work.sides, "")
+    return StepPart.COMPUTE, work.work.value, f"{sides} ({called})" if called else sides
+
+
+def _collective_key(name: str, ranks: tuple[int, ...], size: int, recording: Recording) -> _Key:
+    kind = kind_of(name)
+    if kind == "send_recv" and recording.exchanged:
+        kind = recording.exchanged
+    if recording.groups is not None and ranks:
+        label = recording.groups.get((kind, ranks), "")
+        kind = f"{kind} of {label} {len(ranks)}" if label else f"{kind} of {len(ranks)} ranks"
+    return StepPart.COMMUNICATION, kind, format_size_bytes(size) if size > 0 else ""
+
+
+def _last_arrival(events: Events) -> Ints:
+    """When the last traced member of every operation's meeting came; its own start of others."""
+    last = events.start_ps.copy()
+    met = np.flatnonzero(events.meeting != UNKNOWN)
+    if len(met):
+        _, number = np.unique(events.meeting[met], return_inverse=True)
+        latest = np.full(int(number.max()) + 1, np.iinfo(np.int64).min)
+        np.maximum.at(latest, number, events.start_ps[met])
+        last[met] = np.minimum(latest[number], events.end_ps[met])
+    return last
+
+
+def _moments(
+    events: Events, own: Ints, last: Ints, rows: _Rows, step: tuple[int, int, int]
+) -> tuple[Ints, Ints]:
+    """What a rank's step goes into, moment by moment: rows, and how long in ps.
+
+    `own` are the operations of the rank, `last` is when the others of a meeting have come. `step`
+    is its begin, its end, and when the last rank is done.
+    """
+    kind = events.kind[own]
+    sent, copied = np.isin(kind, COMMUNICATIONS), kind == TaskKind.COPY
+    start, end, ready = events.start_ps[own], events.end_ps[own], last[own]
+    number = rows.number[own]
+    layers = (
+        _pieces(number, start, end, ~sent & ~copied),
+        _pieces(number, ready, end, sent),
+        _pieces(number, start, end, copied),
+        _pieces(rows.waits[number], start, ready, sent),
+    )
+    edges = np.unique(np.concatenate([step, *(column for layer in layers for column in layer[1:])]))
+    edges = edges[(edges >= step[0]) & (edges <= step[1])]
+    at, until = edges[:-1], edges[1:]
+    row = np.full(len(at), UNKNOWN, dtype=np.int64)
+    for number_of, begins, ends in layers:
+        if len(begins):
+            near = np.searchsorted(begins, at, side="right") - 1
+            covered = (near >= 0) & (ends[near] >= until) & (row == UNKNOWN)
+            row[covered] = number_of[near[covered]]
+    empty = row == UNKNOWN
+    row[empty] = _gaps(events, own, at[empty], rows, step[2])
+    return row, until - at
+
+
+def _gaps(events: Events, own: Ints, at: Ints, rows: _Rows, busy: int) -> Ints:
+    """The rows of gaps that begin at some times, by the operations that end them.
+
+    One whose launch nobody recorded was launched when it started.
+    """
+    order = own[np.argsort(events.start_ps[own], kind="stable")]
+    after = np.searchsorted(events.start_ps[order], at, side="left")
+    row = np.where(at < busy, rows.end, rows.next)
+    ended = after < len(order)
+    follower = order[after[ended]]
+    launch = events.launch_ps[follower]
+    prompt = (launch >= 0) & (launch <= at[ended])
+    row[ended] = np.where(prompt, rows.prompt, rows.late[rows.number[follower]])
+    return np.asarray(row, dtype=np.int64)
+
+
+def _pieces(number: Ints, start: Ints, end: Ints, chosen: Bools) -> tuple[Ints, Ints, Ints]:
+    """Rows, and parts of times that do not overlap: of two the first to start is counted."""
+    numbers, begins, ends = number[chosen], start[chosen], end[chosen]
+    order = np.argsort(begins, kind="stable")
+    numbers, begins, ends = numbers[order], begins[order], ends[order]
+    if len(ends):
+        before = np.concatenate([[np.iinfo(np.int64).min], np.maximum.accumulate(ends)[:-1]])
+        begins = np.maximum(begins, before)
+    kept = ends > begins
+    return numbers[kept], begins[kept], ends[kept]

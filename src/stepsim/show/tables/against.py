@@ -1,0 +1,104 @@
+"""A predicted step beside a measured one: the answer, the parts, and every row."""
+
+from collections.abc import Iterator
+
+from stepsim.base.units import format_size_bytes, format_time_ps
+from stepsim.explain.against import Against, AgainstRow
+from stepsim.show.tables.model import (
+    COUNT,
+    ERROR,
+    TEXT,
+    TIME,
+    Column,
+    Pairs,
+    Shown,
+    Table,
+    table_of,
+)
+
+
+def _change(row: AgainstRow) -> float | None:
+    return row.measured_ps / row.predicted_ps - 1 if row.predicted_ps else None
+
+
+def _signed(time_ps: int) -> str:
+    sign = "+" if time_ps > 0 else "-" if time_ps < 0 else ""
+    return f"{sign}{format_time_ps(abs(time_ps))}"
+
+
+_TIMES: dict[str, Column] = {
+    "predicted": TIME.of("predicted_ps"),
+    "measured": TIME.of("measured_ps"),
+    "difference": Column(write=_signed).of("difference_ps"),
+    "change": ERROR.of(_change),
+}
+_RUN: dict[str, Column] = {
+    "predicted run": TIME.of("predicted_run_ps"),
+    "measured run": TIME.of("measured_run_ps"),
+    "kernels predicted": COUNT.of("predicted_count"),
+    "kernels measured": COUNT.of("measured_count"),
+}
+_LARGE = 0.002
+"""A part that is a smaller share of both steps stands in the whole table alone."""
+
+
+def against_answer(against: Against) -> Iterator[Shown]:
+    """Both steps, their parts, and the largest differences, at most about fifteen lines."""
+    first, second = against.predicted_step_ps, against.measured_step_ps
+    change = f"{second / first - 1:+.1%}" if first else "-"
+    yield (
+        f"{format_time_ps(first)} per step predicted, {format_time_ps(second)} measured "
+        f"({change}): {_recorded(against)}"
+    )
+    yield against_parts(against)
+    yield "\n".join(_numbered(against))
+
+
+def against_parts(against: Against) -> Table:
+    """The parts of both steps that are no small share of them."""
+    least = _LARGE * max(against.predicted_step_ps, against.measured_step_ps)
+    parts = [row for row in against.parts if max(row.predicted_ps, row.measured_ps) >= least]
+    return table_of("", parts, {"mean rank": TEXT.of("part")} | _TIMES)
+
+
+def _numbered(against: Against) -> Iterator[str]:
+    if not against.differences:
+        yield "no row differs"
+    for number, text in enumerate(against.differences, 1):
+        yield f"{number}. {text}"
+
+
+def _recorded(against: Against) -> str:
+    """What was recorded, and of whom."""
+    ranks = f"rank {against.ranks[0]}" if len(against.ranks) == 1 else f"{len(against.ranks)} ranks"
+    return f"{against.source} ({against.format}), step {against.step}, {ranks}"
+
+
+def against_tables(against: Against) -> Iterator[Shown]:
+    """Every row, by what it is and by its name, and the peaks of memory."""
+    names = {"part": TEXT.of("part"), "row": TEXT.of("name")} | _TIMES | _RUN
+    yield table_of("by what runs", against.summed("part", "name"), names)
+    if any(row.item for row in against.rows):
+        yield against_table(against)
+    if against.measured_peak_bytes:
+        yield _memory(against)
+
+
+def against_table(against: Against) -> Table:
+    """Every row with its sides or bytes."""
+    columns = {"part": TEXT.of("part"), "row": TEXT.of("name"), "of": TEXT.of("item")}
+    return table_of("every row", against.rows, columns | _TIMES | _RUN)
+
+
+def _memory(against: Against) -> Pairs:
+    predicted = against.predicted_peak_bytes
+    return (
+        ("peak of memory, predicted", format_size_bytes(predicted) if predicted else "-"),
+        ("peak of memory, measured", format_size_bytes(against.measured_peak_bytes or 0)),
+    )
+
+
+def against_shown(against: Against) -> Iterator[Shown]:
+    """The answer and every table."""
+    yield from against_answer(against)
+    yield from against_tables(against)
