@@ -1,16 +1,16 @@
 """`stepsim simulate --lengths` and `stepsim compare --packers`: steps of real batches."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Panel
 from stepsim.cli.options import NO_MEMORY, OneStepOptions
-from stepsim.cli.terminal import check_outputs, show, warn, write_rows
-from stepsim.show.figures.style import FigureStyle
+from stepsim.cli.terminal import StudyFiles
 
 BESIDE_LENGTHS = NO_MEMORY | {
     *("file", "lengths", "packers", "steps", "seed", "json", "csv", "plot", "style"),
@@ -21,7 +21,14 @@ PACKER_NAMES = (
     "sequence, padded, grouped, concat, greedy, first-fit, balanced, dynamic-cp; all but "
     "the last with or without +swap."
 )
-_USUAL_PACKERS = "padded,grouped,concat,greedy,first-fit,balanced"
+USUAL_NAMES = "padded,grouped,concat,greedy,first-fit,balanced"
+"""Packers that are compared where nobody names some."""
+
+
+def _of_lengths(flag: str, text: str, absent: str = "") -> Any:
+    """An option about documents; `absent` is what holds where it is not given."""
+    panel = Panel.JOB.value
+    return typer.Option(flag, help=text, show_default=absent or False, rich_help_panel=panel)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,38 +37,24 @@ class BatchOptions(OneStepOptions):
 
     lengths: Annotated[
         str | None,
-        typer.Option(
+        _of_lengths(
             "--lengths",
-            help="Documents' tokens: a file, or a law as 'lognormal(mu=6, sigma=1, most=8192)'.",
-            rich_help_panel=Panel.JOB.value,
+            "Documents' tokens: a file, or a law as 'lognormal(mu=6, sigma=1, most=8192)'.",
         ),
     ] = None
     packers: Annotated[
         str | None,
-        typer.Option(
+        _of_lengths(
             "--packers",
-            help="With --lengths, how documents become microbatches: " + PACKER_NAMES,
-            show_default=_USUAL_PACKERS,
-            rich_help_panel=Panel.JOB.value,
+            "With --lengths, how documents become microbatches: " + PACKER_NAMES,
+            USUAL_NAMES,
         ),
     ] = None
     steps: Annotated[
-        int | None,
-        typer.Option(
-            "--steps",
-            help="With --lengths, steps to draw.",
-            show_default="1000",
-            rich_help_panel=Panel.JOB.value,
-        ),
+        int | None, _of_lengths("--steps", "With --lengths, steps to draw.", "1000")
     ] = None
     seed: Annotated[
-        int | None,
-        typer.Option(
-            "--seed",
-            help="With --lengths, equal seeds give equal steps.",
-            show_default="0",
-            rich_help_panel=Panel.JOB.value,
-        ),
+        int | None, _of_lengths("--seed", "With --lengths, equal seeds give equal steps.", "0")
     ] = None
 
     def check(self) -> None:
@@ -72,15 +65,7 @@ class BatchOptions(OneStepOptions):
             raise PlanError(f"{flags}: without --lengths there are no documents to pack")
 
 
-def show_batches(
-    file: Path,
-    options: BatchOptions,
-    *,
-    json: str | None,
-    csv: Path | None,
-    plot: Path | None,
-    style: FigureStyle,
-) -> None:
+def show_batches(file: Path, options: BatchOptions, files: StudyFiles) -> None:
     """Print how long steps of documents of different lengths take under some packers.
 
     Raises the errors of the readers, PlanError for a workload file, which does not say what of its
@@ -95,7 +80,7 @@ def show_batches(
     from stepsim.show.terminal import working
     from stepsim.workload.model.model import Model
 
-    check_outputs([file], json=json, figures=[plot], files=[csv])
+    files.check(file)
     lengths = options.lengths or ""
     drawn, steps = read_lengths(lengths), 1000 if options.steps is None else options.steps
     job = options.inputs(file)
@@ -104,21 +89,17 @@ def show_batches(
             f"{file}: lengths need a model: a workload file does not say what of its compute is "
             "attention"
         )
+    packers = tuple(map(str.strip, (options.packers or USUAL_NAMES).split(",")))
     with working(f"drawing {steps} steps", enabled=not options.quiet):
         study = simulate_batches(
-            job.workload,
-            job.topology,
-            job.options,
+            *(job.workload, job.topology, job.options),
             lengths=drawn,
             source=lengths,
-            packers=tuple(map(str.strip, (options.packers or _USUAL_PACKERS).split(","))),
+            packers=packers,
             steps=steps,
             seed=options.seed or 0,
             notes=job.notes,
         )
-    warn(study.warnings, quiet=options.quiet)
-    if plot:
-        plot_batches(study, plot, style=style)
-    document = BatchDocument.of(study)
-    write_rows(csv, tables_of(document))
-    show(json, document.to_json, batches_shown(study))
+    document, draw = BatchDocument.of(study), partial(plot_batches, study)
+    said = () if options.quiet else study.warnings
+    files.show(document.to_json, batches_shown(study), tables_of(document), draw, said)

@@ -34,6 +34,7 @@ from stepsim.cli.terminal import (
     FullOption,
     JsonOption,
     ShowOption,
+    StudyFiles,
     TablesAsked,
     WorkloadArgument,
     advise,
@@ -107,7 +108,7 @@ def compare_command(
     """
     if options.lengths is not None:
         refuse_beside(context, "--lengths", BESIDE_LENGTHS - {"schedule", "chunks"})
-        show_batches(file, options, json=json, csv=csv, plot=plot, style=style)
+        show_batches(file, options, StudyFiles(json, csv, plot, style))
         return
     options.check()
     from stepsim.files.asked import read_schedules

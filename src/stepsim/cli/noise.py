@@ -1,6 +1,7 @@
 """`stepsim noise`, and `stepsim simulate --sensitivity`: one step looked at from several sides."""
 
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,11 +12,9 @@ from stepsim.cli.options import RunOptions, SetOption, StyleOption, takes
 from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
+    StudyFiles,
     WorkloadArgument,
-    check_outputs,
-    show,
     warn,
-    write_rows,
 )
 from stepsim.show.figures.style import FigureStyle
 
@@ -35,16 +34,13 @@ class _StudyOptions(RunOptions):
     ] = None
     style: StyleOption = FigureStyle.SCREEN
 
+    @property
+    def files(self) -> StudyFiles:
+        """Where the result goes beside the terminal."""
+        return StudyFiles(json=self.json, csv=self.csv, plot=self.plot, style=self.style)
 
-def show_sensitivity(
-    file: Path,
-    options: RunOptions,
-    *,
-    json: str | None,
-    csv: Path | None,
-    plot: Path | None,
-    style: FigureStyle,
-) -> None:
+
+def show_sensitivity(file: Path, options: RunOptions, files: StudyFiles) -> None:
     """Print the step time saved by 1 % of each bandwidth, latency and compute time of a step.
 
     `stepsim simulate --sensitivity` calls it. Raises the errors of the readers, and OutputError for
@@ -56,15 +52,13 @@ def show_sensitivity(
     from stepsim.show.tables.studies import sensitivity_shown
     from stepsim.show.terminal import working
 
-    check_outputs([file], json=json, figures=[plot], files=[csv])
+    files.check(file)
     job = options.inputs(file)
     with working("changing one number at a time", enabled=not options.quiet):
         found = find_sensitivity(job.workload, job.topology, job.options, notes=job.notes)
-    warn(found.warnings, quiet=options.quiet)
-    if plot:
-        plot_sensitivity(found, plot, style=style)
-    write_rows(csv, tables_of(found))
-    show(json, found.to_json, sensitivity_shown(found))
+    draw = partial(plot_sensitivity, found)
+    said = () if options.quiet else found.warnings
+    files.show(found.to_json, sensitivity_shown(found), tables_of(found), draw, said)
 
 
 @takes(_StudyOptions)
@@ -97,7 +91,7 @@ def noise_command(
     from stepsim.show.tables.studies import noise_shown
     from stepsim.show.terminal import working
 
-    check_outputs([file], json=options.json, figures=[options.plot], files=[options.csv])
+    options.files.check(file)
     model = NoiseModel(
         task=task,
         communication=communication,
@@ -119,11 +113,13 @@ def noise_command(
             seed=seed,
             notes=job.notes,
         )
-    warn(found.warnings, quiet=options.quiet)
-    if options.plot:
-        plot_noise(found, options.plot, style=options.style)
-    write_rows(options.csv, {"samples": lambda: {"step_time_ps": found.step_time_ps.tolist()}})
-    show(options.json, lambda: NoiseDocument.of(found).to_json(), noise_shown(found))
+    options.files.show(
+        lambda: NoiseDocument.of(found).to_json(),
+        noise_shown(found),
+        {"samples": lambda: {"step_time_ps": found.step_time_ps.tolist()}},
+        partial(plot_noise, found),
+        () if options.quiet else found.warnings,
+    )
 
 
 def _noise_over(
@@ -153,8 +149,6 @@ def _noise_over(
     warn([*job.workload.said, *job.notes, *boundless], quiet=options.quiet)
     with sweep_bar(enabled=not options.quiet) as bar:
         found = sweep_noise(study, model=model, samples=samples, seed=seed, progress=bar)
-    if options.plot:
-        plot_noise_sweep(found, options.plot, style=options.style)
     document = NoiseSweepDocument.of(found)
-    write_rows(options.csv, tables_of(document))
-    show(options.json, document.to_json, noise_sweep_shown(found))
+    draw = partial(plot_noise_sweep, found)
+    options.files.show(document.to_json, noise_sweep_shown(found), tables_of(document), draw)

@@ -41,6 +41,7 @@ from stepsim.cli.terminal import (
     FullOption,
     JsonOption,
     ShowOption,
+    StudyFiles,
     TablesAsked,
     WorkloadArgument,
     advise,
@@ -144,12 +145,12 @@ def simulate_command(
 
     if options.lengths is not None:
         refuse_beside(context, "--lengths", BESIDE_LENGTHS | {"plan_file"})
-        show_batches(file, options, json=json, csv=csv, plot=plot, style=style)
+        show_batches(file, options, StudyFiles(json, csv, plot, style))
         return
     options.check()
     if options.sensitivity:
         refuse_beside(context, "--sensitivity", _OF_SENSITIVITY)
-        show_sensitivity(file, options, json=json, csv=csv, plot=plot, style=style)
+        show_sensitivity(file, options, StudyFiles(json, csv, plot, style))
         return
     garbage.stop()
     asked = TablesAsked(names=show_, full=full)

@@ -16,6 +16,7 @@ from stepsim.base.errors import OutputError, PlanError, one_line
 
 if TYPE_CHECKING:
     from stepsim.explain.report import Report
+    from stepsim.show.figures.style import FigureStyle
     from stepsim.show.frames import Tables
     from stepsim.show.tables.answer import Answer
     from stepsim.show.tables.model import Shown
@@ -279,6 +280,37 @@ class TablesAsked(NamedTuple):
 
 ANSWER_ALONE = TablesAsked()
 """No table but the answer."""
+
+
+class StudyFiles(NamedTuple):
+    """Where the result of a study of many steps goes beside the terminal."""
+
+    json: str | None = None
+    csv: Path | None = None
+    plot: Path | None = None
+    style: "FigureStyle | str" = "screen"
+
+    def check(self, file: Path) -> None:
+        """Refuse what cannot be written before the work; raises OutputError."""
+        check_outputs([file], json=self.json, figures=[self.plot], files=[self.csv])
+
+    def show(
+        self,
+        document: Callable[[], bytes],
+        shown: "Iterable[Shown]",
+        tables: "Tables",
+        draw: Callable[..., object],
+        warnings: Iterable[str] = (),
+    ) -> None:
+        """Print warnings and the result, draw it and write it where asked for.
+
+        `draw` takes the path of a figure and its style.
+        """
+        warn(warnings)
+        if self.plot:
+            draw(self.plot, style=self.style)
+        write_rows(self.csv, tables)
+        show(self.json, document, shown)
 
 
 def advise(advice: str, *, quiet: bool = False) -> None:

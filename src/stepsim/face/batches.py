@@ -8,7 +8,7 @@ from stepsim.base.arguments import checked
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Document
 from stepsim.explore.batches.document import BatchDocument
-from stepsim.explore.batches.draws import BatchStudy, simulate_batches
+from stepsim.explore.batches.draws import USUAL_PACKERS, BatchStudy, simulate_batches
 from stepsim.face.described import takes_options, warn_caller
 from stepsim.face.keywords import StepKeywords
 from stepsim.face.viewed import Viewed, taken_as
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from stepsim.network.topology.network import TopologyLike
-    from stepsim.parallel.packers import Packer
+    from stepsim.parallel.packers import Packer, PackerEntry
 
 
 class BatchesResult(Viewed, BatchStudy, frozen=True, kw_only=True, eq=False):
@@ -56,7 +56,7 @@ def batches(
     topology: "TopologyLike | None" = None,
     *,
     lengths: str | Path | Sequence[int],
-    packers: "Sequence[str | Packer]" = ("padded", "grouped", "concat", "greedy", "first-fit"),
+    packers: "Sequence[str | Packer | PackerEntry]" = USUAL_PACKERS,
     steps: int = 1000,
     seed: int = 0,
     **options: Unpack[StepKeywords],
@@ -65,8 +65,10 @@ def batches(
 
     `lengths` are a file, a law such as `"lognormal(mu=6, sigma=1, most=8192)"`, or numbers.
     `packers` are names, or functions of one's own from lengths and a
-    `stepsim.parallel.packers.BatchShape` to a `Packing`. `options` are those of `simulate`; equal
-    arguments give equal steps. Raises PlanError for a workload file, and the errors of `simulate`.
+    `stepsim.parallel.packers.BatchShape` to a `Packing`: they take the documents of whole steps, or
+    in a `PackerEntry` what that says. `options` are those of `simulate`; equal arguments give equal
+    steps. Raises PlanError for a workload file and for a packer that loses or makes tokens, and the
+    errors of `simulate`.
     """
     drawn: Lengths
     if isinstance(lengths, str | Path):

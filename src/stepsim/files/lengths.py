@@ -2,10 +2,11 @@
 
 A file has one number a line (`#` begins a comment), or is a CSV or Parquet table with a column
 `length`, `tokens` or `num_tokens` (or one column alone), or JSON lines with such a field, or with
-numbers alone.
+numbers alone. A column or field `count` says how many documents have a row's length.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,12 @@ from stepsim.files.reading import csv_rows, open_file, parquet_library, read_tex
 from stepsim.workload.documents import LONGEST, Lengths, ListedLengths, parse_lengths
 
 _COLUMNS = ("length", "lengths", "tokens", "num_tokens", "n_tokens")
+_COUNT = "count"
 _TABLES = frozenset({".csv", ".tsv"})
 _JSON_LINES = frozenset({".jsonl", ".ndjson"})
 _MOST = 50_000_000
+_Row = tuple[int, object, object]
+"""A line of a file, the length there, and how many documents have it."""
 
 
 def read_lengths(text: str) -> Lengths:
@@ -46,34 +50,42 @@ def read_lengths(text: str) -> Lengths:
     return ListedLengths(lengths=lengths)
 
 
-def _checked(path: Path, values: Iterator[tuple[int, object]]) -> Iterator[int]:
-    """Whole numbers of tokens; each value comes with its line."""
-    for count, (line, value) in enumerate(values):
-        if count >= _MOST:
+def _checked(path: Path, rows: Iterator[_Row]) -> Iterator[int]:
+    """Whole numbers of tokens, as often as there are such documents."""
+    documents = 0
+    for line, value, count in rows:
+        length = _whole(f"{path}:{line}", "length", value, LONGEST)
+        times = _whole(f"{path}:{line}", _COUNT, count, LONGEST)
+        documents += times
+        if documents > _MOST:
             raise WorkloadError(f"{path}: more than {_MOST:,} lengths: take a sample of them")
-        try:
-            number = float(str(value))
-        except ValueError:
-            number = -1.0
-        if not (1 <= number <= LONGEST and number == int(number)):
-            allowed = f"a whole number from 1 to {LONGEST}"
-            raise WorkloadError(bad_value(f"{path}:{line}", "length", value, allowed))
-        yield int(number)
+        yield from repeat(length, times)
 
 
-def _of_lines(path: Path, content: str) -> Iterator[tuple[int, object]]:
+def _whole(place: str, name: str, value: object, most: int) -> int:
+    """A whole number from 1 to `most`; raises WorkloadError naming the place and the value."""
+    try:
+        number = float(str(value))
+    except ValueError:
+        number = -1.0
+    if not (1 <= number <= most and number == int(number)):
+        raise WorkloadError(bad_value(place, name, value, f"a whole number from 1 to {most}"))
+    return int(number)
+
+
+def _of_lines(path: Path, content: str) -> Iterator[_Row]:
     for line, text in enumerate(content.splitlines(), start=1):
         if word := text.partition("#")[0].strip():
-            yield line, word
+            yield line, word, 1
 
 
-def _of_rows(path: Path, rows: Sequence[Mapping[str, str]]) -> Iterator[tuple[int, object]]:
+def _of_rows(path: Path, rows: Sequence[Mapping[str, str]]) -> Iterator[_Row]:
     column = _column_of(path, list(rows[0]) if rows else [])
     for line, row in enumerate(rows, start=2):
-        yield line, row[column]
+        yield line, row[column], row.get(_COUNT, 1)
 
 
-def _of_json_lines(path: Path, content: str) -> Iterator[tuple[int, object]]:
+def _of_json_lines(path: Path, content: str) -> Iterator[_Row]:
     for line, text in enumerate(content.splitlines(), start=1):
         if not text.strip():
             continue
@@ -81,18 +93,25 @@ def _of_json_lines(path: Path, content: str) -> Iterator[tuple[int, object]]:
             value: Any = msgspec.json.decode(text)
         except msgspec.DecodeError as reason:
             raise WorkloadError(f"{path}:{line}: not valid JSON: {reason}") from None
+        count: object = 1
         if isinstance(value, dict):
-            value = value[_column_of(path, list(value), f":{line}")]
-        yield line, value
+            column, count = _column_of(path, list(value), f":{line}"), value.get(_COUNT, 1)
+            value = value[column]
+        yield line, value, count
 
 
-def _of_parquet(path: Path) -> Iterator[tuple[int, object]]:
+def _of_parquet(path: Path) -> Iterator[_Row]:
     arrow, parquet = parquet_library(path, WorkloadError)
     try:
         with open_file(path) as file:
             table = parquet.ParquetFile(file)
-            column = _column_of(path, table.schema_arrow.names)
-            yield from enumerate(table.read(columns=[column])[column].to_pylist(), start=1)
+            names = table.schema_arrow.names
+            column = _column_of(path, names)
+            lengths = table.read(columns=[column])[column].to_pylist()
+            counts: list[object] = [1] * len(lengths)
+            if _COUNT in names:
+                counts = table.read(columns=[_COUNT])[_COUNT].to_pylist()
+            yield from zip(range(1, len(lengths) + 1), lengths, counts, strict=True)
     except (OSError, arrow.ArrowException) as reason:
         raise WorkloadError(f"{path}: cannot read the lengths of documents: {reason}") from None
 
@@ -102,7 +121,8 @@ def _column_of(path: Path, names: Sequence[str], line: str = "") -> str:
     found = [name for name in names if name in _COLUMNS]
     if len(found) == 1:
         return found[0]
-    if len(names) == 1:
-        return names[0]
+    others = [name for name in names if name != _COUNT]
+    if len(others) == 1:
+        return others[0]
     shown = ", ".join(names) or "none"
     raise WorkloadError(f"{path}{line}: columns are {shown}: expected one of {', '.join(_COLUMNS)}")

@@ -6,6 +6,7 @@ mixture of weighted ones, `0.9 lognormal(mu=6, sigma=1) + 0.1 fixed(length=32768
 """
 
 import re
+from abc import abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -39,8 +40,9 @@ class LengthLaw(Struct, frozen=True, kw_only=True):
         raw = np.clip(self._raw(generator, count), self.least, self.most)
         return np.rint(raw).astype(np.int64)
 
+    @abstractmethod
     def _raw(self, generator: np.random.Generator, count: int) -> Floats:
-        raise NotImplementedError
+        """Lengths before they are moved to the bounds and rounded."""
 
 
 class Lognormal(LengthLaw, frozen=True, kw_only=True):
@@ -199,12 +201,16 @@ def parse_lengths(text: str) -> Lengths:
         )
     weights = tuple(float(match["weight"] or 1.0) for match in read if match)
     values = [_values(match["name"], match["values"]) for match in read if match]
-    siblings = values[0].pop("siblings", None), values[0].pop("spread", 0.0)
+    count, spread = values[0].pop("siblings", None), values[0].pop("spread", None)
     laws = [_law(match["name"], given) for match, given in zip(read, values, strict=True) if match]
     law = laws[0] if len(laws) == 1 else Mixture(weights=weights, laws=tuple(laws))
-    if siblings[0] is None:
+    if count is None and spread is not None:
+        raise PlanError(
+            f"spread is {spread:g}: expected with siblings, e.g. siblings=8, spread=0.3"
+        )
+    if count is None:
         return law
-    return SiblingLengths(law=law, count=int(siblings[0]), spread=siblings[1])
+    return SiblingLengths(law=law, count=_whole("siblings", count), spread=spread or 0.0)
 
 
 def _values(name: str, text: str) -> dict[str, float]:
@@ -219,6 +225,13 @@ def _values(name: str, text: str) -> dict[str, float]:
     return values
 
 
+def _whole(name: str, value: float) -> int:
+    """A number of things; raises PlanError for a part of one."""
+    if value != value // 1:
+        raise PlanError(f"{name} is {value:g}: expected a whole number")
+    return int(value)
+
+
 def _law(name: str, values: dict[str, float]) -> LengthLaw:
     """The law of a name with its values; whole numbers where it counts tokens."""
     if name not in _LAWS:
@@ -228,7 +241,7 @@ def _law(name: str, values: dict[str, float]) -> LengthLaw:
     if wrong := next((key for key in values if key not in kind.__struct_fields__), None):
         allowed = ", ".join(kind.__struct_fields__)
         raise PlanError(f"{name} has {wrong!r}: expected {allowed}")
-    given: dict[str, Any] = {k: int(v) if k in whole else v for k, v in values.items()}
+    given: dict[str, Any] = {k: _whole(k, v) if k in whole else v for k, v in values.items()}
     try:
         return kind(**given)
     except TypeError as error:

@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 from helpers import Run
 
+from stepsim.cli.batches import USUAL_NAMES
+from stepsim.explore.batches.draws import USUAL_PACKERS
+
 JOB = ("--npus", "16", "--tp", "2", "--sequence", "8192", "--microbatches", "4")
 LAW = "lognormal(mu=6.5, sigma=1, most=8192)"
 
@@ -18,7 +21,7 @@ def test_the_best_packer_is_said_first(command: str, run: Run) -> None:
     assert " per step with packer " in first
     assert "tokens/s net of padding" in first
     rows = [line for line in out.splitlines() if line.startswith(("padded", "greedy", "balanced"))]
-    assert len(rows) == 3
+    assert len(rows) == 6  # of two tables
 
 
 def test_json_csv_and_a_picture(run: Run, tmp_path: Path) -> None:
@@ -57,3 +60,7 @@ def test_workload_files_do_not_say_what_is_attention(run: Run, workloads: Path) 
     code, _, err = run("simulate", workloads / "moe_128.txt", "--lengths", LAW)
     assert code == 2
     assert "lengths need a model" in err
+
+
+def test_packers_are_the_same_from_the_shell_and_from_python() -> None:
+    assert tuple(USUAL_NAMES.split(",")) == USUAL_PACKERS

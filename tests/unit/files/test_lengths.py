@@ -17,6 +17,19 @@ FORMS = {
 }
 
 
+COUNTED = {
+    "counted.csv": "length,count\n12,2\n7,1\n",
+    "counted.jsonl": '{"tokens": 12, "count": 2}\n{"tokens": 7}\n',
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_length_may_be_that_of_many_documents(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(COUNTED[name])
+    assert read_lengths(str(path)) == ListedLengths(lengths=(12, 12, 7))
+
+
 @pytest.mark.parametrize("name", FORMS)
 def test_files_of_lengths_are_read(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
@@ -28,9 +41,21 @@ def test_a_column_of_a_parquet_file_is_read(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
-    table = arrow.table({"name": ["a", "b"], "num_tokens": [12, 7]})
-    parquet.write_table(table, tmp_path / "lengths.parquet")
-    assert read_lengths(str(tmp_path / "lengths.parquet")) == ListedLengths(lengths=(12, 7))
+    columns = {"name": ["a", "b"], "num_tokens": [12, 7]}
+    path = tmp_path / "lengths.parquet"
+    parquet.write_table(arrow.table(columns), path)
+    assert read_lengths(str(path)) == ListedLengths(lengths=(12, 7))
+    parquet.write_table(arrow.table(columns | {"count": [1, 3]}), path)
+    assert read_lengths(str(path)) == ListedLengths(lengths=(12, 7, 7, 7))
+    parquet.write_table(arrow.table({"length": [12, None]}), path)
+    with pytest.raises(WorkloadError, match=r"lengths.parquet:2: length is None"):
+        read_lengths(str(path))
+    parquet.write_table(arrow.table({"a": [12], "b": [3]}), path)
+    with pytest.raises(WorkloadError, match="columns are a, b: expected one of length"):
+        read_lengths(str(path))
+    path.write_bytes(b"PAR1 and no more")
+    with pytest.raises(WorkloadError, match="cannot read the lengths of documents"):
+        read_lengths(str(path))
 
 
 def test_a_law_is_no_file() -> None:
@@ -49,6 +74,8 @@ def test_a_law_is_no_file() -> None:
         ("a.jsonl", '{"length": 3}\n{\n', "a.jsonl:2: not valid JSON"),
         ("a.jsonl", '{"a": 3, "b": 4}\n', "a.jsonl:1: columns are a, b"),
         ("a.jsonl", '"x"\n', "a.jsonl:1: length is 'x'"),
+        ("a.csv", "tokens,count\n5,0\n", "a.csv:2: count is '0': expected a whole number"),
+        ("a.csv", "tokens,count\n5,60000000\n", "a.csv: more than 50,000,000 lengths"),
     ],
 )
 def test_what_is_no_length_is_named(name: str, text: str, said: str, tmp_path: Path) -> None:

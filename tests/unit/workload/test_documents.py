@@ -102,6 +102,9 @@ def test_laws_are_read_as_they_are_written(text: str, law: object) -> None:
         ("fixed(length=0)", "fixed: length is 0: expected 1 to"),
         ("uniform(least=9, most=2)", "lengths are 9 to 2: expected 1 <= least <= most"),
         ("4096", "expected a file of lengths, or a law"),
+        ("fixed(length=7.5)", "length is 7.5: expected a whole number"),
+        ("fixed(length=7, siblings=2.5)", "siblings is 2.5: expected a whole number"),
+        ("fixed(length=7, spread=0.3)", "spread is 0.3: expected beside siblings"),
         ("pareto(shape=0)", "pareto: shape is 0.0: expected"),
     ],
 )

@@ -13,7 +13,8 @@ _Share = Annotated[float, Meta(description="share, 0 to 1")]
 class _PackerEntry(Entry, frozen=True, kw_only=True):
     """Steps under one packer; `waiting` is the share of time spent for the longest microbatches.
 
-    `fullest` is the largest microbatch, in parts of a full one.
+    Work, padding and waiting in ps add up to the mean step. `fullest` is the largest microbatch, in
+    parts of a full one.
     """
 
     packer: str
@@ -21,6 +22,9 @@ class _PackerEntry(Entry, frozen=True, kw_only=True):
     p50_ps: Picoseconds
     p90_ps: Picoseconds
     p99_ps: Picoseconds
+    work_ps: int
+    padding_ps: int
+    waiting_ps: int
     waiting: _Share
     padding: _Share
     tokens_per_s: Annotated[float, Meta(description="net of padding, of all ranks")]
@@ -36,6 +40,7 @@ class _PackerEntry(Entry, frozen=True, kw_only=True):
             p50_ps=round(steps.percentile_ps(50)),
             p90_ps=round(steps.percentile_ps(90)),
             p99_ps=round(steps.percentile_ps(99)),
+            **{f"{part}_ps": time for part, time in steps.parts_ps.items()},
             waiting=steps.waiting,
             padding=steps.padding,
             tokens_per_s=steps.tokens_per_s,

@@ -1,10 +1,9 @@
 """Steps of real batches: documents drawn, packed into microbatches, and how long that takes."""
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
@@ -34,29 +33,41 @@ _WINDOW = 50
 _AT_ONCE = 1 << 15
 """Ranks times steps that are evaluated together, so that what is in use fits the cache."""
 _DEFAULTS = StepOptions()
+USUAL_PACKERS = ("padded", "grouped", "concat", "greedy", "first-fit", "balanced")
+"""Packers that are compared where nobody names some."""
 
 
 class BatchSteps(Struct, frozen=True, kw_only=True, eq=False):
     """Steps of drawn batches under one packer, in the order drawn.
 
-    `step_ps` are their times, `even_ps` those of the same steps if every microbatch had the mean
-    load of its step: the difference is waiting for the longest. `tokens` are computed and `real`
-    of them no padding, by step. `fullest` is the largest microbatch in parts of a full one,
-    `loads` are those of the microbatches of the first steps.
+    `step_ps` are their times. `even_ps` are those of the same steps if every microbatch took the
+    mean of its step, `work_ps` those without padding, too: a step is its work, its padding, and
+    waiting for the longest microbatches. `tokens` are computed and `real` of them no padding, by
+    step. `fullest` is the largest microbatch in parts of a full one. `typical` are the loads of the
+    step in the middle, `slowest` those of the longest one.
     """
 
     packer: str
     step_ps: Times
     even_ps: Times
+    work_ps: Times
     tokens: Ints
     real: Ints
     fullest: float
-    loads: Loads
+    typical: Loads
+    slowest: Loads
 
     @property
     def mean_ps(self) -> float:
         """Mean step time."""
         return float(self.step_ps.mean())
+
+    @property
+    def parts_ps(self) -> dict[str, int]:
+        """Parts of the mean step, which add up to it: work, padding, waiting for the longest."""
+        means = [round(float(times.mean())) for times in (self.work_ps, self.even_ps, self.step_ps)]
+        work, even, step = means
+        return {"work": work, "padding": even - work, "waiting": step - even}
 
     @property
     def waiting(self) -> float:
@@ -101,7 +112,7 @@ def simulate_batches(
     *,
     lengths: Lengths,
     source: str = "",
-    packers: Sequence[str | Packer] = ("padded",),
+    packers: Sequence[str | Packer | PackerEntry] = ("padded",),
     steps: int = 1000,
     seed: int = 0,
     notes: Sequence[str] = (),
@@ -109,8 +120,8 @@ def simulate_batches(
     """Steps of drawn batches under each packer; equal arguments give equal steps.
 
     A packer is a name of the list or a function of one's own, which takes the documents of whole
-    steps. Raises PlanError for a packer, a number of steps or a seed that cannot be, and the errors
-    of `make_batch`.
+    steps. Raises PlanError for a packer, a number of steps or a seed that cannot be, for a packer
+    that loses or makes tokens, and the errors of `make_batch`.
     """
     if steps < 1:
         raise PlanError(f"steps is {steps}: expected at least 1")
@@ -135,16 +146,23 @@ def simulate_batches(
     )
 
 
-def _name_of(packer: str | Packer) -> str:
-    return packer if isinstance(packer, str) else getattr(packer, "__name__", "own")
+def _name_of(packer: str | Packer | PackerEntry) -> str:
+    """What a packer is called: a function by its own name."""
+    own = packer.pack if isinstance(packer, PackerEntry) else packer
+    return own if isinstance(own, str) else getattr(own, "__name__", "own")
 
 
 def draw_batches(
-    lengths: Lengths, shape: BatchShape, entry: PackerEntry, generator: np.random.Generator
+    packer: str,
+    lengths: Lengths,
+    shape: BatchShape,
+    entry: PackerEntry,
+    generator: np.random.Generator,
 ) -> Packing:
-    """Documents of all steps of a shape, drawn and packed.
+    """Documents of all steps of a shape, drawn and packed by the entry of a packer.
 
-    More are drawn until the microbatches are full, where a packer takes a stream.
+    More are drawn until the microbatches are full, where a packer takes a stream. Raises PlanError
+    for a packer that loses or makes tokens.
     """
     sample = lengths.draw(np.random.default_rng(0), 1024)
     count = documents_for(entry, shape, float(sample.mean()))
@@ -153,6 +171,7 @@ def draw_batches(
     while entry.takes is Takes.STREAM and not _is_full(packing):
         drawn = np.concatenate([drawn, lengths.draw(generator, max(count // 4, 1))])
         packing = entry.pack(drawn, shape)
+    packing.check(packer, drawn, whole=entry.takes is Takes.STEP)
     return packing
 
 
@@ -187,31 +206,30 @@ def _steps_of(
     windows = -(-steps // shape.steps)
     streams = np.random.SeedSequence(seed).spawn(windows)
     drawn = [
-        draw_batches(lengths, shape, entry, np.random.default_rng(stream)).loads()
+        draw_batches(packer, lengths, shape, entry, np.random.default_rng(stream)).loads()
         for stream in streams
     ]
-    loads = Loads(
-        **{
-            name: np.concatenate([getattr(window, name) for window in drawn])[:steps]
-            for name in Loads.__struct_fields__
-        }
-    )
-    even = Loads(tokens=_evened(loads.tokens), real=loads.real, squares=_evened(loads.squares))
+    loads = Loads.joined(drawn, steps)
+    whole = prices.features(loads.tokens, loads.squares)
+    bare = prices.features(loads.real, loads.real_squares)
+    step_ps = evaluator.step_ps(whole)
     return BatchSteps(
         packer=packer,
-        step_ps=evaluator.step_ps(loads),
-        even_ps=evaluator.step_ps(even),
+        step_ps=step_ps,
+        even_ps=evaluator.step_ps(_evened(whole)),
+        work_ps=evaluator.step_ps(_evened(bare)),
         tokens=loads.tokens.sum(axis=(1, 2)).astype(np.int64),
         real=loads.real.sum(axis=(1, 2)).astype(np.int64),
         fullest=float(loads.tokens.max()) / shape.full_tokens,
-        loads=drawn[0],
+        typical=loads.of_step(int(np.argsort(step_ps, kind="stable")[(steps - 1) // 2])),
+        slowest=loads.of_step(int(step_ps.argmax())),
     )
 
 
-def _evened(values: Floats) -> Floats:
+def _evened(features: Floats) -> Floats:
     """The mean of each step in place of its microbatches', with one rank for all."""
-    mean = values.mean(axis=(1, 2), keepdims=True)
-    return np.asarray(np.broadcast_to(mean, (len(values), 1, values.shape[2])))
+    mean = features.mean(axis=(2, 3), keepdims=True)
+    return np.asarray(np.broadcast_to(mean, (*features.shape[:2], 1, features.shape[3])))
 
 
 class _Evaluator:
@@ -222,22 +240,19 @@ class _Evaluator:
         self._replicas = [_first_of_replicas(prices.batch, a) for a in _actors(prices.batch)]
         self._columns = NodeColumns(prices.batch, [ranks for ranks, _ in self._replicas])
 
-    def step_ps(self, loads: Loads) -> Times:
-        """Step time of every step, in ps."""
-        at_once = max(_AT_ONCE // loads.tokens.shape[1], 1)
-        parts = [
-            self._some(loads.tokens[low : low + at_once], loads.squares[low : low + at_once])
-            for low in range(0, len(loads.tokens), at_once)
-        ]
-        return np.concatenate(parts)
+    def step_ps(self, features: Floats) -> Times:
+        """Step time of every step in ps, of features of shape (features, steps, ranks, ...)."""
+        at_once = max(_AT_ONCE // features.shape[2], 1)
+        edges = range(0, features.shape[1], at_once)
+        return np.concatenate([self._some(features[:, low : low + at_once]) for low in edges])
 
-    def _some(self, tokens: Floats, squares: Floats) -> Times:
+    def _some(self, features: Floats) -> Times:
         durations = _LoadDurations(
             prices=self._prices,
-            features=self._prices.features(tokens, squares).transpose(0, 2, 1, 3),
+            features=features.transpose(0, 2, 1, 3),
             replicas=[replicas for _, replicas in self._replicas],
         )
-        return self._columns.step_time_ps(durations, len(tokens))
+        return self._columns.step_time_ps(durations, features.shape[1])
 
 
 def _actors(batch: Batch) -> range:
@@ -253,16 +268,18 @@ def _first_of_replicas(batch: Batch, actor: int) -> tuple[Ints, Ints]:
     return ranks[first], replicas
 
 
-class _LoadDurations(Struct, frozen=True, kw_only=True, dict=True):
+class _LoadDurations(Struct, frozen=True, kw_only=True):
     """NodeDurations of nodes in steps of given loads.
 
     `features` have shape (features, replicas, steps, microbatches), `replicas` are those of each
-    actor's columns.
+    actor's columns. `known` keeps the times of nodes that are alike, by row and microbatch: 1,000
+    steps of 1,024 GPUs take 3.9 s with it and 13.1 s without.
     """
 
     prices: MicrobatchPrices
     features: Floats
     replicas: list[Ints]
+    known: dict[tuple[int, int], Times] = field(default_factory=dict)
 
     def computed(self, node: ColumnNode) -> Times:
         """Of a task on every replica of an actor: (replicas, steps), or one number for all."""
@@ -284,23 +301,16 @@ class _LoadDurations(Struct, frozen=True, kw_only=True, dict=True):
         assert node.node is not None
         microbatch = int(self.prices.microbatch[node.node])
         if microbatch < 0:
-            return self._fixed(node.node)
-        own = self._of(node.node, microbatch)
-        return own if len(own) == 1 else own[self.replicas[actor]]
+            return np.array([[int(self.prices.whole_ps[node.node])]])
+        own = self._of(int(self.prices.row[node.node]), microbatch)
+        alike = len(own) in (1, len(self.replicas[actor]))  # one for all, or one for each in order
+        return own if alike else own[self.replicas[actor]]
 
-    def _fixed(self, node: int) -> Times:
-        return np.array([[int(self.prices.whole_ps[node])]])
-
-    def _of(self, node: int, microbatch: int) -> Times:
-        """Of a node with the load of a microbatch of every replica: (replicas, steps)."""
-        row = int(self.prices.rows[1][node])
+    def _of(self, row: int, microbatch: int) -> Times:
+        """Of a row of the prices with the load of a microbatch: (replicas, steps)."""
         key = row, microbatch
-        if key not in self._known:
-            weights = self.prices.rows[0][row]
+        if key not in self.known:
+            weights = self.prices.weights[row]
             value = np.einsum("f,frs->rs", weights, self.features[:, :, :, microbatch])
-            self._known[key] = np.maximum(np.rint(value), 0.0).astype(np.int64)
-        return self._known[key]
-
-    @cached_property
-    def _known(self) -> dict[tuple[int, int], Times]:
-        return {}
+            self.known[key] = np.maximum(np.rint(value), 0.0).astype(np.int64)
+        return self.known[key]

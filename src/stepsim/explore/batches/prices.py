@@ -8,7 +8,6 @@ exchanges are those that every other command has.
 """
 
 from collections.abc import Sequence
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -30,51 +29,30 @@ _SHARES = (8, 4, 2, 1)
 """Sequences that are priced, as parts of the whole; documents are the shortest of them."""
 
 
-class MicrobatchPrices(Struct, frozen=True, kw_only=True, dict=True):
-    """Times of the nodes of `batch` at several loads of a microbatch.
+class MicrobatchPrices(Struct, frozen=True, kw_only=True, eq=False):
+    """What the nodes of `batch` take at any load of a microbatch.
 
-    `tokens` are those of a microbatch at each level, ascending; `short_ps` has shape (nodes,
-    levels), with documents of `document` tokens; `whole_ps` (nodes,) are the times at the last
-    level with one document a sample, of `whole_squares` in all. `rank_tokens` of a microbatch are
-    what a rank of cp computes.
+    `tokens` are those of a microbatch at each level that was priced, ascending, where its documents
+    have `document` tokens. A node's time is linear in `features`: `weights` has the distinct rows,
+    and `row` is that of every node. `whole_ps` are the nodes' times with one document a sample,
+    `microbatch` their microbatches, -1 for what a step does once. `attention` is the share of a
+    full microbatch's compute that grows with the squares of documents, of `samples` samples.
     """
 
     batch: Batch
     tokens: Floats
     document: int
-    short_ps: Times
+    weights: Floats
+    row: Ints
     whole_ps: Times
-    whole_squares: float
+    microbatch: Ints
+    attention: float
     samples: int
 
     @property
     def full_tokens(self) -> int:
         """Capacity of a microbatch, in tokens."""
         return int(self.tokens[-1])
-
-    @cached_property
-    def per_square_ps(self) -> Floats:
-        """What each unit of squares beyond those of short documents takes, by node."""
-        beyond = self.whole_squares - self.full_tokens * self.document
-        return (self.whole_ps - self.short_ps[:, -1]) / beyond
-
-    @cached_property
-    def attention(self) -> float:
-        """Share of a full microbatch's compute that grows with the squares of documents."""
-        own = self.microbatch == 0
-        total = float(self.whole_ps[own].sum())
-        return float(self.per_square_ps[own].sum()) * self.whole_squares / total if total else 0.0
-
-    @cached_property
-    def rows(self) -> tuple[Floats, Ints]:
-        """Weights of `features` that nodes have, distinct ones, and which of them each node has."""
-        priced = np.column_stack((self.short_ps, self.whole_ps))
-        first, number = row_numbers(priced)
-        short, per_square = self.short_ps[first], self.per_square_ps[first]
-        rise = np.diff(short, axis=1) / np.diff(self.tokens)
-        # below the shortest sequence that is priced, work shrinks with the tokens of the next one
-        start = short[:, 0] - rise[:, 0] * self.tokens[0]
-        return np.column_stack((start, rise[:, :1], rise, per_square)), number
 
     def features(self, tokens: Floats, squares: Floats) -> Floats:
         """What times are linear in, for loads of any shape: (features, ...).
@@ -87,22 +65,32 @@ class MicrobatchPrices(Struct, frozen=True, kw_only=True, dict=True):
         busy = (tokens > 0).astype(np.float64)
         return np.stack([busy, *parts, squares - tokens * self.document])
 
-    @cached_property
-    def microbatch(self) -> Ints:
-        """The microbatch of every node, -1 for what a step does once.
 
-        A message is of the microbatch of the action before it. Of two microbatches that run as
-        one the forward's counts.
-        """
-        program = self.batch.passes.program
-        found = np.full(len(program), -1, dtype=np.int64)
-        for laid, nodes in zip(self.batch.programs, program.nodes, strict=True):
-            of_segment = _microbatches(laid.program)
-            kinds = laid.program.shape.kind[laid.segment]
-            own = of_segment[laid.segment]
-            known = (kinds != SegmentKind.RECV) & (own >= 0)
-            found[nodes[known]] = own[known]
-        return found
+def _weights(tokens: Floats, short_ps: Times, per_square_ps: Floats) -> Floats:
+    """Weights of `MicrobatchPrices.features`, a row per node, from what nodes take at each level.
+
+    Below the shortest level work shrinks with the tokens of the next one.
+    """
+    rise = np.diff(short_ps, axis=1) / np.diff(tokens)
+    start = short_ps[:, 0] - rise[:, 0] * tokens[0]
+    return np.column_stack((start, rise[:, :1], rise, per_square_ps))
+
+
+def _node_microbatches(batch: Batch) -> Ints:
+    """The microbatch of every node, -1 for what a step does once.
+
+    A message is of the microbatch of the action before it. Of two microbatches that run as one the
+    forward's counts.
+    """
+    program = batch.passes.program
+    found = np.full(len(program), -1, dtype=np.int64)
+    for laid, nodes in zip(batch.programs, program.nodes, strict=True):
+        of_segment = _microbatches(laid.program)
+        kinds = laid.program.shape.kind[laid.segment]
+        own = of_segment[laid.segment]
+        known = (kinds != SegmentKind.RECV) & (own >= 0)
+        found[nodes[known]] = own[known]
+    return found
 
 
 def _microbatches(program: Program) -> Ints:
@@ -143,16 +131,24 @@ def microbatch_prices(
         asked = replace(held, sequence=sequence, packed=packed)
         return make_batch(model, topology, asked, notes=notes)
 
-    whole = priced(plan.sequence, None)
+    batch = priced(plan.sequence, None)
+    size, whole_ps, microbatch = plan.microbatch_size, _node_ps(batch), _node_microbatches(batch)
+    tokens = np.array([*lengths, plan.sequence], dtype=np.float64) * size
     short = [_node_ps(priced(length, document)) for length in (*lengths, plan.sequence)]
-    size = plan.microbatch_size
+    short_ps, whole_squares = np.stack(short, axis=1), float(size) * plan.sequence**2
+    per_square_ps = (whole_ps - short_ps[:, -1]) / (whole_squares - tokens[-1] * document)
+    # nodes of one row are alike in every price, so that they share what is computed of them
+    first, row = row_numbers(np.column_stack((short_ps, whole_ps)))
+    full, own = float(whole_ps[microbatch == 0].sum()), per_square_ps[microbatch == 0]
     return MicrobatchPrices(
-        batch=whole,
-        tokens=np.array([*lengths, plan.sequence], dtype=np.float64) * size,
+        batch=batch,
+        tokens=tokens,
         document=document,
-        short_ps=np.stack(short, axis=1),
-        whole_ps=_node_ps(whole),
-        whole_squares=float(size) * plan.sequence**2,
+        weights=_weights(tokens, short_ps[first], per_square_ps[first]),
+        row=row,
+        whole_ps=whole_ps,
+        microbatch=microbatch,
+        attention=float(own.sum()) * whole_squares / full if full else 0.0,
         samples=size,
     )
 

@@ -58,12 +58,14 @@ PACKERS: Mapping[str, PackerEntry] = MappingProxyType(
 _SWAPPED = "+swap"
 
 
-def packer_of(name: str | Packer) -> PackerEntry:
+def packer_of(name: str | Packer | PackerEntry) -> PackerEntry:
     """The packer of a name such as `greedy`, or `greedy+swap` for one that swaps microbatches.
 
-    A function of one's own takes the documents of whole steps. Raises PlanError naming the packers
-    that there are.
+    A function of one's own takes the documents of whole steps, an entry what it says. Raises
+    PlanError naming the packers that there are.
     """
+    if isinstance(name, PackerEntry):
+        return name
     if not isinstance(name, str):
         return PackerEntry(name, Takes.STEP, "a function of one's own")
     base = name.removesuffix(_SWAPPED)

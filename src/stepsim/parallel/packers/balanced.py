@@ -18,74 +18,76 @@ def balance(lengths: Ints, shape: BatchShape) -> Packing:
     squares as far as attention takes time.
     """
     document, length = cut(lengths, shape.full_tokens)
-    a_step = len(length) // shape.steps
-    slot = np.zeros(a_step * shape.steps, dtype=np.int64)
+    step = document * shape.steps // max(len(lengths), 1)
     weight = shape.cost(length, length.astype(np.float64) ** 2)
-    for step in range(shape.steps):
-        own = slice(step * a_step, (step + 1) * a_step)
-        slot[own] = step * shape.step_slots + _slots(weight[own], shape)
-    used = slice(0, len(slot))
-    return packed(shape, slot, document[used], length[used])
+    owner = step * shape.ranks + _shared_out(weight, step, shape.steps, shape.ranks)
+    owners = shape.steps * shape.ranks
+    slot = owner * shape.microbatches + _shared_out(weight, owner, owners, shape.microbatches)
+    return packed(shape, slot, document, length)
 
 
-def _slots(weight: Floats, shape: BatchShape) -> Ints:
-    """Rank times microbatches plus microbatch of every document of a step."""
-    rank = differencing(weight, shape.ranks)
-    microbatch = np.zeros_like(rank)
-    for own in range(shape.ranks):
-        held = rank == own
-        microbatch[held] = differencing(weight[held], shape.microbatches)
-    return rank * shape.microbatches + microbatch
+def _shared_out(weight: Floats, owner: Ints, owners: int, sets: int) -> Ints:
+    """The set of every document among those of its owner, by differencing."""
+    order = np.argsort(owner, kind="stable")
+    counts = np.bincount(owner, minlength=owners)
+    place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+    held = np.zeros((owners, int(counts.max(initial=0))))
+    held[owner[order], place] = weight[order]
+    found = np.zeros_like(owner)
+    found[order] = differencing(held, sets)[owner[order], place]
+    return found
 
 
 def differencing(weight: Floats, sets: int) -> Ints:
     """The set of every item, by the largest differencing method for so many sets.
 
-    Items are taken `sets` at a time, largest first, one to each set; then the two partial
-    partitions whose sums differ most are joined, the heaviest set of one with the lightest of the
-    other, until one is left. For example 8, 7, 6, 5, 4 in 2 sets: sums of 16 and 14.
+    `weight` has a row of items for each problem; problems are solved side by side. Items are taken
+    `sets` at a time, largest first, one to each set; then the two partial partitions whose sums
+    differ most are joined, the heaviest set of one with the lightest of the other, until one is
+    left. For example 8, 7, 6, 5, 4 in 2 sets: sums of 16 and 14.
     """
-    order = np.argsort(-weight, kind="stable")
-    rows = -(-len(weight) // sets)
-    member = np.full(rows * sets, -1, dtype=np.int64)
-    member[: len(order)] = order
-    known = np.append(weight, 0.0)
-    sums = known[member].reshape(rows, sets)  # -1 is the weight of nothing
-    partition = [[[item] for item in row] for row in member.reshape(rows, sets).tolist()]
-    spread = sums.max(axis=1, initial=0.0) - sums.min(axis=1, initial=np.inf)
-    while len(partition) > 1:
-        first = int(spread.argmax())
-        spread[first] = -1.0
-        second = int(spread.argmax())
-        joined, total = _joined(partition[first], sums[first], partition[second], sums[second])
-        first, second = min(first, second), max(first, second)
-        partition[first], sums[first] = joined, total
-        spread[first] = total.max() - total.min()
-        last = len(partition) - 1
-        partition[second], sums[second], spread[second] = (
-            partition[last],
-            sums[last],
-            spread[last] if second != last else 0.0,
-        )
-        partition.pop()
-        sums, spread = sums[:last], spread[:last]
-    return _set_of(partition[0] if partition else [], len(weight))
-
-
-def _joined(
-    heavy: list[list[int]], heavy_sums: Floats, light: list[list[int]], light_sums: Floats
-) -> tuple[list[list[int]], Floats]:
-    """Two partial partitions as one: heaviest sets with lightest ones."""
-    down, up = np.argsort(-heavy_sums, kind="stable"), np.argsort(light_sums, kind="stable")
-    pairs = zip(down.tolist(), up.tolist(), strict=True)
-    return [heavy[i] + light[j] for i, j in pairs], heavy_sums[down] + light_sums[up]
-
-
-def _set_of(sets: list[list[int]], items: int) -> Ints:
-    found = np.zeros(items, dtype=np.int64)
-    for number, members in enumerate(sets):
-        found[[item for item in members if item >= 0]] = number
+    problems, items = weight.shape
+    rows = -(-items // sets)
+    order = np.argsort(-weight, axis=1, kind="stable")
+    sums = np.zeros((problems, rows * sets))
+    sums[:, :items] = np.take_along_axis(weight, order, axis=1)
+    leaf = _sets_of_rows(sums.reshape(problems, rows, sets)).reshape(problems, -1)
+    found = np.zeros((problems, items), dtype=np.int64)
+    np.put_along_axis(found, order, leaf[:, :items], axis=1)
     return found
+
+
+def _sets_of_rows(sums: Floats) -> Ints:
+    """The set that every place of every row ends in, of the sums' shape (problems, rows, sets).
+
+    A row stands for a partial partition, first of its own items, then of all joined with it.
+    """
+    problems, rows, sets = sums.shape
+    every = np.arange(problems)
+    node = np.tile(np.arange(rows), (problems, 1))
+    spread = sums.max(axis=2, initial=0.0) - sums.min(axis=2, initial=np.inf)
+    joins: list[tuple[Ints, Ints, Ints, Ints]] = []
+    for join in range(rows - 1):
+        first = spread.argmax(axis=1)
+        spread[every, first] = -1.0
+        second = spread.argmax(axis=1)
+        spread[every, second] = -2.0  # joined rows are never taken again
+        heavy, light = sums[every, first], sums[every, second]
+        down, up = (
+            np.argsort(-heavy, axis=1, kind="stable"),
+            np.argsort(light, axis=1, kind="stable"),
+        )
+        joins.append((node[every, first], node[every, second], down, up))
+        total = np.take_along_axis(heavy, down, axis=1) + np.take_along_axis(light, up, axis=1)
+        sums[every, first], node[every, first] = total, rows + join
+        spread[every, first] = total.max(axis=1) - total.min(axis=1)
+    found = np.zeros((problems, rows + len(joins), sets), dtype=np.int64)
+    found[:, -1:] = np.arange(sets)
+    for join in range(len(joins) - 1, -1, -1):
+        heavy_node, light_node, down, up = joins[join]
+        found[every[:, None], heavy_node[:, None], down] = found[:, rows + join]
+        found[every[:, None], light_node[:, None], up] = found[:, rows + join]
+    return found[:, :rows]
 
 
 def swap(packing: Packing) -> Packing:

@@ -1,6 +1,6 @@
 """What a packer takes and gives: documents into the microbatches of ranks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -66,6 +66,35 @@ class Packing(Struct, frozen=True, kw_only=True, eq=False):
     real: Ints
     squares: Floats
 
+    def check(self, packer: str, lengths: Ints, *, whole: bool) -> None:
+        """Raise PlanError where a packer lost or made tokens of documents of these lengths.
+
+        Where all documents are to be packed `whole`, none may be left; else some may wait.
+        """
+        columns = (self.slot, self.document, self.tokens, self.real, self.squares)
+        rows = {len(column) for column in columns}
+        if len(rows) > 1:
+            raise PlanError(f"packer {packer} gave columns of {min(rows)} to {max(rows)} pieces")
+        self._check_places(packer, len(lengths))
+        held = np.bincount(self.document, self.real, len(lengths)).astype(np.int64)
+        wrong = np.flatnonzero((held != lengths) if whole else (held > lengths))
+        if len(wrong) or (self.real > self.tokens).any() or (self.real < 0).any():
+            first = int(wrong[0]) if len(wrong) else int(self.document[self.real.argmin()])
+            raise PlanError(
+                f"packer {packer} packs {int(held.sum())} of {int(lengths.sum())} tokens, "
+                f"{int(held[first])} of document {first}: expected its {int(lengths[first])}"
+            )
+
+    def _check_places(self, packer: str, documents: int) -> None:
+        """Raise PlanError for a slot or a document that there is not."""
+        for name, column, count in (
+            ("slot", self.slot, self.shape.slots),
+            ("document", self.document, documents),
+        ):
+            if len(column) and not 0 <= column.min() <= column.max() < count:
+                wrong = int(column[(column < 0) | (column >= count)][0])
+                raise PlanError(f"packer {packer}: {name} is {wrong}: expected 0 to {count - 1}")
+
     def loads(self) -> "Loads":
         """What each microbatch computes: arrays of shape (steps, ranks, microbatches)."""
         size = self.shape.steps, self.shape.ranks, self.shape.microbatches
@@ -74,8 +103,12 @@ class Packing(Struct, frozen=True, kw_only=True, eq=False):
             total = np.bincount(self.slot, values, self.shape.slots).astype(np.float64)
             return total.reshape(size)
 
+        share = self.real / np.maximum(self.tokens, 1)
         return Loads(
-            tokens=summed(self.tokens), real=summed(self.real), squares=summed(self.squares)
+            tokens=summed(self.tokens),
+            real=summed(self.real),
+            squares=summed(self.squares),
+            real_squares=summed(self.squares * share**2),
         )
 
 
@@ -83,12 +116,27 @@ class Loads(Struct, frozen=True, kw_only=True, eq=False):
     """Work of microbatches, arrays of shape (steps, ranks, microbatches).
 
     `tokens` are computed, `real` of them are no padding, `squares` is attention's work: sums of
-    squared lengths of documents.
+    squared lengths of documents, `real_squares` those without padding.
     """
 
     tokens: Floats
     real: Floats
     squares: Floats
+    real_squares: Floats
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Loads]", steps: int) -> "Loads":
+        """The first so many steps of several loads, one behind the other."""
+        columns = {
+            name: np.concatenate([getattr(part, name) for part in parts])[:steps]
+            for name in cls.__struct_fields__
+        }
+        return cls(**columns)
+
+    def of_step(self, step: int) -> "Loads":
+        """The loads of one step, of shape (1, ranks, microbatches)."""
+        columns = {n: getattr(self, n)[step : step + 1].copy() for n in self.__struct_fields__}
+        return Loads(**columns)
 
 
 Packer = Callable[[Ints, BatchShape], Packing]

@@ -1,5 +1,7 @@
 """Documents over as many ranks as they need: a context-parallel degree for each of them."""
 
+from itertools import pairwise
+
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
@@ -14,12 +16,10 @@ def dynamic_cp(lengths: Ints, shape: BatchShape) -> Packing:
     a c-th of the document's tokens and of its attention. Documents that even all ranks cannot hold
     at `full_tokens` are spread over all of them.
     """
-    a_step = len(lengths) // shape.steps
-    rows = [
-        _step(lengths[step * a_step : (step + 1) * a_step], shape) for step in range(shape.steps)
-    ]
+    edges = [-(-len(lengths) * step // shape.steps) for step in range(shape.steps + 1)]
+    rows = [_step(lengths[low:high], shape) for low, high in pairwise(edges)]
     slot = np.concatenate([row[0] + i * shape.step_slots for i, row in enumerate(rows)])
-    document = np.concatenate([row[1] + i * a_step for i, row in enumerate(rows)])
+    document = np.concatenate([row[1] + low for low, row in zip(edges, rows, strict=False)])
     tokens = np.concatenate([row[2] for row in rows])
     squares = np.concatenate([row[3] for row in rows])
     return Packing(

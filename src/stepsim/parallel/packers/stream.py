@@ -1,12 +1,14 @@
 """Documents packed into microbatches of a number of tokens: laid end to end, or kept whole."""
 
+from bisect import bisect_right
+
 import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.parallel.packers.base import BatchShape, Packing, cut, dealt, packed
 
-_OPEN_BINS = 1024
-"""Microbatches that first-fit keeps open: a loader's buffer, not a whole data set."""
+_BLOCK = 32
+"""Microbatches that are looked at together when one with room is looked for."""
 
 
 def concatenate(lengths: Ints, shape: BatchShape) -> Packing:
@@ -27,44 +29,59 @@ def concatenate(lengths: Ints, shape: BatchShape) -> Packing:
 def greedy(lengths: Ints, shape: BatchShape) -> Packing:
     """Whole documents in the order drawn: one that does not fit begins the next microbatch."""
     document, length = cut(lengths, shape.full_tokens)
-    bins, held, number = np.zeros(len(length), dtype=np.int64), 0, 0
-    for i, tokens in enumerate(length.tolist()):
-        if held + tokens > shape.full_tokens:
-            held, number = 0, number + 1
-        held += tokens
-        bins[i] = number
-    return _first_bins(bins, number, document, length, shape)
+    counts = np.diff(_edges(length, shape.full_tokens))
+    bins = np.repeat(np.arange(len(counts)), counts)
+    return _first_bins(bins, len(counts) - 1, document, length, shape)
 
 
 def first_fit(lengths: Ints, shape: BatchShape) -> Packing:
     """Whole documents, longest first of a step's worth, each in the first microbatch with room."""
     document, length = cut(lengths, shape.full_tokens)
+    counts = np.diff(_edges(length, shape.step_slots * shape.full_tokens))
+    worth = np.repeat(np.arange(len(counts)), counts)
+    order = np.lexsort((-length, worth))
+    turn = np.arange(len(length)) - np.repeat(np.cumsum(counts) - counts, counts)
+    # a document of no tokens is where a worth has fewer than others: it changes nothing
+    by_turn = np.zeros((int(counts.max()), len(counts)), dtype=np.int64)
+    by_turn[turn, worth] = length[order]
+    fitted = _fitted(by_turn, shape.full_tokens)
+    used = np.where(by_turn > 0, fitted + 1, 0).max(axis=0)
     bins = np.zeros(len(length), dtype=np.int64)
-    begin, number = 0, 0
-    limits = np.cumsum(length)
-    while begin < len(length):
-        aim = limits[begin] - length[begin] + shape.step_slots * shape.full_tokens
-        end = max(int(np.searchsorted(limits, aim, side="right")), begin + 1)
-        order = begin + np.argsort(-length[begin:end], kind="stable")
-        bins[order] = number + _fitted(length[order], shape.full_tokens)
-        number += int(bins[order].max()) + 1 - number
-        begin = end
-    return _first_bins(bins, number, document, length, shape)
+    bins[order] = fitted[turn, worth] + (np.cumsum(used) - used)[worth]
+    return _first_bins(bins, int(used.sum()), document, length, shape)
 
 
-def _fitted(length: Ints, full_tokens: int) -> Ints:
-    """The bin of each document: the first open one with room, of the last 1,024."""
-    room = np.zeros(len(length), dtype=np.int64)
-    bins, used = np.zeros(len(length), dtype=np.int64), 0
-    for i, tokens in enumerate(length.tolist()):
-        low = max(used - _OPEN_BINS, 0)
-        fits = room[low:used] >= tokens
-        where = low + int(fits.argmax()) if fits.any() else used
-        if where == used:
-            room[used], used = full_tokens, used + 1
-        room[where] -= tokens
-        bins[i] = where
-    return bins
+def _edges(length: Ints, tokens: int) -> list[int]:
+    """Where runs of at most so many tokens begin, one behind the other; the end is last."""
+    limits = np.cumsum(length).tolist()
+    edges = [0]
+    while edges[-1] < len(limits):
+        before = limits[edges[-1] - 1] if edges[-1] else 0
+        edges.append(bisect_right(limits, before + tokens, lo=edges[-1]))
+    return edges
+
+
+def _fitted(by_turn: Ints, full_tokens: int) -> Ints:
+    """The first bin with room of each document: shape (turns, worths), a column of bins each.
+
+    Bins are in blocks, so that the first block with room is looked for, then the first bin there.
+    """
+    turns, worths = by_turn.shape
+    most = int(by_turn.sum(axis=0).max()) // full_tokens * 2 + 2  # two bins hold more than one full
+    blocks = -(-most // _BLOCK)
+    room = np.full((worths * blocks, _BLOCK), full_tokens, dtype=np.int64)
+    widest = np.full((worths, blocks), full_tokens, dtype=np.int64)
+    flat, rows, firsts = widest.reshape(-1), np.arange(worths), np.arange(worths) * blocks
+    fitted = np.zeros_like(by_turn)
+    for turn in range(turns):
+        tokens = by_turn[turn][:, None]
+        block = firsts + (widest >= tokens).argmax(axis=1)
+        own = room[block]
+        place = (own >= tokens).argmax(axis=1)
+        own[rows, place] -= by_turn[turn]
+        room[block], flat[block] = own, own.max(axis=1)
+        fitted[turn] = (block - firsts) * _BLOCK + place
+    return fitted
 
 
 def _first_bins(

@@ -68,10 +68,10 @@ def _draw_steps(axes: "Axes", study: BatchStudy) -> None:
 
 
 def _draw_work(axes: "Axes", steps: BatchSteps) -> None:
-    """Squares of lengths by rank and microbatch, in the step of the window with most on a rank."""
-    squares = steps.loads.squares
-    worst = int(squares.sum(axis=2).max(axis=1).argmax())
-    image = axes.imshow(squares[worst], aspect="auto", interpolation="nearest", cmap="viridis")
-    axes.set_xlabel(f"microbatch (packer {steps.packer}, the least even of its first steps)")
+    """Squares of lengths by rank and microbatch, in the longest step."""
+    image = axes.imshow(
+        steps.slowest.squares[0], aspect="auto", interpolation="nearest", cmap="viridis"
+    )
+    axes.set_xlabel(f"microbatch (packer {steps.packer}, the longest step)")
     axes.set_ylabel("replica")
     axes.figure.colorbar(image, ax=axes, label="sum of squared lengths")

@@ -1,6 +1,7 @@
 """Tables of real batches: steps by packer, the best first said."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from stepsim.base.units import format_time_ps
 from stepsim.explore.batches.draws import BatchSteps, BatchStudy
@@ -40,6 +41,16 @@ def batches_shown(study: BatchStudy) -> Iterator[Shown]:
             "gain": ERROR.of(lambda steps: steps.tokens_per_s / first.tokens_per_s - 1),
         },
     )
+    parts = ("work", "padding", "waiting")
+    yield table_of(
+        "where the mean step goes",
+        sorted(study.packed, key=lambda steps: -steps.tokens_per_s),
+        {
+            "packer": TEXT.of(lambda steps: steps.packer),
+            **{name: TIME.of(partial(_part, name=name)) for name in parts},
+            "step": TIME.of(lambda steps: steps.mean_ps),
+        },
+    )
     yield (
         "waiting: of the steps' time, against the same steps with equal microbatches; fullest: "
         f"tokens of the largest microbatch over a full one; gain: in tokens/s over {first.packer}"
@@ -50,6 +61,11 @@ def batches_shown(study: BatchStudy) -> Iterator[Shown]:
             f"memory: packer {over.packer} has microbatches of {over.fullest:.2f} times the "
             f"tokens of a full one: see whether a sequence as much longer fits"
         )
+
+
+def _part(steps: BatchSteps, name: str) -> int:
+    """A part of the mean step, in ps."""
+    return steps.parts_ps[name]
 
 
 def _over_others(study: BatchStudy, best: BatchSteps) -> str:

@@ -6,11 +6,20 @@ import numpy as np
 import pytest
 
 from stepsim import simulate
+from stepsim.base.arrays import Ints
 from stepsim.base.errors import PlanError
 from stepsim.explore.batches.draws import BatchStudy, simulate_batches
 from stepsim.explore.batches.prices import microbatch_prices
 from stepsim.files.asked import read_inputs
-from stepsim.parallel.packers import BatchShape, packer_of
+from stepsim.parallel.packers import (
+    BatchShape,
+    Packer,
+    PackerEntry,
+    Packing,
+    Takes,
+    packer_of,
+)
+from stepsim.parallel.packers.base import dealt, packed
 from stepsim.workload.documents import Lengths, parse_lengths
 from stepsim.workload.model.model import Model
 
@@ -35,7 +44,11 @@ JOBS: dict[str, dict[str, Any]] = {
 
 
 def study(
-    job: dict[str, Any], lengths: str | Lengths, *packers: str, steps: int = 4, seed: int = 0
+    job: dict[str, Any],
+    lengths: str | Lengths,
+    *packers: str | Packer | PackerEntry,
+    steps: int = 4,
+    seed: int = 0,
 ) -> BatchStudy:
     options = SMALL | job
     read = read_inputs(options.pop("workload"), options.pop("topology"), options)
@@ -63,9 +76,9 @@ def test_full_sequences_are_the_step_as_ever(job: dict[str, Any]) -> None:
     found = study(job, "fixed(length=16384)", "sequence", "padded", "concat", "greedy", steps=2)
     planned = simulated_ps(job)
     assert found.planned_ps == planned
-    for packed in found.packed[:1] if "microbatch_size" in job else found.packed:
-        assert packed.step_ps.tolist() == [planned, planned]
-        assert packed.waiting == 0
+    for steps in found.packed[:1] if "microbatch_size" in job else found.packed:
+        assert steps.step_ps.tolist() == [planned, planned]
+        assert steps.waiting == 0
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -172,3 +185,32 @@ def test_numbers_that_cannot_be_are_refused(changes: dict[str, int], said: str) 
 def test_a_sequence_too_short_to_tell_documents_apart_is_refused() -> None:
     with pytest.raises(PlanError, match="sequence is 4: expected at least 8 tokens"):
         study({"workload": "llama-3-8b", "sequence": 4}, "fixed(length=4)", "padded")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_parts_of_the_mean_step_add_up_to_it() -> None:
+    """Work alone needs the same tokens in every microbatch and no padding: a step is never less."""
+    law = "0.9 fixed(length=1024) + 0.1 fixed(length=16384)"
+    job = JOBS["dense"] | {"microbatch_size": 2}
+    for steps in study(job, law, "sequence", "padded", "concat", steps=10).packed:
+        parts = steps.parts_ps
+        assert sum(parts.values()) == round(steps.mean_ps)
+        assert parts["waiting"] >= 0
+        assert (parts["padding"] > 0) == (steps.padding > 0)
+        assert parts["waiting"] / steps.mean_ps == pytest.approx(steps.waiting, abs=1e-9)
+
+
+def one_a_microbatch(lengths: Ints, shape: BatchShape) -> Packing:
+    """Documents in order, as many as there are microbatches: the others are lost."""
+    documents = np.arange(min(len(lengths), shape.slots))
+    return packed(shape, dealt(documents, shape), documents, lengths[documents])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_packers_of_ones_own_may_not_lose_documents() -> None:
+    law = parse_lengths("uniform(least=1000, most=3000)")
+    with pytest.raises(PlanError, match=r"packer one_a_microbatch packs \d+ of"):
+        study(JOBS["dense"], law, one_a_microbatch)
+    entry = PackerEntry(one_a_microbatch, Takes.COUNT, "one document a microbatch")
+    own, padded = study(JOBS["dense"], law, entry, "padded").packed
+    assert own.step_ps.tolist() == padded.step_ps.tolist()

@@ -40,6 +40,9 @@ def test_tokens_are_neither_lost_nor_made(name: str, lengths: list[int], shape: 
     assert ((held > 0) & (held < lengths)).sum() <= max(cut, name.startswith("concat"))
     assert (held <= lengths).all()
     assert (packing.tokens >= packing.real).all()
+    if packer_of(name).takes is Takes.STEP:
+        assert (held == lengths).all()
+    packing.check(name, np.array(lengths), whole=packer_of(name).takes is Takes.STEP)
     assert 0 <= packing.slot.min(initial=0) <= packing.slot.max(initial=0) < shape.slots
 
 
@@ -108,7 +111,7 @@ def test_differencing_balances_ranks_as_published(seed: int) -> None:
     """verl issue 7412: lengths of mean 1,267 from 38 to 3,072 reach max over mean 1.0000."""
     random = np.random.default_rng(seed)
     lengths = np.clip(random.lognormal(6.95, 0.65, 2898), 38, 3072).round()
-    sums = np.bincount(differencing(lengths, 8), lengths)
+    sums = np.bincount(differencing(lengths[None], 8)[0], lengths)
     assert len(sums) == 8
     assert sums.max() / sums.mean() <= 1.0005
 
@@ -116,8 +119,16 @@ def test_differencing_balances_ranks_as_published(seed: int) -> None:
 @given(weights=st.lists(st.floats(0, 1000), min_size=1, max_size=60), sets=st.integers(1, 7))
 def test_differencing_is_never_worse_than_the_largest_item(weights: list[float], sets: int) -> None:
     """Sums of any two sets differ by no more than the largest item: an invariant of the method."""
-    sums = np.bincount(differencing(np.array(weights), sets), weights, sets)
+    sums = np.bincount(differencing(np.array([weights]), sets)[0], weights, sets)
     assert sums.max() - sums.min() <= max(weights) + 1e-6
+
+
+def test_problems_side_by_side_are_solved_as_one_by_one() -> None:
+    weights = np.random.default_rng(3).integers(1, 500, (7, 90)).astype(float)
+    together = differencing(weights, 4)
+    assert together.tolist() == [differencing(one[None], 4)[0].tolist() for one in weights]
+    sums = np.bincount(differencing(np.array([[8.0, 7, 6, 5, 4]]), 2)[0], [8, 7, 6, 5, 4])
+    assert sorted(sums.tolist()) == [14, 16]
 
 
 @given(lengths=documents, shape=shapes)
@@ -171,3 +182,22 @@ def test_a_batch_has_at_least_one_of_everything(field: str) -> None:
     whole = {"ranks": 1, "microbatches": 1, "count": 1, "full_tokens": 1, "steps": 1}
     with pytest.raises(PlanError, match=f"{field} is 0: expected at least 1"):
         BatchShape(**whole | {field: 0})
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"real": [5, 6]}, "packer own packs 11 of 12 tokens, 6 of document 1: expected its 7"),
+        ({"real": [5, 8], "tokens": [5, 8]}, "packs 13 of 12 tokens, 8 of document 1"),
+        ({"slot": [0, 2]}, "packer own: slot is 2: expected 0 to 1"),
+        ({"document": [0, -1]}, "packer own: document is -1: expected 0 to 1"),
+        ({"tokens": [5]}, "packer own gave columns of 1 to 2 pieces"),
+    ],
+)
+def test_what_loses_or_makes_tokens_is_one_line(changes: dict[str, list[int]], said: str) -> None:
+    shape = BatchShape(ranks=2, microbatches=1, count=1, full_tokens=8)
+    columns = {"slot": [0, 1], "document": [0, 1], "tokens": [5, 7], "real": [5, 7]} | changes
+    whole = {name: np.array(column) for name, column in columns.items()}
+    packing = Packing(shape=shape, squares=np.array([25.0, 49.0]), **whole)
+    with pytest.raises(PlanError, match=said):
+        packing.check("own", np.array([5, 7]), whole=True)
