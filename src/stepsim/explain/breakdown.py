@@ -211,29 +211,23 @@ def _share_gaps(
     Overlapping transfers share a gap in order of their start, then of their end, then of their
     part: of nothing but times, whatever else the run was made of.
     """
-    cursor = begin
-    if len(alike.transfers):
-        starts, ends = start[alike.transfers], end[alike.transfers]
-        flight = np.broadcast_to(gaps.exposed[alike.transfers][:, :, None], starts.shape)
-        for rank in np.lexsort((flight, ends, starts), axis=0):
-            here, gone, part = (
-                np.take_along_axis(column, rank[None], axis=0)[0]
-                for column in (starts, ends, flight)
-            )
-            left = np.clip(here, cursor, until)
-            arrived = np.clip(gone, left, until)
-            _add(total, np.where(part == Part.EXPOSED_PP, alike.idle, Part.SKEW), left - cursor)
-            _add(total, part, arrived - left)
-            cursor = arrived
-    total[alike.idle] += (until - cursor).sum(axis=0)
+    starts, ends = start[alike.transfers], end[alike.transfers]
+    flight = np.broadcast_to(gaps.exposed[alike.transfers][:, :, None], starts.shape)
+    order = np.lexsort((flight, ends, starts), axis=0)
+    starts, ends, flight = (
+        np.take_along_axis(column, order, axis=0) for column in (starts, ends, flight)
+    )
+    cursor = np.minimum(np.maximum.accumulate(np.concatenate((begin[None], ends))), until)
+    arrived = np.clip(starts, cursor[:-1], until)
+    _add(total, np.where(flight == Part.EXPOSED_PP, alike.idle, Part.SKEW), arrived - cursor[:-1])
+    _add(total, flight, cursor[1:] - arrived)
+    total[alike.idle] += (until - cursor[-1]).sum(axis=0)
 
 
 def _add(total: Times, part: NDArray[np.int64], amount: Times) -> None:
-    """Add amounts of shape (gaps, columns) to the parts they belong to."""
-    for each in Part:
-        mine = part == each
-        if mine.any():
-            total[each] += np.where(mine, amount, 0).sum(axis=0)
+    """Add amounts of shape (transfers, gaps, columns) to the parts they belong to."""
+    for kind in np.unique(part).tolist():
+        total[kind] += np.where(part == kind, amount, 0).sum(axis=(0, 1))
 
 
 PartsOfLists = dict[TaskListTimes, NDArray[np.int64]]
