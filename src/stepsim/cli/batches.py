@@ -18,8 +18,8 @@ BESIDE_LENGTHS = NO_MEMORY | {
 }
 """Options that do something beside --lengths."""
 PACKER_NAMES = (
-    "sequence, padded, grouped, concat, greedy, first-fit, balanced, dynamic-cp; all but "
-    "the last with or without +swap."
+    "sequence, padded, grouped, concat, greedy, first-fit, balanced, dynamic-cp, hybrid; "
+    "all but the last two with or without +swap."
 )
 USUAL_NAMES = "padded,grouped,concat,greedy,first-fit,balanced"
 """Packers that are compared where nobody names some."""

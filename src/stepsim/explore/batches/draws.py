@@ -9,7 +9,9 @@ from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
 from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch
+from stepsim.explore.batches.memory import fullest_bytes
 from stepsim.explore.batches.prices import MicrobatchPrices, microbatch_prices
+from stepsim.explore.batches.spread import spread_prices
 from stepsim.explore.noise.columns import ColumnNode, NodeColumns
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
@@ -43,8 +45,9 @@ class BatchSteps(Struct, frozen=True, kw_only=True, eq=False):
     `step_ps` are their times. `even_ps` are those of the same steps if every microbatch took the
     mean of its step, `work_ps` those without padding, too: a step is its work, its padding, and
     waiting for the longest microbatches. `tokens` are computed and `real` of them no padding, by
-    step. `fullest` is the largest microbatch in parts of a full one. `typical` are the loads of the
-    step in the middle, `slowest` those of the longest one.
+    step. `fullest` is the largest microbatch in parts of a full one, `memory_bytes` what the
+    fullest rank holds with it. `typical` are the loads of the step in the middle, `slowest` those
+    of the longest one.
     """
 
     packer: str
@@ -54,6 +57,7 @@ class BatchSteps(Struct, frozen=True, kw_only=True, eq=False):
     tokens: Ints
     real: Ints
     fullest: float
+    memory_bytes: int
     typical: Loads
     slowest: Loads
 
@@ -94,6 +98,7 @@ class BatchStudy(Struct, frozen=True, kw_only=True, eq=False):
 
     `planned_ps` is the step whose microbatches are full of one document a sample, as `simulate`
     has it. `job` says in a line what was simulated, `source` where the lengths `drawn` are from.
+    `capacity_bytes` is the memory of an NPU.
     """
 
     job: str
@@ -101,6 +106,7 @@ class BatchStudy(Struct, frozen=True, kw_only=True, eq=False):
     drawn: Lengths
     seed: int
     planned_ps: int
+    capacity_bytes: int
     packed: tuple[BatchSteps, ...]
     warnings: tuple[str, ...]
 
@@ -129,18 +135,25 @@ def simulate_batches(
         raise PlanError(f"seed is {seed}: expected at least 0")
     entries = {_name_of(packer): packer_of(packer) for packer in packers}
     prices = microbatch_prices(model, topology, options, notes)
-    evaluator = _Evaluator(prices)
+    kinds = {False: prices}
+    if any(entry.shares for entry in entries.values()):
+        kinds[True] = spread_prices(model, topology, prices, lengths.most, _step_ps, notes)
+    evaluators = {shares: _Evaluator(kind) for shares, kind in kinds.items()}
     found = tuple(
-        _steps_of(name, entry, lengths, prices, evaluator, steps=steps, seed=seed)
+        _steps_of(name, entry, lengths, evaluators[entry.shares], steps=steps, seed=seed)
         for name, entry in entries.items()
     )
     batch = prices.batch
+    memory = batch.job.memory
+    assert memory is not None
+    assert memory.capacity_bytes is not None
     return BatchStudy(
         job=batch.job_words,
         source=source,
         drawn=lengths,
         seed=seed,
         planned_ps=int(batch.evaluate({}).step_time_ps[0]),
+        capacity_bytes=memory.capacity_bytes,
         packed=found,
         warnings=batch.job.warnings,
     )
@@ -184,14 +197,15 @@ def _steps_of(
     packer: str,
     entry: PackerEntry,
     lengths: Lengths,
-    prices: MicrobatchPrices,
     evaluator: "_Evaluator",
     *,
     steps: int,
     seed: int,
 ) -> BatchSteps:
     """Steps under one packer: windows have random streams of their own."""
-    plan = prices.batch.job.graph.plan
+    prices = evaluator.prices
+    plan, memory = prices.batch.job.graph.plan, prices.batch.job.memory
+    assert memory is not None
     if plan.dp * plan.microbatches * steps > _MOST_LOADS:
         most = _MOST_LOADS // (plan.dp * plan.microbatches)
         raise PlanError(f"steps is {steps}: expected at most {most} of so many microbatches")
@@ -202,6 +216,8 @@ def _steps_of(
         full_tokens=prices.full_tokens,
         steps=min(steps, _WINDOW),
         attention=prices.attention,
+        sharing=prices.sharing,
+        stages=plan.pp,
     )
     windows = -(-steps // shape.steps)
     streams = np.random.SeedSequence(seed).spawn(windows)
@@ -221,6 +237,7 @@ def _steps_of(
         tokens=loads.tokens.sum(axis=(1, 2)).astype(np.int64),
         real=loads.real.sum(axis=(1, 2)).astype(np.int64),
         fullest=float(loads.tokens.max()) / shape.full_tokens,
+        memory_bytes=fullest_bytes(memory, loads.tokens / shape.full_tokens),
         typical=loads.of_step(int(np.argsort(step_ps, kind="stable")[(steps - 1) // 2])),
         slowest=loads.of_step(int(step_ps.argmax())),
     )
@@ -232,11 +249,15 @@ def _evened(features: Floats) -> Floats:
     return np.asarray(np.broadcast_to(mean, (*features.shape[:2], 1, features.shape[3])))
 
 
+def _step_ps(prices: MicrobatchPrices, features: Floats) -> Times:
+    return _Evaluator(prices).step_ps(features)
+
+
 class _Evaluator:
     """Step times of loads: the nodes of a job with a column for each data-parallel rank."""
 
     def __init__(self, prices: MicrobatchPrices) -> None:
-        self._prices = prices
+        self.prices = prices
         self._replicas = [_first_of_replicas(prices.batch, a) for a in _actors(prices.batch)]
         self._columns = NodeColumns(prices.batch, [ranks for ranks, _ in self._replicas])
 
@@ -248,7 +269,7 @@ class _Evaluator:
 
     def _some(self, features: Floats) -> Times:
         durations = _LoadDurations(
-            prices=self._prices,
+            prices=self.prices,
             features=features.transpose(0, 2, 1, 3),
             replicas=[replicas for _, replicas in self._replicas],
         )

@@ -104,9 +104,7 @@ def mask_share(columns: PlanColumns, context: ContextParallel, window: int | Non
     return np.where(columns.context_all_to_all > 0, 1.0, last / mean)
 
 
-def kernel_shares(
-    attention: _Core, columns: PlanColumns, context: ContextParallel
-) -> _Shares:
+def kernel_shares(attention: _Core, columns: PlanColumns, context: ContextParallel) -> _Shares:
     """Parts of the kernels: alike where the mask is balanced, else the first hop has half a block.
 
     On the first hop every rank computes the diagonal, on every other some rank computes a block of

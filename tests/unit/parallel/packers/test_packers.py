@@ -12,7 +12,7 @@ from stepsim.parallel.packers import PACKERS, BatchShape, Packing, Takes, packer
 from stepsim.parallel.packers.balanced import differencing, swap
 from stepsim.parallel.packers.dynamic_cp import degrees
 
-NAMES = [*PACKERS, *(f"{name}+swap" for name, entry in PACKERS.items() if entry.swaps)]
+NAMES = [*PACKERS, *(f"{name}+swap" for name, entry in PACKERS.items() if not entry.shares)]
 
 shapes = st.builds(
     BatchShape,
@@ -201,3 +201,41 @@ def test_what_loses_or_makes_tokens_is_one_line(changes: dict[str, list[int]], s
     packing = Packing(shape=shape, squares=np.array([25.0, 49.0]), **whole)
     with pytest.raises(PlanError, match=said):
         packing.check("own", np.array([5, 7]), whole=True)
+
+
+def test_a_long_document_takes_no_more_ranks_than_it_needs() -> None:
+    """9,000 tokens of 4,096 a rank take 3 ranks as hybrid shares them out, 4 as powers of two."""
+    shape = BatchShape(ranks=8, microbatches=1, count=1, full_tokens=4096)
+    lengths = [9000, *[1500] * 10]
+    for name, ranks in (("hybrid", 3), ("dynamic-cp", 4)):
+        packing = packed(name, lengths, shape)
+        long = packing.document == 0
+        assert long.sum() == ranks
+        assert len(set(packing.slot[long].tolist())) == ranks
+        assert packing.squares[long] == pytest.approx(9000**2 / ranks)
+        assert (np.bincount(packing.document)[1:] == 1).all()
+
+
+@given(lengths=documents, shape=shapes)
+def test_documents_that_fit_a_rank_are_balanced(lengths: list[int], shape: BatchShape) -> None:
+    short = [min(length, shape.full_tokens) for length in lengths]
+    loads = [packed(name, short, shape).loads() for name in ("balanced", "dynamic-cp", "hybrid")]
+    for other in loads[1:]:
+        assert (other.tokens == loads[0].tokens).all()
+
+
+def test_ranks_take_more_than_they_need_where_one_would_be_waited_for() -> None:
+    """One document that a rank could hold is shared by four, unless that costs too much."""
+    free, dear = ((1.0, 0.0),) * 3, ((1.0, 0.0), (4.0, 0.0), (16.0, 0.0))
+    for sharing, ranks in ((free, 4), (dear, 1)):
+        shape = BatchShape(ranks=4, microbatches=1, count=1, full_tokens=100, sharing=sharing)
+        assert len(packed("dynamic-cp", [100], shape).slot) == ranks
+
+
+def test_what_sharing_costs_lies_between_powers_of_two() -> None:
+    shape = BatchShape(
+        ranks=8, microbatches=1, count=1, full_tokens=8, sharing=((1.0, 0.0), (1.1, 3.0))
+    )
+    assert float(shape.shared_squares(8, 1)) == 64
+    assert float(shape.shared_squares(8, 2)) == pytest.approx(4 * (8.8 + 3))
+    assert float(shape.shared_squares(8, 4)) == pytest.approx(2 * (8.8 + 3))
