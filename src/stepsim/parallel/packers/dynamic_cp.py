@@ -87,70 +87,81 @@ def _spread(lengths: Ints, needed: Ints, shape: BatchShape, members: _Members) -
 def _fastest(
     lengths: Ints, needed: Ints, shape: BatchShape, members: _Members
 ) -> tuple[Ints, Ints]:
-    """Degrees of a step's documents and slots of their pieces, the fastest of some least degrees.
+    """Degrees of a step's documents and slots of their pieces, the fastest of some degrees."""
+    found = []
+    for least in (1 << doublings for doublings in range(len(shape.sharing))):
+        if least <= shape.ranks:
+            degree = np.maximum(needed, least)
+            alike = len(degree) > 0 and (degree == degree[0]).all()
+            slots = _slots_alike if alike else partial(_slots, members=members)
+            slot, took = slots(lengths, degree, shape)
+            found.append((took, degree, slot))
+    _, degree, slot = min(found, key=lambda tried: tried[0])
+    return degree, slot
 
-    A step takes as long as its longest rank, and its longest microbatch on the other stages.
+
+def _costs(lengths: Ints, degree: Ints, shape: BatchShape) -> tuple[Floats, Floats]:
+    """What a piece of each document costs, and what is evened out over a rank's microbatches.
+
+    That is the same cost in a pipeline, whose stages wait for each other's microbatches, and tokens
+    without one: the rank's step is as long, and it holds least.
     """
-    found: list[tuple[float, Ints, Ints]] = []
-    for doublings in range(len(shape.sharing)):
-        least = 1 << doublings
-        if least > shape.ranks:
-            break
-        degree = np.maximum(needed, least)
-        alike = len(degree) > 0 and (degree == degree[0]).all()
-        slots = _slots_alike if alike else partial(_slots, members=members)
-        slot, load = slots(lengths, degree, shape)
-        took = float(load.sum(axis=1).max() + (shape.stages - 1) * load.max())
-        if not found or took < found[0][0]:
-            found = [(took, degree, slot)]
-    return found[0][1:]
+    tokens = lengths / degree
+    cost = shape.cost(tokens, shape.shared_squares(lengths, degree))
+    return cost, cost if shape.stages > 1 else tokens
 
 
-def _slots_alike(lengths: Ints, degree: Ints, shape: BatchShape) -> tuple[Ints, Floats]:
+def _took(total: Floats, filled: Floats, shape: BatchShape) -> float:
+    """The longest rank, and its longest microbatch on the other stages."""
+    return float(total.max() + (shape.stages - 1) * filled.max())
+
+
+def _slots_alike(lengths: Ints, degree: Ints, shape: BatchShape) -> tuple[Ints, float]:
     """As `_slots`, of documents that take as many ranks each: by differencing, as `balance`."""
     together = int(degree[0])
     groups = shape.ranks // together
-    cost = shape.cost(lengths / degree, shape.shared_squares(lengths, degree))
+    cost, weight = _costs(lengths, degree, shape)
     group = shared_out(cost, np.zeros_like(lengths), 1, groups)
-    microbatch = shared_out(cost, group, groups, shape.microbatches)
+    microbatch = shared_out(weight, group, groups, shape.microbatches)
+    filled = np.bincount(group * shape.microbatches + microbatch, weight)
     rank = (group[:, np.newaxis] * together + np.arange(together)).ravel()
     slot = rank * shape.microbatches + np.repeat(microbatch, together)
-    load = np.bincount(slot, np.repeat(cost, together), shape.step_slots)
-    return slot, load.reshape(shape.ranks, shape.microbatches)
+    return slot, _took(np.bincount(group, cost), filled, shape)
 
 
-def _slots(
-    lengths: Ints, degree: Ints, shape: BatchShape, members: _Members
-) -> tuple[Ints, Floats]:
-    """Slots of the pieces of a step's documents, longest first, and what ranks have to do then."""
-    load = np.zeros((shape.ranks, shape.microbatches))
+def _slots(lengths: Ints, degree: Ints, shape: BatchShape, members: _Members) -> tuple[Ints, float]:
+    """Slots of the pieces of a step's documents, longest first, and how long the step takes."""
+    total, filled = np.zeros(shape.ranks), np.zeros((shape.ranks, shape.microbatches))
     first = np.concatenate(([0], np.cumsum(degree)))
-    cost = shape.cost(lengths / degree, shape.shared_squares(lengths, degree))
+    cost, weight = _costs(lengths, degree, shape)
     slot = np.zeros(int(degree.sum()), dtype=np.int64)
     order = np.argsort(-lengths, kind="stable")
     several = int((degree > 1).sum())  # a longer document takes as many ranks or more
     for document in order[:several].tolist():
-        held = members(load.sum(axis=1), int(degree[document]))
-        microbatch = int(load[held].max(axis=0).argmin())
-        load[held, microbatch] += cost[document]
+        held = members(total, int(degree[document]))
+        microbatch = int(filled[held].max(axis=0).argmin())
+        total[held] += cost[document]
+        filled[held, microbatch] += weight[document]
         slot[first[document] : first[document + 1]] = held * shape.microbatches + microbatch
     alone = order[several:]
-    slot[first[alone]] = _alone(cost[alone], load)
-    np.add.at(load.reshape(-1), slot[first[alone]], cost[alone])
-    return slot, load
+    own = _alone(cost[alone], weight[alone], total, filled)
+    slot[first[alone]] = own
+    np.add.at(total, own // shape.microbatches, cost[alone])
+    np.add.at(filled.reshape(-1), own, weight[alone])
+    return slot, _took(total, filled, shape)
 
 
-def _alone(cost: Floats, load: Floats) -> Ints:
+def _alone(cost: Floats, weight: Floats, total: Floats, filled: Floats) -> Ints:
     """Slots of documents of one rank each: the emptiest microbatch of the rank with least to do."""
-    ranks = [(total, rank) for rank, total in enumerate(load.sum(axis=1).tolist())]
-    slots = [[(held, i) for i, held in enumerate(row)] for row in load.tolist()]
+    ranks = [(busy, rank) for rank, busy in enumerate(total.tolist())]
+    slots = [[(held, i) for i, held in enumerate(row)] for row in filled.tolist()]
     for heap in (ranks, *slots):
         heapify(heap)
     found = []
-    for own in cost.tolist():
-        total, rank = ranks[0]
+    for own, more in zip(cost.tolist(), weight.tolist(), strict=True):
+        busy, rank = ranks[0]
         held, microbatch = slots[rank][0]
-        heapreplace(ranks, (total + own, rank))
-        heapreplace(slots[rank], (held + own, microbatch))
-        found.append(rank * load.shape[1] + microbatch)
+        heapreplace(ranks, (busy + own, rank))
+        heapreplace(slots[rank], (held + more, microbatch))
+        found.append(rank * filled.shape[1] + microbatch)
     return np.array(found, dtype=np.int64)

@@ -8,6 +8,7 @@ import pytest
 from stepsim import simulate
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import PlanError
+from stepsim.explain.memory import MemoryPart
 from stepsim.explore.batches.draws import BatchStudy, simulate_batches
 from stepsim.explore.batches.memory import fullest_bytes
 from stepsim.explore.batches.prices import microbatch_prices
@@ -272,7 +273,8 @@ def test_memory_is_that_of_the_largest_microbatch() -> None:
     memory = simulate(job.pop("workload"), job.pop("topology"), **job).memory
     assert memory is not None
     peak = memory.fullest
-    live = sum(peak.parts.get(part, 0) for part in ("activations", "logits", "recomputed"))
+    parts = MemoryPart.ACTIVATIONS, MemoryPart.LOGITS, MemoryPart.RECOMPUTED
+    live = sum(peak.parts.get(part, 0) for part in parts)
     filled = np.ones((2, 3, 4))
     filled[1, 2, 3] = 2.0
     assert fullest_bytes(memory, filled) == peak.total + live

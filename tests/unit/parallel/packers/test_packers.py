@@ -1,5 +1,7 @@
 """Packers: no token is lost or made, microbatches hold what they may, ranks are balanced."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
 from stepsim.cli.batches import PACKER_NAMES
 from stepsim.parallel.packers import PACKERS, BatchShape, Packing, Takes, packer_of
 from stepsim.parallel.packers.balanced import differencing, swap
@@ -179,7 +182,8 @@ def test_the_help_names_every_packer() -> None:
 
 @pytest.mark.parametrize("field", ["ranks", "microbatches", "count", "full_tokens", "steps"])
 def test_a_batch_has_at_least_one_of_everything(field: str) -> None:
-    whole = {"ranks": 1, "microbatches": 1, "count": 1, "full_tokens": 1, "steps": 1}
+    whole: dict[str, Any] = dict.fromkeys(("ranks", "microbatches", "count", "steps"), 1)
+    whole["full_tokens"] = 1
     with pytest.raises(PlanError, match=f"{field} is 0: expected at least 1"):
         BatchShape(**whole | {field: 0})
 
@@ -219,9 +223,14 @@ def test_a_long_document_takes_no_more_ranks_than_it_needs() -> None:
 @given(lengths=documents, shape=shapes)
 def test_documents_that_fit_a_rank_are_balanced(lengths: list[int], shape: BatchShape) -> None:
     short = [min(length, shape.full_tokens) for length in lengths]
-    loads = [packed(name, short, shape).loads() for name in ("balanced", "dynamic-cp", "hybrid")]
-    for other in loads[1:]:
-        assert (other.tokens == loads[0].tokens).all()
+    names = ("balanced", "dynamic-cp", "hybrid")
+    alone, piped = shape, replace(shape, stages=2)
+    balanced, *others = [packed(name, short, alone).loads().tokens for name in names]
+    for tokens in others:
+        assert (tokens.sum(axis=2) == balanced.sum(axis=2)).all()
+    balanced, *others = [packed(name, short, piped).loads().tokens for name in names]
+    for tokens in others:
+        assert (tokens == balanced).all()
 
 
 def test_ranks_take_more_than_they_need_where_one_would_be_waited_for() -> None:
@@ -236,6 +245,5 @@ def test_what_sharing_costs_lies_between_powers_of_two() -> None:
     shape = BatchShape(
         ranks=8, microbatches=1, count=1, full_tokens=8, sharing=((1.0, 0.0), (1.1, 3.0))
     )
-    assert float(shape.shared_squares(8, 1)) == 64
-    assert float(shape.shared_squares(8, 2)) == pytest.approx(4 * (8.8 + 3))
-    assert float(shape.shared_squares(8, 4)) == pytest.approx(2 * (8.8 + 3))
+    found = shape.shared_squares(np.full(3, 8), np.array([1, 2, 4]))
+    assert found.tolist() == pytest.approx([64, 4 * (8.8 + 3), 2 * (8.8 + 3)])
