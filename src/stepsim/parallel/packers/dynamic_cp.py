@@ -126,7 +126,8 @@ def _slots_alike(lengths: Ints, degree: Ints, shape: BatchShape) -> tuple[Ints, 
     filled = np.bincount(group * shape.microbatches + microbatch, weight)
     rank = (group[:, np.newaxis] * together + np.arange(together)).ravel()
     slot = rank * shape.microbatches + np.repeat(microbatch, together)
-    return slot, _took(np.bincount(group, cost), filled, shape)
+    total = np.bincount(group, cost).astype(np.float64)
+    return slot, _took(total, filled.astype(np.float64), shape)
 
 
 def _slots(lengths: Ints, degree: Ints, shape: BatchShape, members: _Members) -> tuple[Ints, float]:
