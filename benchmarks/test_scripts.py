@@ -27,6 +27,7 @@ PRINTED = {
     "interleaving": "| interleaved:8 at 100 Gbps, overlap | step |",
     "accuracy_cards": "| 7050 | tuned |",
     "accuracy_collectives": "| no | aware | Switch | direct | all |",
+    "accuracy_context": "| usp40 | 65,536 | 8 | ring |",
     "accuracy_kernels": "| simumax | experts, weight gradient | B200 |",
     "accuracy_memory": "| bigscience | 27 | 27 |",
     "accuracy_models": "stepsim inspect nanotron",
@@ -47,6 +48,7 @@ PRINTED = {
 DATA = {
     "accuracy_cards": SHARED / "reference" / "steps" / "cards_dev.csv",
     "accuracy_collectives": SHARED / "reference" / "collectives" / "astra_sim_1d.csv",
+    "accuracy_context": SHARED / "reference" / "batches" / "context_parallel.csv",
     "accuracy_kernels": SHARED,
     "accuracy_memory": SHARED / "reference" / "steps" / "dev.csv",
     "accuracy_models": SHARED,

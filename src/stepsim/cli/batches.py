@@ -24,8 +24,8 @@ BESIDE_LENGTHS = NO_MEMORY | {
 }
 """Options that do something beside --lengths."""
 PACKER_NAMES = (
-    "sequence, padded, grouped, concat, greedy, first-fit, balanced, dynamic-cp; all but "
-    "the last with or without +swap. A profile's microbatches: recorded, recorded+swap."
+    "sequence, padded, grouped, concat, greedy, first-fit, balanced, dynamic-cp, hybrid; all but "
+    "the last two with or without +swap. A profile's microbatches: recorded, recorded+swap."
 )
 BESIDE_DRAWN_SWEEP = NO_MEMORY | {
     *("file", "lengths", "packers", "steps", "seed", "json", "csv", "axes"),

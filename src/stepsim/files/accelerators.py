@@ -210,6 +210,7 @@ class ContextTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     )
     balanced: Annotated[bool, Meta(description="head and tail chunks on each rank")] = True
     gathers_by_hop: Annotated[bool, Meta(description="an all-gather runs a kernel a hop")] = False
+    gathers_by_head: Annotated[bool, Meta(description="and a ring, for each head of keys")] = False
     hides: Annotated[bool, Meta(description="messages run beside kernels")] = True
     kernels_at_once: Annotated[int, Meta(ge=1, le=8)] = 2
     repeats_heads: Annotated[bool, Meta(description="sends as many heads as queries have")] = False

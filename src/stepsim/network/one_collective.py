@@ -90,8 +90,6 @@ def probe_collective(
     Raises PlanError when the ranks do not exist or the algorithm cannot carry out the kind there.
     """
     members = _members(topology, ranks)
-    if kind is CollectiveKind.SEND_RECV and len(members) > 2:
-        raise PlanError(f"ranks are {len(members)}: {kind} joins two, sender first")
     shape = collective_shape(topology, kind, members, algorithm)
     traffic: dict[AlgorithmChoice, tuple[Ints, Floats]] = {}
     rows = []

@@ -27,6 +27,7 @@ def interconnect_of(topology: Topology) -> Interconnect:
         inner_ps=inside.link.endpoint_latency_ps + 2 * inside.link.latency_ps,
         outer_ps=slowest.link.endpoint_latency_ps + 2 * slowest.link.latency_ps,
         meshed=inside.kind is DimensionKind.FULLY_CONNECTED and inside.size > 1,
+        cables=_links(inside, topology.algorithms),
     )
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from msgspec import Meta
 
-from stepsim.base.structs import Document, Entry, Names, Picoseconds
+from stepsim.base.structs import Bytes, Document, Entry, Names, Picoseconds
 from stepsim.explore.batches.draws import BatchSteps, BatchStudy
 
 _Share = Annotated[float, Meta(description="share, 0 to 1")]
@@ -14,7 +14,7 @@ class _PackerEntry(Entry, frozen=True, kw_only=True):
     """Steps under one packer; `waiting` is the share of time spent for the longest microbatches.
 
     Work, padding and waiting in ps add up to the mean step. `fullest` is the largest microbatch, in
-    parts of a full one.
+    parts of a full one; `memory_bytes` is what the fullest rank holds with it.
     """
 
     packer: str
@@ -29,6 +29,7 @@ class _PackerEntry(Entry, frozen=True, kw_only=True):
     padding: _Share
     tokens_per_s: Annotated[float, Meta(description="net of padding, of all ranks")]
     fullest: float
+    memory_bytes: Bytes
     step_time_ps: tuple[Picoseconds, ...]
 
     @classmethod
@@ -48,6 +49,7 @@ class _PackerEntry(Entry, frozen=True, kw_only=True):
             padding=steps.padding,
             tokens_per_s=steps.tokens_per_s,
             fullest=steps.fullest,
+            memory_bytes=steps.memory_bytes,
             step_time_ps=tuple(steps.step_ps.tolist()),
         )
 
@@ -55,13 +57,15 @@ class _PackerEntry(Entry, frozen=True, kw_only=True):
 class BatchDocument(Document, frozen=True, kw_only=True):
     """`stepsim simulate --lengths --json`: steps of drawn batches, packer by packer.
 
-    `planned_ps` is the step whose microbatches are full of one document a sample.
+    `planned_ps` is the step whose microbatches are full of one document a sample, `capacity_bytes`
+    the memory of an NPU.
     """
 
     job: str
     lengths: str
     seed: int
     planned_ps: Picoseconds
+    capacity_bytes: Bytes
     packers: tuple[_PackerEntry, ...]
     warnings: Names
 
@@ -73,6 +77,7 @@ class BatchDocument(Document, frozen=True, kw_only=True):
             lengths=study.source,
             seed=study.seed,
             planned_ps=study.planned_ps,
+            capacity_bytes=study.capacity_bytes,
             packers=tuple(map(_PackerEntry.of, study.packed)),
             warnings=study.warnings,
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
@@ -10,7 +11,9 @@ from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
 from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch
+from stepsim.explore.batches.memory import fullest_bytes
 from stepsim.explore.batches.prices import MicrobatchPrices, microbatch_prices
+from stepsim.explore.batches.spread import spread_prices
 from stepsim.explore.batches.works import known_packers, loads_of_works
 from stepsim.explore.noise.columns import ColumnNode, NodeColumns
 from stepsim.network.topology import Topology
@@ -72,8 +75,9 @@ class BatchSteps(Struct, frozen=True, kw_only=True, eq=False):
     `step_ps` are their times. `even_ps` are those of the same steps if every microbatch took the
     mean of its step, `work_ps` those without padding, too: a step is its work, its padding, and
     waiting for the longest microbatches. `tokens` are computed and `real` of them no padding, by
-    step. `fullest` is the largest microbatch in parts of a full one. `typical` are the loads of the
-    step in the middle, `slowest` those of the longest one; `shape` says what is a full one.
+    step. `fullest` is the largest microbatch in parts of a full one, `memory_bytes` what the
+    fullest rank holds with it. `typical` are the loads of the step in the middle, `slowest` those
+    of the longest one; `shape` says what is a full one.
     """
 
     packer: str
@@ -84,6 +88,7 @@ class BatchSteps(Struct, frozen=True, kw_only=True, eq=False):
     tokens: Ints
     real: Ints
     fullest: float
+    memory_bytes: int
     typical: Loads
     slowest: Loads
 
@@ -130,6 +135,7 @@ class BatchStudy(Struct, frozen=True, kw_only=True, eq=False):
 
     `planned_ps` is the step whose microbatches are full of one document a sample, as `simulate`
     has it. `job` says in a line what was simulated, `source` where the lengths `drawn` are from.
+    `capacity_bytes` is the memory of an NPU.
     """
 
     job: str
@@ -137,6 +143,7 @@ class BatchStudy(Struct, frozen=True, kw_only=True, eq=False):
     drawn: Lengths | ListedWorks
     seed: int
     planned_ps: int
+    capacity_bytes: int
     packed: tuple[BatchSteps, ...]
     warnings: tuple[str, ...]
 
@@ -178,17 +185,26 @@ def simulate_batches(
         raise PlanError(f"seed is {seed}: expected at least 0")
     drawers = _drawers(lengths, packers, seed)
     prices = microbatch_prices(model, topology, options, notes)
-    evaluator = LoadColumns(prices)
+    kinds = {False: prices}
+    if any(drawing.shares for drawing in drawers.values()):
+        assert not isinstance(lengths, ListedWorks)
+        kinds[True] = spread_prices(model, topology, prices, lengths.most, _step_ps, notes)
+    evaluators = {shares: LoadColumns(kind) for shares, kind in kinds.items()}
     found = tuple(
-        _steps_of(name, draw, prices, evaluator, steps=steps) for name, draw in drawers.items()
+        _steps_of(name, drawing.draw, evaluators[drawing.shares], steps=steps)
+        for name, drawing in drawers.items()
     )
     batch = prices.batch
+    memory = batch.job.memory
+    assert memory is not None
+    assert memory.capacity_bytes is not None
     return BatchStudy(
         job=batch.job_words,
         source=source,
         drawn=lengths,
         seed=seed,
         planned_ps=int(batch.evaluate({}).step_time_ps[0]),
+        capacity_bytes=memory.capacity_bytes,
         packed=found,
         warnings=batch.job.warnings,
     )
@@ -198,16 +214,24 @@ _Drawer = Callable[[BatchShape, int], Loads]
 """Draws the loads of so many steps; a shape has the steps of a window."""
 
 
+class _Drawing(NamedTuple):
+    """How the steps of a packer are drawn, and whether ranks of a group share documents."""
+
+    draw: _Drawer
+    shares: bool = False
+
+
 def _drawers(
     lengths: Lengths | ListedWorks, packers: Sequence[str | Packer | PackerEntry], seed: int
-) -> dict[str, _Drawer]:
+) -> dict[str, _Drawing]:
     """What draws the steps of each packer; raises PlanError for one that cannot be."""
     if isinstance(lengths, ListedWorks):
         names = known_packers(packers)
-        return {name: partial(loads_of_works, name, lengths, seed) for name in names}
+        return {name: _Drawing(partial(loads_of_works, name, lengths, seed)) for name in names}
     entries = {_name_of(packer): packer_of(packer) for packer in packers}
     return {
-        name: partial(_drawn_loads, name, entry, lengths, seed) for name, entry in entries.items()
+        name: _Drawing(partial(_drawn_loads, name, entry, lengths, seed), entry.shares)
+        for name, entry in entries.items()
     }
 
 
@@ -257,11 +281,11 @@ def _drawn_loads(
     return Loads.joined(drawn, steps)
 
 
-def _steps_of(
-    packer: str, draw: _Drawer, prices: MicrobatchPrices, evaluator: "LoadColumns", *, steps: int
-) -> BatchSteps:
+def _steps_of(packer: str, draw: _Drawer, evaluator: "LoadColumns", *, steps: int) -> BatchSteps:
     """Steps under one packer."""
-    plan = prices.batch.job.graph.plan
+    prices = evaluator.prices
+    plan, memory = prices.batch.job.graph.plan, prices.batch.job.memory
+    assert memory is not None
     if plan.dp * plan.microbatches * steps > _MOST_LOADS:
         most = _MOST_LOADS // (plan.dp * plan.microbatches)
         raise PlanError(f"steps is {steps}: expected at most {most} of so many microbatches")
@@ -272,6 +296,8 @@ def _steps_of(
         full_tokens=prices.full_tokens,
         steps=min(steps, _WINDOW),
         attention=prices.attention,
+        sharing=prices.sharing,
+        stages=plan.pp,
     )
     loads = draw(shape, steps)
     even_scale = None if loads.scale is None else _evened(loads.scale[None])[0]
@@ -287,6 +313,7 @@ def _steps_of(
         tokens=loads.tokens.sum(axis=(1, 2)).astype(np.int64),
         real=loads.real.sum(axis=(1, 2)).astype(np.int64),
         fullest=float(loads.tokens.max()) / shape.full_tokens,
+        memory_bytes=fullest_bytes(memory, loads.tokens / shape.full_tokens),
         typical=loads.of_step(int(np.argsort(step_ps, kind="stable")[(steps - 1) // 2])),
         slowest=loads.of_step(int(step_ps.argmax())),
     )
@@ -298,11 +325,15 @@ def _evened(features: Floats) -> Floats:
     return np.asarray(np.broadcast_to(mean, (*features.shape[:2], 1, features.shape[3])))
 
 
+def _step_ps(prices: MicrobatchPrices, features: Floats) -> Times:
+    return LoadColumns(prices).step_ps(features)
+
+
 class LoadColumns:
     """Step times of loads: the nodes of a job with a column for each data-parallel rank."""
 
     def __init__(self, prices: MicrobatchPrices) -> None:
-        self._prices = prices
+        self.prices = prices
         self._replicas = [_first_of_replicas(prices.batch, a) for a in _actors(prices.batch)]
         self._columns = NodeColumns(prices.batch, [ranks for ranks, _ in self._replicas])
 
@@ -319,7 +350,7 @@ class LoadColumns:
 
     def _some(self, features: Floats, scale: Floats | None) -> Times:
         durations = _LoadDurations(
-            prices=self._prices,
+            prices=self.prices,
             features=features.transpose(0, 2, 1, 3),
             scale=None if scale is None else scale.transpose(1, 0, 2),
             replicas=[replicas for _, replicas in self._replicas],

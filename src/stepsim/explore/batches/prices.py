@@ -26,7 +26,7 @@ from stepsim.step.inputs import make_work
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan
 
-_SHARES = (8, 4, 2, 1)
+SHARES = (8, 4, 2, 1)
 """Sequences that are priced, as parts of the whole; documents are the shortest of them."""
 
 
@@ -38,6 +38,7 @@ class MicrobatchPrices(Struct, frozen=True, kw_only=True, eq=False):
     and `row` is that of every node. `whole_ps` are the nodes' times with one document a sample,
     `microbatch` their microbatches, -1 for what a step does once. `attention` is the share of a
     full microbatch's compute that grows with the squares of documents, of `samples` samples.
+    `options` are those of the job, with all degrees of its plan. `sharing` is that of `BatchShape`.
     """
 
     batch: Batch
@@ -49,6 +50,8 @@ class MicrobatchPrices(Struct, frozen=True, kw_only=True, eq=False):
     microbatch: Ints
     attention: float
     samples: int
+    options: StepOptions
+    sharing: tuple[tuple[float, float], ...] = ((1.0, 0.0),)
 
     @property
     def full_tokens(self) -> int:
@@ -124,7 +127,7 @@ def microbatch_prices(
     assert work.built is not None
     plan = work.built.plan
     unit = 2 * plan.cp * plan.tp
-    lengths = sorted({max(plan.sequence // share // unit, 1) * unit for share in _SHARES[:-1]})
+    lengths = sorted({max(plan.sequence // share // unit, 1) * unit for share in SHARES[:-1]})
     lengths = [length for length in lengths if length < plan.sequence]
     if not lengths:
         raise PlanError(
@@ -161,6 +164,7 @@ def microbatch_prices(
         microbatch=microbatch,
         attention=float(own.sum()) * whole_squares / full if full else 0.0,
         samples=size,
+        options=replace(held, sequence=plan.sequence),
     )
 
 

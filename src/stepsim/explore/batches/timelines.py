@@ -14,6 +14,7 @@ from stepsim.engine.lay_out import GROUPS, MESSAGES, LaidOut, Runnable, Times, l
 from stepsim.engine.timeline import LaidOutStep, Timeline
 from stepsim.explore.batches.draws import BatchSteps
 from stepsim.explore.batches.prices import MicrobatchPrices, microbatch_prices
+from stepsim.explore.batches.spread import with_degree
 from stepsim.network.fold import fold
 from stepsim.network.groups import lowered
 from stepsim.network.topology import Topology
@@ -34,6 +35,10 @@ def shown_steps(
     compute.
     """
     prices = microbatch_prices(model, topology, options, coalesce=False)
+    plan = prices.batch.job.graph.plan
+    if plan.dp != steps.shape.ranks:  # ranks of a group share documents one by one
+        alone = with_degree(prices.options, 1, plan.cp)
+        prices = microbatch_prices(model, topology, alone, coalesce=False)
     named = (("typical step", steps.typical), ("slowest step", steps.slowest))
     return [(name, simulated_loads(prices, loads)) for name, loads in named]
 

@@ -58,7 +58,14 @@ def _scatter(layout: Layout) -> list[FlowStep]:
 
 
 def _send_recv(layout: Layout) -> list[FlowStep]:
-    """One message of the whole size from the first member to the second."""
+    """One message of the whole size from the first of two members to the second.
+
+    Of more members each sends to the next one round one ring, as nccl-tests' sendrecv does: a hop
+    of ring attention, which leaves a node through one NPU alone.
+    """
+    if layout.ranks > 2:
+        order = layout.orders[0]
+        return [FlowStep(sources=order, destinations=np.roll(order, -1), fraction=1.0)]
     first = np.zeros(min(1, layout.ranks - 1), dtype=np.int64)
     return [FlowStep(sources=first, destinations=first + 1, fraction=1.0)]
 

@@ -12,7 +12,7 @@ from stepsim.base.errors import PlanError
 from stepsim.parallel.packers.as_drawn import pad, pad_to_sequence
 from stepsim.parallel.packers.balanced import balance, swap
 from stepsim.parallel.packers.base import BatchShape, Loads, Packer, Packing
-from stepsim.parallel.packers.dynamic_cp import dynamic_cp
+from stepsim.parallel.packers.dynamic_cp import dynamic_cp, hybrid
 from stepsim.parallel.packers.grouped import group_by_length
 from stepsim.parallel.packers.stream import concatenate, first_fit, greedy
 
@@ -32,13 +32,14 @@ class Takes(StrEnum):
 class PackerEntry(Struct, frozen=True):
     """A packer of the list: how it packs, what it takes, and in a line what it does.
 
-    `swaps` says whether its microbatches may change ranks by themselves.
+    `shares` says that ranks share documents as it likes: its microbatches do not change ranks by
+    themselves, and the ranks of a context-parallel group are ranks of its own.
     """
 
     pack: Packer
     takes: Takes
     words: str
-    swaps: bool = True
+    shares: bool = False
 
 
 PACKERS: Mapping[str, PackerEntry] = MappingProxyType(
@@ -51,7 +52,10 @@ PACKERS: Mapping[str, PackerEntry] = MappingProxyType(
         "first-fit": PackerEntry(first_fit, Takes.STREAM, "whole documents, longest first"),
         "balanced": PackerEntry(balance, Takes.STEP, "equal time for ranks and microbatches"),
         "dynamic-cp": PackerEntry(
-            dynamic_cp, Takes.STEP, "long documents over several ranks", swaps=False
+            dynamic_cp, Takes.STEP, "long documents over several ranks", shares=True
+        ),
+        "hybrid": PackerEntry(
+            hybrid, Takes.STEP, "long documents over any ranks, short ones on one", shares=True
         ),
     }
 )
@@ -75,7 +79,7 @@ def packer_of(name: str | Packer | PackerEntry) -> PackerEntry:
     found = PACKERS[base]
     if base == name:
         return found
-    if not found.swaps:
+    if found.shares:
         raise PlanError(f"packer is {name!r}: expected {base} alone, whose ranks share documents")
 
     def swapped(lengths: Ints, shape: BatchShape) -> Packing:

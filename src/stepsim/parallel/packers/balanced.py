@@ -20,13 +20,13 @@ def balance(lengths: Ints, shape: BatchShape) -> Packing:
     document, length = cut(lengths, shape.full_tokens)
     step = document * shape.steps // max(len(lengths), 1)
     weight = shape.cost(length, length.astype(np.float64) ** 2)
-    owner = step * shape.ranks + _shared_out(weight, step, shape.steps, shape.ranks)
+    owner = step * shape.ranks + shared_out(weight, step, shape.steps, shape.ranks)
     owners = shape.steps * shape.ranks
-    slot = owner * shape.microbatches + _shared_out(weight, owner, owners, shape.microbatches)
+    slot = owner * shape.microbatches + shared_out(weight, owner, owners, shape.microbatches)
     return packed(shape, slot, document, length)
 
 
-def _shared_out(weight: Floats, owner: Ints, owners: int, sets: int) -> Ints:
+def shared_out(weight: Floats, owner: Ints, owners: int, sets: int) -> Ints:
     """The set of every document among those of its owner, by differencing."""
     order = np.argsort(owner, kind="stable")
     counts = np.bincount(owner, minlength=owners)

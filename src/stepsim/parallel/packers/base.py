@@ -15,6 +15,9 @@ class BatchShape(Struct, frozen=True, kw_only=True):
     Ranks are data-parallel ones: each works on documents of its own. A microbatch takes `count`
     documents where they are padded, `full_tokens` where they are packed. `attention` is the share
     of a microbatch's time that attention takes where it is one document of `full_tokens`.
+    `sharing` says what attention over 1, 2, 4, ... ranks takes with what these exchange, as that of
+    a document on one rank: of so many times the length, and so many tokens more. Microbatches
+    pass `stages` of a pipeline.
     """
 
     ranks: int
@@ -23,6 +26,8 @@ class BatchShape(Struct, frozen=True, kw_only=True):
     full_tokens: int
     steps: int = 1
     attention: float = 0.5
+    sharing: tuple[tuple[float, float], ...] = ((1.0, 0.0),)
+    stages: int = 1
 
     def __post_init__(self) -> None:
         for name in ("ranks", "microbatches", "count", "full_tokens", "steps"):
@@ -38,6 +43,20 @@ class BatchShape(Struct, frozen=True, kw_only=True):
         """
         linear = np.asarray(tokens, dtype=np.float64)
         return linear + self.attention * (squares / self.full_tokens - linear)
+
+    def shared_squares(self, length: Ints | Floats, ranks: Ints | Floats) -> Floats:
+        """Squares that each of some ranks computes of a document, and what sharing it costs.
+
+        For example 4 * (8 * 1.1 + 3) of a document of 8 tokens over 2 ranks, where `sharing` of 2
+        is 1.1 and 3. Beyond the last of these more ranks share at the same cost.
+        """
+        doublings = np.arange(len(self.sharing), dtype=np.float64)
+        times, more = (
+            np.interp(np.log2(ranks), doublings, column)
+            for column in zip(*self.sharing, strict=True)
+        )
+        tokens = np.asarray(length, dtype=np.float64)
+        return np.asarray(tokens / ranks * (tokens * times + more))
 
     @property
     def step_slots(self) -> int:

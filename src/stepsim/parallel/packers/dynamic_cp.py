@@ -1,11 +1,18 @@
 """Documents over as many ranks as they need: a context-parallel degree for each of them."""
 
+from collections.abc import Callable
+from functools import partial
+from heapq import heapify, heapreplace
 from itertools import pairwise
 
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
+from stepsim.parallel.packers.balanced import shared_out
 from stepsim.parallel.packers.base import BatchShape, Packing
+
+_Members = Callable[[Floats, int], Ints]
+"""The ranks of a document, from what each rank has to do so far and how many it needs."""
 
 
 def dynamic_cp(lengths: Ints, shape: BatchShape) -> Packing:
@@ -14,17 +21,22 @@ def dynamic_cp(lengths: Ints, shape: BatchShape) -> Packing:
     Megatron-Core's hybrid context parallelism. Longest first, each goes to the aligned group of so
     many ranks that has least to do, and to its emptiest microbatch. A rank of a group of c computes
     a c-th of the document's tokens and of its attention. Documents that even all ranks cannot hold
-    at `full_tokens` are spread over all of them.
+    at `full_tokens` are spread over all of them. Where ranks would wait for each other, documents
+    of a step take 2, 4, ... ranks at least.
     """
-    edges = [-(-len(lengths) * step // shape.steps) for step in range(shape.steps + 1)]
-    rows = [_step(lengths[low:high], shape) for low, high in pairwise(edges)]
-    slot = np.concatenate([row[0] + i * shape.step_slots for i, row in enumerate(rows)])
-    document = np.concatenate([row[1] + low for low, row in zip(edges, rows, strict=False)])
-    tokens = np.concatenate([row[2] for row in rows])
-    squares = np.concatenate([row[3] for row in rows])
-    return Packing(
-        shape=shape, slot=slot, document=document, tokens=tokens, real=tokens, squares=squares
-    )
+    return _spread(lengths, degrees(lengths, shape), shape, _aligned)
+
+
+def hybrid(lengths: Ints, shape: BatchShape) -> Packing:
+    """Short documents to single ranks, each long one over any ranks that it needs, not more.
+
+    Hybrid data parallelism of ByteScale (arXiv 2502.21231): a document of more than
+    `shape.full_tokens` takes its length by these, rounded up, of the ranks that have least to do.
+    With 4,096 full tokens, one of 9,000 tokens takes 3 ranks. As in `dynamic_cp`, where ranks would
+    wait for each other all take more.
+    """
+    needed = np.minimum(-(-lengths // shape.full_tokens), shape.ranks)
+    return _spread(lengths, needed, shape, _emptiest)
 
 
 def degrees(lengths: Ints, shape: BatchShape) -> Ints:
@@ -37,25 +49,120 @@ def degrees(lengths: Ints, shape: BatchShape) -> Ints:
     return np.asarray(1 << np.minimum(needed, most))
 
 
-def _step(lengths: Ints, shape: BatchShape) -> tuple[Ints, Ints, Ints, Floats]:
-    """Slot, document, tokens and squares of the pieces of a step."""
-    load = np.zeros((shape.ranks, shape.microbatches))
-    degree = degrees(lengths, shape)
-    none = np.zeros(0, dtype=np.int64)
-    pieces: list[tuple[Ints, Ints, Ints, Floats]] = [(none, none, none, np.zeros(0))]
-    for document in np.argsort(-lengths, kind="stable").tolist():
-        ranks, length = int(degree[document]), int(lengths[document])
-        groups = shape.ranks // ranks
-        by_group = load[: groups * ranks].reshape(groups, ranks, -1)
-        group = int(by_group.sum(axis=2).max(axis=1).argmin())
-        microbatch = int(by_group[group].max(axis=0).argmin())
-        held = np.arange(ranks) + group * ranks
-        tokens = np.full(ranks, length // ranks, dtype=np.int64)
-        tokens[: length % ranks] += 1
-        squares = np.full(ranks, float(length) ** 2 / ranks)
-        load[held, microbatch] += shape.cost(tokens, squares)
-        slot = held * shape.microbatches + microbatch
-        pieces.append((slot, np.full(ranks, document), tokens, squares))
-    slots, documents, counts, pairs = zip(*pieces, strict=True)
-    joined = [np.concatenate(column) for column in (slots, documents, counts)]
-    return joined[0], joined[1], joined[2], np.concatenate(pairs)
+def _aligned(load: Floats, count: int) -> Ints:
+    """The aligned group of so many ranks that has least to do: 0 to 3, 4 to 7 and so on."""
+    groups = len(load) // count
+    group = int(load[: groups * count].reshape(groups, count).max(axis=1).argmin())
+    return np.arange(count) + group * count
+
+
+def _emptiest(load: Floats, count: int) -> Ints:
+    """The ranks that have least to do."""
+    return np.sort(np.argsort(load, kind="stable")[:count])
+
+
+def _spread(lengths: Ints, needed: Ints, shape: BatchShape, members: _Members) -> Packing:
+    """Documents of all steps, each over `needed` ranks, or over more where that is faster."""
+    edges = [-(-len(lengths) * step // shape.steps) for step in range(shape.steps + 1)]
+    degree, slots = needed.copy(), [np.zeros(0, dtype=np.int64)]
+    for step, (low, high) in enumerate(pairwise(edges)):
+        own, slot = _fastest(lengths[low:high], needed[low:high], shape, members)
+        degree[low:high] = own
+        slots.append(slot + step * shape.step_slots)
+    document = np.repeat(np.arange(len(lengths)), degree)
+    first = np.cumsum(degree) - degree
+    member = np.arange(len(document)) - first[document]
+    tokens = lengths[document] // degree[document]
+    tokens += member < lengths[document] % degree[document]
+    return Packing(
+        shape=shape,
+        slot=np.concatenate(slots),
+        document=document,
+        tokens=tokens,
+        real=tokens,
+        squares=shape.shared_squares(lengths[document], degree[document]),
+    )
+
+
+def _fastest(
+    lengths: Ints, needed: Ints, shape: BatchShape, members: _Members
+) -> tuple[Ints, Ints]:
+    """Degrees of a step's documents and slots of their pieces, the fastest of some degrees."""
+    found = []
+    for least in (1 << doublings for doublings in range(len(shape.sharing))):
+        if least <= shape.ranks:
+            degree = np.maximum(needed, least)
+            alike = len(degree) > 0 and (degree == degree[0]).all()
+            slots = _slots_alike if alike else partial(_slots, members=members)
+            slot, took = slots(lengths, degree, shape)
+            found.append((took, degree, slot))
+    _, degree, slot = min(found, key=lambda tried: tried[0])
+    return degree, slot
+
+
+def _costs(lengths: Ints, degree: Ints, shape: BatchShape) -> tuple[Floats, Floats]:
+    """What a piece of each document costs, and what is evened out over a rank's microbatches.
+
+    That is the same cost in a pipeline, whose stages wait for each other's microbatches, and tokens
+    without one: the rank's step is as long, and it holds least.
+    """
+    tokens = lengths / degree
+    cost = shape.cost(tokens, shape.shared_squares(lengths, degree))
+    return cost, cost if shape.stages > 1 else tokens
+
+
+def _took(total: Floats, filled: Floats, shape: BatchShape) -> float:
+    """The longest rank, and its longest microbatch on the other stages."""
+    return float(total.max() + (shape.stages - 1) * filled.max())
+
+
+def _slots_alike(lengths: Ints, degree: Ints, shape: BatchShape) -> tuple[Ints, float]:
+    """As `_slots`, of documents that take as many ranks each: by differencing, as `balance`."""
+    together = int(degree[0])
+    groups = shape.ranks // together
+    cost, weight = _costs(lengths, degree, shape)
+    group = shared_out(cost, np.zeros_like(lengths), 1, groups)
+    microbatch = shared_out(weight, group, groups, shape.microbatches)
+    filled = np.bincount(group * shape.microbatches + microbatch, weight)
+    rank = (group[:, np.newaxis] * together + np.arange(together)).ravel()
+    slot = rank * shape.microbatches + np.repeat(microbatch, together)
+    total = np.bincount(group, cost).astype(np.float64)
+    return slot, _took(total, filled.astype(np.float64), shape)
+
+
+def _slots(lengths: Ints, degree: Ints, shape: BatchShape, members: _Members) -> tuple[Ints, float]:
+    """Slots of the pieces of a step's documents, longest first, and how long the step takes."""
+    total, filled = np.zeros(shape.ranks), np.zeros((shape.ranks, shape.microbatches))
+    first = np.concatenate(([0], np.cumsum(degree)))
+    cost, weight = _costs(lengths, degree, shape)
+    slot = np.zeros(int(degree.sum()), dtype=np.int64)
+    order = np.argsort(-lengths, kind="stable")
+    several = int((degree > 1).sum())  # a longer document takes as many ranks or more
+    for document in order[:several].tolist():
+        held = members(total, int(degree[document]))
+        microbatch = int(filled[held].max(axis=0).argmin())
+        total[held] += cost[document]
+        filled[held, microbatch] += weight[document]
+        slot[first[document] : first[document + 1]] = held * shape.microbatches + microbatch
+    alone = order[several:]
+    own = _alone(cost[alone], weight[alone], total, filled)
+    slot[first[alone]] = own
+    np.add.at(total, own // shape.microbatches, cost[alone])
+    np.add.at(filled.reshape(-1), own, weight[alone])
+    return slot, _took(total, filled, shape)
+
+
+def _alone(cost: Floats, weight: Floats, total: Floats, filled: Floats) -> Ints:
+    """Slots of documents of one rank each: the emptiest microbatch of the rank with least to do."""
+    ranks = [(busy, rank) for rank, busy in enumerate(total.tolist())]
+    slots = [[(held, i) for i, held in enumerate(row)] for row in filled.tolist()]
+    for heap in (ranks, *slots):
+        heapify(heap)
+    found = []
+    for own, more in zip(cost.tolist(), weight.tolist(), strict=True):
+        busy, rank = ranks[0]
+        held, microbatch = slots[rank][0]
+        heapreplace(ranks, (busy + own, rank))
+        heapreplace(slots[rank], (held + more, microbatch))
+        found.append(rank * filled.shape[1] + microbatch)
+    return np.array(found, dtype=np.int64)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 
-from stepsim.base.units import format_time_ps
+from stepsim.base.units import format_size_bytes, format_time_ps
 from stepsim.explore.batches.draws import BatchSteps, BatchStudy
 from stepsim.explore.batches.sweeps import BatchSweep
 from stepsim.show.tables.model import ERROR, TEXT, TIME, Shown, Table, as_number, table_of
@@ -28,6 +28,10 @@ def batches_shown(study: BatchStudy) -> Iterator[Shown]:
     yield (
         f"{best.waiting:.1%} of it is waiting for the longest microbatches; a step of {planned} "
         f"takes {format_time_ps(study.planned_ps)}"
+    )
+    yield (
+        f"memory {_memory(study, best)}, with the largest microbatch, {best.fullest:.2f} of a "
+        "full one"
     )
     first, drawn = study.packed[0], "microbatches" if works else "documents"
     yield table_of(
@@ -60,12 +64,24 @@ def batches_shown(study: BatchStudy) -> Iterator[Shown]:
         "waiting: of the steps' time, against the same steps with equal microbatches; fullest: "
         f"tokens of the largest microbatch over a full one; gain: in tokens/s over {first.packer}"
     )
-    over = max(study.packed, key=lambda steps: steps.fullest)
-    if over.fullest > 1:
-        yield (
-            f"memory: packer {over.packer} has microbatches of {over.fullest:.2f} times the "
-            f"tokens of a full one: see whether a sequence as much longer fits"
-        )
+    yield from _without_room(study)
+
+
+def _memory(study: BatchStudy, steps: BatchSteps) -> str:
+    """What the fullest rank holds under a packer, and whether its NPU has as much."""
+    held, capacity = steps.memory_bytes, study.capacity_bytes
+    fits = "" if held <= capacity else ": does not fit"
+    return f"{format_size_bytes(held)} of {format_size_bytes(capacity)}{fits}"
+
+
+def _without_room(study: BatchStudy) -> Iterator[str]:
+    """A line for every packer whose largest microbatch does not fit."""
+    for steps in study.packed:
+        if steps.memory_bytes > study.capacity_bytes:
+            yield (
+                f"memory: packer {steps.packer} has a microbatch of {steps.fullest:.2f} times the "
+                f"tokens of a full one, with which a rank holds {_memory(study, steps)}"
+            )
 
 
 def batch_sweep_shown(found: BatchSweep) -> Iterator[Shown]:

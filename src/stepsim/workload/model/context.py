@@ -1,8 +1,10 @@
 """Core attention of a sequence that ranks share: its kernels by hop, and what is sent beside them.
 
 A ring of n ranks begins with its own keys and values and gets those of another rank with each of
-n - 1 hops. Hops between the first and the last are alike, so that they are one block: n - 2 kernels
-beside n - 2 messages take as long as all of the kernels or all of the messages.
+n - 1 hops, in messages from one rank to the next. Hops between the first and the last are alike, so
+that they are one block: n - 2 kernels beside n - 2 messages take as long as all of the kernels or
+all of the messages. Where keys and values are gathered head by head, a hop is the kernel of one
+head.
 
 Frameworks differ in how they compute and exchange it. The nouns of a layer's parts are an exchange
 of ranks, and a block of operators that it follows.
@@ -13,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Floats
+from stepsim.base.arrays import Bools, Floats
 from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import (
     GroupedAttention,
@@ -45,10 +47,11 @@ class ContextParallel(Struct, frozen=True, kw_only=True):
     `exchange` is the one of its jobs where nobody says it. In a `balanced` sequence a rank has a
     chunk of the head and one of the tail, so that all have as much of the causal mask; else it has
     one piece, and the last rank has nearly twice the mean. A ring runs a kernel a hop; with
-    `gathers_by_hop` so does an all-gather, which else runs the whole kernel after it. `hides` says
-    that messages run beside the kernel of the hop before; `kernels_at_once` are those of hops that
-    fill the device together. With `repeats_heads` there are as many heads of keys and values as of
-    queries when they are sent.
+    `gathers_by_hop` so does an all-gather, which else runs the whole kernel after it. With
+    `gathers_by_head` both gather a head of keys and values beside the kernel of the head before,
+    and wait for the gradients of each. `hides` says that messages run beside the kernel of the hop
+    before; `kernels_at_once` are those of hops that fill the device together. With `repeats_heads`
+    there are as many heads of keys and values as of queries when they are sent.
 
     A hop merges its output into the sum of those before: `merge_bytes` are moved per element of
     the output, `sum_bytes` per element of the gradients of queries, keys and values, of which
@@ -60,6 +63,7 @@ class ContextParallel(Struct, frozen=True, kw_only=True):
     exchange: ContextParallelKind = ContextParallelKind.RING
     balanced: bool = True
     gathers_by_hop: bool = False
+    gathers_by_head: bool = False
     hides: bool = True
     kernels_at_once: int = 2
     repeats_heads: bool = False
@@ -71,10 +75,19 @@ class ContextParallel(Struct, frozen=True, kw_only=True):
 
 
 def runs_by_hop(columns: PlanColumns, context: ContextParallel) -> Floats:
-    """1 where core attention is a kernel a hop, 0 where it is one kernel."""
+    """1 where core attention is a kernel for the keys of each rank, else 0."""
     ring = columns.context_ring > 0
     gathered = (columns.context_all_to_all == 0) & context.gathers_by_hop
-    return np.where((ring | gathered) & (columns.cp > 1), 1.0, 0.0)
+    shared = (columns.cp > 1) & (not context.gathers_by_head)
+    return np.where((ring | gathered) & shared, 1.0, 0.0)
+
+
+def hop_count(attention: _Core, columns: PlanColumns, context: ContextParallel) -> Floats:
+    """Kernels of core attention, one after the other: of the ranks, or of heads of keys."""
+    by_hop = runs_by_hop(columns, context) > 0
+    heads = _widths(attention, columns, repeats=False)[1]
+    by_head = context.gathers_by_head & (columns.cp > 1) & (columns.context_all_to_all == 0)
+    return np.where(by_hop, columns.cp, np.where(by_head, heads, 1.0))
 
 
 def mask_share(columns: PlanColumns, context: ContextParallel, window: int | None = None) -> Floats:
@@ -91,15 +104,17 @@ def mask_share(columns: PlanColumns, context: ContextParallel, window: int | Non
     return np.where(columns.context_all_to_all > 0, 1.0, last / mean)
 
 
-def kernel_shares(columns: PlanColumns, context: ContextParallel) -> _Shares:
+def kernel_shares(attention: _Core, columns: PlanColumns, context: ContextParallel) -> _Shares:
     """Parts of the kernels: alike where the mask is balanced, else the first hop has half a block.
 
     On the first hop every rank computes the diagonal, on every other some rank computes a block of
     (s / n)^2 where the balanced ranks compute half of it, and the others wait for its messages.
+    Kernels of heads are alike.
     """
-    n, hops = columns.cp, runs_by_hop(columns, context) > 0
-    first = np.where(hops, 1 / n if context.balanced else 1 / (2 * n - 1), 1.0)
-    last = np.where(hops, 1 / n if context.balanced else 2 / (2 * n - 1), 0.0)
+    n = hop_count(attention, columns, context)
+    alike = context.balanced | (runs_by_hop(columns, context) == 0)
+    first = np.where(alike, 1 / n, 1 / (2 * n - 1))
+    last = np.where(n > 1, np.where(alike, 1 / n, 2 / (2 * n - 1)), 0.0)
     return _Shares(first=first, between=np.maximum(1 - first - last, 0.0), last=last)
 
 
@@ -129,7 +144,7 @@ def launch_ps(layer: Layer, columns: PlanColumns, context: ContextParallel) -> F
     """Host time, in ps, of the hops after the first in both passes of a layer."""
     if not isinstance(layer.attention, GroupedAttention | LatentAttention):
         return np.zeros_like(columns.cp)
-    return 3.0 * context.hop_ps * (columns.cp - 1) * runs_by_hop(columns, context)
+    return 3.0 * context.hop_ps * (hop_count(layer.attention, columns, context) - 1)
 
 
 class Exchange(Struct, frozen=True, kw_only=True):
@@ -248,22 +263,22 @@ def shared_blocks(
     yield Block(
         name="qkv",
         operators=before,
-        forward=(sent.gathered(), sent.turn(sent.turned)),
+        forward=(*sent.gathered(), sent.turn(sent.turned)),
         backward=summed,
     )
     kernels = (_kernel(each, attention, columns, context) for each in operators if each.core)
-    whole = [(each, kernel_shares(columns, context)) for each in kernels]
+    whole = [(each, kernel_shares(attention, columns, context)) for each in kernels]
     whole.append((merge_operator(attention, columns, context), merge_shares(columns, context)))
-    yield from _hop_blocks(whole, sent, runs_by_hop(columns, context))
-    yield Block(name="ring", operators=(), backward=(sent.gathered(), sent.turn(sent.turned_back)))
+    yield from _hop_blocks(whole, sent, hop_count(attention, columns, context) > 1)
+    yield Block(name="ring", operators=(), backward=(*sent.gathered(), sent.turn(sent.turned_back)))
     yield Block(name="attention", operators=after, forward=summed)
 
 
 def _hop_blocks(
-    whole: Sequence[tuple[Operator, _Shares]], sent: "_Sent", hops: Floats
+    whole: Sequence[tuple[Operator, _Shares]], sent: "_Sent", hops: Bools
 ) -> Iterator[Block]:
     """Core attention with its merges as the first hop, those between, and the last."""
-    between = (sent.scattered(sent.hop_sums, beside=True),)
+    between = tuple(sent.scattered(sent.hop_sums, beside=True))
     for name, part, forward, backward in (
         ("first hop", 0, sent.after_first(), sent.after_all()),
         ("hops between", 1, (), between),
@@ -273,13 +288,13 @@ def _hop_blocks(
         yield Block(name=name, operators=parts, forward=forward, backward=backward)
 
 
-def _part_of(operator: Operator, shares: _Shares, hops: Floats, part: int) -> Operator:
+def _part_of(operator: Operator, shares: _Shares, hops: Bools, part: int) -> Operator:
     """A part of an operator; its backward goes through the hops from the first on as well.
 
     So the block that is the forward's last hop is the backward's first.
     """
     order = (shares.first, shares.between, shares.last)
-    back = np.where(hops > 0, order[2 - part], order[part])
+    back = np.where(hops, order[2 - part], order[part])
     return operator.times(order[part], back)
 
 
@@ -292,7 +307,7 @@ def _kernel(
     """Core attention of the busiest rank, at the rate of the sequences of its kernels.
 
     The kernel of a hop sees a rank's tokens; a whole one sees the sequence with a part of the
-    heads, or of the queries.
+    heads, or of the queries; that of a head has its queries alone.
     """
     if operator.kind is not OperatorKind.ATTENTION:
         return operator
@@ -303,59 +318,93 @@ def _kernel(
     return replace(
         operator.times(share, share),
         length=np.where(hops, columns.sequence / columns.cp, columns.sequence),
-        rows=np.where(hops, operator.rows * context.kernels_at_once, operator.rows / columns.cp),
+        rows=np.where(
+            hops,
+            operator.rows * context.kernels_at_once,
+            operator.rows / columns.cp / hop_count(attention, columns, context),
+        ),
     )
 
 
 class _Sent(Struct, frozen=True, kw_only=True):
     """Bytes that ranks of a sequence exchange in a layer, arrays over plans.
 
-    `first` are keys and values that are on their way during the first hop, `rest` those of a ring
-    during the hops between; `hop_sums` are gradients of keys and values during a hop, `all_sums`
-    those of the hops between, `last_sums` what is sent after all kernels. `turned` are queries,
-    keys and values that change from tokens to heads, `turned_back` outputs that change back.
+    `whole` are the keys and values of all ranks as an all-gather counts them; `first` is the part
+    of them that is sent before the first kernel or beside it, `second` beside it where the first
+    part came before, `rest` beside the hops between. `hop_sums` is the part of their gradients that
+    is sent after a hop, `all_sums` after those between, `last_sums` after all kernels.
+    `turned` are queries, keys and values that change from tokens to heads, `turned_back` outputs
+    that change back. `passed` is 1 where messages go from one rank to the next, `summed_on` where
+    gradients do.
     """
 
+    ranks: Floats
+    whole: Floats
     first: Floats
+    second: Floats
     rest: Floats
     hop_sums: Floats
     all_sums: Floats
     last_sums: Floats
     turned: Floats
     turned_back: Floats
-    ring_hides: Floats
+    passed: Floats
+    summed_on: Floats
+    hides_first: Floats
     hides: Floats
+    hides_sums: Floats
 
     @classmethod
     def of(cls, attention: _Core, columns: PlanColumns, context: ContextParallel) -> "_Sent":
         """What a layer sends under each of the plans."""
         n, t, hops = columns.cp, columns.tokens, runs_by_hop(columns, context)
-        shared, turn = 1.0 * (n > 1), columns.context_all_to_all
-        ring, sends = columns.context_ring, np.maximum(n - 1, 1.0)
+        turn = columns.context_all_to_all
+        ring, sends = columns.context_ring * hops, np.maximum(n - 1, 1.0)
+        count = hop_count(attention, columns, context)
+        by_head = (count > 1) & (hops == 0)
+        one = np.where(by_head, 1 / count, 1.0)
         pair = _pair(attention, columns, repeats=context.repeats_heads)
-        whole = 2.0 * t * n * pair * shared * (1 - turn)
-        sums = context.gradient_bytes / 2 * whole * hops / sends
         heads, _, values = _widths(attention, columns, repeats=False)
         own = _pair(attention, columns, repeats=False)
+        shared = 1.0 * (n > 1)
+        hop_sums = np.where(by_head, one, context.gradient_bytes / 2 * hops / sends)
         return cls(
-            first=np.where(ring > 0, whole / sends, whole),
-            rest=ring * whole * (sends - 1) / sends,
-            hop_sums=sums,
-            all_sums=sums * (sends - 1),
-            last_sums=np.where(hops > 0, context.returns_gradients * sums, whole),
+            ranks=n,
+            whole=2.0 * t * n * pair * shared * (1 - turn),
+            first=np.where(ring > 0, 1 / sends, one),
+            second=np.where(by_head, one, 0.0),
+            rest=np.where(by_head, np.maximum(1 - 2 * one, 0.0), ring * (sends - 1) / sends),
+            hop_sums=hop_sums,
+            all_sums=np.where(by_head, 1 - 2 * one, hop_sums * (sends - 1)),
+            last_sums=np.where(hops > 0, context.returns_gradients * hop_sums, one),
             turned=2.0 * t * (heads * attention.head_dim + own) * shared * turn,
             turned_back=2.0 * t * heads * values * shared * turn,
-            ring_hides=ring * context.hides,
-            hides=hops * context.hides,
+            passed=np.where((ring > 0) & (n > 2), 1.0, 0.0),
+            summed_on=np.where((hops > 0) & (n > 2), 1.0, 0.0),
+            hides_first=hops * context.hides,
+            hides=np.where(by_head, context.hides, ring * context.hides),
+            hides_sums=hops * context.hides,
         )
 
-    def gathered(self) -> Exchange:
-        """Keys and values that are sent before the first kernel begins."""
-        return _along_cp(CollectiveKind.ALL_GATHER, self.first, self.hides)
+    def _sent(self, part: Floats, beside: Floats) -> Iterator[Exchange]:
+        """A part of the keys and values: messages round a ring, or an all-gather."""
+        size = self.whole * part
+        yield _along_cp(CollectiveKind.ALL_GATHER, size * (1 - self.passed), beside)
+        message = size * (self.ranks - 1) / self.ranks * self.passed
+        if message.any():
+            yield _along_cp(CollectiveKind.SEND_RECV, message, beside)
 
-    def scattered(self, size: Floats, *, beside: bool) -> Exchange:
-        """Gradients of keys and values on their way to their rank."""
-        return _along_cp(CollectiveKind.REDUCE_SCATTER, size, self.hides * beside)
+    def gathered(self) -> tuple[Exchange, ...]:
+        """Keys and values that are sent before the first kernel ends."""
+        return (*self._sent(self.first, self.hides_first), *self._sent(self.second, self.hides))
+
+    def scattered(self, part: Floats, *, beside: bool) -> Iterator[Exchange]:
+        """A part of the gradients of keys and values on their way to their rank."""
+        size, hides = self.whole * part, self.hides_sums * beside
+        yield _along_cp(CollectiveKind.REDUCE_SCATTER, size * (1 - self.summed_on), hides)
+        message = size * (self.ranks - 1) / self.ranks * self.summed_on
+        if message.any():
+            yield _along_cp(CollectiveKind.SEND_RECV, message, hides)
 
     def turn(self, size: Floats) -> Exchange:
         """An all-to-all of tokens against heads, which nothing hides."""
@@ -363,17 +412,15 @@ class _Sent(Struct, frozen=True, kw_only=True):
 
     def after_first(self) -> tuple[Exchange, ...]:
         """What follows the forward's first hop, or its only kernel."""
-        rest = _along_cp(CollectiveKind.ALL_GATHER, self.rest, self.ring_hides)
-        return rest, self.turn(self.turned_back)
+        return (*self._sent(self.rest, self.hides), self.turn(self.turned_back))
 
     def after_first_backward(self) -> tuple[Exchange, ...]:
         """What follows the backward's first hop: keys and values, and sums of the hop before."""
-        rest = _along_cp(CollectiveKind.ALL_GATHER, self.rest, self.ring_hides)
-        return rest, self.scattered(self.all_sums, beside=True)
+        return (*self._sent(self.rest, self.hides), *self.scattered(self.all_sums, beside=True))
 
     def after_all(self) -> tuple[Exchange, ...]:
         """What follows the backward's last hop, or its only kernel."""
-        return self.scattered(self.last_sums, beside=False), self.turn(self.turned)
+        return (*self.scattered(self.last_sums, beside=False), self.turn(self.turned))
 
 
 def _along_cp(kind: CollectiveKind, size: Floats, beside: Floats | float) -> Exchange:

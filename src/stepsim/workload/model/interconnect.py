@@ -20,6 +20,7 @@ class Interconnect(Struct, frozen=True, kw_only=True):
     `inner` is the network inside a domain, `outer` the one between; a collective costs `launch_ps`
     and a hop from one rank of a ring to the next `inner_ps` or `outer_ps`. Where NPUs of a domain
     are `meshed`, each pair has a cable of its own, so that a group uses those between its members.
+    `inner` is that of `cables`, of which a message takes one.
     """
 
     domain: int
@@ -29,6 +30,7 @@ class Interconnect(Struct, frozen=True, kw_only=True):
     inner_ps: int = 0
     outer_ps: int = 0
     meshed: bool = False
+    cables: float = 1.0
 
     def _inside(self, ranks: Floats, lost: float = _FEW_RANKS) -> Floats:
         """Bandwidth between so many ranks of a domain: few ranks have fewer channels."""
@@ -43,7 +45,8 @@ class Interconnect(Struct, frozen=True, kw_only=True):
         A ring sends (n - 1) / n of the bytes over each link, an all-reduce twice. Where it leaves a
         domain, its members there share their NICs: the ring is as fast as all of them together.
         Small messages do not fill the links: every pass costs `_RAMP_BYTES` / 2 more.
-        An all-to-all sends to each other member directly.
+        An all-to-all sends to each other member directly. A message goes to the next member round
+        one ring, over one cable or NIC.
         """
         local = np.clip(self.domain // np.maximum(stride, 1), 1, ranks)
         far = ranks > local
@@ -52,6 +55,12 @@ class Interconnect(Struct, frozen=True, kw_only=True):
             inner = size_bytes * (local - 1) / ranks / self._inside(local)
             outer = size_bytes * (ranks - local) / ranks / self.outer
             busy = np.maximum(inner, outer)
+        elif kind is CollectiveKind.SEND_RECV:
+            one = self.inner / self.cables
+            bandwidth = np.where(far, min(one, self.outer), one)
+            hop_ps = np.where(far, self.outer_ps, self.inner_ps)
+            seconds = size_bytes / bandwidth + (self.launch_ps + hop_ps) / PS_PER_S
+            return np.where((size_bytes > 0) & (ranks > 1), seconds, 0.0)
         else:
             reduces = kind is CollectiveKind.ALL_REDUCE
             inside = self._inside(local, _FEW_REDUCING if reduces else _FEW_RANKS)

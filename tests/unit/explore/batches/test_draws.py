@@ -8,7 +8,9 @@ import pytest
 from stepsim import simulate
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import PlanError
+from stepsim.explain.memory import MemoryPart
 from stepsim.explore.batches.draws import BatchStudy, simulate_batches
+from stepsim.explore.batches.memory import fullest_bytes
 from stepsim.explore.batches.prices import microbatch_prices
 from stepsim.files.asked import read_inputs
 from stepsim.parallel.packers import (
@@ -214,3 +216,70 @@ def test_packers_of_ones_own_may_not_lose_documents() -> None:
     entry = PackerEntry(one_a_microbatch, Takes.COUNT, "one document a microbatch")
     own, padded = study(JOBS["dense"], law, entry, "padded").packed
     assert own.step_ps.tolist() == padded.step_ps.tolist()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("cp", [2, 4])
+@pytest.mark.parametrize(
+    "law",
+    [
+        "fixed(length=16384)",
+        "fixed(length=1000)",
+        "uniform(least=1, most=16384)",
+        "0.98 lognormal(mu=7, sigma=1, most=16384) + 0.02 fixed(length=16384)",
+    ],
+)
+def test_ranks_shared_out_by_length_are_never_slower_than_one_degree_for_all(
+    cp: int, law: str
+) -> None:
+    job = {"workload": "llama-3-8b", "cp": cp, "pp": 1, "tp": 1, "zero": 1}
+    balanced, dynamic, hybrid = study(job, law, "balanced", "dynamic-cp", "hybrid", steps=8).packed
+    assert dynamic.tokens_per_s > 0.98 * balanced.tokens_per_s
+    assert hybrid.tokens_per_s > 0.98 * balanced.tokens_per_s
+    assert dynamic.real.sum() == hybrid.real.sum() == balanced.real.sum()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("comm", ["ring", "all_to_all"])
+def test_documents_that_take_every_rank_take_the_step_of_that_degree(comm: str) -> None:
+    job = {"workload": "llama-3-8b", "cp": 4, "pp": 1, "tp": 1, "zero": 1, "cp_comm": comm}
+    found = study(job, "fixed(length=16384)", "dynamic-cp", steps=1)
+    assert found.packed[0].mean_ps == pytest.approx(found.planned_ps, rel=0.01)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_short_documents_gain_where_no_rank_waits_for_messages() -> None:
+    """Over two nodes a ring is slow, and short documents have no need of it."""
+    job = {"workload": "llama-3-8b", "cp": 16, "pp": 1, "tp": 1, "zero": 1, "sequence": 131072}
+    static, dynamic = study(job, "fixed(length=512)", "balanced", "dynamic-cp", steps=2).packed
+    assert dynamic.tokens_per_s > 1.1 * static.tokens_per_s
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["dense", "no pipeline", "interleaved", "experts"])
+def test_full_microbatches_hold_what_a_full_sequence_does(name: str) -> None:
+    job = SMALL | JOBS[name]
+    memory = simulate(job.pop("workload"), job.pop("topology"), **job).memory
+    assert memory is not None
+    found = study(JOBS[name], "fixed(length=16384)", "concat", steps=1)
+    assert found.packed[0].memory_bytes == memory.total_bytes
+    assert found.capacity_bytes == memory.capacity_bytes
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_memory_is_that_of_the_largest_microbatch() -> None:
+    """Twice the tokens are twice the activations of those that a stage keeps at a time."""
+    job = SMALL | JOBS["no pipeline"]
+    memory = simulate(job.pop("workload"), job.pop("topology"), **job).memory
+    assert memory is not None
+    peak = memory.fullest
+    parts = MemoryPart.ACTIVATIONS, MemoryPart.LOGITS, MemoryPart.RECOMPUTED
+    live = sum(peak.parts.get(part, 0) for part in parts)
+    filled = np.ones((2, 3, 4))
+    filled[1, 2, 3] = 2.0
+    assert fullest_bytes(memory, filled) == peak.total + live
+    assert fullest_bytes(memory, filled / 2) == peak.total
+    law = "0.9 fixed(length=1024) + 0.1 fixed(length=16384)"
+    greedy, balanced = study(JOBS["dense"], law, "greedy", "balanced", steps=10).packed
+    assert balanced.fullest > 1 >= greedy.fullest
+    assert balanced.memory_bytes > greedy.memory_bytes

@@ -1,5 +1,7 @@
 """Packers: no token is lost or made, microbatches hold what they may, ranks are balanced."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,12 +9,13 @@ from hypothesis import strategies as st
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
 from stepsim.cli.batches import PACKER_NAMES
 from stepsim.parallel.packers import PACKERS, BatchShape, Packing, Takes, packer_of
 from stepsim.parallel.packers.balanced import differencing, swap
 from stepsim.parallel.packers.dynamic_cp import degrees
 
-NAMES = [*PACKERS, *(f"{name}+swap" for name, entry in PACKERS.items() if entry.swaps)]
+NAMES = [*PACKERS, *(f"{name}+swap" for name, entry in PACKERS.items() if not entry.shares)]
 
 shapes = st.builds(
     BatchShape,
@@ -179,7 +182,8 @@ def test_the_help_names_every_packer() -> None:
 
 @pytest.mark.parametrize("field", ["ranks", "microbatches", "count", "full_tokens", "steps"])
 def test_a_batch_has_at_least_one_of_everything(field: str) -> None:
-    whole = {"ranks": 1, "microbatches": 1, "count": 1, "full_tokens": 1, "steps": 1}
+    whole: dict[str, Any] = dict.fromkeys(("ranks", "microbatches", "count", "steps"), 1)
+    whole["full_tokens"] = 1
     with pytest.raises(PlanError, match=f"{field} is 0: expected at least 1"):
         BatchShape(**whole | {field: 0})
 
@@ -201,3 +205,45 @@ def test_what_loses_or_makes_tokens_is_one_line(changes: dict[str, list[int]], s
     packing = Packing(shape=shape, squares=np.array([25.0, 49.0]), **whole)
     with pytest.raises(PlanError, match=said):
         packing.check("own", np.array([5, 7]), whole=True)
+
+
+def test_a_long_document_takes_no_more_ranks_than_it_needs() -> None:
+    """9,000 tokens of 4,096 a rank take 3 ranks as hybrid shares them out, 4 as powers of two."""
+    shape = BatchShape(ranks=8, microbatches=1, count=1, full_tokens=4096)
+    lengths = [9000, *[1500] * 10]
+    for name, ranks in (("hybrid", 3), ("dynamic-cp", 4)):
+        packing = packed(name, lengths, shape)
+        long = packing.document == 0
+        assert long.sum() == ranks
+        assert len(set(packing.slot[long].tolist())) == ranks
+        assert packing.squares[long] == pytest.approx(9000**2 / ranks)
+        assert (np.bincount(packing.document)[1:] == 1).all()
+
+
+@given(lengths=documents, shape=shapes)
+def test_documents_that_fit_a_rank_are_balanced(lengths: list[int], shape: BatchShape) -> None:
+    short = [min(length, shape.full_tokens) for length in lengths]
+    names = ("balanced", "dynamic-cp", "hybrid")
+    alone, piped = shape, replace(shape, stages=2)
+    balanced, *others = [packed(name, short, alone).loads().tokens for name in names]
+    for tokens in others:
+        assert (tokens.sum(axis=2) == balanced.sum(axis=2)).all()
+    balanced, *others = [packed(name, short, piped).loads().tokens for name in names]
+    for tokens in others:
+        assert (tokens == balanced).all()
+
+
+def test_ranks_take_more_than_they_need_where_one_would_be_waited_for() -> None:
+    """One document that a rank could hold is shared by four, unless that costs too much."""
+    free, dear = ((1.0, 0.0),) * 3, ((1.0, 0.0), (4.0, 0.0), (16.0, 0.0))
+    for sharing, ranks in ((free, 4), (dear, 1)):
+        shape = BatchShape(ranks=4, microbatches=1, count=1, full_tokens=100, sharing=sharing)
+        assert len(packed("dynamic-cp", [100], shape).slot) == ranks
+
+
+def test_what_sharing_costs_lies_between_powers_of_two() -> None:
+    shape = BatchShape(
+        ranks=8, microbatches=1, count=1, full_tokens=8, sharing=((1.0, 0.0), (1.1, 3.0))
+    )
+    found = shape.shared_squares(np.full(3, 8), np.array([1, 2, 4]))
+    assert found.tolist() == pytest.approx([64, 4 * (8.8 + 3), 2 * (8.8 + 3)])

@@ -26,6 +26,7 @@ from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ContextParallelKind, ModelPlan
 from stepsim.workload.rows import CollectiveKind, Group, Workload
 
+MESSAGE = CollectiveKind.SEND_RECV
 GATHER, SCATTER, SUM, TURN = (
     CollectiveKind.ALL_GATHER,
     CollectiveKind.REDUCE_SCATTER,
@@ -117,11 +118,14 @@ def test_context_parallelism_gathers_keys_and_values_of_the_sequence(
         assert forward == [("qkv", GATHER, whole)]
         assert backward == [("first hop", SCATTER, whole), ("ring", GATHER, whole)]
         return
-    hop, others = round(whole / (cp - 1)), round(whole * (cp - 2) / (cp - 1))
-    between = [("first hop", GATHER, others)] if others else []
-    assert forward == [("qkv", GATHER, hop), *between]
-    between = [("last hop", GATHER, others), ("last hop", SCATTER, others)] if others else []
-    assert backward == [("hops between", SCATTER, hop), *between, ("ring", GATHER, hop)]
+    if cp == 2:  # what two ranks send each other is an all-gather
+        assert forward == [("qkv", GATHER, whole)]
+        assert backward == [("hops between", SCATTER, whole), ("ring", GATHER, whole)]
+        return
+    hop, others = whole // cp, whole // cp * (cp - 2)
+    assert forward == [("qkv", MESSAGE, hop), ("first hop", MESSAGE, others)]
+    between = [("last hop", MESSAGE, others)] * 2
+    assert backward == [("hops between", MESSAGE, hop), *between, ("ring", MESSAGE, hop)]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
-from stepsim.files.load import read_model, topology_of
+from stepsim.files.load import read_model, topology_of, with_numbers
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import StepOptions
 from stepsim.step.totals import step_totals
@@ -24,6 +24,7 @@ from stepsim.workload.model.context import (
     mask_share,
     merge_operator,
     merge_shares,
+    runs_by_hop,
 )
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.model import Model
@@ -46,6 +47,7 @@ TORCH = ContextParallel(
     returns_gradients=True,
 )
 UNBALANCED = ContextParallel(balanced=False)
+BY_HEAD = ContextParallel(balanced=False, gathers_by_head=True)
 S = 65536
 
 
@@ -106,12 +108,13 @@ def test_a_window_balances_a_sequence_in_pieces() -> None:
     assert half == pytest.approx(1)
 
 
-@pytest.mark.parametrize("context", [ContextParallel(), UNBALANCED, TORCH])
+@pytest.mark.parametrize("context", [ContextParallel(), UNBALANCED, TORCH, BY_HEAD])
 @pytest.mark.parametrize("cp", [1, 2, 4, 8])
 def test_shares_of_hops_are_a_whole(cp: int, context: ContextParallel) -> None:
-    for shares in (kernel_shares(columns(cp), context), merge_shares(columns(cp), context)):
+    for shares in (kernel_shares(GQA, columns(cp), context), merge_shares(columns(cp), context)):
         whole = shares.first + shares.between + shares.last
-        assert whole[0] == pytest.approx(1.0 if cp > 1 or shares.first[0] else 0.0)
+        some = runs_by_hop(columns(cp), context)[0] or shares.first[0]
+        assert whole[0] == pytest.approx(1.0 if some else 0.0)
         assert min(shares.first[0], shares.between[0], shares.last[0]) >= 0
 
 
@@ -140,13 +143,64 @@ def test_whole_kernels_merge_nothing(kind: ContextParallelKind) -> None:
 def test_hops_of_a_ring_carry_what_one_gather_would(cp: int) -> None:
     whole = 2 * S * 2 * 8 * 128
     gather, scatter = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
+    message = CollectiveKind.SEND_RECV
     plain = ContextParallel()
-    for kind, phase in ((gather, "forward"), (gather, "backward"), (scatter, "backward")):
-        assert sent(of_cp(cp), plain, kind, phase) == pytest.approx(whole)
+    passed = whole * (cp - 1) / cp
+    if cp == 2:  # an all-gather of two ranks is what each of them sends the other
+        for kind, phase in ((gather, "forward"), (gather, "backward"), (scatter, "backward")):
+            assert sent(of_cp(cp), plain, kind, phase) == pytest.approx(whole)
+    else:
+        assert sent(of_cp(cp), plain, message, "forward") == pytest.approx(passed)
+        assert sent(of_cp(cp), plain, message, "backward") == pytest.approx(2 * passed)
     plan = of_cp(cp, ContextParallelKind.ALL_GATHER)
     assert sent(plan, TORCH, gather, "forward") == pytest.approx(4 * whole)
     rounds = cp / (cp - 1)
-    assert sent(plan, TORCH, scatter, "backward") == pytest.approx(8 * whole * rounds)
+    scattered = sent(plan, TORCH, scatter, "backward") * (cp - 1) / cp
+    scattered += sent(plan, TORCH, message, "backward")
+    assert scattered == pytest.approx(8 * passed * rounds)
+
+
+@pytest.mark.parametrize("kind", [ContextParallelKind.RING, ContextParallelKind.ALL_GATHER])
+def test_a_gather_head_by_head_hides_all_keys_but_those_of_the_first(
+    kind: ContextParallelKind,
+) -> None:
+    """Of 8 heads, seven are gathered beside kernels; no gradient is."""
+    whole = 2 * S * 2 * 8 * 128
+    blocks = blocks_of(of_cp(4, kind), BY_HEAD)
+    seen = {"forward": 0.0, "backward": 0.0}
+    for phase, block in ((phase, block) for phase in seen for block in blocks):
+        for exchange in getattr(block, phase):
+            if exchange.group is Group.CP:
+                size = float(exchange.size_bytes[0])
+                seen[phase] += size * (1 - float(np.atleast_1d(exchange.beside)[0]))
+    assert seen == pytest.approx({"forward": whole / 8, "backward": whole / 8 + whole})
+    gathered = sent(of_cp(4, kind), BY_HEAD, CollectiveKind.ALL_GATHER, "forward")
+    assert gathered == pytest.approx(whole)
+
+
+def test_a_ring_over_nodes_is_as_fast_as_one_network_interface() -> None:
+    """A gather over two nodes of 8 enters through all of their interfaces."""
+    asked = StepOptions(
+        npus=16,
+        cp=16,
+        sequence=16384,
+        global_batch=1,
+        zero=0,
+        device=read_device("h100"),
+        framework=read_framework("megatron-core"),
+    )
+
+    def exposed(kind: ContextParallelKind, bandwidth: str) -> int:
+        topology = with_numbers(topology_of("hgx-h100"), {"fabric.bandwidth": bandwidth})
+        job = replace(asked, cp_comm=kind, dp_overlap=False)
+        source = read_model("llama-3-8b")
+        return step_totals(source, topology, job, breakdown=False, known=[]).step_time_ps
+
+    ring, gather = (
+        exposed(kind, "2 GB/s") - exposed(kind, "2000 GB/s")
+        for kind in (ContextParallelKind.RING, ContextParallelKind.ALL_GATHER)
+    )
+    assert ring > 2 * gather  # both hold the sum of gradients
 
 
 def test_the_host_launches_every_hop_three_times() -> None:
@@ -233,10 +287,8 @@ def test_messages_that_hide_behind_nothing_cost_what_they_take() -> None:
         for hides in (True, False)
     )
     hop = 2 * S / 8 * 2 * 8 * 128
-    ramps = 3 * (6e6 + 6e6) - 3 * 6e6  # of first hops and of those between: 6 MB each
     assert seen[0] == pytest.approx(hidden[0], rel=1e-3)
-    inside = 1e11 * (1 - 0.75 / 8)
-    assert seen[1] - seen[0] == pytest.approx((3 * 7 * hop + 2 * ramps) / inside, rel=0.01)
+    assert seen[1] - seen[0] == pytest.approx(3 * 7 * hop / 1e11, rel=0.01)
 
 
 def test_a_gap_row_does_not_end_a_hop() -> None:
