@@ -28,7 +28,7 @@ from stepsim.step.inputs import (
     scaled_workload,
 )
 from stepsim.step.size import OnSize, TooLarge, memory_of, size_of, too_large, with_memory
-from stepsim.workload.overlap import KNOWN_GENERATIONS, CommEngine, gpu_limits
+from stepsim.workload.overlap import CommEngine, GpuLimits
 from stepsim.workload.rows import Doubt, Workload
 from stepsim.workload.scaling import doubt_placeholders
 
@@ -216,12 +216,10 @@ def _overlap_cost(made: MadeWork, topology: Topology) -> "OverlapCost":
             "topology that names its device"
         )
     device = built.device if built else read_device(topology.device)
-    gpu = gpu_limits(device.generation, device.memory_bandwidth)
-    if gpu is None:
-        raise PlanError(
-            f"overlap_cost: {device.name} is of generation {device.generation!r}: expected one of "
-            f"{', '.join(KNOWN_GENERATIONS)}"
-        )
+    try:
+        gpu = GpuLimits.of(device)
+    except PlanError as error:
+        raise PlanError(f"overlap_cost: {error}") from None
     once = built is not None and built.plan.dispatch.once
     exchange = CommEngine.DEEPEP if once else CommEngine.POINT_TO_POINT
     return OverlapCost(gpu=gpu, sms=made.options.comm_sms, exchange=exchange)

@@ -22,7 +22,7 @@ from stepsim.base.errors import TraceError
 from stepsim.base.units import MAX_INT64
 from stepsim.files.traces.forms import TRACE_ENDS, is_kineto
 from stepsim.files.traces.packed import packed_files, rank_in_name
-from stepsim.measured.profile.events import Profile, other_end
+from stepsim.measured.profile.events import KernelForm, Profile, other_end
 from stepsim.measured.profile.joined import RankOperations, join_ranks
 from stepsim.tables.spans import UNKNOWN, TaskKind
 
@@ -64,6 +64,12 @@ class _Arguments(msgspec.Struct, gc=False):
     sender: int = msgspec.field(default=UNKNOWN, name="Src Rank")
     receiver: int = msgspec.field(default=UNKNOWN, name="Dst Rank")
     number: int | str = msgspec.field(default=0, name="Comms Id")
+    external: int = msgspec.field(default=UNKNOWN, name="External id")
+    grid: list[int] = []
+    block: list[int] = []
+    registers: int = msgspec.field(default=0, name="registers per thread")
+    shared_bytes: int = msgspec.field(default=0, name="shared memory")
+    shape: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Input Dims")
 
     @property
     def group_name(self) -> str:
@@ -89,6 +95,12 @@ class _RawEvent(_Event, gc=False):
     args: msgspec.Raw = msgspec.Raw(b"{}")  # type: ignore[assignment]
 
 
+class _Gpu(msgspec.Struct):
+    """An entry of `deviceProperties`."""
+
+    name: str = ""
+
+
 class _Distributed(msgspec.Struct):
     """`distributedInfo`."""
 
@@ -101,7 +113,7 @@ class _Trace(msgspec.Struct, Generic[_Each]):
 
     events: list[_Each] = msgspec.field(name="traceEvents")
     distributed: _Distributed | None = msgspec.field(default=None, name="distributedInfo")
-    devices: list[msgspec.Raw] = msgspec.field(default_factory=list, name="deviceProperties")
+    devices: list[_Gpu] = msgspec.field(default_factory=list, name="deviceProperties")
     base_ns: int | None = msgspec.field(default=None, name="baseTimeNanoseconds")
 
 
@@ -166,6 +178,8 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
         left_out=len(ours.kernels) - len(kept),
         base_ps=ours.base * _PS_PER_US + (trace.base_ns or 0) * 1000,
         node=rank // len(trace.devices) if len(trace.devices) > 1 else None,
+        gpu=trace.devices[0].name if trace.devices else "",
+        forms=_forms([arguments[i] for i in kept.tolist()], ours.shapes),
     )
 
 
@@ -182,12 +196,16 @@ def _decoded(name: str, data: bytes) -> _Trace[_Event] | _Trace[_RawEvent]:
 
 
 class _Sorted(Struct, kw_only=True):
-    """What matters of a file's events; times in microseconds, `base` the earliest, whole."""
+    """What matters of a file's events; times in microseconds, `base` the earliest, whole.
+
+    `shapes` are the dimensions that operators worked on, by their external numbers.
+    """
 
     kernels: list[_Event] = field(default_factory=list)
     launched: list[int] = field(default_factory=list)
     launch_us: list[float] = field(default_factory=list)
     steps: list[tuple[int, float, float]] = field(default_factory=list)
+    shapes: dict[int, str] = field(default_factory=dict)
     base: int = 0
 
 
@@ -203,6 +221,9 @@ def _sorted_out(events: Sequence[_Event], name: str) -> _Sorted:
             launch = _with_arguments(event, name).args
             found.launched.append(launch.correlation if launch else UNKNOWN)
             found.launch_us.append(event.ts)
+        elif event.cat == "cpu_op" and isinstance(event.args, _Arguments):
+            if len(shape := bytes(event.args.shape)) > len(b"[]"):
+                found.shapes[event.args.external] = shape.decode()
         elif event.cat == "user_annotation" and (step := _STEP.fullmatch(event.name or "")):
             found.steps.append((int(step[1]), event.ts, event.ts + event.dur))
     found.base = int(earliest) if found.kernels else 0
@@ -226,6 +247,22 @@ def _since(times_us: Sequence[float], base_us: int) -> Ints:
     if (np.abs(apart) > MAX_INT64 / 2).any():
         raise OverflowError
     return np.asarray(apart, dtype=np.int64)
+
+
+def _forms(arguments: Sequence[_Arguments], shapes: dict[int, str]) -> list[KernelForm | None]:
+    """How kernels were launched; equal ones are one object, None where a trace does not say it."""
+    known: dict[KernelForm, KernelForm] = {}
+    found: list[KernelForm | None] = []
+    for kernel in arguments:
+        form = KernelForm(
+            grid=tuple(kernel.grid),
+            block=tuple(kernel.block),
+            registers=kernel.registers,
+            shared_bytes=kernel.shared_bytes,
+            shape=shapes.get(kernel.external, ""),
+        )
+        found.append(known.setdefault(form, form) if form.grid else None)
+    return found
 
 
 def _group(

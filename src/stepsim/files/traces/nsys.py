@@ -17,9 +17,10 @@ import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_NS
 from stepsim.files.reading import open_file
-from stepsim.measured.profile.events import Profile
+from stepsim.measured.profile.events import KernelForm, Profile
 from stepsim.measured.profile.joined import RankOperations, join_ranks
 from stepsim.tables.spans import UNKNOWN, TaskKind
 
@@ -32,6 +33,10 @@ _PROCESS = ~0xFFFFFF
 
 _STEP = re.compile(
     r"(?:profiler|train(?:ing)?)?[\s_]*(?:step|iteration|iter)[\s_#:=]*(\d{1,18})", re.IGNORECASE
+)
+_FORM = (
+    *("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"),
+    *("registersPerThread", "staticSharedMemory", "dynamicSharedMemory"),
 )
 _MOST_RANGES = 1_000_000
 
@@ -48,6 +53,7 @@ def read_nsys(path: Path) -> Profile:
         with closing(sqlite3.connect(address, uri=True)) as database:
             database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
             rows = list(_operations(database, path))
+            gpus = _gpus(database)
             launches = dict(_launches(database))
             steps = _step_ranges(database)
     except OSError as error:
@@ -63,21 +69,27 @@ def read_nsys(path: Path) -> Profile:
         mine = [row for row in rows if (row[0], row[1]) == device]
         rank = int(device[1]) if single else place
         try:
-            parts.append(_rank(rank, mine, launches, steps.get(device[0] & _PROCESS, {}), path))
+            found = _rank(rank, mine, launches, steps.get(device[0] & _PROCESS, {}), path)
+            parts.append(replace(found, gpu=gpus.get(device[1], "")))
         except OverflowError:
             raise TraceError(f"{path}: a time of device {rank} is too large") from None
     return join_ranks(str(path), parts, "Nsight Systems", one_clock=True)
 
 
 def _operations(database: sqlite3.Connection, path: Path) -> Iterator[_Row]:
-    """Process, device, stream, correlation, start and end in ns, bytes, and name of each."""
+    """Process, device, stream, correlation, start and end in ns, bytes, and name of each.
+
+    Kernels have their grid and block, registers and shared memory after it.
+    """
     tables = _tables(database)
     for needed in (f"{_TABLE}KERNEL", "StringIds"):
         if needed not in tables:
             raise TraceError(f"{path}: no table {needed}: expected an export with CUDA kernels")
     common = "globalPid, deviceId, streamId, correlationId, start, end"
+    told = set(_columns(database, f"{_TABLE}KERNEL"))
+    form = ", ".join(column for column in _FORM if column in told) if told >= set(_FORM) else ""
     queries = {
-        "KERNEL": f"SELECT {common}, {UNKNOWN}, value FROM {_TABLE}KERNEL "
+        "KERNEL": f"SELECT {common}, {UNKNOWN}, value{', ' * bool(form)}{form} FROM {_TABLE}KERNEL "
         "JOIN StringIds ON StringIds.id = shortName",
         "MEMCPY": f"SELECT {common}, bytes, 'memcpy' FROM {_TABLE}MEMCPY",
         "MEMSET": f"SELECT {common}, bytes, 'memset' FROM {_TABLE}MEMSET",
@@ -100,6 +112,29 @@ def _tables(database: sqlite3.Connection) -> set[str]:
     """Tables with rows of their own: those of a view are computed, and may never end."""
     query = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
     return {name for (name,) in database.execute(query)}
+
+
+def _columns(database: sqlite3.Connection, table: str) -> Iterator[str]:
+    return (name for _, name, *_ in database.execute(f"PRAGMA table_info({table})"))
+
+
+def _gpus(database: sqlite3.Connection) -> dict[int, str]:
+    """What every device is called, by its number."""
+    try:
+        rows = list(database.execute("SELECT id, name FROM TARGET_INFO_GPU"))
+    except sqlite3.OperationalError:
+        return {}
+    return {number: name for number, name in rows if isinstance(name, str)}
+
+
+def _form(row: _Row) -> KernelForm | None:
+    """How a kernel was launched, None where the export does not say it."""
+    told = row[8:]
+    if len(told) != len(_FORM) or not all(isinstance(number, int) for number in told):
+        return None
+    return KernelForm(
+        grid=told[:3], block=told[3:6], registers=told[6], shared_bytes=told[7] + told[8]
+    )
 
 
 def _launches(database: sqlite3.Connection) -> Iterator[tuple[tuple[int, int], int]]:
@@ -190,6 +225,7 @@ def _rank(
         left_out=len(every) - count,
         base_ps=base * PS_PER_NS,
         node=0,
+        forms=[_form(row) for row in ordered],
     )
 
 

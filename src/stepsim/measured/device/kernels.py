@@ -150,12 +150,16 @@ class LayerPasses(Struct, frozen=True, kw_only=True):
 
 
 class DeviceFacts(Struct, frozen=True, kw_only=True):
-    """What a device says of itself; `reserved_bytes` are taken beside what torch allocates."""
+    """What a device says of itself; `reserved_bytes` are taken beside what torch allocates.
+
+    `processors` are its multiprocessors, None where it does not say how many.
+    """
 
     name: str
     memory_bytes: int
     reserved_bytes: int
     versions: tuple[str, ...]
+    processors: int | None = None
 
 
 class KernelTimer(Protocol):

@@ -77,6 +77,7 @@ class TorchTimer:
             memory_bytes=int(known.total_memory),
             reserved_bytes=max(whole - free - torch.cuda.memory_reserved(), 0),
             versions=(f"torch {torch.__version__}", toolkit, cudnn),
+            processors=int(known.multi_processor_count),
         )
 
     def product(self, call: ProductCall) -> KernelTimes:

@@ -19,7 +19,8 @@ from stepsim.tables.spans import UNKNOWN, Spans, TaskKind
 class RankPlace(Struct, frozen=True, kw_only=True):
     """A traced rank: its stage, its data-parallel replica and its node, None where not known.
 
-    Ranks of the same `clock` have comparable times. `file` is where it was read.
+    Ranks of the same `clock` have comparable times. `file` is where it was read, `gpu` what the
+    tool calls the rank's GPU.
     """
 
     rank: int
@@ -28,6 +29,7 @@ class RankPlace(Struct, frozen=True, kw_only=True):
     node: int | None = None
     clock: int = 0
     file: str = ""
+    gpu: str = ""
 
 
 class ProcessGroup(Struct, frozen=True, kw_only=True):
@@ -37,13 +39,28 @@ class ProcessGroup(Struct, frozen=True, kw_only=True):
     ranks: tuple[int, ...] = ()
 
 
+class KernelForm(Struct, frozen=True, kw_only=True):
+    """How a kernel was launched: blocks of its grid, threads of a block, by dimension.
+
+    `registers` are those of a thread, `shared_bytes` the shared memory of a block, 0 where they are
+    not told. `shape` are the dimensions of what its operator worked on, as the tool writes them.
+    """
+
+    grid: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
+    registers: int = 0
+    shared_bytes: int = 0
+    shape: str = ""
+
+
 class Events(Struct, frozen=True, kw_only=True, eq=False):
     """Operations in columns of one length, `UNKNOWN` where not told.
 
-    `rank` and `peer` are places in the profile's ranks, `step`, `name` and `group` in its steps,
-    names and groups. `kind` is a `TaskKind`, `phase` a `TaskPhase`; `stream` tells what runs
-    one after the other on a rank. `launch_ps` is when the host launched it. `chunk` is the model
-    chunk in the whole model, `order` the place among operations of its name, rank and step.
+    `rank` and `peer` are places in the profile's ranks, `step`, `name`, `group` and `form` in its
+    steps, names, groups and forms. `kind` is a `TaskKind`, `phase` a `TaskPhase`; `stream` tells
+    what runs one after the other on a rank. `launch_ps` is when the host launched it. `chunk` is
+    the model chunk in the whole model, `order` the place among operations of its name, rank and
+    step.
     Operations of one `meeting` wait for each other: the members of a collective, or both ends of a
     message.
     """
@@ -64,6 +81,7 @@ class Events(Struct, frozen=True, kw_only=True, eq=False):
     chunk: Ints
     order: Ints
     meeting: Ints
+    form: Ints
 
     @classmethod
     def of(cls, count: int, **columns: Ints) -> Self:
@@ -108,6 +126,7 @@ class Profile(Struct, frozen=True, kw_only=True, eq=False):
 
     `format` names the form it was read from, `steps` are the numbers the job gave them. `follows`
     are the pairs of operations that wait for each other, None where the format does not tell them.
+    `forms` are how kernels were launched, where the format says it.
     """
 
     source: str
@@ -118,6 +137,7 @@ class Profile(Struct, frozen=True, kw_only=True, eq=False):
     groups: tuple[ProcessGroup, ...]
     events: Events
     follows: Following | None = None
+    forms: tuple[KernelForm, ...] = ()
     warnings: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.measured.profile.events import (
     Events,
     Following,
+    KernelForm,
     ProcessGroup,
     Profile,
     RankPlace,
@@ -34,7 +35,8 @@ class RankOperations(Struct, frozen=True, kw_only=True, eq=False):
 
     Times are from `base_ps`, on the rank's clock. A column `peer` holds ranks, one of `tag` tells
     communications between the same ranks apart. `follows` are pairs of these operations that wait
-    for each other, where the format tells them.
+    for each other, where the format tells them; `forms` are how its kernels were launched, None for
+    other operations, and nothing at all where the format does not say it.
     """
 
     rank: int
@@ -50,6 +52,8 @@ class RankOperations(Struct, frozen=True, kw_only=True, eq=False):
     node: int | None = None
     stage: int | None = None
     replica: int | None = None
+    gpu: str = ""
+    forms: Sequence[KernelForm | None] = ()
 
 
 def join_ranks(
@@ -73,6 +77,8 @@ def join_ranks(
     of_name, of_group, of_step = (
         {each: i for i, each in enumerate(every)} for every in (names, groups, steps)
     )
+    forms = list(dict.fromkeys(form for part in parts for form in part.forms if form))
+    of_form: dict[KernelForm | None, int] = {form: i for i, form in enumerate(forms)}
     columns: dict[str, list[Ints]] = {}
     traced = np.array([part.rank for part in parts], dtype=np.int64)
     for place, part in enumerate(parts):
@@ -82,6 +88,10 @@ def join_ranks(
             "step": numbers[part.columns["step"]],
             "name": np.array([of_name[each] for each in part.names], dtype=np.int64),
             "group": np.array([of_group[each] for each in part.groups], dtype=np.int64),
+            "form": np.array(
+                [of_form.get(form, UNKNOWN) for form in part.forms or [None] * len(part.names)],
+                dtype=np.int64,
+            ),
         }
         for key, column in (part.columns | more).items():
             columns.setdefault(key, []).append(column)
@@ -103,6 +113,7 @@ def join_ranks(
                 replica=part.replica,
                 node=part.node,
                 file=part.file,
+                gpu=part.gpu,
             )
             for part in parts
         ),
@@ -111,6 +122,7 @@ def join_ranks(
         groups=tuple(ProcessGroup(name=name or "unknown", ranks=ranks) for name, ranks in groups),
         events=replace(events, meeting=_meetings(events, tag)),
         follows=_follows(parts),
+        forms=tuple(forms),
     )
     return _aligned(profile, parts, one_clock=one_clock)
 
