@@ -7,7 +7,7 @@ its rank's communications take together. Which kernels a row of compute runs is 
 counts as products with many blocks, and the delay of short kernels is left out.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
@@ -23,6 +23,7 @@ from stepsim.workload.overlap import (
     ACROSS_NODES_SMS,
     CommDemand,
     CommEngine,
+    CommTraits,
     GpuLimits,
     KernelDemand,
     slowdown,
@@ -40,12 +41,14 @@ class OverlapCost(Struct, frozen=True, kw_only=True):
     """What a step's GPUs have to share, and how its communications take it.
 
     `sms` are those that each communication holds, None: as many as usual, 0: copy engines carry it
-    out. All-to-alls are carried out by `exchange`.
+    out. All-to-alls are carried out by `exchange`. `traits` are those that were measured on these
+    GPUs, in place of what engines take elsewhere.
     """
 
     gpu: GpuLimits
     sms: int | None = None
     exchange: CommEngine = CommEngine.POINT_TO_POINT
+    traits: Mapping[CommEngine, CommTraits] = {}
 
     def demands(self, use: Use, rank: int, prices: Prices) -> tuple[CommDemand, CommDemand]:
         """What a communication takes of a rank's GPU while it runs, and while it waits."""
@@ -62,11 +65,10 @@ class OverlapCost(Struct, frozen=True, kw_only=True):
             is Algorithm.NVLS
         ):
             engine = CommEngine.NVLS
-        sms = self.sms
+        sms, traits = self.sms, self.traits.get(engine, engine.traits)
         if sms is None and len(set((npus // prices.topology.node_size).tolist())) > 1:
-            sms = min(engine.sms, ACROSS_NODES_SMS)
-        moves = CommDemand.of(engine, sent / duration_ps * PS_PER_S, sms)
-        return moves, CommDemand.waiting(engine, sms)
+            sms = min(traits.sms, ACROSS_NODES_SMS)
+        return traits.moving(sent / duration_ps * PS_PER_S, sms), traits.waiting(sms)
 
     def _engine(self, op: CommOp) -> CommEngine:
         if self.sms == 0:

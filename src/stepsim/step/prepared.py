@@ -222,7 +222,9 @@ def _overlap_cost(made: MadeWork, topology: Topology) -> "OverlapCost":
         raise PlanError(f"overlap_cost: {error}") from None
     once = built is not None and built.plan.dispatch.once
     exchange = CommEngine.DEEPEP if once else CommEngine.POINT_TO_POINT
-    return OverlapCost(gpu=gpu, sms=made.options.comm_sms, exchange=exchange)
+    known = made.options.calibration
+    traits = known.traits_of(device) if known else {}
+    return OverlapCost(gpu=gpu, sms=made.options.comm_sms, exchange=exchange, traits=traits)
 
 
 def _second_look(made: MadeWork, asked: StepOptions) -> "SecondLook | None":

@@ -225,6 +225,7 @@ OPTIONS = {
         *("--apply", "--csv", "--full", "--json", "--node-size", "--output", "--quiet"),
         "--report",
     },
+    "calibrate overlap": {"--csv", "--device", "--output", "--quiet"},
     "calibrate nccl": {
         "--csv",
         "--fabric-bandwidth",

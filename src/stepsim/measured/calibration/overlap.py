@@ -32,6 +32,7 @@ LEAST_US = 10.0
 FEWEST_ROWS = 3
 _ROUNDS = 3
 _HALVINGS = 60
+_MOST_TRIED = 100
 _NIC_BYTES_PER_S = 50e9
 _INTRANODE_BYTES_PER_S = 153e9
 """Bytes/s of DeepEP over a NIC, and inside a node of H800 (measured, docs/legacy.md of DeepEP)."""
@@ -136,9 +137,9 @@ class EngineFit(Struct, frozen=True, kw_only=True):
 def fit_overlap(rows: Sequence[BesideRow], gpu: GpuLimits) -> list[EngineFit]:
     """SMs, memory bandwidth and delay of every engine with enough rows, in the engines' order.
 
-    SMs are the blocks that most rows saw. The bandwidth is the median of what each row of 10 us and
-    more would need to be as slow as it was, the delay the median of what shorter ones took longer
-    than their share; engines whose short rows are too few keep their usual delay.
+    SMs are the blocks that most rows saw. The bandwidth is one with which a row of 10 us and more
+    is as slow as it was, and all are met best; the delay the median of what shorter ones took longer
+    than their share. Engines whose short rows are too few keep their usual delay.
     """
     clean = [row for row in rows if row.is_clean]
     return [fit for engine in CommEngine for fit in _fitted(engine, clean, gpu)]
@@ -152,8 +153,7 @@ def _fitted(engine: CommEngine, clean: Sequence[BesideRow], gpu: GpuLimits) -> I
         return
     traits = replace(engine.traits, sms=mode(row.comm_blocks for row in long), sources={})
     for _ in range(_ROUNDS):
-        taken = median(_taken(row, gpu, traits) for row in long)
-        traits = replace(traits, bytes_per_s=taken)
+        traits = _with_memory(long, gpu, traits)
         if len(short) >= FEWEST_ROWS:
             late = median(_late_us(row, gpu, traits) for row in short)
             traits = replace(traits, delay_us=round(max(late, 0.0), 3))
@@ -165,6 +165,17 @@ def _fitted(engine: CommEngine, clean: Sequence[BesideRow], gpu: GpuLimits) -> I
         error=mean_error(long, lambda row: predicted_ratio(row, gpu, traits)),
         usual_error=mean_error(long, lambda row: predicted_ratio(row, gpu)),
         no_slowdown_error=mean_error(long, lambda row: 1.0),
+    )
+
+
+def _with_memory(long: Sequence[BesideRow], gpu: GpuLimits, traits: CommTraits) -> CommTraits:
+    """The traits with the memory bandwidth, out of those that rows tell, that meets all best."""
+    told = sorted({0.0, *(_taken(row, gpu, traits) for row in long)})
+    tried = [
+        replace(traits, bytes_per_s=taken) for taken in told[:: max(len(told) // _MOST_TRIED, 1)]
+    ]
+    return min(
+        tried, key=lambda made: mean_error(long, lambda row: predicted_ratio(row, gpu, made))
     )
 
 
