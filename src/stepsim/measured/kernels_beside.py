@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from math import prod
 from statistics import fmean, quantiles
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from msgspec import Struct
@@ -65,7 +65,11 @@ _CLASSES = (
     (KernelClass.NORM, r"norm|::bn_|ln_(bwd|fwd)"),
     (KernelClass.ELEMENTWISE, r"elementwise|vectorized|copy|triton|index|multi_tensor|memset"),
 )
+SYNTHETIC = "synthetic"
+"""Kind of a communication that `stepsim measure --overlap` stands in for."""
+_LOAD = re.compile(r"stepsim_load_(\d+)_blocks_(\d+)_gbs")
 _KINDS = (
+    (SYNTHETIC, r"stepsim_load"),
     ("all_to_all", r"all_?to_?all|(deep_?ep|dpsk::ep|hybrid_?ep|internode|intranode|nvshmem).*"),
     ("all_reduce", r"all_?reduce"),
     ("reduce_scatter", r"reduce_?scatter"),
@@ -76,8 +80,30 @@ _KINDS = (
     ("copy", r"memcpy p2?to?p|memcpy peer"),
 )
 _LIBRARIES = re.compile(
-    r"nccl|rccl|deep_?ep|dpsk::ep|hybrid_?ep|nvshmem|memcpy p2?to?p|memcpy peer", re.IGNORECASE
+    r"stepsim_load|nccl|rccl|deep_?ep|dpsk::ep|hybrid_?ep|nvshmem|memcpy p2?to?p|memcpy peer",
+    re.IGNORECASE,
 )
+
+
+class SyntheticLoad(Struct, frozen=True, kw_only=True):
+    """A kernel in place of a communication: it holds an SM with each of its `blocks`.
+
+    `bytes_per_s` are what it reads and writes of the memory.
+    """
+
+    blocks: int
+    bytes_per_s: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """What its kernel is called, which says both."""
+        return f"stepsim_load_{self.blocks}_blocks_{round(self.bytes_per_s / 1e9)}_gbs"
+
+    @classmethod
+    def called(cls, kernel: str) -> Self | None:
+        """The load whose kernel is called so, None for any other kernel."""
+        told = _LOAD.search(kernel)
+        return cls(blocks=int(told[1]), bytes_per_s=int(told[2]) * 1e9) if told else None
 
 
 class BesideRow(Struct, frozen=True, kw_only=True):
@@ -158,10 +184,11 @@ def comm_kind_of(kernel: str) -> str:
     )
 
 
-def beside_rows(profile: Profile) -> list[BesideRow]:
+def beside_rows(profile: Profile, *, apart: bool = False) -> list[BesideRow]:
     """Every kernel that ran at least twice alone and twice beside communication, on any rank.
 
-    Ranks of one kind of GPU are pooled. Rows are ordered by kernel and by when it first ran.
+    Ranks of one kind of GPU are pooled, and so is all communication that a kernel ran beside,
+    unless it has a row for each, `apart`. Rows are ordered by kernel.
     """
     executions = [
         execution for rank in range(len(profile.ranks)) for execution in _executions(profile, rank)
@@ -169,7 +196,11 @@ def beside_rows(profile: Profile) -> list[BesideRow]:
     groups: dict[_Identity, list[_Execution]] = {}
     for execution in executions:
         groups.setdefault(execution.identity, []).append(execution)
-    rows = (_row(identity, ran, profile) for identity, ran in groups.items())
+    rows = (
+        _row(identity, part, profile)
+        for identity, ran in groups.items()
+        for part in (_by_communication(ran, profile) if apart else (ran,))
+    )
     return sorted(filter(None, rows), key=lambda row: (row.kernel, row.grid, row.block, row.shape))
 
 
@@ -279,6 +310,15 @@ def _beside_others(profile: Profile, work: Ints) -> Bools:
         own = events.stream[work] == stream
         found[own] = spans.share(events.start_ps[work[own]], events.end_ps[work[own]]) > 0
     return found
+
+
+def _by_communication(ran: Sequence[_Execution], profile: Profile) -> Iterator[list[_Execution]]:
+    """Executions beside each communication by its name, each time with those alone."""
+    names = profile.events.name
+    alone = [each for each in ran if each.comm == UNKNOWN]
+    beside = [each for each in ran if each.comm != UNKNOWN]
+    for name in sorted({int(names[each.comm]) for each in beside}):
+        yield alone + [each for each in beside if names[each.comm] == name]
 
 
 def _row(identity: _Identity, ran: Sequence[_Execution], profile: Profile) -> BesideRow | None:

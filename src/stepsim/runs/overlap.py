@@ -2,15 +2,21 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from msgspec import Struct
 
 from stepsim.base.errors import CalibrationError, PlanError
 from stepsim.files.accelerators import read_device, read_gpu
 from stepsim.files.beside_csv import read_beside_rows
 from stepsim.files.traces.forms import read_profile
 from stepsim.measured.calibration.overlap import FEWEST_ROWS, EngineFit, fit_overlap
-from stepsim.measured.kernels_beside import BesideRow, beside_rows
+from stepsim.measured.device.kernels import KernelTimer
+from stepsim.measured.device.shapes import Shapes
+from stepsim.measured.kernels_beside import BesideRow, SyntheticLoad, beside_rows
 from stepsim.workload.model.calibration import MeasuredTraits, ModelCalibration
 from stepsim.workload.model.device import Device
+from stepsim.workload.model.plan import Precision
 from stepsim.workload.overlap import GpuLimits
 
 OverlapFits = Sequence[tuple[Device, EngineFit]]
@@ -76,3 +82,25 @@ def _called(called: str) -> Device:
         return read_gpu(called)
     except PlanError as error:
         raise PlanError(f"{error} (--device)") from None
+
+
+class MeasuredOverlap(Struct, frozen=True, kw_only=True):
+    """Kernels that a timer ran alone and beside loads, and the limits of their GPU."""
+
+    rows: list[BesideRow]
+    gpu: GpuLimits
+
+
+def measured_overlap(
+    timer: KernelTimer, shapes: Shapes, loads: Sequence[SyntheticLoad], device: Device
+) -> MeasuredOverlap:
+    """Kernels of a model alone and beside loads on the timer's device, as its profiler saw them.
+
+    Raises CalibrationError where the device runs no such loads.
+    """
+    calls = [*shapes.products((Precision.BF16,)), *shapes.attention(), *shapes.moving()]
+    with TemporaryDirectory() as folder:
+        trace = Path(folder) / "overlap.json"
+        timer.overlap(calls, loads, trace)
+        rows = beside_rows(read_profile(trace), apart=True)
+    return MeasuredOverlap(rows=rows, gpu=GpuLimits.of(device))

@@ -243,7 +243,16 @@ OPTIONS = {
         "--table",
     },
     "doctor": {"--json"},
-    "measure": {"--csv", "--device", "--framework", "--kineto", "--microbatch-size"}
+    "measure": {
+        "--comm-blocks",
+        "--comm-rate",
+        "--overlap",
+        "--csv",
+        "--device",
+        "--framework",
+        "--kineto",
+        "--microbatch-size",
+    }
     | {"--output", "--precision", "--quiet", "--repeat", "--sequence", "--sustain", "--tp"}
     | {"--without-gpu"},
     "diff": {"--csv"},

@@ -12,7 +12,7 @@ from statistics import fmean, median, mode
 from msgspec import Struct
 
 from stepsim.base.structs import replace
-from stepsim.measured.kernels_beside import BesideRow
+from stepsim.measured.kernels_beside import SYNTHETIC, BesideRow, SyntheticLoad
 from stepsim.workload.overlap import (
     LAW,
     MOST_TAKEN,
@@ -87,7 +87,11 @@ def comm_demand(row: BesideRow, gpu: GpuLimits, traits: CommTraits | None = None
 
     A trace tells neither how many bytes it moved nor how long it waited. Rings are taken to move
     what their channels can, point-to-point kernels to wait, DeepEP to move what it was measured at.
+    A synthetic load takes what its name says.
     """
+    load = SyntheticLoad.called(row.comm_kernel)
+    if load:
+        return CommDemand(sms=load.blocks, bytes_per_s=load.bytes_per_s)
     engine = engine_of(row)
     known = traits or engine.traits
     if engine is CommEngine.COPY_ENGINE:
@@ -138,10 +142,10 @@ def fit_overlap(rows: Sequence[BesideRow], gpu: GpuLimits) -> list[EngineFit]:
     """SMs, memory bandwidth and delay of every engine with enough rows, in the engines' order.
 
     SMs are the blocks that most rows saw. The bandwidth is one with which a row of 10 us and more
-    is as slow as it was, and all are met best; the delay the median of what shorter ones took longer
-    than their share. Engines whose short rows are too few keep their usual delay.
+    is as slow as it was, and all are met best; the delay the median of what shorter ones took
+    longer than their share. Engines whose short rows are too few keep their usual delay.
     """
-    clean = [row for row in rows if row.is_clean]
+    clean = [row for row in rows if row.is_clean and row.comm_kind != SYNTHETIC]
     return [fit for engine in CommEngine for fit in _fitted(engine, clean, gpu)]
 
 
