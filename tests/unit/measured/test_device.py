@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from helpers import Run
@@ -18,6 +19,7 @@ from stepsim.measured.device.kernels import AttentionCall, KernelTimes, LayerCal
 from stepsim.measured.device.measure import MeasuredDevice, Measurement, measure_device
 from stepsim.measured.device.predicted import predicted_layer
 from stepsim.measured.device.shapes import Shapes
+from stepsim.measured.device.torch_load import SyntheticStream
 from stepsim.measured.kernels_beside import SyntheticLoad
 from stepsim.workload.model.plan import Precision
 from stepsim.workload.overlap import GpuLimits
@@ -139,6 +141,14 @@ def test_torch_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         CalibrationError, match=r"measure needs torch \(pip install 'stepsim\[gpu\]'"
     ):
         torch_timer.make_timer(on_gpu=True, repeat=1)
+
+
+@pytest.mark.parametrize("hip", [None, "6.2"])
+def test_loads_need_a_torch_that_compiles_kernels(hip: str | None) -> None:
+    cuda = SimpleNamespace(_compile_kernel=None)
+    torch = SimpleNamespace(cuda=cuda, version=SimpleNamespace(hip=hip), __version__="2.5")
+    with pytest.raises(CalibrationError, match="torch 2.5 compiles no kernels"):
+        SyntheticStream(torch)
 
 
 def test_kernels_run_on_torch() -> None:

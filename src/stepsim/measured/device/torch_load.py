@@ -19,6 +19,8 @@ _LONGEST_NS = 20_000_000_000
 _START_S = 10.0
 _TRIAL_S = 0.05
 _FLAGS = 2
+_ELEMENT_BYTES = 16
+_RESERVED_BYTES = 1024
 _SOURCE = """
 __device__ unsigned long long now() {
     unsigned long long t;
@@ -28,16 +30,18 @@ __device__ unsigned long long now() {
 
 extern "C" __global__ void NAME(
     const float4* from, float4* to, long long* pieces, volatile int* flags,
-    long long elements, long long piece, long long piece_ns, long long longest_ns) {
+    const long long* numbers) {
     extern __shared__ char held[];
+    long long elements = numbers[0], piece = numbers[1];
+    long long piece_ns = numbers[2], longest_ns = numbers[3];
     long long own = elements / gridDim.x, at = 0, done = 0;
     from += own * blockIdx.x;
     to += own * blockIdx.x;
     unsigned long long begin = now();
     if (threadIdx.x == 0) { held[0] = 0; flags[1] = 1; }
-    while (now() - begin < longest_ns) {
+    while (true) {
         __shared__ int stop;
-        if (threadIdx.x == 0) stop = flags[0];
+        if (threadIdx.x == 0) stop = flags[0] || now() - begin > longest_ns;
         __syncthreads();
         if (stop) break;
         if (piece_ns > 0) {
@@ -46,6 +50,8 @@ extern "C" __global__ void NAME(
             at += piece;
             done += 1;
             while (now() - begin < done * piece_ns) {}
+        } else {
+            __nanosleep(500);
         }
         __syncthreads();
     }
@@ -60,13 +66,11 @@ class SyntheticStream:
     def __init__(self, torch: Any) -> None:
         compiled = getattr(torch.cuda, "_compile_kernel", None)
         if compiled is None or torch.version.hip:
-            raise CalibrationError(
-                f"overlap: torch {torch.__version__} compiles no kernels: expected 2.8 or later on "
-                "a GPU of NVIDIA"
-            )
+            raise _too_old(torch)
         self._torch = torch
         self._compile = compiled
         self._stream = torch.cuda.Stream()
+        self._kept: Any = None
         self._buffers = [
             torch.empty(_BUFFER_BYTES // 4, dtype=torch.float32, device="cuda") for _ in range(2)
         ]
@@ -110,21 +114,28 @@ class SyntheticStream:
         torch = self._torch
         shared = torch.cuda.get_device_properties(0).shared_memory_per_block_optin
         kernel = self._compile(_SOURCE.replace("NAME", load.name), load.name)
-        kernel.set_shared_memory_config(shared - 1024)
+        if not hasattr(kernel, "set_shared_memory_config"):
+            raise _too_old(torch)
+        held = shared - _RESERVED_BYTES
+        kernel.set_shared_memory_config(held)
         per_block = load.bytes_per_s / load.blocks
         piece_ns = round(2 * _PIECE_BYTES / per_block * 1e9) if per_block else 0
+        elements = (_BUFFER_BYTES // _ELEMENT_BYTES, _PIECE_BYTES // _ELEMENT_BYTES)
+        # torch passes whole numbers in 32 bits, so that they are in a tensor
+        numbers = torch.tensor([*elements, piece_ns, _LONGEST_NS], device="cuda")
+        torch.cuda.synchronize()
         kernel(
             grid=(load.blocks, 1, 1),
             block=(_THREADS, 1, 1),
-            args=[
-                *self._buffers,
-                pieces,
-                flags,
-                _BUFFER_BYTES // 16,
-                _PIECE_BYTES // 16,
-                piece_ns,
-                _LONGEST_NS,
-            ],
-            shared_mem=shared - 1024,
+            args=[*self._buffers, pieces, flags, numbers],
+            shared_mem=held,
             stream=self._stream,
         )
+        self._kept = kernel, numbers
+
+
+def _too_old(torch: Any) -> CalibrationError:
+    return CalibrationError(
+        f"overlap: torch {torch.__version__} compiles no kernels with all of the shared memory: "
+        "expected 2.10 or later on a GPU of NVIDIA"
+    )
