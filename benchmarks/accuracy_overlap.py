@@ -294,11 +294,11 @@ _COMBINED = {"schedule": "combined-1f1b"}
 _LLAMA = {"npus": 8, "microbatch_size": 2, "global_batch": 16, "sequence": 4096}
 STEPS = (
     StepPair(
-        "mbridge_hybridep: EP overlap on (here: DeepEP)",
+        "mbridge_hybridep: EP overlap on",
         "qwen3-30b-a3b",
         "hgx-h100",
         20.992 / 24.7138 - 1,
-        _QWEN | _BRIDGE | {"dispatch": "deepep", "cuda_graph": True},
+        _QWEN | _BRIDGE | {"dispatch": "hybridep", "cuda_graph": True},
         {},
         _COMBINED,
     ),
@@ -312,12 +312,12 @@ STEPS = (
         _COMBINED,
     ),
     StepPair(
-        "mbridge3561: all-to-all for HybridEP (here: DeepEP)",
+        "mbridge3561: all-to-all for HybridEP",
         "gpt-oss-120b",
         "gb200-nvl72",
         406.6 / 423.6 - 1,
         _OSS | _BRIDGE | _COMBINED,
-        {"dispatch": "deepep"},
+        {"dispatch": "hybridep"},
         {"dispatch": "all_to_all"},
     ),
     StepPair(

@@ -16,14 +16,21 @@ from random_jobs import Job, circumstances, jobs, networks
 
 from stepsim.base.structs import replace
 from stepsim.engine.beside import OverlapCost, row_demands
-from stepsim.engine.timeline import Cohort, LaidOutStep, Timeline
+from stepsim.engine.lay_out import lay_out
+from stepsim.engine.paces import apart, make_paces
+from stepsim.engine.run import run
+from stepsim.engine.stretches import Taken
+from stepsim.engine.timeline import Cohort, Timeline
 from stepsim.network.topology import Topology
+from stepsim.parallel.modes import Sharing
 from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.workload.overlap import (
+    MEMORY_DRAW,
     CommDemand,
     CommEngine,
     GpuLimits,
     KernelDemand,
+    memory_stretch,
     slowdown,
 )
 
@@ -47,9 +54,9 @@ def ready(
 
 def check(job: Job, network: Topology, cost: OverlapCost, data: st.DataObject) -> None:
     step = ready(job, network, cost, data)
-    folded = step.laid_out()
-    timeline = folded.timeline()
-    check_work(folded, timeline, step, cost)
+    timeline = step.laid_out().timeline()
+    check_work(timeline, step, cost)
+    check_by_itself(timeline, step, cost)
     options = replace(step.options, fold_ranks=False)
     every = replace(step, options=options).laid_out().timeline()
     for rank in range(step.graph.plan.npus):
@@ -58,11 +65,27 @@ def check(job: Job, network: Topology, cost: OverlapCost, data: st.DataObject) -
         assert (one.end == other.end).all()
 
 
-def check_work(
-    laid_out: LaidOutStep, timeline: Timeline, step: PreparedStep, cost: OverlapCost
-) -> None:
+def check_by_itself(timeline: Timeline, step: PreparedStep, cost: OverlapCost) -> None:
+    """No task list is one task: the engine runs each task by its own events, to the same times."""
+    if step.options.contention is Sharing.FAIR:
+        return
+    actors, plan = timeline.actors, step.graph.plan
+    laid = lay_out(step.graph, actors, step.prices, step.slow, coalesce=False)
+    paces = make_paces(laid.programs, actors, step.prices, cost)
+    starts, ends = run(laid, actors, plan, paces=paces)
+    times = [*map(np.asarray, starts)], [*map(np.asarray, ends)]
+    starts_apart, ends_apart = apart(paces, laid.programs, laid.programs, times)
+    for cohort in timeline.cohorts:
+        for column, actor in enumerate(cohort.actors.tolist()):
+            assert (cohort.start[:, column] == starts_apart[actor]).all()
+            assert (cohort.end[:, column] == ends_apart[actor]).all()
+
+
+def check_work(timeline: Timeline, step: PreparedStep, cost: OverlapCost) -> None:
     """Work done is rate times time for every task of compute of every simulated rank."""
-    demands = row_demands(laid_out.runnable.programs, timeline.actors, step.prices, cost)
+    laid = {int(a): each.laid for each in timeline.cohorts for a in each.actors}
+    programs = [laid[actor] for actor in range(len(timeline.actors))]
+    demands = row_demands(programs, timeline.actors, step.prices, cost)
     for cohort in timeline.cohorts:
         for column, actor in enumerate(cohort.actors.tolist()):
             rows = demands[actor]
@@ -70,7 +93,8 @@ def check_work(
                 *held(cohort, column, rows.moves, waits=False),
                 *held(cohort, column, rows.waits, waits=True),
             ]
-            for task in np.flatnonzero(np.array(rows.compute)[cohort.laid.row]).tolist():
+            computes = np.array([each is not None for each in rows.works])
+            for task in np.flatnonzero(computes[cohort.laid.row]).tolist():
                 alone = int(cohort.laid.duration_ps[task])
                 start, end = cohort.start[task, column], cohort.end[task, column]
                 done = work(int(start), int(end), taken)
@@ -78,7 +102,7 @@ def check_work(
 
 
 def held(
-    cohort: Cohort, column: int, demands: list[CommDemand], *, waits: bool
+    cohort: Cohort, column: int, demands: list[Taken | None], *, waits: bool
 ) -> list[tuple[int, int, CommDemand]]:
     """When each communication of an actor takes what: while it runs, or while it waits."""
     found = []
@@ -88,8 +112,8 @@ def held(
         start = int(cohort.start[task, column])
         arrived = max((int(cohort.end[each, column]) for each in after[task]), default=0)
         span = (arrived, start) if waits else (start, int(cohort.end[task, column]))
-        if not demand.is_nothing and span[0] < span[1]:
-            found.append((*span, demand))
+        if demand and span[0] < span[1]:
+            found.append((*span, CommDemand(sms=demand[0], bytes_per_s=float(demand[1]))))
     return found
 
 
@@ -102,8 +126,18 @@ def work(start: int, end: int, taken: list[tuple[int, int, CommDemand]]) -> floa
         beside = [demand for a, b, demand in inside if a <= low and b >= high]
         factor = slowdown(KernelDemand(), beside, GPU)
         assert 1.0 <= factor < float("inf")
+        check_capacity(beside, factor)
         done += (high - low) / factor
     return done
+
+
+def check_capacity(beside: list[CommDemand], factor: float) -> None:
+    """Communication is served first; compute has no more than what is left of SMs and memory."""
+    held = min(sum(each.sms for each in beside), GPU.sms - 1)
+    moved = sum(each.bytes_per_s for each in beside) / GPU.bytes_per_s
+    assert GPU.sms / factor <= (GPU.sms - held) * (1 + 1e-12)
+    drawn = MEMORY_DRAW / memory_stretch(MEMORY_DRAW, moved * GPU.bytes_per_s, GPU)
+    assert drawn + min(moved, 0.95) <= 1.0 + 1e-12  # the law leaves compute a twentieth
 
 
 @given(job=jobs(), network=networks(), cost=COSTS, data=st.data())

@@ -3,19 +3,20 @@
 Time is passed in; nothing here waits. A rank's communications hold SMs and memory bandwidth from
 their start to their end; a ring whose other members have not arrived holds its SMs and moves
 nothing. Compute goes at one over the slowdown that `stepsim.workload.overlap` gives for all that
-its rank's communications take together. Which kernels a row of compute runs is not known here: it
-counts as products with many blocks, and the delay of short kernels is left out.
+its rank's communications take together. Rows of a model say which kernels they run; others count as
+products with many blocks, without the delay of short kernels.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from stepsim.base.units import PS_PER_S
 from stepsim.engine.lay_out import LaidOut
+from stepsim.engine.stretches import ListWork, Taken
+from stepsim.graph.actions import Task
 from stepsim.graph.programs import Look, SegmentKind
 from stepsim.network.collectives import Algorithm
-from stepsim.network.flights import time_left_ps
 from stepsim.network.fold import Actors
 from stepsim.network.prices import Prices, Use
 from stepsim.tables.spans import TaskKind
@@ -25,8 +26,7 @@ from stepsim.workload.overlap import (
     CommEngine,
     CommTraits,
     GpuLimits,
-    KernelDemand,
-    slowdown,
+    Kernels,
 )
 from stepsim.workload.rows import CollectiveKind, CommOp
 
@@ -35,6 +35,7 @@ _ENGINES = {
     CollectiveKind.SEND_RECV: CommEngine.POINT_TO_POINT,
 }
 _NOTHING = CommDemand()
+_UNKNOWN = Kernels()
 
 
 class OverlapCost(Struct, frozen=True, kw_only=True):
@@ -66,7 +67,8 @@ class OverlapCost(Struct, frozen=True, kw_only=True):
         ):
             engine = CommEngine.NVLS
         sms, traits = self.sms, self.traits.get(engine, engine.traits)
-        if sms is None and len(set((npus // prices.topology.node_size).tolist())) > 1:
+        crosses = len(set((npus // prices.topology.node_size).tolist())) > 1
+        if sms is None and crosses and op.kind is not CollectiveKind.ALL_TO_ALL:
             sms = min(traits.sms, ACROSS_NODES_SMS)
         return traits.moving(sent / duration_ps * PS_PER_S, sms), traits.waiting(sms)
 
@@ -87,11 +89,14 @@ def _wire_share(op: CommOp, members: int) -> float:
 
 
 class RowDemands(Struct, frozen=True, kw_only=True):
-    """What rows of a program take while they run and while they wait; which of them `compute`."""
+    """What rows of a program take while they run and while they wait, and which `works` compute.
 
-    compute: list[bool]
-    moves: list[CommDemand]
-    waits: list[CommDemand]
+    A task list that only its rank can delay is the work of one row. None is nothing.
+    """
+
+    works: list[ListWork | None]
+    moves: list[Taken | None]
+    waits: list[Taken | None]
 
 
 def row_demands(
@@ -110,15 +115,52 @@ def _of_rows(laid: LaidOut, rank: int, prices: Prices, cost: OverlapCost) -> Row
     pairs = [
         (_NOTHING, _NOTHING) if use is None else cost.demands(use, rank, prices) for use in uses
     ]
+    lists = {number: _list_work(laid, number, rank, prices, cost) for number in laid.times}
     return RowDemands(
-        compute=[
-            look.task_list >= 0
-            and laid.program.lists[look.task_list].tasks[inner].kind is TaskKind.COMPUTE
-            for look, inner in laid.rows
+        works=[
+            lists[look.task_list]
+            if look.task_list >= 0 and inner < 0
+            else _task_work(laid, look, inner, duration_ps)
+            for (look, inner), duration_ps in zip(laid.rows, laid.row_ps.tolist(), strict=True)
         ],
-        moves=[moves for moves, _ in pairs],
-        waits=[waits for _, waits in pairs],
+        moves=[_taken(moves) for moves, _ in pairs],
+        waits=[_taken(waits) for _, waits in pairs],
     )
+
+
+def _kernels(task: Task) -> Kernels | None:
+    """The kernels of a task; products of many blocks where it says nothing, None for no compute."""
+    if task.kind is not TaskKind.COMPUTE:
+        return None
+    return task.kernels or _UNKNOWN
+
+
+def _taken(demand: CommDemand) -> Taken | None:
+    """What a communication takes, in whole bytes per second."""
+    taken = demand.sms, round(demand.bytes_per_s), demand.delay_ps
+    return taken if any(taken) else None
+
+
+def _list_work(
+    laid: LaidOut, number: int, rank: int, prices: Prices, cost: OverlapCost
+) -> ListWork:
+    """The work of a task list that is one task."""
+    tasks, times = laid.program.lists[number].tasks, laid.times[number]
+    uses = [Use(task.comm, laid.program.stage) if task.comm >= 0 else None for task in tasks]
+    return ListWork.of(
+        (times.end - times.start).tolist(),
+        [_kernels(task) for task in tasks],
+        [_taken(cost.demands(use, rank, prices)[0]) if use else None for use in uses],
+        [task.after for task in tasks],
+    )
+
+
+def _task_work(laid: LaidOut, look: Look, inner: int, duration_ps: int) -> ListWork | None:
+    """The work of a task by itself, None where it does not compute."""
+    if look.task_list < 0 or not duration_ps:
+        return None
+    kernels = _kernels(laid.program.lists[look.task_list].tasks[inner])
+    return ListWork.of([duration_ps], [kernels], [None], [()]) if kernels else None
 
 
 def _use(laid: LaidOut, look: Look, inner: int) -> Use | None:
@@ -127,81 +169,7 @@ def _use(laid: LaidOut, look: Look, inner: int) -> Use | None:
     if look.task_list < 0:
         sends = look.kind is SegmentKind.SEND
         return Use(program.message, program.stage, look.peer_stage, sends)
+    if inner < 0:
+        return None
     comm = program.lists[look.task_list].tasks[inner].comm
     return Use(comm, program.stage) if comm >= 0 else None
-
-
-class _Work(Struct, kw_only=True):
-    """Compute under way: `remaining_ps` of time alone were left at `since_ps`."""
-
-    actor: int
-    remaining_ps: float
-    since_ps: int
-    speed: float
-
-
-class Paces(Struct, kw_only=True):
-    """The compute under way of every actor, named by numbers, and what slows it."""
-
-    rows: list[RowDemands]
-    gpu: GpuLimits
-    _taken: list[list[int]] = field(default_factory=list)
-    _work: dict[int, _Work] = field(default_factory=dict)
-    _of_actor: list[set[int]] = field(default_factory=list)
-    _touched: set[int] = field(default_factory=set)
-    _speeds: dict[tuple[int, int], float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._taken = [[0, 0] for _ in self.rows]
-        self._of_actor = [set() for _ in self.rows]
-
-    def enter(self, number: int, actor: int, alone_ps: int, now_ps: int) -> int:
-        """Begin compute that takes `alone_ps` alone; when it ends if nothing changes, in ps."""
-        speed = self._speed(actor)
-        self._work[number] = _Work(
-            actor=actor, remaining_ps=float(alone_ps), since_ps=now_ps, speed=speed
-        )
-        self._of_actor[actor].add(number)
-        return now_ps + time_left_ps(alone_ps, speed)
-
-    def leave(self, number: int) -> None:
-        """End compute."""
-        work = self._work.pop(number)
-        self._of_actor[work.actor].discard(number)
-
-    def change(self, actor: int, demand: CommDemand, sign: int) -> bool:
-        """Begin (1) or end (-1) a demand on an actor; whether compute under way may be slowed."""
-        taken = self._taken[actor]
-        taken[0] += sign * demand.sms
-        taken[1] += sign * round(demand.bytes_per_s)
-        if self._of_actor[actor]:
-            self._touched.add(actor)
-            return True
-        return False
-
-    def settle(self, now_ps: int) -> Iterator[tuple[int, int]]:
-        """(number, end in ps) of all compute whose speed the last changes have changed."""
-        actors, self._touched = sorted(self._touched), set()
-        for actor in actors:
-            speed = self._speed(actor)
-            for number in sorted(self._of_actor[actor]):
-                work = self._work[number]
-                if speed != work.speed:
-                    work.remaining_ps -= (now_ps - work.since_ps) * work.speed
-                    work.since_ps, work.speed = now_ps, speed
-                    yield number, now_ps + time_left_ps(work.remaining_ps, speed)
-
-    def _speed(self, actor: int) -> float:
-        """Share of its speed alone at which an actor's compute goes now."""
-        sms, bytes_per_s = self._taken[actor]
-        if (sms, bytes_per_s) not in self._speeds:
-            demand = CommDemand(sms=sms, bytes_per_s=float(bytes_per_s))
-            self._speeds[sms, bytes_per_s] = 1.0 / slowdown(KernelDemand(), [demand], self.gpu)
-        return self._speeds[sms, bytes_per_s]
-
-
-def make_paces(
-    programs: Sequence[LaidOut], actors: Actors, prices: Prices, cost: OverlapCost
-) -> Paces:
-    """What communications take from the compute of every actor, before anything runs."""
-    return Paces(rows=row_demands(programs, actors, prices, cost), gpu=cost.gpu)

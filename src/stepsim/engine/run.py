@@ -17,14 +17,14 @@ from simpy.events import EventPriority
 
 from stepsim.base.errors import SimulationError
 from stepsim.base.units import MAX_INT64
-from stepsim.engine.beside import Paces
 from stepsim.engine.lay_out import GROUPS, MESSAGES, LaidOut, Runnable, far_actor
+from stepsim.engine.paces import Paces
+from stepsim.engine.stretches import Taken
 from stepsim.graph.programs import SegmentKind
 from stepsim.network.flights import Fabric, Transfer
 from stepsim.network.fold import Actors
 from stepsim.network.prices import Use
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.workload.overlap import CommDemand
 from stepsim.workload.rows import Group
 
 OnProgress = Callable[[int, int], None]
@@ -94,13 +94,6 @@ class _Flight(Struct, kw_only=True):
     forecast: int = 0
 
 
-class _Computing(Struct, kw_only=True):
-    """Compute under way that may be slowed; only the event with the latest `forecast` ends it."""
-
-    members: list[_Member]
-    forecast: int = 0
-
-
 class _Listed(Struct, frozen=True, kw_only=True):
     """Columns of a laid-out program and its segments, to be looked up one by one."""
 
@@ -154,7 +147,7 @@ class _Run(Struct, kw_only=True):
     far: dict[_Member, int] = field(default_factory=dict)
     arrived: dict[_Meeting, list[_Member]] = field(default_factory=dict)
     flights: dict[int, _Flight] = field(default_factory=dict)
-    computing: dict[int, "_Computing"] = field(default_factory=dict)
+    forecasts: list[int] = field(default_factory=list)
     launched: int = 0
     settling: bool = False
     ended: int = 0
@@ -165,6 +158,7 @@ class _Run(Struct, kw_only=True):
         self.finish = [array("q", bytes(8 * len(laid))) for laid in self.programs]
         self.missing = [laid.after.counts.tolist() for laid in self.programs]
         self.total = sum(map(len, self.programs))
+        self.forecasts = [0 for _ in self.programs]
         listed = {id(laid): _Listed.of(laid) for laid in self.programs}
         self.listed = [listed[id(laid)] for laid in self.programs]
         nothing = np.zeros(0, dtype=np.int64)
@@ -242,29 +236,29 @@ class _Run(Struct, kw_only=True):
             for member, its_task in members:
                 self.take(paces.rows[member].moves, member, its_task, 1)
             return False
-        alone_ps = listed.duration_ps[task]
-        if not (alone_ps and paces.rows[actor].compute[listed.row[task]]):
+        work = paces.rows[actor].works[listed.row[task]]
+        if work is None:
             return False
-        self.launched += 1
-        self.computing[self.launched] = _Computing(members=members)
-        end_ps = paces.enter(self.launched, actor, alone_ps, int(self.env.now))
-        self.after(end_ps - int(self.env.now), self.computed, (self.launched, 0))
+        now = int(self.env.now)
+        self.foresee(actor, paces.enter(actor, task, work, now) - now)
         return True
 
-    def take(self, demands: list[CommDemand], actor: int, task: int, sign: int) -> None:
+    def foresee(self, actor: int, delay_ps: int) -> None:
+        """Forecast the end of an actor's compute; earlier forecasts are out of date."""
+        self.forecasts[actor] += 1
+        self.after(delay_ps, self.computed, (actor, self.forecasts[actor]))
+
+    def take(self, demands: list[Taken | None], actor: int, task: int, sign: int) -> None:
         """Begin or end what a communication takes from an actor's compute."""
         demand = demands[self.listed[actor].row[task]]
-        if not demand.is_nothing and self.paces and self.paces.change(actor, demand, sign):
+        if demand and self.paces and self.paces.change(actor, demand, sign):
             self.settle_soon()
 
     def computed(self, event: simpy.Event) -> None:
         """Compute is over, unless the forecast is out of date."""
-        number, forecast = event.value or (0, 0)
-        computing = self.computing.get(number)
-        if self.paces and computing and computing.forecast == forecast:
-            del self.computing[number]
-            self.paces.leave(number)
-            self.release(computing.members)
+        actor, forecast = event.value or (0, 0)
+        if self.paces and forecast == self.forecasts[actor]:
+            self.release([(actor, self.paces.leave(actor))])
 
     def after(self, delay_ps: int, callback: Callable[[simpy.Event], None], value: Any) -> None:
         """Call back with an event of this value when the time has passed."""
@@ -306,10 +300,8 @@ class _Run(Struct, kw_only=True):
             flight = self.flights[number]
             flight.forecast += 1
             self.after(end_ps - now, self.arrive_bytes, (number, flight.phase, flight.forecast))
-        for number, end_ps in self.paces.settle(now) if self.paces else ():
-            computing = self.computing[number]
-            computing.forecast += 1
-            self.after(end_ps - now, self.computed, (number, computing.forecast))
+        for actor, end_ps in self.paces.settle(now) if self.paces else ():
+            self.foresee(actor, end_ps - now)
 
     def arrive_bytes(self, event: simpy.Event) -> None:
         """The bytes of a phase have arrived, unless the forecast is out of date."""

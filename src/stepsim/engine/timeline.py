@@ -22,8 +22,9 @@ from stepsim.tables.spans import UNKNOWN, Spans
 from stepsim.workload.rows import Stream
 
 if TYPE_CHECKING:
-    from stepsim.engine.beside import OverlapCost, Paces
+    from stepsim.engine.beside import OverlapCost
     from stepsim.engine.nodes import NodeTimes
+    from stepsim.engine.paces import Paces
     from stepsim.engine.run import OnProgress
     from stepsim.network.contention import Contention
 
@@ -275,10 +276,17 @@ MOST_EVENTS = 100_000
 """Tasks above which columns take the place of events, unless an engine is asked for."""
 
 
+class _Slowing(Struct, frozen=True, kw_only=True):
+    """What slows compute: `paces` makes it; `whole` are the programs with every task by itself."""
+
+    paces: "Callable[[], Paces]"
+    whole: list[LaidOut]
+
+
 class LaidOutStep(Struct, frozen=True, kw_only=True):
     """Who is simulated, what each of them runs, on which shared links, and by which engine.
 
-    `paces` makes what communications take from compute, None where they take nothing.
+    `slowing` has what communications take from compute, None where they take nothing.
     """
 
     graph: TaskGraph
@@ -286,19 +294,20 @@ class LaidOutStep(Struct, frozen=True, kw_only=True):
     runnable: Runnable
     contention: "Contention | None"
     engine: Engine
-    paces: "Callable[[], Paces] | None" = None
+    slowing: "_Slowing | None" = None
 
     def timeline(self, progress: "OnProgress | None" = None, *, apart: bool = False) -> Timeline:
         """Run it, by columns or events; with `apart` by columns where no transfer meets another."""
         contention = self.contention
         found = self._apart(contention) if apart and contention else None
         found = found or self.by_levels()
+        programs = self.slowing.whole if self.slowing else self.runnable.programs
         starts, ends = found.of_tasks() if found else self._events(progress)
         said(__name__, "all tasks ended")
         return make_timeline(
             self.graph,
             self.actors,
-            self.runnable.programs,
+            programs,
             starts,
             ends,
             engine=self.engine,
@@ -318,7 +327,7 @@ class LaidOutStep(Struct, frozen=True, kw_only=True):
 
         Where more runs of its kind were found to have some that meet, it is not tried.
         """
-        if self.paces:
+        if self.slowing:
             return None
         tried = contention.quotient.apart
         if tried[False] > tried[True]:
@@ -335,9 +344,14 @@ class LaidOutStep(Struct, frozen=True, kw_only=True):
         from stepsim.network.flights import Fabric
 
         fabric = Fabric(capacity=self.contention.capacity) if self.contention else None
-        paces = self.paces() if self.paces else None
+        paces = self.slowing.paces() if self.slowing else None
         starts, ends = run(self.runnable, self.actors, self.graph.plan, fabric, progress, paces)
-        return [*map(np.asarray, starts)], [*map(np.asarray, ends)]
+        times = [*map(np.asarray, starts)], [*map(np.asarray, ends)]
+        if self.slowing and paces:
+            from stepsim.engine.paces import apart
+
+            times = apart(paces, self.runnable.programs, self.slowing.whole, times)
+        return times
 
 
 def lay_out_step(
@@ -352,7 +366,7 @@ def lay_out_step(
 
     `slow` are factors on the ranks' compute times. Unless an engine is asked for, columns take the
     place of events in large jobs whose links are not shared in time. With `cost` communication
-    slows the compute beside it: then every task is laid out by itself, and events run it.
+    slows the compute beside it, and events run it; its timeline has every task by itself.
     """
     contention = None
     if prices.sharing is Sharing.FAIR:
@@ -365,24 +379,26 @@ def lay_out_step(
     else:
         actors = fold(prices, graph.uses, slow) if fold_ranks else every_rank(prices)
     said(__name__, "%d of %d ranks are simulated", len(actors), graph.plan.npus)
-    runnable = lay_out(graph, actors, prices, slow, contention, coalesce=cost is None)
+    runnable = lay_out(graph, actors, prices, slow, contention)
     tasks = sum(map(len, runnable.programs))
     said(__name__, "%d tasks laid out", tasks)
     if engine is None:
         many = tasks > MOST_EVENTS and not contention and not cost
         engine = Engine.LEVELS if many else Engine.SIMPY
-    paces = None
+    slowing = None
     if cost:
-        from stepsim.engine.beside import make_paces
+        from stepsim.engine.paces import make_paces
 
+        whole = lay_out(graph, actors, prices, slow, contention, coalesce=False)
         paces = partial(make_paces, runnable.programs, actors, prices, cost)
+        slowing = _Slowing(paces=paces, whole=whole.programs)
     return LaidOutStep(
         graph=graph,
         actors=actors,
         runnable=runnable,
         contention=contention,
         engine=engine,
-        paces=paces,
+        slowing=slowing,
     )
 
 

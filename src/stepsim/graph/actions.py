@@ -17,6 +17,7 @@ from stepsim.base.structs import replace
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Action, ActionKind
 from stepsim.tables.spans import TaskKind
+from stepsim.workload.overlap import Kernels
 from stepsim.workload.rows import CommOp, Group, ParallelAxis, Phase, Row, StepItem, Stream, Work
 
 
@@ -50,7 +51,8 @@ class Task(Struct, frozen=True, kw_only=True):
     """One task of a task list; `after` are earlier tasks of the task list that it waits for.
 
     `comm` is the number of a communication in the graph's table, -1 for compute. `host_part` says
-    which option the duration is of, if it is one's. Nothing depends on the label.
+    which option the duration is of, if it is one's. `kernels` are those of compute, where known.
+    Nothing depends on the label.
     """
 
     kind: TaskKind
@@ -61,6 +63,7 @@ class Task(Struct, frozen=True, kw_only=True):
     comm: int = -1
     after: tuple[int, ...] = ()
     host_part: HostPart | None = None
+    kernels: Kernels | None = None
 
 
 class TaskList(Struct, frozen=True, kw_only=True, eq=False, dict=True, weakref=True):
@@ -131,7 +134,15 @@ class _TaskListBuilder(Struct, kw_only=True):
         """Add a row's compute; returns what follows it, `after` itself if there is none."""
         if not work.compute_ps:
             return after
-        return self._add(TaskKind.COMPUTE, Stream.COMPUTE, label, phase, after, work.compute_ps)
+        return self._add(
+            TaskKind.COMPUTE,
+            Stream.COMPUTE,
+            label,
+            phase,
+            after,
+            work.compute_ps,
+            kernels=work.kernels,
+        )
 
     def collectives(
         self, label: str, phase: Phase, work: Work, after: tuple[int, ...]
@@ -183,6 +194,7 @@ class _TaskListBuilder(Struct, kw_only=True):
             duration_ps,
             task.comm,
             task.host_part,
+            task.kernels,
         )
 
     def build(self, label: str, phase: Phase) -> TaskList:
@@ -201,6 +213,7 @@ class _TaskListBuilder(Struct, kw_only=True):
         duration_ps: int = 0,
         comm: int = -1,
         host_part: HostPart | None = None,
+        kernels: Kernels | None = None,
     ) -> tuple[int, ...]:
         queued = (self._last[stream],) if stream in self._last else ()
         self.tasks.append(
@@ -213,6 +226,7 @@ class _TaskListBuilder(Struct, kw_only=True):
                 comm=comm,
                 after=tuple(sorted({*after, *queued})),
                 host_part=host_part,
+                kernels=kernels,
             )
         )
         self._last[stream] = len(self.tasks) - 1

@@ -28,6 +28,7 @@ from stepsim.step.inputs import (
     scaled_workload,
 )
 from stepsim.step.size import OnSize, TooLarge, memory_of, size_of, too_large, with_memory
+from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.overlap import CommEngine, GpuLimits
 from stepsim.workload.rows import Doubt, Workload
 from stepsim.workload.scaling import doubt_placeholders
@@ -38,6 +39,12 @@ if TYPE_CHECKING:
     from stepsim.step.second_look import SecondLook
 
 _DEFAULTS = StepOptions()
+_EXCHANGES = {
+    ExpertDispatch.DEEPEP: CommEngine.DEEPEP,
+    ExpertDispatch.DEEPEP_FP8: CommEngine.DEEPEP,
+    ExpertDispatch.HYBRIDEP: CommEngine.HYBRIDEP,
+    ExpertDispatch.HYBRIDEP_FP8: CommEngine.HYBRIDEP,
+}
 
 
 class PreparedStep(Struct, frozen=True, kw_only=True):
@@ -220,11 +227,14 @@ def _overlap_cost(made: MadeWork, topology: Topology) -> "OverlapCost":
         gpu = GpuLimits.of(device)
     except PlanError as error:
         raise PlanError(f"overlap_cost: {error}") from None
-    once = built is not None and built.plan.dispatch.once
-    exchange = CommEngine.DEEPEP if once else CommEngine.POINT_TO_POINT
+    exchange = _EXCHANGES.get(built.plan.dispatch) if built else None
     known = made.options.calibration
-    traits = known.traits_of(device) if known else {}
-    return OverlapCost(gpu=gpu, sms=made.options.comm_sms, exchange=exchange, traits=traits)
+    return OverlapCost(
+        gpu=gpu,
+        sms=made.options.comm_sms,
+        exchange=exchange or CommEngine.POINT_TO_POINT,
+        traits=known.traits_of(device) if known else {},
+    )
 
 
 def _second_look(made: MadeWork, asked: StepOptions) -> "SecondLook | None":

@@ -168,6 +168,17 @@ class KernelDemand(Struct, frozen=True, kw_only=True):
         return cls(kind=kind, blocks=blocks, per_sm=tuple(sorted(held_each)))
 
 
+class Kernels(Struct, frozen=True):
+    """Kernels of a row, one after the other: shares of its time with what each asks of a GPU.
+
+    So many `launches` are delayed; what is missing from a whole is time in which no kernel runs.
+    Without a word about them they are products of many blocks, and nothing is said of launches.
+    """
+
+    shares: tuple[tuple[float, KernelDemand], ...] = ((1.0, KernelDemand()),)
+    launches: float = 0.0
+
+
 class CommTraits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a library's kernel takes of a GPU while it carries out a communication.
 
@@ -185,13 +196,18 @@ class CommTraits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     bytes_per_s: float | None = None
     sources: Mapping[str, str] = {}
 
+    @property
+    def delay_ps(self) -> int:
+        """By how much it delays every kernel beside it, in ps."""
+        return round(self.delay_us * 1000 * PS_PER_NS)
+
     def moving(self, wire: float, sms: int | None = None) -> "CommDemand":
         """What it takes while it moves `wire` bytes/s; `sms` None: it holds as many as usual."""
         known = self.bytes_per_s
         return CommDemand(
             sms=self.sms if sms is None or not self.sms else sms,
             bytes_per_s=wire * self.memory_bytes if known is None else known,
-            delay_ps=round(self.delay_us * 1000 * PS_PER_NS),
+            delay_ps=self.delay_ps,
         )
 
     def waiting(self, sms: int | None = None) -> "CommDemand":
@@ -227,6 +243,11 @@ class CommEngine(NameWithFields):
     def sms(self) -> int:
         """The SMs that it holds where nobody says otherwise."""
         return self.traits.sms
+
+    @property
+    def delay_ps(self) -> int:
+        """By how much it delays every kernel beside it where nobody says otherwise, in ps."""
+        return self.traits.delay_ps
 
 
 class CommDemand(Struct, frozen=True, kw_only=True):
@@ -324,6 +345,18 @@ def beside_s(
 ) -> float:
     """Seconds of a kernel of `alone_s` seconds that runs beside communications all the time."""
     return alone_s * slowdown(kernel, beside, gpu, law) + delay_s(beside, gpu, law)
+
+
+def row_slowdown(
+    kernels: Kernels, alone_s: float, beside: Sequence[CommDemand], gpu: GpuLimits
+) -> float:
+    """How many times as long a row of `alone_s` seconds takes beside communications all the time.
+
+    Its kernels are all slowed at once, by their mean, for a row does not say which runs when.
+    """
+    longer = sum(share * (slowdown(each, beside, gpu) - 1.0) for share, each in kernels.shares)
+    delayed = kernels.launches * delay_s(beside, gpu) / alone_s if kernels.launches else 0.0
+    return 1.0 + longer + delayed
 
 
 def slowed_s(compute_s: float, beside_comm_s: float, factor: float) -> float:

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from stepsim.base.errors import WorkloadError
 from stepsim.base.structs import NameWithFields, replace
+from stepsim.workload.overlap import Kernels
 
 if TYPE_CHECKING:
     from stepsim.workload.model.effort import Effort
@@ -206,12 +207,14 @@ class Work(Struct, frozen=True, kw_only=True):
 
     `host_ps` is how long the host takes to launch the kernels of this row and of those that follow
     it up to the next row with such a time: the host begins when the row does, and that next row
-    waits for it. No factor on compute changes it.
+    waits for it. No factor on compute changes it. `kernels` are what its compute runs, None where
+    nobody says it.
     """
 
     compute_ps: int = 0
     comms: tuple[CommOp, ...] = ()
     host_ps: int = 0
+    kernels: Kernels | None = None
 
     def __post_init__(self) -> None:
         if self.compute_ps < 0:

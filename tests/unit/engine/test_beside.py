@@ -9,12 +9,15 @@ from hypothesis import strategies as st
 
 import stepsim
 from stepsim.base.errors import PlanError
-from stepsim.engine.beside import Paces, RowDemands
+from stepsim.engine.beside import RowDemands
+from stepsim.engine.paces import Paces
+from stepsim.engine.stretches import ListWork, Speeds, Taken
 from stepsim.workload.overlap import (
     CommDemand,
     CommEngine,
     GpuLimits,
     KernelDemand,
+    Kernels,
     slowdown,
     slowed_s,
 )
@@ -25,31 +28,77 @@ FACTOR = slowdown(KernelDemand(), [RING], GPU)
 ROOT = Path(__file__).parents[3]
 
 
+TAKEN: Taken = (RING.sms, round(RING.bytes_per_s), 0)
+WAITS: Taken = (RING.sms, 0, 0)
+
+
 def paces() -> Paces:
-    return Paces(rows=[RowDemands(compute=[True], moves=[RING], waits=[RING])], gpu=GPU)
+    return Paces(
+        rows=[RowDemands(works=[None], moves=[TAKEN], waits=[WAITS])], speeds=Speeds(gpu=GPU)
+    )
+
+
+def computes(*duration_ps: int) -> ListWork:
+    """Compute, one task after the other."""
+    after = [(task - 1,) if task else () for task in range(len(duration_ps))]
+    nothing = [None for _ in duration_ps]
+    return ListWork.of(duration_ps, [Kernels() for _ in duration_ps], nothing, after)
 
 
 @given(compute=st.integers(1, 10**13), beside=st.integers(0, 10**13))
 def test_the_closed_estimate_is_what_the_engine_does(compute: int, beside: int) -> None:
     """Compute that begins with a communication: slowed until one of both ends."""
     run = paces()
-    assert not run.change(0, RING, 1)
-    end = run.enter(7, 0, compute, 0)
+    assert not run.change(0, TAKEN, 1)
+    end = run.enter(0, 7, computes(compute), 0)
     if beside < end:
-        assert run.change(0, RING, -1)
+        assert run.change(0, TAKEN, -1)
         changed = dict(run.settle(beside))
-        end = changed[7]
+        end = changed.get(0, end)
     assert end == pytest.approx(slowed_s(compute, beside, FACTOR), abs=2, rel=1e-12)
 
 
 def test_changes_that_cancel_change_no_forecast() -> None:
     run = paces()
-    run.enter(1, 0, 10**9, 0)
-    assert run.change(0, RING, 1)
-    assert run.change(0, RING, -1)
+    run.enter(0, 3, computes(10**9), 0)
+    assert run.change(0, TAKEN, 1)
+    assert run.change(0, TAKEN, -1)
     assert [*run.settle(5)] == []
-    run.leave(1)
-    assert not run.change(0, RING, 1)
+    assert run.leave(0) == 3
+    assert not run.change(0, TAKEN, 1)
+
+
+def test_a_ring_that_waits_slows_less_than_one_that_moves() -> None:
+    """It holds its SMs and takes no memory bandwidth."""
+    ends = []
+    for taken in (None, WAITS, TAKEN):
+        run = paces()
+        if taken:
+            run.change(0, taken, 1)
+        ends.append(run.enter(0, 0, computes(10**9), 0))
+    assert ends[0] == 10**9
+    assert ends[1] == pytest.approx(10**9 * GPU.sms / (GPU.sms - RING.sms), abs=1)
+    assert ends[1] < ends[2]
+
+
+@given(
+    tasks=st.lists(st.integers(1, 10**7), min_size=1, max_size=5),
+    changes=st.lists(st.integers(0, 2 * 10**7), max_size=6),
+)
+def test_tasks_one_after_the_other_take_as_long_as_one(
+    tasks: list[int], changes: list[int]
+) -> None:
+    """But for rounding, a picosecond each."""
+    ends = []
+    for work in (computes(*tasks), computes(sum(tasks))):
+        run = paces()
+        end = run.enter(0, 0, work, 0)
+        for number, now in enumerate(sorted(changes)):
+            if now < end:
+                run.change(0, TAKEN, -1 if number % 2 else 1)
+                end = dict(run.settle(now)).get(0, end)
+        ends.append(end)
+    assert ends[0] == pytest.approx(ends[1], abs=2 * len(tasks))
 
 
 def step(**options: Any) -> stepsim.Result:

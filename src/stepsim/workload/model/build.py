@@ -32,6 +32,7 @@ from stepsim.workload.model.architecture import (
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
 from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.context import Block, Exchange
+from stepsim.workload.model.demands import kernels_of, row_kernels, shared
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.effort import error_band, step_effort
 from stepsim.workload.model.framework import Framework
@@ -429,11 +430,20 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
             back += self.framework.operator_recompute * forward
         sent = (*block.forward, *block.backward) if again else block.backward
         waited = self._waited_ps(block, layer)
+        ran = [kernels_of(self.pricer, block.operators, phase) for phase in range(len(Phase))]
+        run_again = back - _one(price.input_grad)
+        if run_again > 0:
+            ran[1] = (*ran[1], *shared(ran[0], run_again))
+        seconds = forward, back, _one(price.weight_grad)
+        works = [
+            Work(compute_ps=_ps(each) + waited, kernels=row_kernels(run, each + waited / PS_PER_S))
+            for each, run in zip(seconds, ran, strict=True)
+        ]
         return Row(
             name=block.name.replace(" ", "_"),
-            forward=Work(compute_ps=_ps(forward) + waited, comms=tuple(self._ops(block.forward))),
-            input_grad=Work(compute_ps=_ps(back) + waited, comms=tuple(self._ops(sent))),
-            weight_grad=Work(compute_ps=_ps(_one(price.weight_grad)) + waited),
+            forward=replace(works[0], comms=tuple(self._ops(block.forward))),
+            input_grad=replace(works[1], comms=tuple(self._ops(sent))),
+            weight_grad=works[2],
             forward_lag=_lag(block.forward),
             backward_lag=_lag(block.backward),
             routed=block.routed,

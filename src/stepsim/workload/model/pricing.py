@@ -48,10 +48,10 @@ class Pricer(Struct, frozen=True, kw_only=True):
         """Time of all operators together."""
         forward = input_grad = weight_grad = again = np.zeros(len(self.columns))
         for operator in operators:
-            first = self._seconds(operator, operator.forward, 0)
+            first = self.seconds(operator, operator.forward, 0)
             forward = forward + first
-            input_grad = input_grad + self._seconds(operator, operator.input_grad, 1)
-            weight_grad = weight_grad + self._seconds(operator, operator.weight_grad, 2)
+            input_grad = input_grad + self.seconds(operator, operator.input_grad, 1)
+            weight_grad = weight_grad + self.seconds(operator, operator.weight_grad, 2)
             again = again + self._recomputed(operator) * first
         return PhaseSeconds(
             forward=forward,
@@ -70,7 +70,8 @@ class Pricer(Struct, frozen=True, kw_only=True):
         """Time of memory-bound kernels that move so many bytes."""
         return moved / self.device.bytes_per_s * self.framework.memory_factor
 
-    def _seconds(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
+    def seconds(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
+        """Time of one operator in a phase: 0 forward, 1 input gradient, 2 weight gradient."""
         match operator.kind:
             case OperatorKind.MEMORY:
                 return self._memory(operator, amounts) * self._beside(operator)
