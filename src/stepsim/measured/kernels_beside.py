@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from math import prod
-from statistics import fmean, quantiles
+from statistics import fmean, median, quantiles
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -190,18 +190,34 @@ def beside_rows(profile: Profile, *, apart: bool = False) -> list[BesideRow]:
     Ranks of one kind of GPU are pooled, and so is all communication that a kernel ran beside,
     unless it has a row for each, `apart`. Rows are ordered by kernel.
     """
-    executions = [
-        execution for rank in range(len(profile.ranks)) for execution in _executions(profile, rank)
-    ]
-    groups: dict[_Identity, list[_Execution]] = {}
-    for execution in executions:
-        groups.setdefault(execution.identity, []).append(execution)
+    groups = _grouped(profile)
     rows = (
         _row(identity, part, profile)
         for identity, ran in groups.items()
         for part in (_by_communication(ran, profile) if apart else (ran,))
     )
     return sorted(filter(None, rows), key=lambda row: (row.kernel, row.grid, row.block, row.shape))
+
+
+def alone_times_ps(profile: Profile) -> Ints:
+    """What every operation takes alone: the median of its kernel's executions alone, in ps.
+
+    `UNKNOWN` for an operation that ran alone itself, and for one whose kernel did less than twice.
+    """
+    found = np.full(len(profile.events), UNKNOWN, dtype=np.int64)
+    for ran in _grouped(profile).values():
+        alone = [each.took_ps for each in ran if not each.share]
+        if len(alone) >= _FEWEST:
+            found[[each.place for each in ran if each.share]] = round(median(alone))
+    return found
+
+
+def _grouped(profile: Profile) -> "dict[_Identity, list[_Execution]]":
+    groups: dict[_Identity, list[_Execution]] = {}
+    for rank in range(len(profile.ranks)):
+        for execution in _executions(profile, rank):
+            groups.setdefault(execution.identity, []).append(execution)
+    return groups
 
 
 class _Identity(NamedTuple):
@@ -218,9 +234,10 @@ class _Identity(NamedTuple):
 
 
 class _Execution(NamedTuple):
-    """One run of a kernel; `comm` is the operation that covered most of it, where one did."""
+    """One run of a kernel at a `place`; `comm` is the operation that covered most of it, if any."""
 
     identity: _Identity
+    place: int
     took_ps: int
     share: float
     comm: int
@@ -296,7 +313,7 @@ def _executions(profile: Profile, rank: int) -> Iterator[_Execution]:
             if alone[i] and end > start:
                 identity = _Identity(gpu, name, form, before, after)
                 comm = comms.longest(start, end) if covered else UNKNOWN
-                yield _Execution(identity, end - start, covered, comm)
+                yield _Execution(identity, place, end - start, covered, comm)
 
 
 def _beside_others(profile: Profile, work: Ints) -> Bools:

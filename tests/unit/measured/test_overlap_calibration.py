@@ -15,7 +15,13 @@ from stepsim.files.accelerators import read_device
 from stepsim.files.beside_csv import read_beside_rows
 from stepsim.files.calibrations import model_calibration_toml, read_model_calibration
 from stepsim.files.traces.kineto import read_kineto
-from stepsim.measured.kernels_beside import BesideRow, KernelClass, beside_rows, class_of
+from stepsim.measured.kernels_beside import (
+    BesideRow,
+    KernelClass,
+    alone_times_ps,
+    beside_rows,
+    class_of,
+)
 from stepsim.runs.overlap import calibrate_overlap_rows, overlap_rows
 from stepsim.workload.overlap import (
     CommDemand,
@@ -209,3 +215,19 @@ def key(row: BesideRow) -> tuple[Any, ...]:
     times = (row.alone_us, row.alone_p25_us, row.beside_us)
     launched = row.kernel, row.grid, row.block, row.comm_kind, row.comm_blocks
     return (*launched, row.n_alone, row.n_beside, row.is_clean, *(round(each, 1) for each in times))
+
+
+def test_kernels_may_take_what_they_take_alone(recorded: Path) -> None:
+    """The rounds beside communication become as long as those alone."""
+    profile = read_kineto(recorded)
+    alone = alone_times_ps(profile)
+    beside = alone >= 0
+    known = {name: set() for name in profile.names}
+    assert beside.sum() == 3 * len(KERNELS) - 1, "the last of all has no kernel after it"
+    took = profile.events.duration_ps
+    assert (alone[beside] < took[beside]).all()
+    for place in beside.nonzero()[0].tolist():
+        known[profile.names[profile.events.name[place]]].add(alone[place])
+    assert sum(map(len, known.values())) == len(KERNELS)
+    found = {change.name: change for change in stepsim.improve(recorded).changes}
+    assert found["no-comm-sms"].gain > 0.05
