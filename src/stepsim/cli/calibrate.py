@@ -153,7 +153,7 @@ def calibrate_overlap(
         list[Path],
         typer.Argument(
             metavar="TRACE...",
-            help="Profiles of Kineto or Nsight Systems, or tables of --csv.",
+            help="Profiles of Kineto or Nsight Systems, or tables that it wrote.",
         ),
     ],
     output: Annotated[
@@ -168,7 +168,7 @@ def calibrate_overlap(
 ) -> None:
     """Find what communications take of a GPU, from kernels alone and beside them.
 
-    --csv writes a row for every kernel; -o what --calibration takes for --overlap-cost.
+    The CSV has a row for every kernel; -o writes what --calibration takes for --overlap-cost.
     """
     from stepsim.files.calibrations import model_calibration_toml
     from stepsim.files.writing import write_whole
