@@ -83,7 +83,7 @@ class FormulaTimer:
                 kind = KernelKind.STREAM if isinstance(call, MovingCall) else KernelKind.PRODUCT
                 own = KernelDemand.launched(kind, 5000 + place, 256, gpu, registers=64)
                 took = 1e6 * beside_s(predicted_s(call, self._device), own, held, gpu)
-                launched = {"grid": [own.blocks, 1, 1], "block": [256, 1, 1]}
+                launched: dict[str, Any] = {"grid": [own.blocks, 1, 1], "block": [256, 1, 1]}
                 launched |= {"registers per thread": 64, "stream": 7}
                 name = f"{'gemm' if kind is KernelKind.PRODUCT else 'elementwise'} {place}"
                 events.append(_kernel(name, now, took, launched))

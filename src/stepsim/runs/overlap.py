@@ -11,7 +11,7 @@ from stepsim.files.accelerators import read_device, read_gpu
 from stepsim.files.beside_csv import read_beside_rows
 from stepsim.files.traces.forms import read_profile
 from stepsim.measured.calibration.overlap import FEWEST_ROWS, EngineFit, fit_overlap
-from stepsim.measured.device.kernels import KernelTimer
+from stepsim.measured.device.kernels import AttentionCall, KernelTimer, MovingCall, ProductCall
 from stepsim.measured.device.shapes import Shapes
 from stepsim.measured.kernels_beside import BesideRow, SyntheticLoad, beside_rows
 from stepsim.workload.model.calibration import MeasuredTraits, ModelCalibration
@@ -98,6 +98,7 @@ def measured_overlap(
 
     Raises CalibrationError where the device runs no such loads.
     """
+    calls: list[ProductCall | AttentionCall | MovingCall]
     calls = [*shapes.products((Precision.BF16,)), *shapes.attention(), *shapes.moving()]
     with TemporaryDirectory() as folder:
         trace = Path(folder) / "overlap.json"

@@ -67,7 +67,7 @@ def trace() -> dict[str, Any]:
         for name, blocks, threads, registers, alone in KERNELS:
             own = demand(name, blocks, threads, registers)
             took = beside_s(alone * 1e-6, own, [TAKEN], GPU) * 1e6 if turn % 2 else alone
-            launched = {"grid": [blocks, 1, 1], "block": [threads, 1, 1]}
+            launched: dict[str, Any] = {"grid": [blocks, 1, 1], "block": [threads, 1, 1]}
             launched |= {"registers per thread": registers}
             events.append(kernel(name, now, took, 7, **launched))
             now += took + 1.0
@@ -227,7 +227,7 @@ def test_kernels_may_take_what_they_take_alone(recorded: Path) -> None:
     profile = read_kineto(recorded)
     alone = alone_times_ps(profile)
     beside = alone >= 0
-    known = {name: set() for name in profile.names}
+    known: dict[str, set[int]] = {name: set() for name in profile.names}
     assert beside.sum() == 3 * len(KERNELS) - 1, "the last of all has no kernel after it"
     took = profile.events.duration_ps
     assert (alone[beside] < took[beside]).all()
