@@ -24,11 +24,11 @@ RING = CommDemand.of(CommEngine.RING, 370e9)
 STREAM = KernelDemand(kind=KernelKind.STREAM)
 
 
-def layer(**plan: int) -> dict[str, Row]:
+def layer() -> dict[str, Row]:
     """The rows of a layer of Llama 3 8B by their names."""
     work = build_workload(
         read_model("llama-3-8b"),
-        ModelPlan(sequence=8192, **plan),
+        ModelPlan(sequence=8192),
         read_device("h100"),
         read_framework("megatron-core"),
     )
