@@ -9,6 +9,7 @@ products with many blocks, without the delay of short kernels.
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 from msgspec import Struct
 
 from stepsim.base.units import PS_PER_S
@@ -67,8 +68,8 @@ class OverlapCost(Struct, frozen=True, kw_only=True):
         ):
             engine = CommEngine.NVLS
         sms, traits = self.sms, self.traits.get(engine, engine.traits)
-        crosses = len(set((npus // prices.topology.node_size).tolist())) > 1
-        if sms is None and crosses and op.kind is not CollectiveKind.ALL_TO_ALL:
+        nodes = np.unique(npus // prices.topology.node_size)
+        if sms is None and op.kind is not CollectiveKind.ALL_TO_ALL and len(nodes) > 1:
             sms = min(traits.sms, ACROSS_NODES_SMS)
         return traits.moving(sent / duration_ps * PS_PER_S, sms), traits.waiting(sms)
 

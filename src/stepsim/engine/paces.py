@@ -188,7 +188,10 @@ def apart(
     whole: Sequence[LaidOut],
     times: tuple[Sequence[Times], Sequence[Times]],
 ) -> tuple[list[Times], list[Times]]:
-    """Start and end of every task by itself, from those of `coalesced` programs and their paces."""
+    """Start and end of every task by itself, in ps, from the same `times` of `coalesced` programs.
+
+    `whole` are the programs with every task by itself.
+    """
     flat = _Flat()
     rows = [
         np.array(

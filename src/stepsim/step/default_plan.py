@@ -37,6 +37,7 @@ from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.layout import LayerLayout
 from stepsim.workload.model.memory import TIGHT_SHARE, rank_memory
 from stepsim.workload.model.plan import ModelPlan, check_plan, heads_divide
+from stepsim.workload.model.slowing import Slowing
 from stepsim.workload.model.step_time import StepModel
 
 DEGREES = ("tp", "cp", "pp", "ep")
@@ -192,6 +193,9 @@ class PlanChooser(Struct, frozen=True, kw_only=True):
                 device=self.device,
                 framework=self.framework,
                 interconnect=network,
+                slowing=Slowing.on(self.device, self.options.comm_sms)
+                if self.options.overlap_cost
+                else None,
             )
             seconds[fits] = model.seconds(chosen) / tokens[fits]
         return _PricedPlans(plans=plans, share=share, seconds=seconds)

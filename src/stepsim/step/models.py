@@ -196,6 +196,8 @@ def machine_of(
         framework = framework.of_job(device.name, precision, sparse=architecture.is_sparse)
     if architecture is not None and options.recipe:
         framework = framework.of_model(architecture.name, device.name, precision)
+    if options.overlap_cost:  # what gathers take of compute is part of it
+        framework = replace(framework, fsdp_slowdown=0.0)
     return as_measured(device, framework, options)
 
 

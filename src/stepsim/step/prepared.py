@@ -28,7 +28,7 @@ from stepsim.step.inputs import (
     scaled_workload,
 )
 from stepsim.step.size import OnSize, TooLarge, memory_of, size_of, too_large, with_memory
-from stepsim.workload.model.choices import ExpertDispatch
+from stepsim.workload.model.slowing import DISPATCH_ENGINES
 from stepsim.workload.overlap import CommEngine, GpuLimits
 from stepsim.workload.rows import Doubt, Workload
 from stepsim.workload.scaling import doubt_placeholders
@@ -39,12 +39,6 @@ if TYPE_CHECKING:
     from stepsim.step.second_look import SecondLook
 
 _DEFAULTS = StepOptions()
-_EXCHANGES = {
-    ExpertDispatch.DEEPEP: CommEngine.DEEPEP,
-    ExpertDispatch.DEEPEP_FP8: CommEngine.DEEPEP,
-    ExpertDispatch.HYBRIDEP: CommEngine.HYBRIDEP,
-    ExpertDispatch.HYBRIDEP_FP8: CommEngine.HYBRIDEP,
-}
 
 
 class PreparedStep(Struct, frozen=True, kw_only=True):
@@ -227,7 +221,7 @@ def _overlap_cost(made: MadeWork, topology: Topology) -> "OverlapCost":
         gpu = GpuLimits.of(device)
     except PlanError as error:
         raise PlanError(f"overlap_cost: {error}") from None
-    exchange = _EXCHANGES.get(built.plan.dispatch) if built else None
+    exchange = DISPATCH_ENGINES[built.plan.dispatch] if built else None
     known = made.options.calibration
     return OverlapCost(
         gpu=gpu,

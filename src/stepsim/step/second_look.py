@@ -20,6 +20,7 @@ from stepsim.step.inputs import BuiltModel
 from stepsim.workload.model.coverage import said_of_device
 from stepsim.workload.model.effort import Effort
 from stepsim.workload.model.framework import PublishedRate
+from stepsim.workload.model.slowing import Slowing
 from stepsim.workload.model.step_time import StepModel
 
 _COUNTED = frozenset(
@@ -93,6 +94,9 @@ class SecondLook(Struct, frozen=True, kw_only=True):
             device=built.device,
             framework=built.framework,
             interconnect=built.interconnect,
+            slowing=Slowing.on(built.device, self.asked.comm_sms)
+            if self.asked.overlap_cost
+            else None,
         )
         return float(model.seconds([built.plan])[0])
 

@@ -18,7 +18,7 @@ from stepsim.show.trace.perfetto import trace_lines
 from stepsim.show.trace.processes import traced
 from stepsim.workload.rows import Part
 
-JOBS: list[dict[str, Any]] = [{"framework": "torch-fsdp-compiled"}, {"pp": 2, "tp": 2}]
+JOBS: list[dict[str, Any]] = [{"tp": 2, "pp": 1}, {"pp": 2, "tp": 2}]
 
 
 def run(job: dict[str, Any], **options: Any) -> stepsim.Result:
@@ -27,7 +27,7 @@ def run(job: dict[str, Any], **options: Any) -> stepsim.Result:
     )
 
 
-@pytest.fixture(scope="module", params=[0, 1], ids=["fsdp", "pipeline"])
+@pytest.fixture(scope="module", params=[0, 1], ids=["flat", "pipeline"])
 def pair(request: pytest.FixtureRequest) -> tuple[stepsim.Result, stepsim.Result]:
     job = JOBS[request.param]
     return run(job), run(job, overlap_cost=True)

@@ -34,6 +34,7 @@ from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.memory import TIGHT_SHARE, RankMemory, rank_memory
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan
+from stepsim.workload.model.slowing import Slowing
 from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.rows import Part, PartKind, parts_of
 
@@ -328,6 +329,8 @@ def price_plans(
         )
     network = interconnect_of(topology.fit(max(space.npus)))
     steps = _step_model(model, device, framework, network)
+    if space.base.overlap_cost:
+        steps = replace(steps, slowing=Slowing.on(device, space.base.comm_sms))
     if space.base.layout is None:
         plans += balanced_plans(plans, steps)
     memory = rank_memory(model.architecture, device, framework, plans)

@@ -28,7 +28,9 @@ from stepsim.workload.model.host import host_ps, tower_host_ps, waited_ps
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.plan import ModelPlan, Precision
 from stepsim.workload.model.pricing import PhaseSeconds, Pricer
+from stepsim.workload.model.slowing import Slowing
 from stepsim.workload.model.tower import tower_blocks
+from stepsim.workload.overlap import CommEngine
 from stepsim.workload.rows import CollectiveKind, Group
 
 
@@ -104,12 +106,16 @@ class _StepSeconds(Struct, frozen=True, kw_only=True):
 
 
 class StepModel(Struct, frozen=True, kw_only=True):
-    """Prices plans of one model on one device under one framework."""
+    """Prices plans of one model on one device under one framework.
+
+    `slowing` is what communication takes from the compute beside it, None where it takes nothing.
+    """
 
     architecture: Architecture
     device: Device
     framework: Framework
     interconnect: Interconnect
+    slowing: Slowing | None = None
 
     def seconds(self, plans: Sequence[ModelPlan]) -> Floats:
         """Step time of each plan."""
@@ -221,11 +227,13 @@ class StepModel(Struct, frozen=True, kw_only=True):
             sent = self._exchanged(block.forward, after.forward, columns)
             forward = forward + price.forward + sent
             back = self._exchanged(block.backward, before.backward + before.again, columns)
-            back = np.maximum(back - self._beside_weights(block, price), 0.0)
+            late = self._beside_weights(block, price)
+            slower = self._lost(block.backward, columns) * np.minimum(back, late)
+            back = np.maximum(back - late, 0.0)
             again = price.again
             if block.module is not None:
                 again = np.maximum(again, columns.drops[block.module] * (price.forward + sent))
-            backward = backward + price.backward + back
+            backward = backward + price.backward + back + slower
             exchanged = exchanged + sent + back
             if layer is not None:
                 backward = backward + again * (1 - columns.recompute_full)
@@ -235,7 +243,8 @@ class StepModel(Struct, frozen=True, kw_only=True):
             backward = backward + again
             if columns.paired_share.any():
                 hidden = self._hidden_in_pairs(listed, prices, columns)
-                backward = backward - columns.paired_share * hidden
+                lost = self._lost(_between_experts(listed), columns)
+                backward = backward - columns.paired_share * hidden * (1 - lost)
                 exchanged = exchanged - columns.paired_share * hidden
         none = np.zeros(len(columns))
         return _PartSeconds(
@@ -305,7 +314,7 @@ class StepModel(Struct, frozen=True, kw_only=True):
         )
 
     def _exchanged(
-        self, exchanges: Iterable[Exchange], computed: Floats, columns: PlanColumns
+        self, exchanges: Sequence[Exchange], computed: Floats, columns: PlanColumns
     ) -> Floats:
         """Visible time of a block's exchanges; some run beside what is `computed` in the next."""
         visible = beside = np.zeros(len(columns))
@@ -316,15 +325,38 @@ class StepModel(Struct, frozen=True, kw_only=True):
                 seconds = seconds * pipelined
             beside = beside + seconds * exchange.beside
             visible = visible + seconds * (1 - exchange.beside)
-        return visible + np.maximum(beside - computed, 0.0)
+        hidden = np.minimum(beside, computed)
+        return visible + beside - hidden * (1 - self._lost(exchanges, columns))
 
-    def _alone(self, exchange: Exchange, columns: PlanColumns) -> Floats:
-        ranks, stride = {
+    def _lost(self, exchanges: Sequence[Exchange], columns: PlanColumns) -> Floats:
+        """Share of its speed that compute loses beside exchanges of a layer, by their mean."""
+        none = np.zeros(len(columns))
+        if self.slowing is None:
+            return none
+        every = lost = none
+        for exchange in exchanges:
+            seconds = self._alone(exchange, columns)
+            ranks, stride = self._members(exchange, columns)
+            sent = exchange.sent_bytes(columns, self.interconnect.domain) * (ranks - 1) / ranks
+            far = ranks * stride > self.interconnect.domain
+            if exchange.way is not None:
+                share = self.slowing.lost_to_dispatch(columns.dispatcher, sent, seconds, far)
+            else:
+                share = self.slowing.lost(CommEngine.RING, sent, seconds, far)
+            every, lost = every + seconds, lost + seconds * share
+        return np.divide(lost, every, out=none, where=every > 0)
+
+    def _members(self, exchange: Exchange, columns: PlanColumns) -> tuple[Floats, Floats]:
+        """How many ranks an exchange has, and how far apart they are."""
+        return {
             Group.TP: (columns.tp, np.ones_like(columns.tp)),
             Group.ETP: (columns.expert_tp, np.ones_like(columns.tp)),
             Group.CP: (columns.cp, columns.tp),
             Group.EP: (columns.ep, columns.expert_tp),
         }[exchange.group]
+
+    def _alone(self, exchange: Exchange, columns: PlanColumns) -> Floats:
+        ranks, stride = self._members(exchange, columns)
         network = self.interconnect
         sent = exchange.sent_bytes(columns, network.domain)
         seconds = network.seconds(exchange.kind, sent, ranks, stride)
@@ -344,7 +376,7 @@ class StepModel(Struct, frozen=True, kw_only=True):
         gather, scatter = self._fsdp(layer, columns)
         forward, backward = part.forward, part.backward
         gather_back = gather * (columns.reshard * sharded)
-        slow = self.framework.fsdp_slowdown
+        slow = self._lost_to_shards(layer, columns, gather)
         gather = gather * (sharded | (columns.pp == 1))  # stage 2 of a pipeline: once a step
         use = (columns.zero >= 1.5) & (columns.dp > 1)
         f = np.maximum(forward + slow * np.minimum(gather, forward), gather)
@@ -357,6 +389,23 @@ class StepModel(Struct, frozen=True, kw_only=True):
             backward=np.where(use, b, backward),
             exchanged=part.exchanged + shown,
         )
+
+    def _lost_to_shards(self, layer: Layer, columns: PlanColumns, gather: Floats) -> Floats:
+        """Share of its speed that compute loses while parameters are gathered."""
+        slow = np.full(len(columns), self.framework.fsdp_slowdown)
+        if self.slowing is None:
+            return slow
+        parameters = dense_parameters(layer, self.architecture, columns)
+        parameters = parameters + routed_parameters(layer, self.architecture, columns)
+        return slow + self._lost_to_ring(2.0 * parameters, gather, columns.shards, columns.tp)
+
+    def _lost_to_ring(self, size: Floats, seconds: Floats, ranks: Floats, stride: Floats) -> Floats:
+        """Share of its speed that compute loses beside a ring that gathers or scatters a size."""
+        if self.slowing is None:
+            return np.zeros(len(seconds))
+        far = ranks * stride > self.interconnect.domain
+        sent = size * (ranks - 1) / np.maximum(ranks, 1)
+        return self.slowing.lost(CommEngine.RING, sent, seconds, far)
 
     def _fsdp(self, layer: Layer, columns: PlanColumns) -> tuple[Floats, Floats]:
         parameters = dense_parameters(layer, self.architecture, columns)
@@ -443,7 +492,11 @@ class StepModel(Struct, frozen=True, kw_only=True):
         )
         sharded = columns.zero >= 1.5
         depth = float(self.architecture.depth)
-        exposed = np.where(sharded, (reduce + gather) / depth, exposed_reduce + exposed_gather)
+        shown = exposed_reduce + exposed_gather
+        stride = columns.stage_ranks / replicas
+        lost = self._lost_to_ring(size * dense, reduce, replicas, stride)
+        shown = shown + lost * (reduce + gather - shown)
+        exposed = np.where(sharded, (reduce + gather) / depth, shown)
         return exposed * (1 - columns.adapters)
 
     def _optimizer(self, columns: PlanColumns) -> Floats:
@@ -460,6 +513,12 @@ class StepModel(Struct, frozen=True, kw_only=True):
         every = np.where(columns.zero >= 1.5, 0.0, 8.0)
         moved = (per_own * own + every * (dense + routed)) * (1 - columns.adapters)
         return moved / self.device.bytes_per_s
+
+
+def _between_experts(blocks: Iterable[Block]) -> list[Exchange]:
+    """Exchanges of blocks that carry tokens to experts or back."""
+    every = (each for block in blocks for each in (*block.forward, *block.backward))
+    return [each for each in every if each.way is not None]
 
 
 def _part_table(layers: list[_PartSeconds], embedding: _PartSeconds, head: _PartSeconds) -> Floats:
