@@ -55,8 +55,7 @@ class CardRun(Struct, frozen=True, kw_only=True):
     @property
     def error(self) -> float:
         """Predicted over measured, minus 1."""
-        assert self.step.measured_s is not None
-        return self.predicted_s / self.step.measured_s - 1
+        return self.step.error(self.predicted_s)
 
     @property
     def kind(self) -> str:

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from math import exp, log
+from math import exp, log1p
 from statistics import fmean
 from types import MappingProxyType
 
@@ -39,13 +39,12 @@ class LeftOut(Struct, frozen=True, kw_only=True):
     @property
     def log_ratio(self) -> float:
         """Logarithm of predicted over measured seconds."""
-        assert self.step.measured_s is not None
-        return log(self.predicted_s / self.step.measured_s)
+        return log1p(self.error)
 
     @property
     def error(self) -> float:
         """Predicted over measured, minus 1."""
-        return exp(self.log_ratio) - 1
+        return self.step.error(self.predicted_s)
 
 
 def measured_range(rows: Iterable[LeftOut]) -> tuple[float, float]:

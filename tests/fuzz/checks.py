@@ -177,7 +177,7 @@ def check_step_table(path: Path) -> None:
 
 
 def check_expert_load(path: Path) -> None:
-    from stepsim.files.asked import read_expert_load
+    from stepsim.files.expert_counts import read_expert_load
     from stepsim.workload.scaling import rank_loads
 
     loads = rank_loads(read_expert_load(path), 4)

@@ -11,9 +11,9 @@ from helpers import Run
 from stepsim.base.errors import OutputError, StepsimError
 from stepsim.explain.diff import diff_results
 from stepsim.explore.sweep import open_for_reading
-from stepsim.files.asked import read_expert_load
 from stepsim.files.calibrations import read_calibration
 from stepsim.files.collectives.measurements import read_measurements
+from stepsim.files.expert_counts import read_expert_load
 from stepsim.files.load import is_topology, load_result, read_topology
 from stepsim.files.measured import load_run
 from stepsim.files.reading import read_bytes

@@ -211,46 +211,49 @@ def _share_gaps(
     Overlapping transfers share a gap in order of their start, then of their end, then of their
     part: of nothing but times, whatever else the run was made of.
     """
-    cursor = begin
-    if len(alike.transfers):
-        starts, ends = start[alike.transfers], end[alike.transfers]
-        flight = np.broadcast_to(gaps.exposed[alike.transfers][:, :, None], starts.shape)
-        for rank in np.lexsort((flight, ends, starts), axis=0):
-            here, gone, part = (
-                np.take_along_axis(column, rank[None], axis=0)[0]
-                for column in (starts, ends, flight)
-            )
-            left = np.clip(here, cursor, until)
-            arrived = np.clip(gone, left, until)
-            _add(total, np.where(part == Part.EXPOSED_PP, alike.idle, Part.SKEW), left - cursor)
-            _add(total, part, arrived - left)
-            cursor = arrived
-    total[alike.idle] += (until - cursor).sum(axis=0)
+    starts, ends = start[alike.transfers], end[alike.transfers]
+    flight = np.broadcast_to(gaps.exposed[alike.transfers][:, :, None], starts.shape)
+    order = np.lexsort((flight, ends, starts), axis=0)
+    starts, ends, flight = (
+        np.take_along_axis(column, order, axis=0) for column in (starts, ends, flight)
+    )
+    cursor = np.minimum(np.maximum.accumulate(np.concatenate((begin[None], ends))), until)
+    arrived = np.clip(starts, cursor[:-1], until)
+    _add(total, np.where(flight == Part.EXPOSED_PP, alike.idle, Part.SKEW), arrived - cursor[:-1])
+    _add(total, flight, cursor[1:] - arrived)
+    total[alike.idle] += (until - cursor[-1]).sum(axis=0)
 
 
 def _add(total: Times, part: NDArray[np.int64], amount: Times) -> None:
-    """Add amounts of shape (gaps, columns) to the parts they belong to."""
-    for each in Part:
-        mine = part == each
-        if mine.any():
-            total[each] += np.where(mine, amount, 0).sum(axis=0)
+    """Add amounts of shape (transfers, gaps, columns) to the parts they belong to."""
+    for kind in np.unique(part).tolist():
+        total[kind] += np.where(part == kind, amount, 0).sum(axis=(0, 1))
 
 
-PartsOfLists = dict[TaskListTimes, NDArray[np.int64]]
-"""Parts of coalesced task lists, found once."""
+def cohorts_breakdown(
+    cohorts: Sequence[Cohort], graph: TaskGraph, step_time_ps: int
+) -> list[Times]:
+    """Parts of the step of every actor, by cohort, each of shape (parts, actors), in ps."""
+    gaps = [program_gaps(cohort.laid, graph) for cohort in cohorts]
+    lists = {
+        cohort.laid.times[number]: graph.task_lists[number]
+        for cohort, found in zip(cohorts, gaps, strict=True)
+        for number in found.coalesced
+    }
+    known = _parts_of_lists(lists, graph)
+    return [
+        _cohort_breakdown(cohort, found, step_time_ps, known)
+        for cohort, found in zip(cohorts, gaps, strict=True)
+    ]
 
 
-def cohort_breakdown(
-    cohort: Cohort, graph: TaskGraph, step_time_ps: int, known: PartsOfLists
+def _cohort_breakdown(
+    cohort: Cohort, found: "ProgramGaps", step_time_ps: int, known: dict[TaskListTimes, Ints]
 ) -> Times:
     """Parts of the step of every actor of a cohort, of shape (parts, actors), in ps."""
-    found = program_gaps(cohort.laid, graph)
     coalesced = np.zeros((len(Part), len(cohort.actors)), dtype=np.int64)
     for number, count in found.coalesced.items():
-        times = cohort.laid.times[number]
-        if times not in known:
-            known[times] = _list_parts(graph.task_lists[number], graph, times)
-        coalesced += count * known[times][:, None]
+        coalesced += count * known[cohort.laid.times[number]][:, None]
     total = breakdown(found.gaps, *found.times(cohort.start, cohort.end), coalesced)
     slowed = cohort.longer_ps.sum(axis=0)
     total[Part.COMPUTE] -= slowed
@@ -259,12 +262,26 @@ def cohort_breakdown(
     return total
 
 
-def _list_parts(task_list: TaskList, graph: TaskGraph, times: TaskListTimes) -> NDArray[np.int64]:
-    """Parts of a task list that runs without interruption, of shape (parts,), in ps."""
-    rows = task_rows([(part_of(task, graph), task.after) for task in task_list.tasks])
-    nothing = np.zeros((len(Part), 1), dtype=np.int64)
-    total = breakdown(find_gaps(rows), times.start[:, None], times.end[:, None], nothing)
-    parts: NDArray[np.int64] = total[:, 0]
+def _parts_of_lists(
+    lists: dict[TaskListTimes, TaskList], graph: TaskGraph
+) -> dict[TaskListTimes, Ints]:
+    """Parts of task lists that run without interruption, each of shape (parts,), in ps.
+
+    Those whose tasks are of the same parts and wait alike are columns of one breakdown.
+    """
+    alike: dict[tuple[tuple[Part, tuple[int, ...]], ...], list[TaskListTimes]] = {}
+    for times, task_list in lists.items():
+        tasks = tuple((part_of(task, graph), task.after) for task in task_list.tasks)
+        alike.setdefault(tasks, []).append(times)
+    parts: dict[TaskListTimes, Ints] = {}
+    for tasks, several in alike.items():
+        start, end = (
+            np.stack([getattr(times, name) for times in several], axis=1)
+            for name in ("start", "end")
+        )
+        nothing = np.zeros((len(Part), len(several)), dtype=np.int64)
+        total = breakdown(find_gaps(task_rows(tasks)), start, end, nothing)
+        parts |= zip(several, total.T, strict=True)
     return parts
 
 

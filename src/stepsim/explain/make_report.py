@@ -11,7 +11,7 @@ from stepsim.base.arrays import Floats
 from stepsim.base.units import MAX_INT64, PS_PER_S, format_size_bytes
 from stepsim.engine.timeline import Cohort, Timeline
 from stepsim.explain.accuracy import known_accuracy
-from stepsim.explain.breakdown import PartsOfLists, cohort_breakdown
+from stepsim.explain.breakdown import cohorts_breakdown
 from stepsim.explain.critical_path import PathRuns, critical_path, path_parts, path_runs
 from stepsim.explain.network_use import CommUse, LinkUse, comm_use, link_use
 from stepsim.explain.report import (
@@ -247,9 +247,8 @@ def _mean_bubble(bubbles: Sequence[Bubble], counts: NDArray[np.int64], pipeline_
 def _breakdown(timeline: Timeline) -> NDArray[np.int64]:
     """Parts of the step of every actor, of shape (actors, parts), in ps."""
     found = np.zeros((len(timeline.actors), len(Part)), dtype=np.int64)
-    known: PartsOfLists = {}
-    for cohort in timeline.cohorts:
-        parts = cohort_breakdown(cohort, timeline.graph, timeline.step_time_ps, known)
+    every = cohorts_breakdown(timeline.cohorts, timeline.graph, timeline.step_time_ps)
+    for cohort, parts in zip(timeline.cohorts, every, strict=True):
         found[cohort.actors] = parts.T
     return found
 

@@ -69,7 +69,7 @@ class SweepResult(Viewed, Struct, frozen=True, kw_only=True, weakref=True):
 
     def _shown(self) -> list[Shown]:
         with self._opened() as found:
-            return list(sweep_shown(found))
+            return list(sweep_shown(found, kept=False))
 
     def _tables(self) -> Tables:
         return {"scenarios": self._scenarios}

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 
-from stepsim.base.errors import PlanError, WorkloadError, bad_value
+from stepsim.base.errors import PlanError
 from stepsim.base.option import Option
 from stepsim.base.structs import replace
 from stepsim.base.units import Value
-from stepsim.files.expert_counts import is_expert_counts, read_expert_counts
+from stepsim.files.expert_counts import is_expert_counts, read_expert_counts, read_expert_load
 from stepsim.files.load import (
     infinite,
     load_comm_table,
@@ -25,7 +25,7 @@ from stepsim.files.load import (
     topology_of,
     with_numbers,
 )
-from stepsim.files.reading import DEFAULT_FRAMEWORK, DEFAULT_TOPOLOGY, read_text
+from stepsim.files.reading import DEFAULT_FRAMEWORK, DEFAULT_TOPOLOGY
 from stepsim.network.topology import Topology
 from stepsim.options import ALIASES, OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule
@@ -305,23 +305,3 @@ def _expert_load(value: object) -> "ExpertLoad | None":
         f"expert_load is {value!r}: expected a law, the tokens of each expert, or a file with them "
         "(expert_skew takes the load of the busiest expert rank over the mean)"
     )
-
-
-def read_expert_load(path: Path) -> list[float]:
-    """Tokens of every expert, in order; raises WorkloadError naming file and line."""
-    text = read_text(path, WorkloadError, "expert load", "a number per line")
-    return [
-        _tokens(path, number, word)
-        for number, line in enumerate(text.splitlines(), start=1)
-        if (word := line.partition("#")[0].strip())
-    ]
-
-
-def _tokens(path: Path, line: int, word: str) -> float:
-    try:
-        tokens = float(word)
-    except ValueError:
-        tokens = -1.0
-    if not 0 <= tokens < float("inf"):
-        raise WorkloadError(bad_value(f"{path}:{line}", "tokens", word, "a number from 0"))
-    return tokens

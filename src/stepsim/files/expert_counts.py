@@ -1,4 +1,4 @@
-"""Counts of a router: tokens of every expert by layer and microbatch, a CSV with a row each."""
+"""Tokens of experts: a router's counts by layer and microbatch, or one number each."""
 
 from pathlib import Path
 
@@ -32,6 +32,16 @@ def read_expert_counts(path: Path) -> ExpertCounts:
         tokens = rows.setdefault((layer, microbatch), {})
         tokens[expert] = tokens.get(expert, 0.0) + _tokens(path, number, named["tokens"] or "")
     return make_counts(str(path), rows)
+
+
+def read_expert_load(path: Path) -> list[float]:
+    """Tokens of every expert, in order; raises WorkloadError naming file and line."""
+    text = read_text(path, WorkloadError, "expert load", "a number per line")
+    return [
+        _tokens(path, number, word)
+        for number, line in enumerate(text.splitlines(), start=1)
+        if (word := line.partition("#")[0].strip())
+    ]
 
 
 def _number(path: Path, row: int, name: str, text: str) -> int:

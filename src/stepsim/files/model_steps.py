@@ -119,6 +119,11 @@ class PublishedStep(Struct, frozen=True, kw_only=True):
     ran_out: bool = False
     release: str | None = None
 
+    def error(self, predicted_s: float) -> float:
+        """A prediction over the measured seconds, minus 1; only of runs with a time."""
+        assert self.measured_s is not None
+        return predicted_s / self.measured_s - 1
+
 
 def is_published_steps(path: Path) -> bool:
     """Whether a file is a CSV of measured steps of models, by its header."""

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Bools, Ints, Small, narrowed, numbers_of
+from stepsim.base.arrays import Bools, Ints, Small, narrowed, numbers_of, spans
 from stepsim.base.errors import ScheduleError
 from stepsim.base.kept import kept, kept_beside
 from stepsim.base.structs import replace
@@ -26,15 +26,16 @@ from stepsim.workload.rows import CommOp, Row, Shards, Stream
 
 _KEPT = 256
 _NOTHING = {"reads": False, "joins": Joins.NOT}
+_COLUMNS = (*Rows.__struct_fields__, "task_list")
 
 
 class Written(Struct, frozen=True, kw_only=True, eq=False):
     """What a stage computes: an entry of look i the task list `numbers[i]`, the `tail` another.
 
-    It is -1 where nothing follows the pipeline, and for entries that are written one by one: `rows`
-    stand at the `place` of their entry. `look` has the look of every entry, `alike` the blocks of
-    the same rows, and `on_dp` are the entries that use the reductions' stream. `merged_lists` are
-    the task lists of segments where some are written one by one.
+    It is -1 where nothing follows the pipeline, and for entries of several segments: columns of
+    these are `rows`, each at the `place` of its entry. `look` has the look of every entry, `alike`
+    the blocks of the same rows, and `on_dp` are the entries that use the reductions' stream.
+    `merged_lists` are the task lists of segments where some entries have several.
     """
 
     stage: int
@@ -43,7 +44,7 @@ class Written(Struct, frozen=True, kw_only=True, eq=False):
     tail: int
     alike: tuple[tuple[int, ...], ...]
     on_dp: Bools
-    rows: list[dict[str, int]]
+    rows: dict[str, Ints]
     merged_lists: list[Small] = field(default_factory=list)
 
     @property
@@ -54,7 +55,7 @@ class Written(Struct, frozen=True, kw_only=True, eq=False):
     @property
     def is_plain(self) -> bool:
         """Whether its segments are those of any work in this order."""
-        return not (self.rows or self.on_dp.any())
+        return not (len(self.rows["place"]) or self.on_dp.any())
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -64,15 +65,15 @@ class Written(Struct, frozen=True, kw_only=True, eq=False):
     @property
     def used(self) -> list[int]:
         """The task lists that it runs, ascending."""
-        return sorted({*self.numbers, self.tail, *(row["task_list"] for row in self.rows)} - {NONE})
+        own = np.unique(self.rows["task_list"]).tolist()
+        return sorted({*self.numbers, self.tail, *own} - {NONE})
 
     def merged(self, steps: Rows, computed: Ints) -> Rows:
-        """Rows of steps with those written one by one; `computed[i]` is the step of entry i."""
-        own = self._plain_lists(steps.entry)
-        if not self.rows:
+        """Rows of steps with those of several segments; `computed[i]` is the step of entry i."""
+        own, place = self._plain_lists(steps.entry), computed.take(self.rows["place"])
+        if not len(place):
             return steps
         kept = np.flatnonzero((steps.entry < 0) | (own >= 0))
-        place = computed[[row["place"] for row in self.rows]]
         order = np.argsort(np.concatenate((kept, place)), kind="stable")
         final = np.empty_like(order)
         final[order] = np.arange(len(order))
@@ -80,12 +81,12 @@ class Written(Struct, frozen=True, kw_only=True, eq=False):
         moved[kept] = final[: len(kept)]
 
         def column(name: str, theirs: Small) -> Ints:
-            mine = np.array([row.get(name, NONE) for row in self.rows])
-            theirs = theirs[kept]
+            mine, theirs = self.rows[name], theirs[kept]
             if name == "waits":
                 mine = np.where(mine >= 0, final[len(kept) + mine], NONE)
                 theirs = np.where(theirs >= 0, moved[theirs], NONE)
-            return np.concatenate((theirs, mine))[order]
+            both: Ints = np.concatenate((theirs, mine))
+            return both.take(order)
 
         rows = Rows.of(
             **{name: column(name, getattr(steps, name)) for name in Rows.__struct_fields__}
@@ -109,8 +110,8 @@ class Written(Struct, frozen=True, kw_only=True, eq=False):
 class ProgramWriter(Struct, kw_only=True, dict=True):
     """The work of a stage being written.
 
-    Most entries are one segment, the same for all microbatches of a block: these are columns.
-    Others are written one by one.
+    Most entries are one segment, the same for all microbatches of a block. Those of several
+    segments are written once for all that look alike, as `rows`.
     """
 
     stage: int
@@ -119,8 +120,6 @@ class ProgramWriter(Struct, kw_only=True, dict=True):
     task_lists: TaskLists
     rows: list[dict[str, int]] = field(default_factory=list)
     _known: dict[tuple[ActionKind, int, int], int] = field(default_factory=dict)
-    _computed: list[int] = field(default_factory=list)
-    _begun: dict[int, int] = field(default_factory=dict)
 
     def write(self) -> Written:
         """What the entries of the stage compute, then what follows the pipeline.
@@ -129,12 +128,16 @@ class ProgramWriter(Struct, kw_only=True, dict=True):
         """
         order = self.schedule.columns[self.stage]
         apart = self._apart(order)
-        alone = tuple(np.flatnonzero(apart).tolist())
-        first, look = _looks(self.schedule, self.stage, self._kinds.alike, alone)
-        numbers = [NONE] * len(first)
+        alone = np.zeros_like(apart)
+        alone[[*self._first.values(), *(place for place, _ in self._final.values())]] = True
+        unlike = tuple(np.flatnonzero(apart & alone).tolist())
+        first, look = _looks(self.schedule, self.stage, self._kinds.alike, unlike)
+        numbers, begins = [NONE] * len(first), np.zeros((2, len(first)), dtype=np.int64)
         for number, place in sorted(enumerate(first.tolist()), key=itemgetter(1)):
             if apart[place]:
+                begins[:, number] = len(self.rows)
                 self._entry(order[place].parts(), place)
+                begins[1, number] = len(self.rows) - begins[0, number]
             else:
                 numbers[number] = self._of_entry(order[place].parts())
         uses_dp = [each >= 0 and self._uses_dp(each) for each in numbers]
@@ -145,7 +148,7 @@ class ProgramWriter(Struct, kw_only=True, dict=True):
             tail=self._per_step(),
             alike=self._kinds.alike,
             on_dp=np.array(uses_dp, dtype=bool).take(look),
-            rows=self.rows,
+            rows=_at_their_places(self.rows, look, *begins),
         )
 
     def _per_step(self) -> int:
@@ -156,8 +159,13 @@ class ProgramWriter(Struct, kw_only=True, dict=True):
         return self.task_lists.per_step(items) if items else NONE
 
     def _apart(self, order: Order) -> Bools:
-        """Entries that are more than one segment: some shard parameters, some reduce gradients."""
-        apart = np.full(len(order), self._kinds.shards)
+        """Entries that are more than one segment: some shard parameters, some reduce gradients.
+
+        Of parameters that are gathered once a step, the first forward alone is.
+        """
+        apart = np.full(len(order), self._kinds.shards_again)
+        if self._kinds.shards:
+            apart[list(self._first.values())] = True
         if self.task_lists.options.dp_overlap or self._kinds.reduces:
             for place, action in self._final.values():
                 apart[place] |= self._reduces(action)
@@ -166,6 +174,17 @@ class ProgramWriter(Struct, kw_only=True, dict=True):
     @cached_property
     def _kinds(self) -> "_Kinds":
         return _kinds_of(self.work)
+
+    @cached_property
+    def _first(self) -> dict[int, int]:
+        """Per chunk, the place of its first forward."""
+        order = self.schedule.columns[self.stage]
+        forwards = order.runs(ActionKind.FORWARD)
+        return {
+            chunk: place
+            for chunk in range(len(self.work.chunks))
+            for place, _ in np.argwhere(forwards & (order.chunk == chunk))[:1].tolist()
+        }
 
     @cached_property
     def _final(self) -> dict[int, tuple[int, Action]]:
@@ -270,13 +289,13 @@ class ProgramWriter(Struct, kw_only=True, dict=True):
                     f"schedule {self.schedule.name}: parameters gathered layer by layer (zero 2 "
                     "and 3) with fused or split backwards are not modelled"
                 )
-            if action.kind is ActionKind.FORWARD and self._is_first(action):
+            if action.kind is ActionKind.FORWARD and self._first[action.chunk] == place:
                 for shards in held:
                     self._gather(shards, place)
 
-    def _gather(self, shards: Shards, place: int, waits: int = NONE) -> None:
+    def _gather(self, shards: Shards, place: int, *, paced: bool = False) -> None:
         """Gather parameters; what comes next waits for it."""
-        self._beside("gather", shards.gather, Stream.FSDP, place, joins=Joins.BESIDE, waits=waits)
+        self._beside("gather", shards.gather, Stream.FSDP, place, joins=Joins.BESIDE, paced=paced)
 
     def _sharded(self, action: Action, place: int) -> None:
         """An action unit by unit: parameters are gathered before, gradients reduced after.
@@ -290,26 +309,24 @@ class ProgramWriter(Struct, kw_only=True, dict=True):
         for unit in units if forward else reversed(units):
             shards = next(row.shards for row in rows[unit.start : unit.stop] if row.shards)
             if shards.once:
-                if forward and self._is_first(action):
+                if forward and self._first[action.chunk] == place:
                     self._gather(shards, place)
             elif forward or shards.again:
-                self._gather(shards, place, self._computed[-2] if len(self._computed) > 1 else NONE)
+                self._gather(shards, place, paced=True)
             task_list = self.task_lists.action(action, rows, unit)
-            self._computed.append(self._in_order(SegmentKind.ACTION, task_list, place))
+            self._in_order(SegmentKind.ACTION, task_list, place, unit=True)
             if not forward:
                 self._beside("reduce shards", shards.reduce, Stream.DP, place, reads=True)
                 if self._final[action.chunk] == (place, action):
                     for i in reversed(unit):
                         self._reductions(rows[i], place)
 
-    def _is_first(self, action: Action) -> bool:
-        """Whether no forward of this chunk came before."""
-        return self._begun.setdefault(action.chunk, action.microbatch) == action.microbatch
-
-    def _in_order(self, kind: SegmentKind, task_list: int, place: int) -> int:
+    def _in_order(
+        self, kind: SegmentKind, task_list: int, place: int, *, unit: bool = False
+    ) -> None:
         """A segment of the compute stream, which all that follows waits for."""
         queue = Stream.DP if self._uses_dp(task_list) else NONE
-        return self._add(
+        self._add(
             place,
             kind,
             Stream.COMPUTE,
@@ -319,6 +336,7 @@ class ProgramWriter(Struct, kw_only=True, dict=True):
             behind=queue,
             sets=queue,
             joins=Joins.ALONE,
+            unit=unit,
         )
 
     def _uses_dp(self, task_list: int) -> bool:
@@ -327,21 +345,46 @@ class ProgramWriter(Struct, kw_only=True, dict=True):
 
     def _add(
         self, place: int, kind: SegmentKind, stream: Stream, task_list: int, **more: int
-    ) -> int:
-        """Write a row, and say which it is."""
-        number = len(self.rows)
+    ) -> None:
+        """Write a row of an entry that is several segments."""
         row = {"kind": kind, "stream": stream, "task_list": task_list, "place": place}
         self.rows.append({**_NOTHING, **row, **more})
-        return number
+
+
+def _at_their_places(
+    rows: Sequence[dict[str, int]], look: NDArray[np.integer], starts: Ints, counts: Ints
+) -> dict[str, Ints]:
+    """Columns of rows, for every entry those of its look: `counts` of them from each of `starts`.
+
+    What is gathered at the pace of compute waits for the `unit` before the one under way, which is
+    only known here: for example the third unit's gather waits for the first unit.
+    """
+    which = spans(starts.take(look), counts.take(look))
+    columns = {
+        name: np.array([row.get(name, NONE) for row in rows], dtype=np.int64).take(which)
+        for name in _COLUMNS
+    }
+    place = np.arange(len(look)).repeat(counts.take(look))
+    units, paced = (
+        np.array([row.get(name, False) for row in rows], dtype=bool).take(which)
+        for name in ("unit", "paced")
+    )
+    before = np.cumsum(units) - units
+    waiting = np.flatnonzero(paced & (before > 1))
+    columns["waits"][waiting] = np.flatnonzero(units).take(before.take(waiting) - 2)
+    columns["entry"] = np.where(columns["entry"] >= 0, place, NONE)
+    return {**columns, "place": place}
 
 
 class _Kinds(NamedTuple):
     """What the rows of a stage are: whether some shard parameters, or reduce gradients.
 
-    `alike[c][b]` is the first block of chunk c with the rows of block b.
+    Where they do `shards_again`, these are gathered or reduced for every microbatch. `alike[c][b]`
+    is the first block of chunk c with the rows of block b.
     """
 
     shards: bool
+    shards_again: bool
     reduces: bool
     alike: tuple[tuple[int, ...], ...]
 
@@ -353,8 +396,10 @@ def _kinds_of(work: StageWork) -> _Kinds:
     for chunk in work.chunks:
         known: dict[int, int] = {}
         alike.append(tuple(known.setdefault(id(rows), i) for i, rows in enumerate(chunk)))
+    shards = [row.shards for rows in distinct for row in rows if row.shards]
     return _Kinds(
-        shards=any(row.shards for rows in distinct for row in rows),
+        shards=bool(shards),
+        shards_again=not all(each.once and not each.reduce for each in shards),
         reduces=any(map(_reduces_gradients, distinct)),
         alike=tuple(alike),
     )

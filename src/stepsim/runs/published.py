@@ -1,6 +1,7 @@
 """Measured steps of published models against their closed form, zero-shot and calibrated."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import log1p
 from statistics import fmean, median
 from typing import Annotated, Self
 
@@ -77,12 +78,12 @@ class PublishedComparison(Struct, frozen=True, kw_only=True):
     @property
     def error(self) -> float:
         """Predicted over measured, minus 1."""
-        return self.predicted_s / self.measured_s - 1
+        return self.step.error(self.predicted_s)
 
     @property
     def calibrated_error(self) -> float:
         """Calibrated over measured, minus 1."""
-        return self.calibrated_s / self.measured_s - 1
+        return self.step.error(self.calibrated_s)
 
 
 class SourceErrors(Struct, frozen=True, kw_only=True):
@@ -305,8 +306,7 @@ def _machine(step: PublishedStep) -> tuple[str, str, str]:
 def _factors(rows: Sequence[tuple[PublishedStep, float]]) -> dict[tuple[str, str, str], float]:
     logs: dict[tuple[str, str, str], list[float]] = {}
     for step, predicted in rows:
-        assert step.measured_s is not None
-        logs.setdefault(_machine(step), []).append(float(np.log(step.measured_s / predicted)))
+        logs.setdefault(_machine(step), []).append(-log1p(step.error(predicted)))
     return {machine: float(np.exp(fmean(each))) for machine, each in logs.items()}
 
 

@@ -43,8 +43,7 @@ class CalibratedStep(Struct, frozen=True, kw_only=True):
     @property
     def residual(self) -> float:
         """Calibrated over measured, minus 1."""
-        assert self.step.measured_s is not None
-        return self.calibrated_s / self.step.measured_s - 1
+        return self.step.error(self.calibrated_s)
 
 
 class _StepCalibration(Struct, frozen=True, kw_only=True):

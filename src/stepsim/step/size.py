@@ -81,7 +81,8 @@ def size_of(workload: Workload, plan: ParallelPlan, options: StepOptions) -> Ste
     tasks_of_actions = max(tasks_of_actions, _tasks_of_shards(workload))
     copies = plan.npus // plan.pp if alone else 1
     messages = _MESSAGE_ENDS * (stages - 1)
-    tasks = plan.microbatches * copies * (tasks_of_actions + messages)
+    tasks = plan.microbatches * (tasks_of_actions + messages) + _tasks_once(workload, options)
+    tasks *= copies
     if fair:
         seconds = tasks * _S_OF_SHARING_EVENT
     elif options.engine is Engine.SIMPY or (options.engine is None and tasks <= MOST_EVENTS):
@@ -127,13 +128,24 @@ def _shape(schedule: str | Schedule, ranks: int, chunks: int | None) -> tuple[in
 
 
 def _tasks_of_shards(workload: Workload) -> int:
-    """Tasks of a microbatch whose actions run unit by unit, 0 where nothing is sharded.
+    """Tasks of a microbatch whose actions run unit by unit, 0 where all microbatches share parts.
 
-    A unit runs forward and backward; where its parameters are gathered each time, and its gradients
-    reduced, those are tasks as well.
+    A unit runs forward and backward; its parameters are gathered, and its gradients reduced.
     """
     shards = [row.shards for row in workload.microbatches[0].rows() if row.shards]
+    if all(each.once and not each.reduce for each in shards):
+        return 0
     return sum(2 + (not each.once) * (1 + each.again) + bool(each.reduce) for each in shards)
+
+
+def _tasks_once(workload: Workload, options: StepOptions) -> int:
+    """Tasks that the first and the last microbatch have more than others.
+
+    The first forward gathers parameters unit by unit, the last backward reduces their gradients.
+    """
+    rows = workload.microbatches[0].rows()
+    units = sum(bool(row.shards and row.shards.once) for row in rows)
+    return 2 * units * (1 + bool(options.dp_overlap))
 
 
 def _tasks_of_rows(workload: Workload) -> int:

@@ -145,7 +145,7 @@ class Part(IntEnum):
     TAIL = 10, "idle, drain", PartKind.IDLE
     HOST = 11, "host", PartKind.WORK
     EXPOSED_HOST = 12, "exposed host", PartKind.LAUNCH
-    SLOWED = 13, "slowed by transfers", PartKind.WORK
+    SLOWED = 13, "slowed by comm", PartKind.WORK
 
     @property
     def key(self) -> str:

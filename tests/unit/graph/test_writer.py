@@ -44,6 +44,12 @@ def written(
     return writer.write(), lists
 
 
+def rows_of(found: Written) -> list[dict[str, int]]:
+    """What is written of entries of several segments, row by row."""
+    columns = {name: column.tolist() for name, column in found.rows.items()}
+    return [dict(zip(columns, each, strict=True)) for each in zip(*columns.values(), strict=True)]
+
+
 def durations(lists: TaskLists, number: int) -> int:
     return sum(task.duration_ps for task in lists.lists[number].tasks)
 
@@ -82,18 +88,18 @@ def test_overlapped_gradients_are_reduced_while_the_last_backward_goes_on() -> N
     )
     assert not found.is_plain
     assert not any(task.comm >= 0 for task in lists.lists[found.tail].tasks)
-    kinds = [(each["kind"], each["place"]) for each in found.rows]
+    kinds = [(each["kind"], each["place"]) for each in rows_of(found)]
     action, reduction = (SegmentKind.ACTION, 7), (SegmentKind.REDUCTION, 7)
     assert kinds == [action, reduction, action, reduction]
     assert found.numbers[found.look[7]] == -1
     sizes = [
         lists.comms.ops[task.comm].size_bytes
-        for each in found.rows
+        for each in rows_of(found)
         if each["kind"] == SegmentKind.REDUCTION
         for task in lists.lists[each["task_list"]].tasks
     ]
     assert sizes == [200, 100]
-    assert {each["stream"] for each in found.rows} == {Stream.COMPUTE, Stream.DP}
+    assert {each["stream"] for each in rows_of(found)} == {Stream.COMPUTE, Stream.DP}
 
 
 @pytest.mark.parametrize("bucket", [1, 250, 10**9])
@@ -101,7 +107,7 @@ def test_reductions_are_of_all_gradients_whatever_the_bucket(bucket: int) -> Non
     found, lists = written(
         (PLAIN,) * 3, per_step=(GRADIENTS,), dp_overlap=True, dp_bucket_bytes=bucket
     )
-    reductions = [each for each in found.rows if each["kind"] == SegmentKind.REDUCTION]
+    reductions = [each for each in rows_of(found) if each["kind"] == SegmentKind.REDUCTION]
     comms = [task.comm for each in reductions for task in lists.lists[each["task_list"]].tasks]
     assert sum(lists.comms.ops[comm].size_bytes for comm in comms) == DP.size_bytes
     assert len(reductions) == {1: 3, 250: 1, 10**9: 1}[bucket]
@@ -109,7 +115,7 @@ def test_reductions_are_of_all_gradients_whatever_the_bucket(bucket: int) -> Non
 
 def test_rows_that_reduce_their_own_gradients_do_so_after_the_last_backward_alone() -> None:
     found, _ = written((replace(PLAIN, weight_grad=Work(compute_ps=3, comms=(DP,))),))
-    assert [each["place"] for each in found.rows] == [7, 7]
+    assert [each["place"] for each in rows_of(found)] == [7, 7]
 
 
 def test_split_backwards_reduce_after_the_weight_gradient() -> None:
@@ -119,7 +125,7 @@ def test_split_backwards_reduce_after_the_weight_gradient() -> None:
     last = schedule.orders[1][-1]
     assert isinstance(last, Action)
     assert last.kind is ActionKind.WEIGHT_GRAD
-    assert {each["place"] for each in found.rows} == {len(schedule.orders[1]) - 1}
+    assert {each["place"] for each in rows_of(found)} == {len(schedule.orders[1]) - 1}
 
 
 def sharded(*, again: bool = True, once: bool = False) -> Row:
@@ -131,21 +137,21 @@ def sharded(*, again: bool = True, once: bool = False) -> Row:
 def test_sharded_parameters_are_gathered_before_each_unit_and_reduced_after_it() -> None:
     """Two units, four microbatches: a gather per forward and per backward, a reduction per one."""
     found, _ = written((sharded(), sharded()))
-    streams = [each["stream"] for each in found.rows]
+    streams = [each["stream"] for each in rows_of(found)]
     assert streams.count(Stream.FSDP) == 2 * 4 * 2
     assert streams.count(Stream.DP) == 2 * 4
     assert streams.count(Stream.COMPUTE) == 2 * 4 * 2
-    assert found.rows[0]["stream"] == Stream.FSDP
+    assert rows_of(found)[0]["stream"] == Stream.FSDP
 
 
 def test_parameters_that_stay_are_not_gathered_again() -> None:
-    streams = [each["stream"] for each in written((sharded(again=False),))[0].rows]
+    streams = [each["stream"] for each in rows_of(written((sharded(again=False),))[0])]
     assert streams.count(Stream.FSDP) == 4
 
 
 def test_parameters_gathered_once_a_step_are_gathered_by_the_first_forward() -> None:
     found, _ = written((sharded(once=True),))
-    gathers = [each["place"] for each in found.rows if each["stream"] == Stream.FSDP]
+    gathers = [each["place"] for each in rows_of(found) if each["stream"] == Stream.FSDP]
     assert gathers == [0]
 
 
@@ -175,7 +181,7 @@ def test_a_row_that_waits_for_the_first_row_still_does_among_the_others() -> Non
         tail=NONE,
         alike=((0,),),
         on_dp=np.array([False, False]),
-        rows=[unit, gather, unit],
+        rows={name: np.array([each[name] for each in (unit, gather, unit)]) for name in unit},
     )
     steps = [{**entry, "entry": 0}, {**entry, "entry": 1, "waits": NONE}]
     merged = stage.merged(

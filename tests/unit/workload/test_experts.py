@@ -7,7 +7,7 @@ from helpers import Run
 
 from stepsim import simulate
 from stepsim.base.errors import PlanError, WorkloadError
-from stepsim.files.asked import read_expert_load
+from stepsim.files.expert_counts import read_expert_load
 from stepsim.files.load import workload_of
 from stepsim.network.collectives.direct import uneven_all_to_all
 from stepsim.workload.rows import CollectiveKind, Group

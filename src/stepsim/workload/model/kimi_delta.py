@@ -11,20 +11,15 @@ from collections.abc import Mapping
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.workload.model.architecture import Mixer
 from stepsim.workload.model.columns import PlanColumns
-from stepsim.workload.model.context import (
-    MixerExchanges,
-    layouts_of_heads,
-    turned_against_heads,
-)
 from stepsim.workload.model.delta_net import delta_rule
-from stepsim.workload.model.operators import MixerOperators, memory, products
+from stepsim.workload.model.operators import Operator, memory, products
+from stepsim.workload.model.state_mixer import StateMixer
 
 _SOLVED = 64.0  # numbers of a chunk's solved product that a token keeps
 
 
-class KimiDeltaAttention(Mixer, frozen=True, kw_only=True):
+class KimiDeltaAttention(StateMixer, frozen=True, kw_only=True):
     """Kimi delta attention of `heads`, `head_dim` wide, with gates of a low `gate_rank` (or full).
 
     `convolution` is the length of the short convolution.
@@ -42,75 +37,53 @@ class KimiDeltaAttention(Mixer, frozen=True, kw_only=True):
                 raise WorkloadError(bad_value("Kimi delta attention", name, value, expected))
 
     @property
-    def width(self) -> int:
+    def inner(self) -> int:
         """Width of all queries, of keys, values, each gate and the result."""
         return self.heads * self.head_dim
 
     @property
-    def _first(self) -> int:
+    def first(self) -> int:
         """Width of what comes of the layer's input: q, k, v, a number of each head, both gates."""
-        return 3 * self.width + self.heads + 2 * (self.gate_rank or self.width)
+        return 3 * self.inner + self.heads + 2 * (self.gate_rank or self.inner)
 
     def parameters(self, hidden: int) -> int:
         """Products, convolution, both gates, forgetting of channels and heads, and a norm."""
-        up = 0 if self.gate_rank is None else 2 * self.gate_rank * self.width
-        products_of_it = hidden * (self._first + self.width) + up
-        convolution = 3 * self.width * self.convolution
-        return products_of_it + convolution + self.width + self.heads + self.head_dim
+        up = 0 if self.gate_rank is None else 2 * self.gate_rank * self.inner
+        products_of_it = hidden * (self.first + self.inner) + up
+        convolution = 3 * self.inner * self.convolution
+        return products_of_it + convolution + self.inner + self.heads + self.head_dim
 
     def shared_out(self) -> Mapping[str, int]:
         """Heads: a rank has whole ones."""
         return {"linear heads": self.heads}
 
-    def operators(self, hidden: int, columns: PlanColumns) -> MixerOperators:
-        """Products, convolution, norms of queries and keys, gates, rule and gated norm."""
-        t, tp, h = columns.tokens, columns.tp, float(hidden)
-        width = self.width / tp
-        size, rank = t * width, self.gate_rank
+    def _before(self, hidden: float, columns: PlanColumns) -> tuple[Operator, ...]:
+        """The product of queries, keys and values, and those of both gates."""
+        t, width, rank = columns.tokens, self.inner / columns.tp, self.gate_rank
+        made = "mixer in", t, hidden, 3.0 * width + self.heads / columns.tp
         if rank is None:
-            gates = tuple(products(columns, ("gates", t, h, 2.0 * width)))
-        else:
-            gates = tuple(
-                products(
-                    columns, ("gates down", t, h, 2.0 * rank), ("gates up", t, rank, 2 * width)
-                )
-            )
-        first = 3.0 * width + self.heads / tp
-        return MixerOperators(
-            before=(*products(columns, ("mixer in", t, h, first)), *gates),
-            mix=(
-                layouts_of_heads(*self._turned(columns), columns),
-                memory("short convolution", 12.0 * size, 18.0 * size),
-                memory("norms of queries and keys", 8.0 * size, 12.0 * size),
-                memory("forgetting of channels", 6.0 * size, 10.0 * size),
-                delta_rule(
-                    "kimi delta rule",
-                    columns,
-                    self.heads,
-                    self.head_dim,
-                    self.head_dim,
-                    gates=float(self.head_dim),
-                ),
-                memory("gated norm", 10.0 * size, 16.0 * size),
-            ),
-            after=tuple(products(columns, ("mixer out", t, width, h))),
+            return tuple(products(columns, made, ("gates", t, hidden, 2.0 * width)))
+        down, up = ("gates down", t, hidden, 2.0 * rank), ("gates up", t, rank, 2 * width)
+        return tuple(products(columns, made, down, up))
+
+    def _mix(self, columns: PlanColumns) -> tuple[Operator, ...]:
+        """Convolution, norms of queries and keys, forgetting, rule and gated norm."""
+        size, dim = self.result(columns), self.head_dim
+        return (
+            memory("short convolution", 12.0 * size, 18.0 * size),
+            memory("norms of queries and keys", 8.0 * size, 12.0 * size),
+            memory("forgetting of channels", 6.0 * size, 10.0 * size),
+            delta_rule("kimi delta rule", columns, self.heads, dim, dim, gates=float(dim)),
+            memory("gated norm", 10.0 * size, 16.0 * size),
         )
 
-    def exchanges(self, columns: PlanColumns) -> MixerExchanges:
-        """Tokens turned against heads before the mixing, and back after it."""
-        return turned_against_heads(*self._turned(columns), columns)
-
     def _turned(self, columns: PlanColumns) -> tuple[Floats, Floats]:
-        return (5.0 * self.width + self.heads) / columns.tp, self.width / columns.tp
+        return (5.0 * self.inner + self.heads) / columns.tp, self.inner / columns.tp
 
     def outputs(self, columns: PlanColumns) -> list[Floats]:
         """Elements that the first product makes, then those of both gates."""
         t, tp = columns.tokens, columns.tp
-        return [t * (3.0 * self.width + self.heads) / tp, 2.0 * t * self.width / tp]
-
-    def result(self, columns: PlanColumns) -> Floats:
-        """Elements of the rule's result."""
-        return columns.tokens * self.width / columns.tp
+        return [t * (3.0 * self.inner + self.heads) / tp, 2.0 * t * self.inner / tp]
 
     def kept(self, columns: PlanColumns, element: Floats) -> Floats:
         """What convolution, norms, gates, rule and the last product take; the states are not.
@@ -119,7 +92,7 @@ class KimiDeltaAttention(Mixer, frozen=True, kw_only=True):
         result; the forgetting of channels in 4; a head's solved products in 2 and a number in 4.
         """
         t, tp = columns.tokens, columns.tp
-        size = t * self.width / tp
+        size = self.result(columns)
         down = 2.0 * t * 2 * (self.gate_rank or 0)
         heads = t * self.heads / tp * (2.0 * _SOLVED + 4.0)
         return (2.0 * (3 + 3 + 2 + 1) + 4.0 + element) * size + down + heads

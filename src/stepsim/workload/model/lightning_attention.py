@@ -10,26 +10,15 @@ from collections.abc import Mapping
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.workload.model.architecture import Mixer
 from stepsim.workload.model.columns import PlanColumns
-from stepsim.workload.model.context import (
-    MixerExchanges,
-    layouts_of_heads,
-    turned_against_heads,
-)
 from stepsim.workload.model.kernels import ScanShape
-from stepsim.workload.model.operators import (
-    MixerOperators,
-    Operator,
-    memory,
-    mixer_kernel,
-    products,
-)
+from stepsim.workload.model.operators import Operator, memory, mixer_kernel
+from stepsim.workload.model.state_mixer import StateMixer
 
 _FORWARD_KERNELS, _BACKWARD_KERNELS = 3, 4  # within blocks, states, across blocks
 
 
-class LightningAttention(Mixer, frozen=True, kw_only=True):
+class LightningAttention(StateMixer, frozen=True, kw_only=True):
     """Linear attention of `heads`, `head_dim` wide, over blocks of `block` tokens.
 
     With `normed_heads` queries and keys are normed, one weight for all heads; `bias` is that of
@@ -48,32 +37,31 @@ class LightningAttention(Mixer, frozen=True, kw_only=True):
                 raise WorkloadError(bad_value("lightning attention", name, value, expected))
 
     @property
-    def width(self) -> int:
+    def inner(self) -> int:
         """Width of all queries, of keys, values, the gate and the result."""
         return self.heads * self.head_dim
 
+    @property
+    def first(self) -> int:
+        """Width of what the first product makes: queries, keys, values and the gate."""
+        return 4 * self.inner
+
     def parameters(self, hidden: int) -> int:
         """Products for queries, keys, values, gate and the way back, and the norm of the result."""
-        norms = self.width + 2 * self.head_dim * self.normed_heads
-        return 5 * hidden * self.width + norms + 3 * self.width * self.bias
+        norms = self.inner + 2 * self.head_dim * self.normed_heads
+        return 5 * hidden * self.inner + norms + 3 * self.inner * self.bias
 
     def shared_out(self) -> Mapping[str, int]:
         """Heads: a rank has whole ones."""
         return {"linear heads": self.heads}
 
-    def operators(self, hidden: int, columns: PlanColumns) -> MixerOperators:
-        """Products, activation of what they make, the scan, and the gated norm of the result."""
-        t, tp, h = columns.tokens, columns.tp, float(hidden)
-        size = t * self.width / tp
-        return MixerOperators(
-            before=tuple(products(columns, ("mixer in", t, h, 4.0 * self.width / tp))),
-            mix=(
-                layouts_of_heads(*self._turned(columns), columns),
-                memory("activation of queries, keys and values", 12.0 * size, 18.0 * size),
-                self._scan(columns),
-                memory("gated norm", 10.0 * size, 16.0 * size),
-            ),
-            after=tuple(products(columns, ("mixer out", t, self.width / tp, h))),
+    def _mix(self, columns: PlanColumns) -> tuple[Operator, ...]:
+        """Activation of what the product made, the scan, and the gated norm of the result."""
+        size = self.result(columns)
+        return (
+            memory("activation of queries, keys and values", 12.0 * size, 18.0 * size),
+            self._scan(columns),
+            memory("gated norm", 10.0 * size, 16.0 * size),
         )
 
     def _scan(self, columns: PlanColumns) -> Operator:
@@ -103,25 +91,9 @@ class LightningAttention(Mixer, frozen=True, kw_only=True):
             ),
         )
 
-    def exchanges(self, columns: PlanColumns) -> MixerExchanges:
-        """Tokens turned against heads before the mixing, and back after it."""
-        return turned_against_heads(*self._turned(columns), columns)
-
-    def _turned(self, columns: PlanColumns) -> tuple[Floats, Floats]:
-        return 4.0 * self.width / columns.tp, self.width / columns.tp
-
-    def outputs(self, columns: PlanColumns) -> list[Floats]:
-        """Elements that the first product makes."""
-        return [4.0 * columns.tokens * self.width / columns.tp]
-
-    def result(self, columns: PlanColumns) -> Floats:
-        """Elements of the scan's result."""
-        return columns.tokens * self.width / columns.tp
-
     def kept(self, columns: PlanColumns, element: Floats) -> Floats:
         """What the product made, queries, keys and values activated, result, last input."""
-        size = columns.tokens * self.width / columns.tp
-        return 2.0 * (4 + 3 + 1) * size + element * size
+        return (2.0 * (4 + 3 + 1) + element) * self.result(columns)
 
     @property
     def assumption(self) -> str:

@@ -11,19 +11,14 @@ from collections.abc import Mapping
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.workload.model.architecture import Mixer
 from stepsim.workload.model.columns import PlanColumns
-from stepsim.workload.model.context import (
-    Exchange,
-    MixerExchanges,
-    layouts_of_heads,
-    turned_against_heads,
-)
-from stepsim.workload.model.operators import MixerOperators, memory, products
+from stepsim.workload.model.context import Exchange, MixerExchanges
+from stepsim.workload.model.operators import Operator, memory, products
+from stepsim.workload.model.state_mixer import StateMixer
 from stepsim.workload.rows import CollectiveKind, Group
 
 
-class Mamba1(Mixer, frozen=True, kw_only=True):
+class Mamba1(StateMixer, frozen=True, kw_only=True):
     """A Mamba mixer of `heads` channels, each with `state` numbers; `rank` is of the time step.
 
     With `normed` time step, B and C have norms (Jamba).
@@ -43,6 +38,16 @@ class Mamba1(Mixer, frozen=True, kw_only=True):
                 raise WorkloadError(bad_value("Mamba", name, value, expected))
 
     @property
+    def inner(self) -> int:
+        """Channels, and the width of the result."""
+        return self.heads
+
+    @property
+    def first(self) -> int:
+        """Width of what the first product makes: the input and its gate."""
+        return 2 * self.heads
+
+    @property
     def joint(self) -> int:
         """Width of the time step's rank, B and C together."""
         return self.rank + 2 * self.state
@@ -59,35 +64,29 @@ class Mamba1(Mixer, frozen=True, kw_only=True):
         """Channels: a rank has whole ones."""
         return {"mamba channels": self.heads}
 
-    def operators(self, hidden: int, columns: PlanColumns) -> MixerOperators:
-        """Products, short convolution, time steps, scan and gate.
+    def _mix(self, columns: PlanColumns) -> tuple[Operator, ...]:
+        """Short convolution, time steps, scan and gate.
 
         The scan reads input, time step and gate and writes its result, in 2 bytes each, B and C
         beside them; backward it reads them and the result's gradient and writes three gradients.
         States stay on chip. A token of a channel takes 9 operations a number of its state, which no
         tensor core runs.
         """
-        t, h = columns.tokens, float(hidden)
-        inner = self.heads / columns.tp
-        size, joint = t * inner, t * self.joint
-        return MixerOperators(
-            before=tuple(products(columns, ("mixer in", t, h, 2.0 * inner))),
-            mix=(
-                layouts_of_heads(*self._turned(columns), columns),
-                memory("short convolution", 4.0 * size, 10.0 * size),
-                *products(
-                    columns,
-                    ("time step, B and C", t, inner, float(self.joint)),
-                    ("time steps", t, float(self.rank), inner),
-                ),
-                memory("selective scan", 8.0 * size + 2.0 * joint, 16.0 * size + 6.0 * joint),
+        t, inner, size = columns.tokens, self.heads / columns.tp, self.result(columns)
+        joint = t * self.joint
+        return (
+            memory("short convolution", 4.0 * size, 10.0 * size),
+            *products(
+                columns,
+                ("time step, B and C", t, inner, float(self.joint)),
+                ("time steps", t, float(self.rank), inner),
             ),
-            after=tuple(products(columns, ("mixer out", t, inner, h))),
+            memory("selective scan", 8.0 * size + 2.0 * joint, 16.0 * size + 6.0 * joint),
         )
 
     def exchanges(self, columns: PlanColumns) -> MixerExchanges:
         """Tokens turned against channels, and time step, B and C summed over tp."""
-        turned = turned_against_heads(*self._turned(columns), columns)
+        turned = super().exchanges(columns)
         size = 2.0 * columns.tokens * self.joint * (columns.tp > 1)
         summed = Exchange(kind=CollectiveKind.ALL_REDUCE, group=Group.TP, size_bytes=size)
         return MixerExchanges(
@@ -97,26 +96,17 @@ class Mamba1(Mixer, frozen=True, kw_only=True):
             back_after=(summed, *turned.back_after),
         )
 
-    def _turned(self, columns: PlanColumns) -> tuple[Floats, Floats]:
-        return 2.0 * self.heads / columns.tp, self.heads / columns.tp
-
     def outputs(self, columns: PlanColumns) -> list[Floats]:
         """Elements that the first product makes, then those of time step, B and C."""
-        t, inner = columns.tokens, self.heads / columns.tp
-        return [2.0 * t * inner, t * self.joint, t * inner]
-
-    def result(self, columns: PlanColumns) -> Floats:
-        """Elements of the scan's result."""
-        return columns.tokens * self.heads / columns.tp
+        return [*super().outputs(columns), columns.tokens * self.joint, self.result(columns)]
 
     def kept(self, columns: PlanColumns, element: Floats) -> Floats:
         """Input and gate, the convolution's result, time steps, the scan's result, the last input.
 
         Time step's rank, B and C are kept as norms take them and make them; states are made again.
         """
-        inner = columns.tokens * self.heads / columns.tp
         joint = columns.tokens * self.joint
-        return (2.0 * 5 + element) * inner + (2.0 + element) * joint
+        return (2.0 * 5 + element) * self.result(columns) + (2.0 + element) * joint
 
     @property
     def assumption(self) -> str:

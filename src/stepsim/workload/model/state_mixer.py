@@ -31,12 +31,17 @@ class StateMixer(Mixer, frozen=True, kw_only=True):
 
     def operators(self, hidden: int, columns: PlanColumns) -> MixerOperators:
         """Both products, and between them the layouts of heads and what mixes tokens."""
-        t, tp, h = columns.tokens, columns.tp, float(hidden)
+        out = "mixer out", columns.tokens, self.inner / columns.tp, float(hidden)
         return MixerOperators(
-            before=tuple(products(columns, ("mixer in", t, h, self.first / tp))),
+            before=self._before(float(hidden), columns),
             mix=(layouts_of_heads(*self._turned(columns), columns), *self._mix(columns)),
-            after=tuple(products(columns, ("mixer out", t, self.inner / tp, h))),
+            after=tuple(products(columns, out)),
         )
+
+    def _before(self, hidden: float, columns: PlanColumns) -> tuple[Operator, ...]:
+        """What makes all that the mixing takes: a product."""
+        made = "mixer in", columns.tokens, hidden, self.first / columns.tp
+        return tuple(products(columns, made))
 
     def _mix(self, columns: PlanColumns) -> tuple[Operator, ...]:
         """What runs between the products, of a rank's heads."""
