@@ -28,7 +28,6 @@ from stepsim.step.inputs import (
     scaled_workload,
 )
 from stepsim.step.size import OnSize, TooLarge, memory_of, size_of, too_large, with_memory
-from stepsim.workload.model.slowing import DISPATCH_ENGINES
 from stepsim.workload.overlap import CommEngine, GpuLimits
 from stepsim.workload.rows import Doubt, Workload
 from stepsim.workload.scaling import doubt_placeholders
@@ -209,6 +208,7 @@ def _overlap_cost(made: MadeWork, topology: Topology) -> "OverlapCost":
     """What communication takes from compute on the step's device; raises PlanError."""
     from stepsim.engine.beside import OverlapCost
     from stepsim.files.accelerators import read_device
+    from stepsim.workload.model.slowing import DISPATCH_ENGINES
 
     built = made.built
     if not (built or topology.device):

@@ -20,6 +20,7 @@ from enum import StrEnum
 from math import ceil, sqrt
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -27,7 +28,9 @@ from msgspec import Struct
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import NameWithFields, replace
 from stepsim.base.units import PS_PER_NS, PS_PER_S
-from stepsim.workload.model.device import Device
+
+if TYPE_CHECKING:
+    from stepsim.workload.model.device import Device
 
 
 class OverlapLaw(Struct, frozen=True, kw_only=True):
@@ -94,7 +97,7 @@ class GpuLimits(Struct, frozen=True, kw_only=True):
     shared_bytes: int = _USUAL_SHARED
 
     @classmethod
-    def of(cls, device: Device) -> "GpuLimits":
+    def of(cls, device: "Device") -> "GpuLimits":
         """Those of a device; raises PlanError where it has no SMs that anybody counted."""
         if device.processors is None:
             raise PlanError(
