@@ -1,21 +1,24 @@
 """How far the slowdown of kernels beside communication is from what was measured.
 
-Usage: python benchmarks/accuracy_overlap.py FOLDER/reference/overlap [--steps | --published]
+Usage: python benchmarks/accuracy_overlap.py FOLDER/reference/overlap
+           [--steps | --left-out | --published]
 Prints the tables of docs/overlap.md; with `--steps` that of whole steps, which takes a minute, with
-`--published` errors of published steps by the closed form, with the slowdown and without.
+`--left-out` errors of each family by constants that were set without it, with `--published` errors
+of published steps by the closed form, with the slowdown and without.
 `from_traces.csv` holds kernels of public traces that ran alone and beside a communication kernel.
 Errors are |predicted / measured beside - 1| of clean rows of 10 us and more. A trace says neither
 how many bytes a communication moved nor how long it waited: rings are taken to move what their
-channels can, point-to-point kernels to wait, DeepEP to move 50 GB/s, the rate of its NIC. Published
+channels can, point-to-point kernels to wait, DeepEP to move what its authors measured. Published
 kernels are those of threads, as in `kernels_published.csv`.
 """
 
-import re
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from math import log, prod
+from math import log
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,70 +27,73 @@ from numpy.typing import NDArray
 from sizes import arguments
 
 import stepsim
-from stepsim.base.errors import StepsimError
+from stepsim.base.errors import PlanError, StepsimError
 from stepsim.base.structs import replace
-from stepsim.files.accelerators import read_device
+from stepsim.base.units import PS_PER_S
+from stepsim.files.accelerators import read_device, read_gpu
+from stepsim.files.beside_csv import read_beside_rows
 from stepsim.files.model_steps import PublishedStep, read_published_steps
 from stepsim.files.reading import csv_rows
+from stepsim.measured.calibration.overlap import LEAST_US, comm_demand, kernel_demand
+from stepsim.measured.kernels_beside import BesideRow
 from stepsim.runs.published import model_of
 from stepsim.workload.model.plan import Precision
 from stepsim.workload.model.slowing import Slowing
 from stepsim.workload.overlap import (
+    LAW,
+    MEMORY_DRAW,
     CommDemand,
     CommEngine,
     GpuLimits,
     KernelDemand,
     KernelKind,
+    OverlapLaw,
     beside_s,
-    gpu_limits,
+    memory_stretch,
     slowdown,
     slowed_s,
 )
 
-GPUS = (
-    ("v100", "volta", 900e9, 96),
-    ("h800", "hopper", 3350e9, 227),
-    ("h200", "hopper", 4800e9, 227),
-    ("h100", "hopper", 3350e9, 227),
-    ("a100-pg509", "ampere", 1555e9, 164),
-    ("a100-sxm4-40", "ampere", 1555e9, 164),
-    ("a100-pcie-40", "ampere", 1555e9, 164),
-    ("a100", "ampere", 2039e9, 164),
-    ("a800", "ampere", 2039e9, 164),
-    ("b200", "blackwell", 8000e9, 227),
-    ("b300", "blackwell-ultra", 8000e9, 227),
-    ("mi300", "cdna3", 5300e9, 64),
-)
-"""Part of a GPU's name (the first fits), generation, memory bandwidth, KiB of shared memory."""
-PRODUCTS = {"gemm", "grouped_gemm", "attention", "conv"}
-NIC = 50e9
-_TILE = re.compile(r"_(\d+)x(\d+)_(\d+)x(\d+)")
-_STAGES = re.compile(r"tilesize(\d+)x(\d+)x(\d+)_stage(\d+)")
-_HALF = ("16816", "h16", "f16", "bf16")
-
 
 class Row(NamedTuple):
-    """A kernel that was measured alone and beside a communication: times in us."""
+    """A clean row of the table, by the family of traces and the file that it is from."""
 
     family: str
-    comm_kind: str
-    kernel_class: str
-    alone_us: float
-    beside_us: float
+    file: str
+    row: BesideRow
     kernel: KernelDemand
     comm: CommDemand
     gpu: GpuLimits
-    shares: float
+
+    @property
+    def comm_kind(self) -> str:
+        """What the communication does."""
+        return self.row.comm_kind
 
     @property
     def measured(self) -> float:
         """How many times as long it took beside the communication."""
-        return self.beside_us / self.alone_us
+        return self.row.ratio
+
+    @property
+    def late_us(self) -> float:
+        """By how much it took longer beside the communication, in us."""
+        return self.row.beside_us - self.row.alone_us
 
 
 def law(row: Row) -> float:
     """Times as long by the law of `stepsim.workload.overlap`."""
-    return beside_s(row.alone_us * 1e-6, row.kernel, [row.comm], row.gpu) / row.alone_us * 1e6
+    return by(LAW)(row)
+
+
+def by(numbers: OverlapLaw) -> Callable[[Row], float]:
+    """The law with other numbers."""
+
+    def ratio(row: Row) -> float:
+        alone_s = row.row.alone_us * 1e-6
+        return beside_s(alone_s, row.kernel, [row.comm], row.gpu, numbers) / alone_s
+
+    return ratio
 
 
 def nothing(_: Row) -> float:
@@ -97,7 +103,7 @@ def nothing(_: Row) -> float:
 
 def plain_shares(row: Row) -> float:
     """Times as long where every kernel loses the share of the SMs that communication holds."""
-    return row.shares
+    return row.gpu.sms / max(row.gpu.sms - row.row.comm_blocks, 1)
 
 
 Predicted = Callable[[Row], float]
@@ -109,71 +115,42 @@ WAYS: dict[str, Predicted] = {
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The clean rows of 10 us and more of a table of kernels; GPUs that nobody knows are left."""
-    rows = csv_rows(path, path.read_text(), StepsimError)
-    used = [row for row in rows if row["clean"] == "1" and float(row["alone_us"]) >= 10]
-    return [row for row in map(_row, used) if row]
+    """The rows of a table that errors are of: clean ones of 10 us and more."""
+    return judged(clean_rows(path))
 
 
-def _row(row: dict[str, str]) -> Row | None:
-    known = next((gpu for gpu in GPUS if gpu[0] in row["gpu"].lower().replace(" ", "-")), None)
-    limits = gpu_limits(known[1], known[2]) if known else None
-    if not known or not limits:
-        return None
-    is_product = row["class"] in PRODUCTS
-    kernel = KernelDemand.launched(
-        KernelKind.PRODUCT if is_product else KernelKind.STREAM,
-        _product_of(row["grid"]),
-        _product_of(row["block"]),
-        limits,
-        _tile_blocks(row["kernel"], known[3]) if is_product else 32,
-    )
-    blocks = int(row["comm_blocks"] or 0)
-    return Row(
-        family=row["family"],
-        comm_kind=row["comm_kind"],
-        kernel_class=row["class"],
-        alone_us=float(row["alone_us"]),
-        beside_us=float(row["beside_us"]),
-        kernel=kernel,
-        comm=_comm(row["comm_kind"], row["comm_kernel"], blocks, limits),
-        gpu=limits,
-        shares=limits.sms / max(limits.sms - blocks, 1),
-    )
+def clean_rows(path: Path) -> list[Row]:
+    """The clean rows of a table; those of GPUs whose SMs nobody knows are named on stderr."""
+    told = csv_rows(path, path.read_text(), StepsimError)
+    pairs = list(zip(told, read_beside_rows(path), strict=True))
+    gpus = {}
+    for name in sorted({row.gpu for _, row in pairs}):
+        try:
+            gpus[name] = GpuLimits.of(read_gpu(name))
+        except PlanError as error:
+            print(f"left out: {error}", file=sys.stderr)
+    return [
+        Row(
+            family=text["family"],
+            file=text["file"],
+            row=row,
+            kernel=kernel_demand(row, gpus[row.gpu]),
+            comm=comm_demand(row, gpus[row.gpu]),
+            gpu=gpus[row.gpu],
+        )
+        for text, row in pairs
+        if row.gpu in gpus and row.is_clean
+    ]
 
 
-def _product_of(text: str) -> int:
-    return prod(map(int, text.split("x"))) if text else 0
-
-
-def _tile_blocks(kernel: str, shared_kib: int) -> int:
-    """Blocks of a product that fit the shared memory of an SM, by the tile in its name."""
-    tile = _TILE.search(kernel) or _STAGES.search(kernel)
-    if not tile:
-        return 32
-    rows, columns, depth, stages = map(int, tile.groups())
-    width = 2 if any(mark in kernel for mark in _HALF) and "tf32" not in kernel else 4
-    return max(shared_kib * 1024 // ((rows + columns) * depth * stages * width + 1024), 1)
-
-
-def _comm(kind: str, kernel: str, blocks: int, gpu: GpuLimits) -> CommDemand:
-    """What a communication kernel takes; its name says neither algorithm nor protocol of a ring."""
-    if "memcpy" in kernel.lower():
-        return CommDemand.of(CommEngine.COPY_ENGINE, 0.0)
-    if kind == "send_recv" or (kind == "all_to_all" and "SendRecv" in kernel):
-        return CommDemand.waiting(CommEngine.POINT_TO_POINT, blocks)
-    if kind == "all_to_all":
-        return CommDemand.of(CommEngine.DEEPEP, NIC, blocks)
-    engine = CommEngine.RING_IN_PLACE if kind == "all_reduce" else CommEngine.RING
-    if "nvls" in kernel.lower():
-        engine = CommEngine.NVLS
-    return CommDemand.of(engine, blocks * gpu.channel_bytes_per_s, blocks)
+def judged(rows: Iterable[Row]) -> list[Row]:
+    """Rows of 10 us and more: errors are theirs, shorter ones tell the delay."""
+    return [row for row in rows if row.row.alone_us >= LEAST_US]
 
 
 def error(rows: Iterable[Row], predicted: Predicted) -> float:
     """Mean of |predicted / measured - 1|."""
-    errors = [abs(predicted(row) / row.measured - 1) for row in rows]
-    return sum(errors) / len(errors)
+    return fmean(abs(predicted(row) / row.measured - 1) for row in rows)
 
 
 def grouped(rows: Iterable[Row], key: Callable[[Row], str]) -> dict[str, list[Row]]:
@@ -182,6 +159,66 @@ def grouped(rows: Iterable[Row], key: Callable[[Row], str]) -> dict[str, list[Ro
     for row in rows:
         groups[key(row)].append(row)
     return dict(sorted(groups.items()))
+
+
+def stream_sms(rows: Iterable[Row]) -> float:
+    """Share of a streaming kernel's time that its SMs alone would take: the median of rows."""
+    whole = by(replace(LAW, stream_sms=1.0))
+    streams = [row for row in judged(rows) if row.kernel.kind is KernelKind.STREAM]
+    lost = [row for row in streams if row.comm.sms and whole(row) > 1.0]
+    return min(median(row.measured / whole(row) for row in lost), 1.0)
+
+
+def queue_s(rows: Iterable[Row]) -> float:
+    """Seconds of delay for each unit by which memory slows bytes: mean over GPUs of the medians."""
+    rings = [row for row in rows if not row.comm.delay_ps and row.row.alone_us < LEAST_US]
+    slow = [row for row in rings if stretch(row) > 1.0]
+    groups = grouped(slow, lambda row: f"{row.row.gpu} {row.row.comm_blocks}")
+    return fmean(
+        median(row.late_us for row in own) * 1e-6 / (stretch(own[0]) - 1.0)
+        for own in groups.values()
+    )
+
+
+def stretch(row: Row) -> float:
+    """How much longer a stream of bytes takes beside a row's communication."""
+    return memory_stretch(MEMORY_DRAW, row.comm.bytes_per_s, row.gpu)
+
+
+def delay_us(rows: Iterable[Row]) -> float:
+    """Delay of exchanges and messages: mean of the medians of groups of short kernels, in us."""
+    short = [row for row in rows if row.comm.delay_ps and row.row.alone_us < LEAST_US]
+    groups = grouped(short, lambda row: f"{row.file} {row.comm_kind} {row.row.comm_blocks}")
+    return fmean(median(row.late_us for row in own) for own in groups.values())
+
+
+def left_out(rows: Sequence[Row]) -> Iterator[str]:
+    """Errors of each family where every constant that rows set is set on the other families."""
+    yield "| family and beside | rows | law | constants set without it | no slowdown |"
+    yield "|---|---:|---:|---:|---:|"
+    found = {}
+    for family in sorted({row.family for row in rows}):
+        others = [row for row in rows if row.family != family]
+        numbers = replace(LAW, stream_sms=stream_sms(others), queue_s=queue_s(others))
+        late = delay_us(others)
+        found[family] = numbers, late
+        own = [row for row in judged(rows) if row.family == family]
+        for kind, alike in grouped(own, lambda row: row.comm_kind).items():
+            changed = [row._replace(comm=with_delay(row.comm, late)) for row in alike]
+            errors = error(alike, law), error(changed, by(numbers)), error(alike, nothing)
+            shown = " | ".join(f"{each:.1%}" for each in errors)
+            yield f"| {family}, {kind} | {len(alike)} | {shown} |"
+    yield ""
+    yield "| set without | share of a streaming kernel that SMs bound | delay by memory | delay |"
+    yield "|---|---:|---:|---:|"
+    for family, (numbers, late) in found.items():
+        queued = f"{numbers.queue_s * 1e6:.1f} us"
+        yield f"| {family} | {numbers.stream_sms:.2f} | {queued} | {late:.2f} us |"
+
+
+def with_delay(comm: CommDemand, late_us: float) -> CommDemand:
+    """A communication with another delay, if it has one."""
+    return replace(comm, delay_ps=round(late_us * 1e-6 * PS_PER_S)) if comm.delay_ps else comm
 
 
 class Published(NamedTuple):
@@ -201,9 +238,7 @@ class Published(NamedTuple):
 
 def published() -> list[Published]:
     """Kernels of threads; times of alone and beside are those of `kernels_published.csv`."""
-    ampere, hopper = gpu_limits("ampere", 2039e9), gpu_limits("hopper", 3350e9)
-    assert ampere
-    assert hopper
+    ampere, hopper = (GpuLimits.of(read_device(name)) for name in ("a100-80gb", "h100"))
     ring = CommDemand.of(CommEngine.RING, 300e9)
     product, stream = KernelDemand(), KernelDemand(kind=KernelKind.STREAM)
     gemm = beside_s(1.18e-3, product, [ring], ampere) / 1.18e-3
@@ -379,7 +414,7 @@ def lines(rows: Sequence[Row]) -> Iterator[str]:
     yield from _table("beside", grouped(rows, lambda row: row.comm_kind))
     yield from _table("family and beside", grouped(rows, lambda r: f"{r.family}, {r.comm_kind}"))
     yield from _table(
-        "class and beside", grouped(rows, lambda r: f"{r.kernel_class}, {r.comm_kind}")
+        "class and beside", grouped(rows, lambda r: f"{r.row.kernel_class}, {r.comm_kind}")
     )
     yield ""
     yield "## Published kernels"
@@ -397,8 +432,11 @@ def main() -> None:
     folder, *more = arguments()
     if "--published" in more:
         found = published_errors(Path(folder).parent / "steps")
+    elif "--steps" in more:
+        found = steps()
     else:
-        found = steps() if more else lines(read_rows(Path(folder) / "from_traces.csv"))
+        rows = clean_rows(Path(folder) / "from_traces.csv")
+        found = left_out(rows) if "--left-out" in more else lines(judged(rows))
     for line in found:
         print(line)
 

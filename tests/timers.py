@@ -1,6 +1,10 @@
 """A timer of kernels that needs no device: every time is what a device's constants say."""
 
+import json
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 from stepsim.measured.device.kernels import (
     AttentionCall,
@@ -13,7 +17,13 @@ from stepsim.measured.device.kernels import (
     ProductCall,
 )
 from stepsim.measured.device.predicted import predicted_s
+from stepsim.measured.kernels_beside import SyntheticLoad
 from stepsim.workload.model.device import Device
+from stepsim.workload.overlap import CommDemand, GpuLimits, KernelDemand, KernelKind, beside_s
+
+
+def _kernel(name: str, at: float, took: float, arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"ph": "X", "cat": "kernel", "name": name, "ts": at, "dur": took, "args": arguments}
 
 
 class FormulaTimer:
@@ -57,6 +67,33 @@ class FormulaTimer:
         """The product's formula, slower."""
         assert seconds > 0
         return self._of(call, self._slower)
+
+    def overlap(
+        self,
+        calls: Sequence[ProductCall | AttentionCall | MovingCall],
+        loads: Sequence[SyntheticLoad],
+        trace: Path,
+    ) -> None:
+        """Three rounds of all kernels alone and beside each load, by the law of overlap."""
+        gpu, events, now = GpuLimits.of(self._device), [], 0.0
+        for load in (None, *loads):
+            begin = now
+            held = [CommDemand(sms=load.blocks, bytes_per_s=load.bytes_per_s)] if load else []
+            for _, (place, call) in product(range(3), enumerate(calls)):
+                kind = KernelKind.STREAM if isinstance(call, MovingCall) else KernelKind.PRODUCT
+                own = KernelDemand.launched(kind, 5000 + place, 256, gpu, registers=64)
+                took = 1e6 * beside_s(predicted_s(call, self._device), own, held, gpu)
+                launched: dict[str, Any] = {"grid": [own.blocks, 1, 1], "block": [256, 1, 1]}
+                launched |= {"registers per thread": 64, "stream": 7}
+                name = f"{'gemm' if kind is KernelKind.PRODUCT else 'elementwise'} {place}"
+                events.append(_kernel(name, now, took, launched))
+                now += took + 1.0
+            if load:
+                arguments = {"grid": [load.blocks, 1, 1], "block": [512, 1, 1], "stream": 20}
+                events.append(_kernel(load.name, begin, now - begin, arguments))
+            now += 10.0
+        gpus = [{"name": "NVIDIA H100 80GB HBM3"}]
+        trace.write_text(json.dumps({"deviceProperties": gpus, "traceEvents": events}))
 
     def layer(self, call: LayerCall, trace: Path | None) -> LayerPasses:
         """1 ms, 2 ms, and 3 ms to launch."""

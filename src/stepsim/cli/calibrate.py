@@ -21,6 +21,7 @@ from stepsim.cli.terminal import (
     show,
     show_tables,
     warn,
+    write_rows,
 )
 
 if TYPE_CHECKING:
@@ -169,6 +170,45 @@ def _gemm_rate(path: Path, device: str | None, precision: str) -> "MeasuredRate"
     if precision not in known:
         raise CalibrationError(f"precision is {precision!r}: expected one of {', '.join(known)}")
     return fit_gemm_rates(path, read_device(device), known[precision])
+
+
+@app.command("overlap")
+def calibrate_overlap(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="TRACE...",
+            help="Profiles of Kineto or Nsight Systems, or tables that it wrote.",
+        ),
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Calibration file to write.")
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option("--device", help="The GPU of all traces.", show_default="as they call it"),
+    ] = None,
+    csv: CsvOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Find what communications take of a GPU, from kernels alone and beside them.
+
+    The CSV has a row for every kernel; -o writes what --calibration takes for --overlap-cost.
+    """
+    from stepsim.files.calibrations import model_calibration_toml
+    from stepsim.files.writing import write_whole
+    from stepsim.runs.overlap import calibrate_overlap_rows, overlap_rows
+    from stepsim.show.tables.overlap import beside_columns, overlap_shown
+
+    check_outputs(paths, files=[output, csv])
+    rows, notes = overlap_rows(paths)
+    warn(notes, quiet=quiet)
+    calibration, fits = calibrate_overlap_rows(rows, device, [path.name for path in paths])
+    warn(calibration.notes, quiet=quiet)
+    if output:
+        write_whole(output, model_calibration_toml(calibration).encode())
+    write_rows(csv, {"kernels": lambda: beside_columns(rows)})
+    show_tables(overlap_shown(rows, fits))
 
 
 @app.command("nccl")

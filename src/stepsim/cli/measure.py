@@ -8,8 +8,12 @@ import typer
 from stepsim.base.errors import CalibrationError
 from stepsim.cli.terminal import QuietOption, check_outputs, show_tables, warn, write_rows
 
+_MOST_BLOCKS = 64
+"""Channels of NCCL at most."""
+
 if TYPE_CHECKING:
     from stepsim.measured.device.shapes import Shapes
+    from stepsim.measured.kernels_beside import SyntheticLoad
     from stepsim.workload.model.plan import Precision
 
 
@@ -50,11 +54,22 @@ def measure_command(
     kineto: Annotated[
         Path | None, typer.Option("--kineto", help="Write the trace of a layer: JSON.")
     ] = None,
+    overlap: Annotated[
+        Path | None,
+        typer.Option("--overlap", help="Write kernels alone and beside a load: CSV."),
+    ] = None,
+    comm_blocks: Annotated[
+        str, typer.Option("--comm-blocks", help="Multiprocessors of the loads of --overlap.")
+    ] = "8,16,24,32",
+    comm_rate: Annotated[
+        str, typer.Option("--comm-rate", help="Memory bandwidth that these loads take besides.")
+    ] = "500 GB/s",
     quiet: QuietOption = False,
 ) -> None:
     """Time kernels of a model on this machine's GPU (needs torch).
 
-    What was measured is written as a device file.
+    What was measured is written as a device file. --overlap times kernels beside a load, too, that
+    holds multiprocessors as communication does: once with, once without traffic of memory.
     """
     from stepsim.base.units import PS_PER_S, parse_time_ps
     from stepsim.files.accelerators import device_toml, read_device, read_framework
@@ -63,10 +78,12 @@ def measure_command(
     from stepsim.measured.device import torch_timer
     from stepsim.measured.device.measure import Measurement, measure_device
     from stepsim.measured.device.predicted import predicted_layer
+    from stepsim.runs.overlap import measured_overlap
     from stepsim.show.tables.device import device_shown, product_columns
+    from stepsim.show.tables.overlap import beside_columns, loads_shown
     from stepsim.show.terminal import working
 
-    check_outputs([model], files=[output, csv, kineto])
+    check_outputs([model], files=[output, csv, kineto, overlap])
     warn(shadowed("model", model), quiet=quiet)
     asked = Measurement(
         shapes=_shapes(model, microbatch_size, sequence, tp),
@@ -74,16 +91,40 @@ def measure_command(
         sustained_s=parse_time_ps(sustain) / PS_PER_S,
         trace=kineto,
     )
+    if overlap and without_gpu:
+        raise CalibrationError("overlap: a CPU has no multiprocessors: expected a GPU")
+    loads = _loads(comm_blocks, comm_rate)
     base = read_device(device) if device else None
     known = read_framework(framework)
     timer = torch_timer.make_timer(on_gpu=not without_gpu, repeat=repeat)
     with working("timing kernels", enabled=not quiet):
         found = measure_device(timer, asked, base)
+        beside = measured_overlap(timer, asked.shapes, loads, found.device) if overlap else None
     warn(found.notes, quiet=quiet)
     write_whole(output, device_toml(found.device).encode())
     write_rows(csv, {"products": lambda: product_columns(found)})
     layer = predicted_layer(asked.shapes, found.device, known) if found.layer else None
     show_tables(device_shown(found, base, layer))
+    if beside:
+        write_rows(overlap, {"kernels": lambda: beside_columns(beside.rows)})
+        show_tables(loads_shown(beside))
+
+
+def _loads(blocks: str, rate: str) -> "list[SyntheticLoad]":
+    """Loads of so many blocks, each without and with traffic; raises CalibrationError."""
+    from stepsim.base.units import parse_bandwidth
+    from stepsim.measured.kernels_beside import SyntheticLoad
+
+    counts = [count.strip() for count in blocks.split(",")]
+    for count in counts:
+        if not count.isdecimal() or not 1 <= int(count) <= _MOST_BLOCKS:
+            allowed = f"numbers from 1 to {_MOST_BLOCKS}, such as 8,16,24"
+            raise CalibrationError(f"comm_blocks is {blocks!r}: expected {allowed}")
+    return [
+        SyntheticLoad(blocks=int(count), bytes_per_s=taken)
+        for count in counts
+        for taken in (0.0, parse_bandwidth(rate))
+    ]
 
 
 def _shapes(model: Path, batch: int, sequence: int, tp: int) -> "Shapes":

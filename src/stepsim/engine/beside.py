@@ -7,7 +7,7 @@ its rank's communications take together. Rows of a model say which kernels they 
 products with many blocks, without the delay of short kernels.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -25,6 +25,7 @@ from stepsim.workload.overlap import (
     ACROSS_NODES_SMS,
     CommDemand,
     CommEngine,
+    CommTraits,
     Demands,
     GpuLimits,
 )
@@ -42,12 +43,14 @@ class OverlapCost(Struct, frozen=True, kw_only=True):
     """What a step's GPUs have to share, and how its communications take it.
 
     `sms` are those that each communication holds, None: as many as usual, 0: copy engines carry it
-    out. All-to-alls are carried out by `exchange`.
+    out. All-to-alls are carried out by `exchange`. `traits` are those that were measured on these
+    GPUs, in place of what engines take elsewhere.
     """
 
     gpu: GpuLimits
     sms: int | None = None
     exchange: CommEngine = CommEngine.POINT_TO_POINT
+    traits: Mapping[CommEngine, CommTraits] = {}
 
     def demands(self, use: Use, rank: int, prices: Prices) -> tuple[CommDemand, CommDemand]:
         """What a communication takes of a rank's GPU while it runs, and while it waits."""
@@ -64,12 +67,11 @@ class OverlapCost(Struct, frozen=True, kw_only=True):
             is Algorithm.NVLS
         ):
             engine = CommEngine.NVLS
-        sms = self.sms
+        sms, traits = self.sms, self.traits.get(engine, engine.traits)
         nodes = np.unique(npus // prices.topology.node_size)
         if sms is None and op.kind is not CollectiveKind.ALL_TO_ALL and len(nodes) > 1:
-            sms = min(engine.sms, ACROSS_NODES_SMS)
-        moves = CommDemand.of(engine, sent / duration_ps * PS_PER_S, sms)
-        return moves, CommDemand.waiting(engine, sms)
+            sms = min(traits.sms, ACROSS_NODES_SMS)
+        return traits.moving(sent / duration_ps * PS_PER_S, sms), traits.waiting(sms)
 
     def _engine(self, op: CommOp) -> CommEngine:
         if self.sms == 0:

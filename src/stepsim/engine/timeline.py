@@ -43,6 +43,12 @@ class Cohort(Struct, frozen=True, kw_only=True, dict=True):
         longer = self.end - self.start > self.laid.duration_ps[:, None]
         return bool(longer[self.laid.slowed >= 0].any())
 
+    @cached_property
+    def longer_ps(self) -> Times:
+        """By how much communication slowed every task: shape (tasks, actors), 0 for transfers."""
+        longer = self.end - self.start - self.laid.duration_ps[:, None]
+        return np.where(self.laid.group[:, None] < 0, longer, 0)
+
     def segment_times(self) -> tuple[Times, Times]:
         """Start and end in ps of every segment of the program, of shape (segments, actors)."""
         return self._extents(self.laid.segment, len(self.laid.program))
@@ -66,12 +72,16 @@ class Cohort(Struct, frozen=True, kw_only=True, dict=True):
 
 
 class _TaskTimes(Struct, frozen=True, kw_only=True):
-    """Every task of one rank: segment, task of its task list (-1 for messages), start and end."""
+    """Every task of one rank: segment, task of its task list (-1 for messages), start and end.
+
+    `alone` is what compute takes alone, in ps, where communication slowed it, else `UNKNOWN`.
+    """
 
     segment: Small
     inner: Small
     start: Times
     end: Times
+    alone: Times
 
 
 class Timeline(Struct, frozen=True, kw_only=True, dict=True):
@@ -107,7 +117,8 @@ class Timeline(Struct, frozen=True, kw_only=True, dict=True):
         laid, start = cohort.laid, cohort.start[:, column]
         task_list = laid.program.task_lists[laid.segment]
         whole = laid.inner < 0
-        columns: list[tuple[Ints, Small, Times, Times]] = []
+        longer = cohort.longer_ps[:, column]
+        columns: list[tuple[Ints, Small, Times, Times, Times]] = []
         for number, times in laid.times.items():
             tasks = np.flatnonzero(whole & (task_list == number))
             inside = np.arange(len(times.start), dtype=np.int32)
@@ -118,17 +129,23 @@ class Timeline(Struct, frozen=True, kw_only=True, dict=True):
                     np.tile(inside, len(tasks)),
                     begin + np.tile(times.start, len(tasks)),
                     begin + np.tile(times.end, len(tasks)),
+                    np.full(len(begin), UNKNOWN, dtype=np.int64),
                 )
             )
         others = np.flatnonzero(~whole | (task_list < 0))
-        columns.append((others, laid.inner[others], start[others], cohort.end[others, column]))
-        task, inner, starts, ends = (np.concatenate(each) for each in zip(*columns, strict=True))
+        end = cohort.end[:, column]
+        alone = np.where(longer > 0, end - start - longer, UNKNOWN)
+        columns.append((others, laid.inner[others], start[others], end[others], alone[others]))
+        task, inner, starts, ends, alones = (
+            np.concatenate(each) for each in zip(*columns, strict=True)
+        )
         order = np.lexsort((inner, task))
         return _TaskTimes(
             segment=laid.segment[task][order],
             inner=inner[order],
             start=starts[order],
             end=ends[order],
+            alone=alones[order],
         )
 
     def spans(self, ranks: Iterable[int] | None = None, *, whole: bool = False) -> Iterator[Spans]:
@@ -152,6 +169,7 @@ class Timeline(Struct, frozen=True, kw_only=True, dict=True):
                 "peer": np.where(hops < 0, UNKNOWN, rank + (hops - stage) * plan.stage_ranks),
                 "start_ps": times.start,
                 "end_ps": times.end,
+                "alone_ps": times.alone,
             }
             groups = tuple(str(op.group) for op in self.graph.comms)
             yield Spans.of(
@@ -161,13 +179,16 @@ class Timeline(Struct, frozen=True, kw_only=True, dict=True):
     def _segments(self, rank: int) -> _TaskTimes:
         """Times of every segment of a rank as a whole."""
         cohort, column = self.place(rank)
-        start, end = cohort.segment_times()
+        start, end = (times[:, column] for times in cohort.segment_times())
         count = len(cohort.laid.program)
+        longer = np.zeros(count, dtype=np.int64)
+        np.add.at(longer, cohort.laid.segment, cohort.longer_ps[:, column])
         return _TaskTimes(
             segment=np.arange(count, dtype=np.int32),
             inner=np.full(count, -1, dtype=np.int32),
-            start=start[:, column],
-            end=end[:, column],
+            start=start,
+            end=end,
+            alone=np.where(longer > 0, end - start - longer, UNKNOWN),
         )
 
     def check_streams(self) -> None:

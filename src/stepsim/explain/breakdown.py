@@ -255,18 +255,11 @@ def _cohort_breakdown(
     for number, count in found.coalesced.items():
         coalesced += count * known[cohort.laid.times[number]][:, None]
     total = breakdown(found.gaps, *found.times(cohort.start, cohort.end), coalesced)
-    slowed = _slowed_ps(cohort)
+    slowed = cohort.longer_ps.sum(axis=0)
     total[Part.COMPUTE] -= slowed
     total[Part.SLOWED] += slowed
     total[Part.TAIL] += step_time_ps - total.sum(axis=0)
     return total
-
-
-def _slowed_ps(cohort: Cohort) -> Times:
-    """How much longer the compute of every actor took than alone, in ps; nothing else is slowed."""
-    own = cohort.laid.group < 0
-    longer: Times = (cohort.end - cohort.start - cohort.laid.duration_ps[:, None])[own].sum(axis=0)
-    return longer
 
 
 def _parts_of_lists(

@@ -1,6 +1,7 @@
 """Devices and training frameworks: TOML files, shipped ones by name."""
 
 import os
+import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 from os.path import isfile
@@ -46,6 +47,8 @@ from stepsim.workload.model.layout import named_layout
 from stepsim.workload.model.plan import Precision, RecomputeModule
 
 _TFLOPS = 1e12
+_WORDS = re.compile("[a-z0-9]+")
+_CARD = "pcie"
 _LENT = MappingProxyType({Precision.FP16: Precision.BF16, Precision.MXFP8: Precision.FP8})
 """Formats that run at another's rates where a device has none of their own."""
 _Tera = Annotated[Positive, Meta(description="TFLOP/s")]
@@ -108,7 +111,8 @@ class DeviceFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     also: list[str] = []
     grouped: dict[str, GroupedTable] = {}
     scan: dict[str, ScanTable] = {}
-    processors: Annotated[int, Meta(ge=1, le=100_000, description="streaming ones")] = 132
+    processors: Annotated[int, Meta(ge=1, le=100_000, description="streaming ones")] | None = None
+    channel: Annotated[Bandwidth, Meta(description="of a block of collectives")] | None = None
     group_start: Annotated[Time, Meta(description="of a product of experts among others")] = "4 us"
     sustained: Annotated[Positive, Meta(description="share of the rates kept in training")] = 1.0
     vector: Annotated[_Tera, Meta(description="without tensor cores")] = 10.0
@@ -308,6 +312,24 @@ def read_device(name_or_path: str | Path) -> Device:
     return _read_device(_file(name_or_path, "device"))
 
 
+def read_gpu(called: str) -> Device:
+    """The shipped device that a tool calls so, e.g. `NVIDIA H100 80GB HBM3`.
+
+    It is the one with most words of its name among the words of this one; cards with PCIe are other
+    GPUs than those without. Raises PlanError where there is none.
+    """
+    words = set(_WORDS.findall(called.lower()))
+    known = {name: set(_WORDS.findall(name)) for name in names_of_files("device")}
+    fits = [
+        name for name, own in known.items() if own <= words and (_CARD in own) == (_CARD in words)
+    ]
+    if not fits:
+        raise PlanError(
+            f"GPU is {called!r}: expected one of {', '.join(device_names())}, or a device file"
+        )
+    return read_device(max(fits, key=lambda name: (len(known[name]), name)))
+
+
 @shipped_once
 def _read_device(path: Path) -> Device:
     file = read_toml(path, DeviceFile, PlanError, "device")
@@ -324,6 +346,7 @@ def _read_device(path: Path) -> Device:
             grouped=MappingProxyType(dict(_grouped(file))),
             scans=MappingProxyType(dict(_scans(file))),
             processors=file.processors,
+            channel_bandwidth=parse_bandwidth(file.channel) if file.channel else None,
             group_start_ps=parse_time_ps(file.group_start),
             sustained=file.sustained,
             vector_rate=file.vector * _TFLOPS,
@@ -380,6 +403,7 @@ def device_toml(device: Device) -> str:
         }
         for name, rate in device.scans.items()
     }
+    channel = device.channel_bandwidth
     numbers = {
         "name": device.name,
         "memory": exact_size(device.memory_bytes),
@@ -388,6 +412,7 @@ def device_toml(device: Device) -> str:
         "sustained": _four_digits(device.sustained),
         "vector": _tera(device.vector_rate),
         "processors": device.processors,
+        "channel": f"{channel / 1e9:.5g} GB/s" if channel else None,
         "group_start": exact_time(device.group_start_ps),
         "kernel_floor": exact_time(device.kernel_floor_ps),
         "reserved": exact_size(device.reserved_bytes),

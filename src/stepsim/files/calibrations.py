@@ -4,26 +4,41 @@ A `calibration.toml` of measured runs holds what `stepsim.measured.calibration.t
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 import msgspec
 import numpy as np
 import tomli_w
 from msgspec import Meta
+from msgspec.structs import asdict
 
 from stepsim.base.arguments import checked
 from stepsim.base.errors import CalibrationError, StepsimError, bad_value
-from stepsim.base.structs import SCHEMA_VERSION, Positive, Share, Time, toml_text
-from stepsim.base.units import exact_time, parse_time_ps
+from stepsim.base.structs import (
+    SCHEMA_VERSION,
+    Bandwidth,
+    Positive,
+    Share,
+    Time,
+    replace,
+    toml_text,
+)
+from stepsim.base.units import exact_time, parse_bandwidth, parse_time_ps
 from stepsim.files.reading import csv_rows, first_bytes, read_text, read_toml
 from stepsim.files.writing import write_whole
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.calibration.toml import CalibrationFile
 from stepsim.measured.device.fit import LEAST_SHAPES, fit_rate
-from stepsim.workload.model.calibration import MachineFactor, MeasuredRate, ModelCalibration
+from stepsim.workload.model.calibration import (
+    MachineFactor,
+    MeasuredRate,
+    MeasuredTraits,
+    ModelCalibration,
+)
 from stepsim.workload.model.device import Device, MatrixRate
 from stepsim.workload.model.plan import Precision
 from stepsim.workload.model.pricing import WEIGHT_GRADIENT_FACTOR
+from stepsim.workload.overlap import CommEngine
 from stepsim.workload.rows import Phase
 
 _TFLOPS = 1e12
@@ -55,12 +70,52 @@ class _MeasuredRateTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True
     spread: Annotated[Share, Meta(description="mean residual of a shape", ge=0, le=1e9)]
 
 
+class _OverlapTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[[overlap]]`: what communications took of a device; no `memory`: kernels missed none."""
+
+    device: str
+    engine: CommEngine
+    sms: Annotated[int, Meta(ge=0, le=100_000)]
+    delay: Time
+    rows: Annotated[int, Meta(ge=1)]
+    error: Annotated[Share, Meta(description="mean over kernels beside them", ge=0, le=1e9)]
+    memory: Bandwidth | None = None
+
+    @classmethod
+    def of(cls, measured: MeasuredTraits) -> Self:
+        """The table of measured traits."""
+        traits = measured.traits
+        return cls(
+            device=measured.device,
+            engine=measured.engine,
+            sms=traits.sms,
+            memory=f"{traits.bytes_per_s / 1e9:.5g} GB/s" if traits.bytes_per_s else None,
+            delay=f"{traits.delay_us:g} us",
+            rows=measured.rows,
+            error=round(measured.error, 4),
+        )
+
+    def measured(self, path: Path) -> MeasuredTraits:
+        """The traits; what was not measured is as usual."""
+        traits = replace(
+            self.engine.traits,
+            sms=self.sms,
+            bytes_per_s=parse_bandwidth(self.memory) if self.memory else 0.0,
+            delay_us=parse_time_ps(self.delay) / 1e6,
+            sources={"calibration": str(path)},
+        )
+        return MeasuredTraits(
+            device=self.device, engine=self.engine, traits=traits, rows=self.rows, error=self.error
+        )
+
+
 class _ModelCalibrationFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """What measured steps and kernels said of machines; `notes` are what they could not say."""
 
     sources: list[str] = []
     factor: list[_FactorTable] = []
     rate: list[_MeasuredRateTable] = []
+    overlap: list[_OverlapTable] = []
     notes: list[str] = []
 
 
@@ -94,6 +149,7 @@ def read_model_calibration(path: Path) -> ModelCalibration:
             )
             for each in file.rate
         ),
+        overlap=tuple(each.measured(path) for each in file.overlap),
         sources=tuple(file.sources),
         notes=tuple(file.notes),
         path=str(path),
@@ -116,7 +172,11 @@ def model_calibration_toml(calibration: ModelCalibration) -> str:
         for each in calibration.rates
     ]
     parts = {"sources": list(calibration.sources), "notes": list(calibration.notes)}
-    tables = {"factor": factors, "rate": rates}
+    overlap = [
+        {name: value for name, value in asdict(_OverlapTable.of(each)).items() if value is not None}
+        for each in calibration.overlap
+    ]
+    tables = {"factor": factors, "rate": rates, "overlap": overlap}
     return tomli_w.dumps({key: value for key, value in {**parts, **tables}.items() if value})
 
 
@@ -192,9 +252,9 @@ def _shape(
 
 
 def is_model_calibration(path: Path) -> bool:
-    """Whether a file holds factors or rates of predictions, not times of a traced machine."""
+    """Whether a file holds numbers of predictions, not times of a traced machine."""
     start = first_bytes(path, 1 << 16)
-    return b"[[factor]]" in start or b"[[rate]]" in start
+    return any(table in start for table in (b"[[factor]]", b"[[rate]]", b"[[overlap]]"))
 
 
 @checked

@@ -44,6 +44,7 @@ def _cells(spans: Spans) -> dict[str, Sequence[_Cell]]:
         "bytes": _told(spans.size_bytes),
         "start_ps": spans.start_ps.tolist(),
         "end_ps": spans.end_ps.tolist(),
+        **({"alone_ps": _told(spans.alone_ps)} if scheduled else {}),
     }
 
 

@@ -52,6 +52,7 @@ SHADE_LOOKS: Mapping[int, tuple[str, Tint]] = MappingProxyType(
         Shade.WEIGHT_GRAD: ("weight gradient", _TEAL),
         Shade.PER_STEP: ("optimizer and gradient sync", _PURPLE),
         Shade.HOST: ("host", _SLATE),
+        Shade.SLOWED: ("compute slowed by communication", _RED),
         **{
             AXIS_SHADES[axis]: (f"{axis} collective", tint)
             for axis, tint in _OF_AXES.items()

@@ -36,6 +36,7 @@ def tasks_within(timeline: Timeline, low_ps: int, high_ps: int) -> dict[str, obj
         "shade": _joined([span_shades(spans, axes) for spans in parts]),
         "start": _joined([spans.start_ps for spans in parts]),
         "end": _joined([spans.end_ps for spans in parts]),
+        "alone": _joined([spans.alone_ps for spans in parts]),
         "segment": _joined([spans.segment for spans in parts]),
         "names": [spans.names[name] for spans in parts for name in spans.name.tolist()],
     }

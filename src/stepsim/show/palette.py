@@ -105,6 +105,7 @@ class Shade(IntEnum):
     WEIGHT_GRAD = 3
     PER_STEP = 4
     HOST = 5
+    SLOWED = 6
 
 
 AXIS_SHADES: Mapping[ParallelAxis, int] = MappingProxyType(
@@ -125,6 +126,7 @@ SHADES: Mapping[int, tuple[str, str]] = MappingProxyType(
         **{s: (ACTION_NAMES[kind], ACTION_COLOURS[kind]) for kind, s in ACTION_SHADES.items()},
         Shade.PER_STEP: ("optimizer and gradient sync", PER_STEP),
         Shade.HOST: ("host", PART_COLOURS[Part.HOST]),
+        Shade.SLOWED: ("compute slowed by communication", PART_COLOURS[Part.SLOWED]),
         **{s: (f"{a} collective", PART_COLOURS[a.exposed]) for a, s in AXIS_SHADES.items()},
         AXIS_SHADES[ParallelAxis.PP]: ("pp message", PART_COLOURS[ParallelAxis.PP.exposed]),
     }
@@ -149,6 +151,7 @@ def span_shades(spans: Spans, axes: Sequence[ParallelAxis]) -> Ints:
     phase = np.searchsorted(list(TaskPhase), spans.phase)
     shades = np.where(spans.entry == UNKNOWN, Shade.PER_STEP, of_phase[phase])
     shades[spans.kind == TaskKind.HOST] = Shade.HOST
+    shades[spans.slowed] = Shade.SLOWED
     return np.where(spans.of_kind(*COMMUNICATIONS), of_axis[spans.group], shades)
 
 

@@ -231,6 +231,12 @@ def said_of_calibration(device: Device, framework: Framework, options: StepOptio
         for each in options.calibration.rates
         if (each.device, each.precision) == (device.name, precision)
     ]
+    rates += [
+        f"calibrated: what {each.engine} communications take of {device.name}, from {each.rows} "
+        f"kernels beside them, off by {each.error:.1%}"
+        for each in options.calibration.overlap
+        if each.device == device.name and options.overlap_cost
+    ]
     if found:
         return [
             *rates,

@@ -28,8 +28,7 @@ from stepsim.step.inputs import (
     scaled_workload,
 )
 from stepsim.step.size import OnSize, TooLarge, memory_of, size_of, too_large, with_memory
-from stepsim.workload.model.slowing import DISPATCH_ENGINES
-from stepsim.workload.overlap import KNOWN_GENERATIONS, CommEngine, gpu_limits
+from stepsim.workload.overlap import CommEngine, GpuLimits
 from stepsim.workload.rows import Doubt, Workload
 from stepsim.workload.scaling import doubt_placeholders
 
@@ -209,6 +208,7 @@ def _overlap_cost(made: MadeWork, topology: Topology) -> "OverlapCost":
     """What communication takes from compute on the step's device; raises PlanError."""
     from stepsim.engine.beside import OverlapCost
     from stepsim.files.accelerators import read_device
+    from stepsim.workload.model.slowing import DISPATCH_ENGINES
 
     built = made.built
     if not (built or topology.device):
@@ -217,15 +217,17 @@ def _overlap_cost(made: MadeWork, topology: Topology) -> "OverlapCost":
             "topology that names its device"
         )
     device = built.device if built else read_device(topology.device)
-    gpu = gpu_limits(device.generation, device.memory_bandwidth)
-    if gpu is None:
-        raise PlanError(
-            f"overlap_cost: {device.name} is of generation {device.generation!r}: expected one of "
-            f"{', '.join(KNOWN_GENERATIONS)}"
-        )
+    try:
+        gpu = GpuLimits.of(device)
+    except PlanError as error:
+        raise PlanError(f"overlap_cost: {error}") from None
     exchange = DISPATCH_ENGINES[built.plan.dispatch] if built else None
+    known = made.options.calibration
     return OverlapCost(
-        gpu=gpu, sms=made.options.comm_sms, exchange=exchange or CommEngine.POINT_TO_POINT
+        gpu=gpu,
+        sms=made.options.comm_sms,
+        exchange=exchange or CommEngine.POINT_TO_POINT,
+        traits=known.traits_of(device) if known else {},
     )
 
 

@@ -70,6 +70,7 @@ class Spans(Struct, frozen=True, kw_only=True, eq=False):
     were recorded. Recorded spans of one `meeting` wait for each other: members of a collective, or
     both ends of a message. `kind` is a `TaskKind`, `phase` a `TaskPhase`. Spans of one `stream` of
     a rank run one after the other; `streams` names streams by their numbers. Times are picoseconds.
+    `alone_ps` is how long compute takes beside no communication, where that was shorter.
     """
 
     rank: Ints
@@ -89,6 +90,7 @@ class Spans(Struct, frozen=True, kw_only=True, eq=False):
     meeting: Ints
     start_ps: Ints
     end_ps: Ints
+    alone_ps: Ints
     names: Sequence[str]
     groups: Sequence[str] = ()
     entries: Sequence[OrderEntry] | None = None
@@ -121,6 +123,12 @@ class Spans(Struct, frozen=True, kw_only=True, eq=False):
         """The spans at some places, or those marked, in this order."""
         columns = {column: getattr(self, column)[places] for column in SPAN_NUMBERS}
         return replace(self, **columns)
+
+    @property
+    def slowed(self) -> Bools:
+        """Which spans communication slowed."""
+        marked: Bools = self.alone_ps != UNKNOWN
+        return marked
 
     def of_kind(self, *kinds: TaskKind) -> Bools:
         """Which spans are of these kinds."""

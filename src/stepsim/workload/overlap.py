@@ -9,47 +9,64 @@ takes a little longer, however short: its first and last accesses queue where me
 beside point-to-point kernels, wait for something that the traces do not name. Communication itself
 is not slowed, and power is left out: no public table tells it from the rest.
 
-Where each number is from stands beside it, as the kind of evidence and its source. `hta`,
-`deepseek` and `dlrm` are the families of public traces in docs/overlap.md, where the errors are.
+The numbers of communications are in `communication.toml` beside this module, each with the kind of
+evidence and its source; those of the law stand here. `hta`, `deepseek` and `dlrm` are the families
+of public traces in docs/overlap.md, where the errors are, and what they become where a number is
+set without the family that it is judged by.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from math import ceil, sqrt
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
-from stepsim.base.structs import NameWithFields
-from stepsim.base.units import PS_PER_S
+from stepsim.base.errors import PlanError
+from stepsim.base.structs import NameWithFields, replace
+from stepsim.base.units import PS_PER_NS, PS_PER_S
 
-PRODUCT_MEMORY = 0.5
-"""Share of a product's time that memory bounds.
+if TYPE_CHECKING:
+    from stepsim.workload.model.device import Device
 
-Set on published GEMMs, not on rows of traces: 1.76 beside a ring on A100 (NVIDIA/nccl#1428) needs
-0.4 or more to be met within 15 %, and 1.3 to 1.4 on H100 (pytorch PR 179937) needs 0.3 to 0.7.
-"""
-STREAM_SMS = 0.94
-"""Share of a streaming kernel's time that its SMs alone would take.
 
-The median of 14 rows of `deepseek`, whose wire of 50 GB/s takes next to no memory; judged on `hta`.
-"""
-QUEUE_S = 5.4e-6
-"""Seconds that a kernel takes longer for each unit by which memory slows a stream of bytes.
+class OverlapLaw(Struct, frozen=True, kw_only=True):
+    """The numbers of the law that were set on measurements; each says on which.
 
-Set on kernels shorter than 10 us, which no error here is judged by: the mean of 8.3 (beside 24
-blocks on A100: median delay 2.5 us where bytes take 1.30 times as long) and 2.5 (12 blocks on V100:
-0.5 us, 1.20 times). Beside 8 blocks, where memory has room, the median delay is 0.0 us.
-"""
+    `product_memory` is the share of a product's time that memory bounds: published GEMMs, not rows
+    of traces. 1.76 beside a ring on A100 (NVIDIA/nccl#1428) needs 0.4 or more to be met within
+    15 %, and 1.3 to 1.4 on H100 (pytorch PR 179937) needs 0.3 to 0.7.
+    `stream_sms` is the share of a streaming kernel's time that its SMs alone would take: the median
+    of 14 rows of `deepseek`, whose wire of 50 GB/s takes next to no memory; judged on `hta`.
+    `queue_s` are the seconds that a kernel takes longer for each unit by which memory slows a
+    stream of bytes: kernels shorter than 10 us, which no error is judged by. It is the mean of 8.3
+    us (beside 24 blocks on A100: median delay 2.5 us where bytes take 1.30 times as long) and 2.5
+    us (12 blocks on V100: 0.5 us, 1.20 times). Beside 8 blocks, where memory has room, the median
+    delay is 0.0 us.
+    `shared` is the share of a last wave that is bound by what all SMs share: what is stated of
+    kernels whose grid equals the SMs, 1.7 to 2.0 times as long beside 16 to 24 blocks. They take
+    1.8 with it, at most 2.0 beside a ring that moves data; without it 2.0 and 2.2.
+    """
+
+    product_memory: float = 0.5
+    stream_sms: float = 0.94
+    queue_s: float = 5.4e-6
+    shared: float = 0.4
+
+
+LAW = OverlapLaw()
+"""The law as it is used."""
 MEMORY_DRAW = 0.8
 """Share of the memory bandwidth that a kernel draws while memory bounds it: `memory_share`."""
-_SHARED = 0.4
-"""Share of a last wave that is bound by what all SMs share.
-
-Set on what is stated of kernels whose grid equals the SMs, 1.7 to 2.0 times as long beside 16 to 24
-blocks: 1.8 with it, at most 2.0 beside a ring that moves data; without it 2.0 and 2.2.
-"""
-_MOST_TAKEN = 0.95
+MOST_TAKEN = 0.95
 """A guess: communication leaves kernels at least a twentieth of the memory bandwidth."""
+_MOST_HELD = 0.5
+"""A guess: communication leaves kernels half of the SMs. More blocks than that, as low-latency
+kernels launch, wait for SMs like those of any kernel.
+"""
 ACROSS_NODES_SMS = 16
 """SMs of a ring between nodes of eight GPUs and eight NICs (stated, NVIDIA/nccl#689)."""
 _REGISTERS = 65536
@@ -59,46 +76,40 @@ _PRODUCT_THREADS = 256
 _STREAM_REGISTERS = (32, 40, 48, 64)
 """Registers of a streaming kernel's threads: nobody says which, so waves are averaged over them."""
 _MOST_BLOCKS = 32
+_USUAL_SHARED = 227 << 10
+_SHARED_BYTES = MappingProxyType(
+    {"volta": 96 << 10, "ampere": 164 << 10, "cdna3": 64 << 10, "cdna4": 160 << 10}
+)
+"""Shared memory of an SM by generation (data sheets); Hopper and Blackwell have the usual one."""
 
 
 class GpuLimits(Struct, frozen=True, kw_only=True):
     """What one GPU has to share: SMs, memory bandwidth, and a channel's share of its fast links.
 
-    `channel_bytes_per_s` is what one block of NCCL moves on the fast links at most.
+    `channel_bytes_per_s` is what one block of NCCL moves on the fast links at most, 0 where nobody
+    says it, `shared_bytes` the shared memory of an SM. The compute units of AMD's GPUs count as
+    SMs.
     """
 
     sms: int
     bytes_per_s: float
     channel_bytes_per_s: float = 0.0
+    shared_bytes: int = _USUAL_SHARED
 
-
-_GENERATIONS = {
-    "volta": (80, 6 * 20e9 / 12),
-    "ampere": (108, 12 * 20e9 / 24),
-    "hopper": (132, 18 * 20.6e9 / 24),
-    "blackwell": (148, 18 * 40.1e9 / 24),
-    "blackwell-ultra": (160, 18 * 40.1e9 / 24),
-    "cdna3": (304, 0.0),
-}
-"""SMs (data sheets) and bytes per second of a channel, by generation of GPUs.
-
-A channel has its share of the NVLinks at the rate that NCCL plans for each (topo.h of NCCL,
-`SM80_NVLINK_BW` and the like). Channels: 12 seen in `dlrm` (V100), 24 in `hta` (A100), 24 in logs
-of 8 x H100 ("24 coll channels, 24 collnet channels, 16 nvls channels"); Blackwell as Hopper, a
-guess. The compute units of cdna3 count as SMs.
-"""
-
-
-KNOWN_GENERATIONS = tuple(_GENERATIONS)
-"""Generations of GPUs whose limits are known."""
-
-
-def gpu_limits(generation: str, memory_bandwidth: float) -> GpuLimits | None:
-    """Limits of a GPU of a generation with so many bytes per second of memory; None if unknown."""
-    if generation not in _GENERATIONS:
-        return None
-    sms, channel = _GENERATIONS[generation]
-    return GpuLimits(sms=sms, bytes_per_s=memory_bandwidth, channel_bytes_per_s=channel)
+    @classmethod
+    def of(cls, device: "Device") -> "GpuLimits":
+        """Those of a device; raises PlanError where it has no SMs that anybody counted."""
+        if device.processors is None:
+            raise PlanError(
+                f"processors of {device.name} are not known: expected a GPU whose device file "
+                "says how many multiprocessors it has"
+            )
+        return cls(
+            sms=device.processors,
+            bytes_per_s=device.memory_bandwidth,
+            channel_bytes_per_s=device.channel_bandwidth or 0.0,
+            shared_bytes=_SHARED_BYTES.get(device.generation, _USUAL_SHARED),
+        )
 
 
 class KernelKind(StrEnum):
@@ -122,15 +133,13 @@ class KernelDemand(Struct, frozen=True, kw_only=True):
     free_sms: int = 0
     draw: float = MEMORY_DRAW
 
-    @property
-    def memory(self) -> float:
+    def memory(self, law: OverlapLaw = LAW) -> float:
         """Share of its time that memory bounds."""
-        return PRODUCT_MEMORY if self.kind is KernelKind.PRODUCT else 1.0
+        return law.product_memory if self.kind is KernelKind.PRODUCT else 1.0
 
-    @property
-    def needs_sms(self) -> float:
+    def needs_sms(self, law: OverlapLaw = LAW) -> float:
         """Share of its time that its SMs alone would take."""
-        return 1.0 if self.kind is KernelKind.PRODUCT else STREAM_SMS
+        return 1.0 if self.kind is KernelKind.PRODUCT else law.stream_sms
 
     @classmethod
     def launched(
@@ -140,13 +149,18 @@ class KernelDemand(Struct, frozen=True, kw_only=True):
         threads: int,
         gpu: GpuLimits,
         shared_memory_blocks: int = _MOST_BLOCKS,
+        registers: int = 0,
     ) -> "KernelDemand":
         """The demand of a kernel launched as `blocks` of so many threads.
 
-        At most `shared_memory_blocks` fit the shared memory of an SM. A grid that is a multiple of
-        the SMs was made to fill them once, so it does.
+        At most `shared_memory_blocks` fit the shared memory of an SM, and as many as its registers
+        are enough for where those of a thread are known. Else a grid that is a multiple of the SMs
+        was made to fill them once, so it does.
         """
         most = min(max(_THREADS // threads, 1), _MOST_BLOCKS) if threads else 1
+        if registers and threads:
+            fits = min(most, shared_memory_blocks, _REGISTERS // (threads * registers))
+            return cls(kind=kind, blocks=blocks, per_sm=(max(fits, 1),))
         if blocks and blocks % gpu.sms == 0 and blocks // gpu.sms <= most:
             return cls(kind=kind, blocks=blocks, per_sm=(blocks // gpu.sms,))
         if kind is KernelKind.PRODUCT:
@@ -168,39 +182,75 @@ class Demands(Struct, frozen=True):
     launches: float = 0.0
 
 
-class CommEngine(NameWithFields):
-    """What carries a communication out on a GPU.
+class CommTraits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a library's kernel takes of a GPU while it carries out a communication.
 
     `sms` are the SMs that it holds where nobody says otherwise, `memory_bytes` the bytes of memory
-    that it moves for one byte on the wire, `delay_ps` by how much it delays every kernel beside it,
-    `holds` whether it keeps its SMs while it waits for other ranks.
-
-    NCCL's block holds an SM for itself (stated, NVIDIA/nccl#689), and a ring moves 2 to 3 bytes per
-    byte on the wire (stated, NVIDIA/nccl#1428): 3 where it reads one tensor of a user and writes
-    another, as gathers and scatters do; in place, as all-reduce, the middle is taken. 24 channels:
-    `hta` and logs of H100; 16 of NVLink SHARP: logs of H100; 16 blocks of an all-to-all:
-    NVIDIA/nccl#1598. Point-to-point kernels hold no SM that others miss while they wait: beside
-    53 kernels of `hta` none loses a wave (measured); blocks end with their own peer's message.
-    DeepEP holds 20 SMs (`deepseek`), HybridEP 16 by Megatron-Core's default
-    (`moe_hybridep_num_sms`). Copy engines hold none (stated, pytorch PR 172714); they read there
-    and write here. Bytes of SHARP, DeepEP and HybridEP are guesses of the same range.
-
-    Beside point-to-point kernels every kernel takes 1.5 us longer: the mean of the median delays of
-    five groups (trace, kind, blocks) of kernels shorter than 10 us, which no error is judged by.
+    that it moves for one byte on the wire, `delay_us` by how much it delays every kernel beside it,
+    `holds` whether it keeps its SMs while it waits for other ranks. `bytes_per_s` is what it takes
+    of the memory bandwidth where that was measured, whatever goes over the wire. `sources` say
+    where each number is from, as those of a device do.
     """
 
     sms: int
     memory_bytes: float
-    delay_ps: int
+    delay_us: float
     holds: bool
+    bytes_per_s: float | None = None
+    sources: Mapping[str, str] = {}
 
-    RING = "ring", 24, 3.0, 0, True
-    RING_IN_PLACE = "ring_in_place", 24, 2.5, 0, True
-    NVLS = "nvls", 16, 2.0, 0, True
-    POINT_TO_POINT = "point_to_point", 16, 3.0, 1_500_000, False
-    DEEPEP = "deepep", 20, 2.5, 1_500_000, True
-    HYBRIDEP = "hybridep", 32, 2.5, 1_500_000, True
-    COPY_ENGINE = "copy_engine", 0, 2.0, 0, False
+    @property
+    def delay_ps(self) -> int:
+        """By how much it delays every kernel beside it, in ps."""
+        return round(self.delay_us * 1000 * PS_PER_NS)
+
+    def moving(self, wire: float, sms: int | None = None) -> "CommDemand":
+        """What it takes while it moves `wire` bytes/s; `sms` None: it holds as many as usual."""
+        known = self.bytes_per_s
+        return CommDemand(
+            sms=self.sms if sms is None or not self.sms else sms,
+            bytes_per_s=wire * self.memory_bytes if known is None else known,
+            delay_ps=self.delay_ps,
+        )
+
+    def waiting(self, sms: int | None = None) -> "CommDemand":
+        """What it takes while it waits for other ranks: its SMs, if it holds them, no memory."""
+        return replace(self.moving(0.0, sms if self.holds else 0), bytes_per_s=0.0)
+
+
+_TRAITS = MappingProxyType(
+    msgspec.toml.decode(
+        Path(__file__).with_name("communication.toml").read_bytes(), type=dict[str, CommTraits]
+    )
+)
+
+
+class CommEngine(NameWithFields):
+    """What carries a communication out on a GPU; `traits` are its numbers where nobody has better.
+
+    A ring in place reduces a tensor where it is. Point-to-point kernels are those of messages and
+    of NCCL's all-to-alls.
+    """
+
+    traits: CommTraits
+
+    RING = "ring", _TRAITS["ring"]
+    RING_IN_PLACE = "ring_in_place", _TRAITS["ring_in_place"]
+    NVLS = "nvls", _TRAITS["nvls"]
+    POINT_TO_POINT = "point_to_point", _TRAITS["point_to_point"]
+    DEEPEP = "deepep", _TRAITS["deepep"]
+    HYBRIDEP = "hybridep", _TRAITS["hybridep"]
+    COPY_ENGINE = "copy_engine", _TRAITS["copy_engine"]
+
+    @property
+    def sms(self) -> int:
+        """The SMs that it holds where nobody says otherwise."""
+        return self.traits.sms
+
+    @property
+    def delay_ps(self) -> int:
+        """By how much it delays every kernel beside it where nobody says otherwise, in ps."""
+        return self.traits.delay_ps
 
 
 class CommDemand(Struct, frozen=True, kw_only=True):
@@ -216,16 +266,12 @@ class CommDemand(Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, engine: CommEngine, wire: float, sms: int | None = None) -> "CommDemand":
         """That of an engine which moves `wire` bytes per second; `sms` None: as many as usual."""
-        return cls(
-            sms=engine.sms if sms is None or not engine.sms else sms,
-            bytes_per_s=wire * engine.memory_bytes,
-            delay_ps=engine.delay_ps,
-        )
+        return engine.traits.moving(wire, sms)
 
     @classmethod
     def waiting(cls, engine: CommEngine, sms: int | None = None) -> "CommDemand":
         """That of one which waits for other ranks: it holds SMs, if it does, and moves nothing."""
-        return cls.of(engine, 0.0, sms if engine.holds else 0)
+        return engine.traits.waiting(sms)
 
     @property
     def is_nothing(self) -> bool:
@@ -233,34 +279,34 @@ class CommDemand(Struct, frozen=True, kw_only=True):
         return not (self.sms or self.bytes_per_s or self.delay_ps)
 
 
-def waves(blocks: int, per_sm: int, sms: int) -> float:
+def waves(blocks: int, per_sm: int, sms: int, law: OverlapLaw = LAW) -> float:
     """How many times a full wave's time so many blocks take on `sms` SMs.
 
     The last wave has fewer blocks. Inside an SM a block alone is between as fast as before, where
     its latency bounds it, and `per_sm` times as fast, where the SM does: with k of `per_sm` blocks
     the wave takes the square root of k / `per_sm`, the geometric middle. What all SMs share,
-    caches and memory, bounds a part of the wave, `_SHARED`, which takes the root of the wave's
+    caches and memory, bounds a part of the wave, `shared`, which takes the root of the wave's
     share of a full one; blocks that never were more than a wave gain nothing there.
     """
     full, rest = divmod(blocks, per_sm * sms)
     inside = full + sqrt(ceil(rest / sms) / per_sm)
     outside = full + sqrt(rest / (per_sm * sms)) if full else 1.0
-    return inside + _SHARED * (outside - inside)
+    return inside + law.shared * (outside - inside)
 
 
-def sm_slowdown(kernel: KernelDemand, held: int, gpu: GpuLimits) -> float:
+def sm_slowdown(kernel: KernelDemand, held: int, gpu: GpuLimits, law: OverlapLaw = LAW) -> float:
     """How much longer a kernel's blocks take while communications hold so many SMs."""
-    left = max(gpu.sms - held, 1)
+    left = gpu.sms - min(held, int(gpu.sms * _MOST_HELD))
     if held <= 0:
         return 1.0
     if not kernel.blocks:
         longer = (gpu.sms - kernel.free_sms) / min(left, gpu.sms - kernel.free_sms)
     else:
         longer = sum(
-            waves(kernel.blocks, each, left) / waves(kernel.blocks, each, gpu.sms)
+            waves(kernel.blocks, each, left, law) / waves(kernel.blocks, each, gpu.sms, law)
             for each in kernel.per_sm
         ) / len(kernel.per_sm)
-    return max(1.0, longer * kernel.needs_sms)
+    return max(1.0, longer * kernel.needs_sms(law))
 
 
 def memory_stretch(draw: float, taken: float, gpu: GpuLimits) -> float:
@@ -268,34 +314,40 @@ def memory_stretch(draw: float, taken: float, gpu: GpuLimits) -> float:
 
     Communications move `taken` bytes per second of memory meanwhile.
     """
-    return max(1.0, draw / (1.0 - min(taken / gpu.bytes_per_s, _MOST_TAKEN)))
+    return max(1.0, draw / (1.0 - min(taken / gpu.bytes_per_s, MOST_TAKEN)))
 
 
-def slowdown(kernel: KernelDemand, beside: Sequence[CommDemand], gpu: GpuLimits) -> float:
+def slowdown(
+    kernel: KernelDemand, beside: Sequence[CommDemand], gpu: GpuLimits, law: OverlapLaw = LAW
+) -> float:
     """How many times as long a kernel takes beside communications, without their delay.
 
     Both losses multiply: who has fewer SMs asks memory for less at a time, and gets less of it. A
     kernel with fewer blocks than SMs draws its share of the bandwidth only.
     """
-    held = min(sum(each.sms for each in beside), gpu.sms - 1)
+    held = sum(each.sms for each in beside)
     taken = sum(each.bytes_per_s for each in beside)
     filled = min(1.0, kernel.blocks / gpu.sms) if kernel.blocks else 1.0
     stretch = memory_stretch(kernel.draw * filled, taken, gpu)
-    return sm_slowdown(kernel, held, gpu) * (1.0 + kernel.memory * (stretch - 1.0))
+    return sm_slowdown(kernel, held, gpu, law) * (1.0 + kernel.memory(law) * (stretch - 1.0))
 
 
-def delay_s(beside: Sequence[CommDemand], gpu: GpuLimits) -> float:
+def delay_s(beside: Sequence[CommDemand], gpu: GpuLimits, law: OverlapLaw = LAW) -> float:
     """Seconds that a kernel takes longer beside communications, however short it is."""
     taken = sum(each.bytes_per_s for each in beside)
-    queued = QUEUE_S * (memory_stretch(MEMORY_DRAW, taken, gpu) - 1.0)
+    queued = law.queue_s * (memory_stretch(MEMORY_DRAW, taken, gpu) - 1.0)
     return max([queued, *(each.delay_ps / PS_PER_S for each in beside)])
 
 
 def beside_s(
-    alone_s: float, kernel: KernelDemand, beside: Sequence[CommDemand], gpu: GpuLimits
+    alone_s: float,
+    kernel: KernelDemand,
+    beside: Sequence[CommDemand],
+    gpu: GpuLimits,
+    law: OverlapLaw = LAW,
 ) -> float:
     """Seconds of a kernel of `alone_s` seconds that runs beside communications all the time."""
-    return alone_s * slowdown(kernel, beside, gpu) + delay_s(beside, gpu)
+    return alone_s * slowdown(kernel, beside, gpu, law) + delay_s(beside, gpu, law)
 
 
 def row_slowdown(

@@ -228,6 +228,7 @@ OPTIONS = {
         *("--apply", "--csv", "--full", "--json", "--node-size", "--output", "--quiet"),
         "--report",
     },
+    "calibrate overlap": {"--csv", "--device", "--output", "--quiet"},
     "calibrate nccl": {
         "--csv",
         "--fabric-bandwidth",
@@ -245,7 +246,16 @@ OPTIONS = {
         "--table",
     },
     "doctor": {"--json"},
-    "measure": {"--csv", "--device", "--framework", "--kineto", "--microbatch-size"}
+    "measure": {
+        "--comm-blocks",
+        "--comm-rate",
+        "--overlap",
+        "--csv",
+        "--device",
+        "--framework",
+        "--kineto",
+        "--microbatch-size",
+    }
     | {"--output", "--precision", "--quiet", "--repeat", "--sequence", "--sustain", "--tp"}
     | {"--without-gpu"},
     "diff": {"--csv"},
@@ -361,7 +371,7 @@ def test_csv_holds_every_span_of_a_rank_per_class(run: Run, moe: Path, tmp_path:
     assert lines[0].split(",")[:4] == ["rank", "stage", "stream", "kind"]
     ranks = {int(line.split(",")[0]) for line in lines[1:]}
     assert ranks == {0, 32, 64, 96}
-    ends = [int(line.rsplit(",", 1)[1]) for line in lines[1:]]
+    ends = [int(line.split(",")[-2]) for line in lines[1:]]
     code, out, _ = run("simulate", moe, "--json", "-")
     assert max(ends) == json.loads(out)["step_time_ps"]
     assert code == 0

@@ -52,11 +52,12 @@ LINES = {
     "calibrate runs": f"calibrate runs {RUN} -o runs.toml -q",
     "calibrate model": "calibrate model steps.csv -q",
     "calibrate nccl": "calibrate nccl nccl.txt --kind all_reduce -q",
+    "calibrate overlap": "calibrate overlap kernels.csv -q",
 }
 NO_TABLE = {"report", "serve", "schema", "measure", "calibrate"}
 """Commands that print none: they write files, wait, or need a GPU."""
-NO_CSV = {"doctor", "simulate", "noise"}
-"""Commands whose CSV holds other rows: none, spans, samples."""
+NO_CSV = {"doctor", "simulate", "noise", "calibrate overlap"}
+"""Commands whose CSV holds other rows: none, spans, samples, kernels."""
 
 
 def nccl_tests() -> str:
@@ -71,6 +72,13 @@ def nccl_tests() -> str:
     return "\n".join(lines)
 
 
+def kernels() -> str:
+    """Four kernels alone and beside an all-reduce."""
+    names = "gpu,class,kernel,grid,block,comm_kind,comm_kernel,comm_blocks,alone_us,beside_us"
+    row = "NVIDIA H100 80GB HBM3,gemm,nvjet,132x1x1,384x1x1,all_reduce,nccl allreduce,24"
+    return "\n".join([names, *(f"{row},{alone},{1.7 * alone}" for alone in (20, 40, 80, 160))])
+
+
 @pytest.fixture
 def here(tmp_path: Path, workloads: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with workloads and measurements, where commands run."""
@@ -78,6 +86,7 @@ def here(tmp_path: Path, workloads: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     (tmp_path / "nccl.txt").write_text(nccl_tests())
     steps = (f"steps: {n} loss: 8.1 iter time (s): 2.{n} samples/sec: 4\n" for n in (1, 2, 3))
     (tmp_path / "steps.log").write_text("".join(steps))
+    (tmp_path / "kernels.csv").write_text(kernels())
     table(tmp_path, {})
     monkeypatch.chdir(tmp_path)
     return tmp_path

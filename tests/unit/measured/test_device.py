@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from helpers import Run
@@ -9,14 +10,19 @@ from timers import FormulaTimer
 
 from stepsim.base.errors import CalibrationError
 from stepsim.files.accelerators import device_toml, read_device, read_framework
+from stepsim.files.beside_csv import read_beside_rows
 from stepsim.files.load import read_model
+from stepsim.measured.calibration.overlap import fit_overlap, mean_error, predicted_ratio
 from stepsim.measured.device import torch_timer
 from stepsim.measured.device.fit import AttentionSample, fit_attention, fit_rate
 from stepsim.measured.device.kernels import AttentionCall, KernelTimes, LayerCall, ProductCall
 from stepsim.measured.device.measure import MeasuredDevice, Measurement, measure_device
 from stepsim.measured.device.predicted import predicted_layer
 from stepsim.measured.device.shapes import Shapes
+from stepsim.measured.device.torch_load import SyntheticStream
+from stepsim.measured.kernels_beside import SyntheticLoad
 from stepsim.workload.model.plan import Precision
+from stepsim.workload.overlap import GpuLimits
 from stepsim.workload.rows import Phase
 
 H100 = read_device("h100")
@@ -137,9 +143,19 @@ def test_torch_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         torch_timer.make_timer(on_gpu=True, repeat=1)
 
 
+@pytest.mark.parametrize("hip", [None, "6.2"])
+def test_loads_need_a_torch_that_compiles_kernels(hip: str | None) -> None:
+    cuda = SimpleNamespace(_compile_kernel=None)
+    torch = SimpleNamespace(cuda=cuda, version=SimpleNamespace(hip=hip), __version__="2.5")
+    with pytest.raises(CalibrationError, match="compiles no kernels with all of the shared"):
+        SyntheticStream(torch)
+
+
 def test_kernels_run_on_torch() -> None:
     pytest.importorskip("torch", reason="torch is not installed (extra gpu)", exc_type=ImportError)
     timer = torch_timer.make_timer(on_gpu=False, repeat=2)
+    with pytest.raises(CalibrationError, match="overlap: a CPU has no multiprocessors"):
+        timer.overlap([], [], Path("trace.json"))
     for phase in Phase:
         call = ProductCall(phase=phase, tokens=8, inner=16, outer=32, precision=Precision.BF16)
         assert timer.product(call).median > 0
@@ -192,10 +208,33 @@ def test_the_command_writes_what_others_take(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("formula")
+def test_kernels_beside_loads_are_a_table_that_the_law_is_held_against(
+    run: Run, tmp_path: Path
+) -> None:
+    """The timer's kernels obey the law, so that it is off by nothing."""
+    table = tmp_path / "rows.csv"
+    code, out, _ = run(
+        *("measure", "llama-3-8b", "-o", tmp_path / "gpu.toml", "--device", "h100", "-q"),
+        *("--overlap", table, "--comm-blocks", "8,24", "--comm-rate", "1.2 TB/s"),
+    )
+    assert code == 0
+    rows = read_beside_rows(table)
+    loads = {SyntheticLoad.called(row.comm_kernel) for row in rows}
+    asked = {SyntheticLoad(blocks=k, bytes_per_s=rate) for k in (8, 24) for rate in (0.0, 1.2e12)}
+    assert loads == asked
+    gpu = GpuLimits.of(H100)
+    assert mean_error(rows, lambda row: predicted_ratio(row, gpu)) < 1e-6
+    assert mean_error(rows, lambda row: 1.0) > 0.1
+    assert "kernels beside loads" in out
+    assert fit_overlap(rows, gpu) == []
+
+
+@pytest.mark.usefixtures("formula")
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
         (("--dtype", "fp8"), "precision is 'fp8': expected bf16 among them"),
+        (("--comm-blocks", "0"), "comm_blocks is '0': expected numbers from 1 to 64"),
         (("--dtype", "int8"), "precision is 'int8': expected one of bf16"),
         (("--tp", "3"), "heads is 32: expected a multiple of tp, 3"),
         (("--sustain", "5"), "'5' has no unit"),

@@ -111,7 +111,7 @@ def test_csv_has_the_columns_that_the_source_tells(workloads: Path, profile: Pro
     recorded, *operations = span_lines([profile.spans()])
     assert len(rows) == sum(map(len, result.timeline.spans()))
     assert len(operations) == len(profile.events)
-    assert {*simulated} - {*recorded} == {"stage", "action"}
+    assert {*simulated} - {*recorded} == {"stage", "action", "alone_ps"}
     assert {*recorded} - {*simulated} == {"step"}
 
 

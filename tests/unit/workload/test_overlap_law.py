@@ -5,7 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
+from stepsim.files.accelerators import device_names, read_device, read_gpu
 from stepsim.network.fair_rates import Crossings, fair_levels
+from stepsim.workload.model.evidence import Evidence, source_of
 from stepsim.workload.overlap import (
     CommDemand,
     CommEngine,
@@ -14,7 +18,6 @@ from stepsim.workload.overlap import (
     KernelKind,
     beside_s,
     delay_s,
-    gpu_limits,
     memory_stretch,
     slowdown,
     slowed_s,
@@ -127,8 +130,57 @@ def test_the_closed_estimate_slows_what_runs_beside() -> None:
     assert slowed_s(1.0, 9.0, 1.0) == 1.0
 
 
-def test_gpus_that_nobody_knows_have_no_limits() -> None:
-    assert gpu_limits("tpu", 1e12) is None
-    ampere = gpu_limits("ampere", 2039e9)
-    assert ampere
+def test_limits_are_those_of_the_device_file() -> None:
+    ampere = GpuLimits.of(read_device("a100-80gb"))
     assert ampere.sms * ampere.channel_bytes_per_s == pytest.approx(108 * 10e9)
+    for name in device_names():
+        device = read_device(name)
+        if device.processors:
+            assert GpuLimits.of(device).sms == device.processors
+            assert {"processors", "channel"} <= device.sources.keys()
+        else:
+            with pytest.raises(PlanError, match=f"processors of {device.name} are not known"):
+                GpuLimits.of(device)
+
+
+@pytest.mark.parametrize(
+    ("called", "name"),
+    [
+        ("NVIDIA A100-PG509-200", "A100-40GB"),
+        ("NVIDIA A100-SXM4-80GB", "A100-80GB"),
+        ("Tesla V100-SXM2-16GB", "V100"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("NVIDIA H800", "H800"),
+        ("NVIDIA B200", "B200"),
+        ("AMD Instinct MI300X OAM", "MI300X"),
+    ],
+)
+def test_tools_call_devices_by_longer_names(called: str, name: str) -> None:
+    assert read_gpu(called).name == name
+
+
+@pytest.mark.parametrize("called", ["", "NVIDIA H100 PCIe", "NVIDIA L40S"])
+def test_gpus_without_a_device_file_are_refused_in_one_line(called: str) -> None:
+    with pytest.raises(PlanError, match=f"GPU is '{called}': expected one of"):
+        read_gpu(called)
+
+
+@pytest.mark.parametrize("engine", CommEngine)
+def test_every_number_of_a_communication_has_its_evidence(engine: CommEngine) -> None:
+    sources = engine.traits.sources
+    assert {*sources} == {"sms", "memory_bytes", "delay_us", "holds"}
+    assert all(source_of(text).evidence is not Evidence.UNSAID for text in sources.values())
+
+
+def test_measured_bandwidth_takes_the_place_of_the_wire() -> None:
+    ring = CommEngine.RING.traits
+    measured = replace(ring, bytes_per_s=5e11)
+    assert measured.moving(1e9).bytes_per_s == 5e11
+    assert measured.waiting() == ring.waiting()
+
+
+def test_no_kernel_loses_more_than_half_of_the_sms() -> None:
+    """Kernels with blocks for all SMs share them in turns with others."""
+    product = KernelDemand()
+    assert slowdown(product, [CommDemand(sms=1000)], HOPPER) == 2.0
+    assert slowdown(product, [CommDemand(sms=66)], HOPPER) == 2.0

@@ -16,6 +16,7 @@ from stepsim.explain.changes.made import (
     works_of,
 )
 from stepsim.explain.stragglers import Stragglers
+from stepsim.measured.kernels_beside import alone_times_ps
 from stepsim.measured.profile.events import Events, Profile, counted, same
 from stepsim.measured.profile.waits import Waits
 from stepsim.tables.spans import UNKNOWN, TaskKind
@@ -58,6 +59,7 @@ def compute_changes(waits: Waits, stragglers: Stragglers) -> Changes:
     yield _even_replicas(seen)
     yield _even_microbatches(seen)
     yield _even_experts(seen)
+    yield _unslowed(waits)
     yield from _host(waits)
 
 
@@ -191,6 +193,21 @@ def _parts(events: Events, exchange: Bools) -> Ints:
     found = np.empty(len(events), dtype=np.int64)
     found[order] = so_far - np.repeat(skipped, np.diff(np.append(begins, len(key))))
     return found
+
+
+def _unslowed(waits: Waits) -> ProfileChange | UntoldChange:
+    """Kernels beside communication take what they take alone: it holds no SMs, nor memory."""
+    alone = alone_times_ps(waits.profile)
+    if (alone == UNKNOWN).all():
+        why = "no kernel ran both alone, twice, and beside communication"
+        return UntoldChange(name="no-comm-sms", why=why)
+    return times_changed(
+        waits,
+        "no-comm-sms",
+        "kernels beside communication take as long as the same kernels alone",
+        np.where((alone != UNKNOWN) & (alone < waits.own_ps), alone, waits.own_ps),
+        "communication takes no SMs and no memory bandwidth, and is as fast",
+    )
 
 
 def _host(waits: Waits) -> Changes:

@@ -117,7 +117,7 @@ def parse_axis(text: str) -> Axis:
 
 def make_axis(name: str, values: str) -> Axis:
     """The axis of a name, or of an option's flag, and the text of its values; raises SweepError."""
-    name = _OPTION_OF_FLAG.get(name, name)
+    name = _option(name)
     return axis_of_kind(name, _kind(name), values)
 
 
@@ -137,7 +137,7 @@ def axis_of(name: str, values: object) -> Axis:
     """
     if isinstance(values, str):
         return make_axis(name, values)
-    kind = _kind(_OPTION_OF_FLAG.get(name, name))
+    kind = _kind(_option(name))
     if isinstance(values, bytes | Mapping) or not isinstance(values, Iterable):
         values = [values]
     try:
@@ -152,6 +152,12 @@ def _typed(quantity: Quantity, value: object) -> str:
     if isinstance(value, str | Path):
         return str(value)
     return quantity.text(quantity.read(value))
+
+
+def _option(name: str) -> str:
+    """The axis that a name such as `mbs` or `comm-sms` stands for; classes keep their hyphens."""
+    option = name if "." in name else name.replace("-", "_")
+    return _OPTION_OF_FLAG.get(option, option)
 
 
 def _kind(name: str) -> AxisKind:

@@ -25,7 +25,7 @@ from stepsim.base.errors import TraceError
 from stepsim.base.units import MAX_INT64
 from stepsim.files.traces.forms import TRACE_ENDS, is_kineto
 from stepsim.files.traces.packed import packed_files, rank_in_name
-from stepsim.measured.profile.events import HostOperator, Profile, other_end
+from stepsim.measured.profile.events import HostOperator, KernelForm, Profile, other_end
 from stepsim.measured.profile.joined import RankOperations, join_ranks
 from stepsim.measured.profile.kernels import communication_kernel, is_peer_copy
 from stepsim.measured.profile.marks import MarkedRange, marked, read_mark
@@ -80,6 +80,10 @@ class _Arguments(msgspec.Struct, gc=False):
     dims: msgspec.Raw = msgspec.field(default=_NO_DIMS, name="Input Dims")
     device: Any = msgspec.field(default=UNKNOWN, name="Device Type")
     allocated: Any = msgspec.field(default=0, name="Total Allocated")
+    grid: list[int] = []
+    block: list[int] = []
+    registers: int = msgspec.field(default=0, name="registers per thread")
+    shared_bytes: int = msgspec.field(default=0, name="shared memory")
 
     @property
     def group_name(self) -> str:
@@ -106,6 +110,12 @@ class _RawEvent(_Event, gc=False):
     args: msgspec.Raw = msgspec.Raw(b"{}")  # type: ignore[assignment]
 
 
+class _Gpu(msgspec.Struct):
+    """An entry of `deviceProperties`."""
+
+    name: str = ""
+
+
 class _Distributed(msgspec.Struct):
     """`distributedInfo`."""
 
@@ -118,7 +128,7 @@ class _Trace(msgspec.Struct, Generic[_Each]):
 
     events: list[_Each] = msgspec.field(name="traceEvents")
     distributed: _Distributed | None = msgspec.field(default=None, name="distributedInfo")
-    devices: list[msgspec.Raw] = msgspec.field(default_factory=list, name="deviceProperties")
+    devices: list[_Gpu] = msgspec.field(default_factory=list, name="deviceProperties")
     base_ns: int | None = msgspec.field(default=None, name="baseTimeNanoseconds")
 
 
@@ -191,6 +201,11 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
         peak_bytes=ours.peak_bytes,
         node=rank // len(trace.devices) if len(trace.devices) > 1 else None,
         marks=tuple(each.mark for each in ranges),
+        gpu=trace.devices[0].name if trace.devices else "",
+        forms=_forms(
+            [arguments[i] for i in kept.tolist()],
+            [operators[i] if i != UNKNOWN else None for i in operator[kept].tolist()],
+        ),
     )
 
 
@@ -389,6 +404,24 @@ def _since(times_us: Sequence[float], base_us: int) -> Ints:
     if (np.abs(apart) > MAX_INT64 / 2).any():
         raise OverflowError
     return np.asarray(apart, dtype=np.int64)
+
+
+def _forms(
+    arguments: Sequence[_Arguments], operators: Sequence[HostOperator | None]
+) -> list[KernelForm | None]:
+    """How kernels were launched; equal ones are one object, None where a trace does not say it."""
+    known: dict[KernelForm, KernelForm] = {}
+    found: list[KernelForm | None] = []
+    for kernel, operator in zip(arguments, operators, strict=True):
+        form = KernelForm(
+            grid=tuple(kernel.grid),
+            block=tuple(kernel.block),
+            registers=kernel.registers,
+            shared_bytes=kernel.shared_bytes,
+            shape=str([*map(list, operator.sides)]) if operator and operator.sides else "",
+        )
+        found.append(known.setdefault(form, form) if form.grid else None)
+    return found
 
 
 def _group(

@@ -17,9 +17,10 @@ import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
+from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64, PS_PER_NS
 from stepsim.files.reading import open_file
-from stepsim.measured.profile.events import Profile
+from stepsim.measured.profile.events import KernelForm, Profile
 from stepsim.measured.profile.joined import RankOperations, join_ranks
 from stepsim.measured.profile.kernels import communication_kernel
 from stepsim.measured.profile.marks import MarkedRange, marked, read_mark
@@ -35,6 +36,12 @@ _PROCESS = ~0xFFFFFF
 _STEP = re.compile(
     r"(?:profiler|train(?:ing)?)?[\s_]*(?:step|iteration|iter)[\s_#:=]*(\d{1,18})", re.IGNORECASE
 )
+_FORM = (
+    *("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"),
+    *("registersPerThread", "staticSharedMemory", "dynamicSharedMemory"),
+)
+_NAMED = 7
+"""Numbers of a row before its name and kind."""
 _MOST_RANGES = 1_000_000
 _PEER_TO_PEER = 10
 """CUPTI_ACTIVITY_MEMCPY_KIND_PTOP."""
@@ -54,6 +61,7 @@ def read_nsys(path: Path) -> Profile:
         with closing(sqlite3.connect(address, uri=True)) as database:
             database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
             rows = list(_operations(database, path))
+            gpus = _gpus(database)
             launches = dict(_launches(database))
             ranges = list(_ranges(database))
     except OSError as error:
@@ -69,14 +77,18 @@ def read_nsys(path: Path) -> Profile:
         mine = [row for row in rows if (row[0], row[1]) == device]
         rank = int(device[1]) if single else place
         try:
-            parts.append(_rank(rank, mine, launches, steps, ranges, path))
+            found = _rank(rank, mine, launches, steps, ranges, path)
+            parts.append(replace(found, gpu=gpus.get(device[1], "")))
         except OverflowError:
             raise TraceError(f"{path}: a time of device {rank} is too large") from None
     return join_ranks(str(path), parts, "Nsight Systems", one_clock=True)
 
 
 def _operations(database: sqlite3.Connection, path: Path) -> Iterator[_Row]:
-    """Process, device, stream, correlation, start and end in ns, bytes, name and kind of each."""
+    """Process, device, stream, correlation, start and end in ns, bytes, name and kind of each.
+
+    Kernels have their grid and block, registers and shared memory after it.
+    """
     tables = _tables(database)
     for needed in (f"{_TABLE}KERNEL", "StringIds"):
         if needed not in tables:
@@ -88,35 +100,34 @@ def _operations(database: sqlite3.Connection, path: Path) -> Iterator[_Row]:
         (count,) = database.execute(f"SELECT count(*) FROM {_TABLE}{name}").fetchone()
         if count > _MOST_ROWS:
             raise TraceError(f"{path}: {count} rows of {name}: expected at most {_MOST_ROWS}")
-        for number, (*row, short, whole) in enumerate(database.execute(query)):
+        for number, (short, whole, *row) in enumerate(database.execute(query)):
             if number == count:
                 raise TraceError(f"{path}: StringIds has a number twice: expected a name for each")
-            if not all(isinstance(each, int) for each in row) or not isinstance(short, str):
-                shown = (*row, short)
+            named, form = row[:_NAMED], row[_NAMED:]
+            if not all(isinstance(each, int) for each in named) or not isinstance(short, str):
+                shown = (*named, short)
                 raise TraceError(f"{path}: a row of {name} is {shown}: expected numbers and a name")
             if (short, whole) not in known:
                 known[short, whole] = _kind(short, whole)
-            yield (*row, *known[short, whole])
+            yield (*named, *known[short, whole], *form)
 
 
 def _queries(database: sqlite3.Connection) -> dict[str, str]:
-    """What to ask of each table: the short name last but one, last what tells its kind.
+    """What to ask of each table: the short name, what tells its kind, its numbers and its form.
 
     That is the whole name of a kernel, where the export has it; of a copy, its kind in CUPTI.
     """
     common = "globalPid, deviceId, streamId, correlationId, start, end"
-    columns = {
-        name: {row[1] for row in database.execute(f"PRAGMA table_info({_TABLE}{name})")}
-        for name in ("KERNEL", "MEMCPY")
-    }
+    columns = {name: set(_columns(database, f"{_TABLE}{name}")) for name in ("KERNEL", "MEMCPY")}
+    form = "".join(f", {name}" for name in _FORM) if columns["KERNEL"] >= {*_FORM} else ""
     whole = "demangledName" if "demangledName" in columns["KERNEL"] else "shortName"
     kind = "copyKind" if "copyKind" in columns["MEMCPY"] else "NULL"
     return {
-        "KERNEL": f"SELECT {common}, {UNKNOWN}, short.value, whole.value FROM {_TABLE}KERNEL "
+        "KERNEL": f"SELECT short.value, whole.value, {common}, {UNKNOWN}{form} FROM {_TABLE}KERNEL "
         f"JOIN StringIds AS short ON short.id = shortName "
         f"LEFT JOIN StringIds AS whole ON whole.id = {whole}",
-        "MEMCPY": f"SELECT {common}, bytes, 'memcpy', {kind} FROM {_TABLE}MEMCPY",
-        "MEMSET": f"SELECT {common}, bytes, 'memset', NULL FROM {_TABLE}MEMSET",
+        "MEMCPY": f"SELECT 'memcpy', {kind}, {common}, bytes FROM {_TABLE}MEMCPY",
+        "MEMSET": f"SELECT 'memset', NULL, {common}, bytes FROM {_TABLE}MEMSET",
     }
 
 
@@ -124,6 +135,29 @@ def _tables(database: sqlite3.Connection) -> set[str]:
     """Tables with rows of their own: those of a view are computed, and may never end."""
     query = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
     return {name for (name,) in database.execute(query)}
+
+
+def _columns(database: sqlite3.Connection, table: str) -> Iterator[str]:
+    return (name for _, name, *_ in database.execute(f"PRAGMA table_info({table})"))
+
+
+def _gpus(database: sqlite3.Connection) -> dict[int, str]:
+    """What every device is called, by its number."""
+    try:
+        rows = list(database.execute("SELECT id, name FROM TARGET_INFO_GPU"))
+    except sqlite3.OperationalError:
+        return {}
+    return {number: name for number, name in rows if isinstance(name, str)}
+
+
+def _form(row: _Row) -> KernelForm | None:
+    """How a kernel was launched, None where the export does not say it."""
+    told = row[_NAMED + 2 :]
+    if len(told) != len(_FORM) or not all(isinstance(number, int) for number in told):
+        return None
+    return KernelForm(
+        grid=told[:3], block=told[3:6], registers=told[6], shared_bytes=told[7] + told[8]
+    )
 
 
 def _launches(database: sqlite3.Connection) -> Iterator[tuple[tuple[int, int], int]]:
@@ -242,6 +276,7 @@ def _rank(
         base_ps=base * PS_PER_NS,
         node=0,
         marks=tuple(each.mark for each in marks),
+        forms=[_form(row) for row in ordered],
     )
 
 

@@ -1,5 +1,6 @@
 """Kernels that are timed on a device, and what times them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Protocol
@@ -7,6 +8,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from stepsim.base.structs import NameWithFields
+from stepsim.measured.kernels_beside import SyntheticLoad
 from stepsim.workload.model.plan import Precision
 from stepsim.workload.rows import Phase
 
@@ -150,12 +152,16 @@ class LayerPasses(Struct, frozen=True, kw_only=True):
 
 
 class DeviceFacts(Struct, frozen=True, kw_only=True):
-    """What a device says of itself; `reserved_bytes` are taken beside what torch allocates."""
+    """What a device says of itself; `reserved_bytes` are taken beside what torch allocates.
+
+    `processors` are its multiprocessors, None where it does not say how many.
+    """
 
     name: str
     memory_bytes: int
     reserved_bytes: int
     versions: tuple[str, ...]
+    processors: int | None = None
 
 
 class KernelTimer(Protocol):
@@ -185,6 +191,14 @@ class KernelTimer(Protocol):
 
     def sustained(self, call: ProductCall, seconds: float) -> KernelTimes:
         """Times of a product that runs without a pause for so long, the first half left out."""
+
+    def overlap(
+        self,
+        calls: Sequence[ProductCall | AttentionCall | MovingCall],
+        loads: Sequence[SyntheticLoad],
+        trace: Path,
+    ) -> None:
+        """Run kernels alone and beside each load, and write what ran as torch's profiler does."""
 
     def layer(self, call: LayerCall, trace: Path | None) -> LayerPasses:
         """Times and memory of a layer; its trace, as torch's profiler writes it, to a file."""

@@ -36,7 +36,6 @@ from stepsim.workload.rows import Phase
 _FAMILY = "sdpa"
 _LEAST_SIDE = 1024
 _VECTOR_RATE = 10e12
-_PROCESSORS = 132  # as Hopper has
 
 
 class Measurement(Struct, frozen=True, kw_only=True):
@@ -198,7 +197,8 @@ def _device(
         attention=MappingProxyType({_FAMILY: known}),
         grouped=base.grouped if base else MappingProxyType({}),
         scans=base.scans if base else MappingProxyType({}),
-        processors=base.processors if base else _PROCESSORS,
+        processors=base.processors if base else facts.processors,
+        channel_bandwidth=base.channel_bandwidth if base else None,
         vector_rate=base.vector_rate if base else _VECTOR_RATE,
         sustained=found.sustained or (base.sustained if base else 1.0),
         kernel_floor_ps=round(found.floor_s * PS_PER_S),
@@ -234,7 +234,8 @@ def _sources(
         "memory_share": f"{found.bandwidth / 1e9:.0f} GB/s, the fastest memory-bound kernel",
         "sustained": "the largest product without a pause" if found.sustained else lent,
         "vector": lent,
-        "processors": lent,
+        "processors": lent if base else "measured kernel: as the driver says",
+        "channel": lent,
         "grouped": lent,
         "scan": lent,
     }

@@ -4,7 +4,7 @@ Nothing else imports torch.
 """
 
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
@@ -21,6 +21,8 @@ from stepsim.measured.device.kernels import (
     MovingKind,
     ProductCall,
 )
+from stepsim.measured.device.torch_load import SyntheticStream
+from stepsim.measured.kernels_beside import SyntheticLoad
 from stepsim.workload.model.plan import Precision
 from stepsim.workload.rows import Phase
 
@@ -77,6 +79,7 @@ class TorchTimer:
             memory_bytes=int(known.total_memory),
             reserved_bytes=max(whole - free - torch.cuda.memory_reserved(), 0),
             versions=(f"torch {torch.__version__}", toolkit, cudnn),
+            processors=int(known.multi_processor_count),
         )
 
     def product(self, call: ProductCall) -> KernelTimes:
@@ -128,6 +131,42 @@ class TorchTimer:
             while perf_counter() < end or len(times) < 2:
                 times.append(self._clocked(lambda: [run() for _ in range(batch)]) / batch)
         return KernelTimes(seconds=tuple(times[len(times) // 2 :]))
+
+    def overlap(
+        self,
+        calls: Sequence[ProductCall | AttentionCall | MovingCall],
+        loads: Sequence[SyntheticLoad],
+        trace: Path,
+    ) -> None:
+        """Trace of kernels alone and beside each load; raises CalibrationError without a GPU."""
+        if not self._on_gpu:
+            raise CalibrationError("overlap: a CPU has no multiprocessors: expected a GPU")
+        with self._named("overlap"):
+            self._overlap([self._prepared(call) for call in calls], loads, trace)
+
+    def _prepared(self, call: ProductCall | AttentionCall | MovingCall) -> _Run:
+        if isinstance(call, ProductCall):
+            return self._multiply(call)
+        return self._attend(call) if isinstance(call, AttentionCall) else self._move(call)
+
+    def _overlap(self, runs: Sequence[_Run], loads: Sequence[SyntheticLoad], trace: Path) -> None:
+        stream = SyntheticStream(self._torch)
+        reached = [stream.tried(load) for load in loads]
+
+        def rounds() -> None:
+            for _ in range(_WARM + self._repeat):
+                for run in runs:
+                    run()
+            self._torch.cuda.current_stream().synchronize()
+
+        def every() -> None:
+            rounds()
+            for load in reached:
+                with stream.running(load):
+                    rounds()
+
+        rounds()
+        self._trace(every, trace)
 
     def layer(self, call: LayerCall, trace: Path | None) -> LayerPasses:
         """Times and memory of a layer in plain torch; its trace goes to a file."""

@@ -20,7 +20,8 @@ from stepsim.tables.spans import UNKNOWN, Spans, TaskKind
 class RankPlace(Struct, frozen=True, kw_only=True):
     """A traced rank: its stage, its data-parallel replica and its node, None where not known.
 
-    Ranks of the same `clock` have comparable times. `file` is where it was read.
+    Ranks of the same `clock` have comparable times. `file` is where it was read, `gpu` what the
+    tool calls the rank's GPU.
     """
 
     rank: int
@@ -29,6 +30,7 @@ class RankPlace(Struct, frozen=True, kw_only=True):
     node: int | None = None
     clock: int = 0
     file: str = ""
+    gpu: str = ""
 
 
 class ProcessGroup(Struct, frozen=True, kw_only=True):
@@ -45,15 +47,29 @@ class HostOperator(Struct, frozen=True, kw_only=True, order=True):
     sides: tuple[tuple[int, ...], ...] = ()
 
 
+class KernelForm(Struct, frozen=True, kw_only=True):
+    """How a kernel was launched: blocks of its grid, threads of a block, by dimension.
+
+    `registers` are those of a thread, `shared_bytes` the shared memory of a block, 0 where they are
+    not told. `shape` are the dimensions of what its operator worked on.
+    """
+
+    grid: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
+    registers: int = 0
+    shared_bytes: int = 0
+    shape: str = ""
+
+
 class Events(Struct, frozen=True, kw_only=True, eq=False):
     """Operations in columns of one length, `UNKNOWN` where not told.
 
-    `rank` and `peer` are places in the profile's ranks, `step`, `name`, `group`, `operator` and
-    `mark` in its steps, names, groups, operators and marks. `kind` is a `TaskKind`, `phase` a
-    `TaskPhase`; `stream` tells what runs one after the other on a rank. `launch_ps` is when the
-    host launched it. `chunk` is the model chunk in the whole model, `order` the place among
-    operations of its name, rank and step. Operations of one `meeting` wait for each other: the
-    members of a collective, or both ends of a message.
+    `rank` and `peer` are places in the profile's ranks, `step`, `name`, `group`, `operator`, `form`
+    and `mark` in its steps, names, groups, operators, forms and marks. `kind` is a `TaskKind`,
+    `phase` a `TaskPhase`; `stream` tells what runs one after the other on a rank. `launch_ps` is
+    when the host launched it. `chunk` is the model chunk in the whole model, `order` the place
+    among operations of its name, rank and step. Operations of one `meeting` wait for each other:
+    the members of a collective, or both ends of a message.
     """
 
     rank: Ints
@@ -74,6 +90,7 @@ class Events(Struct, frozen=True, kw_only=True, eq=False):
     meeting: Ints
     mark: Ints
     operator: Ints
+    form: Ints
 
     @classmethod
     def of(cls, count: int, **columns: Ints) -> Self:
@@ -119,8 +136,8 @@ class Profile(Struct, frozen=True, kw_only=True, eq=False):
     `format` names the form it was read from, `steps` are the numbers the job gave them. `follows`
     are the pairs of operations that wait for each other, None where the format does not tell them.
     `marks` are the ranges in which programs said what they computed, `operators` launched
-    operations. The job has `world` ranks, `peak_bytes` are what a rank's allocator held at most;
-    None where not told.
+    operations, `forms` are how kernels were launched, where the format says it. The job has `world`
+    ranks, `peak_bytes` are what a rank's allocator held at most; None where not told.
     """
 
     source: str
@@ -131,6 +148,7 @@ class Profile(Struct, frozen=True, kw_only=True, eq=False):
     groups: tuple[ProcessGroup, ...]
     events: Events
     follows: Following | None = None
+    forms: tuple[KernelForm, ...] = ()
     warnings: tuple[str, ...] = field(default=())
     marks: tuple[Mark, ...] = ()
     operators: tuple[HostOperator, ...] = ()

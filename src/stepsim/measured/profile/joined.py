@@ -14,6 +14,7 @@ from stepsim.measured.profile.events import (
     Events,
     Following,
     HostOperator,
+    KernelForm,
     ProcessGroup,
     Profile,
     RankPlace,
@@ -38,7 +39,8 @@ class RankOperations(Struct, frozen=True, kw_only=True, eq=False):
     communications between the same ranks apart. `marks` are ranges in which a program said what it
     computed, a column `mark` holds places in them; `operators` launched operations, by a column
     `operator` of places. `follows` are pairs of these operations that wait for each other, where
-    the format tells them; the allocator held `peak_bytes`.
+    the format tells them; the allocator held `peak_bytes`. `forms` are how its kernels were
+    launched, None for other operations, and nothing at all where the format does not say it.
     """
 
     rank: int
@@ -57,6 +59,8 @@ class RankOperations(Struct, frozen=True, kw_only=True, eq=False):
     marks: tuple[Mark, ...] = ()
     operators: tuple[HostOperator, ...] = ()
     peak_bytes: int | None = None
+    gpu: str = ""
+    forms: Sequence[KernelForm | None] = ()
 
 
 def join_ranks(
@@ -81,6 +85,8 @@ def join_ranks(
     of_name, of_group, of_step, of_operator = (
         {each: i for i, each in enumerate(every)} for every in (names, groups, steps, operators)
     )
+    forms = list(dict.fromkeys(form for part in parts for form in part.forms if form))
+    of_form: dict[KernelForm | None, int] = {form: i for i, form in enumerate(forms)}
     columns: dict[str, list[Ints]] = {}
     traced = np.array([part.rank for part in parts], dtype=np.int64)
     skipped = 0
@@ -91,6 +97,10 @@ def join_ranks(
             "step": numbers[part.columns["step"]],
             "name": np.array([of_name[each] for each in part.names], dtype=np.int64),
             "group": np.array([of_group[each] for each in part.groups], dtype=np.int64),
+            "form": np.array(
+                [of_form.get(form, UNKNOWN) for form in part.forms or [None] * len(part.names)],
+                dtype=np.int64,
+            ),
         }
         own = part.columns.get("mark", np.full(len(part.names), UNKNOWN, dtype=np.int64))
         more["mark"] = np.where(own == UNKNOWN, UNKNOWN, own + skipped)
@@ -118,6 +128,7 @@ def join_ranks(
                 replica=part.replica,
                 node=part.node,
                 file=part.file,
+                gpu=part.gpu,
             )
             for part in parts
         ),
@@ -130,6 +141,7 @@ def join_ranks(
         operators=tuple(operators),
         world=max((part.world or 0 for part in parts), default=0) or None,
         peak_bytes=max((part.peak_bytes or 0 for part in parts), default=0) or None,
+        forms=tuple(forms),
     )
     return _aligned(profile, parts, one_clock=one_clock)
 

@@ -7,7 +7,7 @@ const ACTIONS = 0, GRADIENTS = 1, MESSAGES = 2;
 const LEAST_BAR = 4; // narrower actions are mixed: a colour for each dot, by the time that each shade has of it
 const MANY_NARROW = 50;
 const PLAN_NAMES = ["npus", "tp", "pp", "cp", "ep", "expert_tp", "microbatch_size", "microbatches", "global_batch"];
-const AXIS_SHADE = 6; // shades from here on are communication of the parallel axes, in their order
+const AXIS_SHADE = 7; // shades from here on are communication of the parallel axes, in their order
 
 const SHADE_TERMS = {
   forward: "The forward of one microbatch on a stage", backward: "The backward of one microbatch on a stage",
@@ -415,7 +415,8 @@ function boxWords(box) {
   const uses = links.length ? [`Uses ${links.join(" and ")}.`] : [];
   if (task !== undefined) {
     const name = page.choices.shades[tasks.shade[task]][0], took = tasks.end[task] - tasks.start[task];
-    return [`${lanes.rows[tasks.row[task]]}: ${tasks.names[task]} (${name})`, `${time(took)} from ${time(tasks.start[task])}`, ...uses];
+    const alone = tasks.alone[task] >= 0 ? [`Slowed by communication: ${time(tasks.alone[task])} alone.`] : [];
+    return [`${lanes.rows[tasks.row[task]]}: ${tasks.names[task]} (${name})`, `${time(took)} from ${time(tasks.start[task])}`, ...alone, ...uses];
   }
   const { made } = actionsOf(lanes), { shade, start, end, row, words } = made[i], name = page.choices.shades[shade][0];
   const last = waitsOf(lanes, i).sort((a, b) => made[b].end - made[a].end).slice(0, 2);

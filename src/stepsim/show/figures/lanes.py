@@ -47,6 +47,7 @@ class Box(NamedTuple):
 class Lane(Struct, kw_only=True):
     """One row: boxes, transfers along its lower edge, the critical path along its upper edge.
 
+    `slowed` is compute that communication slowed, below the critical path.
     `arrows` are the messages it sends: start and end in ps, and the row they go to. `hidden` boxes
     are narrower than a pixel and merged with their neighbours.
     """
@@ -56,6 +57,7 @@ class Lane(Struct, kw_only=True):
     boxes: list[Box] = field(default_factory=list)
     transfers: list[Box] = field(default_factory=list)
     path: list[Box] = field(default_factory=list)
+    slowed: list[Box] = field(default_factory=list)
     arrows: list[tuple[int, int, int]] = field(default_factory=list)
     hidden: int = 0
 
@@ -185,6 +187,7 @@ def _draw_lane(axes: "Axes", lane: Lane, row: int, scene: Scene, row_in: float, 
     _draw(axes, framed, row - 0.4, 0.8, scale, "black")
     _draw(axes, lane.transfers, row + 0.3, 0.1, scale, "none")
     _draw(axes, lane.path, row - 0.48, 0.08, scale, "none")
+    _draw(axes, lane.slowed, row - 0.4, 0.1, scale, "none")
     font = min(_NUMBER_EM * scene.style.font_pt, row_in * 72 * 0.5)
     points_per_ps = scene.plot_pt / scene.width_ps
     for box in lane.boxes if font >= _LEAST_NUMBER_PT else ():
@@ -250,12 +253,14 @@ def _legend(figure: "FigureBase", panels: Sequence[TimelinePanel], style: Figure
     from matplotlib.patches import Patch
 
     lanes = [lane for panel in panels for lane in panel.lanes]
-    boxes = [box for lane in lanes for box in (*lane.boxes, *lane.transfers, *lane.path)]
+    boxes = [
+        box for lane in lanes for box in (*lane.boxes, *lane.transfers, *lane.path, *lane.slowed)
+    ]
     used = {box.colour for box in boxes} | {box.below for box in boxes}
     named = {ACTION_NAMES[kind]: colour for kind, colour in ACTION_COLOURS.items()}
     named |= {"compute": PART_COLOURS[Part.COMPUTE], "host": PART_COLOURS[Part.HOST]}
     named |= {"optimizer and gradient sync": PER_STEP, "transfer": TRANSFER}
-    named |= {"critical path": PATH}
+    named |= {"critical path": PATH, "slowed by communication": PART_COLOURS[Part.SLOWED]}
     shown = {name: colour for name, colour in named.items() if colour in used}
     handles = [Patch(color=colour, label=name) for name, colour in shown.items()]
     handles.append(Patch(label="idle", **idle_look(style)))

@@ -183,6 +183,9 @@ def _lanes(run: DrawnRun, scene: Scene, *, messages: bool) -> Iterator[Lane]:
             lane.transfers = [Box(start=a, end=b, colour=TRANSFER) for _, a, b in shown]
         else:
             _add_boxes(lane, spans, scene)
+        slow, colour = spans.taken(spans.slowed), PART_COLOURS[Part.SLOWED]
+        marked = visible(slow.start_ps, slow.end_ps, scene)
+        lane.slowed = [Box(start=a, end=b, colour=colour) for _, a, b in marked]
         if messages and run.axis:
             sends = spans.taken(spans.kind == TaskKind.SEND)
             ends = np.stack([sends.start_ps, sends.end_ps, sends.peer], axis=1).tolist()

@@ -64,7 +64,8 @@ class SpanColumns(Struct, frozen=True, kw_only=True):
 
     `row` is a place in `rows`; times are in ps. `name`, `entry` and `comm` are places in `names`,
     `entries` and `comms` (-1: outside the pipeline, no communication). `peer` is the span at a
-    message's other end, -1 where that is not shown. Span i waits for the spans
+    message's other end, -1 where that is not shown. `alone_ps` is how long compute takes that
+    communication slowed, -1 for what it did not slow. Span i waits for the spans
     `before[first_before[i]:first_before[i + 1]]`. `critical` marks the critical path.
     `left_out` says what the page would be too large for; empty if nothing.
     """
@@ -75,6 +76,7 @@ class SpanColumns(Struct, frozen=True, kw_only=True):
     shade: Ints
     start_ps: Ints
     end_ps: Ints
+    alone_ps: Ints
     name: Ints
     entry: Ints
     comm: Ints
@@ -246,6 +248,7 @@ class _Collector(Struct, kw_only=True):
             comm=np.concatenate([spans.group for spans in tables]),
             start_ps=np.concatenate([spans.start_ps for spans in tables]),
             end_ps=np.concatenate([spans.end_ps for spans in tables]),
+            alone_ps=np.concatenate([spans.alone_ps for spans in tables]),
             peer=self._peers(tables, waits, base),
             critical=self._critical(tables, waits, base),
             first_before=np.cumsum([0, *map(len, before)], dtype=np.int64),

@@ -258,6 +258,7 @@ def _span_source(columns: SpanColumns, lanes: _Lanes, scale: int) -> "ColumnData
         "spans",
         left=columns.start_ps / scale,
         right=columns.end_ps / scale,
+        alone=columns.alone_ps / scale,
         low=_float32(lanes.low[columns.row, columns.stream]),
         high=_float32(lanes.high[columns.row, columns.stream]),
         shade=columns.shade.astype(np.uint8),

@@ -199,7 +199,10 @@ def _of_device(device: Device) -> Iterator[_Constant]:
     for family, scan in device.scans.items():
         step, share = format_time_ps(scan.step_ps), f", {scan.share:.1%} of the peak"
         yield constant(f"scan {family}", f"{step} a chunk{share * (scan.share > 0)}", "scan")
-    yield constant("processors", str(device.processors), "processors")
+    yield constant("processors", str(device.processors or "not known"), "processors")
+    if device.channel_bandwidth:
+        shown = format_bandwidth(device.channel_bandwidth)
+        yield constant("a block of collectives", shown, "channel")
     yield constant("without tensor cores", f"{device.vector_rate / _TERA:.1f} TFLOP/s", "vector")
     yield constant("shortest kernel", format_time_ps(device.kernel_floor_ps), "kernel_floor")
     yield constant("kept by libraries", format_size_bytes(device.reserved_bytes), "reserved")

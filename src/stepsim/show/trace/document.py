@@ -40,7 +40,8 @@ class Slice(NamedTuple):
 
     `action` is the action of the schedule that it belongs to, `waited_for` what had to end before
     it could start. The two ends of a message have the same `message` number; it is 0 for what is
-    no message, or one whose other end is not in the trace.
+    no message, or one whose other end is not in the trace. `alone_ps` is how long compute takes
+    that communication slowed, -1 for what it did not slow.
     """
 
     label: Label
@@ -49,6 +50,7 @@ class Slice(NamedTuple):
     action: Label | None = None
     waited_for: str = ""
     message: int = 0
+    alone_ps: int = -1
 
 
 class SliceColumns(NamedTuple):

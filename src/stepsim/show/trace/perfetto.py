@@ -117,12 +117,15 @@ class _Texts(Struct, kw_only=True):
         return self.heads[label]
 
     def args(self, each: Slice) -> str:
-        """The facts about a slice, those of its action, and what it waited for."""
+        """The facts about a slice, those of its action, what it waited for, what slowed it."""
         text = self._facts(each.label)
         if each.action:
             text += "," + self._facts(each.action)
         if each.waited_for:
             text += ',"waited_for":' + self._quoted(each.waited_for)
+        if each.alone_ps >= 0:
+            beside = each.end_ps - each.start_ps
+            text += f',"slowed_by":"communication","alone_ps":{each.alone_ps},"beside_ps":{beside}'
         return text
 
     def _facts(self, label: Label) -> str:

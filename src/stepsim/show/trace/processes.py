@@ -285,7 +285,8 @@ def _threads(slicer: Slicer, actor: int, spans: Spans, numbers: Iterator[int]) -
 
 def stream_threads(spans: Spans, said: SliceColumns, numbers: Iterator[int]) -> Iterator[Thread]:
     """The streams of a rank by start; spans that overlap on one, such as messages, have lanes."""
-    columns = (said.labels, spans.start_ps.tolist(), spans.end_ps.tolist(), *said[1:])
+    times = (spans.start_ps.tolist(), spans.end_ps.tolist())
+    columns = (said.labels, *times, *said[1:], spans.alone_ps.tolist())
     for stream in np.unique(spans.stream).tolist():
         places = np.flatnonzero(spans.stream == stream)
         places = places[np.argsort(spans.start_ps[places], kind="stable")]

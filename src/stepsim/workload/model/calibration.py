@@ -1,8 +1,10 @@
-"""What measured steps and kernels say of a machine: factors, host times, rates.
+"""What measured steps and kernels say of a machine: factors, host times, rates, overlap.
 
 A factor multiplies a prediction's compute; it belongs to a device, a framework and a precision.
+What communications take of a GPU belongs to a device.
 """
 
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -11,6 +13,7 @@ from stepsim.base.structs import replace
 from stepsim.workload.model.device import Device, MatrixRate
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.plan import Precision
+from stepsim.workload.overlap import CommEngine, CommTraits
 
 
 class MachineFactor(Struct, frozen=True, kw_only=True):
@@ -38,11 +41,25 @@ class MeasuredRate(Struct, frozen=True, kw_only=True):
     spread: float
 
 
+class MeasuredTraits(Struct, frozen=True, kw_only=True):
+    """What communications of an engine took of a device, from `rows` kernels beside them.
+
+    `error` is the mean of |predicted / measured - 1| of those kernels, a share.
+    """
+
+    device: str
+    engine: CommEngine
+    traits: CommTraits
+    rows: int
+    error: float
+
+
 class ModelCalibration(Struct, frozen=True, kw_only=True):
     """Everything that measurements said; `notes` are what they could not say, `path` its file."""
 
     factors: tuple[MachineFactor, ...] = ()
     rates: tuple[MeasuredRate, ...] = ()
+    overlap: tuple[MeasuredTraits, ...] = ()
     sources: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     path: str = ""
@@ -56,6 +73,10 @@ class ModelCalibration(Struct, frozen=True, kw_only=True):
             if (each.device, each.framework, each.precision) == key:
                 return each
         return None
+
+    def traits_of(self, device: Device) -> Mapping[CommEngine, CommTraits]:
+        """What communications take of a device by what carries them out, where it was measured."""
+        return {each.engine: each.traits for each in self.overlap if each.device == device.name}
 
     def apply(
         self, device: Device, framework: Framework, precision: Precision

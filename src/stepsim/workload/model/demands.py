@@ -37,7 +37,7 @@ def kernels_of(pricer: Pricer, operators: Iterable[Operator], phase: int) -> tup
         amounts = (operator.forward, operator.input_grad, operator.weight_grad)[phase]
         seconds = float(pricer.seconds(operator, amounts, phase)[0])
         if seconds > 0:
-            demand = _demand(operator, amounts, phase, pricer.device.processors)
+            demand = _demand(operator, amounts, phase, pricer.device.tile_processors)
             found.append(KernelTime(seconds, demand, float(amounts.launches[0])))
     return tuple(found)
 

@@ -19,6 +19,7 @@ from stepsim.workload.model.kernels import (
 from stepsim.workload.model.plan import Precision
 
 _NARROW, _WIDE, _LATENT = 64, 192, 512
+_PROCESSORS = 132  # as Hopper has, where nobody says how many
 _LENT = {"fp16": "bf16", "mxfp8": "fp8_block", "fp8_block": "fp8"}
 
 
@@ -92,11 +93,13 @@ class Device(Struct, frozen=True, kw_only=True):
 
     Devices of one `generation` share what was not measured for each of them. `memory_share` is what
     kernels reach of the bandwidth (bytes/s); no kernel is shorter than `kernel_floor_ps`.
-    `processors` (streaming multiprocessors) take tiles of products. `grouped` are kernels of all
-    experts by precision (also `fp8_block`); where experts are launched one by one, each costs
-    `group_start_ps` more. `scans` are families of linear attention. `reserved_bytes` are contexts
-    and communication buffers. `framework` names what its jobs are trained with where nobody says
-    it. `sources` say where each number is from, see `stepsim.workload.model.evidence`.
+    `processors` (streaming multiprocessors) take tiles of products, as if there were 132 where
+    nobody says how many. `channel_bandwidth` (bytes/s) is what one block of collectives moves on
+    the fast links. `grouped` are kernels of all experts by precision (also `fp8_block`); where
+    experts are launched one by one, each costs `group_start_ps` more. `scans` are families of
+    linear attention. `reserved_bytes` are contexts and communication buffers. `framework` names
+    what its jobs are trained with where nobody says it. `sources` say where each number is from,
+    see `stepsim.workload.model.evidence`.
     """
 
     name: str
@@ -106,7 +109,8 @@ class Device(Struct, frozen=True, kw_only=True):
     attention: Mapping[str, AttentionRate]
     grouped: Mapping[str, GroupedRate] = field(default_factory=lambda: MappingProxyType({}))
     scans: Mapping[str, ScanRate] = field(default_factory=lambda: MappingProxyType({}))
-    processors: int = 132
+    processors: int | None = None
+    channel_bandwidth: float | None = None
     group_start_ps: int = 4_000_000
     vector_rate: float = 0.0
     sustained: float = 1.0
@@ -124,6 +128,11 @@ class Device(Struct, frozen=True, kw_only=True):
     def bytes_per_s(self) -> float:
         """What kernels reach of the memory's bandwidth."""
         return self.memory_bandwidth * self.memory_share
+
+    @property
+    def tile_processors(self) -> int:
+        """How many tiles of products run at a time."""
+        return self.processors or _PROCESSORS
 
     @property
     def usual_precision(self) -> Precision:
@@ -163,7 +172,7 @@ class Device(Struct, frozen=True, kw_only=True):
         precision = Precision.FP8 if kind == "fp8_block" else Precision(kind)
         rate = reached.share * self.rate_of(precision).peak * self.sustained
         memory = moved / (reached.memory_share * self.memory_bandwidth)
-        return np.hypot(shape.seconds(tiles, rate, self.processors), memory)
+        return np.hypot(shape.seconds(tiles, rate, self.tile_processors), memory)
 
     def scan_seconds(
         self, shape: ScanShape, flops: Floats, sequence: Floats, *, backward: bool
@@ -173,6 +182,6 @@ class Device(Struct, frozen=True, kw_only=True):
         passes = shape.passes[backward]
         peak = self.rate_of(self.usual_precision).peak * self.sustained
         products = flops / (rate.share * peak) if rate.share else 0.0
-        rounds = rate.rounds(shape.heads, self.processors)
+        rounds = rate.rounds(shape.heads, self.tile_processors)
         steps = passes * np.ceil(sequence / shape.chunk)
         return rate.waiting(steps, rounds, passes) + products

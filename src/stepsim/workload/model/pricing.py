@@ -154,7 +154,7 @@ class Pricer(Struct, frozen=True, kw_only=True):
         if self.framework.groups_experts:
             return device.grouped_seconds(str(self.precision), shape, shape.tiles(), moved)
         rate = device.rate_of(self.precision).rate * device.sustained
-        products = shape.seconds(shape.tiles(), rate, device.processors)
+        products = shape.seconds(shape.tiles(), rate, device.tile_processors)
         starts = device.group_start_ps / PS_PER_S * shape.count
         return np.hypot(products, moved / device.bytes_per_s) + starts
 

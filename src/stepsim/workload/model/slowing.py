@@ -20,7 +20,6 @@ from stepsim.workload.overlap import (
     CommEngine,
     GpuLimits,
     KernelDemand,
-    gpu_limits,
     slowdown,
 )
 
@@ -48,8 +47,7 @@ class Slowing(Struct, frozen=True, kw_only=True):
     @classmethod
     def on(cls, device: Device, sms: int | None) -> Self | None:
         """That of a device; None for one whose limits nobody knows."""
-        gpu = gpu_limits(device.generation, device.memory_bandwidth)
-        return cls(gpu=gpu, sms=sms) if gpu else None
+        return cls(gpu=GpuLimits.of(device), sms=sms) if device.processors else None
 
     def lost(self, engine: CommEngine, sent: Floats, seconds: Floats, far: Bools) -> Floats:
         """Share of its speed that compute loses beside communications that send so many bytes.

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from stepsim.base.structs import replace
+from stepsim.files.accelerators import read_device
 from stepsim.files.asked import read_inputs
 from stepsim.step.prepared import prepare
 from stepsim.step.second_look import SecondLook
 from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.slowing import DISPATCH_ENGINES, Slowing
-from stepsim.workload.overlap import CommDemand, CommEngine, KernelDemand, gpu_limits, slowdown
+from stepsim.workload.overlap import CommDemand, CommEngine, GpuLimits, KernelDemand, slowdown
 
 FSDP: dict[str, Any] = {"framework": "torch-fsdp-compiled", "sequence": 4096}
 MEGATRON: dict[str, Any] = {"framework": "megatron-core", "global_batch": 128, "sequence": 8192}
@@ -55,8 +56,7 @@ def test_both_say_how_much_longer_a_step_is(model: str, options: dict[str, Any])
 
 
 def test_what_is_lost_is_the_law_of_each_plan() -> None:
-    gpu = gpu_limits("hopper", 3350e9)
-    assert gpu
+    gpu = GpuLimits.of(read_device("h100"))
     slowing = Slowing(gpu=gpu)
     sent, seconds = np.array([3.7e9, 3.7e9, 0.0]), np.array([0.01, 0.01, 0.0])
     found = slowing.lost(CommEngine.RING, sent, seconds, np.array([False, True, False]))

@@ -222,6 +222,7 @@
       if (entry >= 0) pairs.push(["Action", this.data.entries[entry]]);
       pairs.push(["Start", timeText(start)], ["End", timeText(end)]);
       pairs.push(["Duration", timeText(end - start)]);
+      if (column(this.spans, "alone")[i] >= 0) pairs.push(["Beside no communication", timeText(this.ps("alone", i))]);
       if (comm >= 0) {
         const [what, size, algorithm, alone] = this.data.comms[comm];
         pairs.push(["Communication", what], ["Bytes", size]);

@@ -1,0 +1,99 @@
+"""Compute that communication slowed is marked, with both times, wherever a step is shown."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stepsim
+from stepsim.files.spans_csv import span_lines
+from stepsim.serve.tasks import tasks_within
+from stepsim.show.figures.style import FigureStyle
+from stepsim.show.figures.timelines import drawn_step, timelines_figure
+from stepsim.show.page.columns import span_columns
+from stepsim.show.palette import PART_COLOURS, SHADES, Shade
+from stepsim.show.trace.perfetto import trace_lines
+from stepsim.show.trace.processes import traced
+from stepsim.workload.rows import Part
+
+JOBS: list[dict[str, Any]] = [{"tp": 2, "pp": 1}, {"pp": 2, "tp": 2}]
+
+
+def run(job: dict[str, Any], **options: Any) -> stepsim.Result:
+    return stepsim.simulate(
+        "llama-3-8b", "hgx-h100", npus=8, global_batch=16, sequence=4096, **job, **options
+    )
+
+
+@pytest.fixture(scope="module", params=[0, 1], ids=["flat", "pipeline"])
+def pair(request: pytest.FixtureRequest) -> tuple[stepsim.Result, stepsim.Result]:
+    job = JOBS[request.param]
+    return run(job), run(job, overlap_cost=True)
+
+
+def test_slowed_spans_have_the_time_that_they_take_without(
+    pair: tuple[stepsim.Result, stepsim.Result],
+) -> None:
+    plain, slowed = pair
+    for one, other in zip(plain.timeline.spans(), slowed.timeline.spans(), strict=True):
+        marked = other.slowed
+        alone = np.where(marked, other.alone_ps, other.end_ps - other.start_ps)
+        assert marked.any()
+        assert not one.slowed.any()
+        compute = one.kind == 0
+        assert (marked <= compute).all()
+        assert (alone[compute] == (one.end_ps - one.start_ps)[compute]).all()
+
+
+def test_the_breakdown_tells_slowed_time_from_compute(
+    pair: tuple[stepsim.Result, stepsim.Result],
+) -> None:
+    """Compute is what it is without; what is slowed is the difference, to the picosecond."""
+    plain, slowed = (result.document() for result in pair)
+    for one, other in zip(plain.ranks, slowed.ranks, strict=True):
+        assert other.breakdown_ps["compute"] == one.breakdown_ps["compute"]
+        assert one.breakdown_ps.get("slowed", 0) == 0
+    tables = {int(spans.rank[0]): spans for spans in pair[1].timeline.spans()}
+    for row in slowed.ranks:
+        spans = tables.get(row.rank)
+        if spans is not None:
+            took = (spans.end_ps - spans.start_ps - spans.alone_ps)[spans.slowed]
+            assert row.breakdown_ps["slowed"] == took.sum()
+
+
+def test_traces_say_both_times(pair: tuple[stepsim.Result, stepsim.Result]) -> None:
+    plain, slowed = (
+        json.loads("".join(trace_lines([traced(result)])))["traceEvents"] for result in pair
+    )
+    assert not any("alone_ps" in event.get("args", {}) for event in plain)
+    said = [event["args"] for event in slowed if "alone_ps" in event.get("args", {})]
+    assert len(said) == sum(int(spans.slowed.sum()) for spans in pair[1].timeline.spans())
+    assert all(args["slowed_by"] == "communication" for args in said)
+    assert all(0 <= args["alone_ps"] < args["beside_ps"] for args in said)
+
+
+def test_csv_pages_and_the_explorer_hold_the_time_alone(
+    pair: tuple[stepsim.Result, stepsim.Result],
+) -> None:
+    _, slowed = pair
+    names, *rows = span_lines(slowed.timeline.spans())
+    marked = [row for row in rows if row[names.index("alone_ps")] != ""]
+    columns = span_columns(slowed.timeline, slowed.report)
+    assert (columns.shade == Shade.SLOWED).sum() == len(marked)
+    assert ((columns.alone_ps >= 0) == (columns.shade == Shade.SLOWED)).all()
+    tasks = tasks_within(slowed.timeline, 0, slowed.report.step_time_ps // 50)
+    shades, alone = tasks["shade"], tasks["alone"]
+    assert isinstance(shades, list)
+    assert isinstance(alone, list)
+    assert [shade == Shade.SLOWED for shade in shades] == [each >= 0 for each in alone]
+
+
+def test_figures_mark_them(pair: tuple[stepsim.Result, stepsim.Result], tmp_path: Path) -> None:
+    for result, is_marked in zip(pair, (False, True), strict=True):
+        drawn = drawn_step(result.timeline, result.report)
+        figure = timelines_figure([drawn], FigureStyle.SCREEN)
+        named = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
+        assert ("slowed by communication" in named) is is_marked
+    assert SHADES[Shade.SLOWED][1] == PART_COLOURS[Part.SLOWED]

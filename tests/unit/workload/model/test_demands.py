@@ -1,0 +1,80 @@
+"""What kernels of a model's rows ask of a GPU."""
+
+import pytest
+
+from stepsim.files.accelerators import read_device, read_framework
+from stepsim.files.load import read_model
+from stepsim.workload.model.build import build_workload
+from stepsim.workload.model.demands import KernelTime, row_demands, shared
+from stepsim.workload.model.plan import ModelPlan
+from stepsim.workload.overlap import (
+    CommDemand,
+    CommEngine,
+    Demands,
+    GpuLimits,
+    KernelDemand,
+    KernelKind,
+    row_slowdown,
+    slowdown,
+)
+from stepsim.workload.rows import Phase, Row
+
+GPU = GpuLimits(sms=132, bytes_per_s=3350e9)
+RING = CommDemand.of(CommEngine.RING, 370e9)
+STREAM = KernelDemand(kind=KernelKind.STREAM)
+
+
+def layer() -> dict[str, Row]:
+    """The rows of a layer of Llama 3 8B by their names."""
+    work = build_workload(
+        read_model("llama-3-8b"),
+        ModelPlan(sequence=8192),
+        read_device("h100"),
+        read_framework("megatron-core"),
+    )
+    return {row.name: row for row in work.microbatches[0].layers[0]}
+
+
+def test_every_row_that_computes_says_its_kernels() -> None:
+    for row in layer().values():
+        for phase, work in row.works():
+            if work.compute_ps:
+                assert work.kernels
+                assert work.kernels.launches > 0
+                whole = sum(share for share, _ in work.kernels.shares)
+                assert whole == pytest.approx(1.0, abs=1e-6), (row.name, phase)
+
+
+def test_products_have_blocks_by_their_shapes() -> None:
+    """Of tokens x columns, in tiles of 256 x 128, or smaller where those do not fill the SMs."""
+    rows = layer()
+    kernels = {phase: work.kernels for phase, work in rows["qkv"].works()}
+    forward = kernels[Phase.FORWARD]
+    assert forward
+    products = [each for _, each in forward.shares if each.kind is KernelKind.PRODUCT]
+    assert [each.blocks for each in products] == [8192 // 256 * 6144 // 128]
+    norm = rows["attention_norm"].forward.kernels
+    assert norm
+    assert [each for _, each in norm.shares] == [STREAM]
+
+
+def test_rows_are_slowed_by_the_mean_of_their_kernels_and_by_delays() -> None:
+    product = KernelDemand()
+    run = [KernelTime(3e-6, product, 2), KernelTime(1e-6, STREAM, 1)]
+    both = row_demands(run, 5e-6)  # a microsecond of which waits for the host
+    assert [each for _, each in both.shares] == [product, STREAM]
+    assert [share for share, _ in both.shares] == pytest.approx([3 / 5, 1 / 5])
+    longer = [slowdown(each, [RING], GPU) - 1 for each in (product, STREAM)]
+    no_delay = Demands(both.shares)
+    found = row_slowdown(no_delay, 5e-6, [RING], GPU)
+    assert found == pytest.approx(1 + 3 / 5 * longer[0] + 1 / 5 * longer[1])
+    message = CommDemand.waiting(CommEngine.POINT_TO_POINT)
+    assert row_slowdown(no_delay, 5e-6, [message], GPU) == 1.0
+    assert row_slowdown(both, 5e-6, [message], GPU) == pytest.approx(1 + 3 * 1.5 / 5)
+    assert row_slowdown(Demands(), 5e-6, [message], GPU) == 1.0
+
+
+def test_what_runs_again_in_part_is_launched_in_part() -> None:
+    run = (KernelTime(2e-6, STREAM, 4),)
+    assert shared(run, 1e-6) == (KernelTime(1e-6, STREAM, 2),)
+    assert shared((), 1e-6) == ()
