@@ -39,21 +39,21 @@ def test_every_row_that_computes_says_its_kernels() -> None:
     for row in layer().values():
         for phase, work in row.works():
             if work.compute_ps:
-                assert work.kernels
-                assert work.kernels.launches > 0
-                whole = sum(share for share, _ in work.kernels.shares)
+                assert work.demands
+                assert work.demands.launches > 0
+                whole = sum(share for share, _ in work.demands.shares)
                 assert whole == pytest.approx(1.0, abs=1e-6), (row.name, phase)
 
 
 def test_products_have_blocks_by_their_shapes() -> None:
     """Of tokens x columns, in tiles of 256 x 128, or smaller where those do not fill the SMs."""
     rows = layer()
-    kernels = {phase: work.kernels for phase, work in rows["qkv"].works()}
-    forward = kernels[Phase.FORWARD]
+    demands = {phase: work.demands for phase, work in rows["qkv"].works()}
+    forward = demands[Phase.FORWARD]
     assert forward
     products = [each for _, each in forward.shares if each.kind is KernelKind.PRODUCT]
     assert [each.blocks for each in products] == [8192 // 256 * 6144 // 128]
-    norm = rows["attention_norm"].forward.kernels
+    norm = rows["attention_norm"].forward.demands
     assert norm
     assert [each for _, each in norm.shares] == [STREAM]
 
