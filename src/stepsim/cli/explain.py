@@ -7,11 +7,10 @@ from typing import Annotated
 import typer
 
 from stepsim.base.option import Panel
-from stepsim.cli.options import NO_MEMORY, OneStepOptions, takes
+from stepsim.cli.options import NO_MEMORY, OneStepOptions, PlanFileOption, takes
 from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
-    PlanFileOption,
     check_outputs,
     show,
     warn,

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from stepsim.base.errors import OutputError, PlanError, one_line
-from stepsim.base.option import Panel
 
 if TYPE_CHECKING:
     from stepsim.explain.report import Report
@@ -43,14 +42,6 @@ WorkloadArgument = Annotated[
     Path,
     typer.Argument(
         metavar="FILE", help="Model by name or file, or a workload (SimAI, AICB, ASTRA-sim)."
-    ),
-]
-PlanFileOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--plan-file",
-        help="A model's plan: what stepsim plan prints, or a framework's own file.",
-        rich_help_panel=Panel.MODEL.value,
     ),
 ]
 JsonOption = Annotated[
