@@ -38,7 +38,7 @@ WHAT_IF_OPTIONS = {
     "--p2p",
     "--dp",
     "--node-size",
-    "--overlap",
+    "--overlap-gradients",
     "--quiet",
     "--schedule",
 }
