@@ -81,8 +81,8 @@ def read_options(
     if options.comm_table and traced.comm_table():
         notes.append("--comm-table replaces the calibration's collectives and messages")
     given = typed.get("calibration")
-    path = str(given) if isinstance(given, str | Path) else ""
-    return with_calibration(options, traced, path), [*workload_notes(traced), *notes]
+    file = str(given) if isinstance(given, str | Path) else ""
+    return with_calibration(options, traced, file), [*workload_notes(traced), *notes]
 
 
 def with_axis_values(options: StepOptions, values: Mapping[str, Value]) -> StepOptions:

@@ -314,9 +314,9 @@ def test_profiles_tell_the_rate_of_products(
     assert read.rate.rate == pytest.approx(found.rates[0].rate.rate, rel=1e-3)
     assert read.rate.start_ps == found.rates[0].rate.start_ps
     calibrated = stepsim.simulate(model, calibration=file, **job)
-    assert calibrated.step_time_ps == pytest.approx(traced.step_time_ps, rel=0.02)
+    assert calibrated.report.step_time_ps == pytest.approx(traced.report.step_time_ps, rel=0.02)
     before = stepsim.simulate(model, **job)
-    assert before.step_time_ps != pytest.approx(traced.step_time_ps, rel=0.05)
+    assert before.report.step_time_ps != pytest.approx(traced.report.step_time_ps, rel=0.05)
 
 
 def test_a_rate_of_products_needs_shapes_and_the_right_device(tmp_path: Path) -> None:

@@ -30,10 +30,10 @@ def recorded_rate(
     for profile in profiles:
         for sides, time_ps in _products(profile):
             times.setdefault(sides, []).append(time_ps)
-    sides = sorted(times)
-    seconds = [float(np.median(times[each])) / PS_PER_S for each in sides]
+    shapes = sorted(times)
+    seconds = [float(np.median(times[shape])) / PS_PER_S for shape in shapes]
     peak = device.rate_of(precision).peak
-    fitted = fit_products(sides, seconds, peak)
+    fitted = fit_products(shapes, seconds, peak)
     reached = fitted.rate.rate
     if reached > peak:
         raise CalibrationError(
