@@ -80,8 +80,8 @@ def read_options(
 
     if options.comm_table and traced.comm_table():
         notes.append("--comm-table replaces the calibration's collectives and messages")
-    given = typed.get("calibration")
-    file = str(given) if isinstance(given, str | Path) else ""
+    named = typed.get("calibration")
+    file = str(named) if isinstance(named, str | Path) else ""
     return with_calibration(options, traced, file), [*workload_notes(traced), *notes]
 
 

@@ -26,7 +26,7 @@ from stepsim.base.units import exact_time, parse_bandwidth, parse_time_ps
 from stepsim.files.reading import csv_rows, first_bytes, read_text, read_toml
 from stepsim.files.writing import write_whole
 from stepsim.measured.calibration.calibration import Calibration
-from stepsim.measured.calibration.toml import TFLOPS, CalibrationFile, RateTable
+from stepsim.measured.calibration.toml import TFLOPS, CalibrationFile, ProductRateTable
 from stepsim.measured.device.fit import fit_products
 from stepsim.workload.model.calibration import (
     MachineFactor,
@@ -99,7 +99,7 @@ class _ModelCalibrationFile(msgspec.Struct, forbid_unknown_fields=True, frozen=T
 
     sources: list[str] = []
     factor: list[_FactorTable] = []
-    rate: list[RateTable] = []
+    rate: list[ProductRateTable] = []
     overlap: list[_OverlapTable] = []
     notes: list[str] = []
 
@@ -131,7 +131,7 @@ def read_model_calibration(path: Path) -> ModelCalibration:
 def model_calibration_toml(calibration: ModelCalibration) -> str:
     """The calibration as TOML."""
     factors = [_factor_table(each) for each in calibration.factors]
-    rates = [asdict(RateTable.of(each)) for each in calibration.rates]
+    rates = [asdict(ProductRateTable.of(each)) for each in calibration.rates]
     parts = {"sources": list(calibration.sources), "notes": list(calibration.notes)}
     overlap = [
         {name: value for name, value in asdict(_OverlapTable.of(each)).items() if value is not None}

@@ -218,7 +218,7 @@ class _CurveTable(TomlTable, frozen=True, kw_only=True):
         )
 
 
-class RateTable(TomlTable, frozen=True, kw_only=True):
+class ProductRateTable(TomlTable, frozen=True, kw_only=True):
     """`[[rate]]`: matrix products on a device; `rate` and `peak` in TFLOP per second."""
 
     device: str
@@ -272,7 +272,7 @@ class CalibrationFile(TomlTable, frozen=True, kw_only=True, omit_defaults=False)
     expert_imbalance: tuple[ExpertImbalance, ...] = ()
     unidentified: tuple[_UnidentifiedTable, ...] = ()
     layer_times: tuple[_LayerTable, ...] = ()
-    rate: tuple[RateTable, ...] = ()
+    rate: tuple[ProductRateTable, ...] = ()
     collective: tuple[_CurveTable, ...] = ()
 
     @classmethod
@@ -295,7 +295,7 @@ class CalibrationFile(TomlTable, frozen=True, kw_only=True, omit_defaults=False)
                 _UnidentifiedTable(name=name, reason=reason) for name, reason in found.unidentified
             ),
             layer_times=tuple(_LayerTable.of(layer) for layer in found.layer_times),
-            rate=tuple(RateTable.of(each) for each in found.rates),
+            rate=tuple(ProductRateTable.of(each) for each in found.rates),
             collective=tuple(_CurveTable.of(curve) for curve in curves),
         )
 
