@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import typer
 from fuzz import seeds
+from logs import megatron_log
 
 from stepsim.cli.root import make_app
 
@@ -26,6 +27,7 @@ EXAMPLES: Mapping[Words, Mapping[str, object]] = {
     ("compare",): {"file": "w.txt"},
     ("inspect",): {"file": "w.txt"},
     ("diff",): {"a": "r.json", "b": "other.json"},
+    ("explain",): {"log": "train.log"},
     ("collective",): {"kind": "all_reduce", "size": "1MiB"},
     ("noise",): {"file": "w.txt", "samples": 20},
     ("validate",): {"runs": "trace.txt"},
@@ -43,6 +45,7 @@ EXAMPLES: Mapping[Words, Mapping[str, object]] = {
     ("calibrate", "runs"): {"paths": "trace.txt", "output": "out.toml"},
     ("calibrate", "model"): {"steps": "steps.csv"},
     ("calibrate", "nccl"): {"files": "nccl.csv"},
+    ("calibrate", "overlap"): {"paths": "profile", "output": "out.toml"},
 }
 """Of every command, values of parameters with which it does its work on the files of `prepare`."""
 
@@ -133,6 +136,7 @@ def prepare(folder: Path) -> None:
     """Write what the examples read."""
     (folder / "w.txt").write_text(seeds.SMALL_WORKLOAD)
     (folder / "trace.txt").write_bytes(seeds.traces()[1])
+    (folder / "train.log").write_text(megatron_log([1.0] * 8, world_size=8))
     (folder / "nccl.csv").write_text(seeds.COMM_TABLE)
     (folder / "steps.csv").write_text(seeds.PUBLISHED)
     (folder / "plan.toml").write_text(seeds.PLAN)

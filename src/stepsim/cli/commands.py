@@ -61,7 +61,9 @@ COMMANDS: Mapping[str, Listed] = MappingProxyType(
         "improve": Listed(
             "profiles", "Rank changes of a profiled run by the step time they save.", _MEASURED
         ),
-        "what-if": Listed("measured", "Simulate a measured run with other settings.", _MEASURED),
+        "what-if": Listed(
+            "measured", "Simulate a measured run or a profile with other settings.", _MEASURED
+        ),
         "validate": Listed("measured", "Compare measured runs with their simulation.", _MEASURED),
         "calibrate": Listed(
             "calibrate",

@@ -7,8 +7,15 @@ from typing import Annotated
 import typer
 
 from stepsim.base.option import Panel
-from stepsim.cli.options import NO_MEMORY, OneStepOptions, takes
-from stepsim.cli.terminal import CsvOption, JsonOption, check_outputs, show, warn, write_rows
+from stepsim.cli.options import NO_MEMORY, OneStepOptions, PlanFileOption, takes
+from stepsim.cli.terminal import (
+    CsvOption,
+    JsonOption,
+    check_outputs,
+    show,
+    warn,
+    write_rows,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,14 +31,7 @@ class _ExplainOptions(OneStepOptions):
             rich_help_panel=Panel.MODEL.value,
         ),
     ] = None
-    plan_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--plan-file",
-            help="A model's plan: what stepsim plan prints, or a framework's own file.",
-            rich_help_panel=Panel.MODEL.value,
-        ),
-    ] = None
+    plan_file: PlanFileOption = None
 
 
 @takes(_ExplainOptions, NO_MEMORY)

@@ -219,8 +219,8 @@ def what_if_command(
     dp: Annotated[
         int | None, typer.Option("--dp", help="Ranks that reduce a gradient together.")
     ] = None,
-    overlap: Annotated[
-        bool, typer.Option("--overlap", help="Reduce gradients beside the last backward.")
+    overlap_gradients: Annotated[
+        bool, typer.Option("--overlap-gradients", help="Reduce them beside the last backward.")
     ] = False,
     calibration: CalibrationOption = None,
     node_size: NodeSizeOption = None,
@@ -250,7 +250,7 @@ def what_if_command(
         layers=layers,
         bandwidths=message_bandwidths(_bandwidth(bandwidth)),
         dp=dp,
-        overlap=overlap,
+        overlap=overlap_gradients,
     )
     show_tables(what_if_shown(found, loaded.step_ps), csv)
 

@@ -321,6 +321,14 @@ PlotMemoryOption = Annotated[
     Path | None,
     typer.Option("--plot-memory", help="Draw memory of ranks over time: .png, .svg or .pdf."),
 ]
+PlanFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--plan-file",
+        help="A model's plan: what stepsim plan prints, or a framework's own file.",
+        rich_help_panel=Panel.MODEL.value,
+    ),
+]
 MessagesOption = Annotated[
     bool, typer.Option("--messages", help="Draw an arrow for every message, with --plot.")
 ]

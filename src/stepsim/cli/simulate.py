@@ -9,7 +9,6 @@ import typer
 
 from stepsim.base import garbage
 from stepsim.base.errors import PlanError
-from stepsim.base.option import Panel
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.cli.against import AgainstViews, hold_step_against
@@ -21,6 +20,7 @@ from stepsim.cli.options import (
     ON_COMMAND_LINE,
     MessagesOption,
     OneStepOptions,
+    PlanFileOption,
     PlotMemoryOption,
     PlotOption,
     RanksOption,
@@ -82,14 +82,7 @@ _LONG_S = 5.0
 class _SimulateOptions(BatchOptions):
     """What `simulate` takes beside the options of a step."""
 
-    plan_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--plan-file",
-            help="A model's plan: what stepsim plan prints, or a framework's own file.",
-            rich_help_panel=Panel.MODEL.value,
-        ),
-    ] = None
+    plan_file: PlanFileOption = None
     against: Annotated[
         Path | None,
         typer.Option(

@@ -168,15 +168,16 @@ def what_if(
     bandwidth: Mapping[str, str] | None = None,
     node_size: int | None = None,
     dp: int | None = None,
-    overlap: bool = False,
+    overlap_gradients: bool = False,
 ) -> WhatIf:
     """A run replayed, and once more with another schedule, balance or bandwidth of messages.
 
     `balance` are the layers of every stage, `layers` those of the model where the run's names do
     not tell, `bandwidth` e.g. `{"inter_node": "400Gbps"}`, `p2p` how the changed run sends messages
     (as the runtime of its schedule without it), `dp` the ranks that reduce a gradient; with
-    `overlap` they do so beside the last backward of their stage. Raises PlanError or ScheduleError
-    for changes that the run cannot make, TraceError for runs that cannot be read or replayed.
+    `overlap_gradients` they do so beside the last backward of their stage. Raises PlanError or
+    ScheduleError for changes that the run cannot make, TraceError for runs that cannot be read or
+    replayed.
     """
     return change_measured(
         run if isinstance(run, RunSummary) else load_trace(run, node_size=node_size),
@@ -188,7 +189,7 @@ def what_if(
         layers=layers,
         bandwidths=message_bandwidths(bandwidth or {}),
         dp=dp,
-        overlap=overlap,
+        overlap=overlap_gradients,
     )
 
 

@@ -20,7 +20,7 @@ from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.measured.profile.events import KernelForm, Profile
 from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, TaskKind
 
-_ANNOUNCES = re.compile(r"::\w*notify|dispatch_layout")
+_ANNOUNCES = re.compile(r"(?:::|deep_ep )\w*notify|dispatch_layout")
 """Kernels of DeepEP that tell sizes before tokens follow: neither compute nor communication."""
 _NONE = UNKNOWN, UNKNOWN
 _LEAST_BESIDE = 0.9
@@ -31,7 +31,7 @@ _PS_PER_US = 1e6
 _NAME = 100
 
 
-class KernelClass(StrEnum):
+class KernelFamily(StrEnum):
     """What a kernel does, by its name."""
 
     ATTENTION = "attention"
@@ -48,22 +48,22 @@ class KernelClass(StrEnum):
 
 
 PRODUCT_CLASSES = frozenset(
-    (KernelClass.ATTENTION, KernelClass.GROUPED_GEMM, KernelClass.CONV, KernelClass.GEMM)
+    (KernelFamily.ATTENTION, KernelFamily.GROUPED_GEMM, KernelFamily.CONV, KernelFamily.GEMM)
 )
 """Kernels that matrix units bound; memory bounds the others."""
 
 _CLASSES = (
-    (KernelClass.EMBEDDING, r"embedding|fbgemm"),
-    (KernelClass.REDUCE, r"splitk_?reduce|reduce_wgrad|reduce_kernel|reduction"),
-    (KernelClass.ELEMENTWISE, r"transpose|tonchw|tonhwc|_cast|bwd_?preprocess"),
-    (KernelClass.SORT, r"sort|cub::"),
-    (KernelClass.GEMV, r"gemv|gemmk1|gemmsn"),
-    (KernelClass.ATTENTION, r"flash|fmha|attention|attn"),
-    (KernelClass.GROUPED_GEMM, r"group(ed)?_?gemm|moe_gemm"),
-    (KernelClass.CONV, r"conv2d|convolve|wgrad|dgrad|fprop|implicit_gemm|cudnn_(infer|train)"),
-    (KernelClass.GEMM, r"gemm|nvjet|xmma|cijk_|matmul|tensorop"),
-    (KernelClass.NORM, r"norm|::bn_|ln_(bwd|fwd)"),
-    (KernelClass.ELEMENTWISE, r"elementwise|vectorized|copy|triton|index|multi_tensor|memset"),
+    (KernelFamily.EMBEDDING, r"embedding|fbgemm"),
+    (KernelFamily.REDUCE, r"splitk_?reduce|reduce_wgrad|reduce_kernel|reduction"),
+    (KernelFamily.ELEMENTWISE, r"transpose|tonchw|tonhwc|_cast|bwd_?preprocess"),
+    (KernelFamily.SORT, r"sort|cub::"),
+    (KernelFamily.GEMV, r"gemv|gemmk1|gemmsn"),
+    (KernelFamily.ATTENTION, r"flash|fmha|attention|attn"),
+    (KernelFamily.GROUPED_GEMM, r"group(ed)?_?gemm|moe_gemm"),
+    (KernelFamily.CONV, r"conv2d|convolve|wgrad|dgrad|fprop|implicit_gemm|cudnn_(infer|train)"),
+    (KernelFamily.GEMM, r"gemm|nvjet|xmma|cijk_|matmul|tensorop"),
+    (KernelFamily.NORM, r"norm|::bn_|ln_(bwd|fwd)"),
+    (KernelFamily.ELEMENTWISE, r"elementwise|vectorized|copy|triton|index|multi_tensor|memset"),
 )
 SYNTHETIC = "synthetic"
 """Kind of a communication that `stepsim measure --overlap` stands in for."""
@@ -117,7 +117,7 @@ class BesideRow(Struct, frozen=True, kw_only=True):
     """
 
     gpu: str = ""
-    kernel_class: KernelClass
+    kernel_class: KernelFamily
     kernel: str
     grid: tuple[int, ...] = ()
     block: tuple[int, ...] = ()
@@ -153,7 +153,7 @@ class BesideRow(Struct, frozen=True, kw_only=True):
     def is_product(self) -> bool:
         """Whether matrix units bound it, and its name does not say otherwise."""
         by_name = class_of(self.kernel)
-        known = PRODUCT_CLASSES | {KernelClass.OTHER}
+        known = PRODUCT_CLASSES | {KernelFamily.OTHER}
         return self.kernel_class in PRODUCT_CLASSES and by_name in known
 
     @property
@@ -167,11 +167,11 @@ class BesideRow(Struct, frozen=True, kw_only=True):
         return prod(self.block) if self.block else 0
 
 
-def class_of(kernel: str) -> KernelClass:
+def class_of(kernel: str) -> KernelFamily:
     """What a kernel does, by its name."""
     return next(
         (known for known, words in _CLASSES if re.search(words, kernel, re.IGNORECASE)),
-        KernelClass.OTHER,
+        KernelFamily.OTHER,
     )
 
 

@@ -9,8 +9,8 @@ takes a little longer, however short: its first and last accesses queue where me
 beside point-to-point kernels, wait for something that the traces do not name. Communication itself
 is not slowed, and power is left out: no public table tells it from the rest.
 
-The numbers of communications are in `communication.toml` beside this module, each with the kind of
-evidence and its source; those of the law stand here. `hta`, `deepseek` and `dlrm` are the families
+The numbers of communications are those of `CommEngine`, each with the kind of evidence and its
+source, those of the law stand in `OverlapLaw`. `hta`, `deepseek` and `dlrm` are the families
 of public traces in docs/overlap.md, where the errors are, and what they become where a number is
 set without the family that it is judged by.
 """
@@ -18,11 +18,9 @@ set without the family that it is judged by.
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from math import ceil, sqrt
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import Struct
 
 from stepsim.base.errors import PlanError
@@ -218,13 +216,6 @@ class CommTraits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return replace(self.moving(0.0, sms if self.holds else 0), bytes_per_s=0.0)
 
 
-_TRAITS = MappingProxyType(
-    msgspec.toml.decode(
-        Path(__file__).with_name("communication.toml").read_bytes(), type=dict[str, CommTraits]
-    )
-)
-
-
 class CommEngine(NameWithFields):
     """What carries a communication out on a GPU; `traits` are its numbers where nobody has better.
 
@@ -234,13 +225,135 @@ class CommEngine(NameWithFields):
 
     traits: CommTraits
 
-    RING = "ring", _TRAITS["ring"]
-    RING_IN_PLACE = "ring_in_place", _TRAITS["ring_in_place"]
-    NVLS = "nvls", _TRAITS["nvls"]
-    POINT_TO_POINT = "point_to_point", _TRAITS["point_to_point"]
-    DEEPEP = "deepep", _TRAITS["deepep"]
-    HYBRIDEP = "hybridep", _TRAITS["hybridep"]
-    COPY_ENGINE = "copy_engine", _TRAITS["copy_engine"]
+    RING = (
+        "ring",
+        CommTraits(
+            sms=24,
+            memory_bytes=3.0,
+            delay_us=0.0,
+            holds=True,
+            sources={
+                "sms": (
+                    "measured kernel: blocks of all-reduces on A100 in traces of "
+                    "HolisticTraceAnalysis f4d0062c, and logs of 8 x H100 (24 coll channels); a "
+                    "block holds an SM for itself, NVIDIA/nccl#689"
+                ),
+                "memory_bytes": (
+                    "derived: stated 2 to 3 by NVIDIA/nccl#1428, 3 where one tensor of a user is "
+                    "read and another written, as by gathers and scatters"
+                ),
+                "delay_us": (
+                    "measured kernel: 0.0 us is the median delay of 21 kernels shorter than 10 us "
+                    "beside 8 blocks, HolisticTraceAnalysis f4d0062c; what memory adds is in the "
+                    "law"
+                ),
+                "holds": "derived: stated by NVIDIA/nccl#689, kernels of NCCL poll",
+            },
+        ),
+    )
+    RING_IN_PLACE = (
+        "ring_in_place",
+        CommTraits(
+            sms=24,
+            memory_bytes=2.5,
+            delay_us=0.0,
+            holds=True,
+            sources={
+                "sms": "shared: ring",
+                "memory_bytes": "derived: the middle of the 2 to 3 stated by NVIDIA/nccl#1428",
+                "delay_us": "shared: ring",
+                "holds": "shared: ring",
+            },
+        ),
+    )
+    NVLS = (
+        "nvls",
+        CommTraits(
+            sms=16,
+            memory_bytes=2.0,
+            delay_us=0.0,
+            holds=True,
+            sources={
+                "sms": "measured kernel: logs of 8 x H100 (16 nvls channels)",
+                "memory_bytes": "guess: read once and written once, the switch adds",
+                "delay_us": "shared: ring",
+                "holds": "shared: ring",
+            },
+        ),
+    )
+    POINT_TO_POINT = (
+        "point_to_point",
+        CommTraits(
+            sms=16,
+            memory_bytes=3.0,
+            delay_us=1.5,
+            holds=False,
+            sources={
+                "sms": "derived: stated of an all-to-all by NVIDIA/nccl#1598",
+                "memory_bytes": "shared: ring",
+                "delay_us": (
+                    "measured kernel: mean of the median delays of five groups (trace, kind, "
+                    "blocks) of kernels shorter than 10 us in HolisticTraceAnalysis f4d0062c, "
+                    "deepseek-ai/profile-data 44960242 and facebookresearch/param"
+                ),
+                "holds": (
+                    "measured kernel: beside 53 kernels of HolisticTraceAnalysis f4d0062c none "
+                    "loses a wave; blocks end with the message of their own peer"
+                ),
+            },
+        ),
+    )
+    DEEPEP = (
+        "deepep",
+        CommTraits(
+            sms=20,
+            memory_bytes=2.5,
+            delay_us=1.5,
+            holds=True,
+            sources={
+                "sms": (
+                    "measured kernel: grids of dispatch and combine in deepseek-ai/profile-data "
+                    "44960242"
+                ),
+                "memory_bytes": "guess: as a ring in place",
+                "delay_us": "shared: point_to_point",
+                "holds": "guess: as a ring",
+            },
+        ),
+    )
+    HYBRIDEP = (
+        "hybridep",
+        CommTraits(
+            sms=32,
+            memory_bytes=2.5,
+            delay_us=1.5,
+            holds=True,
+            sources={
+                "sms": (
+                    "derived: recipes of Megatron-Bridge; the default of Megatron-Core, "
+                    "moe_hybridep_num_sms, is 16"
+                ),
+                "memory_bytes": "guess: as a ring in place",
+                "delay_us": "shared: point_to_point",
+                "holds": "guess: as a ring",
+            },
+        ),
+    )
+    COPY_ENGINE = (
+        "copy_engine",
+        CommTraits(
+            sms=0,
+            memory_bytes=2.0,
+            delay_us=0.0,
+            holds=False,
+            sources={
+                "sms": "derived: stated by pytorch PR 172714, a zero-CTA policy",
+                "memory_bytes": "derived: they read on one GPU and write on another",
+                "delay_us": "guess: they launch no blocks",
+                "holds": "derived: they hold nothing",
+            },
+        ),
+    )
 
     @property
     def sms(self) -> int:

@@ -21,7 +21,7 @@ from stepsim.files.calibrations import model_calibration_toml, read_model_calibr
 from stepsim.files.traces.kineto import read_kineto
 from stepsim.measured.kernels_beside import (
     BesideRow,
-    KernelClass,
+    KernelFamily,
     alone_times_ps,
     beside_rows,
     class_of,
@@ -176,18 +176,18 @@ def test_tables_that_say_nothing_are_refused(
 @pytest.mark.parametrize(
     ("name", "known"),
     [
-        ("void fbgemm_gpu::permute_2D_lengths_kernel<int>", KernelClass.EMBEDDING),
-        ("void splitKreduce_kernel<32, 16, int, float>", KernelClass.REDUCE),
-        ("void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_128x128_32x3>", KernelClass.GEMM),
-        ("nvjet_hsh_128x256_64x4", KernelClass.GEMM),
-        ("Cijk_Ailk_Bljk_BBS_BH_MT256x256x64", KernelClass.GEMM),
-        ("flash_fwd_kernel", KernelClass.ATTENTION),
-        ("void dpsk::grouped_gemm::cuda::utils::transpose<512>", KernelClass.ELEMENTWISE),
-        ("void layer_norm::ln_fwd_kernel<int>", KernelClass.NORM),
-        ("a_kernel_of_somebody", KernelClass.OTHER),
+        ("void fbgemm_gpu::permute_2D_lengths_kernel<int>", KernelFamily.EMBEDDING),
+        ("void splitKreduce_kernel<32, 16, int, float>", KernelFamily.REDUCE),
+        ("void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_128x128_32x3>", KernelFamily.GEMM),
+        ("nvjet_hsh_128x256_64x4", KernelFamily.GEMM),
+        ("Cijk_Ailk_Bljk_BBS_BH_MT256x256x64", KernelFamily.GEMM),
+        ("flash_fwd_kernel", KernelFamily.ATTENTION),
+        ("void dpsk::grouped_gemm::cuda::utils::transpose<512>", KernelFamily.ELEMENTWISE),
+        ("void layer_norm::ln_fwd_kernel<int>", KernelFamily.NORM),
+        ("a_kernel_of_somebody", KernelFamily.OTHER),
     ],
 )
-def test_names_say_what_kernels_do(name: str, known: KernelClass) -> None:
+def test_names_say_what_kernels_do(name: str, known: KernelFamily) -> None:
     assert class_of(name) is known
 
 

@@ -9,7 +9,7 @@ from stepsim.parallel.packers import BatchShape, Loads
 from stepsim.parallel.packers.balanced import swap_works
 from stepsim.workload.documents import ListedWorks
 
-RECORDED = "recorded"
+AS_RECORDED = "recorded"
 SWAPPED = "recorded+swap"
 """What takes the place of packers: microbatches as drawn, and whole ones swapped between ranks."""
 
@@ -17,17 +17,17 @@ SWAPPED = "recorded+swap"
 def known_packers(packers: Sequence[object]) -> list[str]:
     """The names of packers; raises PlanError for one that needs the lengths of documents."""
     names = [str(packer) for packer in packers]
-    if wrong := [name for name in names if name not in (RECORDED, SWAPPED)]:
+    if wrong := [name for name in names if name not in (AS_RECORDED, SWAPPED)]:
         raise PlanError(
-            f"packer is {wrong[0]!r}: expected {RECORDED} or {SWAPPED}: a profile tells the work "
-            "of whole microbatches, not their documents"
+            f"packer is {wrong[0]!r}: expected {AS_RECORDED} or {SWAPPED}: a profile tells the "
+            "work of whole microbatches, not their documents"
         )
     return [*dict.fromkeys(names)]
 
 
 def usual_packers(lengths: object, usual: Sequence[str]) -> Sequence[str]:
     """The packers where none is asked for: the `usual` ones, of works those without lengths."""
-    return (RECORDED, SWAPPED) if isinstance(lengths, ListedWorks) else usual
+    return (AS_RECORDED, SWAPPED) if isinstance(lengths, ListedWorks) else usual
 
 
 def loads_of_works(

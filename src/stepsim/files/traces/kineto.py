@@ -202,10 +202,7 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
         node=rank // len(trace.devices) if len(trace.devices) > 1 else None,
         marks=tuple(each.mark for each in ranges),
         gpu=trace.devices[0].name if trace.devices else "",
-        forms=_forms(
-            [arguments[i] for i in kept.tolist()],
-            [operators[i] if i != UNKNOWN else None for i in operator[kept].tolist()],
-        ),
+        forms=_forms([arguments[i] for i in kept.tolist()], _shapes(ours.called)),
     )
 
 
@@ -406,19 +403,23 @@ def _since(times_us: Sequence[float], base_us: int) -> Ints:
     return np.asarray(apart, dtype=np.int64)
 
 
-def _forms(
-    arguments: Sequence[_Arguments], operators: Sequence[HostOperator | None]
-) -> list[KernelForm | None]:
+def _shapes(called: Sequence[_Event]) -> dict[int, str]:
+    """The dimensions that operators worked on, as written, by their external numbers."""
+    told = ((call.external, bytes(call.dims)) for call in map(_readable, called))
+    return {number: dims.decode() for number, dims in told if type(number) is int and dims != b"[]"}
+
+
+def _forms(arguments: Sequence[_Arguments], shapes: dict[int, str]) -> list[KernelForm | None]:
     """How kernels were launched; equal ones are one object, None where a trace does not say it."""
     known: dict[KernelForm, KernelForm] = {}
     found: list[KernelForm | None] = []
-    for kernel, operator in zip(arguments, operators, strict=True):
+    for kernel in arguments:
         form = KernelForm(
             grid=tuple(kernel.grid),
             block=tuple(kernel.block),
             registers=kernel.registers,
             shared_bytes=kernel.shared_bytes,
-            shape=str([*map(list, operator.sides)]) if operator and operator.sides else "",
+            shape=shapes.get(kernel.external, ""),
         )
         found.append(known.setdefault(form, form) if form.grid else None)
     return found

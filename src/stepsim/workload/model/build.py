@@ -32,7 +32,7 @@ from stepsim.workload.model.architecture import (
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
 from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.context import Block, Exchange
-from stepsim.workload.model.demands import kernels_of, row_demands, shared
+from stepsim.workload.model.demands import demands_of_row, kernels_of, shared
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.effort import error_band, step_effort
 from stepsim.workload.model.framework import Framework
@@ -444,7 +444,7 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
             Work(
                 compute_ps=_ps(each) + waited,
                 kernels=run,
-                demands=row_demands(asks, each + waited / PS_PER_S),
+                demands=demands_of_row(asks, each + waited / PS_PER_S),
             )
             for each, run, asks in zip(seconds, kernels, asked, strict=True)
         ]

@@ -52,7 +52,7 @@ def shared(kernels: Sequence[KernelTime], seconds: float) -> tuple[KernelTime, .
     )
 
 
-def row_demands(kernels: Iterable[KernelTime], seconds: float) -> Demands:
+def demands_of_row(kernels: Iterable[KernelTime], seconds: float) -> Demands:
     """What the kernels of a row ask that takes so many seconds, waits for the host among them."""
     shares: dict[KernelDemand, float] = {}
     launches = 0.0

@@ -5,7 +5,7 @@ import pytest
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import read_model
 from stepsim.workload.model.build import build_workload
-from stepsim.workload.model.demands import KernelTime, row_demands, shared
+from stepsim.workload.model.demands import KernelTime, demands_of_row, shared
 from stepsim.workload.model.plan import ModelPlan
 from stepsim.workload.overlap import (
     CommDemand,
@@ -61,7 +61,7 @@ def test_products_have_blocks_by_their_shapes() -> None:
 def test_rows_are_slowed_by_the_mean_of_their_kernels_and_by_delays() -> None:
     product = KernelDemand()
     run = [KernelTime(3e-6, product, 2), KernelTime(1e-6, STREAM, 1)]
-    both = row_demands(run, 5e-6)  # a microsecond of which waits for the host
+    both = demands_of_row(run, 5e-6)  # a microsecond of which waits for the host
     assert [each for _, each in both.shares] == [product, STREAM]
     assert [share for share, _ in both.shares] == pytest.approx([3 / 5, 1 / 5])
     longer = [slowdown(each, [RING], GPU) - 1 for each in (product, STREAM)]
