@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from stepsim.measured.clocks import NodePlacement
     from stepsim.network.measured_times import CommTable
     from stepsim.workload.model.calibration import MeasuredRate
+    from stepsim.workload.model.plan import Precision
 
 
 class RunsByDefault(typer.core.TyperGroup):
@@ -87,17 +88,28 @@ def calibrate_trace(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Calibration file to write.")],
     node_size: NodeSizeOption = None,
+    device: Annotated[
+        str | None,
+        typer.Option("--device", help="The GPU: with it the rate of matrix products is found."),
+    ] = None,
+    precision: Annotated[
+        str, typer.Option("--precision", "--dtype", help="Precision of the products, e.g. fp8.")
+    ] = "bf16",
     csv: CsvOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Find collectives by size, host and message times of a machine in profiles."""
+    """Find collectives by size, host and message times, rates of products in profiles."""
+    from stepsim.files.accelerators import read_device
     from stepsim.files.calibrations import write_calibration
     from stepsim.files.measured import load_profile
     from stepsim.runs.measured import calibrate_profiles
     from stepsim.show.tables.calibration import calibration_shown, collectives_shown
 
     check_outputs(paths, files=[output, csv])
-    found, notes = calibrate_profiles([load_profile(path) for path in paths], node_size=node_size)
+    gpu, products = read_device(device) if device else None, _precision(precision)
+    found, notes = calibrate_profiles(
+        [load_profile(path) for path in paths], node_size=node_size, device=gpu, precision=products
+    )
     warn(notes, quiet=quiet)
     if found.empty:
         warn([f"{output} holds no number: the profiles tell none of them"], quiet=quiet)
@@ -162,14 +174,19 @@ def calibrate_model(
 def _gemm_rate(path: Path, device: str | None, precision: str) -> "MeasuredRate":
     from stepsim.files.accelerators import read_device
     from stepsim.files.calibrations import fit_gemm_rates
-    from stepsim.workload.model.plan import Precision
 
     if device is None:
         raise CalibrationError("--gemm needs --device: the device that it was measured on")
+    return fit_gemm_rates(path, read_device(device), _precision(precision))
+
+
+def _precision(text: str) -> "Precision":
+    from stepsim.workload.model.plan import Precision
+
     known = {each.value: each for each in Precision}
-    if precision not in known:
-        raise CalibrationError(f"precision is {precision!r}: expected one of {', '.join(known)}")
-    return fit_gemm_rates(path, read_device(device), known[precision])
+    if text not in known:
+        raise CalibrationError(f"precision is {text!r}: expected one of {', '.join(known)}")
+    return known[text]
 
 
 @app.command("overlap")

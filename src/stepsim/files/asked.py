@@ -80,7 +80,9 @@ def read_options(
 
     if options.comm_table and traced.comm_table():
         notes.append("--comm-table replaces the calibration's collectives and messages")
-    return with_calibration(options, traced), [*workload_notes(traced), *notes]
+    named = typed.get("calibration")
+    file = str(named) if isinstance(named, str | Path) else ""
+    return with_calibration(options, traced, file), [*workload_notes(traced), *notes]
 
 
 def with_axis_values(options: StepOptions, values: Mapping[str, Value]) -> StepOptions:

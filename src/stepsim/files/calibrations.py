@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Self
 
 import msgspec
-import numpy as np
 import tomli_w
 from msgspec import Meta
 from msgspec.structs import asdict
@@ -27,22 +26,20 @@ from stepsim.base.units import exact_time, parse_bandwidth, parse_time_ps
 from stepsim.files.reading import csv_rows, first_bytes, read_text, read_toml
 from stepsim.files.writing import write_whole
 from stepsim.measured.calibration.calibration import Calibration
-from stepsim.measured.calibration.toml import CalibrationFile
-from stepsim.measured.device.fit import LEAST_SHAPES, fit_rate
+from stepsim.measured.calibration.toml import TFLOPS, CalibrationFile, ProductRateTable
+from stepsim.measured.device.fit import fit_products
 from stepsim.workload.model.calibration import (
     MachineFactor,
     MeasuredRate,
     MeasuredTraits,
     ModelCalibration,
 )
-from stepsim.workload.model.device import Device, MatrixRate
+from stepsim.workload.model.device import Device
 from stepsim.workload.model.plan import Precision
 from stepsim.workload.model.pricing import WEIGHT_GRADIENT_FACTOR
 from stepsim.workload.overlap import CommEngine
 from stepsim.workload.rows import Phase
 
-_TFLOPS = 1e12
-_LEAST_SIDE = 1024
 _LEAST, _MOST = 1e-6, 1e9
 
 
@@ -56,18 +53,6 @@ class _FactorTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     runs: Annotated[int, Meta(ge=1)]
     spread: Annotated[Share, Meta(description="largest residual of a step", ge=0, le=1e9)]
     host_layer: Time | None = None
-
-
-class _MeasuredRateTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[[rate]]`: matrix products on a device; `rate` and `peak` in TFLOP per second."""
-
-    device: str
-    precision: Precision
-    rate: Annotated[Positive, Meta(description="TFLOP/s")]
-    peak: Annotated[Positive, Meta(description="TFLOP/s")]
-    start: Time
-    shapes: Annotated[int, Meta(ge=1)]
-    spread: Annotated[Share, Meta(description="mean residual of a shape", ge=0, le=1e9)]
 
 
 class _OverlapTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -114,7 +99,7 @@ class _ModelCalibrationFile(msgspec.Struct, forbid_unknown_fields=True, frozen=T
 
     sources: list[str] = []
     factor: list[_FactorTable] = []
-    rate: list[_MeasuredRateTable] = []
+    rate: list[ProductRateTable] = []
     overlap: list[_OverlapTable] = []
     notes: list[str] = []
 
@@ -135,20 +120,7 @@ def read_model_calibration(path: Path) -> ModelCalibration:
             )
             for each in file.factor
         ),
-        rates=tuple(
-            MeasuredRate(
-                device=each.device,
-                precision=each.precision,
-                rate=MatrixRate(
-                    rate=each.rate * _TFLOPS,
-                    peak=each.peak * _TFLOPS,
-                    start_ps=parse_time_ps(each.start),
-                ),
-                shapes=each.shapes,
-                spread=each.spread,
-            )
-            for each in file.rate
-        ),
+        rates=tuple(each.measured() for each in file.rate),
         overlap=tuple(each.measured(path) for each in file.overlap),
         sources=tuple(file.sources),
         notes=tuple(file.notes),
@@ -159,18 +131,7 @@ def read_model_calibration(path: Path) -> ModelCalibration:
 def model_calibration_toml(calibration: ModelCalibration) -> str:
     """The calibration as TOML."""
     factors = [_factor_table(each) for each in calibration.factors]
-    rates = [
-        {
-            "device": each.device,
-            "precision": each.precision.value,
-            "rate": round(each.rate.rate / _TFLOPS, 1),
-            "peak": round(each.rate.peak / _TFLOPS, 1),
-            "start": exact_time(each.rate.start_ps),
-            "shapes": each.shapes,
-            "spread": round(each.spread, 4),
-        }
-        for each in calibration.rates
-    ]
+    rates = [asdict(ProductRateTable.of(each)) for each in calibration.rates]
     parts = {"sources": list(calibration.sources), "notes": list(calibration.notes)}
     overlap = [
         {name: value for name, value in asdict(_OverlapTable.of(each)).items() if value is not None}
@@ -202,12 +163,13 @@ def fit_gemm_rates(path: Path, device: Device, precision: Precision) -> Measured
     Raises CalibrationError for fewer than three shapes.
     """
     shapes = _shapes(path, precision)
-    large = [each for each in shapes if min(each[:3]) >= _LEAST_SIDE] or shapes
-    if len(large) < LEAST_SHAPES:
-        raise CalibrationError(f"{path}: {len(large)} shapes: expected at least {LEAST_SHAPES}")
-    m, n, k, tflops = np.array(large).T
-    flops = 2.0 * m * n * k
-    fitted = fit_rate(flops, flops / (tflops * _TFLOPS), device.rate_of(precision).peak)
+    sides = [each[:3] for each in shapes]
+    seconds = [2.0 * m * n * k / (tflops * TFLOPS) for m, n, k, tflops in shapes]
+    peak = device.rate_of(precision).peak
+    try:
+        fitted = fit_products(sides, seconds, peak)
+    except CalibrationError as error:
+        raise CalibrationError(f"{path}: {error}") from None
     return MeasuredRate(
         device=device.name,
         precision=precision,
@@ -254,7 +216,8 @@ def _shape(
 def is_model_calibration(path: Path) -> bool:
     """Whether a file holds numbers of predictions, not times of a traced machine."""
     start = first_bytes(path, 1 << 16)
-    return any(table in start for table in (b"[[factor]]", b"[[rate]]", b"[[overlap]]"))
+    tables = b"[[factor]]", b"[[rate]]", b"[[overlap]]"
+    return b"schema_version" not in start and any(table in start for table in tables)
 
 
 @checked

@@ -5,13 +5,14 @@ Beside runs stand rows of a user's table of measured steps, which are simulated 
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from stepsim.base.errors import PlanError, StepsimError, TraceError
+from stepsim.base.errors import CalibrationError, PlanError, StepsimError, TraceError
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
 from stepsim.files.asked import read_inputs
 from stepsim.files.step_table import MeasuredStep
 from stepsim.measured.calibration.applied import with_calibration
 from stepsim.measured.calibration.calibration import Calibration, message_topology
+from stepsim.measured.calibration.rates import recorded_rate
 from stepsim.measured.calibration.recorded import recorded_collectives
 from stepsim.measured.calibration.runs import calibrate_traces, fastest
 from stepsim.measured.clocks import NodePlacement
@@ -29,6 +30,9 @@ from stepsim.runs.validate import Compared, Source, validate_runs
 from stepsim.runs.what_if import RunChange, WhatIf, change_run
 from stepsim.step.prepared import SimulatedStep
 from stepsim.step.simulate import simulate_step
+from stepsim.workload.model.calibration import MeasuredRate
+from stepsim.workload.model.device import Device
+from stepsim.workload.model.plan import Precision
 
 
 def calibrate_measured(
@@ -57,14 +61,19 @@ def calibrate_measured(
 
 
 def calibrate_profiles(
-    profiles: Sequence[Profile], *, node_size: int | None = None
+    profiles: Sequence[Profile],
+    *,
+    node_size: int | None = None,
+    device: Device | None = None,
+    precision: Precision = Precision.BF16,
 ) -> tuple[Calibration, list[str]]:
-    """What profiles of one machine tell: collectives by size, and host and message times.
+    """What profiles of one machine tell: collectives by size, host and message times, products.
 
-    A node has `node_size` ranks where profiles do not tell it. The notes say how far the steps of
-    each are off when they are predicted from the others, or that one profile alone leaves nothing
-    to hold the numbers against. What a profile does not hold is left out, and `unidentified` says
-    why.
+    A node has `node_size` ranks where profiles do not tell it. Products are those of a `device`, in
+    one `precision`; without a device their rate is not looked for. The notes say how far the steps
+    of each are off when they are predicted from the others, or that one profile alone leaves
+    nothing to hold the numbers against. What a profile does not hold is left out, and
+    `unidentified` says why.
     """
     runs, missing = list[RunSummary](), list[tuple[str, str]]()
     for profile in profiles:
@@ -80,8 +89,15 @@ def calibrate_profiles(
     found = calibrate_traces(runs, table) if runs else Calibration(sources=(), collectives=table)
     notes = [text for profile in profiles for text in profile.warnings]
     sources = tuple(profile.source for profile in profiles)
+    rates = list[MeasuredRate]()
+    if device is not None:
+        try:
+            rates.append(recorded_rate(profiles, device, precision))
+        except CalibrationError as error:
+            missing.append(("rate of products", str(error)))
     unidentified = (*missing, *found.unidentified)
-    return replace(found, sources=sources, unidentified=unidentified), [*notes, _held(runs)]
+    found = replace(found, sources=sources, rates=tuple(rates), unidentified=unidentified)
+    return found, [*notes, _held(runs)]
 
 
 def _held(runs: Sequence[RunSummary]) -> str:

@@ -219,7 +219,14 @@ OPTIONS = {
     | {"--csv", "--json", "--node-size", "--plot", "--style"},
     "collective": {"--algorithm", "--csv", "--json", "--kind", "--plot", "--ranks", "--size"}
     | {"--style", "--topology"},
-    "calibrate trace": {"--csv", "--node-size", "--output", "--quiet"},
+    "calibrate trace": {
+        "--csv",
+        "--device",
+        "--node-size",
+        "--output",
+        "--precision",
+        "--quiet",
+    },
     "calibrate runs": {"--comm-source", "--csv", "--nccl", "--node-size", "--output", "--quiet"},
     "validate": VALIDATE_OPTIONS,
     "what-if": WHAT_IF_OPTIONS,

@@ -4,6 +4,7 @@ import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 
 import stepsim
 from stepsim.base.errors import PlanError, TraceError
+from stepsim.base.structs import replace
 from stepsim.explain.as_profile import profile_of_step
+from stepsim.files.accelerators import read_device
 from stepsim.files.traces.kineto_write import write_kineto
 from stepsim.measured.calibration.recorded import recorded_collectives
 from stepsim.measured.profile.events import Profile
@@ -20,6 +23,7 @@ from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary
 from stepsim.runs.measured import calibrate_profiles, replay_measured
 from stepsim.tables.spans import TaskKind, TaskPhase
+from stepsim.workload.model.plan import Precision
 
 RUNS = (
     "pp2_tp1_exp4_expn8_dp8_nl8_hs4096_sl1024",
@@ -284,3 +288,48 @@ def test_collectives_of_a_part_of_the_ranks_hold_waits(shared: Path) -> None:
     assert ("collectives", "none was recorded on all ranks of its group, with bytes") in (
         found.unidentified
     )
+
+
+@pytest.mark.parametrize(
+    ("model", "rate", "start_ps"),
+    [
+        ("llama-3.1-8b", 400e12, 9_000_000),
+        ("llama-3.1-8b", 900e12, 2_800_000),
+        ("qwen3-8b", 500e12, 5_000_000),
+    ],
+)
+def test_profiles_tell_the_rate_of_products(
+    tmp_path: Path, model: str, rate: float, start_ps: int
+) -> None:
+    usual = read_device("h100")
+    own = replace(usual.rate_of(Precision.BF16), rate=rate, start_ps=start_ps)
+    device = replace(usual, rates=MappingProxyType({**usual.rates, Precision.BF16: own}))
+    job: dict[str, Any] = {"topology": "hgx-h100", "npus": 8, "tp": 2, "pp": 2, "global_batch": 8}
+    traced = stepsim.simulate(model, device=device, **job)
+    profile = profile_of_step(traced.timeline, traced.prices, source=model, kernels=True)
+    folder = recorded(profile, tmp_path / "trace")
+    found, _ = calibrate_profiles([stepsim.load_profile(folder)], device=usual)
+    assert [each.device for each in found.rates] == ["H100"]
+    assert found.rates[0].rate.rate == pytest.approx(rate, rel=0.02)
+    assert found.rates[0].rate.start_ps == pytest.approx(start_ps, rel=0.2)
+    file = tmp_path / "machine.toml"
+    stepsim.write_calibration(found, file)
+    (read,) = stepsim.read_calibration(file).rates
+    assert read.rate.rate == pytest.approx(found.rates[0].rate.rate, rel=1e-3)
+    assert read.rate.start_ps == found.rates[0].rate.start_ps
+    calibrated = stepsim.simulate(model, calibration=file, **job)
+    assert calibrated.report.step_time_ps == pytest.approx(traced.report.step_time_ps, rel=0.02)
+    before = stepsim.simulate(model, **job)
+    assert before.report.step_time_ps != pytest.approx(traced.report.step_time_ps, rel=0.05)
+
+
+def test_a_rate_of_products_needs_shapes_and_the_right_device(tmp_path: Path) -> None:
+    _, plain = simulated("llama-3.1-8b", "1f1b", 2)
+    found, _ = calibrate_profiles([plain], device=read_device("h100"))
+    assert ("rate of products", "0 shapes: expected at least 3") in found.unidentified
+    traced = stepsim.simulate("llama-3.1-8b", topology="hgx-b200", npus=8, tp=2, global_batch=8)
+    profile = profile_of_step(traced.timeline, traced.prices, source="b200", kernels=True)
+    found, _ = calibrate_profiles([profile], device=read_device("a100-80gb"))
+    assert not found.rates
+    reasons = dict(found.unidentified)
+    assert "is it the device and the precision of the trace?" in reasons["rate of products"]

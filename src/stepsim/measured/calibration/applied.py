@@ -4,6 +4,7 @@ from stepsim.base.structs import replace
 from stepsim.base.units import format_size_bytes
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.options import StepOptions
+from stepsim.workload.model.calibration import ModelCalibration
 
 _OF_RUNS = (
     "gradient_launch",
@@ -16,16 +17,19 @@ _OF_RUNS = (
 """Fields of a calibration that measured runs alone make use of."""
 
 
-def with_calibration(options: StepOptions, calibration: Calibration) -> StepOptions:
-    """The options for a workload file with what a calibration knows, where nothing else was asked.
+def with_calibration(options: StepOptions, calibration: Calibration, path: str = "") -> StepOptions:
+    """The options with what a calibration, read from `path`, knows, where nothing else was asked.
 
-    Host time, and times of collectives and messages.
+    Host time, times of collectives and messages, and rates of products, which models alone take.
     """
     host, table = calibration.host_overhead, calibration.comm_table()
     if host and not options.host_overhead_ps:
         options = replace(options, host_overhead_ps=round(host.value))
     if table and options.comm_table is None:
         options = replace(options, comm_table=table)
+    if calibration.rates:
+        rates = ModelCalibration(rates=calibration.rates, sources=calibration.sources, path=path)
+        options = replace(options, calibration=rates)
     return options
 
 

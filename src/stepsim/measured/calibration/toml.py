@@ -11,8 +11,17 @@ import numpy as np
 from msgspec import Meta
 
 from stepsim.base.errors import CalibrationError
-from stepsim.base.structs import SCHEMA_VERSION, Bandwidth, Bytes, Count, Time, TomlTable
-from stepsim.base.units import parse_bandwidth, parse_time_ps
+from stepsim.base.structs import (
+    SCHEMA_VERSION,
+    Bandwidth,
+    Bytes,
+    Count,
+    Positive,
+    Share,
+    Time,
+    TomlTable,
+)
+from stepsim.base.units import exact_time, parse_bandwidth, parse_time_ps
 from stepsim.measured.calibration.calibration import (
     Calibration,
     Degree,
@@ -25,9 +34,13 @@ from stepsim.measured.calibration.calibration import (
 )
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, NodePlacement
 from stepsim.network.measured_times import CommTable, MeasuredCurve
+from stepsim.workload.model.calibration import MeasuredRate
+from stepsim.workload.model.device import MatrixRate
+from stepsim.workload.model.plan import Precision
 from stepsim.workload.rows import CollectiveKind
 
 _PS_PER_US = 1_000_000
+TFLOPS = 1e12
 _PLACEMENTS = [each.value for each in NodePlacement]
 _KINDS = [each.value for each in CollectiveKind]
 _PlacementName = Annotated[str, Meta(extra_json_schema={"enum": _PLACEMENTS})]
@@ -205,6 +218,44 @@ class _CurveTable(TomlTable, frozen=True, kw_only=True):
         )
 
 
+class ProductRateTable(TomlTable, frozen=True, kw_only=True):
+    """`[[rate]]`: matrix products on a device; `rate` and `peak` in TFLOP per second."""
+
+    device: str
+    precision: Precision
+    rate: Annotated[Positive, Meta(description="TFLOP/s")]
+    peak: Annotated[Positive, Meta(description="TFLOP/s")]
+    start: Time
+    shapes: Annotated[int, Meta(ge=1)]
+    spread: Annotated[Share, Meta(description="mean residual of a shape", ge=0, le=1e9)]
+
+    @classmethod
+    def of(cls, found: MeasuredRate) -> Self:
+        """The table of a rate."""
+        return cls(
+            device=found.device,
+            precision=found.precision,
+            rate=round(found.rate.rate / TFLOPS, 1),
+            peak=round(found.rate.peak / TFLOPS, 1),
+            start=exact_time(found.rate.start_ps),
+            shapes=found.shapes,
+            spread=round(found.spread, 4),
+        )
+
+    def measured(self) -> MeasuredRate:
+        """The rate that the table says."""
+        rate = MatrixRate(
+            rate=self.rate * TFLOPS, peak=self.peak * TFLOPS, start_ps=parse_time_ps(self.start)
+        )
+        return MeasuredRate(
+            device=self.device,
+            precision=self.precision,
+            rate=rate,
+            shapes=self.shapes,
+            spread=self.spread,
+        )
+
+
 class CalibrationFile(TomlTable, frozen=True, kw_only=True, omit_defaults=False):
     """A calibration: what runs tell about a machine; `node_size` ranks share a node."""
 
@@ -221,6 +272,7 @@ class CalibrationFile(TomlTable, frozen=True, kw_only=True, omit_defaults=False)
     expert_imbalance: tuple[ExpertImbalance, ...] = ()
     unidentified: tuple[_UnidentifiedTable, ...] = ()
     layer_times: tuple[_LayerTable, ...] = ()
+    rate: tuple[ProductRateTable, ...] = ()
     collective: tuple[_CurveTable, ...] = ()
 
     @classmethod
@@ -243,6 +295,7 @@ class CalibrationFile(TomlTable, frozen=True, kw_only=True, omit_defaults=False)
                 _UnidentifiedTable(name=name, reason=reason) for name, reason in found.unidentified
             ),
             layer_times=tuple(_LayerTable.of(layer) for layer in found.layer_times),
+            rate=tuple(ProductRateTable.of(each) for each in found.rates),
             collective=tuple(_CurveTable.of(curve) for curve in curves),
         )
 
@@ -262,6 +315,7 @@ class CalibrationFile(TomlTable, frozen=True, kw_only=True, omit_defaults=False)
             leaf_overhead=self.leaf_overhead.overhead() if self.leaf_overhead else None,
             expert_imbalance=self.expert_imbalance,
             layer_times=tuple(table.times() for table in self.layer_times),
+            rates=tuple(table.measured() for table in self.rate),
             unidentified=tuple((each.name, each.reason) for each in self.unidentified),
         )
 

@@ -1,5 +1,6 @@
 """What times of kernels say of a device: rate and start of products, shape of attention's rate."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +13,7 @@ from stepsim.workload.model.device import AttentionRate, MatrixRate
 
 _PS_PER_NS = 1000
 LEAST_SHAPES = 3
+_LEAST_SIDE = 1024
 _HALF_SEQUENCES = np.concatenate([[0.0], np.geomspace(50, 5e4, 31)])
 _HALF_WORKS = np.concatenate([[0.0], np.geomspace(500, 5e5, 31)])
 
@@ -56,6 +58,20 @@ def fit_rate(flops: Sequence[float], seconds: Sequence[float], peak: float | Non
         shapes=len(work),
         residual=float(np.abs(residuals).mean()),
     )
+
+
+def fit_products(
+    sides: Sequence[tuple[float, ...]], seconds: Sequence[float], peak: float | None
+) -> FittedRate:
+    """As `fit_rate`, of products by their three sides.
+
+    Those of at least 1,024 a side count, all where there are none. Raises CalibrationError for
+    fewer than three.
+    """
+    timed = list(zip(sides, seconds, strict=True))
+    large = [each for each in timed if min(each[0]) >= _LEAST_SIDE] or timed
+    flops = [2.0 * math.prod(each) for each, _ in large]
+    return fit_rate(flops, [time for _, time in large], peak)
 
 
 class AttentionSample(Struct, frozen=True, kw_only=True):

@@ -53,6 +53,11 @@ def _rates(calibration: Calibration) -> Iterator[tuple[str | int, ...]]:
     for link in calibration.point_to_point:
         value = f"{format_time_ps(link.latency_ps)} + {format_bandwidth(link.bandwidth)}"
         yield f"messages {link.placement}", value, f"{link.residual:.1%}", link.samples
+    for each in calibration.rates:
+        start = format_time_ps(each.rate.start_ps)
+        value = f"{each.rate.rate / 1e12:.1f} TFLOP/s + {start}"
+        name = f"products of {each.device}, {each.precision}"
+        yield name, value, f"{each.spread:.1%}", each.shapes
     rates = {"gradient scaling": calibration.gradient_scaling, "optimizer": calibration.optimizer}
     for name, rate in rates.items():
         if rate:

@@ -1,0 +1,69 @@
+"""Rates of a device that profiles tell: matrix products by the shapes of their operators."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from stepsim.base.errors import CalibrationError
+from stepsim.base.structs import replace
+from stepsim.base.units import PS_PER_S
+from stepsim.measured.device.fit import fit_products
+from stepsim.measured.profile.events import Profile
+from stepsim.measured.profile.kernel_classes import KernelClass, KernelWork, kernel_work
+from stepsim.tables.spans import UNKNOWN, TaskKind
+from stepsim.workload.model.calibration import MeasuredRate
+from stepsim.workload.model.device import Device
+from stepsim.workload.model.plan import Precision
+
+
+def recorded_rate(
+    profiles: Sequence[Profile], device: Device, precision: Precision
+) -> MeasuredRate:
+    """Rate and start of the products that profiles recorded, all in one precision.
+
+    A product and its gradients have the same sides: each counts once, with the median of its times,
+    so that slower weight gradients do not. What training keeps of the rates of short runs, the
+    device's `sustained`, is taken out again, as predictions put it in. Raises CalibrationError for
+    fewer than three shapes, and for a rate beyond the device's peak.
+    """
+    times: dict[tuple[int, ...], list[int]] = {}
+    for profile in profiles:
+        for sides, time_ps in _products(profile):
+            times.setdefault(sides, []).append(time_ps)
+    shapes = sorted(times)
+    seconds = [float(np.median(times[shape])) / PS_PER_S for shape in shapes]
+    peak = device.rate_of(precision).peak
+    fitted = fit_products(shapes, seconds, peak)
+    reached = fitted.rate.rate
+    if reached > peak:
+        raise CalibrationError(
+            f"products run at {reached / 1e12:.0f} TFLOP/s, and the peak of {device.name} in "
+            f"{precision} is {peak / 1e12:.0f}: is it the device and the precision of the trace?"
+        )
+    return MeasuredRate(
+        device=device.name,
+        precision=precision,
+        rate=replace(fitted.rate, rate=reached / device.sustained),
+        shapes=fitted.shapes,
+        spread=fitted.residual,
+    )
+
+
+def _products(profile: Profile) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Sides and time of every kernel that multiplies and whose operator has shapes."""
+    events = profile.events
+    timed = (events.duration_ps > 0) & (events.operator != UNKNOWN)
+    chosen = np.flatnonzero(events.of_kind(TaskKind.COMPUTE) & timed)
+    works: dict[tuple[int, int], KernelWork] = {}
+    keys = zip(events.name[chosen].tolist(), events.operator[chosen].tolist(), strict=True)
+    for key, time_ps in zip(keys, events.duration_ps[chosen].tolist(), strict=True):
+        if key not in works:
+            works[key] = kernel_work(profile.names[key[0]], profile.operators[key[1]])
+        work = works[key]
+        if work.work is KernelClass.PRODUCTS and work.sides and not _sums(profile.names[key[0]]):
+            yield work.sides, time_ps
+
+
+def _sums(name: str) -> bool:
+    """Whether a kernel adds up the parts of a product that others computed."""
+    return "reduce" in name.lower()
