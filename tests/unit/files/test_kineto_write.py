@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import stepsim
+from stepsim.base.structs import replace
 from stepsim.explain.as_profile import profile_of_step
 from stepsim.explain.improve import improve_profile
 from stepsim.explain.shares import device_shares
@@ -148,3 +149,17 @@ def test_replacing_the_slow_rank_gives_the_step_without_it(
     best = improve_profile(read_profile(tmp_path / "run")).changes[0]
     assert best.name == "replace-rank-13"
     assert best.step_ps == healthy.report.step_time_ps < slow.report.step_time_ps
+
+
+def test_a_rank_of_host_operations_alone_is_written(tmp_path: Path) -> None:
+    profile = _two_steps([0, 50, 100, 150], [-1] * 4)
+    host = np.full(4, TaskKind.HOST, dtype=np.int64)
+    quoted = 'load "the\\batch"'
+    (file,) = write_kineto(
+        replace(profile, names=(quoted,), events=replace(profile.events, kind=host)),
+        tmp_path / "run",
+    )
+    events = json.loads(file.read_text())["traceEvents"]
+    operators = [event for event in events if event["cat"] == "cpu_op"]
+    assert [event["name"] for event in operators] == [quoted] * 4
+    assert [event["ts"] for event in operators] == [0, 50, 100, 150]

@@ -7,10 +7,13 @@ them. Microseconds are rounded; attributes `start_ps` and `duration_ps` hold the
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import asdict
 
 from stepsim import __version__
+from stepsim.base.arrays import Ints
 from stepsim.files.traces.chakra import (
     GROUPS_FILE,
     PLACES,
@@ -27,6 +30,8 @@ from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.tables.spans import UNKNOWN, TaskKind
 
 _PS_PER_US = 10**6
+_MOST_TIMES = 1 << 16
+"""Times whose bytes are kept: ranks that do the same follow each other."""
 _NODES = {
     TaskKind.COMPUTE: ChakraNode.COMP,
     TaskKind.HOST: ChakraNode.COMP,
@@ -59,38 +64,34 @@ def _files(profile: Profile) -> Iterator[tuple[str, bytes]]:
     yield GROUPS_FILE, json.dumps(groups).encode()
 
 
+class _Kind(NamedTuple):
+    """What tells one kind of node from the others, on any rank: columns of its events."""
+
+    kind: int
+    name: int
+    step: int
+    size_bytes: int
+    stream: int
+    phase: int
+    chunk: int
+    microbatch: int
+
+
 class _Writing:
-    """The messages of a profile; its columns as lists, its dependencies by rank."""
+    """The messages of a profile: what many nodes share is made once, for all ranks."""
 
     def __init__(self, profile: Profile) -> None:
         waits, events = pipeline_waits(profile), profile.events
         self.profile = profile
-        self.columns: dict[str, list[int]] = {
-            name: getattr(events, name).tolist()
-            for name in (
-                *(
-                    "kind",
-                    "name",
-                    "start_ps",
-                    "end_ps",
-                    "size_bytes",
-                    "group",
-                    "peer",
-                    "meeting",
-                    "step",
-                ),
-                *TOLD,
-            )
-        }
-        self.of_rank = [np.flatnonzero(events.rank == i) for i in range(len(profile.ranks))]
+        self.of_rank = profile.places_of_ranks()
         inside = np.empty(len(events), dtype=np.int64)
         for places in self.of_rank:
             inside[places] = np.arange(len(places))
         order = np.argsort(waits.after, kind="stable")
         self.before = inside[waits.before[order]].tolist()
         self.first = np.searchsorted(waits.after[order], np.arange(len(events) + 1)).tolist()
-        self.inside = inside.tolist()
-        self.known: dict[tuple[str, object], bytes] = {}
+        self.kinds: dict[tuple[int, ...], tuple[bytes, bytes, bytes]] = {}
+        self.times: dict[tuple[int, int], tuple[bytes, bytes]] = {}
 
     def rank(self, place: int) -> Iterator[bytes]:
         """Metadata and nodes of one rank."""
@@ -100,65 +101,92 @@ class _Writing:
         places = [_attribute(k, AttributeField.INT64, n) for k, n in told if n is not None]
         fields = [write_field(2, each) for each in (version, *places)]
         yield write_message(write_field(1, "0.0.4") + b"".join(fields))
-        number = rank.rank
-        for event in self.of_rank[place].tolist():
-            yield write_message(b"".join(self._node(event, number)))
+        yield from self._nodes(self.of_rank[place], rank.rank)
 
-    def _node(self, event: int, rank: int) -> Iterator[bytes]:
-        columns = {name: column[event] for name, column in self.columns.items()}
-        kind, start = TaskKind(columns["kind"]), columns["start_ps"]
-        took = columns["end_ps"] - start
-        yield write_field(NodeField.ID, self.inside[event])
-        yield write_field(NodeField.NAME, self.profile.names[columns["name"]])
-        yield write_field(NodeField.TYPE, _NODES[kind])
-        before = self.before[self.first[event] : self.first[event + 1]]
-        yield write_integers(NodeField.DATA_DEPS, tuple(sorted(set(before))))
-        yield write_field(NodeField.START_US, round(start / _PS_PER_US))
-        yield write_field(NodeField.DURATION_US, round(took / _PS_PER_US))
-        on_host = int(kind is TaskKind.HOST)
-        attributes = [
-            self._attribute("is_cpu_op", AttributeField.BOOL, on_host),
-            _attribute("start_ps", AttributeField.INT64, start),
-            _attribute("duration_ps", AttributeField.INT64, took),
-            *self._told(columns, rank, kind),
-        ]
-        for attribute in attributes:
-            yield write_field(NodeField.ATTRIBUTE, attribute)
+    def _nodes(self, places: Ints, rank: int) -> Iterator[bytes]:
+        """The nodes of a rank, whose operations are at these places."""
+        events, ends = self.profile.events.taken(places), dict[tuple[int, ...], bytes]()
+        columns = {name: column.tolist() for name, column in asdict(events).items()}
+        rows = zip(
+            places.tolist(),
+            zip(*(columns[name] for name in _Kind._fields), strict=True),
+            zip(columns["start_ps"], events.duration_ps.tolist(), strict=True),
+            zip(columns["kind"], columns["group"], columns["peer"], strict=True),
+            columns["meeting"],
+            strict=True,
+        )
+        for number, (event, kind, times, end, meeting) in enumerate(rows):
+            if end not in ends:
+                ends[end] = b"".join(self._ends(rank, *end))
+            name, host, told = self._shared(kind)
+            rounded, exact = self._timed(times)
+            before = sorted(set(self.before[self.first[event] : self.first[event + 1]]))
+            waits = write_integers(NodeField.DATA_DEPS, tuple(before))
+            node = (write_field(NodeField.ID, number), name, waits, rounded, host, exact, told)
+            yield write_message(b"".join((*node, ends[end], _tag(end, meeting))))
 
-    def _attribute(self, name: str, kind: AttributeField, value: int | str) -> bytes:
-        """An attribute; those whose values come again and again are made once."""
-        key = name, value
-        if key not in self.known:
-            self.known[key] = _attribute(name, kind, value)
-        return self.known[key]
+    def _shared(self, columns: tuple[int, ...]) -> tuple[bytes, bytes, bytes]:
+        """Of a kind of node: name and type, where it runs, and what else is told of it."""
+        if columns not in self.kinds:
+            kind = _Kind(*columns)
+            name = write_field(NodeField.NAME, self.profile.names[kind.name])
+            kind_of = write_field(NodeField.TYPE, _NODES[TaskKind(kind.kind)])
+            on_host = _told("is_cpu_op", int(kind.kind == TaskKind.HOST), AttributeField.BOOL)
+            self.kinds[columns] = name + kind_of, on_host, b"".join(self._told(kind))
+        return self.kinds[columns]
 
-    def _told(self, columns: dict[str, int], rank: int, kind: TaskKind) -> Iterator[bytes]:
-        """Attributes of what is known: bytes, ends and tag of a transfer, part of the step."""
+    def _timed(self, times: tuple[int, int]) -> tuple[bytes, bytes]:
+        """A start and a duration in ps, as microseconds and whole."""
+        if times not in self.times:
+            if len(self.times) >= _MOST_TIMES:
+                self.times.clear()
+            start, took = times
+            self.times[times] = (
+                write_field(NodeField.START_US, round(start / _PS_PER_US))
+                + write_field(NodeField.DURATION_US, round(took / _PS_PER_US)),
+                _told("start_ps", start) + _told("duration_ps", took),
+            )
+        return self.times[times]
+
+    def _told(self, kind: _Kind) -> Iterator[bytes]:
+        """Attributes of what is known: part of the step, bytes of a transfer, its collective."""
         if len(self.profile.steps) > 1:
-            step = self.profile.steps[columns["step"]]
-            yield self._attribute(STEP, AttributeField.INT64, step)
+            yield _told(STEP, self.profile.steps[kind.step])
         for name in TOLD:
-            if columns[name] != UNKNOWN:
-                yield self._attribute(name, AttributeField.INT64, columns[name])
-        if columns["size_bytes"] != UNKNOWN:
-            yield self._attribute("comm_size", AttributeField.INT64, columns["size_bytes"])
-        if kind is TaskKind.COLLECTIVE:
-            words = self.profile.names[columns["name"]]
+            if getattr(kind, name) != UNKNOWN:
+                yield _told(name, getattr(kind, name))
+        if kind.size_bytes != UNKNOWN:
+            yield _told("comm_size", kind.size_bytes)
+        if kind.kind == TaskKind.COLLECTIVE:
+            words = self.profile.names[kind.name]
             number = next((i for i, each in enumerate(_COLLECTIVES) if each in words), None)
             if number is not None:
-                yield self._attribute("comm_type", AttributeField.INT64, number)
-            if columns["group"] != UNKNOWN:
-                group = columns["group"]
-                yield self._attribute("pg_name", AttributeField.STRING, str(group))
-                called = self.profile.groups[group].name
-                yield self._attribute("pg_desc", AttributeField.STRING, called)
-        elif columns["peer"] != UNKNOWN:
-            peer = self.profile.ranks[columns["peer"]].rank
-            ends = (rank, peer) if kind is TaskKind.SEND else (peer, rank)
-            for name, value in zip(("comm_src", "comm_dst"), ends, strict=True):
-                yield self._attribute(name, AttributeField.INT32, value)
-            if columns["meeting"] != UNKNOWN:
-                yield _attribute("comm_tag", AttributeField.INT32, columns["meeting"])
+                yield _told("comm_type", number)
+
+    def _ends(self, rank: int, kind: int, group: int, peer: int) -> Iterator[bytes]:
+        """Attributes of the ends of a transfer: the group of a collective, or both ranks."""
+        if kind == TaskKind.COLLECTIVE:
+            if group != UNKNOWN:
+                yield _told("pg_name", str(group), AttributeField.STRING)
+                yield _told("pg_desc", self.profile.groups[group].name, AttributeField.STRING)
+        elif peer != UNKNOWN:
+            other = self.profile.ranks[peer].rank
+            both = (rank, other) if kind == TaskKind.SEND else (other, rank)
+            for name, value in zip(("comm_src", "comm_dst"), both, strict=True):
+                yield _told(name, value, AttributeField.INT32)
+
+
+def _tag(end: tuple[int, int, int], meeting: int) -> bytes:
+    """The tag of a message, which both of its ends have; nothing for what is none."""
+    kind, _, peer = end
+    if kind == TaskKind.COLLECTIVE or UNKNOWN in (peer, meeting):
+        return b""
+    return _told("comm_tag", meeting, AttributeField.INT32)
+
+
+def _told(name: str, value: int | str, kind: AttributeField = AttributeField.INT64) -> bytes:
+    """An attribute as a field of its node."""
+    return write_field(NodeField.ATTRIBUTE, _attribute(name, kind, value))
 
 
 def _attribute(name: str, kind: AttributeField, value: int | str) -> bytes:

@@ -7,18 +7,19 @@ trace has one clock for all steps, and an operation belongs to the step in which
 steps whose times all count from their own begin are written one after another.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
+from msgspec import Struct
 
 from stepsim import __version__
 from stepsim.base.arrays import Ints
 from stepsim.base.structs import replace
 from stepsim.files.writing import write_folder
-from stepsim.measured.profile.events import HostOperator, Profile
+from stepsim.measured.profile.events import Events, Profile
 from stepsim.measured.profile.marks import ACTION_PHASES
 from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, TaskKind, TaskPhase
 
@@ -48,22 +49,21 @@ def write_kineto(profile: Profile, folder: Path) -> list[Path]:
     Raises OutputError for a folder that is not empty or cannot be written.
     """
     profile = _on_one_clock(profile)
-    marks = _marks(profile)
+    marks, places = _marks(profile), profile.places_of_ranks()
     return write_folder(
         folder,
         (
             (
                 f"stepsim.rank{rank.rank}.json",
-                json.dumps(_trace(profile, place, marks[place])).encode(),
+                _trace(profile, place, profile.events.taken(places[place]), marks[place]),
             )
             for place, rank in enumerate(profile.ranks)
         ),
     )
 
 
-def _launches(profile: Profile) -> Ints:
+def _launches(events: Events) -> Ints:
     """When every operation was launched, in ps; when it started where that is not told."""
-    events = profile.events
     return np.where(events.launch_ps == UNKNOWN, events.start_ps, events.launch_ps)
 
 
@@ -72,7 +72,7 @@ def _bounds(profile: Profile) -> tuple[Ints, Ints]:
 
     Of a rank without operations in a step they are the largest and the smallest number.
     """
-    events, launch = profile.events, _launches(profile)
+    events, launch = profile.events, _launches(profile.events)
     shape, limits = (len(profile.ranks), len(profile.steps)), np.iinfo(np.int64)
     first, last = np.full(shape, limits.max), np.full(shape, limits.min)
     np.minimum.at(first, (events.rank, events.step), launch)
@@ -121,14 +121,10 @@ def _marks(profile: Profile) -> list[list[tuple[int, int]]]:
     ]
 
 
-def _trace(profile: Profile, place: int, marks: list[tuple[int, int]]) -> dict[str, Any]:
+def _trace(profile: Profile, place: int, events: Events, marks: list[tuple[int, int]]) -> bytes:
+    """The file of a rank, from its own operations and the marks of its steps."""
     rank = profile.ranks[place].rank
-    events = [
-        *_steps(profile, rank, marks),
-        *_actions(profile, place),
-        *_operations(profile, place),
-    ]
-    return {
+    head = {
         "schemaVersion": 1,
         "stepsim_version": __version__,
         "distributedInfo": {
@@ -144,79 +140,134 @@ def _trace(profile: Profile, place: int, marks: list[tuple[int, int]]) -> dict[s
         "deviceProperties": [],
         "baseTimeNanoseconds": 0,
         "displayTimeUnit": "ms",
-        "traceEvents": events,
     }
+    texts = (
+        *_steps(profile, rank, marks),
+        *_actions(events, rank),
+        *_operations(profile, rank, events),
+    )
+    return f'{{{_inside(head)},"traceEvents":[{",".join(texts)}]}}'.encode()
 
 
-def _steps(profile: Profile, rank: int, marks: list[tuple[int, int]]) -> Iterator[dict[str, Any]]:
+def _steps(profile: Profile, rank: int, marks: list[tuple[int, int]]) -> Iterator[str]:
     """A mark of every step that the rank has a part in."""
     for number, (begin, end) in zip(profile.steps, marks, strict=True):
         if begin < end:
-            yield _event("user_annotation", f"ProfilerStep#{number}", rank, rank, begin, end, {})
+            head = _head("user_annotation", f"ProfilerStep#{number}", rank, rank)
+            yield _event(head, *_microseconds([begin, end - begin]))
 
 
-def _actions(profile: Profile, place: int) -> Iterator[dict[str, Any]]:
+def _actions(events: Events, rank: int) -> Iterator[str]:
     """A range of every action on every stream, named as torch's pipelines name it: `PP:2F0`."""
-    events, rank = profile.events, profile.ranks[place].rank
-    told = (events.microbatch != UNKNOWN) & (events.chunk != UNKNOWN)
-    told &= np.isin(events.phase, [*_LETTERS]) & (events.kind != TaskKind.HOST)
-    order = np.flatnonzero((events.rank == place) & (events.kind != TaskKind.HOST))
+    order = np.flatnonzero(events.kind != TaskKind.HOST)
     order = order[np.lexsort((events.end_ps[order], events.start_ps[order], events.stream[order]))]
-    columns = np.stack(
-        [events.stream, events.step, events.phase, events.chunk, events.microbatch, told]
-    )[:, order]
-    changes = np.any(np.diff(columns, prepend=-2) != 0, axis=0)
-    for run in np.split(order, np.flatnonzero(changes)[1:]):
-        first = int(run[0])
+    run = events.taken(order)
+    told = (run.microbatch != UNKNOWN) & (run.chunk != UNKNOWN) & np.isin(run.phase, [*_LETTERS])
+    columns = np.stack([run.stream, run.step, run.phase, run.chunk, run.microbatch, told])
+    firsts = np.flatnonzero(np.any(np.diff(columns, prepend=-2) != 0, axis=0))
+    # a range holds what starts before its end, also a kernel that takes no time
+    last, end = (np.maximum.reduceat(times, firsts) for times in (run.start_ps, run.end_ps))
+    start = run.start_ps[firsts]
+    took = np.maximum(end, last + 1) - start
+    shown = zip(
+        firsts.tolist(),
+        _microseconds(start.tolist()),
+        _microseconds(took.tolist()),
+        strict=True,
+    )
+    for first, begin, lasts in shown:
         if told[first]:
-            letter = _LETTERS[TaskPhase(int(events.phase[first]))]
-            name = f"PP:{events.chunk[first]}{letter}{events.microbatch[first]}"
-            # a range holds what starts before its end, also a kernel that takes no time
-            start, last = int(events.start_ps[first]), int(events.start_ps[run].max())
-            end = max(int(events.end_ps[run].max()), last + 1)
-            stream = int(events.stream[first]) + _FIRST_STREAM
-            yield _event("gpu_user_annotation", name, rank, stream, start, end, {})
+            letter = _LETTERS[TaskPhase(int(run.phase[first]))]
+            name = f"PP:{run.chunk[first]}{letter}{run.microbatch[first]}"
+            stream = int(run.stream[first]) + _FIRST_STREAM
+            yield _event(_head("gpu_user_annotation", name, rank, stream), begin, lasts)
 
 
-def _operations(profile: Profile, place: int) -> Iterator[dict[str, Any]]:
-    events, rank = profile.events, profile.ranks[place].rank
-    for correlation, i in enumerate(np.flatnonzero(events.rank == place).tolist(), 1):
-        kind, name = TaskKind(int(events.kind[i])), profile.names[events.name[i]]
-        start, end = int(events.start_ps[i]), int(events.end_ps[i])
-        if kind is TaskKind.HOST:
-            yield _event("cpu_op", name, rank, rank, start, end, {})
+class _Kind(NamedTuple):
+    """What tells one kind of operation of a rank from the others: columns of its events."""
+
+    kind: int
+    name: int
+    stream: int
+    size_bytes: int
+    group: int
+    peer: int
+    operator: int
+
+
+class _Texts(Struct, frozen=True, kw_only=True):
+    """What operations of one kind share: how their events begin, and their last arguments.
+
+    `launch` begins the event of the launch, `caller` that of the operator that launches, and
+    `sides` are that one's arguments: empty where there is none.
+    """
+
+    event: str
+    arguments: str = ""
+    launch: str = ""
+    caller: str = ""
+    sides: str = ""
+
+
+def _operations(profile: Profile, rank: int, events: Events) -> Iterator[str]:
+    """The events of every operation: texts are made once per kind of operation, then numbered."""
+    kinds: dict[tuple[int, ...], _Texts] = {}
+    rows = zip(
+        zip(*(getattr(events, name).tolist() for name in _Kind._fields), strict=True),
+        _microseconds(events.start_ps.tolist()),
+        _microseconds(events.duration_ps.tolist()),
+        _microseconds(_launches(events).tolist()),
+        events.meeting.tolist(),
+        strict=True,
+    )
+    for correlation, (kind, start, took, launched, meeting) in enumerate(rows, 1):
+        texts = kinds.get(kind)
+        if texts is None:
+            texts = kinds[kind] = _texts(profile, rank, _Kind(*kind))
+        if not texts.launch:
+            yield _event(texts.event, start, took)
             continue
-        launched = int(events.launch_ps[i])
-        begin = start if launched == UNKNOWN else launched
-        told: dict[str, Any] = {"correlation": correlation}
-        if events.operator[i] != UNKNOWN:
-            number = len(events) + correlation
-            yield _called(profile.operators[events.operator[i]], rank, begin, number)
-            told["External id"] = number
-        yield _event("cuda_runtime", "cudaLaunchKernel", rank, rank, begin, begin, told)
-        stream = int(events.stream[i]) + _FIRST_STREAM
-        told = told | {"device": rank, "stream": stream}
-        if kind in COMMUNICATIONS:
-            name, more = _communication(profile, i, name)
-            told |= more
-        category = "gpu_memcpy" if kind is TaskKind.COPY else "kernel"
-        yield _event(category, name, 0, stream, start, end, told)
+        told = f'"correlation":{correlation}'
+        if texts.caller:
+            outside = f'"External id":{len(profile.events) + correlation}'
+            yield _event(texts.caller, launched, "0.0", outside + texts.sides)
+            told = f"{told},{outside}"
+        yield _event(texts.launch, launched, "0.0", told)
+        told += texts.arguments
+        if meeting != UNKNOWN and kind[0] in COMMUNICATIONS:
+            told = f'{told},"Comms Id":{meeting}'
+        yield _event(texts.event, start, took, told)
 
 
-def _called(operator: HostOperator, rank: int, begin: int, number: int) -> dict[str, Any]:
-    """The operator that launches a kernel, as the host calls it, by a number that both have."""
-    arguments: dict[str, Any] = {"External id": number}
-    if operator.sides:
-        arguments["Input Dims"] = operator.sides
-    return _event("cpu_op", operator.name, rank, rank, begin, begin, arguments)
+def _texts(profile: Profile, rank: int, kind: _Kind) -> _Texts:
+    """What the events of operations of a kind share, on a rank."""
+    task, name = TaskKind(kind.kind), profile.names[kind.name]
+    if task is TaskKind.HOST:
+        return _Texts(event=_head("cpu_op", name, rank, rank))
+    stream, caller, sides = kind.stream + _FIRST_STREAM, "", ""
+    if kind.operator != UNKNOWN:
+        operator = profile.operators[kind.operator]
+        caller = _head("cpu_op", operator.name, rank, rank)
+        sides = f",{_inside({'Input Dims': operator.sides})}" if operator.sides else ""
+    told: dict[str, Any] = {"device": rank, "stream": stream}
+    if task in COMMUNICATIONS:
+        name, more = _communication(profile, kind, name)
+        told |= more
+    category = "gpu_memcpy" if task is TaskKind.COPY else "kernel"
+    return _Texts(
+        event=_head(category, name, 0, stream),
+        arguments=f",{_inside(told)}",
+        launch=_head("cuda_runtime", "cudaLaunchKernel", rank, rank),
+        caller=caller,
+        sides=sides,
+    )
 
 
-def _communication(profile: Profile, i: int, name: str) -> tuple[str, dict[str, Any]]:
+def _communication(profile: Profile, kind: _Kind, name: str) -> tuple[str, dict[str, Any]]:
     """The name of a communication's kernel, and its arguments."""
-    events = profile.events
-    known = _MESSAGES.get(TaskKind(int(events.kind[i])), name.rsplit(" ", maxsplit=1)[-1])
+    known = _MESSAGES.get(TaskKind(kind.kind), name.rsplit(" ", maxsplit=1)[-1])
     called, kernel = _CALLED.get(known, (name, name))
-    size, group = int(events.size_bytes[i]), int(events.group[i])
+    size, group = kind.size_bytes, kind.group
     members = profile.groups[group].ranks if group != UNKNOWN else ()
     share = size // max(len(members), 1)
     told: dict[str, Any] = {
@@ -232,24 +283,27 @@ def _communication(profile: Profile, i: int, name: str) -> tuple[str, dict[str, 
             "Process Group Description": profile.groups[group].name,
             "Process Group Ranks": str(list(members)),
         }
-    if events.meeting[i] != UNKNOWN:
-        told["Comms Id"] = int(events.meeting[i])
-    if events.peer[i] != UNKNOWN:
-        peer = profile.ranks[int(events.peer[i])].rank
-        told["Dst Rank" if known == "send" else "Src Rank"] = peer
+    if kind.peer != UNKNOWN:
+        told["Dst Rank" if known == "send" else "Src Rank"] = profile.ranks[kind.peer].rank
     return f"ncclDevKernel_{kernel}", told
 
 
-def _event(
-    category: str, name: str, pid: int, tid: int, start: int, end: int, told: dict[str, Any]
-) -> dict[str, Any]:
-    return {
-        "ph": "X",
-        "cat": category,
-        "name": name,
-        "pid": pid,
-        "tid": tid,
-        "ts": start / _PS_PER_US,
-        "dur": (end - start) / _PS_PER_US,
-        "args": told,
-    }
+def _microseconds(times_ps: list[int]) -> list[str]:
+    """Times in ps as texts of microseconds, exact to the ps."""
+    text = msgspec.json.encode([time / _PS_PER_US for time in times_ps]).decode()
+    return text[1:-1].split(",") if times_ps else []
+
+
+def _inside(told: dict[str, Any]) -> str:
+    """An object in JSON without its braces."""
+    return msgspec.json.encode(told)[1:-1].decode()
+
+
+def _head(category: str, name: str, pid: int, tid: int) -> str:
+    """The text of an event up to its times, without the brace."""
+    return _inside({"ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid})
+
+
+def _event(head: str, start_us: str, took_us: str, told: str = "") -> str:
+    """The text of an event; `told` are its arguments without their braces."""
+    return f'{{{head},"ts":{start_us},"dur":{took_us},"args":{{{told}}}}}'

@@ -4,6 +4,7 @@ Readers make it, everything else works on it. What a format does not say is `UNK
 tuple, and is never guessed. Times are integer picoseconds; those of one clock can be compared.
 """
 
+from itertools import pairwise
 from typing import Self
 
 import numpy as np
@@ -213,6 +214,12 @@ class Profile(Struct, frozen=True, kw_only=True, eq=False):
     def rank_number(self, place: int) -> int:
         """The rank that ran an operation."""
         return self.ranks[int(self.events.rank[place])].rank
+
+    def places_of_ranks(self) -> list[Ints]:
+        """Where the operations of every rank are among all, ascending."""
+        order = np.argsort(self.events.rank, kind="stable")
+        ends = np.searchsorted(self.events.rank[order], np.arange(len(self.ranks) + 1))
+        return [order[begin:end] for begin, end in pairwise(ends.tolist())]
 
     def named(self, *names: str) -> Bools:
         """Which operations bear one of these names."""
