@@ -419,7 +419,7 @@ def _forms(arguments: Sequence[_Arguments], shapes: dict[int, str]) -> list[Kern
             block=tuple(kernel.block),
             registers=kernel.registers,
             shared_bytes=kernel.shared_bytes,
-            shape=shapes.get(kernel.external, ""),
+            shape=shapes.get(kernel.external, "") if type(kernel.external) is int else "",
         )
         found.append(known.setdefault(form, form) if form.grid else None)
     return found
