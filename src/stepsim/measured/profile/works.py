@@ -7,7 +7,6 @@ between stages: Harman and Jones, "Factor analysis by minimizing residuals", 196
 one stage, forwards and backwards stand for two.
 """
 
-from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
@@ -45,7 +44,7 @@ class MicrobatchWorks(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     series: Ints
     cell: Ints
 
-    @cached_property
+    @property
     def law(self) -> ListedWorks:
         """The works as a law: guesses drawn apart until they have the spread of the work itself.
 

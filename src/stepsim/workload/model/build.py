@@ -40,7 +40,7 @@ from stepsim.workload.model.host import host_ps, tower_host_ps, waited_ps
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.layout import layer_ranges
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.operators import linear
+from stepsim.workload.model.operators import Operator, linear
 from stepsim.workload.model.plan import ModelPlan, Recompute
 from stepsim.workload.model.pricing import PhaseSeconds, Pricer
 from stepsim.workload.model.tower import tower_blocks
@@ -423,8 +423,8 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
 
         A third of what its kernels wait for the host is in each phase.
         """
-        prices = [self.pricer.price_one(operator) for operator in block.operators]
-        price = self.pricer.together(prices)
+        priced = [(operator, self.pricer.price_one(operator)) for operator in block.operators]
+        price = self.pricer.together(each for _, each in priced)
         forward, back = _one(price.forward), _one(price.input_grad)
         whole = self.plan.recompute is not Recompute.FULL and block.module is not None
         again = whole and block.module in self.plan.recompute_modules
@@ -434,8 +434,9 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
             back += self.framework.operator_recompute * forward
         sent = (*block.forward, *block.backward) if again else block.backward
         waited = self._waited_ps(block, layer)
-        kernels = self._kernels(block, prices, waited, again=again)
-        asked = [kernels_of(self.pricer, block.operators, phase) for phase in range(len(Phase))]
+        kernels = self._kernels(priced, waited, again=again)
+        processors = self.pricer.device.tile_processors
+        asked = [kernels_of(priced, phase, processors) for phase in range(len(Phase))]
         run_again = back - _one(price.input_grad)
         if run_again > 0:
             asked[1] = (*asked[1], *shared(asked[0], run_again))
@@ -460,19 +461,18 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
         )
 
     def _kernels(
-        self, block: Block, prices: Sequence[PhaseSeconds], waited: int, *, again: bool
+        self, priced: Sequence[tuple[Operator, PhaseSeconds]], waited: int, *, again: bool
     ) -> tuple[Kernels, Kernels, Kernels]:
         """What a block runs in each phase: forwards in order, and backwards in reverse.
 
         What the backward computes `again`, as a whole or in parts, is before it.
         """
-        pairs = list(zip(block.operators, prices, strict=True))
-        forward = [operator.kernel(0, _one(price.forward)) for operator, price in pairs]
-        back = [operator.kernel(1, _one(price.input_grad)) for operator, price in pairs[::-1]]
-        weights = [operator.kernel(2, _one(price.weight_grad)) for operator, price in pairs[::-1]]
+        forward = [operator.kernel(0, _one(price.forward)) for operator, price in priced]
+        back = [operator.kernel(1, _one(price.input_grad)) for operator, price in priced[::-1]]
+        weights = [operator.kernel(2, _one(price.weight_grad)) for operator, price in priced[::-1]]
         first: list[Kernel] = []
         if self.plan.recompute is not Recompute.FULL:
-            parts = [operator.kernel(0, _one(price.again)) for operator, price in pairs]
+            parts = [operator.kernel(0, _one(price.again)) for operator, price in priced]
             share = self.framework.operator_recompute
             first = forward if again else parts
             if self.plan.recompute is Recompute.OPERATORS:

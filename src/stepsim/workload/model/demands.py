@@ -9,7 +9,7 @@ from math import ceil
 from typing import NamedTuple
 
 from stepsim.workload.model.operators import Amounts, Operator, OperatorKind
-from stepsim.workload.model.pricing import Pricer
+from stepsim.workload.model.pricing import PhaseSeconds
 from stepsim.workload.overlap import Demands, KernelDemand, KernelKind
 
 _TILES = ((256, 128, 1), (128, 128, 1), (64, 64, 2))
@@ -30,14 +30,19 @@ class KernelTime(NamedTuple):
     launches: float
 
 
-def kernels_of(pricer: Pricer, operators: Iterable[Operator], phase: int) -> tuple[KernelTime, ...]:
-    """Kernels of a block of one plan in a phase: 0 forward, 1 input gradient, 2 weight gradient."""
+def kernels_of(
+    priced: Iterable[tuple[Operator, PhaseSeconds]], phase: int, processors: int
+) -> tuple[KernelTime, ...]:
+    """Kernels of a block of one plan in a phase: 0 forward, 1 input gradient, 2 weight gradient.
+
+    Products have tiles for a device of so many `processors`.
+    """
     found = []
-    for operator in operators:
+    for operator, price in priced:
         amounts = (operator.forward, operator.input_grad, operator.weight_grad)[phase]
-        seconds = float(pricer.seconds(operator, amounts, phase)[0])
+        seconds = float((price.forward, price.input_grad, price.weight_grad)[phase][0])
         if seconds > 0:
-            demand = _demand(operator, amounts, phase, pricer.device.tile_processors)
+            demand = _demand(operator, amounts, phase, processors)
             found.append(KernelTime(seconds, demand, float(amounts.launches[0])))
     return tuple(found)
 

@@ -50,11 +50,11 @@ class Pricer(Struct, frozen=True, kw_only=True):
 
     def price_one(self, operator: Operator) -> PhaseSeconds:
         """Time of an operator."""
-        first = self.seconds(operator, operator.forward, 0)
-        weight_grad = self.seconds(operator, operator.weight_grad, 2)
+        first = self._seconds(operator, operator.forward, 0)
+        weight_grad = self._seconds(operator, operator.weight_grad, 2)
         return PhaseSeconds(
             forward=first,
-            input_grad=self.seconds(operator, operator.input_grad, 1),
+            input_grad=self._seconds(operator, operator.input_grad, 1),
             weight_grad=weight_grad * (1 - self.columns.adapters),
             again=self._recomputed(operator) * first,
         )
@@ -81,8 +81,7 @@ class Pricer(Struct, frozen=True, kw_only=True):
         """Time of memory-bound kernels that move so many bytes."""
         return moved / self.device.bytes_per_s * self.framework.memory_factor
 
-    def seconds(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
-        """Time of one operator in a phase: 0 forward, 1 input gradient, 2 weight gradient."""
+    def _seconds(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
         match operator.kind:
             case OperatorKind.MEMORY:
                 return self._memory(operator, amounts) * self._beside(operator)
