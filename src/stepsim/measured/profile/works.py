@@ -7,7 +7,6 @@ between stages: Harman and Jones, "Factor analysis by minimizing residuals", 196
 one stage, forwards and backwards stand for two.
 """
 
-
 import numpy as np
 from msgspec import Struct
 
@@ -26,7 +25,7 @@ _LEAST_WORK = 0.01
 """A microbatch has at least so much of the mean's work: estimates of little work may be below 0."""
 
 
-class MicrobatchWorks(Struct, frozen=True, kw_only=True, eq=False, dict=True):
+class MicrobatchWorks(Struct, frozen=True, kw_only=True, eq=False):
     """Work of a profile's microbatches over the mean's: of shape (steps, replicas, microbatches).
 
     `works` are the best guesses of the microbatches as they ran, nearer to 1 than the truth where
