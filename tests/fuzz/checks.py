@@ -220,7 +220,8 @@ def check_profile(path: Path) -> None:
     from stepsim.files.traces.forms import read_profile
     from stepsim.measured.profile.pipeline import pipeline_waits
     from stepsim.measured.profile_run import run_of_profile
-    from stepsim.runs.measured import calibrate_profiles, change_measured
+    from stepsim.runs.learned import calibrate_profiles
+    from stepsim.runs.measured import change_measured
     from stepsim.show.tables.profiles import profile_replay_shown, profile_shown
 
     profile = read_profile(path)

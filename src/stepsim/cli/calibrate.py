@@ -1,18 +1,22 @@
 """`stepsim calibrate`: what runs, and collectives measured alone, tell about a machine."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 import typer.core
 
-from stepsim.base.errors import CalibrationError, OutputError
+from stepsim.base.errors import CalibrationError, OutputError, PlanError
+from stepsim.base.option import Panel
 from stepsim.cli.measured import (
     CommSourceOption,
     NcclOption,
     NodeSizeOption,
     RunsArgument,
 )
+from stepsim.cli.options import NO_MEMORY, OneStepOptions, takes
 from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
@@ -25,6 +29,7 @@ from stepsim.cli.terminal import (
 )
 
 if TYPE_CHECKING:
+    from stepsim.files.asked import StepInputs
     from stepsim.measured.calibration.link_classes import Regime
     from stepsim.measured.calibration.nccl import MachineFit, NcclFit
     from stepsim.measured.clocks import NodePlacement
@@ -81,40 +86,101 @@ def runs(
     show_tables(calibration_shown(found), csv)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _TraceOptions(OneStepOptions):
+    """What `calibrate trace` takes beside the options of a step, which are those of its models."""
+
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            help="The model of the traces, or one for each: all kernels are learned. Repeatable.",
+            rich_help_panel=Panel.MODEL.value,
+        ),
+    ] = None
+    plans: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--plan-file",
+            help="The plan of the models, or one for each trace. Repeatable.",
+            rich_help_panel=Panel.MODEL.value,
+        ),
+    ] = None
+
+    def jobs(self, traces: int) -> "list[StepInputs]":
+        """The job of each trace; none without a model. Raises PlanError for other counts."""
+        if not self.models:
+            unused = [flag for flag in self.flags if flag not in ("--device", "--precision")]
+            if unused or self.plans:
+                flags = ", ".join([*unused, *["--plan-file"] * bool(self.plans)])
+                raise PlanError(f"--model is missing: without it these options do nothing: {flags}")
+            return []
+        models = _for_each("--model", self.models, traces)
+        plans = _for_each("--plan-file", self.plans, traces) if self.plans else [None] * traces
+        return [self._job(*pair) for pair in zip(models, plans, strict=True)]
+
+    def _job(self, model: str, plan: Path | None) -> "StepInputs":
+        from stepsim.files.load import read_model
+        from stepsim.files.models.launch import with_launch
+
+        read = read_model(model)
+        return self.inputs(with_launch(read, plan) if plan else read)
+
+
+_Given = TypeVar("_Given")
+
+
+def _for_each(flag: str, given: Sequence[_Given], traces: int) -> list[_Given]:
+    """One value for each trace; raises PlanError for neither one nor as many as there are."""
+    if len(given) not in (1, traces):
+        raise PlanError(f"{flag}: {len(given)} for {traces} traces: expected one, or one for each")
+    return [*given] * (traces // len(given))
+
+
 @app.command("trace")
+@takes(_TraceOptions, NO_MEMORY - {"calibration"})
 def calibrate_trace(
     paths: Annotated[
         list[Path], typer.Argument(metavar="TRACE...", help="Profiles of one machine.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Calibration file to write.")],
+    options: _TraceOptions,
     node_size: NodeSizeOption = None,
-    device: Annotated[
-        str | None,
-        typer.Option("--device", help="The GPU: with it the rate of matrix products is found."),
-    ] = None,
-    precision: Annotated[
-        str, typer.Option("--precision", "--dtype", help="Precision of the products, e.g. fp8.")
-    ] = "bf16",
     csv: CsvOption = None,
-    quiet: QuietOption = False,
 ) -> None:
-    """Find collectives by size, host and message times, rates of products in profiles."""
+    """Find collectives by size, host and message times, rates of kernels in profiles.
+
+    With --device the rate of products is found by their shapes, with --model that of every class of
+    kernels; the options of a step are then those of the traced job. Traces of several jobs are held
+    against each other.
+    """
     from stepsim.files.accelerators import read_device
     from stepsim.files.calibrations import write_calibration
     from stepsim.files.measured import load_profile
-    from stepsim.runs.measured import calibrate_profiles
-    from stepsim.show.tables.calibration import calibration_shown, collectives_shown
-
-    check_outputs(paths, files=[output, csv])
-    gpu, products = read_device(device) if device else None, _precision(precision)
-    found, notes = calibrate_profiles(
-        [load_profile(path) for path in paths], node_size=node_size, device=gpu, precision=products
+    from stepsim.runs.learned import calibrate_profiles
+    from stepsim.show.tables.calibration import (
+        calibration_shown,
+        collectives_shown,
+        held_shown,
+        kernels_shown,
     )
-    warn(notes, quiet=quiet)
+
+    check_outputs([*paths, *(options.plans or ())], files=[output, csv])
+    device = options.asked.get("device")
+    jobs = options.jobs(len(paths))
+    found, notes = calibrate_profiles(
+        [load_profile(path) for path in paths],
+        node_size=node_size,
+        device=read_device(str(device)) if device else None,
+        precision=_precision(str(options.asked.get("precision", "bf16"))),
+        jobs=jobs,
+    )
+    warn(notes, quiet=options.quiet)
     if found.empty:
-        warn([f"{output} holds no number: the profiles tell none of them"], quiet=quiet)
+        warn([f"{output} holds no number: the profiles tell none of them"], quiet=options.quiet)
     write_calibration(found, output)
-    show_tables([*calibration_shown(found), *collectives_shown(found)], csv)
+    shown = (calibration_shown, kernels_shown, held_shown, collectives_shown)
+    show_tables([line for view in shown for line in view(found)], csv)
 
 
 @app.command("model")

@@ -280,6 +280,22 @@ def unfused_attention(predicted: Profile, measured: Profile) -> bool | None:
     return True in second
 
 
+def class_operators(simulated: Profile) -> dict[str, tuple[str, ...]]:
+    """What PyTorch calls the operators of a simulated step, by their class of kernels.
+
+    Kernels without an operator, such as an optimizer's, have their own name.
+    """
+    works, events = _Works.of(simulated), simulated.events
+    columns = np.stack([works.number, events.operator, events.name])
+    found: dict[str, dict[str, None]] = {}
+    for number, operator, name in np.unique(columns, axis=1).T.tolist():
+        if number != UNKNOWN:
+            known = operator != UNKNOWN
+            called = simulated.operators[operator].name if known else simulated.names[name]
+            found.setdefault(works.works[number].work.value, {})[called] = None
+    return {work: tuple(sorted(called)) for work, called in found.items()}
+
+
 def recording_of(measured: Profile, predicted: Profile, *, follows: bool) -> Recording:
     """What a recorded step tells, and how it is told apart beside the predicted one."""
     events = measured.events

@@ -7,6 +7,7 @@ from stepsim.base.structs import Bytes, Count, Entry
 
 if TYPE_CHECKING:
     from stepsim.workload.model.effort import Effort
+    from stepsim.workload.model.framework import ErrorBand
 
 _TERA = 1e12
 _SECONDS_PER_HOUR = 3600
@@ -20,7 +21,8 @@ class Throughput(Entry, frozen=True, kw_only=True):
     `npu_hours_per_trillion_tokens` are those of all NPUs. `error` is the mean error of predictions
     of this kind, over `error_runs` published runs of `error_source`, each predicted with constants
     that were set without its source; half of the errors are below `error_median`, nine of ten below
-    `error_90`. Of such steps of `range_sources` sources 80 % are between `low_s` and `high_s`.
+    `error_90`. Of such steps of `range_sources` sources 80 % are between `low_s` and `high_s`;
+    `range_of` says in words what lies there.
     `memory_bytes` is what the fullest rank holds, of `capacity_bytes`. A step has `global_batch`
     samples of `sequence` tokens, `microbatch_size` of them in a microbatch; 0 where unknown.
     """
@@ -44,6 +46,7 @@ class Throughput(Entry, frozen=True, kw_only=True):
     low_s: float | None = None
     high_s: float | None = None
     range_sources: Count = 0
+    range_of: str = ""
     memory_bytes: Bytes | None = None
     capacity_bytes: Bytes | None = None
     sequence: Count = 0
@@ -86,9 +89,17 @@ def throughput(effort: "Effort", npus: int, step_s: float) -> Throughput | None:
         low_s=step_s * band.low if band and band.others else None,
         high_s=step_s * band.high if band and band.others else None,
         range_sources=band.others if band else 0,
+        range_of=_range_of(band) if band and band.others else "",
         memory_bytes=effort.memory_bytes,
         capacity_bytes=effort.capacity_bytes,
         sequence=effort.sequence,
         global_batch=effort.global_batch,
         microbatch_size=effort.microbatch_size,
     )
+
+
+def _range_of(band: "ErrorBand") -> str:
+    """What lies in the range of a band: what it rests on, in words."""
+    if band.traced:
+        return f"80 % of steps by the errors of {band.others} jobs that the calibration left out"
+    return f"80 % of the steps of {band.others} other sources"

@@ -5,20 +5,16 @@ Beside runs stand rows of a user's table of measured steps, which are simulated 
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from stepsim.base.errors import CalibrationError, PlanError, StepsimError, TraceError
+from stepsim.base.errors import PlanError, StepsimError, TraceError
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
 from stepsim.files.asked import read_inputs
 from stepsim.files.step_table import MeasuredStep
 from stepsim.measured.calibration.applied import with_calibration
 from stepsim.measured.calibration.calibration import Calibration, message_topology
-from stepsim.measured.calibration.rates import recorded_rate
-from stepsim.measured.calibration.recorded import recorded_collectives
 from stepsim.measured.calibration.runs import calibrate_traces, fastest
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.leaf_log import LeafRun
-from stepsim.measured.profile.events import Profile
-from stepsim.measured.profile_run import run_of_profile
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
 from stepsim.parallel.p2p import P2PMode
@@ -30,9 +26,6 @@ from stepsim.runs.validate import Compared, Source, validate_runs
 from stepsim.runs.what_if import RunChange, WhatIf, change_run
 from stepsim.step.prepared import SimulatedStep
 from stepsim.step.simulate import simulate_step
-from stepsim.workload.model.calibration import MeasuredRate
-from stepsim.workload.model.device import Device
-from stepsim.workload.model.plan import Precision
 
 
 def calibrate_measured(
@@ -57,60 +50,6 @@ def calibrate_measured(
         traces=(*found.traces, *(log.fingerprint for log in logs)),
         leaf_overhead=fit_overhead(logs, missing),
         unidentified=tuple(missing),
-    )
-
-
-def calibrate_profiles(
-    profiles: Sequence[Profile],
-    *,
-    node_size: int | None = None,
-    device: Device | None = None,
-    precision: Precision = Precision.BF16,
-) -> tuple[Calibration, list[str]]:
-    """What profiles of one machine tell: collectives by size, host and message times, products.
-
-    A node has `node_size` ranks where profiles do not tell it. Products are those of a `device`, in
-    one `precision`; without a device their rate is not looked for. The notes say how far the steps
-    of each are off when they are predicted from the others, or that one profile alone leaves
-    nothing to hold the numbers against. What a profile does not hold is left out, and
-    `unidentified` says why.
-    """
-    runs, missing = list[RunSummary](), list[tuple[str, str]]()
-    for profile in profiles:
-        try:
-            runs.append(run_of_profile(profile, node_size=node_size))
-        except TraceError as error:
-            missing.append(("host and message times", str(error)))
-    tables = [recorded_collectives(profile, node_size) for profile in profiles]
-    curves = [curve for table in tables if table for curve in table.curves]
-    table = fastest(CommTable(source="profiles", curves=tuple(curves))) if curves else None
-    if table is None:
-        missing.append(("collectives", "none was recorded on all ranks of its group, with bytes"))
-    found = calibrate_traces(runs, table) if runs else Calibration(sources=(), collectives=table)
-    notes = [text for profile in profiles for text in profile.warnings]
-    sources = tuple(profile.source for profile in profiles)
-    rates = list[MeasuredRate]()
-    if device is not None:
-        try:
-            rates.append(recorded_rate(profiles, device, precision))
-        except CalibrationError as error:
-            missing.append(("rate of products", str(error)))
-    unidentified = (*missing, *found.unidentified)
-    found = replace(found, sources=sources, rates=tuple(rates), unidentified=unidentified)
-    return found, [*notes, _held(runs)]
-
-
-def _held(runs: Sequence[RunSummary]) -> str:
-    """How far off the steps of runs are that are predicted from the others."""
-    if len(runs) < 2:
-        return (
-            "one profile with stage times at most: nothing was left out to hold the numbers "
-            "against, so the interval of a prediction stays as it is"
-        )
-    errors = [abs(run.step.error) for run in validate_runs(runs, leave_one_out=True)]
-    return (
-        f"replayed with the numbers of the other profiles, the steps of {len(errors)} are "
-        f"{sum(errors) / len(errors):.1%} off on average, {max(errors):.1%} at most"
     )
 
 

@@ -67,7 +67,7 @@ def _range(rates: Throughput | None) -> Plain:
     words = range_words(rates) if rates else ""
     if rates is None or not words:
         return {}
-    return {"range": words, "range_of": f"80 % of the steps of {rates.range_sources} other sources"}
+    return {"range": words, "range_of": rates.range_of}
 
 
 def time_fact(name: str, time_ps: int) -> Plain:

@@ -28,9 +28,13 @@ _FAR = 4.0
 
 
 class StepAgainst(Struct, frozen=True, kw_only=True):
-    """A simulated step, the recorded one that it is held against, and where they differ."""
+    """A simulated step, the recorded one that it is held against, and where they differ.
+
+    `predicted` are the kernels of the simulated step.
+    """
 
     simulated: SimulatedStep
+    predicted: Profile
     measured: Profile
     against: Against
 
@@ -61,7 +65,7 @@ def hold_against(simulated: SimulatedStep, recorded: Profile) -> StepAgainst:
         predicted_peak_bytes=rates.memory_bytes if rates and recorded.peak_bytes else None,
         measured_peak_bytes=recorded.peak_bytes,
         rows=rows,
-        notes=(*_doubts(rows, steps, recorded.source), *_notes(recorded, plan.npus, ranks)),
+        notes=(*doubts(rows, steps, recorded.source), *_notes(recorded, plan.npus, ranks)),
     )
     words = largest_differences(
         against.summed("part", "name"),
@@ -70,11 +74,14 @@ def hold_against(simulated: SimulatedStep, recorded: Profile) -> StepAgainst:
         unfused=unfused_attention(predicted, measured),
     )
     return StepAgainst(
-        simulated=simulated, measured=measured, against=replace(against, differences=words)
+        simulated=simulated,
+        predicted=predicted,
+        measured=measured,
+        against=replace(against, differences=words),
     )
 
 
-def _doubts(rows: Sequence[AgainstRow], steps: tuple[int, int], source: str) -> Iterator[str]:
+def doubts(rows: Sequence[AgainstRow], steps: tuple[int, int], source: str) -> Iterator[str]:
     """That the recording looks like one of another job: other products, or a far longer step."""
     products = [row for row in rows if row.name == KernelClass.PRODUCTS and row.item]
     run = sum(row.measured_run_ps for row in products)

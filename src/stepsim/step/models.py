@@ -3,6 +3,7 @@
 Device and framework are taken with what was measured of them.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from stepsim.base.errors import PlanError, TopologyError
@@ -28,6 +29,7 @@ from stepsim.step.model_plan import (
 )
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.build import build_workload
+from stepsim.workload.model.calibration import LEAST_JOBS
 from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework, RecipeShape
@@ -237,6 +239,7 @@ def said_of_calibration(device: Device, framework: Framework, options: StepOptio
         for each in options.calibration.overlap
         if each.device == device.name and options.overlap_cost
     ]
+    rates += _said_of_kernels(device, framework, options)
     if found:
         return [
             *rates,
@@ -244,3 +247,21 @@ def said_of_calibration(device: Device, framework: Framework, options: StepOptio
             f"{found.runs} steps, each within {found.spread:.1%}",
         ]
     return rates or [f"the calibration has no factor of {machine}: predicted without"]
+
+
+def _said_of_kernels(device: Device, framework: Framework, options: StepOptions) -> Iterator[str]:
+    """What the calibration asked for learned of kernels, and of its interval."""
+    known, precision = options.calibration, options.precision or Precision.BF16
+    if known is None:
+        return
+    kernels = known.kernels_of(device, framework, precision)
+    if kernels:
+        factors = ", ".join(f"{each.kernels} {each.factor:.3f}" for each in kernels)
+        count = sum(each.count for each in kernels)
+        yield f"calibrated: kernels take of their prediction, from {count:,} kernels: {factors}"
+    if kernels and not any(band.traced for band in framework.errors):
+        jobs = len({step.job for step in known.held})
+        yield (
+            "the interval of the step is that of published runs: the calibration was held against "
+            f"{jobs} jobs, {LEAST_JOBS} of a kind are needed"
+        )

@@ -21,7 +21,8 @@ from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.marks import MarkForm, read_mark
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary
-from stepsim.runs.measured import calibrate_profiles, replay_measured
+from stepsim.runs.learned import calibrate_profiles
+from stepsim.runs.measured import replay_measured
 from stepsim.tables.spans import TaskKind, TaskPhase
 from stepsim.workload.model.plan import Precision
 

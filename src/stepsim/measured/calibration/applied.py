@@ -20,16 +20,23 @@ _OF_RUNS = (
 def with_calibration(options: StepOptions, calibration: Calibration, path: str = "") -> StepOptions:
     """The options with what a calibration, read from `path`, knows, where nothing else was asked.
 
-    Host time, times of collectives and messages, and rates of products, which models alone take.
+    Host time, times of collectives and messages, and what models alone take: rates and kernels, and
+    how far off predictions were.
     """
     host, table = calibration.host_overhead, calibration.comm_table()
     if host and not options.host_overhead_ps:
         options = replace(options, host_overhead_ps=round(host.value))
     if table and options.comm_table is None:
         options = replace(options, comm_table=table)
-    if calibration.rates:
-        rates = ModelCalibration(rates=calibration.rates, sources=calibration.sources, path=path)
-        options = replace(options, calibration=rates)
+    if calibration.rates or calibration.kernels or calibration.held:
+        of_models = ModelCalibration(
+            rates=calibration.rates,
+            kernels=calibration.kernels,
+            held=calibration.held,
+            sources=calibration.sources,
+            path=path,
+        )
+        options = replace(options, calibration=of_models)
     return options
 
 

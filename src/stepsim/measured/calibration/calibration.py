@@ -17,7 +17,7 @@ from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, NodePlacement
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
-from stepsim.workload.model.calibration import MeasuredRate
+from stepsim.workload.model.calibration import HeldStep, MeasuredKernels, MeasuredRate
 from stepsim.workload.rows import CollectiveKind
 
 Degree = Annotated[int, Meta(ge=1, le=1 << 24)]
@@ -158,8 +158,9 @@ class Calibration(Struct, frozen=True, kw_only=True):
     `sources` are the names of the runs, `traces` the fingerprints of their ranks' traces.
     `host_overhead` is host time per action in ps, `gradient_launch` the time that a gradient
     operation takes whatever its size; `gradient_scaling` and `optimizer` are bytes of fp32
-    gradients per second, `collectives` measured curves. `rates` are those of matrix products for
-    the steps of models. `unidentified` holds pairs of name and reason.
+    gradients per second, `collectives` measured curves. For the steps of models `rates` are those
+    of matrix products, `kernels` what those of a class took, and `held` measured steps beside their
+    predictions. `unidentified` holds pairs of name and reason.
     """
 
     sources: tuple[str, ...]
@@ -175,6 +176,8 @@ class Calibration(Struct, frozen=True, kw_only=True):
     expert_imbalance: tuple[ExpertImbalance, ...] = ()
     layer_times: tuple[LayerTimes, ...] = ()
     rates: tuple[MeasuredRate, ...] = ()
+    kernels: tuple[MeasuredKernels, ...] = ()
+    held: tuple[HeldStep, ...] = ()
     unidentified: tuple[tuple[str, str], ...] = field(default=())
 
     def __post_init__(self) -> None:

@@ -34,7 +34,7 @@ from stepsim.measured.calibration.calibration import (
 )
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, NodePlacement
 from stepsim.network.measured_times import CommTable, MeasuredCurve
-from stepsim.workload.model.calibration import MeasuredRate
+from stepsim.workload.model.calibration import HeldStep, MeasuredKernels, MeasuredRate
 from stepsim.workload.model.device import MatrixRate
 from stepsim.workload.model.plan import Precision
 from stepsim.workload.rows import CollectiveKind
@@ -273,6 +273,8 @@ class CalibrationFile(TomlTable, frozen=True, kw_only=True, omit_defaults=False)
     unidentified: tuple[_UnidentifiedTable, ...] = ()
     layer_times: tuple[_LayerTable, ...] = ()
     rate: tuple[ProductRateTable, ...] = ()
+    kernels: tuple[MeasuredKernels, ...] = ()
+    held: tuple[HeldStep, ...] = ()
     collective: tuple[_CurveTable, ...] = ()
 
     @classmethod
@@ -296,6 +298,8 @@ class CalibrationFile(TomlTable, frozen=True, kw_only=True, omit_defaults=False)
             ),
             layer_times=tuple(_LayerTable.of(layer) for layer in found.layer_times),
             rate=tuple(ProductRateTable.of(each) for each in found.rates),
+            kernels=found.kernels,
+            held=found.held,
             collective=tuple(_CurveTable.of(curve) for curve in curves),
         )
 
@@ -316,6 +320,8 @@ class CalibrationFile(TomlTable, frozen=True, kw_only=True, omit_defaults=False)
             expert_imbalance=self.expert_imbalance,
             layer_times=tuple(table.times() for table in self.layer_times),
             rates=tuple(table.measured() for table in self.rate),
+            kernels=self.kernels,
+            held=self.held,
             unidentified=tuple((each.name, each.reason) for each in self.unidentified),
         )
 

@@ -5,7 +5,7 @@ from itertools import groupby
 
 import numpy as np
 
-from stepsim.base.units import format_bandwidth, format_time_ps
+from stepsim.base.units import PS_PER_S, format_bandwidth, format_time_ps
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.calibration.curves import CurveFit, FitRow
 from stepsim.measured.calibration.nccl import MachineFit, NcclFit
@@ -75,6 +75,35 @@ def _factors(calibration: Calibration) -> Iterator[tuple[str | int, ...]]:
         yield f"expert imbalance, ep {each.ep}", value, "", each.samples
     if calibration.collectives:
         yield "collective tables", str(len(calibration.collectives.curves)), "", ""
+
+
+def kernels_shown(calibration: Calibration) -> Iterator[Shown]:
+    """The classes of kernels of a calibration: measured over predicted time, and the rate."""
+    if calibration.kernels:
+        yield table_of("kernels; measured over predicted time", calibration.kernels, _KERNELS)
+
+
+_KERNELS = {
+    "class": TEXT.of(lambda each: each.kernels),
+    "factor": as_number(".3f").of(lambda each: each.factor),
+    "kernels": COUNT.of(lambda each: each.count),
+    "rate": TEXT.of(lambda each: each.rate),
+}
+
+
+def held_shown(calibration: Calibration) -> Iterator[Shown]:
+    """The steps that a calibration was held against, each predicted from traces of other jobs."""
+    if calibration.held:
+        yield table_of("held against, each without its own job", calibration.held, _HELD)
+
+
+_HELD = {
+    "trace": TEXT.of(lambda step: step.source),
+    "predicted": TIME.of(lambda step: round(step.predicted_s * PS_PER_S)),
+    "measured": TIME.of(lambda step: round(step.measured_s * PS_PER_S)),
+    "error": _ERROR.of(lambda step: step.error),
+    "job": TEXT.of(lambda step: step.job),
+}
 
 
 def collectives_shown(calibration: Calibration) -> Iterator[Shown]:

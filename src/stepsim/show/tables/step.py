@@ -170,11 +170,7 @@ def _accuracy(rates: Throughput) -> str:
 def _range(rates: Throughput) -> Pairs:
     """Where 80 % of measured steps of such models lie."""
     words = range_words(rates)
-    return (
-        (("range", f"{words}, where 80 % of the steps of {rates.range_sources} other sources lie"),)
-        if words
-        else ()
-    )
+    return (("range", f"{words}, where {rates.range_of} lie"),) if words else ()
 
 
 def memory_pairs(rates: Throughput) -> Pairs:

@@ -212,7 +212,7 @@ class Sharding(Struct, frozen=True, kw_only=True):
         zero = self.plan.zero
         own = _OWNED_WHOLE if zero == 0 else _OWNED / (self.shards if zero >= 2 else replicas)
         moved = own + (0.0 if zero >= 2 else _EVERY)
-        return moved / self.device.bytes_per_s * PS_PER_S
+        return self.device.update_seconds(moved) * PS_PER_S
 
 
 class _Builder(Struct, frozen=True, kw_only=True, dict=True):

@@ -1,17 +1,20 @@
 """What measured steps and kernels say of a machine: factors, host times, rates, overlap.
 
-A factor multiplies a prediction's compute; it belongs to a device, a framework and a precision.
-What communications take of a GPU belongs to a device.
+A factor multiplies a prediction's compute, or that of one class of kernels; it belongs to a device,
+a framework and a precision. What communications take of a GPU belongs to a device. Steps that
+predictions were held against say how far off the next one is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Annotated, TypeVar
 
-from msgspec import Struct
+import numpy as np
+from msgspec import Meta, Struct
 
-from stepsim.base.structs import replace
+from stepsim.base.structs import Count, Positive, TomlTable, replace
 from stepsim.workload.model.device import Device, MatrixRate
-from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.framework import ErrorBand, Framework
 from stepsim.workload.model.plan import Precision
 from stepsim.workload.overlap import CommEngine, CommTraits
 
@@ -54,12 +57,117 @@ class MeasuredTraits(Struct, frozen=True, kw_only=True):
     error: float
 
 
+class MeasuredKernels(TomlTable, frozen=True, kw_only=True):
+    """`[[kernels]]`: how long kernels of a class took over their prediction, all of them together.
+
+    Predictions of `operators`, as PyTorch calls them, take `factor` times as long. `count` kernels
+    were measured; `rate` says in words what they reached.
+    """
+
+    device: str
+    framework: str
+    precision: Precision
+    kernels: str
+    operators: tuple[str, ...]
+    factor: Positive
+    count: Count
+    rate: str = ""
+
+
+class HeldStep(TomlTable, frozen=True, kw_only=True):
+    """`[[held]]`: a measured step, and its prediction by what traces of other jobs told.
+
+    `job` names the model and its plan. The model has `experts` or none, and `mixes` usual layers
+    with others or does not.
+    """
+
+    source: str
+    job: str
+    device: str
+    framework: str
+    precision: Precision
+    experts: bool
+    mixes: bool = False
+    npus: Count
+    sequence: Count
+    cp: Count = 1
+    predicted_s: Annotated[float, Meta(gt=0)]
+    measured_s: Annotated[float, Meta(gt=0)]
+
+    @property
+    def error(self) -> float:
+        """The prediction over the measured step, minus 1."""
+        return self.predicted_s / self.measured_s - 1
+
+
+_Measured = TypeVar("_Measured", MachineFactor, MeasuredKernels, HeldStep)
+LEAST_JOBS = 3
+"""Fewer jobs do not tell how far off the prediction of another one is."""
+_TENTH = 1.2816
+"""Standard deviations above which a tenth of normal draws are: between both limits lie 80 %."""
+
+
+def bands_of(held: Iterable[HeldStep]) -> tuple[ErrorBand, ...]:
+    """What errors of held steps say of the next job, for every kind of model on a machine.
+
+    A kind of fewer jobs than `LEAST_JOBS` has none.
+    """
+    kinds: dict[tuple[object, ...], dict[str, list[HeldStep]]] = {}
+    for step in held:
+        kind = (step.device, step.framework, step.precision, step.experts, step.mixes)
+        kinds.setdefault(kind, {}).setdefault(step.job, []).append(step)
+    return tuple(_band(jobs) for jobs in kinds.values() if len(jobs) >= LEAST_JOBS)
+
+
+def _band(jobs: Mapping[str, Sequence[HeldStep]]) -> ErrorBand:
+    """The errors of steps by job: traces of one job count once.
+
+    80 % of further jobs are in the interval of prediction of normal draws, here of the logarithms
+    of measured over predicted: mean +- t s sqrt(1 + 1/n).
+    """
+    steps = [step for alike in jobs.values() for step in alike]
+    errors = [float(np.mean([abs(step.error) for step in alike])) for alike in jobs.values()]
+    logs = [-float(np.mean([np.log1p(step.error) for step in alike])) for alike in jobs.values()]
+    middle, spread = float(np.mean(logs)), float(np.std(logs, ddof=1))
+    wide = _tenth_of_t(len(jobs) - 1) * spread * float(np.sqrt(1 + 1 / len(jobs)))
+    return ErrorBand(
+        device=steps[0].device,
+        sparse=steps[0].experts,
+        mixes=steps[0].mixes,
+        error=float(np.mean(errors)),
+        median=float(np.median(errors)),
+        ninety=float(np.quantile(errors, 0.9)),
+        runs=len(steps),
+        source="traces that the calibration was held against",
+        low=float(np.exp(middle - wide)),
+        high=float(np.exp(middle + wide)),
+        others=len(jobs),
+        traced=True,
+        most_npus=max(step.npus for step in steps),
+        most_sequence=max(step.sequence for step in steps),
+        most_cp=max(step.cp for step in steps),
+    )
+
+
+def _tenth_of_t(freedom: int) -> float:
+    """What a tenth of draws of Student's t are above: Abramowitz and Stegun 26.7.5, to 0.4 %."""
+    x = _TENTH
+    return float(
+        x
+        + (x**3 + x) / (4 * freedom)
+        + (5 * x**5 + 16 * x**3 + 3 * x) / (96 * freedom**2)
+        + (3 * x**7 + 19 * x**5 + 17 * x**3 - 15 * x) / (384 * freedom**3)
+    )
+
+
 class ModelCalibration(Struct, frozen=True, kw_only=True):
     """Everything that measurements said; `notes` are what they could not say, `path` its file."""
 
     factors: tuple[MachineFactor, ...] = ()
     rates: tuple[MeasuredRate, ...] = ()
     overlap: tuple[MeasuredTraits, ...] = ()
+    kernels: tuple[MeasuredKernels, ...] = ()
+    held: tuple[HeldStep, ...] = ()
     sources: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     path: str = ""
@@ -68,28 +176,49 @@ class ModelCalibration(Struct, frozen=True, kw_only=True):
         self, device: Device, framework: Framework, precision: Precision
     ) -> MachineFactor | None:
         """The factor of a machine, None where nothing was measured on it."""
-        key = (device.name, framework.name, precision)
-        for each in self.factors:
-            if (each.device, each.framework, each.precision) == key:
-                return each
-        return None
+        return next(iter(_of_machine(self.factors, device, framework, precision)), None)
 
     def traits_of(self, device: Device) -> Mapping[CommEngine, CommTraits]:
         """What communications take of a device by what carries them out, where it was measured."""
         return {each.engine: each.traits for each in self.overlap if each.device == device.name}
 
+    def kernels_of(
+        self, device: Device, framework: Framework, precision: Precision
+    ) -> tuple[MeasuredKernels, ...]:
+        """The classes of kernels that were measured on a machine."""
+        return tuple(_of_machine(self.kernels, device, framework, precision))
+
     def apply(
         self, device: Device, framework: Framework, precision: Precision
     ) -> tuple[Device, Framework]:
-        """Device and framework as calibrated in one precision; as they are where unknown."""
+        """Device and framework as calibrated in one precision; as they are where unknown.
+
+        Errors of enough traces stand before those of published runs.
+        """
         measured = {each.precision: each.rate for each in self.rates if each.device == device.name}
         device = replace(device, rates=MappingProxyType({**device.rates, **measured}))
+        slower = {
+            operator: each.factor
+            for each in self.kernels_of(device, framework, precision)
+            for operator in each.operators
+        }
+        device = replace(device, slower=MappingProxyType({**device.slower, **slower}))
+        held = bands_of(_of_machine(self.held, device, framework, precision))
+        framework = replace(framework, errors=(*held, *framework.errors))
         found = self.factor_of(device, framework, precision)
         if found is None:
             return device, framework
         if found.host_layer_ps is not None:
             framework = replace(framework, host_layer_ps=found.host_layer_ps)
         return slowed(device, found.factor), framework
+
+
+def _of_machine(
+    measured: Iterable[_Measured], device: Device, framework: Framework, precision: Precision
+) -> Iterable[_Measured]:
+    """Those that were measured on a device with a framework in a precision."""
+    key = (device.name, framework.name, precision)
+    return (each for each in measured if (each.device, each.framework, each.precision) == key)
 
 
 def slowed(device: Device, factor: float) -> Device:

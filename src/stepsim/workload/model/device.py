@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TypeVar
 
 import numpy as np
 from msgspec import Struct, field
@@ -17,8 +18,10 @@ from stepsim.workload.model.kernels import (
     ScanShape,
 )
 from stepsim.workload.model.plan import Precision
+from stepsim.workload.rows import OPTIMIZER_STEP
 
 _NARROW, _WIDE, _LATENT = 64, 192, 512
+AnyFloats = TypeVar("AnyFloats", float, Floats)
 _PROCESSORS = 132  # as Hopper has, where nobody says how many
 _LENT = {"fp16": "bf16", "mxfp8": "fp8_block", "fp8_block": "fp8"}
 
@@ -97,9 +100,10 @@ class Device(Struct, frozen=True, kw_only=True):
     nobody says how many. `channel_bandwidth` (bytes/s) is what one block of collectives moves on
     the fast links. `grouped` are kernels of all experts by precision (also `fp8_block`); where
     experts are launched one by one, each costs `group_start_ps` more. `scans` are families of
-    linear attention. `reserved_bytes` are contexts and communication buffers. `framework` names
-    what its jobs are trained with where nobody says it. `sources` say where each number is from,
-    see `stepsim.workload.model.evidence`.
+    linear attention. Operators that PyTorch calls by a name take `slower` times as long as by these
+    numbers, where a trace told it. `reserved_bytes` are contexts and communication buffers.
+    `framework` names what its jobs are trained with where nobody says it. `sources` say where each
+    number is from, see `stepsim.workload.model.evidence`.
     """
 
     name: str
@@ -109,6 +113,7 @@ class Device(Struct, frozen=True, kw_only=True):
     attention: Mapping[str, AttentionRate]
     grouped: Mapping[str, GroupedRate] = field(default_factory=lambda: MappingProxyType({}))
     scans: Mapping[str, ScanRate] = field(default_factory=lambda: MappingProxyType({}))
+    slower: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     processors: int | None = None
     channel_bandwidth: float | None = None
     group_start_ps: int = 4_000_000
@@ -128,6 +133,10 @@ class Device(Struct, frozen=True, kw_only=True):
     def bytes_per_s(self) -> float:
         """What kernels reach of the memory's bandwidth."""
         return self.memory_bandwidth * self.memory_share
+
+    def update_seconds(self, moved: AnyFloats) -> AnyFloats:
+        """Time of an optimizer's kernels that move so many bytes."""
+        return moved / self.bytes_per_s * self.slower.get(OPTIMIZER_STEP, 1.0)
 
     @property
     def tile_processors(self) -> int:

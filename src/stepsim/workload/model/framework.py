@@ -69,6 +69,7 @@ class ErrorBand(Struct, frozen=True, kw_only=True):
     usual attention. Between `low` and `high` times a prediction lie 80 % of
     the measured steps of `others` sources of such models, on at most `most_npus` NPUs, with
     sequences up to `most_sequence` and cp up to `most_cp`; 0 where nothing is known of them.
+    Sources that were `traced` are jobs that a calibration was held against.
     """
 
     device: str
@@ -82,6 +83,7 @@ class ErrorBand(Struct, frozen=True, kw_only=True):
     low: float = 0.0
     high: float = 0.0
     others: int = 0
+    traced: bool = False
     most_npus: int = 0
     most_sequence: int = 0
     most_cp: int = 0

@@ -117,11 +117,16 @@ class Operator(Struct, frozen=True, kw_only=True):
     module: RecomputeModule | None = None
     pytorch: str = ""
 
+    @property
+    def called_as(self) -> str:
+        """What PyTorch calls the operator."""
+        return self.pytorch or _PYTORCH[self.kind]
+
     def kernel(self, phase: int, seconds: float) -> Kernel:
         """What runs in a phase, 0 to 2, of the first plan, in so many seconds."""
         return Kernel(
             name=self.name,
-            operator=self.pytorch or _PYTORCH[self.kind],
+            operator=self.called_as,
             weight=seconds,
             sides=self._multiplied(phase),
         )

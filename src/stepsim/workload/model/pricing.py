@@ -50,11 +50,14 @@ class Pricer(Struct, frozen=True, kw_only=True):
 
     def price_one(self, operator: Operator) -> PhaseSeconds:
         """Time of an operator."""
-        first = self._seconds(operator, operator.forward, 0)
-        weight_grad = self._seconds(operator, operator.weight_grad, 2)
+        phases = (operator.forward, operator.input_grad, operator.weight_grad)
+        slower = self.device.slower.get(operator.called_as, 1.0)
+        first, input_grad, weight_grad = (
+            slower * self._seconds(operator, amounts, phase) for phase, amounts in enumerate(phases)
+        )
         return PhaseSeconds(
             forward=first,
-            input_grad=self._seconds(operator, operator.input_grad, 1),
+            input_grad=input_grad,
             weight_grad=weight_grad * (1 - self.columns.adapters),
             again=self._recomputed(operator) * first,
         )

@@ -512,7 +512,7 @@ class StepModel(Struct, frozen=True, kw_only=True):
         per_own = np.where(columns.zero >= 1, 30.0, 26.0)
         every = np.where(columns.zero >= 1.5, 0.0, 8.0)
         moved = (per_own * own + every * (dense + routed)) * (1 - columns.adapters)
-        return moved / self.device.bytes_per_s
+        return self.device.update_seconds(moved)
 
 
 def _between_experts(blocks: Iterable[Block]) -> list[Exchange]:

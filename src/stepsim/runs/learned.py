@@ -1,0 +1,337 @@
+"""What profiles tell about a machine, and how far off predictions of other jobs then are.
+
+Kernels of a profile are matched to the operators of its model as `simulate --against` matches them.
+The work of a class is what its operators are predicted to take: all of its measured time over all
+of that is one factor, however the kernels were fused or split.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from stepsim.base.errors import CalibrationError, PlanError, TraceError
+from stepsim.base.structs import replace
+from stepsim.base.units import PS_PER_S, format_bandwidth
+from stepsim.explain.against import StepPart, class_operators
+from stepsim.files.asked import StepInputs
+from stepsim.measured.calibration.applied import with_calibration
+from stepsim.measured.calibration.calibration import Calibration
+from stepsim.measured.calibration.rates import recorded_rate
+from stepsim.measured.calibration.recorded import recorded_collectives
+from stepsim.measured.calibration.runs import calibrate_traces, fastest
+from stepsim.measured.profile.events import Profile
+from stepsim.measured.profile.kernel_classes import KernelClass
+from stepsim.measured.profile_run import run_of_profile
+from stepsim.measured.summary import RunSummary
+from stepsim.network.measured_times import CommTable
+from stepsim.runs.validate import validate_runs
+from stepsim.step.against import StepAgainst, doubts, hold_against
+from stepsim.step.models import machine_of
+from stepsim.step.simulate import simulate_step
+from stepsim.workload.model.calibration import (
+    LEAST_JOBS,
+    HeldStep,
+    MeasuredKernels,
+    MeasuredRate,
+    bands_of,
+)
+from stepsim.workload.model.choices import Precision
+from stepsim.workload.model.device import Device
+from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.model import Model
+
+_LEAST_KERNELS = 3
+"""Fewer kernels of a class do not tell its rate."""
+_FAR = 20.0
+"""Times that differ by a larger factor are of other work."""
+_Missing = list[tuple[str, str]]
+
+
+class _Machine(NamedTuple):
+    """What a job ran on: rates of kernels belong to it."""
+
+    device: Device
+    framework: Framework
+    precision: Precision
+
+    @property
+    def names(self) -> tuple[str, str, Precision]:
+        """The names of the machine."""
+        return self.device.name, self.framework.name, self.precision
+
+
+class TracedStep(Struct, frozen=True, kw_only=True):
+    """A profile of a model's job, beside the prediction of its step.
+
+    Raises PlanError where `job` is of no model.
+    """
+
+    profile: Profile
+    job: StepInputs
+    machine: _Machine
+    held: StepAgainst
+
+    @classmethod
+    def of(cls, profile: Profile, job: StepInputs) -> "TracedStep":
+        """Simulate the job and hold it against its profile; raises the errors of both."""
+        model, options = job.workload, job.options
+        if not isinstance(model, Model):
+            raise PlanError(f"{model.source}: expected a model, whose operators are known")
+        machine = machine_of(job.topology, options, model.architecture)
+        return cls(
+            profile=profile,
+            job=job,
+            machine=_Machine(*machine, options.precision or Precision.BF16),
+            held=_held(profile, job),
+        )
+
+    @property
+    def name(self) -> str:
+        """The model and its plan: traces of equal ones are of one job."""
+        model, step = self.job.workload, self.held.simulated
+        assert isinstance(model, Model)
+        rates = step.report.throughput
+        size = f", sequence {rates.sequence}, batch {rates.global_batch}" if rates else ""
+        return f"{model.architecture.name}, {step.plan.words}, {step.report.schedule}{size}"
+
+
+def _held(profile: Profile, job: StepInputs, calibration: Calibration | None = None) -> StepAgainst:
+    """The step of a job, calibrated or not, beside its profile."""
+    options = with_calibration(job.options, calibration) if calibration else job.options
+    return hold_against(
+        simulate_step(job.workload, job.topology, options, notes=job.notes), profile
+    )
+
+
+def calibrate_profiles(
+    profiles: Sequence[Profile],
+    *,
+    node_size: int | None = None,
+    device: Device | None = None,
+    precision: Precision = Precision.BF16,
+    jobs: Sequence[StepInputs] = (),
+) -> tuple[Calibration, list[str]]:
+    """What profiles of one machine tell: collectives by size, host and message times, kernels.
+
+    A node has `node_size` ranks where profiles do not tell it. With `jobs`, of a model for each
+    profile, all classes of kernels are learned, and steps are held against what traces of the other
+    jobs tell. Without them, products of a `device` are, in one `precision`, by their shapes. The
+    notes say how far the steps of each are off when they are predicted from the others, or that
+    nothing was left to hold the numbers against. What a profile does not hold is left out, and
+    `unidentified` says why.
+    """
+    if jobs:
+        steps = [TracedStep.of(*pair) for pair in zip(profiles, jobs, strict=True)]
+        found, notes = _learned(steps, node_size)
+        held = _left_out(steps, node_size)
+        return replace(found, held=held), [*notes, *_said_of(held, steps)]
+    found, runs, notes = _times(profiles, node_size)
+    if device is None:
+        return found, [*notes, _replayed(runs)]
+    try:
+        rate: tuple[MeasuredRate, ...] = (recorded_rate(profiles, device, precision),)
+        missing = found.unidentified
+    except CalibrationError as error:
+        rate, missing = (), (("rate of products", str(error)), *found.unidentified)
+    return replace(found, rates=rate, unidentified=missing), [*notes, _replayed(runs)]
+
+
+def _times(
+    profiles: Sequence[Profile], node_size: int | None
+) -> tuple[Calibration, list[RunSummary], list[str]]:
+    """Collectives, host and message times of profiles, their runs, and what was noticed."""
+    runs, missing = list[RunSummary](), list[tuple[str, str]]()
+    for profile in profiles:
+        try:
+            runs.append(run_of_profile(profile, node_size=node_size))
+        except TraceError as error:
+            missing.append(("host and message times", str(error)))
+    tables = [recorded_collectives(profile, node_size) for profile in profiles]
+    curves = [curve for table in tables if table for curve in table.curves]
+    table = fastest(CommTable(source="profiles", curves=tuple(curves))) if curves else None
+    if table is None:
+        missing.append(("collectives", "none was recorded on all ranks of its group, with bytes"))
+    found = calibrate_traces(runs, table) if runs else Calibration(sources=(), collectives=table)
+    sources = tuple(profile.source for profile in profiles)
+    found = replace(found, sources=sources, unidentified=(*missing, *found.unidentified))
+    return found, runs, [text for profile in profiles for text in profile.warnings]
+
+
+def _learned(steps: Sequence[TracedStep], node_size: int | None) -> tuple[Calibration, list[str]]:
+    """What profiles of models tell, and what was noticed in them."""
+    found, _, notes = _times([step.profile for step in steps], node_size)
+    missing: _Missing = []
+    kernels = tuple(learn_kernels(steps, missing))
+    unidentified = (*missing, *found.unidentified)
+    return replace(found, kernels=kernels, unidentified=unidentified), notes
+
+
+class _Totals(Struct, kw_only=True):
+    """All kernels of a class: their times in ps, how many there are, and what they run."""
+
+    predicted_ps: int = 0
+    measured_ps: int = 0
+    predicted: int = 0
+    measured: int = 0
+    operators: tuple[str, ...] = ()
+
+    @property
+    def doubt(self) -> str:
+        """Why they tell no rate; empty where they do."""
+        if not self.predicted_ps:
+            return f"{self.measured} kernels, and the model has no such operators"
+        if not self.measured_ps:
+            return f"no kernel of {self.predicted} predicted ones was recorded"
+        if self.measured < _LEAST_KERNELS:
+            return f"{self.measured} kernels recorded: expected at least {_LEAST_KERNELS}"
+        ratio = self.measured_ps / self.predicted_ps
+        if not 1 / _FAR < ratio < _FAR:
+            return f"they take {ratio:.3g} times their prediction: other work is in them"
+        return ""
+
+
+def learn_kernels(steps: Sequence[TracedStep], missing: _Missing) -> Iterator[MeasuredKernels]:
+    """How long the kernels of each class take over their prediction, by device and framework.
+
+    Why a class tells none is added to `missing`. Recordings that look like one of another model or
+    batch tell nothing.
+    """
+    totals: dict[tuple[str, str, Precision], dict[str, _Totals]] = {}
+    machines: dict[tuple[str, str, Precision], _Machine] = {}
+    for step in steps:
+        against = step.held.against
+        lengths = (against.predicted_step_ps, against.measured_step_ps)
+        said = tuple(doubts(against.rows, lengths, against.source))
+        if said:
+            missing.append(("kernels", said[0]))
+            continue
+        machines[step.machine.names] = step.machine
+        _add(totals.setdefault(step.machine.names, {}), step)
+    for names, machine in machines.items():
+        for work, total in totals[names].items():
+            doubt = total.doubt
+            if doubt or work == KernelClass.OTHER:
+                missing.append((f"rate of {work}", doubt or "nothing says what they do"))
+                continue
+            factor = total.measured_ps / total.predicted_ps
+            yield MeasuredKernels(
+                device=machine.device.name,
+                framework=machine.framework.name,
+                precision=machine.precision,
+                kernels=work,
+                operators=total.operators,
+                factor=round(factor, 6),
+                count=total.measured,
+                rate=_reached(work, machine, factor),
+            )
+
+
+def _add(totals: dict[str, _Totals], step: TracedStep) -> None:
+    """Add the kernels of a step to those of the same classes."""
+    operators = class_operators(step.held.predicted)
+    for row in step.held.against.summed("part", "name"):
+        if row.part == StepPart.COMPUTE and row.name in set(KernelClass):
+            total = totals.setdefault(row.name, _Totals())
+            total.predicted_ps += row.predicted_run_ps
+            total.measured_ps += row.measured_run_ps
+            total.predicted += row.predicted_count
+            total.measured += row.measured_count
+            total.operators = tuple(sorted({*total.operators, *operators.get(row.name, ())}))
+
+
+def _reached(work: str, machine: _Machine, factor: float) -> str:
+    """The rate of a class in the words of device files, where they have one."""
+    device, framework, precision = machine
+    product = device.rate_of(precision)
+    if work == KernelClass.PRODUCTS:
+        return f"{product.rate * device.sustained / factor / 1e12:.4g} TFLOP/s"
+    if work == KernelClass.EXPERTS and framework.groups_experts:
+        share = device.grouped_rate(str(precision)).share
+        return f"{share * product.peak * device.sustained / factor / 1e12:.4g} TFLOP/s"
+    if work == KernelClass.ATTENTION:
+        family = framework.attention_on(device.name)
+        rate = device.attention.get(family) or next(iter(device.attention.values()))
+        return f"{rate.rate / factor / 1e12:.4g} TFLOP/s of long sequences"
+    if work in _OF_BYTES:
+        moves = 1.0 if work == KernelClass.OPTIMIZER else framework.memory_factor
+        share = device.memory_share / moves / factor
+        return f"{format_bandwidth(share * device.memory_bandwidth)}, {share:.0%} of the memory's"
+    return ""
+
+
+_OF_BYTES = frozenset(
+    {
+        *(KernelClass.NORMS, KernelClass.ACTIVATIONS, KernelClass.ELEMENTWISE, KernelClass.CASTS),
+        *(KernelClass.EMBEDDING, KernelClass.LOSS, KernelClass.OPTIMIZER),
+    }
+)
+
+
+def _left_out(steps: Sequence[TracedStep], node_size: int | None) -> tuple[HeldStep, ...]:
+    """Every step beside its prediction by what the traces of the other jobs tell.
+
+    None where all traces are of one job: a prediction of it is no evidence for another one.
+    """
+    found = []
+    for step in steps:
+        others = [other for other in steps if other.name != step.name]
+        if others:
+            known, _ = _learned(others, node_size)
+            found.append(_held_step(step, _held(step.profile, step.job, known)))
+    return tuple(found)
+
+
+def _held_step(step: TracedStep, held: StepAgainst) -> HeldStep:
+    model, rates = step.job.workload, held.simulated.report.throughput
+    assert isinstance(model, Model)
+    device, framework, precision = step.machine.names
+    return HeldStep(
+        source=step.profile.source,
+        job=step.name,
+        device=device,
+        framework=framework,
+        precision=precision,
+        experts=model.architecture.is_sparse,
+        mixes=model.architecture.mixes,
+        npus=held.simulated.plan.npus,
+        sequence=rates.sequence if rates else 0,
+        cp=held.simulated.plan.cp,
+        predicted_s=held.against.predicted_step_ps / PS_PER_S,
+        measured_s=held.against.measured_step_ps / PS_PER_S,
+    )
+
+
+def _said_of(held: Sequence[HeldStep], steps: Sequence[TracedStep]) -> Iterator[str]:
+    """How far off the left-out steps are, and what that means for the interval of a prediction."""
+    if not held:
+        yield (
+            f"{len(steps)} traces of one job: none of another job was left out to hold the numbers "
+            "against, so the interval of a prediction stays as it is"
+        )
+        return
+    errors = [abs(step.error) for step in held]
+    jobs = len({step.job for step in held})
+    yield (
+        f"held against {len(held)} traces of {jobs} jobs, each predicted from the other jobs: "
+        f"steps {sum(errors) / len(errors):.1%} off on average, {max(errors):.1%} at most"
+    )
+    if not bands_of(held):
+        yield (
+            f"the interval of a prediction stays as it is: traces of {LEAST_JOBS} jobs of a kind "
+            "(dense, with experts) on one machine tell it"
+        )
+
+
+def _replayed(runs: Sequence[RunSummary]) -> str:
+    """How far off the steps of runs are that are replayed with the numbers of the others."""
+    if len(runs) < 2:
+        return (
+            "one profile with stage times at most: nothing was left out to hold the numbers "
+            "against, so the interval of a prediction stays as it is"
+        )
+    errors = [abs(run.step.error) for run in validate_runs(runs, leave_one_out=True)]
+    return (
+        f"replayed with the numbers of the other profiles, the steps of {len(errors)} are "
+        f"{sum(errors) / len(errors):.1%} off on average, {max(errors):.1%} at most"
+    )
