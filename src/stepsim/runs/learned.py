@@ -43,8 +43,8 @@ from stepsim.workload.model.model import Model
 
 _LEAST_KERNELS = 3
 """Fewer kernels of a class do not tell its rate."""
-_FAR = 20.0
-"""Times that differ by a larger factor are of other work."""
+_FAR = 5.0
+"""A guess: times that differ by a larger factor are of other work."""
 _Missing = list[tuple[str, str]]
 
 
@@ -125,7 +125,7 @@ def calibrate_profiles(
         steps = [TracedStep.of(*pair) for pair in zip(profiles, jobs, strict=True)]
         found, notes = _learned(steps, node_size)
         held = _left_out(steps, node_size)
-        return replace(found, held=held), [*notes, *_said_of(held, steps)]
+        return replace(found, held=held), [*notes, *_said_of(held)]
     found, runs, notes = _times(profiles, node_size)
     if device is None:
         return found, [*notes, _replayed(runs)]
@@ -202,7 +202,7 @@ def learn_kernels(steps: Sequence[TracedStep], missing: _Missing) -> Iterator[Me
     for step in steps:
         against = step.held.against
         lengths = (against.predicted_step_ps, against.measured_step_ps)
-        said = tuple(doubts(against.rows, lengths, against.source))
+        said = (*doubts(against.rows, lengths, against.source), *_other_products(step))
         if said:
             missing.append(("kernels", said[0]))
             continue
@@ -210,7 +210,7 @@ def learn_kernels(steps: Sequence[TracedStep], missing: _Missing) -> Iterator[Me
         _add(totals.setdefault(step.machine.names, {}), step)
     for names, machine in machines.items():
         for work, total in totals[names].items():
-            doubt = total.doubt
+            doubt = total.doubt or _too_fast(work, machine, total)
             if doubt or work == KernelClass.OTHER:
                 missing.append((f"rate of {work}", doubt or "nothing says what they do"))
                 continue
@@ -227,6 +227,24 @@ def learn_kernels(steps: Sequence[TracedStep], missing: _Missing) -> Iterator[Me
             )
 
 
+def _other_products(step: TracedStep) -> Iterator[str]:
+    """That the products of a recording are not those of the model, so that nothing else is."""
+    totals: dict[str, _Totals] = {}
+    _add(totals, step)
+    every = [totals[work] for work in _PRODUCTS if work in totals]
+    together = _Totals(
+        predicted_ps=sum(total.predicted_ps for total in every),
+        measured_ps=sum(total.measured_ps for total in every),
+        predicted=sum(total.predicted for total in every),
+        measured=sum(total.measured for total in every),
+    )
+    if together.doubt:
+        yield f"{step.profile.source}: is it of this model? products: {together.doubt}"
+
+
+_PRODUCTS = (KernelClass.PRODUCTS, KernelClass.EXPERTS, KernelClass.BATCHED)
+
+
 def _add(totals: dict[str, _Totals], step: TracedStep) -> None:
     """Add the kernels of a step to those of the same classes."""
     operators = class_operators(step.held.predicted)
@@ -238,6 +256,19 @@ def _add(totals: dict[str, _Totals], step: TracedStep) -> None:
             total.predicted += row.predicted_count
             total.measured += row.measured_count
             total.operators = tuple(sorted({*total.operators, *operators.get(row.name, ())}))
+
+
+def _too_fast(work: str, machine: _Machine, total: _Totals) -> str:
+    """That products of a class are faster than their device; empty where they are not."""
+    rate = machine.device.rate_of(machine.precision)
+    reached = rate.rate * machine.device.sustained * total.predicted_ps / total.measured_ps
+    if work not in _PRODUCTS or reached <= rate.peak:
+        return ""
+    return (
+        f"{reached / 1e12:.0f} TFLOP/s, and the peak of {machine.device.name} in "
+        f"{machine.precision} is {rate.peak / 1e12:.0f}: is it the device and the precision of the "
+        "trace?"
+    )
 
 
 def _reached(work: str, machine: _Machine, factor: float) -> str:
@@ -256,6 +287,8 @@ def _reached(work: str, machine: _Machine, factor: float) -> str:
     if work in _OF_BYTES:
         moves = 1.0 if work == KernelClass.OPTIMIZER else framework.memory_factor
         share = device.memory_share / moves / factor
+        if share > 1:
+            return "beyond the memory's: they move less than the model's operators"
         return f"{format_bandwidth(share * device.memory_bandwidth)}, {share:.0%} of the memory's"
     return ""
 
@@ -302,12 +335,12 @@ def _held_step(step: TracedStep, held: StepAgainst) -> HeldStep:
     )
 
 
-def _said_of(held: Sequence[HeldStep], steps: Sequence[TracedStep]) -> Iterator[str]:
+def _said_of(held: Sequence[HeldStep]) -> Iterator[str]:
     """How far off the left-out steps are, and what that means for the interval of a prediction."""
     if not held:
         yield (
-            f"{len(steps)} traces of one job: none of another job was left out to hold the numbers "
-            "against, so the interval of a prediction stays as it is"
+            "all traces are of one job: no other job was left out to hold the numbers against, so "
+            "the interval of a prediction stays as it is"
         )
         return
     errors = [abs(step.error) for step in held]

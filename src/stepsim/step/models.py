@@ -32,6 +32,7 @@ from stepsim.workload.model.build import build_workload
 from stepsim.workload.model.calibration import LEAST_JOBS
 from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.device import Device
+from stepsim.workload.model.effort import error_band
 from stepsim.workload.model.framework import Framework, RecipeShape
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.model import Model
@@ -57,6 +58,7 @@ def work_of_model(model: Model, topology: Topology, options: StepOptions) -> Mad
         notes += [*said, *said_of_defaults(framework, plan, assumed)]
         notes += said_of_recipe(model.architecture, framework, recipe)
         notes += said_of_calibration(device, framework, options)
+        notes += _said_of_interval(model.architecture, plan, device, framework, options)
         check_plan(model.architecture, plan)
         network = place(topology, _parallel_plan(plan, options), options.placement)
         interconnect = _interconnect(network)
@@ -250,18 +252,40 @@ def said_of_calibration(device: Device, framework: Framework, options: StepOptio
 
 
 def _said_of_kernels(device: Device, framework: Framework, options: StepOptions) -> Iterator[str]:
-    """What the calibration asked for learned of kernels, and of its interval."""
-    known, precision = options.calibration, options.precision or Precision.BF16
-    if known is None:
-        return
-    kernels = known.kernels_of(device, framework, precision)
+    """What the calibration asked for learned of kernels."""
+    precision = options.precision or Precision.BF16
+    known = options.calibration
+    kernels = known.kernels_of(device, framework, precision) if known else ()
     if kernels:
         factors = ", ".join(f"{each.kernels} {each.factor:.3f}" for each in kernels)
         count = sum(each.count for each in kernels)
         yield f"calibrated: kernels take of their prediction, from {count:,} kernels: {factors}"
-    if kernels and not any(band.traced for band in framework.errors):
-        jobs = len({step.job for step in known.held})
-        yield (
-            "the interval of the step is that of published runs: the calibration was held against "
-            f"{jobs} jobs, {LEAST_JOBS} of a kind are needed"
-        )
+
+
+def _said_of_interval(
+    architecture: Architecture,
+    plan: ModelPlan,
+    device: Device,
+    framework: Framework,
+    options: StepOptions,
+) -> Iterator[str]:
+    """Why the interval of a step that traces calibrated is not theirs."""
+    known = options.calibration
+    if not (known and known.kernels_of(device, framework, plan.precision)):
+        return
+    kind = {"sparse": architecture.is_sparse, "mixes": architecture.mixes}
+    if any(
+        band.traced and (band.sparse, band.mixes) == (*kind.values(),) for band in framework.errors
+    ):
+        band = error_band(framework, device, plan, **kind)
+        if not (band and band.traced):
+            yield (
+                "the interval is not that of the calibration: the step is larger, its sequence "
+                "longer or its cp higher than those of the traces that it was held against"
+            )
+        return
+    jobs = {s.job for s in known.held if (s.experts, s.mixes) == (*kind.values(),)}
+    yield (
+        f"the interval is not that of the calibration: it was held against {len(jobs)} jobs of "
+        f"this kind of model, and {LEAST_JOBS} are needed"
+    )

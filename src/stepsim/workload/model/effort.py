@@ -60,9 +60,15 @@ def error_band(
     """Errors of published runs with this framework on this device; None where none was compared.
 
     A device whose generation was compared has a range all the same, and no errors (0 runs). The
-    range is wider for a plan beyond the largest job, the longest sequence or the largest cp.
+    range is wider for a plan beyond the largest job, the longest sequence or the largest cp; beyond
+    traced jobs that of published runs counts, for the traces say nothing there.
     """
-    alike = [each for each in framework.errors if (each.sparse, each.mixes) == (sparse, mixes)]
+    alike = [
+        each
+        for each in framework.errors
+        if (each.sparse, each.mixes) == (sparse, mixes)
+        and not (each.traced and _beyond(each, plan))
+    ]
     here = [each for each in alike if each.device == device.name]
     if not here:
         generation = [each for each in alike if device.generation == each.generation != ""]
@@ -78,13 +84,17 @@ def _widened(band: ErrorBand, plan: ModelPlan) -> ErrorBand:
     """The band with its range for a plan: wider for each respect in which the plan exceeds it."""
     if not band.others:
         return band
-    beyond = (
+    power = _WIDER ** _beyond(band, plan)
+    return replace(band, low=band.low**power, high=band.high**power)
+
+
+def _beyond(band: ErrorBand, plan: ModelPlan) -> int:
+    """In how many respects a plan exceeds the runs of a band."""
+    return (
         (plan.npus > band.most_npus)
         + (plan.sequence > band.most_sequence)
         + (plan.cp > band.most_cp)
     )
-    power = _WIDER**beyond
-    return replace(band, low=band.low**power, high=band.high**power)
 
 
 def step_effort(
