@@ -219,14 +219,10 @@ OPTIONS = {
     | {"--csv", "--json", "--node-size", "--plot", "--style"},
     "collective": {"--algorithm", "--csv", "--json", "--kind", "--plot", "--ranks", "--size"}
     | {"--style", "--topology"},
-    "calibrate trace": {
-        "--csv",
-        "--device",
-        "--node-size",
-        "--output",
-        "--precision",
-        "--quiet",
-    },
+    "calibrate trace": RUN_OPTIONS
+    - {"--messages", "--activation-size", "--plot", "--style", "--json", "--calibration"}
+    | {"--chunks", "--csv", "--model", "--node-size", "--output", "--plan-file", "--schedule"}
+    | {"--set"},
     "calibrate runs": {"--comm-source", "--csv", "--nccl", "--node-size", "--output", "--quiet"},
     "validate": VALIDATE_OPTIONS,
     "what-if": WHAT_IF_OPTIONS,
