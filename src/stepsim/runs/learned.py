@@ -13,7 +13,7 @@ from msgspec import Struct
 from stepsim.base.errors import CalibrationError, PlanError, TraceError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_bandwidth
-from stepsim.explain.against import StepPart, class_operators
+from stepsim.explain.against import StepPart, class_operators, unfused_attention
 from stepsim.files.asked import StepInputs
 from stepsim.measured.calibration.applied import with_calibration
 from stepsim.measured.calibration.calibration import Calibration
@@ -163,18 +163,23 @@ def _learned(steps: Sequence[TracedStep], node_size: int | None) -> tuple[Calibr
     found, _, notes = _times([step.profile for step in steps], node_size)
     missing: _Missing = []
     kernels = tuple(learn_kernels(steps, missing))
-    unidentified = (*missing, *found.unidentified)
-    return replace(found, kernels=kernels, unidentified=unidentified), notes
+    known = {each.kernels for each in kernels}
+    untold = [(name, reason) for name, reason in found.unidentified if name not in known]
+    return replace(found, kernels=kernels, unidentified=(*missing, *untold)), notes
 
 
 class _Totals(Struct, kw_only=True):
-    """All kernels of a class: their times in ps, how many there are, and what they run."""
+    """All kernels of a class: their times in ps, how many there are, and what they run.
+
+    Those of attention are `unlike` where it is fused in either step alone.
+    """
 
     predicted_ps: int = 0
     measured_ps: int = 0
     predicted: int = 0
     measured: int = 0
     operators: tuple[str, ...] = ()
+    unlike: bool = False
 
     @property
     def doubt(self) -> str:
@@ -185,6 +190,8 @@ class _Totals(Struct, kw_only=True):
             return f"no kernel of {self.predicted} predicted ones was recorded"
         if self.measured < _LEAST_KERNELS:
             return f"{self.measured} kernels recorded: expected at least {_LEAST_KERNELS}"
+        if self.unlike:
+            return "it is fused in the prediction or in the trace alone: --attention says which"
         ratio = self.measured_ps / self.predicted_ps
         if not 1 / _FAR < ratio < _FAR:
             return f"they take {ratio:.3g} times their prediction: other work is in them"
@@ -247,7 +254,9 @@ _PRODUCTS = (KernelClass.PRODUCTS, KernelClass.EXPERTS, KernelClass.BATCHED)
 
 def _add(totals: dict[str, _Totals], step: TracedStep) -> None:
     """Add the kernels of a step to those of the same classes."""
-    operators = class_operators(step.held.predicted)
+    predicted, measured = step.held.predicted, step.held.measured
+    operators = class_operators(predicted)
+    unlike = unfused_attention(predicted, measured) is not None
     for row in step.held.against.summed("part", "name"):
         if row.part == StepPart.COMPUTE and row.name in set(KernelClass):
             total = totals.setdefault(row.name, _Totals())
@@ -255,6 +264,7 @@ def _add(totals: dict[str, _Totals], step: TracedStep) -> None:
             total.measured_ps += row.measured_run_ps
             total.predicted += row.predicted_count
             total.measured += row.measured_count
+            total.unlike |= unlike and row.name == KernelClass.ATTENTION
             total.operators = tuple(sorted({*total.operators, *operators.get(row.name, ())}))
 
 

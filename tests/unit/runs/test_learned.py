@@ -1,5 +1,6 @@
 """What traces of models tell: factors of kernels, and the interval that steps left out give."""
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from types import MappingProxyType
@@ -17,6 +18,7 @@ from stepsim.explain.throughput import Throughput
 from stepsim.files.accelerators import read_device
 from stepsim.files.asked import read_inputs
 from stepsim.files.calibrations import read_calibration, write_calibration
+from stepsim.files.measured import load_profile
 from stepsim.files.traces.kineto import read_kineto
 from stepsim.files.traces.kineto_write import write_kineto
 from stepsim.measured.calibration.calibration import Calibration
@@ -263,3 +265,45 @@ def test_options_of_a_job_need_its_model(tmp_path: Path, run: Run) -> None:
     code, _, err = run(*f"{trace} --model llama-2-7b --model llama-2-7b".split())
     assert code == 2
     assert "--model: 2 for 1 traces: expected one, or one for each" in err
+
+
+def test_unfused_attention_teaches_nothing_of_fused_attention(tmp_path: Path) -> None:
+    _, profile = traced("llama-2-7b", tmp_path / "run", attention="unfused", sequence=1024)
+    job = read_inputs("llama-2-7b", None, {**JOBS["llama-2-7b"], "sequence": 1024})
+    found, _ = calibrate_profiles([profile], jobs=[job])
+    assert "attention" not in factors(found)
+    assert "fused in the prediction" in dict(found.unidentified)["rate of attention"]
+
+
+def test_deepseeks_trace_teaches_eight_classes(shared: Path, tmp_path: Path) -> None:
+    layers = {
+        "architectures": ["DeepseekV3ForCausalLM"],
+        "hidden_size": 7168,
+        "moe_intermediate_size": 2048,
+        "intermediate_size": 18432,
+        "num_hidden_layers": 4,
+        "first_k_dense_replace": 0,
+        "num_attention_heads": 128,
+        "q_lora_rank": 1536,
+        "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+        "n_routed_experts": 256,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 8,
+        "vocab_size": 129280,
+        "hidden_act": "silu",
+    }
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(layers))
+    asked = {"npus": 64, "ep": 64, "device": "h800", "global_batch": 64, "precision": "fp8"}
+    job = read_inputs(config, None, asked)
+    trace = shared / "reference/profiles/kineto/deepseek_train.json.gz"
+    found, _ = calibrate_profiles([load_profile(trace)], jobs=[job])
+    expected = {"products", "products of experts", "attention", "norms", "activations"}
+    assert expected < {*factors(found)}
+    assert len(factors(found)) == 8
+    assert all(0.7 < factors(found)[work] < 1.3 for work in expected)
+    reasons = dict(found.unidentified)
+    assert reasons["rate of optimizer"] == "no kernel of 2 predicted ones was recorded"
