@@ -171,8 +171,7 @@ def change_profile(profile: Profile, name: str) -> Profile:
         raise PlanError(f"change is {name!r}: expected one of {', '.join(sorted(told))}")
     if isinstance(change, UntoldChange):
         raise PlanError(f"{profile.source}: {name} cannot be judged: {change.why}")
-    ends = change.waits.ends_ps(change.own_ps, change.delay_ps)
-    return change.waits.retimed(ends - change.own_ps, ends)
+    return change.waits.ran(change.own_ps, change.delay_ps)
 
 
 def changes_of(waits: Waits) -> Changes:

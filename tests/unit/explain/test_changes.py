@@ -21,6 +21,7 @@ from stepsim.explain.improve import change_profile, changes_of, improve_profile
 from stepsim.explain.pipelined import pipelined
 from stepsim.explain.rescheduled import rescheduled
 from stepsim.files.measured import load_profile
+from stepsim.files.traces.ndtimeline import write_ndtimeline
 from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.waits import Waits
@@ -110,6 +111,22 @@ def test_every_change_is_applied_as_predicted(tmp_path: Path) -> None:
         assert again.step_times_ps().mean() == pytest.approx(change.step_ps, rel=1e-6)
         assert change.low <= change.gain <= change.high
         assert change.gain <= change.ceiling
+
+
+@pytest.mark.parametrize("change", ["no-host-gaps", "even-stages"])
+def test_a_changed_trace_has_the_delays_of_its_change(
+    change: str, shared: Path, tmp_path: Path
+) -> None:
+    """What a receive waits for its sender is not read again as a delay of the host."""
+    profile = load_profile(shared / "reference/profiles/ndtimeline/trace-ST.parquet")
+    write_ndtimeline(change_profile(profile, change), tmp_path / "changed.parquet")
+    before, again = (
+        {each.name: each.gain for each in improve_profile(read).changes}
+        for read in (profile, load_profile(tmp_path / "changed.parquet"))
+    )
+    expected = 0.0 if change == "no-host-gaps" else before["no-host-gaps"]
+    assert again.get("no-host-gaps", 0.0) == pytest.approx(expected, abs=0.01)
+    assert again["schedule-zb-h1"] == pytest.approx(before["schedule-zb-h1"], abs=0.01)
 
 
 def test_steps_of_a_changed_trace_lie_side_by_side(tmp_path: Path) -> None:

@@ -149,6 +149,13 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         events = replace(self.profile.events, start_ps=start_ps, end_ps=end_ps)
         return replace(self.profile, events=events)
 
+    def ran(self, own_ps: Ints, delay_ps: Ints | None = None) -> Profile:
+        """The profile as it runs with these times: members of a meeting begin when they arrive."""
+        end = self.ends_ps(own_ps, delay_ps)
+        together = self.retimed(end - own_ps, end)
+        arrives = replace(self, profile=together).ready_ps + (0 if delay_ps is None else delay_ps)
+        return self.retimed(np.minimum(arrives, end - own_ps), end)
+
     def steps_ps(self, own_ps: Ints, delay_ps: Ints | None = None) -> Ints:
         """How long every step takes: of shape (steps) or (steps, cases)."""
         ends = self.ends_ps(own_ps, delay_ps)
