@@ -147,7 +147,9 @@ def test_products_faster_than_the_device_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("changed", [False, True])
 def test_steps_left_out_give_the_interval(changed: bool, tmp_path: Path) -> None:
-    jobs = {model: {"npus": 8, "tp": 2, "global_batch": 8} for model in DENSE}
+    jobs: dict[str, dict[str, Any]] = {
+        model: {"npus": 8, "tp": 2, "global_batch": 8} for model in DENSE
+    }
     device = slower_device() if changed else read_device("h100")
     profiles = [
         traced(model, tmp_path / model, job, device=device)[1] for model, job in jobs.items()
@@ -159,7 +161,7 @@ def test_steps_left_out_give_the_interval(changed: bool, tmp_path: Path) -> None
     assert notes[-1].startswith("held against 4 traces of 4 jobs, each predicted from the other")
     assert read_calibration(saved(found, tmp_path)).held == found.held
     file = tmp_path / "machine.toml"
-    job = {"npus": 8, "tp": 4, "global_batch": 16}
+    job: dict[str, Any] = {"npus": 8, "tp": 4, "global_batch": 16}
     truth = stepsim.simulate("mistral-7b", **job, device=device).report.step_time_s
     rates = stepsim.simulate("mistral-7b", **job, calibration=file).report.throughput
     published = stepsim.simulate("mistral-7b", **job).report.throughput
