@@ -2,6 +2,7 @@
 
 import string
 import tomllib
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,6 +21,8 @@ from stepsim.measured.calibration.calibration import (
 from stepsim.measured.calibration.toml import CalibrationFile
 from stepsim.measured.clocks import NodePlacement
 from stepsim.network.measured_times import CommTable, MeasuredCurve
+from stepsim.workload.model.calibration import HeldStep, MeasuredKernels
+from stepsim.workload.model.plan import Precision
 from stepsim.workload.rows import CollectiveKind
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
@@ -47,8 +50,38 @@ def curves(draw: st.DrawFn) -> MeasuredCurve:
     )
 
 
+MACHINE: dict[str, Any] = {
+    "device": TEXTS,
+    "framework": TEXTS,
+    "precision": st.sampled_from(Precision),
+}
+SECONDS = st.floats(1e-9, 1e9)
+KERNELS = st.builds(
+    MeasuredKernels,
+    **MACHINE,
+    kernels=TEXTS,
+    operators=st.lists(TEXTS, max_size=3).map(tuple),
+    factor=st.floats(1e-6, 1e9),
+    count=COUNTS,
+    rate=TEXTS,
+)
+HELD = st.builds(
+    HeldStep,
+    **MACHINE,
+    source=TEXTS,
+    job=TEXTS,
+    experts=st.booleans(),
+    mixes=st.booleans(),
+    npus=COUNTS,
+    sequence=COUNTS,
+    cp=COUNTS,
+    predicted_s=SECONDS,
+    measured_s=SECONDS,
+)
 CALIBRATIONS = st.builds(
     Calibration,
+    kernels=st.lists(KERNELS, max_size=2).map(tuple),
+    held=st.lists(HELD, max_size=3).map(tuple),
     sources=st.lists(TEXTS, max_size=3).map(tuple),
     traces=st.lists(PLAIN, max_size=3).map(tuple),
     node_size=COUNTS,

@@ -57,6 +57,9 @@ class MeasuredTraits(Struct, frozen=True, kw_only=True):
     error: float
 
 
+_StepSeconds = Annotated[float, Meta(ge=1e-9, le=1e9, description="seconds")]
+
+
 class MeasuredKernels(TomlTable, frozen=True, kw_only=True):
     """`[[kernels]]`: how long kernels of a class took over their prediction, all of them together.
 
@@ -91,8 +94,8 @@ class HeldStep(TomlTable, frozen=True, kw_only=True):
     npus: Count
     sequence: Count
     cp: Count = 1
-    predicted_s: Annotated[float, Meta(gt=0)]
-    measured_s: Annotated[float, Meta(gt=0)]
+    predicted_s: _StepSeconds
+    measured_s: _StepSeconds
 
     @property
     def error(self) -> float:
