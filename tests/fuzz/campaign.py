@@ -138,11 +138,12 @@ def _fast_folder() -> str | None:
 
 
 def _empty(folder: Path) -> None:
-    for each in os.scandir(folder):
-        if each.is_dir():
-            shutil.rmtree(each.path)
-        else:
-            os.unlink(each.path)
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                shutil.rmtree(entry.path)
+            else:
+                os.unlink(entry.path)
 
 
 @dataclass(kw_only=True)
