@@ -178,6 +178,34 @@ def test_steps_left_out_give_the_interval(changed: bool, tmp_path: Path) -> None
     assert any("step is larger" in text for text in larger.report.warnings)
 
 
+def test_a_device_of_another_law_is_in_the_interval(tmp_path: Path) -> None:
+    """Factors do not say that starts of products are longer: the steps left out show the error."""
+    slower = slower_device()
+    own = replace(slower.rate_of(Precision.BF16), rate=600e12, start_ps=9_000_000)
+    device = replace(slower, rates=MappingProxyType({**slower.rates, Precision.BF16: own}))
+    size: dict[str, Any] = {"npus": 8, "global_batch": 8}
+    jobs: dict[str, dict[str, Any]] = {
+        "llama-2-7b": {**size, "tp": 1},
+        "llama-3.1-8b": {**size, "tp": 8, "sequence": 1024},
+        "gemma-2-9b": {**size, "tp": 2, "pp": 2, "sequence": 2048},
+        "mistral-7b": {**size, "tp": 4},
+        "phi-4": {**size, "tp": 1, "pp": 4},
+    }
+    profiles = [
+        traced(model, tmp_path / model, job, device=device)[1] for model, job in jobs.items()
+    ]
+    asked = [read_inputs(model, None, job) for model, job in jobs.items()]
+    found, _ = calibrate_profiles(profiles, jobs=asked)
+    assert 0.005 < max(abs(step.error) for step in found.held) < 0.04
+    file = saved(found, tmp_path)
+    for job in ({**size, "tp": 2}, {**size, "tp": 8, "sequence": 1024}):
+        truth = stepsim.simulate("qwen3-8b", **job, device=device).report.step_time_s
+        rates = stepsim.simulate("qwen3-8b", **job, calibration=file).report.throughput
+        assert rates is not None
+        low_s, high_s = limits(rates)
+        assert low_s <= truth <= high_s < 1.1 * low_s
+
+
 def limits(rates: Throughput) -> tuple[float, float]:
     assert rates.low_s is not None
     assert rates.high_s is not None
