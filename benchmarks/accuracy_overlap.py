@@ -325,7 +325,8 @@ STEPS = (
         "gpt-oss-120b",
         "gb200-nvl72",
         406.6 / 423.6 - 1,
-        _OSS | _BRIDGE | _COMBINED,
+        # its recipe of 067f987df: no CUDA graph, delayed weight gradients
+        _OSS | _BRIDGE | _COMBINED | {"cuda_graph": False, "delay_wgrad": True},
         {"dispatch": "hybridep"},
         {"dispatch": "all_to_all"},
     ),

@@ -36,7 +36,7 @@ from stepsim.workload.model.demands import demands_of_row, kernels_of, shared
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.effort import error_band, step_effort
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.host import host_ps, tower_host_ps, waited_ps
+from stepsim.workload.model.host import host_ps, tower_host_ps, waits_ps
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.layout import layer_ranges
 from stepsim.workload.model.model import Model
@@ -412,16 +412,18 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
         return (first, *(replace(row, parameters=0, expert_parameters=0) for row in rows[1:]))
 
     def _block_rows(self, blocks: Iterable[Block], layer: Layer | None = None) -> _Rows:
-        rows = [self._row(block, layer) for block in blocks]
+        listed = tuple(blocks)
+        waits = self._waits_ps(listed, layer)
+        rows = [self._row(block, waited) for block, waited in zip(listed, waits, strict=True)]
         rows = [row for row in rows if any(w.compute_ps or w.comms for _, w in row.works())]
         if self.plan.tp_comm_overlap and self.plan.tp > 1:
             return with_gaps(rows, exposed=self.framework.exposed_tp)
         return tuple(rows)
 
-    def _row(self, block: Block, layer: Layer | None = None) -> Row:
+    def _row(self, block: Block, waited: int = 0) -> Row:
         """A block as a row; what runs beside the next block is waited for at its end.
 
-        A third of what its kernels wait for the host is in each phase.
+        In each phase its kernels wait for the host for `waited` ps.
         """
         priced = [(operator, self.pricer.price_one(operator)) for operator in block.operators]
         price = self.pricer.together(each for _, each in priced)
@@ -433,7 +435,6 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
         if self.plan.recompute is Recompute.OPERATORS:
             back += self.framework.operator_recompute * forward
         sent = (*block.forward, *block.backward) if again else block.backward
-        waited = self._waited_ps(block, layer)
         kernels = self._kernels(priced, waited, again=again)
         processors = self.pricer.device.tile_processors
         asked = [kernels_of(priced, phase, processors) for phase in range(len(Phase))]
@@ -484,15 +485,17 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
         )
         return forward_run, back_run, weights_run
 
-    def _waited_ps(self, block: Block, layer: Layer | None) -> int:
-        """What kernels of a block wait for the host in each phase."""
+    def _waits_ps(self, blocks: Sequence[Block], layer: Layer | None) -> list[int]:
+        """What kernels of each block wait for the host in each phase, a third of both passes."""
         if layer is None:
-            return 0
-        return round(_one(waited_ps(layer, [block], self.columns, self.framework)) / _PASSES)
+            return [0] * len(blocks)
+        network = self.interconnect or _NO_NETWORK
+        waits = waits_ps(layer, blocks, self.columns, self.framework, network)
+        return [round(_one(each) / _PASSES) for each in waits]
 
     def _ops(self, exchanges: Iterable[Exchange]) -> Iterator[CommOp]:
         """Exchanges as collectives; those of no bytes do not exist."""
-        network = self.interconnect or Interconnect(domain=1, inner=inf, outer=inf)
+        network = self.interconnect or _NO_NETWORK
         for each in exchanges:
             size = round(_one(each.sent_bytes(self.columns, network.domain)))
             least = _one(each.least_seconds(self.columns, network.domain, network.inner))
@@ -654,6 +657,7 @@ def _visible(row: Row, exposed: float) -> Row:
     return row.with_works(lambda _, work: shorter(work))
 
 
+_NO_NETWORK = Interconnect(domain=1, inner=inf, outer=inf)
 _PASSES = 3
 """A forward, input gradients and weight gradients take about as many kernels, and as long."""
 
