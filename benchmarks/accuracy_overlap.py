@@ -383,7 +383,7 @@ def _both_errors(step: PublishedStep) -> tuple[float, float]:
     slowed = replace(
         plain,
         framework=replace(plain.framework, fsdp_slowdown=0.0),
-        slowing=Slowing.on(plain.device, None),
+        slowing=Slowing.on(plain.device, plain.framework, None, {}),
     )
     assert step.measured_s
     measured_s = step.measured_s

@@ -409,14 +409,15 @@ def waves(blocks: int, per_sm: int, sms: int, law: OverlapLaw = LAW) -> float:
 
 def sm_slowdown(kernel: KernelDemand, held: int, gpu: GpuLimits, law: OverlapLaw = LAW) -> float:
     """How much longer a kernel's blocks take while communications hold so many SMs."""
-    left = gpu.sms - min(held, int(gpu.sms * _MOST_HELD))
+    used = gpu.sms - kernel.free_sms
+    left = min(gpu.sms - min(held, int(gpu.sms * _MOST_HELD)), used)
     if held <= 0:
         return 1.0
     if not kernel.blocks:
-        longer = (gpu.sms - kernel.free_sms) / min(left, gpu.sms - kernel.free_sms)
+        longer = used / left
     else:
         longer = sum(
-            waves(kernel.blocks, each, left, law) / waves(kernel.blocks, each, gpu.sms, law)
+            waves(kernel.blocks, each, left, law) / waves(kernel.blocks, each, used, law)
             for each in kernel.per_sm
         ) / len(kernel.per_sm)
     return max(1.0, longer * kernel.needs_sms(law))

@@ -437,7 +437,8 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
         sent = (*block.forward, *block.backward) if again else block.backward
         kernels = self._kernels(priced, waited, again=again)
         processors = self.pricer.device.tile_processors
-        asked = [kernels_of(priced, phase, processors) for phase in range(len(Phase))]
+        free = self.framework.free_sms
+        asked = [kernels_of(priced, phase, processors, free) for phase in range(len(Phase))]
         run_again = back - _one(price.input_grad)
         if run_again > 0:
             asked[1] = (*asked[1], *shared(asked[0], run_again))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from math import ceil
 from typing import NamedTuple
 
+from stepsim.base.structs import replace
 from stepsim.workload.model.operators import Amounts, Operator, OperatorKind
 from stepsim.workload.model.pricing import PhaseSeconds
 from stepsim.workload.overlap import Demands, KernelDemand, KernelKind
@@ -31,11 +32,11 @@ class KernelTime(NamedTuple):
 
 
 def kernels_of(
-    priced: Iterable[tuple[Operator, PhaseSeconds]], phase: int, processors: int
+    priced: Iterable[tuple[Operator, PhaseSeconds]], phase: int, processors: int, free_sms: int = 0
 ) -> tuple[KernelTime, ...]:
     """Kernels of a block of one plan in a phase: 0 forward, 1 input gradient, 2 weight gradient.
 
-    Products have tiles for a device of so many `processors`.
+    Products have tiles for a device of so many `processors`, and leave `free_sms` of its SMs free.
     """
     found = []
     for operator, price in priced:
@@ -43,6 +44,8 @@ def kernels_of(
         seconds = float((price.forward, price.input_grad, price.weight_grad)[phase][0])
         if seconds > 0:
             demand = _demand(operator, amounts, phase, processors)
+            if free_sms and demand.kind is KernelKind.PRODUCT:
+                demand = replace(demand, free_sms=free_sms)
             found.append(KernelTime(seconds, demand, float(amounts.launches[0])))
     return tuple(found)
 

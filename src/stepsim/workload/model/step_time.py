@@ -301,7 +301,9 @@ class StepModel(Struct, frozen=True, kw_only=True):
             inside = len(ways) % 2
             parts[inside] = parts[inside] + computed + self._exchanged(others, beside, columns)
             if own:
-                ways.append(np.sum([each.alone_s(columns, self.interconnect) for each in own], axis=0))
+                ways.append(
+                    np.sum([each.alone_s(columns, self.interconnect) for each in own], axis=0)
+                )
                 plain = self._exchanged(own, beside, columns)
                 visible = visible + np.maximum(plain - late, 0.0)
                 delayed = delayed + late

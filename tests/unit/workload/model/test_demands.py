@@ -2,6 +2,7 @@
 
 import pytest
 
+from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import read_model
 from stepsim.workload.model.build import build_workload
@@ -24,13 +25,13 @@ RING = CommDemand.of(CommEngine.RING, 370e9)
 STREAM = KernelDemand(kind=KernelKind.STREAM)
 
 
-def layer() -> dict[str, Row]:
+def layer(free_sms: int = 0) -> dict[str, Row]:
     """The rows of a layer of Llama 3 8B by their names."""
     work = build_workload(
         read_model("llama-3-8b"),
         ModelPlan(sequence=8192),
         read_device("h100"),
-        read_framework("megatron-core"),
+        replace(read_framework("megatron-core"), free_sms=free_sms),
     )
     return {row.name: row for row in work.microbatches[0].layers[0]}
 
@@ -78,3 +79,16 @@ def test_what_runs_again_in_part_is_launched_in_part() -> None:
     run = (KernelTime(2e-6, STREAM, 4),)
     assert shared(run, 1e-6) == (KernelTime(1e-6, STREAM, 2),)
     assert shared((), 1e-6) == ()
+
+
+def test_products_that_leave_sms_free_take_longer_alone_and_nothing_longer_beside() -> None:
+    whole, free = layer()["mlp"].forward, layer(free_sms=24)["mlp"].forward
+    assert 1.0 < free.compute_ps / whole.compute_ps < 132 / 108 + 1e-6
+    assert whole.demands
+    assert free.demands
+    ring = CommDemand(sms=24)
+    for (_, leaves), (_, fills) in zip(free.demands.shares, whole.demands.shares, strict=True):
+        if leaves.kind is KernelKind.PRODUCT:
+            assert leaves == replace(fills, free_sms=24)
+            assert slowdown(leaves, [ring], GPU) == 1.0 < slowdown(fills, [ring], GPU)
+            assert slowdown(leaves, [CommDemand(sms=32)], GPU) > 1.0
