@@ -39,6 +39,7 @@ from stepsim.workload.overlap import (
     slowdown,
     waves,
 )
+from stepsim.workload.rows import Kernel, Kernels
 
 GPU = GpuLimits(sms=132, bytes_per_s=3350e9)
 NOTHING = OverlapCost(gpu=GpuLimits(sms=132, bytes_per_s=float("inf")), sms=0)
@@ -61,23 +62,26 @@ KERNELS = st.builds(
 
 
 @st.composite
-def demands(draw: st.DrawFn) -> Demands | None:
-    """What the kernels of a row ask: of half of its time, or of all of it; None is not known."""
-    run = draw(st.lists(KERNELS, max_size=3))
-    if not run:
-        return None
-    share = draw(st.sampled_from([0.5, 1.0])) / len(run)
+def kernels(draw: st.DrawFn) -> Kernels:
+    """What a row runs, beside a wait for the host; of some nobody knows what they ask."""
+    run = draw(st.lists(st.none() | KERNELS, max_size=3))
     launches = draw(st.sampled_from([0.0, 0.25, 3.0]))
-    return Demands(tuple((share, kernel) for kernel in run), launches)
+    wait = [None] * draw(st.integers(0, 1))
+    return Kernels(
+        tuple(
+            Kernel(name="a", operator="", weight=1.0, demand=each, launches=launches)
+            for each in (*wait, *run)
+        )
+    )
 
 
 def ready(
     job: Job, network: Topology, cost: OverlapCost | None, data: st.DataObject
 ) -> PreparedStep:
     drawn = data.draw(circumstances(job))
-    several = data.draw(st.lists(demands(), min_size=1, max_size=4))
+    several = data.draw(st.lists(kernels(), min_size=1, max_size=4))
     turns = cycle(several)
-    workload = job.workload.with_works(lambda phase, work: replace(work, demands=next(turns)))
+    workload = job.workload.with_works(lambda phase, work: replace(work, kernels=next(turns)))
     step = prepare(workload, network, asked(**job.options(), **drawn))
     return replace(step, overlap=cost)
 

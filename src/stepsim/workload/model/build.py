@@ -32,7 +32,7 @@ from stepsim.workload.model.architecture import (
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
 from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.context import Block, Exchange
-from stepsim.workload.model.demands import demands_of_row, kernels_of, shared
+from stepsim.workload.model.demands import kernel_of
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.effort import error_band, step_effort
 from stepsim.workload.model.framework import Framework
@@ -436,20 +436,10 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
             back += self.framework.operator_recompute * forward
         sent = (*block.forward, *block.backward) if again else block.backward
         kernels = self._kernels(priced, waited, again=again)
-        processors = self.pricer.device.tile_processors
-        free = self.framework.free_sms
-        asked = [kernels_of(priced, phase, processors, free) for phase in range(len(Phase))]
-        run_again = back - _one(price.input_grad)
-        if run_again > 0:
-            asked[1] = (*asked[1], *shared(asked[0], run_again))
         seconds = forward, back, _one(price.weight_grad)
         works = [
-            Work(
-                compute_ps=_ps(each) + waited,
-                kernels=run,
-                demands=demands_of_row(asks, each + waited / PS_PER_S),
-            )
-            for each, run, asks in zip(seconds, kernels, asked, strict=True)
+            Work(compute_ps=_ps(each) + waited, kernels=run)
+            for each, run in zip(seconds, kernels, strict=True)
         ]
         return Row(
             name=block.name.replace(" ", "_"),
@@ -469,16 +459,22 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
 
         What the backward computes `again`, as a whole or in parts, is before it.
         """
-        forward = [operator.kernel(0, _one(price.forward)) for operator, price in priced]
-        back = [operator.kernel(1, _one(price.input_grad)) for operator, price in priced[::-1]]
-        weights = [operator.kernel(2, _one(price.weight_grad)) for operator, price in priced[::-1]]
+        sms, free = self.pricer.device.tile_processors, self.framework.free_sms
+
+        def made(phase: int, seconds: Iterable[Floats]) -> list[Kernel]:
+            operators = (operator for operator, _ in priced)
+            pairs = zip(operators, seconds, strict=True)
+            return [kernel_of(each, phase, _one(took), sms, free) for each, took in pairs]
+
+        forward = made(0, (price.forward for _, price in priced))
+        back = made(1, (price.input_grad for _, price in priced))[::-1]
+        weights = made(2, (price.weight_grad for _, price in priced))[::-1]
         first: list[Kernel] = []
         if self.plan.recompute is not Recompute.FULL:
-            parts = [operator.kernel(0, _one(price.again)) for operator, price in priced]
             share = self.framework.operator_recompute
-            first = forward if again else parts
+            first = forward if again else made(0, (price.again for _, price in priced))
             if self.plan.recompute is Recompute.OPERATORS:
-                first = [*first, *(replace(each, weight=share * each.weight) for each in forward)]
+                first = [*first, *(each.in_part(share) for each in forward)]
         wait = Kernel(name=HOST_WAIT, operator="", weight=waited / PS_PER_S)
         phases = (forward, [*first, *back], weights)
         forward_run, back_run, weights_run = (
