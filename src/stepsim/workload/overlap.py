@@ -356,11 +356,6 @@ class CommEngine(NameWithFields):
     )
 
     @property
-    def sms(self) -> int:
-        """The SMs that it holds where nobody says otherwise."""
-        return self.traits.sms
-
-    @property
     def delay_ps(self) -> int:
         """By how much it delays every kernel beside it where nobody says otherwise, in ps."""
         return self.traits.delay_ps
@@ -375,21 +370,6 @@ class CommDemand(Struct, frozen=True, kw_only=True):
     sms: int = 0
     bytes_per_s: float = 0.0
     delay_ps: int = 0
-
-    @classmethod
-    def of(cls, engine: CommEngine, wire: float, sms: int | None = None) -> "CommDemand":
-        """That of an engine which moves `wire` bytes per second; `sms` None: as many as usual."""
-        return engine.traits.moving(wire, sms)
-
-    @classmethod
-    def waiting(cls, engine: CommEngine, sms: int | None = None) -> "CommDemand":
-        """That of one which waits for other ranks: it holds SMs, if it does, and moves nothing."""
-        return engine.traits.waiting(sms)
-
-    @property
-    def is_nothing(self) -> bool:
-        """Whether kernels do not notice it."""
-        return not (self.sms or self.bytes_per_s or self.delay_ps)
 
 
 def waves(blocks: int, per_sm: int, sms: int, law: OverlapLaw = LAW) -> float:

@@ -7,7 +7,7 @@ of. Attention, scans and what moves bytes have more blocks than anybody counts.
 from math import ceil
 
 from stepsim.base.structs import replace
-from stepsim.workload.model.operators import Amounts, Operator, OperatorKind
+from stepsim.workload.model.operators import Operator, OperatorKind
 from stepsim.workload.overlap import KernelDemand, KernelKind
 from stepsim.workload.rows import Kernel
 
@@ -28,15 +28,13 @@ def kernel_of(
 
     Products have tiles for a device of so many `processors`, and leave `free_sms` of its SMs free.
     """
-    amounts = (operator.forward, operator.input_grad, operator.weight_grad)[phase]
-    demand = _demand(operator, amounts, phase, processors)
+    demand = _demand(operator, phase, processors)
     if free_sms and demand.kind is KernelKind.PRODUCT:
         demand = replace(demand, free_sms=free_sms)
-    launches = float(amounts.launches[0])
-    return replace(operator.kernel(phase, seconds), demand=demand, launches=launches)
+    return operator.kernel(phase, seconds, demand)
 
 
-def _demand(operator: Operator, amounts: Amounts, phase: int, processors: int) -> KernelDemand:
+def _demand(operator: Operator, phase: int, processors: int) -> KernelDemand:
     if operator.kind is OperatorKind.MEMORY:
         return _STREAMS
     if operator.groups is not None:

@@ -20,7 +20,7 @@ from stepsim.workload.overlap import (
 from stepsim.workload.rows import Kernel, Kernels, Phase, Row
 
 GPU = GpuLimits(sms=132, bytes_per_s=3350e9)
-RING = CommDemand.of(CommEngine.RING, 370e9)
+RING = CommEngine.RING.traits.moving(370e9)
 STREAM = KernelDemand(kind=KernelKind.STREAM)
 
 
@@ -74,7 +74,7 @@ def test_rows_are_slowed_by_the_mean_of_their_kernels_and_by_delays() -> None:
     no_delay = Demands(both.shares)
     found = row_slowdown(no_delay, 5e-6, [RING], GPU)
     assert found == pytest.approx(1 + 3 / 5 * longer[0] + 1 / 5 * longer[1])
-    message = CommDemand.waiting(CommEngine.POINT_TO_POINT)
+    message = CommEngine.POINT_TO_POINT.traits.waiting()
     assert row_slowdown(no_delay, 5e-6, [message], GPU) == 1.0
     assert row_slowdown(both, 5e-6, [message], GPU) == pytest.approx(1 + 3 * 1.5 / 5)
     assert row_slowdown(Demands(), 5e-6, [message], GPU) == 1.0

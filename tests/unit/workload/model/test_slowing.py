@@ -12,7 +12,7 @@ from stepsim.step.prepared import prepare
 from stepsim.step.second_look import SecondLook
 from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.slowing import DISPATCH_ENGINES, Slowing
-from stepsim.workload.overlap import CommDemand, CommEngine, GpuLimits, KernelDemand, slowdown
+from stepsim.workload.overlap import CommEngine, GpuLimits, KernelDemand, slowdown
 
 FSDP: dict[str, Any] = {"framework": "torch-fsdp-compiled", "sequence": 4096}
 MEGATRON: dict[str, Any] = {"framework": "megatron-core", "global_batch": 128, "sequence": 8192}
@@ -61,7 +61,7 @@ def test_what_is_lost_is_the_law_of_each_plan() -> None:
     sent, seconds = np.array([3.7e9, 3.7e9, 0.0]), np.array([0.01, 0.01, 0.0])
     found = slowing.lost(CommEngine.RING, sent, seconds, np.array([False, True, False]))
     for place, sms in ((0, 24), (1, 16)):
-        demand = CommDemand.of(CommEngine.RING, 370e9, sms)
+        demand = CommEngine.RING.traits.moving(370e9, sms)
         assert found[place] == pytest.approx(1 - 1 / slowdown(KernelDemand(), [demand], gpu))
     assert found[2] == 0
     copies = replace(slowing, sms=0).lost(CommEngine.RING, sent, seconds, np.zeros(3, dtype=bool))
@@ -95,6 +95,6 @@ def test_products_that_leave_enough_sms_free_lose_memory_alone() -> None:
 
 def test_every_dispatcher_has_what_carries_it() -> None:
     assert {*DISPATCH_ENGINES} == {*ExpertDispatch}
-    assert all(DISPATCH_ENGINES[each].sms == each.sms for each in ExpertDispatch), (
+    assert all(DISPATCH_ENGINES[each].traits.sms == each.sms for each in ExpertDispatch), (
         "SMs of dispatchers are said twice"
     )
