@@ -13,7 +13,6 @@ from stepsim.engine.beside import RowDemands
 from stepsim.engine.paces import Paces
 from stepsim.engine.stretches import ListWork, Speeds, Taken
 from stepsim.workload.overlap import (
-    CommDemand,
     CommEngine,
     Demands,
     GpuLimits,
@@ -23,7 +22,7 @@ from stepsim.workload.overlap import (
 )
 
 GPU = GpuLimits(sms=132, bytes_per_s=3350e9)
-RING = CommDemand.of(CommEngine.RING, 370e9)
+RING = CommEngine.RING.traits.moving(370e9)
 FACTOR = slowdown(KernelDemand(), [RING], GPU)
 ROOT = Path(__file__).parents[3]
 
