@@ -144,6 +144,24 @@ class ProgramWriter(Struct, kw_only=True, dict=True):
     alike: AlikeStages = field(default_factory=dict)
     rows: list[dict[str, int]] = field(default_factory=list)
     _known: dict[tuple[ActionKind, int, int], int] = field(default_factory=dict)
+    _first: dict[int, int] = field(default_factory=dict)
+    _final: dict[int, tuple[int, Action]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Find the place of each chunk's first forward, and of its last weight gradients."""
+        order = self.schedule.columns[self.stage]
+        nowhere = np.full(len(self.work.chunks), NONE)
+        place, part = order.runs(ActionKind.FORWARD).nonzero()
+        first = nowhere.copy()
+        first[order.chunk[place, part][::-1]] = place[::-1]  # the first is written last
+        self._first = {chunk: at for chunk, at in enumerate(first.tolist()) if at != NONE}
+        place, part = order.runs(ActionKind.BACKWARD, ActionKind.WEIGHT_GRAD).nonzero()
+        last = nowhere.copy()
+        last[order.chunk[place, part]] = np.arange(len(place))
+        for chunk, at in enumerate(last.tolist()):
+            if at != NONE:
+                final = int(place[at])
+                self._final[chunk] = final, order[final].parts()[int(part[at])]
 
     def write(self) -> Written:
         """What the entries of the stage compute, then what follows the pipeline.
@@ -243,28 +261,6 @@ class ProgramWriter(Struct, kw_only=True, dict=True):
     @cached_property
     def _kinds(self) -> "_Kinds":
         return _kinds_of(self.work)
-
-    @cached_property
-    def _first(self) -> dict[int, int]:
-        """Per chunk, the place of its first forward."""
-        order = self.schedule.columns[self.stage]
-        forwards = order.runs(ActionKind.FORWARD)
-        return {
-            chunk: place
-            for chunk in range(len(self.work.chunks))
-            for place, _ in np.argwhere(forwards & (order.chunk == chunk))[:1].tolist()
-        }
-
-    @cached_property
-    def _final(self) -> dict[int, tuple[int, Action]]:
-        """Per chunk, the place and the action that computes its last weight gradients."""
-        order, found = self.schedule.columns[self.stage], {}
-        ends = order.runs(ActionKind.BACKWARD, ActionKind.WEIGHT_GRAD)
-        for chunk in range(len(self.work.chunks)):
-            last = np.argwhere(ends & (order.chunk == chunk))[-1:].tolist()
-            for place, part in last:
-                found[chunk] = place, order[place].parts()[part]
-        return found
 
     @cached_property
     def _buckets(self) -> Buckets | None:
