@@ -79,8 +79,8 @@ class DrawnSteps(Entry, frozen=True, kw_only=True):
 class PlanRun(Entry, frozen=True, kw_only=True):
     """What a search needs of a simulated plan; with an `error` it could not be simulated.
 
-    `drawn` are its steps of documents, where plans are judged by them. `breakdown_ps` is empty where
-    the plan was slower than another of its kind (`PlanJob.fastest_alone`).
+    `drawn` are its steps of documents, where plans are judged by them. `breakdown_ps` is empty
+    where the plan was slower than another of its kind (`PlanJob.fastest_alone`).
     """
 
     workload: str = ""
