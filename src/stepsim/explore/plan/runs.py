@@ -151,9 +151,12 @@ class PlanRuns(Struct, kw_only=True):
     begun: dict[ModelPlan, Future[PlanRun]] = field(default_factory=dict)
 
     def ahead(self, plans: Sequence[ModelPlan]) -> None:
-        """Begin with some plans, where there are workers for them beside this process."""
+        """Begin with some plans, where there are workers for them beside this process.
+
+        One is ready for each worker that ends its own before the first of them is known.
+        """
         if self.pool.workers > 1:
-            for plan in plans[: self.pool.workers]:
+            for plan in plans[: 2 * self.pool.workers]:
                 self._begin(plan)
 
     def result(self, plan: ModelPlan) -> PlanRun:
