@@ -54,10 +54,9 @@ def test_an_answer_that_cannot_be_read_is_an_error_and_no_endless_wait(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are forks on Linux alone")
 @pytest.mark.parametrize("threads", [False, True])
-def test_a_worker_has_what_was_imported_unless_another_thread_might_hold_a_lock(
+def test_a_worker_is_a_fork_unless_another_thread_might_hold_a_lock(
     threads: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A fork has this module, a new interpreter has not; both answer and end."""
     monkeypatch.setattr(processes, "active_count", lambda: 1)
     done = Event()
     if threads:
@@ -71,5 +70,5 @@ def test_a_worker_has_what_was_imported_unless_another_thread_might_hold_a_lock(
 
 
 def _pids() -> tuple[int, bool]:
-    """The parent of a worker, and whether pytest runs in it, as it does here."""
-    return os.getppid(), "_pytest.runner" in sys.modules
+    """The parent of a worker, and whether it is a fork: a new interpreter was started with -c."""
+    return os.getppid(), sys.argv[0] != "-c"
