@@ -26,7 +26,6 @@ from stepsim.workload.rows import CommOp, Row, Shards, Stream
 _KEPT = 256
 _NOTHING = {"reads": False, "joins": Joins.NOT}
 _COLUMNS = (*Rows.__struct_fields__, "task_list")
-_FLAGS = ("unit", "paced")
 _Entry = tuple[int, tuple[Action, ...], bool]
 """The place of an entry, its parts, and whether it is more than one segment."""
 
@@ -227,7 +226,7 @@ class ProgramWriter(Struct, kw_only=True, dict=True):
         on_dp = [each >= 0 and self._uses_dp(each) for each in numbers]
         columns = {
             name: np.array([row.get(name, NONE) for row in self.rows], dtype=np.int64)
-            for name in (*_COLUMNS, *_FLAGS)
+            for name in (*_COLUMNS, "unit", "paced")
         }
         return _Looked(
             numbers=tuple(numbers),
@@ -426,7 +425,8 @@ def _at_their_places(looked: _Looked, look: NDArray[np.integer]) -> dict[str, In
     which = spans(looked.starts.take(look), counts)
     columns = {name: looked.columns[name].take(which) for name in _COLUMNS}
     place = np.arange(len(look)).repeat(counts)
-    units, paced = (looked.columns[name].take(which) > 0 for name in _FLAGS)
+    units: Bools = looked.columns["unit"].take(which) > 0
+    paced: Bools = looked.columns["paced"].take(which) > 0
     before = np.cumsum(units) - units
     waiting = np.flatnonzero(paced & (before > 1))
     columns["waits"][waiting] = np.flatnonzero(units).take(before.take(waiting) - 2)
