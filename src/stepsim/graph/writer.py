@@ -427,7 +427,7 @@ def _at_their_places(looked: _Looked, look: NDArray[np.integer]) -> dict[str, In
     place = np.arange(len(look)).repeat(counts)
     units: Bools = looked.columns["unit"].take(which) > 0
     paced: Bools = looked.columns["paced"].take(which) > 0
-    before = np.cumsum(units) - units
+    before: Ints = np.cumsum(units, dtype=np.int64) - units
     waiting = np.flatnonzero(paced & (before > 1))
     columns["waits"][waiting] = np.flatnonzero(units).take(before.take(waiting) - 2)
     columns["entry"] = np.where(columns["entry"] >= 0, place, NONE)

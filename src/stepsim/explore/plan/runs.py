@@ -276,7 +276,7 @@ class _Simulator(Struct, kw_only=True):
 
     def _may_be_first(self, plan: ModelPlan, judged_ps: int) -> bool:
         """Whether a plan may be the first of its kind."""
-        like = *kind_of(plan), is_uneven(plan)
+        like = *plan_kind(plan), is_uneven(plan)
         least_ps = self.least_of.get(like, inf)
         self.least_of[like] = min(least_ps, judged_ps)
         return judged_ps <= least_ps or not self.job.fastest_alone
@@ -328,7 +328,7 @@ def _plan_run(found: StepTotals, drawn: DrawnSteps | None) -> PlanRun:
     )
 
 
-def kind_of(plan: ModelPlan) -> tuple[int, ...]:
+def plan_kind(plan: ModelPlan) -> tuple[int, ...]:
     """Plans of one kind differ in microbatch size, chunks, layout and recomputation only."""
     p = plan
     return p.npus, p.tp, p.cp, p.pp, p.ep, p.expert_degree, p.zero

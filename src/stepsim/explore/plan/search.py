@@ -22,8 +22,8 @@ from stepsim.explore.plan.runs import (
     PlanRuns,
     Workers,
     is_uneven,
-    kind_of,
     open_runs,
+    plan_kind,
 )
 from stepsim.explore.plan.space import PlanSpace, plan_words
 from stepsim.files.models.launch import refused_by
@@ -97,7 +97,7 @@ class SearchedPlan(Struct, frozen=True, kw_only=True):
     @property
     def kind(self) -> tuple[int, ...]:
         """What plans have in common of which the best alone is shown."""
-        return kind_of(self.plan)
+        return plan_kind(self.plan)
 
 
 class PlanSearch(Struct, frozen=True, kw_only=True):
