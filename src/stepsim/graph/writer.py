@@ -6,7 +6,6 @@ Where gradients are reduced row by row, each row of a backward has its share of 
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
-from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +26,8 @@ from stepsim.workload.rows import CommOp, Row, Shards, Stream
 _KEPT = 256
 _NOTHING = {"reads": False, "joins": Joins.NOT}
 _COLUMNS = (*Rows.__struct_fields__, "task_list")
+_Entry = tuple[int, tuple[Action, ...], bool]
+"""The place of an entry, its parts, and whether it is more than one segment."""
 
 
 class Written(Struct, frozen=True, kw_only=True, eq=False):
@@ -107,19 +108,59 @@ class Written(Struct, frozen=True, kw_only=True, eq=False):
         return found
 
 
+class _Looked(NamedTuple):
+    """What a stage's entries are, look by look in the order in which these appear.
+
+    Look i is the task list `numbers[i]`, or the rows of `columns` from `starts[i]` on, `counts[i]`
+    of them. `on_dp` are the looks that use the reductions' stream, `tail` the task list of what
+    follows the pipeline.
+    """
+
+    numbers: tuple[int, ...]
+    starts: Ints
+    counts: Ints
+    on_dp: Bools
+    columns: dict[str, Ints]
+    tail: int
+
+
+AlikeStages = dict[tuple[object, ...], _Looked]
+"""What stages were written as, by their rows, by what follows, and by their entries' looks."""
+
+
 class ProgramWriter(Struct, kw_only=True, dict=True):
     """The work of a stage being written.
 
     Most entries are one segment, the same for all microbatches of a block. Those of several
-    segments are written once for all that look alike, as `rows`.
+    segments are written once for all that look alike, as `rows`. Stages of a graph that share the
+    dictionary `alike` are written once where they run the same.
     """
 
     stage: int
     work: StageWork
     schedule: Schedule
     task_lists: TaskLists
+    alike: AlikeStages = field(default_factory=dict)
     rows: list[dict[str, int]] = field(default_factory=list)
     _known: dict[tuple[ActionKind, int, int], int] = field(default_factory=dict)
+    _first: dict[int, int] = field(default_factory=dict)
+    _final: dict[int, tuple[int, Action]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Find the place of each chunk's first forward, and of its last weight gradients."""
+        order = self.schedule.columns[self.stage]
+        nowhere = np.full(len(self.work.chunks), NONE)
+        place, part = order.runs(ActionKind.FORWARD).nonzero()
+        first = nowhere.copy()
+        first[order.chunk[place, part][::-1]] = place[::-1]  # the first is written last
+        self._first = {chunk: at for chunk, at in enumerate(first.tolist()) if at != NONE}
+        place, part = order.runs(ActionKind.BACKWARD, ActionKind.WEIGHT_GRAD).nonzero()
+        last = nowhere.copy()
+        last[order.chunk[place, part]] = np.arange(len(place))
+        for chunk, at in enumerate(last.tolist()):
+            if at != NONE:
+                final = int(place[at])
+                self._final[chunk] = final, order[final].parts()[int(part[at])]
 
     def write(self) -> Written:
         """What the entries of the stage compute, then what follows the pipeline.
@@ -132,23 +173,68 @@ class ProgramWriter(Struct, kw_only=True, dict=True):
         alone[[*self._first.values(), *(place for place, _ in self._final.values())]] = True
         unlike = tuple(np.flatnonzero(apart & alone).tolist())
         first, look = _looks(self.schedule, self.stage, self._kinds.alike, unlike)
-        numbers, begins = [NONE] * len(first), np.zeros((2, len(first)), dtype=np.int64)
-        for number, place in sorted(enumerate(first.tolist()), key=itemgetter(1)):
-            if apart[place]:
-                begins[:, number] = len(self.rows)
-                self._entry(order[place].parts(), place)
-                begins[1, number] = len(self.rows) - begins[0, number]
-            else:
-                numbers[number] = self._of_entry(order[place].parts())
-        uses_dp = [each >= 0 and self._uses_dp(each) for each in numbers]
+        turns = np.argsort(first)
+        entries = [
+            (place, order[place].parts(), bool(apart[place])) for place in first[turns].tolist()
+        ]
+        key = self._key(entries)
+        if key not in self.alike:
+            self.alike[key] = self._looked(entries)
+        looked, turn = self.alike[key], np.argsort(turns)
         return Written(
             stage=self.stage,
-            numbers=tuple(numbers),
+            numbers=tuple(looked.numbers[each] for each in turn.tolist()),
             look=look,
-            tail=self._per_step(),
+            tail=looked.tail,
             alike=self._kinds.alike,
-            on_dp=np.array(uses_dp, dtype=bool).take(look),
-            rows=_at_their_places(self.rows, look, *begins),
+            on_dp=looked.on_dp.take(turn).take(look),
+            rows=_at_their_places(looked, turn.take(look)),
+        )
+
+    def _key(self, entries: "Sequence[_Entry]") -> tuple[object, ...]:
+        """What stages have in common that are written alike, their entries at other places."""
+        last = self.schedule.placement.stages - 1
+        looks = tuple(
+            (
+                apart,
+                *(
+                    (
+                        part.kind,
+                        part.chunk,
+                        part.microbatch % len(self.work.chunks[part.chunk]),
+                        part.stage in (0, last),
+                        self._first[part.chunk] == place,
+                        self._final[part.chunk] == (place, part),
+                    )
+                    for part in parts
+                ),
+            )
+            for place, parts, apart in entries
+        )
+        rows = tuple(tuple(map(id, blocks)) for blocks in self.work.chunks)
+        return rows, self.work.per_step, looks
+
+    def _looked(self, entries: "Sequence[_Entry]") -> _Looked:
+        """Write an entry of every look."""
+        numbers, starts, counts = [], [], []
+        for place, parts, apart in entries:
+            starts.append(len(self.rows))
+            if apart:
+                self._entry(parts, place)
+            numbers.append(NONE if apart else self._of_entry(parts))
+            counts.append(len(self.rows) - starts[-1])
+        on_dp = [each >= 0 and self._uses_dp(each) for each in numbers]
+        columns = {
+            name: np.array([row.get(name, NONE) for row in self.rows], dtype=np.int64)
+            for name in (*_COLUMNS, "unit", "paced")
+        }
+        return _Looked(
+            numbers=tuple(numbers),
+            starts=np.array(starts, dtype=np.int64),
+            counts=np.array(counts, dtype=np.int64),
+            on_dp=np.array(on_dp, dtype=bool),
+            columns=columns,
+            tail=self._per_step(),
         )
 
     def _per_step(self) -> int:
@@ -174,28 +260,6 @@ class ProgramWriter(Struct, kw_only=True, dict=True):
     @cached_property
     def _kinds(self) -> "_Kinds":
         return _kinds_of(self.work)
-
-    @cached_property
-    def _first(self) -> dict[int, int]:
-        """Per chunk, the place of its first forward."""
-        order = self.schedule.columns[self.stage]
-        forwards = order.runs(ActionKind.FORWARD)
-        return {
-            chunk: place
-            for chunk in range(len(self.work.chunks))
-            for place, _ in np.argwhere(forwards & (order.chunk == chunk))[:1].tolist()
-        }
-
-    @cached_property
-    def _final(self) -> dict[int, tuple[int, Action]]:
-        """Per chunk, the place and the action that computes its last weight gradients."""
-        order, found = self.schedule.columns[self.stage], {}
-        ends = order.runs(ActionKind.BACKWARD, ActionKind.WEIGHT_GRAD)
-        for chunk in range(len(self.work.chunks)):
-            last = np.argwhere(ends & (order.chunk == chunk))[-1:].tolist()
-            for place, part in last:
-                found[chunk] = place, order[place].parts()[part]
-        return found
 
     @cached_property
     def _buckets(self) -> Buckets | None:
@@ -262,7 +326,7 @@ class ProgramWriter(Struct, kw_only=True, dict=True):
         self, label: str, ops: Sequence[CommOp], stream: Stream, place: int, **more: int
     ) -> None:
         """Start collectives on their stream, beside the actions."""
-        number = self.task_lists.beside(label, ops, stream)
+        number = self.task_lists.beside(label, ops, stream) if ops else None
         if number is not None:
             self._add(
                 place, SegmentKind.REDUCTION, stream, number, behind=stream, sets=stream, **more
@@ -351,25 +415,19 @@ class ProgramWriter(Struct, kw_only=True, dict=True):
         self.rows.append({**_NOTHING, **row, **more})
 
 
-def _at_their_places(
-    rows: Sequence[dict[str, int]], look: NDArray[np.integer], starts: Ints, counts: Ints
-) -> dict[str, Ints]:
-    """Columns of rows, for every entry those of its look: `counts` of them from each of `starts`.
+def _at_their_places(looked: _Looked, look: NDArray[np.integer]) -> dict[str, Ints]:
+    """Columns of rows, for every entry those of its look.
 
     What is gathered at the pace of compute waits for the `unit` before the one under way, which is
     only known here: for example the third unit's gather waits for the first unit.
     """
-    which = spans(starts.take(look), counts.take(look))
-    columns = {
-        name: np.array([row.get(name, NONE) for row in rows], dtype=np.int64).take(which)
-        for name in _COLUMNS
-    }
-    place = np.arange(len(look)).repeat(counts.take(look))
-    units, paced = (
-        np.array([row.get(name, False) for row in rows], dtype=bool).take(which)
-        for name in ("unit", "paced")
-    )
-    before = np.cumsum(units) - units
+    counts = looked.counts.take(look)
+    which = spans(looked.starts.take(look), counts)
+    columns = {name: looked.columns[name].take(which) for name in _COLUMNS}
+    place = np.arange(len(look)).repeat(counts)
+    units: Bools = looked.columns["unit"].take(which) > 0
+    paced: Bools = looked.columns["paced"].take(which) > 0
+    before: Ints = np.cumsum(units, dtype=np.int64) - units
     waiting = np.flatnonzero(paced & (before > 1))
     columns["waits"][waiting] = np.flatnonzero(units).take(before.take(waiting) - 2)
     columns["entry"] = np.where(columns["entry"] >= 0, place, NONE)

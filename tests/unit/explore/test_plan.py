@@ -25,7 +25,7 @@ from stepsim.explore.plan.asked import make_space, parse_fixed, parse_npu_counts
 from stepsim.explore.plan.budget import parse_budget
 from stepsim.explore.plan.document import PlanDocument
 from stepsim.explore.plan.held import held_values, wider_values
-from stepsim.explore.plan.runs import PlanRun, PlanRuns, step_options_of
+from stepsim.explore.plan.runs import HERE, PlanRun, PlanRuns, Workers, step_options_of
 from stepsim.explore.plan.search import KNOWN_APART, price_plans
 from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.files.load import read_model
@@ -169,6 +169,25 @@ def test_the_search_finds_what_running_everything_finds() -> None:
         assert (found.not_run, found.passed_over) == (0, 0)
         assert found.looked_at == found.too_large + found.ruled_out + len(found.plans)
         assert best.step_ps == steps[number]
+
+
+@pytest.mark.parametrize("objective", Objective)
+def test_the_first_of_each_kind_says_what_its_step_goes_into(
+    objective: Objective, tmp_path: Path
+) -> None:
+    """Also where the file of another search, which had faster plans, holds it without."""
+    model, made, topology = space("recompute=none,full", "cp=1", npus=(4, 8))
+    kept = Workers(store=tmp_path / "plans.sqlite")
+    wide = search_plans(model, made, topology, runs=30, workers=kept)
+    assert not all(one.run.breakdown_ps for one in wide.plans)
+    model, made, topology = space("recompute=full", "cp=1", npus=(4, 8))
+    for workers in (HERE, replace(kept, resume=True)):
+        found = search_plans(model, made, topology, runs=30, objective=objective, workers=workers)
+        kinds: set[tuple[int, ...]] = set()
+        for one in found.plans:
+            parts = one.run.breakdown_ps
+            assert one.kind in kinds or sum(parts.values()) == one.step_ps
+            kinds.add(one.kind)
 
 
 def test_two_searches_are_the_same() -> None:

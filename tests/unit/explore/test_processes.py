@@ -1,7 +1,9 @@
 """Worker processes: every task gets its result or its error, and none is waited for in vain."""
 
 import os
+import sys
 from collections.abc import Iterator
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -48,3 +50,25 @@ def test_an_answer_that_cannot_be_read_is_an_error_and_no_endless_wait(
             workers.submit(len, "abc").result(SOON)
         monkeypatch.undo()
         assert workers.submit(len, "abc").result(SOON) == 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are forks on Linux alone")
+@pytest.mark.parametrize("threads", [False, True])
+def test_a_worker_is_a_fork_unless_another_thread_might_hold_a_lock(
+    threads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "active_count", lambda: 1)
+    done = Event()
+    if threads:
+        monkeypatch.undo()
+        Thread(target=done.wait, daemon=True).start()
+    with Processes(2, {}) as workers:
+        found = [workers.submit(_pids).result(SOON) for _ in range(2)]
+    done.set()
+    assert all(parent == os.getpid() for parent, _ in found)
+    assert all(forked is not threads for _, forked in found)
+
+
+def _pids() -> tuple[int, bool]:
+    """The parent of a worker, and whether it is a fork: a new interpreter was started with -c."""
+    return os.getppid(), sys.argv[0] != "-c"

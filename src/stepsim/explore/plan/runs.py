@@ -34,6 +34,7 @@ from stepsim.explore.sweep.executors import (
     local_pool,
 )
 from stepsim.explore.sweep.study import pack, unpack
+from stepsim.files.models.megatron_plan import counted_ends
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
@@ -78,7 +79,8 @@ class DrawnSteps(Entry, frozen=True, kw_only=True):
 class PlanRun(Entry, frozen=True, kw_only=True):
     """What a search needs of a simulated plan; with an `error` it could not be simulated.
 
-    `drawn` are its steps of documents, where plans are judged by them.
+    `drawn` are its steps of documents, where plans are judged by them. `breakdown_ps` is empty
+    where the plan was slower than another of its kind (`PlanJob.fastest_alone`).
     """
 
     workload: str = ""
@@ -90,17 +92,22 @@ class PlanRun(Entry, frozen=True, kw_only=True):
     drawn: DrawnSteps | None = None
 
     def mean_breakdown_ps(self) -> dict[Part, int]:
-        """Parts of the step, mean over ranks."""
+        """Parts of the step, mean over ranks; of a plan that has them."""
         return {part: self.breakdown_ps[part.key] for part in Part}
 
 
 class PlanJob(Struct, frozen=True, kw_only=True):
-    """What all plans of a search share; `drawn` are the batches that they are judged by."""
+    """What all plans of a search share; `drawn` are the batches that they are judged by.
+
+    With `fastest_alone` the breakdown of a step is found where no earlier plan of its kind, with
+    an even layout or without as it, was faster: the first of a kind is one of these.
+    """
 
     model: Model
     topology: Topology
     base: StepOptions
     drawn: DrawnBatches | None = None
+    fastest_alone: bool = False
 
     def identity(self) -> dict[str, str]:
         """What must be the same for results to belong together, by what the user calls it."""
@@ -144,9 +151,12 @@ class PlanRuns(Struct, kw_only=True):
     begun: dict[ModelPlan, Future[PlanRun]] = field(default_factory=dict)
 
     def ahead(self, plans: Sequence[ModelPlan]) -> None:
-        """Begin with some plans, where there are workers for them beside this process."""
+        """Begin with some plans, where there are workers for them beside this process.
+
+        One is ready for each worker that ends its own before the first of them is known.
+        """
         if self.pool.workers > 1:
-            for plan in plans[: self.pool.workers]:
+            for plan in plans[: 2 * self.pool.workers]:
                 self._begin(plan)
 
     def result(self, plan: ModelPlan) -> PlanRun:
@@ -168,6 +178,17 @@ class PlanRuns(Struct, kw_only=True):
             self._keep(plan, future.result())
         return self.known[plan]
 
+    def whole(self, plan: ModelPlan) -> PlanRun:
+        """The result of a plan with the parts of its step, which is simulated again without them.
+
+        A file of another search of the same job may have it without.
+        """
+        run = self.result(plan)
+        if not (run.breakdown_ps or run.error):
+            run = run_plan(replace(unpack(self.packed), fastest_alone=False), plan)
+            self._keep(plan, run)
+        return run
+
     def warnings(self, plan: ModelPlan) -> tuple[str, ...]:
         """What a whole report of a plan warns of."""
         return _simulator(self.packed).warnings(plan)
@@ -185,7 +206,7 @@ class PlanRuns(Struct, kw_only=True):
             run = msgspec.json.decode(found, type=PlanRun)
         except msgspec.MsgspecError as error:
             raise SweepError(f"{self.store.path}: the database is damaged: {error}") from None
-        if not run.error and run.breakdown_ps.keys() != {part.key for part in Part}:
+        if run.breakdown_ps and run.breakdown_ps.keys() != {part.key for part in Part}:
             raise SweepError(f"{self.store.path}: the database is damaged: parts of a step")
         self.known[plan] = run
         return True
@@ -229,12 +250,14 @@ def open_runs(job: PlanJob, workers: Workers) -> Iterator[PlanRuns]:
 class _Simulator(Struct, kw_only=True):
     """Simulates plans of a job, one after the other.
 
-    The fastest step is kept for its report, prices for other plans on the network.
+    The fastest step is kept for its report, prices for other plans on the network, and the least
+    time of each kind of plans.
     """
 
     job: PlanJob
     fastest: tuple[ModelPlan, RunStep] | None = None
     least_ps: float = inf
+    least_of: dict[tuple[int, ...], float] = field(default_factory=dict)
     known: list[Prices] = field(default_factory=list)
 
     def run(self, plan: ModelPlan) -> PlanRun:
@@ -242,13 +265,21 @@ class _Simulator(Struct, kw_only=True):
         try:
             with garbage.paused():
                 step = self._step(plan)
-                found = step.totals(breakdown=True)
                 drawn = self._drawn(plan)
+                judged_ps = drawn.full_ps if drawn else step.timeline.step_time_ps
+                found = step.totals(breakdown=self._may_be_first(plan, judged_ps))
         except StepsimError as error:
             return PlanRun(error=str(error))
         if found.step_time_ps < self.least_ps:
             self.least_ps, self.fastest = found.step_time_ps, (plan, step)
         return _plan_run(found, drawn)
+
+    def _may_be_first(self, plan: ModelPlan, judged_ps: int) -> bool:
+        """Whether a plan may be the first of its kind."""
+        like = *plan_kind(plan), is_uneven(plan)
+        least_ps = self.least_of.get(like, inf)
+        self.least_of[like] = min(least_ps, judged_ps)
+        return judged_ps <= least_ps or not self.job.fastest_alone
 
     def _drawn(self, plan: ModelPlan) -> DrawnSteps | None:
         """Its steps of documents, where plans are judged by them."""
@@ -295,6 +326,17 @@ def _plan_run(found: StepTotals, drawn: DrawnSteps | None) -> PlanRun:
         throughput=found.throughput,
         breakdown_ps=found.breakdown_ps or {},
     )
+
+
+def plan_kind(plan: ModelPlan) -> tuple[int, ...]:
+    """Plans of one kind differ in microbatch size, chunks, layout and recomputation only."""
+    p = plan
+    return p.npus, p.tp, p.cp, p.pp, p.ep, p.expert_degree, p.zero
+
+
+def is_uneven(plan: ModelPlan) -> bool:
+    """Whether stages have unlike numbers of layers, the ends counted as layers or not."""
+    return bool(plan.layout.slices) and counted_ends(plan.layout.slices) is None
 
 
 def step_options_of(plan: ModelPlan, base: StepOptions) -> StepOptions:

@@ -21,11 +21,12 @@ from stepsim.explore.plan.runs import (
     PlanRun,
     PlanRuns,
     Workers,
+    is_uneven,
     open_runs,
+    plan_kind,
 )
 from stepsim.explore.plan.space import PlanSpace, plan_words
 from stepsim.files.models.launch import refused_by
-from stepsim.files.models.megatron_plan import counted_ends
 from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
 from stepsim.step.model_plan import slowing_of
@@ -95,9 +96,8 @@ class SearchedPlan(Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> tuple[int, ...]:
-        """Plans of one kind differ in microbatch size, chunks, layout and recomputation only."""
-        p = self.plan
-        return p.npus, p.tp, p.cp, p.pp, p.ep, p.expert_degree, p.zero
+        """What plans have in common of which the best alone is shown."""
+        return plan_kind(self.plan)
 
 
 class PlanSearch(Struct, frozen=True, kw_only=True):
@@ -190,7 +190,13 @@ def search_plans(
     order = np.lexsort((np.arange(len(priced.plans)), priced.price, wanted)).tolist()
     boundless = memory_first or drawn is not None
     bound = np.zeros(len(priced.plans)) if boundless else priced.bound * weight
-    job = PlanJob(model=model, topology=topology, base=space.base, drawn=drawn)
+    job = PlanJob(
+        model=model,
+        topology=topology,
+        base=space.base,
+        drawn=drawn,
+        fastest_alone=not memory_first,
+    )
     race = _Race(
         priced=priced, space=space, topology=topology, weight=weight, bound=bound, order=order
     )
@@ -206,22 +212,33 @@ def search_plans(
             found.sort(key=lambda each: (each[1].memory_bytes, each[1].judged_ps, each[0]))
         else:
             found.sort(key=lambda each: (each[1].judged_ps * weight[each[0]], each[0]))
+        shown = _with_breakdowns([run for _, run in found], opened)
         warnings = opened.warnings(found[0][1].plan)
     done = {*race.passed, *(place for place, _ in found)}
     rest = [place for place in order if place not in done]
     out = sum(bool(bound[place] > race.best) for place in rest)
     return PlanSearch(
-        plans=tuple(run for _, run in found),
+        plans=tuple(shown),
         looked_at=len(priced.plans) + len(priced.unfit),
         too_large=len(priced.unfit),
         ruled_out=out,
         not_run=len(rest) - out - len(race.refused),
-        binds=_what_binds(priced, found[0][1]),
+        binds=_what_binds(priced, shown[0]),
         passed_over=len(race.passed),
         objective=objective,
         refused=(*race.refused, *race.said_of_passed()),
         warnings=warnings,
     )
+
+
+def _with_breakdowns(plans: Sequence[SearchedPlan], opened: PlanRuns) -> list[SearchedPlan]:
+    """Plans in their order; the first of each kind says what its step goes into."""
+    first: dict[tuple[int, ...], SearchedPlan] = {}
+    for one in plans:
+        first.setdefault(one.kind, one)
+    return [
+        replace(one, run=opened.whole(one.plan)) if one is first[one.kind] else one for one in plans
+    ]
 
 
 class _Race(Struct, kw_only=True):
@@ -294,8 +311,7 @@ def _cost(plan: ModelPlan, objective: Objective) -> float:
 
 def _weight(plan: ModelPlan, objective: Objective) -> float:
     """What a second of a plan's step counts: more where an uneven layout has to gain something."""
-    uneven = plan.layout.slices and counted_ends(plan.layout.slices) is None
-    return _cost(plan, objective) / (1 - KNOWN_APART if uneven else 1)
+    return _cost(plan, objective) / (1 - KNOWN_APART if is_uneven(plan) else 1)
 
 
 def _what_binds(priced: PricedPlans, best: SearchedPlan) -> str:

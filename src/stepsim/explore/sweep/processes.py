@@ -3,9 +3,15 @@
 A worker ends when its input does, so none outlives the process that started it, however that died.
 It is in a session of its own, where no Ctrl-C reaches it, and prints nothing: what becomes of a
 task, an error too, is its answer.
+
+Where this process has no other thread and the system is Linux, a worker is a fork of it, which has
+imported what it needs: two workers of `stepsim plan gpt3-175b --gpus 512` spare 0.7 s of processor
+time by it. Elsewhere, and in place of one that was lost, it is a new interpreter.
 """
 
+import gc
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -14,8 +20,11 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from queue import SimpleQueue
-from threading import Event, Thread
-from typing import Any, BinaryIO
+from threading import Event, Thread, active_count
+from typing import Any, BinaryIO, NoReturn
+from warnings import catch_warnings, simplefilter
+
+from msgspec import Struct
 
 from stepsim.explore.sweep.study import pack, unpack
 
@@ -39,14 +48,16 @@ class _RemoteError(Exception):
 
 
 class Processes(Executor):
-    """So many workers, each started with its first task, and anew when it was lost."""
+    """So many workers, forked at once or started with their first task; anew when lost."""
 
     def __init__(self, workers: int, environment: dict[str, str]) -> None:
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self._environment = os.environ | environment
         self._workers: list[_Worker] = []
+        forks = [_fork(self._environment) for _ in range(workers)] if _can_fork() else []
         for _ in range(workers):
-            self._workers.append(_Worker(self._tasks, self._environment))
+            process = forks.pop() if forks else None
+            self._workers.append(_Worker(self._tasks, self._environment, process))
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Give a task to the next worker that is free."""
@@ -66,11 +77,16 @@ class Processes(Executor):
 class _Worker(Thread):
     """A thread that does tasks one after the other by asking its process."""
 
-    def __init__(self, tasks: "SimpleQueue[_Task | None]", environment: dict[str, str]) -> None:
+    def __init__(
+        self,
+        tasks: "SimpleQueue[_Task | None]",
+        environment: dict[str, str],
+        process: "_Fork | None",
+    ) -> None:
         super().__init__(daemon=True)
         self._tasks = tasks
         self._environment = environment
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | _Fork | None = process
         self._stopped = Event()
         self.start()
 
@@ -140,21 +156,74 @@ class _Worker(Thread):
                     _close(pipe)
 
 
+class _Fork(Struct, frozen=True):
+    """A fork of this process that serves, used as a `Popen` is."""
+
+    pid: int
+    stdin: BinaryIO
+    stdout: BinaryIO
+
+    def kill(self) -> None:
+        """End it now; it may have ended before."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> int:
+        """Its exit code when it has ended; 0 where it was waited for before."""
+        with suppress(ChildProcessError):
+            return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return 0
+
+
+def _can_fork() -> bool:
+    """Whether a fork is safe: another thread could hold a lock, which nobody would open in it."""
+    return sys.platform == "linux" and active_count() == 1
+
+
+def _fork(environment: dict[str, str]) -> _Fork:
+    """A worker that is a fork of this process."""
+    requests, to_worker = os.pipe()
+    from_worker, answers = os.pipe()
+    with catch_warnings():
+        simplefilter("ignore", DeprecationWarning)  # of threads of BLAS, which ends them at a fork
+        pid = os.fork()
+    if not pid:
+        _serve_forked(requests, answers, environment)
+    os.close(requests)
+    os.close(answers)
+    return _Fork(pid, os.fdopen(to_worker, "wb"), os.fdopen(from_worker, "rb"))
+
+
+def _serve_forked(requests: int, answers: int, environment: dict[str, str]) -> NoReturn:
+    """Serve in a fork: nothing stays open but its pipes, nothing of its parent is finished."""
+    try:
+        gc.freeze()
+        os.setsid()
+        os.environ.update(environment)
+        for theirs, own in ((requests, 0), (answers, 1), (os.open(os.devnull, os.O_WRONLY), 2)):
+            os.dup2(theirs, own)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        sys.stdout = sys.stderr = os.fdopen(2, "w", encoding="utf-8")
+        serve()
+    finally:
+        os._exit(1)
+
+
 def serve() -> None:
     """Be a worker: do what comes in, answer, and end with the input."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     requests: SimpleQueue[bytes] = SimpleQueue()
-    Thread(target=_listen, args=(requests,), daemon=True).start()
+    Thread(target=_listen, args=(os.fdopen(0, "rb"), requests), daemon=True).start()
     while True:
         _send(answers, _answer(requests.get()))
 
 
-def _listen(requests: "SimpleQueue[bytes]") -> None:
+def _listen(pipe: BinaryIO, requests: "SimpleQueue[bytes]") -> None:
     """Pass on what comes in; the end of it is the end of the process, even within a task."""
     try:
         while True:
-            requests.put(_receive(sys.stdin.buffer))
+            requests.put(_receive(pipe))
     finally:
         os._exit(0)
 
