@@ -11,6 +11,7 @@ from typing import Any
 from stepsim.base.errors import StepsimError, WorkloadError, bad_value
 from stepsim.base.structs import replace
 from stepsim.files.models.attentions import Attentions, shared_layers
+from stepsim.files.models.class_defaults import class_defaults
 from stepsim.files.models.families import FAMILIES, REFUSED, Family
 from stepsim.files.models.feeding import Feeding
 from stepsim.files.models.fields import MOST_LAYERS, Fields
@@ -18,7 +19,6 @@ from stepsim.files.models.kinds import Kind
 from stepsim.files.models.patterns import PART_LETTERS, PartMakers
 from stepsim.files.models.reading import HEADS, HIDDEN, LAYERS, POSITIONS
 from stepsim.files.models.towers import read_tower
-from stepsim.files.reading import parse_toml, read_text, shipped_folder
 from stepsim.workload.model.architecture import (
     Architecture,
     Attention,
@@ -39,14 +39,6 @@ _PATTERN = ("hybrid_override_pattern", "layers_block_type")
 _PREDICTION_PATTERN = ("mtp_hybrid_override_pattern", "mtp_layers_block_type")
 _NAMES = {"linear_attention": "mamba", "full_attention": "attention"}
 """Parts of a pattern by the names of newer releases of transformers."""
-
-
-def class_defaults(architecture: str) -> Mapping[str, Any]:
-    """Sizes by key that the class of an architecture has in transformers; none for others."""
-    path = shipped_folder("models") / "class_defaults.toml"
-    classes = parse_toml(read_text(path, WorkloadError, "class defaults", "TOML"))
-    known = (sizes for sizes in classes.values() if architecture in sizes["architectures"])
-    return {key: size for key, size in next(known, {}).items() if key != "architectures"}
 
 
 def architecture_of(

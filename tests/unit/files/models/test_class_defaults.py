@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from stepsim.files.models.huggingface import architecture_of, class_defaults
+from stepsim.files.models.class_defaults import class_defaults
+from stepsim.files.models.huggingface import architecture_of
 
 TOTALS = {
     "MixtralForCausalLM": (4096, 32, 46_702_792_704),
