@@ -277,7 +277,7 @@ def _without_window(attention: Attention) -> Attention:
 
 def _sliding(arguments: _Arguments, count: int) -> list[bool]:
     """Layers with the window: all, or as `--window-attn-skip-freq` says."""
-    if not arguments.text("window-attn-skip-freq").strip():
+    if not arguments.text("window-attn-skip-freq").replace(" ", ""):
         return [True] * count
     return _but_every(arguments, "window-attn-skip-freq", count)
 
