@@ -222,12 +222,13 @@ def check_profile(path: Path) -> None:
     from stepsim.measured.profile_run import run_of_profile
     from stepsim.runs.learned import calibrate_profiles
     from stepsim.runs.measured import change_measured
+    from stepsim.runs.what_if import RunChange
     from stepsim.show.tables.profiles import profile_replay_shown, profile_shown
 
     profile = read_profile(path)
     try:
         calibrate_profiles([profile])
-        change_measured(run_of_profile(profile), microbatches=2)
+        change_measured(run_of_profile(profile), RunChange(microbatches=2))
     except StepsimError:
         pass  # what a profile does not hold; the rest is read all the same
     found = find_stragglers(pipeline_waits(profile))

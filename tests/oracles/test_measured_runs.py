@@ -30,6 +30,7 @@ from stepsim.runs.measured import change_measured
 from stepsim.runs.ready import infer_hidden, with_runtime
 from stepsim.runs.replay import Durations, replay
 from stepsim.runs.validate import RunValidation, validate_run, validate_runs
+from stepsim.runs.what_if import RunChange
 
 RUNS = (
     "pp2_tp1_exp4_expn8_dp8_nl8_hs4096_sl1024",
@@ -275,7 +276,7 @@ def test_two_ways_of_another_order_agree(runs: list[RunSummary]) -> None:
                 recorded, orders, chunks=chunks, microbatches=recorded.microbatches
             )
             reordered.append(int(again.steps_ps(own, delay)[0]))
-            changed = change_measured(run, schedule=schedule.label).changed
+            changed = change_measured(run, RunChange(schedule=schedule.label)).changed
             simulated.append(changed.report.step_time_ps)
             assert simulated[-1] == pytest.approx(reordered[-1], rel=0.03), schedule.label
         assert sorted(reordered) == reordered

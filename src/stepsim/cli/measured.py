@@ -9,18 +9,18 @@ import typer
 
 from stepsim.base.errors import PlanError
 from stepsim.cli.options import (
-    SpanFile,
     StyleOption,
-    TraceOutput,
     completed_durations,
     completed_schedules,
     write_traces,
 )
+from stepsim.cli.profiles import RunViews
 from stepsim.cli.terminal import (
     ANSWER_ALONE,
     CsvOption,
     JsonOption,
     QuietOption,
+    StudyFiles,
     TablesAsked,
     advise,
     check_outputs,
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from stepsim.measured.leaf_log import LeafRun
     from stepsim.measured.summary import RunSummary
     from stepsim.step.prepared import SimulatedStep
+
+_NO_VIEWS = RunViews()
 
 RunsArgument = Annotated[
     list[Path],
@@ -115,9 +117,8 @@ def validate_command(
     check_outputs(runs, json=json, figures=[plot], files=[csv])
     limit, durations = _limit(max_error), parse_durations(times)
     if is_published_steps(runs[0]):
-        _validate_published(
-            runs, limit, leave_out or (), calibration, json, csv, plot, style, quiet
-        )
+        files = StudyFiles(json, csv, plot, style)
+        _validate_published(runs, limit, leave_out or (), calibration, files, quiet=quiet)
         return
     if leave_out:
         raise PlanError("--leave-out names sources of published steps: there are none")
@@ -151,10 +152,8 @@ def _validate_published(
     limit: float | None,
     leave_out: Sequence[str],
     calibration: Path | None,
-    json: str | None,
-    csv: Path | None,
-    plot: Path | None,
-    style: FigureStyle,
+    files: StudyFiles,
+    *,
     quiet: bool,
 ) -> None:
     """Compare published steps of models with their closed form."""
@@ -173,11 +172,12 @@ def _validate_published(
     notes = [*chain.from_iterable(each for _, each in read)]
     found = validate_published(steps, leave_out=leave_out, calibration=known, unread=len(notes))
     warn((*notes, *found.warnings), quiet=quiet)
-    if plot:
+    if files.plot:
         from stepsim.show.figures.validations import plot_published
 
-        plot_published(found, plot, style=style)
-    show(json, lambda: PublishedDocument.of(found).to_json(), published_shown(found), csv)
+        plot_published(found, files.plot, style=files.style)
+    document = PublishedDocument.of(found)
+    show(files.json, document.to_json, published_shown(found), files.csv)
     if limit is not None and found.exceeds(limit):
         raise typer.Exit(1)
 
@@ -235,23 +235,24 @@ def what_if_command(
     from stepsim.files.calibrations import read_calibration
     from stepsim.files.measured import load_trace, message_bandwidths
     from stepsim.runs.measured import change_measured, warnings_of
+    from stepsim.runs.what_if import RunChange
     from stepsim.show.tables.measured import what_if_shown
 
     check_outputs([run], files=[csv])
     loaded = load_trace(run, node_size=node_size)
     warn(warnings_of([loaded]), quiet=quiet)
-    found = change_measured(
-        loaded,
-        calibration=read_calibration(calibration) if calibration else None,
+    change = RunChange(
         schedule=schedule,
         p2p=read_options({"p2p": p2p})[0].p2p,
         microbatches=microbatches,
         balance=_balance(balance),
         layers=layers,
-        bandwidths=message_bandwidths(_bandwidth(bandwidth)),
         dp=dp,
         overlap=overlap_gradients,
     )
+    known = read_calibration(calibration) if calibration else None
+    bandwidths = message_bandwidths(_bandwidth(bandwidth))
+    found = change_measured(loaded, change, calibration=known, bandwidths=bandwidths)
     show_tables(what_if_shown(found, loaded.step_ps), csv)
 
 
@@ -282,20 +283,14 @@ def inspect_measured(
 
 def simulate_measured(
     path: Path,
+    views: RunViews = _NO_VIEWS,
+    tables: TablesAsked = ANSWER_ALONE,
     *,
     calibration: Path | None = None,
     times: str | None = None,
-    json: str | None = None,
-    plot: Path | None = None,
-    spans: Sequence[SpanFile] = (),
-    trace: TraceOutput | None = None,
-    report: Path | None = None,
-    chakra: Path | None = None,
-    kineto: Path | None = None,
-    style: FigureStyle = FigureStyle.SCREEN,
     node_size: int | None = None,
+    json: str | None = None,
     quiet: bool = False,
-    tables: TablesAsked = ANSWER_ALONE,
 ) -> None:
     """Replay a measured run; called by `stepsim simulate`. A figure shows the run above its replay.
 
@@ -321,16 +316,7 @@ def simulate_measured(
     tables.check(LEAF_TABLES if isinstance(run, LeafRun) else (*STEP_TABLES, "replay"))
     known = read_calibration(calibration) if calibration else None
     result = replay_measured(run, known, durations)
-    if trace:
-        trace.write([("", result)], quiet=quiet)
-    if plot:
-        _draw(run, result, plot, style)
-    for write, file in spans:
-        write(result.timeline.spans(), file)
-    if chakra or kineto:
-        write_traces(result, str(path), chakra, kineto)
-    if report:
-        _write_replay(run, result, report)
+    _write_views(views, run, result, str(path), quiet=quiet)
     if isinstance(run, LeafRun):
         overhead = known.leaf_overhead if known else None
         answer = leaf_answer(run, result.report, overhead)
@@ -344,34 +330,43 @@ def simulate_measured(
     advise("next: --full (all tables), stepsim what-if (changes)", quiet=quiet or bool(json))
 
 
-def _write_replay(run: "RunSummary | LeafRun", result: "SimulatedStep", report: Path) -> None:
-    """The page of a replay beside its run: its times are measured, and no derivatives are found."""
-    from stepsim.measured.leaf_log import LeafRun
-    from stepsim.show.page.measured import RunBesideReplay
-    from stepsim.show.page.write import write_step
-
-    measured = None if isinstance(run, LeafRun) else RunBesideReplay.of(run, result.report)
-    write_step(
-        result,
-        report,
-        command=command_line(),
-        what_if="A replay has no sensitivities.",
-        measured=measured,
-    )
-
-
-def _draw(
-    run: "RunSummary | LeafRun", result: "SimulatedStep", plot: Path, style: FigureStyle
+def _write_views(
+    views: RunViews,
+    run: "RunSummary | LeafRun",
+    result: "SimulatedStep",
+    source: str,
+    *,
+    quiet: bool,
 ) -> None:
-    """A run above its replay; a log has no measured operations."""
+    """Write the files of a run and its replay; a log has no measured operations to show."""
     from stepsim.measured.leaf_log import LeafRun
-    from stepsim.show.figures.timelines import drawn_step, plot_timelines
-    from stepsim.show.figures.validations import plot_measured
 
-    if isinstance(run, LeafRun):
-        plot_timelines([drawn_step(result.timeline, result.report)], plot, style=style)
-    else:
-        plot_measured(run, result, plot, style=style)
+    if views.trace:
+        views.trace.write([("", result)], quiet=quiet)
+    if views.plot and isinstance(run, LeafRun):
+        from stepsim.show.figures.timelines import drawn_step, plot_timelines
+
+        runs = [drawn_step(result.timeline, result.report)]
+        plot_timelines(runs, views.plot, style=views.style)
+    elif views.plot and not isinstance(run, LeafRun):
+        from stepsim.show.figures.validations import plot_measured
+
+        plot_measured(run, result, views.plot, style=views.style)
+    for write, file in views.spans:
+        write(result.timeline.spans(), file)
+    if views.chakra or views.kineto:
+        write_traces(result, source, views.chakra, views.kineto)
+    if views.report:
+        from stepsim.show.page.measured import RunBesideReplay
+        from stepsim.show.page.write import write_step
+
+        write_step(
+            result,
+            views.report,
+            command=command_line(),
+            what_if="A replay has no sensitivities.",
+            measured=None if isinstance(run, LeafRun) else RunBesideReplay.of(run, result.report),
+        )
 
 
 def _limit(text: str | None) -> float | None:

@@ -84,8 +84,8 @@ def improve_command(
     show(json, document.to_json, improvements_shown(found, full=full))
 
 
-class ProfileViews(Struct, frozen=True, kw_only=True):
-    """Files to write of what a profile recorded; None for those that were not asked for."""
+class RunViews(Struct, frozen=True, kw_only=True):
+    """Files to write of a profile or a measured run; None for those that were not asked for."""
 
     plot: Path | None = None
     spans: Sequence[SpanFile] = ()
@@ -95,8 +95,8 @@ class ProfileViews(Struct, frozen=True, kw_only=True):
     kineto: Path | None = None
     style: FigureStyle = FigureStyle.SCREEN
 
-    def write(self, found: "Stragglers", *, quiet: bool) -> None:
-        """Write them; raises OutputError where one cannot be written."""
+    def write_profile(self, found: "Stragglers", *, quiet: bool) -> None:
+        """Write those of what a profile recorded; raises OutputError where one cannot be."""
         profile = found.profile
         if self.trace:
             self.trace.write_profile(profile, quiet=quiet)
@@ -136,7 +136,7 @@ def inspect_profile(
 
 def simulate_profile(
     path: Path,
-    views: ProfileViews,
+    views: RunViews,
     tables: TablesAsked,
     *,
     json: str | None = None,
@@ -147,7 +147,7 @@ def simulate_profile(
 
     tables.check(PROFILE_TABLES)
     found = _stragglers(read_with_progress(path, quiet=quiet), quiet=quiet)
-    views.write(found, quiet=quiet)
+    views.write_profile(found, quiet=quiet)
     answer, shown = profile_answer(found), tables.chosen(lambda: profile_tables(found))
     _show_profile(found, shown, json=json, answer=answer)
     advise(answer.advice, quiet=quiet or bool(json))

@@ -37,7 +37,7 @@ from stepsim.cli.options import (
     takes,
     write_traces,
 )
-from stepsim.cli.profiles import ProfileViews, refuse_for_profiles, simulate_profile
+from stepsim.cli.profiles import RunViews, refuse_for_profiles, simulate_profile
 from stepsim.cli.terminal import (
     CsvOption,
     FullOption,
@@ -187,10 +187,9 @@ def simulate_command(
     }
     calibration = options.file_of("calibration")
     is_profile, is_measured = _recorded(file)
-    if is_profile:
+    if is_profile or is_measured:
         refuse_options(file, options, *filter(of_steps.get, of_steps), but="--calibration")
-        refuse_for_profiles(file, calibration=calibration, times=times, node_size=node_size)
-        views = ProfileViews(
+        views = RunViews(
             plot=plot,
             spans=spans,
             trace=traced,
@@ -199,25 +198,20 @@ def simulate_command(
             kineto=kineto,
             style=style,
         )
+    if is_profile:
+        refuse_for_profiles(file, calibration=calibration, times=times, node_size=node_size)
         simulate_profile(file, views, asked, json=json, quiet=options.quiet)
         return
     if is_measured:
-        refuse_options(file, options, *filter(of_steps.get, of_steps), but="--calibration")
         simulate_measured(
             file,
+            views,
+            asked,
             calibration=calibration,
             times=times,
-            json=json,
-            plot=plot,
-            spans=spans,
-            trace=traced,
-            report=report,
-            chakra=chakra,
-            kineto=kineto,
-            style=style,
             node_size=node_size,
+            json=json,
             quiet=options.quiet,
-            tables=asked,
         )
         return
     refuse_run_options(file, times=times, node_size=node_size)

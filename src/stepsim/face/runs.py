@@ -41,7 +41,7 @@ from stepsim.runs.measured import (
     validate_measured,
 )
 from stepsim.runs.replay import Durations, parse_durations
-from stepsim.runs.what_if import WhatIf
+from stepsim.runs.what_if import RunChange, WhatIf
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.tables.model import Shown
 from stepsim.show.tables.profiles import improvements_shown, profile_replay_shown
@@ -179,18 +179,18 @@ def what_if(
     ScheduleError for changes that the run cannot make, TraceError for runs that cannot be read or
     replayed.
     """
-    return change_measured(
-        run if isinstance(run, RunSummary) else load_trace(run, node_size=node_size),
-        calibration=_known(calibration),
+    summary = run if isinstance(run, RunSummary) else load_trace(run, node_size=node_size)
+    change = RunChange(
         schedule=schedule,
         p2p=read_options({"p2p": p2p})[0].p2p,
         microbatches=microbatches,
-        balance=balance,
+        balance=tuple(balance) if balance else None,
         layers=layers,
-        bandwidths=message_bandwidths(bandwidth or {}),
         dp=dp,
         overlap=overlap_gradients,
     )
+    bandwidths = message_bandwidths(bandwidth or {})
+    return change_measured(summary, change, calibration=_known(calibration), bandwidths=bandwidths)
 
 
 def _several(runs: Run | Iterable[Run]) -> Iterable[Run]:

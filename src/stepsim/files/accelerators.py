@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from os.path import isfile
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 import tomli_w
@@ -46,6 +46,7 @@ from stepsim.workload.model.kernels import GroupedRate, ScanRate
 from stepsim.workload.model.layout import named_layout
 from stepsim.workload.model.plan import Precision, RecomputeModule
 
+_Noun = TypeVar("_Noun", bound=msgspec.Struct)
 _TFLOPS = 1e12
 _WORDS = re.compile("[a-z0-9]+")
 _CARD = "pcie"
@@ -339,27 +340,20 @@ def _read_device(path: Path) -> Device:
         memory = parse_size_bytes(file.memory)
         if not memory:
             raise PlanError(f"memory is {file.memory!r}: expected some")
-        return Device(
-            name=file.name,
+        return _taken(
+            Device,
+            file,
             memory_bytes=memory,
             memory_bandwidth=parse_bandwidth(file.memory_bandwidth),
             rates=MappingProxyType(dict(_rates(file))),
             attention=MappingProxyType(dict(_attention(file))),
             grouped=MappingProxyType(dict(_grouped(file))),
             scans=MappingProxyType(dict(_scans(file))),
-            processors=file.processors,
             channel_bandwidth=parse_bandwidth(file.channel) if file.channel else None,
             group_start_ps=parse_time_ps(file.group_start),
-            sustained=file.sustained,
             vector_rate=file.vector * _TFLOPS,
-            memory_share=file.memory_share,
             kernel_floor_ps=parse_time_ps(file.kernel_floor),
             reserved_bytes=parse_size_bytes(file.reserved),
-            watts=file.watts,
-            price_per_hour=file.price_per_hour,
-            topology=file.topology,
-            generation=file.generation,
-            framework=file.framework,
             sources=MappingProxyType(file.sources),
         )
     except StepsimError as error:
@@ -448,52 +442,20 @@ def read_framework(name_or_path: str | Path) -> Framework:
 def _read_framework(path: Path) -> Framework:
     file = read_toml(path, FrameworkFile, PlanError, "framework")
     try:
-        return Framework(
-            name=file.name,
-            memory_factor=file.memory_factor,
+        return _taken(
+            Framework,
+            file,
             host_layer_ps=parse_time_ps(file.host_layer),
             host_expert_layer_ps=parse_time_ps(file.host_expert_layer),
             host_step_ps=parse_time_ps(file.host_step),
             host_tp_ps=parse_time_ps(file.host_tp),
-            graph_share=file.graph_share,
-            exposed_tp=file.exposed_tp,
-            fsdp_slowdown=file.fsdp_slowdown,
-            skew=file.skew,
-            overlaps_input_gradient=file.overlaps_input_gradient,
-            overlaps_p2p=file.overlaps_p2p,
-            fuses_gradient_sums=file.fuses_gradient_sums,
-            balances_stages=file.balances_stages,
-            operator_recompute=file.operator_recompute,
-            keeps_casts=file.keeps_casts,
-            casts_weights=file.casts_weights,
-            keeps_outputs=file.keeps_outputs,
-            collects_logits=file.collects_logits,
-            fuses_gates=file.fuses_gates,
-            copies_heads=file.copies_heads,
-            weighs_inside=file.weighs_inside,
-            fuses_experts=file.fuses_experts,
-            groups_experts=file.groups_experts,
-            drops_cast_norms=file.drops_cast_norms,
-            gate_bytes=file.gate_bytes,
-            result_bytes=file.result_bytes,
-            gradient_bytes=file.gradient_bytes,
-            cast_gradient_bytes=file.cast_gradient_bytes,
-            sharded_gradient_bytes=file.sharded_gradient_bytes,
-            optimizer_bytes=file.optimizer_bytes,
-            logit_bytes=file.logit_bytes,
-            split_logit_bytes=file.split_logit_bytes,
-            unsummed_bytes=file.unsummed_bytes,
             workspace_bytes=parse_size_bytes(file.workspace),
-            norm_bytes=file.norm_bytes,
             bucket_bytes=parse_size_bytes(file.bucket),
-            fragmentation=file.fragmentation,
-            reports_total=file.reports_total,
-            fused_loss=file.fused_loss,
-            context=_context(file.context),
+            context=_taken(ContextParallel, file.context, hop_ps=parse_time_ps(file.context.hop)),
             recipes=tuple(map(_recipe, file.recipe)),
-            errors=tuple(map(_error, file.error)),
+            errors=tuple(_taken(ErrorBand, e, error=e.mean, sparse=e.experts) for e in file.error),
             rates=tuple(_published_rates(file.name)),
-            defaults=tuple(map(_defaults, file.defaults)),
+            defaults=tuple(_taken(JobDefaults, each) for each in file.defaults),
             attention=MappingProxyType(file.attention),
             sources=MappingProxyType(file.sources),
         )
@@ -501,9 +463,15 @@ def _read_framework(path: Path) -> Framework:
         raise PlanError(f"{path}: {error}") from None
 
 
-def _error(table: ErrorTable) -> ErrorBand:
-    fields = msgspec.structs.asdict(table)
-    return ErrorBand(error=fields.pop("mean"), sparse=fields.pop("experts"), **fields)
+def _taken(kind: type[_Noun], table: msgspec.Struct, **others: object) -> _Noun:
+    """A noun of the values that a table has under the names of its fields; `others` are not taken.
+
+    Lists become tuples.
+    """
+    names = [name for name in kind.__struct_fields__ if name not in others]
+    values = {name: getattr(table, name) for name in names if hasattr(table, name)}
+    taken = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+    return kind(**taken, **others)
 
 
 def _published_rates(framework: str) -> Iterator[PublishedRate]:
@@ -521,22 +489,14 @@ def read_held() -> tuple[HeldRuns, ...]:
     return tuple(msgspec.convert(row, HeldRuns, strict=False) for row in rows)
 
 
-def _context(table: ContextTable) -> ContextParallel:
-    fields = msgspec.structs.asdict(table)
-    return ContextParallel(hop_ps=parse_time_ps(fields.pop("hop")), **fields)
-
-
 def _recipe(table: RecipeTable) -> Recipe:
-    fields = msgspec.structs.asdict(table)
     states = msgspec.structs.asdict(table.states) if table.states else {}
     known = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in states.items()
         if value is not None
     }
-    fields["states"] = MappingProxyType(known)
-    fields["recompute_modules"] = tuple(table.recompute_modules)
-    recipe = Recipe(**fields)
+    recipe = _taken(Recipe, table, states=MappingProxyType(known))
     if known and not recipe.is_of_all_plans:
         raise PlanError(
             f"recipe of {recipe.model}: states hold for all plans of a model: expected no tp, pp "
@@ -545,12 +505,6 @@ def _recipe(table: RecipeTable) -> Recipe:
     if recipe.layout is not None:
         named_layout(recipe.layout)
     return recipe
-
-
-def _defaults(table: DefaultsTable) -> JobDefaults:
-    lists = {name: tuple(getattr(table, name)) for name in ("devices", "precisions")}
-    scopes = None if table.graph_scopes is None else tuple(table.graph_scopes)
-    return JobDefaults(**msgspec.structs.asdict(table) | lists | {"graph_scopes": scopes})
 
 
 def framework_of_year(name: str, year: str) -> str:
@@ -586,20 +540,7 @@ def _rates(file: DeviceFile) -> Iterator[tuple[Precision, MatrixRate]]:
 
 def _attention(file: DeviceFile) -> Iterator[tuple[str, AttentionRate]]:
     for name, table in file.attention.items():
-        yield (
-            name,
-            AttentionRate(
-                rate=table.rate * _TFLOPS,
-                half_sequence=table.half_sequence,
-                half_work=table.half_work,
-                narrow=table.narrow,
-                wide=table.wide,
-                window_keys=table.window_keys,
-                shared_heads=table.shared_heads,
-                latent_heads=table.latent_heads,
-                backward=table.backward,
-            ),
-        )
+        yield name, _taken(AttentionRate, table, rate=table.rate * _TFLOPS)
 
 
 def _grouped(file: DeviceFile) -> Iterator[tuple[str, GroupedRate]]:
@@ -607,20 +548,13 @@ def _grouped(file: DeviceFile) -> Iterator[tuple[str, GroupedRate]]:
     for name, table in file.grouped.items():
         if name not in known:
             raise PlanError(bad_value("grouped", "precision", name, f"one of {', '.join(known)}"))
-        yield name, GroupedRate(share=table.share, memory_share=table.memory_share)
+        yield name, _taken(GroupedRate, table)
 
 
 def _scans(file: DeviceFile) -> Iterator[tuple[str, ScanRate]]:
     for name, table in file.scan.items():
-        yield (
-            name,
-            ScanRate(
-                share=table.share,
-                step_ps=parse_time_ps(table.step),
-                start_ps=parse_time_ps(table.start),
-                whole=table.whole,
-            ),
-        )
+        times = {"step_ps": parse_time_ps(table.step), "start_ps": parse_time_ps(table.start)}
+        yield name, _taken(ScanRate, table, **times)
 
 
 def _file(name_or_path: str | Path, kind: str) -> Path:

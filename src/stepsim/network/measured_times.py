@@ -195,21 +195,19 @@ class CommTable(Struct, frozen=True, kw_only=True):
         curve = self.curve(kind, ranks, nodes) if ranks > 1 else None
         return curve.duration_ps(size_bytes) if curve else None
 
-    def without_outliers(
-        self, factor: float = _OUTLIER_FACTOR
-    ) -> "tuple[CommTable, tuple[Outlier, ...]]":
+    def without_outliers(self) -> "tuple[CommTable, tuple[Outlier, ...]]":
         """The table without outliers, and these.
 
-        A time is an outlier if it is more than `factor` times what log-log interpolation between
-        the sizes beside it gives; of the smallest size, more than `factor` times the next one's
-        time; of the largest, more than `factor` times what the one before takes at its bandwidth.
+        A time is an outlier if it is more than 1.5 times what log-log interpolation between
+        the sizes beside it gives; of the smallest size, more than 1.5 times the next one's
+        time; of the largest, more than 1.5 times what the one before takes at its bandwidth.
         The worst goes first, then its neighbours are looked at again; three sizes always stay.
         Too short a time is kept: disturbances only add time.
         """
         curves, rejected = [], []
         for curve in self.curves:
             kept = curve
-            for place, excess in _outliers(curve, factor):
+            for place, excess in _outliers(curve):
                 size, time = int(curve.size_bytes[place]), int(curve.time_ps[place])
                 rejected.append(
                     Outlier(curve=curve.label, size_bytes=size, time_ps=time, factor=excess)
@@ -227,14 +225,14 @@ def group_text(kind: CollectiveKind, ranks: int, nodes: int) -> str:
     return f"{kind} over {ranks} rank{'s' * (ranks > 1)} in {nodes} node{'s' * (nodes > 1)}"
 
 
-def _outliers(curve: MeasuredCurve, factor: float) -> Iterator[tuple[int, float]]:
+def _outliers(curve: MeasuredCurve) -> Iterator[tuple[int, float]]:
     """Place and excess of each outlier; in a round those that stick out most among neighbours."""
     places = np.arange(len(curve.size_bytes))
     sizes, times = np.log(curve.size_bytes), np.log(curve.time_ps)
     while len(places) > _FEWEST:
         excess = _excess(sizes[places], times[places])
         beside = np.concatenate(([-np.inf], excess, [-np.inf]))
-        worst = (excess > np.log(factor)) & (excess > beside[:-2]) & (excess >= beside[2:])
+        worst = (excess > np.log(_OUTLIER_FACTOR)) & (excess > beside[:-2]) & (excess >= beside[2:])
         found = np.flatnonzero(worst)
         found = found[np.argsort(-excess[found], kind="stable")][: len(places) - _FEWEST]
         if not len(found):

@@ -1,6 +1,6 @@
 """Which stage runs which rows: a workload's one stage becomes the stages of the run."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -126,7 +126,7 @@ def _as_laid_out(
         places = [placement.stage(rank, chunk) for chunk in range(placement.chunks)]
         chunks = tuple(_shared((slices[place] for slices in by_block), known) for place in places)
         rows = [row for blocks in chunks for row in blocks[0]]
-        items = [*workload.per_step, *_owned(workload, rows)]
+        items = [*workload.per_step, *owned_items(workload, rows)]
         works.append(StageWork(chunks=chunks, per_step=tuple(_in_order(items))))
     return Stages(
         works=tuple(works),
@@ -150,14 +150,13 @@ def _slices(block: Microbatch, layout: "LayerLayout", stages: int) -> list[_Rows
     return found
 
 
-def _owned(workload: Workload, rows: Iterable[Row]) -> Iterable[StepItem]:
+def owned_items(workload: Workload, rows: Iterable[Row]) -> Iterator[StepItem]:
     """What a stage does once per step for the parameters of its rows."""
     dense = expert = 0
     for row in rows:
         dense, expert = dense + row.parameters, expert + row.expert_parameters
     for each in workload.per_parameter:
-        held = expert if each.experts else dense
-        if held:
+        if held := expert if each.experts else dense:
             yield each.item(held)
 
 

@@ -41,7 +41,11 @@ if TYPE_CHECKING:
     from stepsim.network.topology.network import TopologyLike
 
 _LEAST_WORTH = 0.002
-"""Suspects that change the step by a smaller share are worth nothing."""
+"""Suspects that change the step by a smaller share are worth nothing: a log would not show them.
+
+It is chosen, not fitted. Half of the steps in Optimus's logs of A40 are more than 2.1 to 4.1 % off
+their median, so that the mean of 250 of the steadiest is still uncertain by 0.2 %.
+"""
 _SLOW = 1.1
 _SKEW = 1.3
 _LATE = 4

@@ -17,7 +17,6 @@ from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.leaf_log import LeafRun
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
-from stepsim.parallel.p2p import P2PMode
 from stepsim.runs.document import Validation
 from stepsim.runs.leaf import fit_overhead, simulate_leaves, validate_logs
 from stepsim.runs.ready import with_bandwidth, with_runtime
@@ -114,27 +113,17 @@ def validate_measured(
 
 def change_measured(
     run: RunSummary,
+    change: RunChange,
     *,
     calibration: Calibration | None = None,
-    schedule: str | None = None,
-    p2p: P2PMode | None = None,
-    microbatches: int | None = None,
-    balance: Sequence[int] | None = None,
-    layers: int | None = None,
     bandwidths: Mapping[NodePlacement, float] | None = None,
-    dp: int | None = None,
-    overlap: bool = False,
 ) -> WhatIf:
-    """A run replayed, and once more with another schedule, balance or bandwidth of messages.
+    """A run replayed, and once more with a change; `bandwidths` are those of messages in bytes/s.
 
-    `balance` are the layers of every stage, `layers` those of the model where the run's names do
-    not tell, `bandwidths` bytes/s, `p2p` how the changed run sends messages, as the runtime of its
-    schedule without it, `dp` the ranks of a gradient's group; with `overlap` gradients are reduced
-    beside the last backward of their stage. Raises PlanError or ScheduleError for changes that the
-    run cannot make, TraceError for runs that cannot be replayed.
+    Raises PlanError or ScheduleError for changes that the run cannot make, TraceError for runs that
+    cannot be replayed.
     """
     ready = with_runtime(run, calibration)
-    network = None
     if bandwidths and run.run.degrees.pp > 1:
         if not run.run.degrees.message_bytes:
             raise PlanError(
@@ -143,16 +132,7 @@ def change_measured(
             )
         links = with_bandwidth(ready.links, bandwidths)
         network = message_topology(links, ready.summary.clocks.node_size)
-    change = RunChange(
-        schedule=schedule,
-        p2p=p2p,
-        microbatches=microbatches,
-        balance=tuple(balance) if balance else None,
-        topology=network,
-        layers=layers,
-        dp=dp,
-        overlap=overlap,
-    )
+        change = replace(change, topology=network)
     found = change_run(ready.summary, ready.runtime, change)
     return replace(found, notes=(*ready.notes, *found.notes))
 

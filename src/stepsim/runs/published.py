@@ -86,22 +86,22 @@ class PublishedComparison(Struct, frozen=True, kw_only=True):
         return self.step.error(self.calibrated_s)
 
 
-class SourceErrors(Struct, frozen=True, kw_only=True):
-    """Errors of a source's runs as shares: zero-shot, and after one factor per machine.
+class SourceErrors(Entry, frozen=True, kw_only=True):
+    """Errors of a source's runs, zero-shot and after one factor per source, device, precision.
 
     Memory has one factor for the source: the median of measured over predicted.
     """
 
     source: str
-    count: int
-    mean: float
-    median: float
-    largest: float
-    calibrated_mean: float
-    calibrated_largest: float
-    memory_mean: float | None
-    memory_largest: float | None
-    memory_calibrated: float | None
+    count: Count
+    mean: Share
+    median: Share
+    largest: Share
+    calibrated_mean: Share
+    calibrated_largest: Share
+    memory_mean: Share | None
+    memory_largest: Share | None
+    memory_calibrated: Share | None
 
 
 class PublishedValidation(Struct, frozen=True, kw_only=True):
@@ -389,30 +389,10 @@ class _RanOutEntry(Entry, frozen=True, kw_only=True):
         )
 
 
-class _SourceEntry(Entry, frozen=True, kw_only=True):
-    """Errors of a source's runs, zero-shot and after one factor per source, device, precision."""
-
-    source: str
-    count: Count
-    mean: Share
-    median: Share
-    largest: Share
-    calibrated_mean: Share
-    calibrated_largest: Share
-    memory_mean: Share | None
-    memory_largest: Share | None
-    memory_calibrated: Share | None
-
-    @classmethod
-    def of(cls, errors: SourceErrors) -> Self:
-        """The entry of a source."""
-        return cls.taken_from(errors)
-
-
 class PublishedDocument(Document, frozen=True, kw_only=True):
     """`stepsim validate steps.csv --json` of published models: rows, and errors per source."""
 
-    sources: tuple[_SourceEntry, ...]
+    sources: tuple[SourceErrors, ...]
     rows: tuple[_RowEntry, ...]
     ran_out: tuple[_RanOutEntry, ...]
     warnings: Names
@@ -421,7 +401,7 @@ class PublishedDocument(Document, frozen=True, kw_only=True):
     def of(cls, found: PublishedValidation) -> Self:
         """The document of a validation."""
         return cls(
-            sources=tuple(map(_SourceEntry.of, found.errors())),
+            sources=found.errors(),
             rows=tuple(map(_RowEntry.of, found.rows)),
             ran_out=tuple(map(_RanOutEntry.of, found.ran_out)),
             warnings=found.warnings,

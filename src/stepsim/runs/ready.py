@@ -75,7 +75,7 @@ def _links_of_unknown_bytes(summary: RunSummary) -> tuple[LinkFit, ...]:
     return (_link_of_latency(int(np.median(times)), summary),) if len(times) else ()
 
 
-def infer_hidden(summary: RunSummary, *, first_half: bool = True) -> _Inference:
+def infer_hidden(summary: RunSummary) -> _Inference:
     """Fill in the stages behind the one traced rank, from the first half of the microbatches.
 
     Raises TraceError unless the run is one rank of the first stage of a 1F1B pipeline, with enough
@@ -83,7 +83,7 @@ def infer_hidden(summary: RunSummary, *, first_half: bool = True) -> _Inference:
     """
     events = _only_first_stage(summary)
     pp, count = summary.run.degrees.pp, summary.run.degrees.microbatches
-    used = min(max(2, count // 2), count) if first_half else count
+    used = min(max(2, count // 2), count)
     early, file = _early(events, used), summary.run.ranks[0].file
     waits, own = _waits(early, pp, file), _own_times(early, count)
     middle, last = _sums(pp, waits, sum(sample.median for sample in own.values()))

@@ -131,11 +131,8 @@ def _measured_work(summary: RunSummary, durations: Durations) -> PipelineWork:
             "first"
         )
     works = tuple(
-        StageWork(
-            chunks=(_blocks(stage, durations, run.degrees.microbatches),),
-            per_step=tuple(step_item(op) for op in summary.step_ops if op.stage == stage.stage),
-        )
-        for stage in summary.stages
+        StageWork(chunks=(_blocks(stage, durations, run.degrees.microbatches),), per_step=items)
+        for stage, items in zip(summary.stages, measured_items(summary), strict=True)
     )
     return PipelineWork(
         source=run.source,
@@ -196,6 +193,14 @@ def schedule_for(work: PipelineWork, name: str) -> Schedule:
 def step_item(op: StepOp) -> StepItem:
     """An operation after the pipeline, as long as it was measured."""
     return StepItem(name=op.label, phase=Phase.FORWARD, work=Work(compute_ps=op.duration_ps))
+
+
+def measured_items(summary: RunSummary) -> list[tuple[StepItem, ...]]:
+    """Operations after the pipeline, stage by stage, as long as they were measured."""
+    return [
+        tuple(step_item(op) for op in summary.step_ops if op.stage == stage.stage)
+        for stage in summary.stages
+    ]
 
 
 def _blocks(

@@ -21,7 +21,14 @@ from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Placement, Schedule, build, needs_times
 from stepsim.parallel.schedules.base import PlacementKind
 from stepsim.parallel.stages import StageWork
-from stepsim.runs.replay import PipelineWork, ReplayRuntime, job_plan, simulate_work, step_item
+from stepsim.runs.replay import (
+    PipelineWork,
+    ReplayRuntime,
+    job_plan,
+    measured_items,
+    simulate_work,
+    step_item,
+)
 from stepsim.step.prepared import SimulatedStep
 from stepsim.workload.rows import Row, StepItem, Work
 
@@ -90,7 +97,7 @@ def change_run(summary: RunSummary, runtime: ReplayRuntime, change: RunChange) -
     _check_one_stage(summary, change)
     costs, notes = stage_costs(summary)
     ranks, count = summary.run.degrees.pp, summary.run.degrees.microbatches
-    items = _measured_items(summary)
+    items = measured_items(summary)
     own = summary.schedule or build("1f1b", ranks=ranks, microbatches=count)
     base = simulate_costs(summary, costs, own, runtime, items)
     old_costs, old_runtime, measured = costs, runtime, summary
@@ -205,14 +212,6 @@ def simulate_costs(
     return simulate_work(work, schedule, runtime)
 
 
-def _measured_items(summary: RunSummary) -> list[tuple[StepItem, ...]]:
-    """Operations after the pipeline, stage by stage, as long as they were measured."""
-    return [
-        tuple(step_item(op) for op in summary.step_ops if op.stage == stage.stage)
-        for stage in summary.stages
-    ]
-
-
 def _check_one_stage(summary: RunSummary, change: RunChange) -> None:
     """Raise PlanError for changes of a pipeline that the run does not have."""
     asked = {
@@ -256,7 +255,7 @@ def _changed_items(
 ) -> list[tuple[StepItem, ...]]:
     """Operations after the pipeline, shorter by what a backward of their stage may hide."""
     if not overlap:
-        return _measured_items(summary)
+        return measured_items(summary)
     found = []
     for stage, cost in zip(summary.stages, costs, strict=True):
         hidden, ops = cost.layers * cost.backward_ps + cost.end_backward_ps, []

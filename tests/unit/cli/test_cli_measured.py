@@ -13,6 +13,7 @@ from stepsim.base.errors import CalibrationError, OutputError, PlanError, TraceE
 from stepsim.base.structs import replace
 from stepsim.cli import measured
 from stepsim.cli.calibrate import RunsByDefault, runs
+from stepsim.cli.profiles import RunViews
 from stepsim.cli.terminal import TablesAsked
 from stepsim.files.calibrations import read_calibration
 from stepsim.files.measured import load_run
@@ -121,7 +122,8 @@ def test_simulate_and_inspect(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     figure, spans = tmp_path / "run.svg", tmp_path / "run.csv"
-    measured.simulate_measured(run, plot=figure, spans=[(write_spans, spans)], times="microbatch")
+    views = RunViews(plot=figure, spans=[(write_spans, spans)])
+    measured.simulate_measured(run, views, times="microbatch")
     measured.inspect_measured(run)
     printed = capsys.readouterr().out
     assert "measured" in printed
@@ -169,9 +171,8 @@ def test_optimus_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_an_optimus_log_is_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log, spans, figure = (tmp_path / name for name in ("optimus.txt", "spans.csv", "step.svg"))
     log.write_text("".join(LOG.format(step=s, ms=m) for s, m in ((1, 900), (2, 200))))
-    measured.simulate_measured(
-        log, spans=[(write_spans, spans)], plot=figure, tables=TablesAsked(full=True)
-    )
+    views = RunViews(plot=figure, spans=[(write_spans, spans)])
+    measured.simulate_measured(log, views, TablesAsked(full=True))
     printed = capsys.readouterr().out
     assert "measured step        200 ms" in printed
     assert "87% of it (174 ms)" in printed, "12 + 24 for each of 4, and 10 + 20 of the first stage"

@@ -17,6 +17,7 @@ from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary
 from stepsim.runs.measured import change_measured, replay_measured, validate_measured
+from stepsim.runs.what_if import RunChange
 from stepsim.tables.spans import TaskKind
 
 RUN = MadeRun(forward=(10, 8, 9), backward=(20, 16, 18), microbatches=6)
@@ -30,7 +31,7 @@ OF_PROFILES: list[Callable[[Profile], object]] = [
 ]
 OF_RUNS: list[Callable[[RunSummary], object]] = [
     replay_measured,
-    lambda run: change_measured(run, schedule="gpipe"),
+    lambda run: change_measured(run, RunChange(schedule="gpipe")),
     lambda run: validate_measured([run]),
 ]
 

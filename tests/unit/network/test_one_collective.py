@@ -22,7 +22,7 @@ from stepsim.network.one_collective import (
     probe_collective,
 )
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
-from stepsim.show.figures.collectives import plot_probes, probes_figure
+from stepsim.show.figures.collectives import plot_probes
 from stepsim.show.figures.style import FigureStyle
 from stepsim.workload.rows import CollectiveKind
 
@@ -138,12 +138,12 @@ def test_figure_has_a_line_per_algorithm_and_auto_behind(tmp_path: Path) -> None
         probe_collective(NODES, CollectiveKind.ALL_REDUCE, sizes, range(8), parse_algorithm(name))
         for name in ("auto", "ring", "direct")
     ]
-    left, right = probes_figure(probes, FigureStyle.SCREEN).axes
+    left, right = plot_probes(probes, style=FigureStyle.SCREEN).axes
     assert [line.get_label() for line in left.lines] == ["auto", "ring", "direct"]
     assert len(right.lines) == 3
     times = left.lines[1].get_ydata()
     assert np.asarray(times).tolist() == [row.time_ps for row in probes[1].rows]
-    alone, _ = probes_figure(probes[:1], FigureStyle.SCREEN).axes
+    alone, _ = plot_probes(probes[:1], style=FigureStyle.SCREEN).axes
     chosen = {row.algorithm.replace("_", " ") for row in probes[0].rows}
     assert {line.get_label() for line in alone.lines} == chosen
     assert len(chosen) > 1

@@ -20,7 +20,7 @@ from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.network import Topology
 from stepsim.network.topology.wirings import Ports, TreeShape
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.figures.topologies import draw_topology, picture, topology_figure
+from stepsim.show.figures.topologies import draw_topology, picture
 
 SHIPPED = sorted((Path(__file__).parents[3] / "topologies").glob("*.toml"))
 
@@ -132,7 +132,7 @@ def test_racks_are_drawn_whole_and_what_is_missing_is_counted() -> None:
 
 def test_wrap_links_of_a_torus_lie_inside_the_axes() -> None:
     topology = network(dim("torus", 64, shape=(4, 4, 4)))
-    figure = topology_figure(topology, FigureStyle.SCREEN)
+    figure = draw_topology(topology, style=FigureStyle.SCREEN)
     (axes,) = figure.axes
     figure.draw_without_rendering()
     for patch in axes.patches:

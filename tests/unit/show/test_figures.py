@@ -25,7 +25,7 @@ from stepsim.explore.noise.sweeps import sweep_noise
 from stepsim.explore.sweep import SweepTable, open_for_reading, run_sweep
 from stepsim.network.one_collective import probe_collective
 from stepsim.parallel.schedules import BUILDERS
-from stepsim.show.figures.collectives import probes_figure
+from stepsim.show.figures.collectives import plot_probes
 from stepsim.show.figures.drawing import make_figure, styled
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.sweep import FIGURE_KINDS, choose_view, plot_pareto, plot_sweep
@@ -188,7 +188,7 @@ def test_thirty_algorithms_are_told_apart() -> None:
     probe = probe_collective(network, CollectiveKind.ALL_REDUCE, [1 << 20, 1 << 24], range(8))
     probes = [replace(probe, algorithm=f"own_{i}") for i in range(30)]
     with styled(FigureStyle.SCREEN):
-        left, right = probes_figure(probes, FigureStyle.SCREEN).axes
+        left, right = plot_probes(probes, style=FigureStyle.SCREEN).axes
     for axes in (left, right):
         assert len({line.get_color() for line in axes.lines}) == 30
         assert len({line.get_marker() for line in axes.lines}) == 10

@@ -249,7 +249,7 @@ def _usual_layers(arguments: _Arguments, hidden: int, count: int) -> tuple[Layer
     net, linear = attention, [False] * count
     variant = arguments.text("experimental-attention-variant")
     if variant == "gated_delta_net":
-        net, linear = _delta_net(arguments), _linear(arguments, count)
+        net, linear = _delta_net(arguments), _but_every(arguments, "linear-attention-freq", count)
     elif variant == "dsa" and isinstance(attention, LatentAttention):
         attention = _indexed(arguments, attention)
     elif variant:
@@ -276,13 +276,18 @@ def _without_window(attention: Attention) -> Attention:
 
 
 def _sliding(arguments: _Arguments, count: int) -> list[bool]:
-    """Layers with the window: all, all but every nth, or a list, by `--window-attn-skip-freq`."""
-    text = arguments.text("window-attn-skip-freq").replace(" ", "")
-    if not text:
+    """Layers with the window: all, or as `--window-attn-skip-freq` says."""
+    if not arguments.text("window-attn-skip-freq").replace(" ", ""):
         return [True] * count
+    return _but_every(arguments, "window-attn-skip-freq", count)
+
+
+def _but_every(arguments: _Arguments, name: str, count: int) -> list[bool]:
+    """Layers that an argument names: all but every nth, or a list of 0 and 1."""
+    text = arguments.text(name).replace(" ", "")
     if re.fullmatch("[1-9][0-9]{0,5}", text):
         return [(layer + 1) % int(text) != 0 for layer in range(count)]
-    return _listed(arguments, "window-attn-skip-freq", text, count)
+    return _listed(arguments, name, text, count)
 
 
 def _delta_net(arguments: _Arguments) -> GatedDeltaNet:
@@ -293,14 +298,6 @@ def _delta_net(arguments: _Arguments) -> GatedDeltaNet:
         value_dim=arguments.count("linear-value-head-dim", 128),
         convolution=arguments.count("linear-conv-kernel-dim", 4),
     )
-
-
-def _linear(arguments: _Arguments, count: int) -> list[bool]:
-    """Layers of linear attention: all but every nth, or a list of 0 and 1."""
-    text = arguments.text("linear-attention-freq").replace(" ", "")
-    if re.fullmatch("[1-9][0-9]{0,5}", text):
-        return [(layer + 1) % int(text) != 0 for layer in range(count)]
-    return _listed(arguments, "linear-attention-freq", text, count)
 
 
 def _indexed(arguments: _Arguments, latent: LatentAttention) -> SparseLatentAttention:

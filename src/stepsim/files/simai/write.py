@@ -12,6 +12,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_NS
 from stepsim.files.writing import write_whole
+from stepsim.parallel.stages import owned_items
 from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,
@@ -63,7 +64,7 @@ def write_simai_text(workload: Workload, path: Path) -> list[str]:
     ]
     written = [each for row in map(_in_order, rows) for each in _single(row)]
     held = (*block.embedding, *chain.from_iterable(layers), *block.head)
-    items = [*workload.per_step, *_owned(workload, held)]
+    items = [*workload.per_step, *owned_items(workload, held)]
     steps = [_item(each) for each in sorted(items, key=lambda item: list(Role).index(item.role))]
     lines = [*steps, *map(_line, written)]
     made = workload.made_for
@@ -138,16 +139,6 @@ def _single(row: Row) -> Iterator[Row]:
             checkpoint=row.checkpoint and first,
             recompute=row.recompute and last,
         )
-
-
-def _owned(workload: Workload, rows: Iterable[Row]) -> Iterator[StepItem]:
-    """What runs once per step for the parameters of these rows."""
-    dense = expert = 0
-    for row in rows:
-        dense, expert = dense + row.parameters, expert + row.expert_parameters
-    for each in workload.per_parameter:
-        if held := expert if each.experts else dense:
-            yield each.item(held)
 
 
 def _item(item: StepItem) -> str:

@@ -40,13 +40,8 @@ class _ProtocolNumbers(Entry, frozen=True, kw_only=True):
     @classmethod
     def of(cls, protocol: Protocol) -> Self:
         """The entry of a protocol."""
-        return cls(
-            name=protocol.name,
-            algorithms=protocol.algorithms,
-            kinds=protocol.kinds,
-            least_nodes=protocol.least_nodes,
-            most_nodes=protocol.most_nodes,
-            launch_ps=protocol.launch_ps,
+        return cls.taken_from(
+            protocol,
             copy_bandwidth=finite(protocol.copy_bandwidth),
             steps_ps=dict(protocol.steps_ps),
             rates=dict(protocol.rates),
@@ -92,35 +87,20 @@ def inspect_topology(topology: Topology) -> TopologyNumbers:
     """Measure a topology."""
     classes, routes = topology.link_classes, topology.long_routes()
     bisection = topology.bisection()
-    return TopologyNumbers(
-        name=topology.name,
-        device=topology.device,
+    return TopologyNumbers.taken_from(
+        topology,
         source=" ".join(topology.source.split()),
-        npus=topology.npus,
-        node_size=topology.node_size,
-        grows=topology.grows,
-        links=tuple(map(_link_numbers, classes, topology.link_counts())),
+        links=tuple(
+            _LinkNumbers.taken_from(link, bandwidth=finite(link.bandwidth), count=count)
+            for link, count in zip(classes, topology.link_counts(), strict=True)
+        ),
         injection_bandwidth=finite(topology.injection()),
         bisection_bandwidth=finite(bisection.bandwidth),
         bisection_method=bisection.method,
         diameter_hops=int(routes.sum(axis=1).max()),
         diameter_ps=max(_latency_ps(classes, route) for route in routes.tolist()),
-        launch_latency_ps=topology.launch_latency_ps,
-        algorithms=topology.algorithms,
         protocols=tuple(map(_ProtocolNumbers.of, topology.library.protocols)),
         accuracy=topology.library.accuracy,
-    )
-
-
-def _link_numbers(link: LinkClass, count: int) -> _LinkNumbers:
-    """What is said of a class of links, of which there are `count`."""
-    return _LinkNumbers(
-        name=link.name,
-        bandwidth=finite(link.bandwidth),
-        latency_ps=link.latency_ps,
-        endpoint_latency_ps=link.endpoint_latency_ps,
-        efficiency=link.efficiency,
-        count=count,
     )
 
 

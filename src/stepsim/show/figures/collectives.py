@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby, pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from stepsim.base.units import format_size_bytes, format_time_ps
 from stepsim.network.collectives import Algorithm
 from stepsim.network.one_collective import Probe, ProbeRow
-from stepsim.show.figures.drawing import legend, make_figure
+from stepsim.show.figures.drawing import drawn, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import series_colour, series_marker
 
@@ -22,15 +21,9 @@ if TYPE_CHECKING:
 _DASHES = ("-", "--", ":", "-.")
 
 
-def plot_probes(
-    probes: Sequence[Probe], path: Path, *, style: FigureStyle | str = FigureStyle.SCREEN
-) -> None:
-    """Draw probes of one collective into a .png, .svg or .pdf file; raises OutputError."""
-    make_figure(lambda chosen: probes_figure(probes, chosen), path, style)
-
-
-def probes_figure(probes: Sequence[Probe], style: FigureStyle) -> "Figure":
-    """The figure that `plot_probes` writes: time, and beside or below it bus bandwidth.
+@drawn
+def plot_probes(probes: Sequence[Probe], style: FigureStyle) -> "Figure":
+    """Probes of one collective: time, and beside or below it bus bandwidth.
 
     What `auto` chose is drawn as a broad band below the algorithms it is compared with; alone, it
     is cut into a line per algorithm chosen.

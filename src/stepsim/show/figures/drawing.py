@@ -6,9 +6,10 @@ same whatever a user's matplotlibrc says.
 
 import io
 from collections.abc import Callable, Sequence
+from functools import partial, wraps
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from stepsim.files.writing import check_figure_path, write_whole
 from stepsim.show.figures.style import CHARACTER_EM, FigureStyle, figure_style
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _NARROW_LABEL = 16
 """Characters of a line of a legend where a figure is narrow."""
 
+_Shown_contra = TypeVar("_Shown_contra", contravariant=True)
 _Draw = Callable[[FigureStyle], "Figure"]
 """What draws a figure in a style; it runs with the style's parameters set."""
 
@@ -42,6 +44,35 @@ def make_figure(
     if path is not None:
         write_whole(Path(path), _drawn(figure, chosen, Path(path).suffix[1:].lower()))
     return figure
+
+
+class _Plot(Protocol[_Shown_contra]):
+    """Draws something as `make_figure` does."""
+
+    def __call__(
+        self,
+        shown: _Shown_contra,
+        /,
+        path: str | Path | None = None,
+        *,
+        style: FigureStyle | str = FigureStyle.SCREEN,
+    ) -> "Figure":
+        """The figure; with a path also a file. Raises OutputError as `make_figure`."""
+
+
+def drawn(draw: "Callable[[_Shown_contra, FigureStyle], Figure]") -> _Plot[_Shown_contra]:
+    """Let a function that draws something in a style take a path, and the name of a style."""
+
+    @wraps(draw)
+    def plot(
+        shown: _Shown_contra,
+        path: str | Path | None = None,
+        *,
+        style: FigureStyle | str = FigureStyle.SCREEN,
+    ) -> "Figure":
+        return make_figure(partial(draw, shown), path, style)
+
+    return plot
 
 
 def _drawn(figure: "Figure", style: FigureStyle, kind: str) -> bytes:

@@ -1,13 +1,12 @@
 """Simulated plans: step time against GPUs or memory, and the plans that no other beats in both."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.units import time_unit
 from stepsim.explore.plan.search import PlanSearch, SearchedPlan
 from stepsim.explore.plan.space import plan_words
-from stepsim.show.figures.drawing import head, legend, make_figure
+from stepsim.show.figures.drawing import drawn, head, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import PATH, series_colour
 
@@ -18,18 +17,9 @@ _GIB = 2**30
 _MOST_LABELS = 6
 
 
-def plot_plans(
-    found: PlanSearch, path: Path, *, style: FigureStyle | str = FigureStyle.SCREEN
-) -> None:
-    """Draw the simulated plans of a search: against GPUs where sizes differ, else memory.
-
-    Raises OutputError when the file cannot be written or its suffix names no figure format.
-    """
-    make_figure(lambda chosen: _plans_figure(found, chosen), path, style)
-
-
-def _plans_figure(found: PlanSearch, style: FigureStyle) -> "Figure":
-    """The figure that `plot_plans` writes."""
+@drawn
+def plot_plans(found: PlanSearch, style: FigureStyle) -> "Figure":
+    """The simulated plans of a search: against GPUs where sizes differ, else memory."""
     several = len({each.plan.npus for each in found.plans}) > 1
     figure = style.figure(3.0 if style.narrow else 3.6)
     axes = figure.subplots()

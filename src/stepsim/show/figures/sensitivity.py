@@ -9,7 +9,7 @@ from stepsim.base.units import format_time_ps, time_unit
 from stepsim.explore.noise.draws import NoiseResult
 from stepsim.explore.sensitivity.analysis import Sensitivity
 from stepsim.explore.sensitivity.names import describe
-from stepsim.show.figures.drawing import legend, make_figure
+from stepsim.show.figures.drawing import drawn, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import PALETTE, PATH
 
@@ -22,27 +22,8 @@ _BINS = 60
 _LEAST_SHOWN = 0.001
 
 
-def plot_sensitivity(
-    found: Sensitivity,
-    path: str | Path | None = None,
-    *,
-    style: FigureStyle | str = FigureStyle.SCREEN,
-) -> "Figure":
-    """Draw what one per cent of everything is worth; raises OutputError as `make_figure`."""
-    return make_figure(lambda chosen: _sensitivity_figure(found, chosen), path, style)
-
-
-def plot_noise(
-    found: NoiseResult,
-    path: str | Path | None = None,
-    *,
-    style: FigureStyle | str = FigureStyle.SCREEN,
-) -> "Figure":
-    """Draw the distribution of step times; raises OutputError as `make_figure`."""
-    return make_figure(lambda chosen: _noise_figure(found, chosen), path, style)
-
-
-def _sensitivity_figure(found: Sensitivity, style: FigureStyle) -> "Figure":
+@drawn
+def plot_sensitivity(found: Sensitivity, style: FigureStyle) -> "Figure":
     """A bar per parameter that is worth something, the longest on top."""
     from matplotlib.patches import Patch
 
@@ -69,7 +50,8 @@ def _percent(gain: float) -> str:
     return f"{gain:.2g} %" if gain >= _LEAST_SHOWN else f"< {_LEAST_SHOWN} %"
 
 
-def _noise_figure(found: NoiseResult, style: FigureStyle) -> "Figure":
+@drawn
+def plot_noise(found: NoiseResult, style: FigureStyle) -> "Figure":
     """A histogram of step times, with the planned one and percentiles marked."""
     figure = style.figure(2.8)
     axes = figure.subplots()

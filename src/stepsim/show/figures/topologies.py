@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from itertools import pairwise
 from math import cos, inf, pi, prod, sin
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -20,7 +19,7 @@ from stepsim.base.units import format_bandwidth, format_time_ps
 from stepsim.network.topology import DimensionKind, LinkClass, NestedTopology, Topology
 from stepsim.network.topology.dimension import Dimension
 from stepsim.network.topology.wirings import DragonflyShape, TreeShape
-from stepsim.show.figures.drawing import legend, make_figure
+from stepsim.show.figures.drawing import drawn, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import series_colour
 
@@ -35,18 +34,9 @@ _LEAST_NUMBER_PT = 3.5
 _MOST_THICK = 200
 
 
-def draw_topology(
-    topology: Topology, path: Path, *, style: FigureStyle | str = FigureStyle.SCREEN
-) -> None:
-    """Draw NPUs, switches and cables into a PNG, SVG or PDF file.
-
-    Raises OutputError when the file's suffix is unknown or it cannot be written.
-    """
-    make_figure(lambda chosen: topology_figure(topology, chosen), path, style)
-
-
-def topology_figure(topology: Topology, style: FigureStyle) -> "Figure":
-    """The figure that `draw_topology` writes."""
+@drawn
+def draw_topology(topology: Topology, style: FigureStyle) -> "Figure":
+    """NPUs, switches and cables."""
     drawn = picture(topology)
     xs, ys = zip(*drawn.places.values(), strict=True)
     figure = style.figure(0.0)

@@ -17,7 +17,7 @@ from stepsim.parallel.schedules import ActionKind
 from stepsim.runs.document import Validation
 from stepsim.runs.published import PublishedValidation
 from stepsim.runs.validate import Source
-from stepsim.show.figures.drawing import head, idle_look, legend, make_figure
+from stepsim.show.figures.drawing import drawn, head, idle_look, legend, make_figure
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import ACTION_COLOURS, FAINT, PALETTE, PER_STEP
 from stepsim.step.prepared import SimulatedStep
@@ -40,21 +40,9 @@ MEASURED_NAMES = {
 """What the colours of measured bars mean."""
 
 
-def plot_validation(
-    found: Validation,
-    path: str | Path | None = None,
-    *,
-    style: FigureStyle | str = FigureStyle.SCREEN,
-) -> "Figure":
-    """Draw simulated over measured times beside a table of their errors; see `make_figure`.
-
-    Raises OutputError for another suffix than .png, .svg or .pdf, or where it cannot be written.
-    """
-    return make_figure(lambda chosen: _validation_figure(found, chosen), path, style)
-
-
-def _validation_figure(found: Validation, style: FigureStyle) -> "Figure":
-    """The figure that `plot_validation` writes."""
+@drawn
+def plot_validation(found: Validation, style: FigureStyle) -> "Figure":
+    """Simulated over measured times beside a table of their errors."""
     figure = style.figure(5.0 if style.narrow else 3.0)
     if style.narrow:
         first, second = figure.subplots(2, 1, height_ratios=(2, 1))
@@ -74,7 +62,7 @@ def plot_measured(
 ) -> None:
     """Draw a run above its simulation, the first rank of every stage, on one time axis.
 
-    Raises OutputError as `plot_validation` does.
+    Raises OutputError as `make_figure`.
     """
     make_figure(lambda chosen: _measured_figure(summary, result, chosen), path, style)
 
@@ -224,19 +212,11 @@ def _table(axes: "Axes", found: Validation, style: FigureStyle) -> None:
 _MARKERS = "osD^v<>pPX*hd"
 
 
-def plot_published(
-    found: PublishedValidation, path: Path, *, style: FigureStyle | str = FigureStyle.SCREEN
-) -> None:
-    """Draw predicted over measured steps, a colour and a marker per source.
-
-    Raises OutputError for another suffix than .png, .svg or .pdf, or where it cannot be written.
-    """
+@drawn
+def plot_published(found: PublishedValidation, style: FigureStyle) -> "Figure":
+    """Predicted over measured steps, a colour and a marker per source; raises OutputError."""
     if not found.rows:
         raise OutputError("nothing to draw: no run was both measured and predicted")
-    make_figure(lambda chosen: _figure(found, chosen), path, style)
-
-
-def _figure(found: PublishedValidation, style: FigureStyle) -> "Figure":
     figure = style.figure(4.5 if style.narrow else 3.6)
     axes = figure.subplots()
     times = [time for row in found.rows for time in (row.measured_s, row.predicted_s)]

@@ -95,12 +95,12 @@ _ROWS = {
 }
 
 
-def published_shown(found: PublishedValidation, *, most: int = _MOST_ROWS) -> Iterator[Shown]:
-    """How far off all are, the runs, at most so many of them, then errors of each source."""
+def published_shown(found: PublishedValidation) -> Iterator[Shown]:
+    """How far off all are, most of the runs, then errors of each source."""
     whole = [each for each in found.errors() if each.source.startswith("all ")]
     off = (f"{each.source}: {each.mean:.1%} off, {each.count} runs" for each in whole)
     yield "   ".join(off)
-    yield table_of("published steps", found.rows, _ROWS, most=most, both_ends=True)
+    yield table_of("published steps", found.rows, _ROWS, most=_MOST_ROWS, both_ends=True)
     yield table_of("errors by source", found.errors(), _SOURCES)
     yield (
         "calibrated: with one factor per source, device and precision; memory: mean error where "
