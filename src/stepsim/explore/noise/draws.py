@@ -1,11 +1,10 @@
 """Monte-Carlo runs: step times when tasks do not take what was planned, and ranks straggle.
 
-A lognormal factor of mean 1 and coefficient of variation c is exp of a normal variable of variance
-v = ln(1 + c**2) and mean -v / 2 (closed form of its moments).
+Where all ranks of a group start a task together, and the group's collective alone waits for them,
+only the slowest of them matters: it is drawn by itself (`factors`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import log, sqrt
 
 import numpy as np
 from msgspec import Struct
@@ -17,6 +16,7 @@ from stepsim.base.structs import replace
 from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.noise.columns import ColumnNode, NodeColumns
+from stepsim.explore.noise.factors import FactorLaw
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.step.inputs import WorkSource
@@ -63,6 +63,11 @@ class NoiseModel(Struct, frozen=True, kw_only=True):
             (self.straggler_probability, straggling),
         ]
         return ", ".join(text for amount, text in parts if amount) or "none"
+
+    @property
+    def ranks_are_alike(self) -> bool:
+        """Whether no rank is slower than others throughout a step."""
+        return not (self.rank or self.straggler_probability)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -189,15 +194,16 @@ def _tasks_of_all_ranks(batch: Batch) -> int:
 def _samples(batch: Batch, model: NoiseModel, samples: int, seed: np.random.SeedSequence) -> Times:
     """Step times; a batch of samples has a random stream of its own, so their number is free."""
     folded = len(batch.actors) < batch.job.graph.plan.npus
-    columns = NodeColumns(batch) if folded else None
+    columns = NodeColumns(batch, slowest=model.ranks_are_alike) if folded else None
     widest = int(batch.actors.counts.max())
     at_once = max(1, min(_SAMPLES_AT_ONCE, _AT_ONCE // widest))
     found = np.zeros(samples, dtype=np.int64)
     firsts = range(0, samples, at_once)
     streams = seed.spawn(len(firsts))
+    laws: dict[tuple[float, int], FactorLaw] = {}
     for first, stream in zip(firsts, streams, strict=True):
         random = np.random.default_rng(stream)
-        draws = _Draws(batch=batch, model=model, random=random, samples=at_once)
+        draws = _Draws(batch=batch, model=model, random=random, samples=at_once, laws=laws)
         if columns:
             times = columns.step_time_ps(draws, at_once)
         else:
@@ -207,15 +213,24 @@ def _samples(batch: Batch, model: NoiseModel, samples: int, seed: np.random.Seed
 
 
 class _Draws:
-    """Random durations: node by node, or of all ranks of an actor and all groups at once."""
+    """Random durations: node by node, or of all ranks of an actor and all groups at once.
+
+    `laws` keeps the laws of factors by variation and members: each takes 50 ms to tabulate.
+    """
 
     def __init__(
-        self, batch: Batch, model: NoiseModel, random: np.random.Generator, samples: int
+        self,
+        batch: Batch,
+        model: NoiseModel,
+        random: np.random.Generator,
+        samples: int,
+        laws: dict[tuple[float, int], FactorLaw],
     ) -> None:
         self._batch = batch
         self._model = model
         self._random = random
         self._samples = samples
+        self._laws = laws
         self._planned = [int(each[0]) for each in batch.lengths(batch.scenarios({}))]
         self._ranks = [self._slowness(count) for count in batch.actors.counts.tolist()]
         self._steady: dict[tuple[int, int], Times] = {}
@@ -239,7 +254,7 @@ class _Draws:
     def sent(self, node: ColumnNode) -> Times:
         """A transfer in every group: (groups or 1, samples)."""
         planned = self._planned[self._length(node)]
-        return self._noisy(planned, self._model.communication, node.width, 1)
+        return self._noisy(planned, self._factors(self._model.communication, node.width))
 
     def _length(self, node: ColumnNode) -> int:
         """The number of a node's length."""
@@ -247,41 +262,40 @@ class _Draws:
         return self._batch.passes.program.length[node.node]
 
     def computed(self, node: ColumnNode) -> Times:
-        """A task on every rank of an actor: (ranks, samples)."""
+        """A task on every rank of an actor, or of the slowest of every group: (columns, samples)."""
         number, actor = self._length(node), node.actor
-        ranks = self._ranks[actor]
-        if self._model.task:
-            return self._noisy(self._planned[number], self._model.task, len(ranks), ranks)
-        if (number, actor) not in self._steady:
-            self._steady[number, actor] = self._noisy(self._planned[number], 0, len(ranks), ranks)
-        return self._steady[number, actor]
+        planned, ranks = self._planned[number], self._ranks[actor]
+        if not self._model.task:
+            if (number, actor) not in self._steady:
+                self._steady[number, actor] = self._noisy(planned, ranks)
+            return self._steady[number, actor]
+        columns = node.width or self._batch.actors.counts.item(actor)
+        factors = self._factors(self._model.task, columns, node.members)
+        if not self._model.ranks_are_alike:
+            factors *= ranks
+        return self._noisy(planned, factors)
 
-    def _noisy(
-        self, planned: int, variation: float, columns: int, slowness: Floats | float
-    ) -> Times:
-        """Planned ps times a draw of that variation and times `slowness`, rounded."""
+    def _noisy(self, planned: int, factors: Floats) -> Times:
+        """Planned ps times factors, rounded."""
         if not planned:
             return np.zeros((1, 1), dtype=np.int64)
-        took = self._factors(variation, columns) * slowness
-        took *= planned
+        took = factors * planned
         return np.rint(took, out=took).astype(np.int64)
 
     def _slowness(self, ranks: int) -> Floats:
-        """Factor on the compute of ranks, of shape (ranks, samples)."""
+        """Factor on the compute of ranks, of shape (ranks, samples); of one for all alike."""
+        if self._model.ranks_are_alike:
+            return np.ones((1, 1))
         shape = ranks, self._samples
         straggles = self._random.random(shape) < self._model.straggler_probability
         factors = np.where(straggles, self._model.straggler_factor, 1.0)
         return factors * self._factors(self._model.rank, ranks)
 
-    def _factors(self, variation: float, columns: int) -> Floats:
-        """Lognormal factors of mean 1 with a coefficient of variation.
-
-        Drawn as exponents and raised together: a third faster than numpy's lognormal draws.
-        """
+    def _factors(self, variation: float, columns: int, members: int = 1) -> Floats:
+        """Lognormal factors of mean 1 with a coefficient of variation, the largest of `members`."""
         if not variation:
             return np.ones((1, 1))
-        variance = log(1 + variation**2)
-        factors = self._random.standard_normal((columns, self._samples))
-        factors *= sqrt(variance)
-        factors -= variance / 2
-        return np.exp(factors, out=factors)
+        law = self._laws.get((variation, members))
+        if law is None:
+            law = self._laws[variation, members] = FactorLaw.of(variation, members)
+        return law.draw(self._random, (columns, self._samples))
