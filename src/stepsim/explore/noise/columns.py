@@ -88,10 +88,12 @@ class ColumnNode(Struct, frozen=True, kw_only=True):
     Without a node it takes no time: all of a task's ranks are ready. With a `width` it is a
     transfer of so many groups: `actor` is then its first member, `places` have its members' ranks
     in the groups, and are empty for messages, which have a column for each rank of `actor`. With
-    `members` above 1 it is a task of the slowest of so many ranks, in each of `width` groups.
+    `members` above 1 it is a task of the slowest of so many ranks, in each of `width` groups. The
+    nodes `chained` to it are tasks of the same ranks that wait for nothing else, one by one.
     """
 
     node: int | None = None
+    chained: tuple[int, ...] = ()
     actor: int = 0
     width: int = 0
     members: int = 1
@@ -141,18 +143,19 @@ class NodeColumns:
 
     Those are all ranks of every actor, unless fewer stand for them: then ranks that are left out
     must do what one of their groups' that is there does. Where a transfer has columns of its own,
-    each member's ranks are ready in a node before it. With `slowest`, a task that all ranks of a
-    group start together, and for which the group's transfers alone wait, has a column per group:
-    the task of its slowest rank. Times of ranks must then be draws of one law.
+    each member's ranks are ready in a node before it. Where ranks are `alike`, times of a task are
+    draws of one law: tasks for which one task alone waits, and it for nothing else, are then one
+    node, and what all ranks of a group start together, and the group's transfers alone wait for,
+    has a column per group: that of its slowest rank.
     """
 
     def __init__(
-        self, batch: Batch, ranks: Sequence[Ints] | None = None, *, slowest: bool = False
+        self, batch: Batch, ranks: Sequence[Ints] | None = None, *, alike: bool = False
     ) -> None:
         self._batch = batch
         every = (np.flatnonzero(batch.actors.actor_of == a) for a in range(len(batch.actors)))
         self._ranks = list(every if ranks is None else ranks)
-        self._slowest = slowest
+        self._alike = alike
         self._chains = _chains(batch.programs)
         self._tasks: list[list[tuple[int, int]]] = [[] for _ in batch.passes.program.length]
         self._known: dict[tuple[Group, tuple[int, ...]], tuple[int, list[ColumnPlaces]]] = {}
@@ -195,10 +198,11 @@ class NodeColumns:
 
     def _add_node(self, node: int, members: list[tuple[int, int]]) -> None:
         group, width, columns = self._places(members)
+        if members and group is None:
+            self._add_computed(node, *members[0])
+            return
         if not members:
             self._add(ColumnNode(), [])
-        elif group is None:
-            columns = self._add_computed(node, *members[0])
         else:
             ready = [wait for member in members for wait in self._ready(*member, columns, width)]
             self._add(
@@ -206,21 +210,43 @@ class NodeColumns:
             )
         self._number.append((len(self._nodes) - 1, columns))
 
-    def _add_computed(self, node: int, actor: int, task: int) -> dict[int, ColumnPlaces]:
-        """Add a task of an actor's ranks, or of the slowest of each group; the groups' columns."""
-        met = self._met(actor, task) if self._slowest else None
-        awaited = self._awaited(actor, task, met)
-        if met is None:
-            self._add(ColumnNode(node=node, actor=actor), awaited)
-            return {}
-        width = len(met.starts)
-        self._add(ColumnNode(node=node, actor=actor, width=width, members=met.members), awaited)
-        return {actor: met}
+    def _add_computed(self, node: int, actor: int, task: int) -> None:
+        """Add a task of an actor's ranks, or of the slowest of each group, and those behind it."""
+        if not self._alike:
+            self._add(ColumnNode(node=node, actor=actor), self._awaited(actor, task))
+            self._number.append((len(self._nodes) - 1, {}))
+            return
+        before = self._chains[actor].after[task]
+        if len(before) == 1 and self._next(actor, before[0]) == task:
+            self._number.append(self._number[self._node(actor, before[0])])
+            return
+        chained, last = list[int](), task
+        while (following := self._next(actor, last)) is not None:
+            last = following
+            chained.append(self._node(actor, last))
+        met = self._met(actor, task, last)
+        width, members = (len(met.starts), met.members) if met else (0, 1)
+        added = ColumnNode(
+            node=node, chained=tuple(chained), actor=actor, width=width, members=members
+        )
+        self._add(added, self._awaited(actor, task, met))
+        self._number.append((len(self._nodes) - 1, {actor: met} if met else {}))
 
-    def _met(self, actor: int, task: int) -> ColumnPlaces | None:
-        """The groups whose ranks start a task together, and alone wait for it; None without."""
-        chain = self._chains[actor]
-        after = [self._place(actor, each) for each in chain.followers[task]]
+    def _node(self, actor: int, task: int) -> int:
+        """The number of a task's node in the program."""
+        return self._batch.passes.program.nodes[actor].item(task)
+
+    def _next(self, actor: int, task: int) -> int | None:
+        """The task of the same ranks that alone waits for one, and for it alone; None without."""
+        chain, group = self._chains[actor], self._batch.programs[actor].group
+        following = chain.followers[task]
+        if len(following) != 1 or group[task] >= 0 or group[following[0]] >= 0:
+            return None
+        return following[0] if len(chain.after[following[0]]) == 1 else None
+
+    def _met(self, actor: int, task: int, last: int) -> ColumnPlaces | None:
+        """The groups whose ranks start a task together, and alone wait for the last behind it."""
+        after = [self._place(actor, each) for each in self._chains[actor].followers[last]]
         met = after[0] if after else None
         if met is None or met.members < 2 or any(place is not met for place in after):
             return None
@@ -228,7 +254,7 @@ class NodeColumns:
 
     def _place(self, actor: int, task: int) -> ColumnPlaces | None:
         """The columns of an actor's ranks in the groups of a transfer; None of other tasks."""
-        _, width, columns = self._places(self._tasks[self._batch.passes.program.nodes[actor][task]])
+        _, width, columns = self._places(self._tasks[self._node(actor, task)])
         place = columns.get(actor)
         return place if place and len(place.starts) == width else None
 
@@ -277,8 +303,8 @@ class NodeColumns:
 
     def _before(self, actor: int, task: int) -> list[tuple[int, dict[int, ColumnPlaces]]]:
         """Nodes that an actor's task waits for, and the columns of ranks in them."""
-        nodes = self._batch.passes.program.nodes[actor]
-        return [self._number[nodes.item(each)] for each in self._chains[actor].after[task]]
+        after = self._chains[actor].after[task]
+        return [self._number[self._node(actor, each)] for each in after]
 
     def _places(
         self, members: list[tuple[int, int]]

@@ -1,7 +1,8 @@
 """Monte-Carlo runs: step times when tasks do not take what was planned, and ranks straggle.
 
 Where all ranks of a group start a task together, and the group's collective alone waits for them,
-only the slowest of them matters: it is drawn by itself (`factors`).
+only the slowest of them matters: it is drawn by itself (`factors`). Tasks that wait for nothing but
+each other are drawn as one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from stepsim.base.structs import replace
 from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.noise.columns import ColumnNode, NodeColumns
-from stepsim.explore.noise.factors import FactorLaw
+from stepsim.explore.noise.factors import MOST_VARIATION, FactorLaw
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.step.inputs import WorkSource
@@ -33,6 +34,9 @@ _MOST_DRAWS = 50_000_000_000
 
 _AT_ONCE = 8192
 """Ranks times samples evaluated together, so that what is in use fits the cache: measured."""
+
+_MOST_LAWS = 64
+"""Tables of draws, half a megabyte each: tasks of other sums are drawn one by one."""
 
 _MOST_SAMPLES = 10_000_000
 _DEFAULTS = StepOptions()
@@ -194,13 +198,13 @@ def _tasks_of_all_ranks(batch: Batch) -> int:
 def _samples(batch: Batch, model: NoiseModel, samples: int, seed: np.random.SeedSequence) -> Times:
     """Step times; a batch of samples has a random stream of its own, so their number is free."""
     folded = len(batch.actors) < batch.job.graph.plan.npus
-    columns = NodeColumns(batch, slowest=model.ranks_are_alike) if folded else None
+    columns = NodeColumns(batch, alike=model.ranks_are_alike) if folded else None
     widest = int(batch.actors.counts.max())
     at_once = max(1, min(_SAMPLES_AT_ONCE, _AT_ONCE // widest))
     found = np.zeros(samples, dtype=np.int64)
     firsts = range(0, samples, at_once)
     streams = seed.spawn(len(firsts))
-    laws: dict[tuple[float, int], FactorLaw] = {}
+    laws: _Laws = {}
     for first, stream in zip(firsts, streams, strict=True):
         random = np.random.default_rng(stream)
         draws = _Draws(batch=batch, model=model, random=random, samples=at_once, laws=laws)
@@ -212,10 +216,14 @@ def _samples(batch: Batch, model: NoiseModel, samples: int, seed: np.random.Seed
     return found
 
 
+_Laws = dict[tuple[float, tuple[float, ...], int], FactorLaw]
+"""Laws by variation, weights of the tasks, and members."""
+
+
 class _Draws:
     """Random durations: node by node, or of all ranks of an actor and all groups at once.
 
-    `laws` keeps the laws of factors by variation and members: each takes 50 ms to tabulate.
+    `laws` keeps the laws that are tabulated, for all samples.
     """
 
     def __init__(
@@ -224,7 +232,7 @@ class _Draws:
         model: NoiseModel,
         random: np.random.Generator,
         samples: int,
-        laws: dict[tuple[float, int], FactorLaw],
+        laws: _Laws,
     ) -> None:
         self._batch = batch
         self._model = model
@@ -233,7 +241,7 @@ class _Draws:
         self._laws = laws
         self._planned = [int(each[0]) for each in batch.lengths(batch.scenarios({}))]
         self._ranks = [self._slowness(count) for count in batch.actors.counts.tolist()]
-        self._steady: dict[tuple[int, int], Times] = {}
+        self._steady: dict[tuple[tuple[int, ...], int], Times] = {}
 
     def lengths(self) -> Iterator[Times]:
         """A vector of samples per node of an unfolded program."""
@@ -262,18 +270,45 @@ class _Draws:
         return self._batch.passes.program.length[node.node]
 
     def computed(self, node: ColumnNode) -> Times:
-        """A task on every rank of an actor, or of the slowest of every group: (columns, samples)."""
-        number, actor = self._length(node), node.actor
-        planned, ranks = self._planned[number], self._ranks[actor]
+        """Tasks on every rank of an actor, or on the slowest of every group: (columns, samples)."""
+        planned, ranks = self._planned_of(node), self._ranks[node.actor]
         if not self._model.task:
-            if (number, actor) not in self._steady:
-                self._steady[number, actor] = self._noisy(planned, ranks)
-            return self._steady[number, actor]
-        columns = node.width or self._batch.actors.counts.item(actor)
-        factors = self._factors(self._model.task, columns, node.members)
+            if (planned, node.actor) not in self._steady:
+                self._steady[planned, node.actor] = self._noisy(sum(planned), ranks)
+            return self._steady[planned, node.actor]
+        columns = node.width or self._batch.actors.counts.item(node.actor)
+        law = self._law(self._model.task, planned, node.members)
+        if law is None:
+            return self._one_by_one(planned, columns, node.members)
+        factors = law.draw(self._random, (columns, self._samples))
         if not self._model.ranks_are_alike:
             factors *= ranks
-        return self._noisy(planned, factors)
+        return self._noisy(sum(planned), factors)
+
+    def _planned_of(self, node: ColumnNode) -> tuple[int, ...]:
+        """What the tasks of a node are planned to take, those that take any time."""
+        length, nodes = self._batch.passes.program.length, (node.node or 0, *node.chained)
+        return tuple(planned for i in nodes if (planned := self._planned[length[i]]))
+
+    def _one_by_one(self, planned: tuple[int, ...], columns: int, members: int) -> Times:
+        """Tasks one after the other, of all ranks of every group: then those of the slowest."""
+        each = [
+            self._noisy(one, self._factors(self._model.task, columns * members)) for one in planned
+        ]
+        took: Times = sum(each[1:], each[0]).reshape(columns, members, self._samples)
+        return np.asarray(took.max(axis=1))
+
+    def _law(
+        self, variation: float, planned: tuple[int, ...] = (1,), members: int = 1
+    ) -> FactorLaw | None:
+        """The law of tasks one after the other; None where it is not tabulated."""
+        weights = tuple(one / sum(planned) for one in planned) if len(planned) > 1 else (1.0,)
+        key = variation, weights, members
+        if key not in self._laws:
+            if len(weights) > 1 and (variation > MOST_VARIATION or len(self._laws) >= _MOST_LAWS):
+                return None
+            self._laws[key] = FactorLaw.of(variation, weights, members)
+        return self._laws[key]
 
     def _noisy(self, planned: int, factors: Floats) -> Times:
         """Planned ps times factors, rounded."""
@@ -291,11 +326,7 @@ class _Draws:
         factors = np.where(straggles, self._model.straggler_factor, 1.0)
         return factors * self._factors(self._model.rank, ranks)
 
-    def _factors(self, variation: float, columns: int, members: int = 1) -> Floats:
-        """Lognormal factors of mean 1 with a coefficient of variation, the largest of `members`."""
-        if not variation:
-            return np.ones((1, 1))
-        law = self._laws.get((variation, members))
-        if law is None:
-            law = self._laws[variation, members] = FactorLaw.of(variation, members)
-        return law.draw(self._random, (columns, self._samples))
+    def _factors(self, variation: float, columns: int) -> Floats:
+        """Lognormal factors of mean 1 with a coefficient of variation."""
+        law = self._law(variation) if variation else None
+        return np.ones((1, 1)) if law is None else law.draw(self._random, (columns, self._samples))
