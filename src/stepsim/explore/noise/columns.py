@@ -146,7 +146,7 @@ class NodeColumns:
     each member's ranks are ready in a node before it. Where ranks are `alike`, times of a task are
     draws of one law: tasks for which one task alone waits, and it for nothing else, are then one
     node, and what all ranks of a group start together, and the group's transfers alone wait for,
-    has a column per group: that of its slowest rank.
+    has a column per group: that of its slowest rank. `nodes` are in that order.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class NodeColumns:
         self._chains = _chains(batch.programs)
         self._tasks: list[list[tuple[int, int]]] = [[] for _ in batch.passes.program.length]
         self._known: dict[tuple[Group, tuple[int, ...]], tuple[int, list[ColumnPlaces]]] = {}
-        self._nodes: list[ColumnNode] = []
+        self.nodes: list[ColumnNode] = []
         self._after: list[tuple[int, ...]] = []
         self._views: list[tuple[EndView | None, ...]] = []
         self._number: list[tuple[int, dict[int, ColumnPlaces]]] = []
@@ -181,7 +181,7 @@ class NodeColumns:
 
     def _durations(self, durations: NodeDurations) -> Iterator[Times]:
         nothing = np.zeros((1, 1), dtype=np.int64)
-        for node in self._nodes:
+        for node in self.nodes:
             if node.node is None:
                 yield nothing
             else:
@@ -208,13 +208,13 @@ class NodeColumns:
             self._add(
                 ColumnNode(node=node, actor=members[0][0], width=width, places=columns), ready
             )
-        self._number.append((len(self._nodes) - 1, columns))
+        self._number.append((len(self.nodes) - 1, columns))
 
     def _add_computed(self, node: int, actor: int, task: int) -> None:
         """Add a task of an actor's ranks, or of the slowest of each group, and those behind it."""
         if not self._alike:
             self._add(ColumnNode(node=node, actor=actor), self._awaited(actor, task))
-            self._number.append((len(self._nodes) - 1, {}))
+            self._number.append((len(self.nodes) - 1, {}))
             return
         before = self._chains[actor].after[task]
         if len(before) == 1 and self._next(actor, before[0]) == task:
@@ -230,7 +230,7 @@ class NodeColumns:
             node=node, chained=tuple(chained), actor=actor, width=width, members=members
         )
         self._add(added, self._awaited(actor, task, met))
-        self._number.append((len(self._nodes) - 1, {actor: met} if met else {}))
+        self._number.append((len(self.nodes) - 1, {actor: met} if met else {}))
 
     def _node(self, actor: int, task: int) -> int:
         """The number of a task's node in the program."""
@@ -264,7 +264,7 @@ class NodeColumns:
         return bool(before) and all(columns.get(actor) is place for _, columns in before)
 
     def _add(self, node: ColumnNode, awaited: list[tuple[int, EndView | None]]) -> None:
-        self._nodes.append(node)
+        self.nodes.append(node)
         self._after.append(tuple(number for number, _ in awaited))
         self._views.append(tuple(view for _, view in awaited))
 
@@ -282,7 +282,7 @@ class NodeColumns:
         if len(awaited) == 1 and awaited[0][1] is None:
             return [(awaited[0][0], latest)]
         self._add(ColumnNode(), awaited)
-        return [(len(self._nodes) - 1, latest)]
+        return [(len(self.nodes) - 1, latest)]
 
     def _awaited(
         self, actor: int, task: int, place: ColumnPlaces | None = None

@@ -17,7 +17,7 @@ from stepsim.base.structs import replace
 from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.noise.columns import ColumnNode, NodeColumns
-from stepsim.explore.noise.factors import MOST_VARIATION, FactorLaw
+from stepsim.explore.noise.factors import FactorLaw, has_table
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.step.inputs import WorkSource
@@ -32,7 +32,7 @@ _MOST_TASKS = 250_000
 _MOST_DRAWS = 50_000_000_000
 """Most tasks times samples: minutes of computing."""
 
-_AT_ONCE = 8192
+_AT_ONCE = 16384
 """Ranks times samples evaluated together, so that what is in use fits the cache: measured."""
 
 _MOST_LAWS = 64
@@ -305,7 +305,8 @@ class _Draws:
         weights = tuple(one / sum(planned) for one in planned) if len(planned) > 1 else (1.0,)
         key = variation, weights, members
         if key not in self._laws:
-            if len(weights) > 1 and (variation > MOST_VARIATION or len(self._laws) >= _MOST_LAWS):
+            many = len(weights) > 1 and len(self._laws) >= _MOST_LAWS
+            if many or not has_table(variation, weights):
                 return None
             self._laws[key] = FactorLaw.of(variation, weights, members)
         return self._laws[key]

@@ -17,13 +17,22 @@ _CELLS = 1 << 16
 """Cells of equal probability: as many as there are numbers of 16 bits."""
 
 _POINTS = 1 << 13
-"""Points at which a distribution is known: a thousandth of its width apart in tables of sums."""
+"""Points at which the distribution of one factor is known."""
+
+_POINTS_A_DEVIATION = 256
+"""Points of the distribution of a sum; parts that are narrower than one are taken together."""
 
 _WIDEST = 9.0
 """Normal numbers on either side: one in 1e18 is beyond."""
 
-MOST_VARIATION = 0.2
-"""Variation up to which sums are tabulated: points are evenly apart, tails must be near."""
+_MOST_VARIATION = 0.2
+_MOST_WEIGHTS = 16
+"""What sums are tabulated of, in 10 to 100 ms: points are evenly apart, so tails must be near."""
+
+
+def has_table(variation: float, weights: tuple[float, ...]) -> bool:
+    """Whether sums of factors of this variation by these weights can be tabulated."""
+    return len(weights) == 1 or (variation <= _MOST_VARIATION and len(weights) <= _MOST_WEIGHTS)
 
 
 def lognormal(normal: Floats, variation: float) -> Floats:
@@ -47,7 +56,7 @@ class FactorLaw(Struct, frozen=True, kw_only=True, eq=False):
     def of(cls, variation: float, weights: tuple[float, ...] = (1.0,), members: int = 1) -> Self:
         """The law of sums of factors of one variation, by their weights.
 
-        Of more than one weight the variation is at most `MOST_VARIATION`.
+        They must be such that `has_table` says so.
         """
         values, weight = _sums(variation, weights) if len(weights) > 1 else _one(variation)
         weight /= weight.sum()
@@ -106,12 +115,17 @@ def _one(variation: float) -> tuple[Floats, Floats]:
 
 def _sums(variation: float, weights: tuple[float, ...]) -> tuple[Floats, Floats]:
     """As `_one`, of the sum of factors by their weights: densities are folded into each other."""
-    variance = log(1 + variation**2)
-    first, last = lognormal(np.array([-_WIDEST, _WIDEST]), variation)
-    apart, lowest, density = (last - first) * sum(weights) / _POINTS, 0.0, np.ones(1)
-    for weight in weights:
-        value = np.arange(first * weight, last * weight + apart, apart)
+    apart = variation * sqrt(sum(weight**2 for weight in weights)) / _POINTS_A_DEVIATION
+    wide = [weight for weight in weights if weight * variation >= apart]
+    narrow = sqrt(max(0.0, sum(weight**2 for weight in weights) - sum(w**2 for w in wide)))
+    if narrow * variation >= apart:
+        wide.append(narrow)
+    variance, lowest, density = log(1 + variation**2), sum(weights) - sum(wide), np.ones(1)
+    for weight in wide:
+        first, last = weight * lognormal(np.array([-_WIDEST, _WIDEST]), variation)
+        value = np.arange(first, last + apart, apart)
         normal = (np.log(value / weight) + variance / 2) / sqrt(variance)
         density = np.convolve(density, np.exp(-(normal**2) / 2) / value)
-        lowest += first * weight
+        density /= density.sum()
+        lowest += first
     return lowest + apart * (np.arange(len(density)) + 0.5), density
