@@ -14,8 +14,8 @@ def one_by_one(variation: float, weights: tuple[float, ...], members: int) -> Fl
     """The same by numpy's normal numbers."""
     random = np.random.default_rng(1)
     parts = [lognormal(random.standard_normal((members, DRAWS)), variation) for _ in weights]
-    found: Floats = sum(w * part for w, part in zip(weights, parts, strict=True)).max(axis=0)
-    return found
+    whole = np.sum([w * part for w, part in zip(weights, parts, strict=True)], axis=0)
+    return np.asarray(whole.max(axis=0))
 
 
 @pytest.mark.parametrize(

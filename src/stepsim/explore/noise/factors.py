@@ -109,8 +109,9 @@ class _Tails(Struct, frozen=True, kw_only=True, eq=False):
 
 def _one(variation: float) -> tuple[Floats, Floats]:
     """Values of a factor, ascending, and how likely it is from the one before to each."""
-    normal, apart = np.linspace(-_WIDEST, _WIDEST, _POINTS, retstep=True)
-    return lognormal(normal + apart / 2, variation), np.exp(-(normal**2) / 2)
+    normal: Floats = np.linspace(-_WIDEST, _WIDEST, _POINTS)
+    half = _WIDEST / (_POINTS - 1)
+    return lognormal(normal + half, variation), np.exp(-(normal**2) / 2)
 
 
 def _sums(variation: float, weights: tuple[float, ...]) -> tuple[Floats, Floats]:
@@ -128,4 +129,5 @@ def _sums(variation: float, weights: tuple[float, ...]) -> tuple[Floats, Floats]
         density = np.convolve(density, np.exp(-(normal**2) / 2) / value)
         density /= density.sum()
         lowest += first
-    return lowest + apart * (np.arange(len(density)) + 0.5), density
+    values: Floats = lowest + apart * (np.arange(len(density), dtype=np.float64) + 0.5)
+    return values, density
