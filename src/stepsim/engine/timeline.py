@@ -43,10 +43,9 @@ class Cohort(Struct, frozen=True, kw_only=True, dict=True):
         longer = self.end - self.start > self.laid.duration_ps[:, None]
         return bool(longer[self.laid.slowed >= 0].any())
 
-    @cached_property
-    def longer_ps(self) -> Times:
+    def longer_ps(self, actors: slice) -> Times:
         """By how much communication slowed every task: shape (tasks, actors), 0 for transfers."""
-        longer = self.end - self.start - self.laid.duration_ps[:, None]
+        longer = self.end[:, actors] - self.start[:, actors] - self.laid.duration_ps[:, None]
         return np.where(self.laid.group[:, None] < 0, longer, 0)
 
     def segment_times(self) -> tuple[Times, Times]:
@@ -117,7 +116,7 @@ class Timeline(Struct, frozen=True, kw_only=True, dict=True):
         laid, start = cohort.laid, cohort.start[:, column]
         task_list = laid.program.task_lists[laid.segment]
         whole = laid.inner < 0
-        longer = cohort.longer_ps[:, column]
+        longer = cohort.longer_ps(slice(column, column + 1))[:, 0]
         columns: list[tuple[Ints, Small, Times, Times, Times]] = []
         for number, times in laid.times.items():
             tasks = np.flatnonzero(whole & (task_list == number))
@@ -182,7 +181,8 @@ class Timeline(Struct, frozen=True, kw_only=True, dict=True):
         start, end = (times[:, column] for times in cohort.segment_times())
         count = len(cohort.laid.program)
         longer = np.zeros(count, dtype=np.int64)
-        np.add.at(longer, cohort.laid.segment, cohort.longer_ps[:, column])
+        slowed = cohort.longer_ps(slice(column, column + 1))[:, 0]
+        np.add.at(longer, cohort.laid.segment, slowed)
         return _TaskTimes(
             segment=np.arange(count, dtype=np.int32),
             inner=np.full(count, -1, dtype=np.int32),

@@ -255,7 +255,7 @@ def _cohort_breakdown(
     for number, count in found.coalesced.items():
         coalesced += count * known[cohort.laid.times[number]][:, None]
     total = breakdown(found.gaps, *found.times(cohort.start, cohort.end), coalesced)
-    slowed = cohort.longer_ps.sum(axis=0)
+    slowed = cohort.longer_ps(slice(None)).sum(axis=0)
     total[Part.COMPUTE] -= slowed
     total[Part.SLOWED] += slowed
     total[Part.TAIL] += step_time_ps - total.sum(axis=0)

@@ -184,7 +184,8 @@ def changes_of(waits: Waits) -> Changes:
 
 def _best_steps(waits: Waits) -> Ints:
     """Every step without the host's delays, with ideal durations where these make it shorter."""
-    ideal, prompt = (waits.steps_ps(own, waits.held_ps) for own in (ideal_ps(waits), waits.own_ps))
+    held = waits.held_ps()
+    ideal, prompt = (waits.steps_ps(own, held) for own in (ideal_ps(waits), waits.own_ps))
     return np.minimum(ideal, prompt)
 
 

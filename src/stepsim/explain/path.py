@@ -42,6 +42,7 @@ def critical_parts(waits: Waits) -> tuple[PathPart, ...]:
     last_member = np.empty(int(waits.meetings.max()) + 1, dtype=np.int64)
     by_ready = np.argsort(ready, kind="stable")
     last_member[waits.meetings[by_ready]] = by_ready
+    held_ps = waits.held_ps()
     on_path, of_host, held = (Counter[tuple[int, int]]() for _ in range(3))
     for step in range(len(profile.steps)):
         inside = np.flatnonzero(events.step == step)
@@ -50,8 +51,8 @@ def critical_parts(waits: Waits) -> tuple[PathPart, ...]:
             on_path[int(events.name[place]), int(events.rank[place])] += int(own[place])
             member = int(last_member[waits.meetings[place]])
             late = int(events.name[member]), int(events.rank[member])
-            of_host[late] += int(delay[member] - waits.held_ps[member])
-            held[late] += int(waits.held_ps[member])
+            of_host[late] += int(delay[member] - held_ps[member])
+            held[late] += int(held_ps[member])
             place = int(followed[member])
     count = len(profile.steps)
     parts = [

@@ -90,8 +90,9 @@ def find_stragglers(waits: Waits) -> Stragglers:
     profile = waits.profile
     stage, replica = (profile.column_of_ranks(name) for name in ("stage", "replica"))
     own, ideal = waits.own_ps, ideal_ps(waits)
-    prompt = waits.steps_ps(own, waits.held_ps)
-    ideal_step = np.minimum(waits.steps_ps(ideal, waits.held_ps), prompt)
+    held = waits.held_ps()
+    prompt = waits.steps_ps(own, held)
+    ideal_step = np.minimum(waits.steps_ps(ideal, held), prompt)
     stages, replicas = (range(int(column.max()) + 1) for column in (stage, replica))
     kinds = _kinds(profile)
     ranks = range(len(profile.ranks))
@@ -163,10 +164,11 @@ def _kinds(profile: Profile) -> dict[str, Bools]:
 def _mean_steps(waits: Waits, usual: Ints, other: Ints, chosen: Sequence[Bools]) -> Floats:
     """Mean step in ps where the chosen operations take `other`, for each choice."""
     found: list[float] = []
+    held = waits.held_ps()
     for first in range(0, len(chosen), _CASES_AT_ONCE):
         several = np.stack(chosen[first : first + _CASES_AT_ONCE], axis=1)
         cases = np.where(several, other[:, None], usual[:, None])
-        found += waits.steps_ps(cases, waits.held_ps).mean(axis=0).tolist()
+        found += waits.steps_ps(cases, held).mean(axis=0).tolist()
     return np.array(found)
 
 

@@ -226,10 +226,16 @@ def _of_cases(waits: NodeWaits, duration_ps: Iterable[Ints]) -> list[Ints]:
         awaited = [known[node] for node in before]
         if seen:
             awaited = [see(end) if see else end for see, end in zip(seen, awaited, strict=True)]
-        known.append(_latest(awaited) + duration if awaited else duration)
+        known.append(_ended(_latest(awaited), duration) if awaited else duration)
         for node in over:
             known[node] = forgotten
     return known if waits.results is None else [known[node] for node in waits.results]
+
+
+def _ended(start_ps: Ints, duration_ps: Ints) -> Ints:
+    """When what starts then ends; what takes no time in any case adds nothing."""
+    lasts = duration_ps.size > 1 or duration_ps.any()
+    return start_ps + duration_ps if lasts else start_ps
 
 
 def _latest(ends_ps: list[Ints]) -> Ints:

@@ -226,7 +226,7 @@ def _host(waits: Waits) -> Changes:
         assumed="launches cost nothing",
         waits=waits,
         own_ps=waits.own_ps,
-        delay_ps=waits.held_ps,
+        delay_ps=waits.held_ps(),
     )
 
 

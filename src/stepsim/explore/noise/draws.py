@@ -1,11 +1,11 @@
 """Monte-Carlo runs: step times when tasks do not take what was planned, and ranks straggle.
 
-A lognormal factor of mean 1 and coefficient of variation c is exp of a normal variable of variance
-v = ln(1 + c**2) and mean -v / 2 (closed form of its moments).
+Where all ranks of a group start a task together, and the group's collective alone waits for them,
+only the slowest of them matters: it is drawn by itself (`factors`). Tasks that wait for nothing but
+each other are drawn as one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import log, sqrt
 
 import numpy as np
 from msgspec import Struct
@@ -17,6 +17,7 @@ from stepsim.base.structs import replace
 from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.noise.columns import ColumnNode, NodeColumns
+from stepsim.explore.noise.factors import FactorLaw, has_table
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.step.inputs import WorkSource
@@ -31,8 +32,11 @@ _MOST_TASKS = 250_000
 _MOST_DRAWS = 50_000_000_000
 """Most tasks times samples: minutes of computing."""
 
-_AT_ONCE = 8192
+_AT_ONCE = 16384
 """Ranks times samples evaluated together, so that what is in use fits the cache: measured."""
+
+_MOST_LAWS = 64
+"""Tables of draws, half a megabyte each: tasks of other sums are drawn one by one."""
 
 _MOST_SAMPLES = 10_000_000
 _DEFAULTS = StepOptions()
@@ -63,6 +67,11 @@ class NoiseModel(Struct, frozen=True, kw_only=True):
             (self.straggler_probability, straggling),
         ]
         return ", ".join(text for amount, text in parts if amount) or "none"
+
+    @property
+    def ranks_are_alike(self) -> bool:
+        """Whether no rank is slower than others throughout a step."""
+        return not (self.rank or self.straggler_probability)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -189,15 +198,16 @@ def _tasks_of_all_ranks(batch: Batch) -> int:
 def _samples(batch: Batch, model: NoiseModel, samples: int, seed: np.random.SeedSequence) -> Times:
     """Step times; a batch of samples has a random stream of its own, so their number is free."""
     folded = len(batch.actors) < batch.job.graph.plan.npus
-    columns = NodeColumns(batch) if folded else None
+    columns = NodeColumns(batch, alike=model.ranks_are_alike) if folded else None
     widest = int(batch.actors.counts.max())
     at_once = max(1, min(_SAMPLES_AT_ONCE, _AT_ONCE // widest))
     found = np.zeros(samples, dtype=np.int64)
     firsts = range(0, samples, at_once)
     streams = seed.spawn(len(firsts))
+    laws: _Laws = {}
     for first, stream in zip(firsts, streams, strict=True):
         random = np.random.default_rng(stream)
-        draws = _Draws(batch=batch, model=model, random=random, samples=at_once)
+        draws = _Draws(batch=batch, model=model, random=random, samples=at_once, laws=laws)
         if columns:
             times = columns.step_time_ps(draws, at_once)
         else:
@@ -206,19 +216,32 @@ def _samples(batch: Batch, model: NoiseModel, samples: int, seed: np.random.Seed
     return found
 
 
+_Laws = dict[tuple[float, tuple[float, ...], int], FactorLaw]
+"""Laws by variation, weights of the tasks, and members."""
+
+
 class _Draws:
-    """Random durations: node by node, or of all ranks of an actor and all groups at once."""
+    """Random durations: node by node, or of all ranks of an actor and all groups at once.
+
+    `laws` keeps the laws that are tabulated, for all samples.
+    """
 
     def __init__(
-        self, batch: Batch, model: NoiseModel, random: np.random.Generator, samples: int
+        self,
+        batch: Batch,
+        model: NoiseModel,
+        random: np.random.Generator,
+        samples: int,
+        laws: _Laws,
     ) -> None:
         self._batch = batch
         self._model = model
         self._random = random
         self._samples = samples
+        self._laws = laws
         self._planned = [int(each[0]) for each in batch.lengths(batch.scenarios({}))]
         self._ranks = [self._slowness(count) for count in batch.actors.counts.tolist()]
-        self._steady: dict[tuple[int, int], Times] = {}
+        self._steady: dict[tuple[tuple[int, ...], int], Times] = {}
 
     def lengths(self) -> Iterator[Times]:
         """A vector of samples per node of an unfolded program."""
@@ -239,7 +262,7 @@ class _Draws:
     def sent(self, node: ColumnNode) -> Times:
         """A transfer in every group: (groups or 1, samples)."""
         planned = self._planned[self._length(node)]
-        return self._noisy(planned, self._model.communication, node.width, 1)
+        return self._noisy(planned, self._factors(self._model.communication, node.width))
 
     def _length(self, node: ColumnNode) -> int:
         """The number of a node's length."""
@@ -247,41 +270,64 @@ class _Draws:
         return self._batch.passes.program.length[node.node]
 
     def computed(self, node: ColumnNode) -> Times:
-        """A task on every rank of an actor: (ranks, samples)."""
-        number, actor = self._length(node), node.actor
-        ranks = self._ranks[actor]
-        if self._model.task:
-            return self._noisy(self._planned[number], self._model.task, len(ranks), ranks)
-        if (number, actor) not in self._steady:
-            self._steady[number, actor] = self._noisy(self._planned[number], 0, len(ranks), ranks)
-        return self._steady[number, actor]
+        """Tasks on every rank of an actor, or on the slowest of every group: (columns, samples)."""
+        planned, ranks = self._planned_of(node), self._ranks[node.actor]
+        if not self._model.task:
+            if (planned, node.actor) not in self._steady:
+                self._steady[planned, node.actor] = self._noisy(sum(planned), ranks)
+            return self._steady[planned, node.actor]
+        columns = node.width or self._batch.actors.counts.item(node.actor)
+        law = self._law(self._model.task, planned, node.members)
+        if law is None:
+            return self._one_by_one(planned, columns, node.members)
+        factors = law.draw(self._random, (columns, self._samples))
+        if not self._model.ranks_are_alike:
+            factors *= ranks
+        return self._noisy(sum(planned), factors)
 
-    def _noisy(
-        self, planned: int, variation: float, columns: int, slowness: Floats | float
-    ) -> Times:
-        """Planned ps times a draw of that variation and times `slowness`, rounded."""
+    def _planned_of(self, node: ColumnNode) -> tuple[int, ...]:
+        """What the tasks of a node are planned to take, those that take any time."""
+        length, nodes = self._batch.passes.program.length, (node.node or 0, *node.chained)
+        return tuple(planned for i in nodes if (planned := self._planned[length[i]]))
+
+    def _one_by_one(self, planned: tuple[int, ...], columns: int, members: int) -> Times:
+        """Tasks one after the other, of all ranks of every group: then those of the slowest."""
+        each = [
+            self._noisy(one, self._factors(self._model.task, columns * members)) for one in planned
+        ]
+        took: Times = sum(each[1:], each[0]).reshape(columns, members, self._samples)
+        return np.asarray(took.max(axis=1))
+
+    def _law(
+        self, variation: float, planned: tuple[int, ...] = (1,), members: int = 1
+    ) -> FactorLaw | None:
+        """The law of tasks one after the other; None where it is not tabulated."""
+        weights = tuple(one / sum(planned) for one in planned) if len(planned) > 1 else (1.0,)
+        key = variation, weights, members
+        if key not in self._laws:
+            many = len(weights) > 1 and len(self._laws) >= _MOST_LAWS
+            if many or not has_table(variation, weights):
+                return None
+            self._laws[key] = FactorLaw.of(variation, weights, members)
+        return self._laws[key]
+
+    def _noisy(self, planned: int, factors: Floats) -> Times:
+        """Planned ps times factors, rounded."""
         if not planned:
             return np.zeros((1, 1), dtype=np.int64)
-        took = self._factors(variation, columns) * slowness
-        took *= planned
+        took = factors * planned
         return np.rint(took, out=took).astype(np.int64)
 
     def _slowness(self, ranks: int) -> Floats:
-        """Factor on the compute of ranks, of shape (ranks, samples)."""
+        """Factor on the compute of ranks, of shape (ranks, samples); of one for all alike."""
+        if self._model.ranks_are_alike:
+            return np.ones((1, 1))
         shape = ranks, self._samples
         straggles = self._random.random(shape) < self._model.straggler_probability
         factors = np.where(straggles, self._model.straggler_factor, 1.0)
         return factors * self._factors(self._model.rank, ranks)
 
     def _factors(self, variation: float, columns: int) -> Floats:
-        """Lognormal factors of mean 1 with a coefficient of variation.
-
-        Drawn as exponents and raised together: a third faster than numpy's lognormal draws.
-        """
-        if not variation:
-            return np.ones((1, 1))
-        variance = log(1 + variation**2)
-        factors = self._random.standard_normal((columns, self._samples))
-        factors *= sqrt(variance)
-        factors -= variance / 2
-        return np.exp(factors, out=factors)
+        """Lognormal factors of mean 1 with a coefficient of variation."""
+        law = self._law(variation) if variation else None
+        return np.ones((1, 1)) if law is None else law.draw(self._random, (columns, self._samples))

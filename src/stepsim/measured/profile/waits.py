@@ -103,7 +103,6 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         """
         return np.asarray(np.maximum(self.profile.events.start_ps - self.ready_ps, 0), np.int64)
 
-    @cached_property
     def held_ps(self) -> Ints:
         """The part of each delay in which its rank runs something else: no host made it wait.
 
