@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import typer.core
 
 from stepsim.base.errors import CalibrationError, OutputError
 from stepsim.cli.measured import (
@@ -13,6 +12,7 @@ from stepsim.cli.measured import (
     NodeSizeOption,
     RunsArgument,
 )
+from stepsim.cli.root import LightGroup
 from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from stepsim.workload.model.plan import Precision
 
 
-class RunsByDefault(typer.core.TyperGroup):
+class RunsByDefault(LightGroup):
     """A group whose command `runs` may be left out."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
