@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from threading import Event, Thread
+from typing import Any
 
 from msgspec import field
 
@@ -23,6 +24,28 @@ class RememberedAnswers(Answers, frozen=True, kw_only=True):
         if key not in self.known:
             self.known[key] = Answers.answer(self, question, progress)
         return self.known[key]
+
+
+def unfolded(lanes: Any) -> dict[str, Any]:
+    """The spans of an answer with a value for each, as a page unfolds their classes."""
+    columns = dict(lanes["classes"])
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    spans = [dict(rows[number]) for number in lanes["of"]]
+    last: dict[object, dict[str, int]] = {}
+    for span in spans:
+        before = last.setdefault((span.get("row"), span.get("stem")), {"start": 0, "number": 0})
+        before["start"] += span["start"]
+        before["number"] += span.get("number") or 0
+        span["start"], span["end"] = before["start"], before["start"] + span.pop("took")
+        if "stem" in span:
+            is_counted = span.pop("number") is not None
+            span["words"] = span.pop("stem") + (str(before["number"]) if is_counted else "")
+    found = {name: [span[name] for span in spans] for name in (spans[0] if spans else ())}
+    if lanes.get("waits"):
+        back = lanes["waits"]["classes"]["back"]
+        waits = enumerate(lanes["waits"]["of"])
+        found["waits"] = [[i - far for far in back[number]] for i, number in waits]
+    return found
 
 
 def running(service: Service) -> Iterator[str]:

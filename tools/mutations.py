@@ -82,7 +82,7 @@ ROOMS: Mapping[str, Room] = MappingProxyType(
 
 EQUIVALENT: Mapping[str, str] = MappingProxyType(
     {
-        "_FEW_NODES = (1 + 1) << 14": (
+        "_FEW_NODES = (1 + 1) << 15": (
             "up to how many nodes one way of two is taken that find the same times"
         ),
         "wakings = [((0 + 1), 0)]": (

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-import typer.core
 
 from stepsim.base.errors import CalibrationError, OutputError, PlanError
 from stepsim.base.option import Panel
@@ -17,6 +16,7 @@ from stepsim.cli.measured import (
     RunsArgument,
 )
 from stepsim.cli.options import NO_MEMORY, OneStepOptions, takes
+from stepsim.cli.root import LightGroup
 from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from stepsim.workload.model.plan import Precision
 
 
-class RunsByDefault(typer.core.TyperGroup):
+class RunsByDefault(LightGroup):
     """A group whose command `runs` may be left out."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

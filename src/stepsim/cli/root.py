@@ -57,6 +57,8 @@ def make_app(names: tuple[str, ...] = (*COMMANDS,), *, listed: bool = False) -> 
             app.command(name, help=COMMANDS[name].help, hidden=hidden)(_nothing)
         elif COMMANDS[name].has_parts:
             group = _module(name).app
+            for part in group.registered_commands:
+                part.cls = LightCommand
             app.add_typer(group, name=name)
             _leave_files_to_readers(group)
         else:
@@ -285,7 +287,9 @@ class _PlainValues:
     def __init__(self, described: Any) -> None:
         kind, self.several = described.annotation, get_origin(described.annotation) is list
         self.kind = get_args(kind)[0] if self.several else kind
-        self.is_plain = self.kind in (str, int, Path) and not _is_checked(described.parameter_info)
+        declared = described.parameter_info
+        self.limits = declared.min, declared.max
+        self.is_plain = self.kind in (str, int, Path) and not _is_checked(declared)
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         """The value of a parameter; raises what typer raises for one that it cannot be."""
@@ -307,7 +311,7 @@ class _PlainValues:
             from stepsim.files.load import typed_path
 
             return typed_path(value)
-        return self.kind(value) if self.kind is not int or _is_count(value) else None
+        return self.kind(value) if self.kind is not int or _is_count(value, *self.limits) else None
 
 
 def _all(values: Any, read: Any) -> Any:
@@ -318,12 +322,14 @@ def _all(values: Any, read: Any) -> Any:
 
 
 def _is_checked(declared: Any) -> bool:
-    """Whether typer looks at more than the type: at what a path leads to, or how large it is."""
+    """Whether typer looks at more than the type and limits: at what a path leads to."""
     checks = ("exists", "readable", "writable", "resolve_path", "allow_dash", "parser", "path_type")
-    limits = (declared.min, declared.max, declared.clamp or None)
     of_path = any(getattr(declared, each, None) for each in checks)
-    return of_path or not (declared.file_okay and declared.dir_okay) or limits != (None,) * 3
+    return of_path or not (declared.file_okay and declared.dir_okay) or bool(declared.clamp)
 
 
-def _is_count(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 19
+def _is_count(text: str, least: float | None, most: float | None) -> bool:
+    """Whether a text is a plain number of digits within limits."""
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        return False
+    return (least is None or int(text) >= least) and (most is None or int(text) <= most)

@@ -9,9 +9,9 @@ products with many blocks, without the delay of short kernels.
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 from msgspec import Struct
 
+from stepsim.base.arrays import distinct
 from stepsim.base.units import PS_PER_S
 from stepsim.engine.lay_out import LaidOut
 from stepsim.engine.stretches import ListWork, Taken
@@ -68,7 +68,7 @@ class OverlapCost(Struct, frozen=True, kw_only=True):
         ):
             engine = CommEngine.NVLS
         sms, traits = self.sms, self.traits.get(engine, engine.traits)
-        nodes = np.unique(npus // prices.topology.node_size)
+        nodes = distinct(npus // prices.topology.node_size)
         if sms is None and op.kind is not CollectiveKind.ALL_TO_ALL and len(nodes) > 1:
             sms = min(traits.sms, ACROSS_NODES_SMS)
         return traits.moving(sent / duration_ps * PS_PER_S, sms), traits.waiting(sms)

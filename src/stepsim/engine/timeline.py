@@ -293,7 +293,7 @@ def transfers(
                     yield use, begin + times.start[inner], begin + times.end[inner]
 
 
-MOST_EVENTS = 100_000
+MOST_EVENTS = 20_000
 """Tasks above which columns take the place of events, unless an engine is asked for."""
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Bools, Ints, Lists, Small, bounds, numbers_of, spans
+from stepsim.base.arrays import Bools, Ints, Lists, Small, bounds, distinct, numbers_of, spans
 from stepsim.engine.lay_out import LaidOut, TaskListTimes, Times
 from stepsim.engine.timeline import Cohort
 from stepsim.graph.actions import Task, TaskList
@@ -226,7 +226,7 @@ def _share_gaps(
 
 def _add(total: Times, part: NDArray[np.int64], amount: Times) -> None:
     """Add amounts of shape (transfers, gaps, columns) to the parts they belong to."""
-    for kind in np.unique(part).tolist():
+    for kind in distinct(part).tolist():
         total[kind] += np.where(part == kind, amount, 0).sum(axis=(0, 1))
 
 

@@ -12,9 +12,8 @@ from statistics import fmean
 from msgspec import Struct
 
 from stepsim.base.units import PS_PER_S, format_bandwidth, format_size_bytes, format_time_ps
-from stepsim.explain.network_use import LinkUse
 from stepsim.explain.profile_document import ProfileDocument
-from stepsim.explain.report import Report
+from stepsim.explain.report import LinkUse, Report
 from stepsim.workload.rows import Part, PartKind, part_label
 
 _WAITING = frozenset(p.key for p in Part if p.kind in (PartKind.SKEW, PartKind.IDLE))

@@ -13,10 +13,12 @@ from stepsim.engine.timeline import Cohort, Timeline
 from stepsim.explain.accuracy import known_accuracy
 from stepsim.explain.breakdown import cohorts_breakdown
 from stepsim.explain.critical_path import PathRuns, critical_path, path_parts, path_runs
-from stepsim.explain.network_use import CommUse, LinkUse, comm_use, link_use
+from stepsim.explain.network_use import comm_use, link_use
 from stepsim.explain.report import (
     Bubble,
+    CommUse,
     Finding,
+    LinkUse,
     Report,
     SimulatedRanks,
     StageMemory,

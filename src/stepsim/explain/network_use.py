@@ -1,46 +1,21 @@
 """How a step uses the network: what communications take, and what each class of links carries."""
 
 from collections import defaultdict
-from typing import Annotated
 
 import numpy as np
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from stepsim.base.arrays import Ints, Summand, add_up, distinct, first_largest
 from stepsim.base.structs import (
-    Bytes,
-    BytesPerSecond,
-    Count,
-    Entry,
-    Names,
-    Picoseconds,
-    Share,
     finite,
 )
 from stepsim.base.units import PS_PER_S
+from stepsim.explain.report import CommUse, LinkUse, LinkUser
 from stepsim.explain.traffic import Traffic
 from stepsim.graph.build import TaskGraph
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.workload.rows import CollectiveKind, CommOp, Group
-
-
-class CommUse(Entry, frozen=True, kw_only=True):
-    """A kind of communication of one size, in its slowest group; `group` and `kind` are names.
-
-    `algorithms` are those taken, which differ where groups lie differently on the network. `count`
-    is how often the rank that takes part most often does. `time_ps` is what it takes beside its
-    siblings where `contention` is siblings; otherwise it is `alone_ps`, with the links to itself.
-    """
-
-    group: str
-    kind: str
-    ranks: Count
-    size_bytes: Bytes
-    count: Count
-    algorithms: Names
-    time_ps: Picoseconds
-    alone_ps: Picoseconds | None = None
 
 
 class PlacedComm(Struct, frozen=True, kw_only=True):
@@ -86,34 +61,6 @@ def comm_use(graph: TaskGraph, prices: Prices) -> tuple[PlacedComm, ...]:
         )
         comms.append(PlacedComm(use=comm, nodes=spread[op]))
     return tuple(sorted(comms, key=lambda comm: -comm.use.count * comm.use.time_ps))
-
-
-class LinkUser(Entry, frozen=True, kw_only=True):
-    """Communications of one kind in one kind of group, and their bytes on a link."""
-
-    group: str
-    kind: str
-    bytes: Bytes
-
-
-class LinkUse(Entry, frozen=True, kw_only=True):
-    """A class of links, one direction each: `used` of the `links` carry anything.
-
-    The bandwidth is None where it has no bound. `busiest` is the link with the most bytes,
-    `busy_ps` how long it takes to carry them, `utilisation` that time over the step time, and
-    `users` says whose bytes they are, most first.
-    """
-
-    name: str
-    links: Count = 0
-    used: Count = 0
-    bandwidth_bytes_per_s: Annotated[BytesPerSecond, Meta(gt=0)] | None
-    total_bytes: Bytes
-    busiest: str = ""
-    busiest_bytes: Bytes = 0
-    busy_ps: Picoseconds
-    utilisation: Share = 0.0
-    users: tuple[LinkUser, ...] = ()
 
 
 def link_use(

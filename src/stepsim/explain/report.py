@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from stepsim.base.errors import StepsimError, bad_value
 from stepsim.base.structs import (
     Bytes,
+    BytesPerSecond,
     Count,
     Document,
     Entry,
@@ -26,7 +27,6 @@ from stepsim.base.structs import (
     missing_key,
     shown,
 )
-from stepsim.explain.network_use import CommUse, LinkUse
 from stepsim.explain.throughput import Throughput
 from stepsim.network.fold import Actors
 from stepsim.parallel.schedules.order import PeakLive
@@ -37,6 +37,52 @@ WEIGHTY = 0.02
 
 _NEGLIGIBLE = 0.001
 """A smaller share of the step time is said only to those who want to know everything."""
+
+
+class CommUse(Entry, frozen=True, kw_only=True):
+    """A kind of communication of one size, in its slowest group; `group` and `kind` are names.
+
+    `algorithms` are those taken, which differ where groups lie differently on the network. `count`
+    is how often the rank that takes part most often does. `time_ps` is what it takes beside its
+    siblings where `contention` is siblings; otherwise it is `alone_ps`, with the links to itself.
+    """
+
+    group: str
+    kind: str
+    ranks: Count
+    size_bytes: Bytes
+    count: Count
+    algorithms: Names
+    time_ps: Picoseconds
+    alone_ps: Picoseconds | None = None
+
+
+class LinkUser(Entry, frozen=True, kw_only=True):
+    """Communications of one kind in one kind of group, and their bytes on a link."""
+
+    group: str
+    kind: str
+    bytes: Bytes
+
+
+class LinkUse(Entry, frozen=True, kw_only=True):
+    """A class of links, one direction each: `used` of the `links` carry anything.
+
+    The bandwidth is None where it has no bound. `busiest` is the link with the most bytes,
+    `busy_ps` how long it takes to carry them, `utilisation` that time over the step time, and
+    `users` says whose bytes they are, most first.
+    """
+
+    name: str
+    links: Count = 0
+    used: Count = 0
+    bandwidth_bytes_per_s: Annotated[BytesPerSecond, Meta(gt=0)] | None
+    total_bytes: Bytes
+    busiest: str = ""
+    busiest_bytes: Bytes = 0
+    busy_ps: Picoseconds
+    utilisation: Share = 0.0
+    users: tuple[LinkUser, ...] = ()
 
 
 class Finding(Entry, frozen=True, kw_only=True):

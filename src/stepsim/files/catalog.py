@@ -1,8 +1,9 @@
 """What stepsim knows by name: models, devices, frameworks, topologies, schedules, algorithms."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any
@@ -23,7 +24,7 @@ from stepsim.network.collectives import Algorithm
 from stepsim.network.collectives.algorithms import FLAT
 from stepsim.network.topology import NestedTopology
 from stepsim.parallel.schedules import BUILDERS
-from stepsim.workload.model.coverage import HeldAgainst, held_of
+from stepsim.workload.model.coverage import HeldAgainst, HeldRuns, held_of
 from stepsim.workload.model.evidence import source_of
 
 _SCHEDULES: Mapping[str, str] = MappingProxyType(
@@ -163,10 +164,11 @@ def make_catalog(kind: str | None = None) -> CatalogDocument:
         close = get_close_matches(kind, names, n=1)
         meant = f" (did you mean {close[0]}?)" if close else ""
         raise PlanError(f"kind is {kind!r}{meant}: expected one of {', '.join(names)}")
+    held = read_held()
     entries: Mapping[str, Callable[[str], Entry]] = {
-        "models": _model,
-        "devices": _device,
-        "frameworks": _framework,
+        "models": partial(_model, held),
+        "devices": partial(_device, held),
+        "frameworks": partial(_framework, held),
         "topologies": _topology,
         "schedules": _schedule,
         "algorithms": _algorithm,
@@ -178,7 +180,7 @@ def make_catalog(kind: str | None = None) -> CatalogDocument:
     return CatalogDocument(**found)
 
 
-def _model(name: str) -> CatalogModel:
+def _model(held: Sequence[HeldRuns], name: str) -> CatalogModel:
     architecture = read_model(name).architecture
     return CatalogModel(
         name=name,
@@ -186,13 +188,13 @@ def _model(name: str) -> CatalogModel:
         active_parameters=architecture.parameters(active=True),
         layers=architecture.depth,
         source=public_source(name),
-        **_held(held_of(architecture, read_held())),
+        **_held(held_of(architecture, held)),
     )
 
 
-def _device(name: str) -> CatalogDevice:
+def _device(held: Sequence[HeldRuns], name: str) -> CatalogDevice:
     device = read_device(name)
-    rows = (row for row in read_held() if row.device == device.name)
+    rows = (row for row in held if row.device == device.name)
     return CatalogDevice(
         name=name,
         peak_flops=device.rate_of(device.usual_precision).peak,
@@ -205,10 +207,10 @@ def _device(name: str) -> CatalogDevice:
     )
 
 
-def _framework(name: str) -> CatalogFramework:
+def _framework(held: Sequence[HeldRuns], name: str) -> CatalogFramework:
     framework = read_framework(name)
     errors = framework.errors
-    rows = (row for row in read_held() if framework.name in row.frameworks.split())
+    rows = (row for row in held if framework.name in row.frameworks.split())
     return CatalogFramework(
         name=name,
         error_bands=len(errors),

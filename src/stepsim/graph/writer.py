@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Bools, Ints, Small, narrowed, numbers_of, spans
+from stepsim.base.arrays import Bools, Ints, Small, distinct, narrowed, numbers_of, spans
 from stepsim.base.errors import ScheduleError
 from stepsim.base.kept import kept, kept_beside
 from stepsim.base.structs import replace
@@ -66,7 +66,7 @@ class Written(Struct, frozen=True, kw_only=True, eq=False):
     @property
     def used(self) -> list[int]:
         """The task lists that it runs, ascending."""
-        own = np.unique(self.rows["task_list"]).tolist()
+        own = distinct(self.rows["task_list"]).tolist()
         return sorted({*self.numbers, self.tail, *own} - {NONE})
 
     def merged(self, steps: Rows, computed: Ints) -> Rows:

@@ -15,7 +15,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Bools, Floats, Ints
+from stepsim.base.arrays import Bools, Floats, Ints, distinct
 from stepsim.measured.profile.events import KernelForm, Profile
 from stepsim.measured.profile.kernel_classes import OTHER, PRODUCT_FAMILIES, family_of
 from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, TaskKind
@@ -259,7 +259,7 @@ def _executions(profile: Profile, rank: int) -> Iterator[_Execution]:
     share = comms.share(events.start_ps[work], events.end_ps[work])
     alone = ~_beside_others(profile, work)
     gpu = profile.ranks[rank].gpu
-    for stream in np.unique(events.stream[work]).tolist():
+    for stream in distinct(events.stream[work]).tolist():
         of_stream = np.flatnonzero(events.stream[work] == stream)
         columns = (events.name, events.form)
         kernels = list(zip(*(column[work[of_stream]].tolist() for column in columns), strict=True))
@@ -278,7 +278,7 @@ def _beside_others(profile: Profile, work: Ints) -> Bools:
     events = profile.events
     found = np.zeros(len(work), dtype=bool)
     kernels = work[events.kind[work] == TaskKind.COMPUTE]
-    for stream in np.unique(events.stream[work]).tolist():
+    for stream in distinct(events.stream[work]).tolist():
         others = kernels[events.stream[kernels] != stream]
         spans = _Communications.of(profile, others)
         own = events.stream[work] == stream

@@ -1,6 +1,6 @@
 """A timeline as a page draws it: one row per class of ranks, one span per action or transfer."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -8,7 +8,7 @@ from msgspec import Struct
 from stepsim.base.arrays import Ints
 from stepsim.engine.lay_out import Times, far_actor
 from stepsim.engine.timeline import Cohort, Timeline
-from stepsim.explain.critical_path import critical_path, path_tasks
+from stepsim.explain.critical_path import critical_path
 from stepsim.explore.batch import Batch
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import SegmentKind
@@ -19,6 +19,7 @@ from stepsim.tables.spans import UNKNOWN, Spans, TaskKind
 from stepsim.workload.rows import ParallelAxis
 
 _MOST_SPANS = 40_000
+_MOST_DIGITS = 9
 _ACTIONS, _GRADIENTS, _MESSAGES = range(3)
 
 
@@ -45,26 +46,83 @@ class _Lanes(Struct, frozen=True, kw_only=True):
     axes: list[int] | None = None
 
     def plain(self) -> dict[str, object]:
-        """The spans as a message to a page."""
-        return {
-            "rows": self.rows,
-            "row": self.row.tolist(),
+        """The spans as a message to a page, in classes."""
+        row = self.row.tolist()
+        stems, numbers = _numbered(self.words)
+        alike = list(zip(row, stems, strict=True))
+        columns: dict[str, Sequence[Hashable]] = {
+            "row": row,
             "lane": self.lane.tolist(),
             "shade": self.shade.tolist(),
-            "start": self.start_ps.tolist(),
-            "end": self.end_ps.tolist(),
-            "words": self.words,
-            "critical": None if self.critical is None else self.critical.tolist(),
-            "left_out": self.left_out,
-            "waits": self.waits,
-            "axes": self.axes,
+            **_timed(self.start_ps, self.end_ps, alike),
+            "stem": stems,
+            "number": _since(numbers, alike),
         }
+        if self.critical is not None:
+            columns["critical"] = self.critical.tolist()
+        if self.axes is not None:
+            columns["axes"] = self.axes
+        waits = None
+        if self.waits is not None:
+            numbered = enumerate(self.waits)
+            waits = _classes(
+                {"back": [tuple(i - before for before in after) for i, after in numbered]}
+            )
+        return {"rows": self.rows, "left_out": self.left_out, "waits": waits, **_classes(columns)}
+
+
+def _classes(columns: Mapping[str, Sequence[Hashable]]) -> dict[str, object]:
+    """Columns as the class of each row: `of[i]` is the number of its values in `classes`.
+
+    Microbatches repeat what they do, so there are few classes. For example rows `a 1`, `b 1`, `a 1`
+    are `of` 0, 1, 0 with the classes `a 1` and `b 1`.
+    """
+    numbers: dict[tuple[Hashable, ...], int] = {}
+    of = [numbers.setdefault(row, len(numbers)) for row in zip(*columns.values(), strict=True)]
+    values = zip(*numbers, strict=True) if numbers else [()] * len(columns)
+    return {"of": of, "classes": dict(zip(columns, values, strict=True))}
+
+
+def _timed(start_ps: Ints, end_ps: Ints, alike: Sequence[Hashable]) -> dict[str, list[int | None]]:
+    """How much later each span starts than the last one alike, and how long it takes, in ps."""
+    return {"start": _since(start_ps.tolist(), alike), "took": (end_ps - start_ps).tolist()}
+
+
+def _since(values: Sequence[int | None], alike: Sequence[Hashable]) -> list[int | None]:
+    """By how much each value is above the last of equal `alike`, or above 0; None stays None."""
+    last: dict[Hashable, int] = {}
+    above: list[int | None] = []
+    for value, key in zip(values, alike, strict=True):
+        above.append(None if value is None else value - last.get(key, 0))
+        if value is not None:
+            last[key] = value
+    return above
+
+
+def _numbered(words: Sequence[str]) -> tuple[list[str], list[int | None]]:
+    """Words without the number that they end with, and that number.
+
+    For example `0F1`, `send`, `0B3` are `0F`, `send`, `0B` with the numbers 1, None, 3.
+    """
+    stems: list[str] = []
+    numbers: list[int | None] = []
+    for word in words:
+        stem = word.rstrip("0123456789")
+        digits = word[len(stem) :]
+        is_number = 0 < len(digits) <= _MOST_DIGITS and str(int(digits)) == digits
+        stems.append(stem if is_number else word)
+        numbers.append(int(digits) if is_number else None)
+    return stems, numbers
 
 
 def lanes_of_timeline(timeline: Timeline) -> _Lanes:
     """Spans of a run, with its critical path."""
-    tasks = path_tasks(timeline, critical_path(timeline))
-    return _lanes(timeline, {(timeline.actors.of(task.rank), task.segment) for task in tasks})
+    segments = {
+        rank: timeline.place(rank)[0].laid.segment for rank in timeline.actors.ranks.tolist()
+    }
+    path = critical_path(timeline)
+    on_path = {(step.rank, segments[step.rank].item(step.task)) for step in path}
+    return _lanes(timeline, {(timeline.actors.of(rank), segment) for rank, segment in on_path})
 
 
 def lanes_of_batch(batch: Batch, start: Times, end: Times) -> dict[str, object]:
@@ -78,7 +136,9 @@ def times_of_batch(batch: Batch, start: Times, end: Times) -> dict[str, object]:
     chosen, _ = shown_actors(timeline.graph, timeline.actors)
     tables = list(timeline.spans(timeline.actors.ranks[chosen].tolist(), whole=True))
     starts, ends = ([getattr(spans, n) for spans in tables] for n in ("start_ps", "end_ps"))
-    return {"start": np.concatenate(starts).tolist(), "end": np.concatenate(ends).tolist()}
+    return _classes(
+        _timed(np.concatenate(starts), np.concatenate(ends), [0] * sum(map(len, starts)))
+    )
 
 
 def timeline_of_batch(batch: Batch, start: Times, end: Times) -> Timeline:

@@ -5,7 +5,7 @@ from collections import defaultdict
 import numpy as np
 
 from stepsim.base.units import Quantity, format_size_bytes
-from stepsim.explain.network_use import LinkUse
+from stepsim.explain.report import LinkUse
 from stepsim.explain.traffic import find_traffic
 from stepsim.network.topology import NestedTopology, Topology
 from stepsim.step.prepared import SimulatedStep

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps, npu_word
-from stepsim.explain.network_use import CommUse
+from stepsim.explain.report import CommUse
 from stepsim.explain.throughput import Throughput
 from stepsim.parallel.modes import EpLayout, RankOrder, Sharing
 from stepsim.parallel.schedules import OrderEntry

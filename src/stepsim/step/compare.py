@@ -6,7 +6,7 @@
 from collections.abc import Iterator, Sequence
 from math import gcd
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import msgspec
 from msgspec import Meta, Struct
@@ -14,7 +14,6 @@ from msgspec.structs import asdict
 
 from stepsim.base.errors import PlanError, ScheduleError, StepsimError, bad_value
 from stepsim.base.structs import Document, Entry, Picoseconds, replace
-from stepsim.engine.run import OnProgress
 from stepsim.explain.report import Report
 from stepsim.files.simai.formula import SimaiTotals, simai_formula
 from stepsim.files.simai.text import read_simai_document
@@ -33,6 +32,9 @@ from stepsim.step.inputs import (
 from stepsim.step.prepared import SimulatedStep
 from stepsim.step.simulate import simulate_step
 from stepsim.workload.rows import Part
+
+if TYPE_CHECKING:
+    from stepsim.engine.run import OnProgress
 
 _DEFAULTS = StepOptions()
 
@@ -72,7 +74,7 @@ def compare_schedules(
     options: StepOptions = _DEFAULTS,
     *,
     notes: Sequence[str] = (),
-    progress: OnProgress | None = None,
+    progress: "OnProgress | None" = None,
 ) -> ComparedSchedules:
     """Simulate a workload under each of some schedules, which have a name or a noun.
 

@@ -14,11 +14,6 @@ from msgspec import Struct
 from stepsim.base.errors import CalibrationError, PlanError, ScheduleError
 from stepsim.base.option import Panel
 from stepsim.base.structs import replace
-from stepsim.engine.lay_out import lay_out
-from stepsim.graph.build import build_taskgraph
-from stepsim.graph.programs import SegmentKind
-from stepsim.network.fold import fold
-from stepsim.network.prices import make_prices
 from stepsim.network.topology import Topology
 from stepsim.network.topology.network import MAX_NPUS
 from stepsim.options import OPTIONS, StepOptions
@@ -176,6 +171,12 @@ def search_times(
     Collectives inside an action count. A stage's ranks wait for the slowest of them, so it
     represents them where they differ.
     """
+    from stepsim.engine.lay_out import lay_out
+    from stepsim.graph.build import build_taskgraph
+    from stepsim.graph.programs import SegmentKind
+    from stepsim.network.fold import fold
+    from stepsim.network.prices import make_prices
+
     every = replace(options, p2p=P2PMode.EAGER)
     graph = build_taskgraph(stages, _one_by_one(plan), plan, every)
     prices = make_prices(

@@ -58,6 +58,12 @@ class NodeWaits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         """How many nodes can run: the first ones. Fewer than all where some wait in a circle."""
         return len(self) if self.levels is None else int(self.levels[-1])
 
+    @property
+    def is_narrow(self) -> bool:
+        """Whether Python's numbers, node by node, are as fast as columns, level by level."""
+        levels = 0 if self.levels is None else len(self.levels)
+        return len(self) <= min(_FEW_NODES, _NARROW * levels)
+
     @cached_property
     def lists(self) -> list[tuple[int, ...]]:
         """What every node waits for, in Python's numbers."""
@@ -166,8 +172,10 @@ def _few_levels(missing: list[int], starts: list[int], values: list[int]) -> tup
     return np.array(order, dtype=np.int32), np.array(levels, dtype=np.int32)
 
 
-_FEW_NODES = 1 << 14
-"""Nodes up to which Python's numbers, node by node, are as fast as columns, level by level."""
+_FEW_NODES = 1 << 15
+"""Nodes up to which Python's numbers, node by node, may be as fast as columns, level by level."""
+_NARROW = 32
+"""Nodes of a mean level up to which they are."""
 
 
 @overload
@@ -186,7 +194,7 @@ def ends(
     Of one array of shape (nodes) or (nodes, cases) comes an array of the same shape, whatever
     `waits.results` are; it is `out` where that is given, which may be the durations themselves. Of
     an array per node, in order, come the ends of `waits.results`: arrays of the cases, or of one
-    element where all cases agree. The longest path must fit 64 bits (of a few nodes an
+    element where all cases agree. The longest path must fit 64 bits (of one case without levels an
     OverflowError says that it does not), and all nodes must be able to run (`NodeWaits.runnable`).
 
     For example nodes that take 3, 5 and 2, of which the last waits for the others, end at 3, 5, 7.
@@ -194,7 +202,7 @@ def ends(
     if not isinstance(duration_ps, np.ndarray):
         return _of_cases(waits, duration_ps)
     end_ps = np.empty_like(duration_ps) if out is None else out
-    if waits.levels is None or (duration_ps.ndim == 1 and len(waits) <= _FEW_NODES):
+    if waits.levels is None or (duration_ps.ndim == 1 and waits.is_narrow):
         end_ps[:] = _of_numbers(waits, duration_ps.tolist())
     else:
         end_ps[:] = duration_ps

@@ -86,7 +86,7 @@ def test_a_step_needs_no_more_than_it_uses(workloads: Path) -> None:
     found = loaded("simulate", str(workloads / "gpt_tp4.txt"), "-q")
     assert "stepsim.engine.run" in found
     idle = {"pydantic", "asyncio", "networkx", "matplotlib", "tornado", "sqlite3", "bokeh"}
-    idle |= {"json", "tomli_w", "shlex", "hashlib", "logging"}
+    idle |= {"json", "tomli_w", "shlex", "hashlib", "logging", "numpy.ma"}
     assert not found & idle
     assert not {"stepsim.serve", "stepsim.explore", "stepsim.runs", "stepsim.measured"} & found
     studies = ("explain.as_profile", "explain.diff", "explain.improve", "explain.stragglers")
@@ -100,3 +100,15 @@ def test_levels_need_no_events(workloads: Path) -> None:
     found = loaded("simulate", str(workloads / "gpt_tp4.txt"), "-q", "--engine", "levels")
     assert "stepsim.engine.nodes" in found
     assert not {"simpy", "stepsim.engine.run", "stepsim.network.flights"} & found
+
+
+def test_a_count_within_its_limits_needs_no_other_reader() -> None:
+    found = loaded("plan", "llama-3.2-1b", "--gpus", "8", "--runs", "1", "--top", "1", "-q")
+    assert not {"pydantic", "simpy", "networkx"} & found
+
+
+def test_a_difference_needs_no_engine(workloads: Path, tmp_path: Path) -> None:
+    step = tmp_path / "step.json"
+    loaded("simulate", str(workloads / "gpt_tp4.txt"), "-q", "--json", str(step))
+    found = loaded("diff", str(step), str(step))
+    assert not {"simpy", "stepsim.engine.run", "pydantic", "networkx"} & found

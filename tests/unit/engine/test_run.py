@@ -62,7 +62,12 @@ def test_a_step_beyond_the_clock_is_refused() -> None:
 def test_progress_counts_up_to_all_tasks() -> None:
     seen: list[tuple[int, int]] = []
     workload = uniform_workload(forward=1, backward=1, pp=8, microbatches=1600)
-    stepsim.simulate(workload, "ideal", progress=lambda ended, total: seen.append((ended, total)))
+    stepsim.simulate(
+        workload,
+        "ideal",
+        engine="simpy",
+        progress=lambda ended, total: seen.append((ended, total)),
+    )
     assert seen
     assert [ended for ended, _ in seen] == sorted(ended for ended, _ in seen)
     assert all(ended <= total for ended, total in seen)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 import stepsim
 from stepsim.base.errors import StepsimError
 from stepsim.explain.diff import ResultDiff, diff_results, explain
-from stepsim.explain.network_use import LinkUse
-from stepsim.explain.report import ResultDocument, StageReport
+from stepsim.explain.report import LinkUse, ResultDocument, StageReport
 from stepsim.files.load import load_result
 from stepsim.show.console import PlainConsole
 from stepsim.show.tables.comparison import diff_shown

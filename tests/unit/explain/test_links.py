@@ -7,7 +7,8 @@ import pytest
 from helpers import collective, row, two_levels
 
 from stepsim.base.structs import replace
-from stepsim.explain.network_use import LinkUse, LinkUser, link_use
+from stepsim.explain.network_use import link_use
+from stepsim.explain.report import LinkUse, LinkUser
 from stepsim.explain.traffic import find_traffic
 from stepsim.graph.build import TaskGraph, build_taskgraph
 from stepsim.network.prices import Prices

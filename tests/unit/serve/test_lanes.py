@@ -1,11 +1,14 @@
 """What a page draws of a run: what spans wait for, its tasks, the load of its network."""
 
+import json
 from typing import Any
 
 import pytest
+from serving import unfolded
 
 from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
+from stepsim.serve.lanes import _numbered, shown_actors
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.state import ExplorerState
 
@@ -27,7 +30,8 @@ def explorer() -> Explorer:
 
 @pytest.fixture(scope="module")
 def shown(explorer: Explorer) -> Any:
-    return explorer.shown(ExplorerState.of(STATE))
+    found: Any = explorer.shown(ExplorerState.of(STATE))
+    return {**found, "lanes": unfolded(found["lanes"])}
 
 
 def test_a_span_begins_after_all_that_it_waits_for(shown: Any) -> None:
@@ -87,6 +91,35 @@ def test_tasks_of_a_part_are_those_of_the_run(explorer: Explorer, shown: Any) ->
     )
     assert sorted(zip(found["start"], found["end"], strict=True)) == expected
     assert {"compute", "tp"} <= set(found["lanes"])
+
+
+def test_spans_are_those_of_the_run(explorer: Explorer, shown: Any) -> None:
+    timeline = explorer.run(explorer.inputs(ExplorerState.of(STATE))).timeline
+    chosen, _ = shown_actors(timeline.graph, timeline.actors)
+    tables = [*timeline.spans(timeline.actors.ranks[chosen].tolist(), whole=True)]
+    for name, column in (("start", "start_ps"), ("end", "end_ps")):
+        ran = [time for spans in tables for time in getattr(spans, column).tolist()]
+        assert shown["lanes"][name] == ran
+    assert {"0F0", "3B7", "send to stage 1"} <= set(shown["lanes"]["words"])
+
+
+def test_an_answer_grows_slower_than_its_microbatches(explorer: Explorer) -> None:
+    sizes = []
+    for batch in ("64", "512"):
+        state = ExplorerState.of({**STATE, "global_batch": batch})
+        lanes: Any = explorer.shown(state)["lanes"]
+        sizes.append((len(lanes["of"]), len(json.dumps(lanes, separators=(",", ":")))))
+    (few, small), (many, large) = sizes
+    assert many > 6 * few
+    assert large < 10 * many
+    assert large < 6 * small
+
+
+@pytest.mark.parametrize("words", [["0F1", "0F2"], ["a", "a"], ["7", "007", "x1 "], [""]])
+def test_words_are_split_and_joined_again(words: list[str]) -> None:
+    stems, numbers = _numbered(words)
+    pairs = zip(stems, numbers, strict=True)
+    assert [stem + ("" if number is None else str(number)) for stem, number in pairs] == words
 
 
 def test_too_many_tasks_are_left_out(explorer: Explorer) -> None:

@@ -11,7 +11,7 @@ from helpers import rows_of
 
 import stepsim
 from stepsim.base.units import format_size_bytes, format_time_ps
-from stepsim.explain.network_use import CommUse
+from stepsim.explain.report import CommUse
 from stepsim.face import Result, compare
 from stepsim.show.headlines import headlines
 from stepsim.show.page.bands import joined_comms, memory_bars

@@ -10,6 +10,9 @@ from stepsim.files.reading import parse_toml, read_text, shipped_folder
 def class_defaults(architecture: str) -> Mapping[str, Any]:
     """Sizes by key that the class of an architecture has in transformers; none for others."""
     path = shipped_folder("models") / "class_defaults.toml"
-    classes = parse_toml(read_text(path, WorkloadError, "class defaults", "TOML"))
-    known = (sizes for sizes in classes.values() if architecture in sizes["architectures"])
-    return {key: size for key, size in next(known, {}).items() if key != "architectures"}
+    text = read_text(path, WorkloadError, "class defaults", "TOML")
+    for table in text.split("\n["):  # parsing all of them takes longer than a step
+        if f'"{architecture}"' in table:
+            (sizes,) = parse_toml(f"[{table}").values()
+            return {key: size for key, size in sizes.items() if key != "architectures"}
+    return {}

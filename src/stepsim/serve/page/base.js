@@ -18,9 +18,27 @@ function send(path, body, headers = {}) {
 }
 
 async function ask(question) {
-  if (alone) return window.stepsimAsk(question);
+  if (alone) return unfolded(await window.stepsimAsk(question));
   const reply = await send("answer", JSON.stringify({ ...question, tab }), { "Content-Type": "application/json" });
-  return reply.json();
+  return unfolded(await reply.json());
+}
+
+/** An answer with a value for every span; as it comes, spans are of classes, each beside the last one alike. */
+function unfolded(found) {
+  if (!found.lanes || !found.lanes.classes) return found;
+  const { of, classes, waits, ...lanes } = found.lanes, last = new Map(), spans = { start: [], end: [] };
+  for (const name of ["row", "lane", "shade", "critical", "axes"]) if (classes[name]) spans[name] = of.map((k) => classes[name][k]);
+  if (classes.stem) spans.words = [];
+  if (waits) spans.waits = waits.of.map((k, i) => waits.classes.back[k].map((far) => i - far));
+  for (const k of of) {
+    const alike = classes.stem ? `${classes.row[k]} ${classes.stem[k]}` : "", [before, count] = last.get(alike) || [0, 0];
+    const start = before + classes.start[k], step = classes.stem ? classes.number[k] : null;
+    last.set(alike, [start, count + (step || 0)]);
+    spans.start.push(start);
+    spans.end.push(start + classes.took[k]);
+    if (classes.stem) spans.words.push(step === null ? classes.stem[k] : `${classes.stem[k]}${count + step}`);
+  }
+  return { ...found, lanes: { ...lanes, ...spans } };
 }
 
 function element(kind, text = "", look = "") {

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from stepsim.base.structs import replace
 from stepsim.base.units import format_size_bytes, format_time_ps
 from stepsim.explain.memory import MemoryPart
-from stepsim.explain.network_use import CommUse
-from stepsim.explain.report import Report, StageMemory
+from stepsim.explain.report import CommUse, Report, StageMemory
 from stepsim.show.palette import PART_COLOURS
 from stepsim.show.tables.model import BAR, SHARE, SIZE, TEXT, Piece, Table, share_of
 from stepsim.workload.rows import part_label

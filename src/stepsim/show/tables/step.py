@@ -4,8 +4,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from stepsim.base.structs import replace
 from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
-from stepsim.explain.network_use import LinkUse
-from stepsim.explain.report import Report, ResultDocument, StageMemory, StageReport, exposed_ps
+from stepsim.explain.report import (
+    LinkUse,
+    Report,
+    ResultDocument,
+    StageMemory,
+    StageReport,
+    exposed_ps,
+)
 from stepsim.explain.throughput import Throughput
 from stepsim.parallel.modes import Sharing
 from stepsim.show.palette import PART_COLOURS

@@ -6,6 +6,7 @@ a step prints are of the same runs: `[[error]]` tables of the frameworks have th
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -83,18 +84,46 @@ class Coverage(Struct, frozen=True, kw_only=True):
     held: HeldAgainst
 
 
+class _Looks(NamedTuple):
+    """What runs of a model are known by: a plain name, whether it has experts, mixes, its size."""
+
+    name: str
+    experts: bool
+    mixes: bool
+    parameters: int
+
+    @classmethod
+    def of(cls, model: Architecture) -> "_Looks":
+        return cls(plain_name(model.name), model.is_sparse, model.mixes, model.parameters())
+
+    def is_of_kind(self, row: HeldRuns) -> bool:
+        """Whether a run is of a model with experts, and with such layers, as this one is."""
+        return (row.experts, row.mixes) == (self.experts, self.mixes)
+
+    def apart(self, row: HeldRuns) -> float:
+        """How many times the parameters of one the other has, 1 or more."""
+        ratio = self.parameters / row.parameters
+        return max(ratio, 1 / ratio)
+
+    def is_same(self, row: HeldRuns) -> bool:
+        """Whether a run is of this model: of its kind, and of its name or its size."""
+        return self.is_of_kind(row) and (
+            plain_name(row.model) == self.name or self.apart(row) <= 1 + _SAME_SIZE
+        )
+
+
 def held_of(architecture: Architecture, held: Iterable[HeldRuns]) -> HeldAgainst:
     """What predictions of a model were held against, on all devices."""
-    same = (row for row in held if _is_same(architecture, row))
-    return HeldAgainst.of(same)
+    return HeldAgainst.of(filter(_Looks.of(architecture).is_same, held))
 
 
 def coverage_of(architecture: Architecture, device: str, held: Sequence[HeldRuns]) -> Coverage:
     """The nearest runs to a model on a device of a name: its own, those like it, of its kind."""
-    kind = [row for row in held if row.device == device and _is_of_kind(architecture, row)]
+    looks = _Looks.of(architecture)
+    kind = [row for row in held if row.device == device and looks.is_of_kind(row)]
     for nearness, rows in (
-        (Nearness.SAME, [row for row in kind if _is_same(architecture, row)]),
-        (Nearness.ALIKE, [row for row in kind if _apart(architecture, row) <= _MOST_UNLIKE]),
+        (Nearness.SAME, [row for row in kind if looks.is_same(row)]),
+        (Nearness.ALIKE, [row for row in kind if looks.apart(row) <= _MOST_UNLIKE]),
         (Nearness.KIND, kind),
     ):
         if rows:
@@ -117,21 +146,3 @@ def said_of_device(device: Device, framework: str, *, sparse: bool) -> str:
         f"no run of a {kind} on {device.name} with {framework} was held against predictions: the "
         f"error of the step is unknown (rates of products are {rate.brief})"
     )
-
-
-def _is_of_kind(architecture: Architecture, row: HeldRuns) -> bool:
-    """Whether a run is of a model with experts, and with such layers, as this one is."""
-    return (row.experts, row.mixes) == (architecture.is_sparse, architecture.mixes)
-
-
-def _is_same(architecture: Architecture, row: HeldRuns) -> bool:
-    if not _is_of_kind(architecture, row):
-        return False
-    named = plain_name(row.model) == plain_name(architecture.name)
-    return named or _apart(architecture, row) <= 1 + _SAME_SIZE
-
-
-def _apart(architecture: Architecture, row: HeldRuns) -> float:
-    """How many times the parameters of one the other has, 1 or more."""
-    ratio = architecture.parameters() / row.parameters
-    return max(ratio, 1 / ratio)

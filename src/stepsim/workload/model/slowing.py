@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Bools, Floats
+from stepsim.base.arrays import Bools, Floats, distinct
 from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
@@ -90,7 +90,7 @@ class Slowing(Struct, frozen=True, kw_only=True):
     ) -> Floats:
         """The same beside exchanges between experts, by the number of each plan's dispatcher."""
         found = np.zeros_like(seconds)
-        for number in np.unique(dispatcher).astype(int).tolist():
+        for number in distinct(dispatcher).astype(int).tolist():
             engine = DISPATCH_ENGINES[_DISPATCHERS[number]]
             found = np.where(dispatcher == number, self.lost(engine, sent, seconds, far), found)
         return found
