@@ -60,20 +60,20 @@ class OverlapCost(Struct, frozen=True, kw_only=True):
         if not duration_ps:
             return _NOTHING, _NOTHING
         npus = patterns.npus[group]
-        sent = op.size_bytes * _wire_share(op, len(npus))
-        engine = self._engine(op)
-        if (
-            prices.cost(op, patterns, int(patterns.pattern[group])).algorithm.algorithm
-            is Algorithm.NVLS
-        ):
-            engine = CommEngine.NVLS
+        sent = op.size_bytes * wire_share(op, len(npus))
+        engine = self.carrier(use, rank, prices)
         sms, traits = self.sms, self.traits.get(engine, engine.traits)
         nodes = np.unique(npus // prices.topology.node_size)
         if sms is None and op.kind is not CollectiveKind.ALL_TO_ALL and len(nodes) > 1:
             sms = min(traits.sms, ACROSS_NODES_SMS)
         return traits.moving(sent / duration_ps * PS_PER_S, sms), traits.waiting(sms)
 
-    def _engine(self, op: CommOp) -> CommEngine:
+    def carrier(self, use: Use, rank: int, prices: Prices) -> CommEngine:
+        """What carries a communication out in the group of a rank."""
+        op, patterns = prices.comms[use.comm], prices.patterns(use)
+        pattern = int(patterns.pattern[patterns.row(rank)])
+        if prices.cost(op, patterns, pattern).algorithm.algorithm is Algorithm.NVLS:
+            return CommEngine.NVLS
         if self.sms == 0:
             return CommEngine.COPY_ENGINE
         if op.kind is CollectiveKind.ALL_TO_ALL:
@@ -81,7 +81,7 @@ class OverlapCost(Struct, frozen=True, kw_only=True):
         return _ENGINES.get(op.kind, CommEngine.RING)
 
 
-def _wire_share(op: CommOp, members: int) -> float:
+def wire_share(op: CommOp, members: int) -> float:
     """Bytes that a rank sends for each byte of a communication's size."""
     if op.kind in (CollectiveKind.SEND_RECV, CollectiveKind.BROADCAST, CollectiveKind.REDUCE):
         return 1.0

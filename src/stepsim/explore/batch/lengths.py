@@ -3,7 +3,7 @@
 A `Length` may be a sum or a longest path of earlier ones, so they are evaluated in order.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Protocol
@@ -15,9 +15,17 @@ from numpy.typing import NDArray
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import SimulationError
 from stepsim.base.units import MAX_INT64
+from stepsim.engine.beside import OverlapCost
 from stepsim.engine.lay_out import Times
 from stepsim.explain.breakdown import Gaps, breakdown, find_gaps, part_of, task_rows
 from stepsim.explore.batch.scenarios import AXES, PHASES, Scenarios
+from stepsim.explore.batch.slowed import (
+    LossLength,
+    SlowedLength,
+    Spans,
+    runs_beside,
+    slowed_lengths,
+)
 from stepsim.graph.actions import HostPart, Task, TaskList
 from stepsim.graph.build import TaskGraph
 from stepsim.network.collectives import (
@@ -29,6 +37,7 @@ from stepsim.network.collectives import (
 from stepsim.network.prices import Prices, Use
 from stepsim.tables.ends import NodeWaits, ends, listed_waits
 from stepsim.tables.spans import TaskKind
+from stepsim.workload.model.slowing import Slowing
 from stepsim.workload.rows import CommOp, Part, Phase, Stream
 
 _NOTHING: Mapping[int, Times] = MappingProxyType({})
@@ -220,22 +229,33 @@ class PricedComms(Struct, frozen=True):
 class LengthTable(Struct, kw_only=True):
     """The distinct lengths of a graph, each after those it is made of.
 
-    With `fixed` host times are those of the graph in every scenario.
+    With `fixed` host times are those of the graph in every scenario. With `cost` communication
+    slows compute beside it, by an estimate; `base` is the job as it is.
     """
 
     graph: TaskGraph
     prices: Prices
     fixed: bool
+    cost: OverlapCost | None = None
+    base: Scenarios | None = None
     lengths: list[Length] = field(default_factory=list)
     _numbers: dict[Length, int] = field(default_factory=dict)
     _gaps: dict[int, Gaps] = field(default_factory=dict)
+    _losses: dict[int, int] = field(default_factory=dict)
+    _now: list[Times] = field(default_factory=list)
 
     def number(self, length: Length) -> int:
         """Number of a length; equal ones share it."""
         if length not in self._numbers:
             self._numbers[length] = len(self.lengths)
             self.lengths.append(length)
+            if self.base is not None:
+                self._now.append(length.ps(self.base, self._now))
         return self._numbers[length]
+
+    def now_ps(self, numbers: Iterable[int]) -> list[Times]:
+        """Picoseconds of lengths in the job as it is."""
+        return [self._now[number] for number in numbers]
 
     def comm(self, use: Use, rank: int) -> int:
         """Number of a communication's length in the group of a rank; measured alone it is fixed."""
@@ -251,6 +271,24 @@ class LengthTable(Struct, kw_only=True):
             if cost.measured:
                 return self.number(MeasuredLength(comm, cost.alone_ps))
         return self.number(comm)
+
+    def loss(self, use: Use, rank: int) -> tuple[int, int]:
+        """Numbers of a communication's length, as `comm` has it, and of what is lost beside it."""
+        number = self.comm(use, rank)
+        if number not in self._losses:
+            assert self.cost is not None
+            patterns = self.prices.patterns(use)
+            npus = patterns.npus[patterns.row(rank)]
+            length = LossLength(
+                comm=number,
+                op=self.graph.comms[use.comm],
+                members=len(npus),
+                is_far=len(np.unique(npus // self.prices.topology.node_size)) > 1,
+                carrier=self.cost.carrier(use, rank, self.prices),
+                slowing=Slowing(gpu=self.cost.gpu, sms=self.cost.sms),
+            )
+            self._losses[number] = self.number(length)
+        return number, self._losses[number]
 
     def task(self, task: Task, stage: int, rank: int, slow: float) -> int:
         """Number of the length of a task list's task on a rank."""
@@ -268,20 +306,66 @@ class LengthTable(Struct, kw_only=True):
         counts: dict[int, int] = {}
         begins = block_starts(task_list)
         for begin, end in zip(begins, [*begins[1:], len(numbers)], strict=True):
-            block = self._block(task_list.tasks[begin:end], numbers[begin:end], begin)
+            tasks = task_list.tasks[begin:end]
+            length = self._block(tasks, numbers[begin:end], begin)
+            if self.cost:
+                losses = {
+                    place: self.loss(Use(comm=task.comm, stage=stage), rank)
+                    for place, task in enumerate(tasks)
+                    if task.comm >= 0
+                }
+                length = self._slowed(length, tasks, losses)
+            block = self.number(length)
             counts[block] = counts.get(block, 0) + 1
         return self.number(TaskListLength(tuple(sorted(counts.items()))))
 
-    def _block(self, tasks: Sequence[Task], numbers: Sequence[int], begin: int) -> int:
+    def computed(self, number: int) -> float:
+        """Share of a task list's time in which it computes, in the job as it is."""
+        length = self.lengths[number]
+        if not isinstance(length, TaskListLength):
+            return 1.0
+        whole, busy = int(self._now[number][0]), 0
+        for each, count in length.blocks:
+            block = self.lengths[each]
+            assert isinstance(block, BlockLength)
+            own = (n for n in block.numbers if isinstance(self.lengths[n], _COMPUTE))
+            busy += count * sum(int(self._now[n][0]) for n in own)
+        return min(busy / whole, 1.0) if whole else 0.0
+
+    def _slowed(
+        self, block: BlockLength, tasks: Sequence[Task], losses: Mapping[int, tuple[int, int]]
+    ) -> BlockLength:
+        """A block whose compute is slowed by its own communications; `losses` are theirs."""
+        computes = [i for i, task in enumerate(tasks) if task.kind is TaskKind.COMPUTE]
+        if not (losses and computes):
+            return block
+        start, end = (
+            np.array([int(column[0]) for column in columns]) for columns in block.times(self._now)
+        )
+        comms = list(losses)
+        beside = runs_beside(Spans(start[computes], end[computes]), Spans(start[comms], end[comms]))
+        numbers = list(block.numbers)
+        alone = [numbers[i] for i in computes]
+        for place, length in slowed_lengths(
+            alone, beside, list(losses.values()), np.ones(len(alone))
+        ).items():
+            numbers[computes[place]] = self.number(length)
+        return BlockLength(tuple(numbers), block.after, block.parts)
+
+    def _block(self, tasks: Sequence[Task], numbers: Sequence[int], begin: int) -> BlockLength:
         after = [tuple(i - begin for i in task.after if i >= begin) for task in tasks]
         parts = tuple(part_of(task, self.graph) for task in tasks)
-        return self.number(BlockLength(tuple(numbers), tuple(after), parts))
+        return BlockLength(tuple(numbers), tuple(after), parts)
 
     def priced(self, scenarios: Scenarios) -> "PricedComms":
         """Times of communications that many scenarios look alike to, each priced once."""
         known: dict[tuple[tuple[int, ...], int], tuple[Scenarios, Ints] | None] = {}
         times: dict[int, tuple[Times, Ints]] = {}
+        alike: dict[int, tuple[Scenarios, Ints]] = {}
         for number, length in enumerate(self.lengths):
+            if isinstance(length, LossLength) and length.comm in alike:
+                some, which = alike[length.comm]
+                times[number] = length.beside(some, times[length.comm][0]), which
             comm = length.comm if isinstance(length, MeasuredLength) else length
             if not isinstance(comm, CommLength):
                 continue
@@ -291,6 +375,7 @@ class LengthTable(Struct, kw_only=True):
                 known[look] = scenarios.distinct(classes, comm.axis)
             if found := known[look]:
                 times[number] = length.ps(found[0], ()), found[1]
+                alike[number] = found
         return PricedComms(times)
 
     def evaluate(self, scenarios: Scenarios, known: Mapping[int, Times] = _NOTHING) -> list[Times]:
@@ -318,7 +403,32 @@ class LengthTable(Struct, kw_only=True):
                 for block, count in length.blocks:
                     total = total + count * blocks[block]
                 found[number] = total
+            elif isinstance(length, SlowedLength) and length.alone in found:
+                longer = values[number] - values[length.alone]
+                total = np.repeat(found[length.alone], len(longer), axis=1)
+                found[number] = total[:, -len(longer) :]
+                found[number][Part.COMPUTE] += longer
         return found
+
+    def slowed_ps(self, values: Sequence[Times]) -> dict[int, Times]:
+        """By how much lengths are longer beside communications, by number, in ps."""
+        longer: dict[int, Times] = {}
+        for number, length in enumerate(self.lengths):
+            own: list[tuple[int, int]] = []
+            if isinstance(length, SlowedLength):
+                longer[number] = values[number] - values[length.alone]
+                own = [(length.alone, 1)]
+            elif isinstance(length, TaskListLength):
+                own = [*length.blocks]
+            elif isinstance(length, BlockLength):
+                own = [(each, 1) for each in length.numbers]
+            for each, count in own:
+                if each in longer:
+                    longer[number] = longer.get(number, 0) + count * longer[each]
+        return longer
+
+
+_COMPUTE = (ComputeLength, SlowedLength)
 
 
 def block_starts(task_list: TaskList) -> list[int]:

@@ -12,7 +12,7 @@ from stepsim.explore.batch import Batch, BatchResult, make_batch
 from stepsim.explore.sweep.evaluate import Outcomes, ScenarioGroup, SimulatedGroup, Worth
 from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.study import Study
-from stepsim.parallel.modes import Sharing
+from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.schedules import needs_times
 
 _CHUNK = 50_000
@@ -36,17 +36,20 @@ class Batched(Struct, frozen=True):
         """Whether one graph serves enough scenarios, and they are sums of durations."""
         contention = settings.get("contention", study.options.contention)
         schedule = settings.get("schedule", study.options.schedule)
+        overlap = settings.get("overlap_cost", study.options.overlap_cost)
         return (
-            study.grid.group_size >= _FEWEST
+            study.grid.group_size >= (1 if overlap else _FEWEST)
             and contention != Sharing.FAIR
-            and not settings.get("overlap_cost", study.options.overlap_cost)
+            and not (overlap and study.options.engine is Engine.SIMPY)
             and not (isinstance(schedule, str) and needs_times(schedule))
         )
 
     def prepare(self, group: ScenarioGroup) -> "_BatchedGroup":
         """Compile the group's graph."""
         study = group.study
-        batch = make_batch(study.workload, study.topology, study.step_options(group.settings))
+        batch = make_batch(
+            study.workload, study.topology, study.step_options(group.settings), estimate=True
+        )
         return _BatchedGroup(batch=batch, alone=SimulatedGroup(group=group))
 
 
