@@ -242,6 +242,7 @@ class LengthTable(Struct, kw_only=True):
     _numbers: dict[Length, int] = field(default_factory=dict)
     _gaps: dict[int, Gaps] = field(default_factory=dict)
     _losses: dict[int, int] = field(default_factory=dict)
+    _blocks: dict[BlockLength, BlockLength] = field(default_factory=dict)
     _now: list[Times] = field(default_factory=list)
 
     def number(self, length: Length) -> int:
@@ -272,9 +273,8 @@ class LengthTable(Struct, kw_only=True):
                 return self.number(MeasuredLength(comm, cost.alone_ps))
         return self.number(comm)
 
-    def loss(self, use: Use, rank: int) -> tuple[int, int]:
-        """Numbers of a communication's length, as `comm` has it, and of what is lost beside it."""
-        number = self.comm(use, rank)
+    def loss(self, number: int, use: Use, rank: int) -> int:
+        """Number of what is lost beside a communication whose length has a number."""
         if number not in self._losses:
             assert self.cost is not None
             patterns = self.prices.patterns(use)
@@ -288,7 +288,7 @@ class LengthTable(Struct, kw_only=True):
                 slowing=Slowing(gpu=self.cost.gpu, sms=self.cost.sms),
             )
             self._losses[number] = self.number(length)
-        return number, self._losses[number]
+        return self._losses[number]
 
     def task(self, task: Task, stage: int, rank: int, slow: float) -> int:
         """Number of the length of a task list's task on a rank."""
@@ -309,12 +309,10 @@ class LengthTable(Struct, kw_only=True):
             tasks = task_list.tasks[begin:end]
             length = self._block(tasks, numbers[begin:end], begin)
             if self.cost:
-                losses = {
-                    place: self.loss(Use(comm=task.comm, stage=stage), rank)
-                    for place, task in enumerate(tasks)
-                    if task.comm >= 0
-                }
-                length = self._slowed(length, tasks, losses)
+                for number, task in zip(length.numbers, tasks, strict=True):
+                    if task.comm >= 0:
+                        self.loss(number, Use(comm=task.comm, stage=stage), rank)
+                length = self._slowed(length)
             block = self.number(length)
             counts[block] = counts.get(block, 0) + 1
         return self.number(TaskListLength(tuple(sorted(counts.items()))))
@@ -332,25 +330,26 @@ class LengthTable(Struct, kw_only=True):
             busy += count * sum(int(self._now[n][0]) for n in own)
         return min(busy / whole, 1.0) if whole else 0.0
 
-    def _slowed(
-        self, block: BlockLength, tasks: Sequence[Task], losses: Mapping[int, tuple[int, int]]
-    ) -> BlockLength:
-        """A block whose compute is slowed by its own communications; `losses` are theirs."""
-        computes = [i for i, task in enumerate(tasks) if task.kind is TaskKind.COMPUTE]
-        if not (losses and computes):
-            return block
-        start, end = (
-            np.array([int(column[0]) for column in columns]) for columns in block.times(self._now)
-        )
-        comms = list(losses)
-        beside = runs_beside(Spans(start[computes], end[computes]), Spans(start[comms], end[comms]))
+    def _slowed(self, block: BlockLength) -> BlockLength:
+        """A block whose compute is slowed by its own communications."""
+        if block in self._blocks:
+            return self._blocks[block]
+        places = range(len(block.numbers))
+        computes = [i for i in places if isinstance(self.lengths[block.numbers[i]], ComputeLength)]
+        comms = [i for i in places if block.numbers[i] in self._losses]
         numbers = list(block.numbers)
-        alone = [numbers[i] for i in computes]
-        for place, length in slowed_lengths(
-            alone, beside, list(losses.values()), np.ones(len(alone))
-        ).items():
-            numbers[computes[place]] = self.number(length)
-        return BlockLength(tuple(numbers), block.after, block.parts)
+        if computes and comms:
+            start, end = (np.concatenate(columns) for columns in block.times(self._now))
+            beside = runs_beside(
+                Spans(start[computes], end[computes]), Spans(start[comms], end[comms])
+            )
+            alone = [numbers[i] for i in computes]
+            losses = [(numbers[i], self._losses[numbers[i]]) for i in comms]
+            found = slowed_lengths(alone, beside, losses, np.ones(len(alone)))
+            for place, length in found.items():
+                numbers[computes[place]] = self.number(length)
+        self._blocks[block] = BlockLength(tuple(numbers), block.after, block.parts)
+        return self._blocks[block]
 
     def _block(self, tasks: Sequence[Task], numbers: Sequence[int], begin: int) -> BlockLength:
         after = [tuple(i - begin for i in task.after if i >= begin) for task in tasks]

@@ -174,7 +174,8 @@ class _NodeWriter(Struct, kw_only=True):
                     else Use(comm=laid.program.message, stage=stage, peer_stage=peer, sends=sends)
                 )
                 comm.append(np.asarray(tasks))
-                losses += [self.table.loss(use, rank)] * len(tasks)
+                number = self.length[self.graph.node_of[actor][tasks[0]]]
+                losses += [(number, self.table.loss(number, use, rank))] * len(tasks)
         return _Streams(
             compute=np.concatenate(compute),
             computed=np.array(computed),
