@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 import stepsim
 from stepsim.base.errors import PlanError
-from stepsim.engine.beside import RowDemands
-from stepsim.engine.paces import Paces
-from stepsim.engine.stretches import ListWork, Speeds, Taken
+from stepsim.engine.beside import ListWork, RowDemands, Taken
+from stepsim.engine.paces import Paces, Speeds
 from stepsim.workload.overlap import (
     CommDemand,
     CommEngine,
@@ -28,8 +27,8 @@ FACTOR = slowdown(KernelDemand(), [RING], GPU)
 ROOT = Path(__file__).parents[3]
 
 
-TAKEN: Taken = (RING.sms, round(RING.bytes_per_s), 0)
-WAITS: Taken = (RING.sms, 0, 0)
+TAKEN: Taken = (RING.sms, round(RING.bytes_per_s), ())
+WAITS: Taken = (RING.sms, 0, ())
 
 
 def paces() -> Paces:
