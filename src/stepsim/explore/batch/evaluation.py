@@ -90,11 +90,10 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
         gaps = {id(laid): program_gaps(laid, self.job.graph) for laid in self.programs}
         found = []
         for laid, nodes in zip(self.programs, self.passes.program.nodes, strict=True):
-            counts: dict[int, int] = {}
+            counts = Counter[int]()
             for look, inner, tasks in laid.alike():
                 if inner < 0 and look.task_list in gaps[id(laid)].coalesced:
-                    number = self.passes.program.length[nodes[tasks[0]]]
-                    counts[number] = counts.get(number, 0) + len(tasks)
+                    counts.update(self.passes.program.length[node] for node in nodes[tasks])
             found.append((gaps[id(laid)], counts))
         return found
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import SimulationError
-from stepsim.base.units import MAX_INT64
+from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.engine.beside import OverlapCost
 from stepsim.engine.lay_out import Times
 from stepsim.explain.breakdown import Gaps, breakdown, find_gaps, part_of, task_rows
@@ -22,7 +22,6 @@ from stepsim.explore.batch.scenarios import AXES, PHASES, Scenarios
 from stepsim.explore.batch.slowed import (
     LossLength,
     SlowedLength,
-    Spans,
     runs_beside,
     slowed_lengths,
 )
@@ -38,8 +37,10 @@ from stepsim.network.prices import Prices, Use
 from stepsim.tables.ends import NodeWaits, ends, listed_waits
 from stepsim.tables.spans import TaskKind
 from stepsim.workload.model.slowing import Slowing
+from stepsim.workload.overlap import Demands
 from stepsim.workload.rows import CommOp, Part, Phase, Stream
 
+_UNKNOWN = Demands()
 _NOTHING: Mapping[int, Times] = MappingProxyType({})
 
 
@@ -61,11 +62,15 @@ class FixedLength(Struct, frozen=True):
 
 
 class ComputeLength(Struct, frozen=True):
-    """Compute of a phase, scaled and then slowed: rounded after each, as `simulate` does."""
+    """Compute of a phase, scaled and then slowed: rounded after each, as `simulate` does.
+
+    `kernels` are told where communication slows them.
+    """
 
     duration_ps: int
     phase: Phase
     slow: float
+    kernels: Demands | None = None
 
     def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
         """Picoseconds of the task, scaled by the factor of its phase in each scenario."""
@@ -241,6 +246,7 @@ class LengthTable(Struct, kw_only=True):
     lengths: list[Length] = field(default_factory=list)
     _numbers: dict[Length, int] = field(default_factory=dict)
     _gaps: dict[int, Gaps] = field(default_factory=dict)
+    _kernels: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
     _losses: dict[int, int] = field(default_factory=dict)
     _blocks: dict[BlockLength, BlockLength] = field(default_factory=dict)
     _now: list[Times] = field(default_factory=list)
@@ -297,7 +303,8 @@ class LengthTable(Struct, kw_only=True):
         if task.host_part is not None and not self.fixed:
             return self.number(HostLength(task.host_part))
         if task.kind is TaskKind.COMPUTE:
-            return self.number(ComputeLength(task.duration_ps, task.phase, slow))
+            kernels = (task.demands or _UNKNOWN) if self.cost else None
+            return self.number(ComputeLength(task.duration_ps, task.phase, slow, kernels))
         return self.number(FixedLength(task.duration_ps))
 
     def task_list(self, task_list: TaskList, stage: int, rank: int, slow: float) -> int:
@@ -317,18 +324,48 @@ class LengthTable(Struct, kw_only=True):
             counts[block] = counts.get(block, 0) + 1
         return self.number(TaskListLength(tuple(sorted(counts.items()))))
 
-    def computed(self, number: int) -> float:
-        """Share of a task list's time in which it computes, in the job as it is."""
+    def kernels(self, number: int, loss: int) -> tuple[float, float]:
+        """For which share of its time a length computes, and how much of a loss it takes.
+
+        A loss is what products would lose; both are those of the job as it is.
+        """
+        key = number, loss
+        if key not in self._kernels:
+            busy = [(self._now[each][0], count, each) for each, count in self._computed(number)]
+            whole, computed = float(self._now[number][0]), sum(t * count for t, count, _ in busy)
+            lost = sum(t * count * self._weight(each, loss) for t, count, each in busy)
+            self._kernels[key] = (
+                min(computed / whole, 1.0) if whole else 0.0,
+                lost / computed if computed else 0.0,
+            )
+        return self._kernels[key]
+
+    def _computed(self, number: int) -> list[tuple[int, int]]:
+        """Numbers of the compute that a length is made of, and how often it runs."""
         length = self.lengths[number]
-        if not isinstance(length, TaskListLength):
+        if isinstance(length, TaskListLength):
+            return [
+                (own, count * times)
+                for block, count in length.blocks
+                for own, times in self._computed(block)
+            ]
+        if isinstance(length, BlockLength):
+            return [each for own in length.numbers for each in self._computed(own)]
+        if isinstance(length, SlowedLength):
+            return self._computed(length.alone)
+        return [(number, 1)] if isinstance(length, ComputeLength) else []
+
+    def _weight(self, compute: int, loss: int) -> float:
+        """How much of what products lose beside a communication the kernels of compute lose."""
+        length, beside = self.lengths[compute], self.lengths[loss]
+        assert isinstance(length, ComputeLength)
+        assert isinstance(beside, LossLength)
+        assert self.base is not None
+        lost, taken_ps = float(self._now[loss][0]), float(self._now[compute][0])
+        if not (lost and taken_ps and length.kernels):
             return 1.0
-        whole, busy = int(self._now[number][0]), 0
-        for each, count in length.blocks:
-            block = self.lengths[each]
-            assert isinstance(block, BlockLength)
-            own = (n for n in block.numbers if isinstance(self.lengths[n], _COMPUTE))
-            busy += count * sum(int(self._now[n][0]) for n in own)
-        return min(busy / whole, 1.0) if whole else 0.0
+        kernels = length.kernels, taken_ps / PS_PER_S
+        return float(beside.beside(self.base, self._now[beside.comm], kernels)[0]) / lost
 
     def _slowed(self, block: BlockLength) -> BlockLength:
         """A block whose compute is slowed by its own communications."""
@@ -340,12 +377,10 @@ class LengthTable(Struct, kw_only=True):
         numbers = list(block.numbers)
         if computes and comms:
             start, end = (np.concatenate(columns) for columns in block.times(self._now))
-            beside = runs_beside(
-                Spans(start[computes], end[computes]), Spans(start[comms], end[comms])
-            )
+            beside = runs_beside((start[computes], end[computes]), (start[comms], end[comms]))
             alone = [numbers[i] for i in computes]
             losses = [(numbers[i], self._losses[numbers[i]]) for i in comms]
-            found = slowed_lengths(alone, beside, losses, np.ones(len(alone)))
+            found = slowed_lengths(alone, beside, losses, self.kernels)
             for place, length in found.items():
                 numbers[computes[place]] = self.number(length)
         self._blocks[block] = BlockLength(tuple(numbers), block.after, block.parts)
@@ -425,9 +460,6 @@ class LengthTable(Struct, kw_only=True):
                 if each in longer:
                     longer[number] = longer.get(number, 0) + count * longer[each]
         return longer
-
-
-_COMPUTE = (ComputeLength, SlowedLength)
 
 
 def block_starts(task_list: TaskList) -> list[int]:

@@ -16,7 +16,7 @@ from stepsim.base.errors import SimulationError
 from stepsim.engine.lay_out import LaidOut
 from stepsim.engine.nodes import NodeGraph, make_nodes
 from stepsim.explore.batch.lengths import FixedLength, LengthTable
-from stepsim.explore.batch.slowed import Spans, runs_beside, slowed_lengths
+from stepsim.explore.batch.slowed import runs_beside, slowed_lengths
 from stepsim.graph.programs import SegmentKind
 from stepsim.network.fold import Actors
 from stepsim.network.prices import Use
@@ -75,13 +75,12 @@ def compile_program(
 
 
 class _Streams(NamedTuple):
-    """Tasks of a laid-out program that compute, for which share of their time, and that do not.
+    """Tasks of a laid-out program that compute, and that communicate.
 
     `losses` are the numbers of each communication's length and of what is lost beside it.
     """
 
     compute: Ints
-    computed: Floats
     comm: Ints
     losses: list[tuple[int, int]]
 
@@ -146,9 +145,9 @@ class _NodeWriter(Struct, kw_only=True):
                 known[id(laid)] = self.streams(laid, actor)
             streams = known[id(laid)]
             compute, comm = own[streams.compute], own[streams.comm]
-            beside = runs_beside(Spans(start[compute], end[compute]), Spans(start[comm], end[comm]))
+            beside = runs_beside((start[compute], end[compute]), (start[comm], end[comm]))
             alone = [self.length[node] for node in compute.tolist()]
-            found = slowed_lengths(alone, beside, streams.losses, streams.computed)
+            found = slowed_lengths(alone, beside, streams.losses, self.table.kernels)
             for place, length in found.items():
                 self.length[compute[place]] = self.table.number(length)
 
@@ -156,16 +155,13 @@ class _NodeWriter(Struct, kw_only=True):
         """Which tasks of a laid-out program compute, and which communicate."""
         rank, stage = int(self.actors.ranks[actor]), laid.program.stage
         compute, comm = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
-        computed: list[float] = []
         losses: list[tuple[int, int]] = []
         for look, inner, tasks in laid.alike():
             task = None
             if look.task_list >= 0 and inner >= 0:
                 task = self.table.graph.task_lists[look.task_list].tasks[inner]
             if look.task_list >= 0 and (task is None or task.kind is TaskKind.COMPUTE):
-                number = self.length[self.graph.node_of[actor][tasks[0]]]
                 compute.append(np.asarray(tasks))
-                computed += [self.table.computed(number)] * len(tasks)
             elif task is None or task.comm >= 0:
                 sends, peer = look.kind is SegmentKind.SEND, look.peer_stage
                 use = (
@@ -178,7 +174,6 @@ class _NodeWriter(Struct, kw_only=True):
                 losses += [(number, self.table.loss(number, use, rank))] * len(tasks)
         return _Streams(
             compute=np.concatenate(compute),
-            computed=np.array(computed),
             comm=np.concatenate(comm),
             losses=losses,
         )
