@@ -85,7 +85,7 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
         )
 
     @cached_property
-    def _gaps(self) -> list[tuple[ProgramGaps, dict[int, int]]]:
+    def _gaps(self) -> list[tuple[ProgramGaps, Counter[int]]]:
         """Per actor, the gaps of its program, and how often it runs which coalesced length."""
         gaps = {id(laid): program_gaps(laid, self.job.graph) for laid in self.programs}
         found = []

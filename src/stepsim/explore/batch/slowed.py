@@ -4,7 +4,7 @@ For how much of its time a communication runs beside which compute is taken from
 where nothing is slowed. In every scenario it takes that share of its own time there.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -37,7 +37,7 @@ class LossLength(Struct, frozen=True, kw_only=True, eq=False):
     carrier: CommEngine
     slowing: Slowing
 
-    def ps(self, scenarios: Scenarios, earlier: list[Times]) -> Times:
+    def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
         """Picoseconds lost in every scenario."""
         return self.beside(scenarios, earlier[self.comm])
 
@@ -65,7 +65,7 @@ class SlowedLength(Struct, frozen=True):
     alone: int
     beside: tuple[tuple[int, int, float, float], ...]
 
-    def ps(self, scenarios: Scenarios, earlier: list[Times]) -> Times:
+    def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
         """Picoseconds of compute that is slowed until the communications end, or it does."""
         alone = earlier[self.alone]
         beside_ps = sum(share * earlier[comm] for comm, _, share, _ in self.beside)
