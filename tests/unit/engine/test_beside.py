@@ -80,6 +80,18 @@ def test_a_ring_that_waits_slows_less_than_one_that_moves() -> None:
     assert ends[1] < ends[2]
 
 
+def test_of_several_delays_the_longest_counts_whoever_measured_it() -> None:
+    """They were added, and cut at the delay of a message."""
+    short, long = 1_500_000, 2_500_000
+    for delays in ((long,), (short, long), (long, long, short)):
+        run = paces()
+        for delay_ps in (*delays, short):
+            run.change(0, (0, 0, (delay_ps,)), 1)
+        run.change(0, (0, 0, (short,)), -1)
+        work = ListWork.of([10**7], [Demands(launches=1.0)], [None], [()])
+        assert run.enter(0, 0, work, 0) == 10**7 + long
+
+
 @given(
     tasks=st.lists(st.integers(1, 10**7), min_size=1, max_size=5),
     changes=st.lists(st.integers(0, 2 * 10**7), max_size=6),
