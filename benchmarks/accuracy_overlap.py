@@ -239,13 +239,13 @@ class Published(NamedTuple):
 def published() -> list[Published]:
     """Kernels of threads; times of alone and beside are those of `kernels_published.csv`."""
     ampere, hopper = (GpuLimits.of(read_device(name)) for name in ("a100-80gb", "h100"))
-    ring = CommDemand.of(CommEngine.RING, 300e9)
+    ring = CommEngine.RING.traits.moving(300e9)
     product, stream = KernelDemand(), KernelDemand(kind=KernelKind.STREAM)
     gemm = beside_s(1.18e-3, product, [ring], ampere) / 1.18e-3
     attention = beside_s(0.18e-3, product, [ring], ampere) / 0.18e-3
     elementwise = beside_s(0.02e-3, stream, [ring], ampere) / 0.02e-3
     wire = 24 * hopper.channel_bytes_per_s
-    matmul = slowdown(product, [CommDemand.of(CommEngine.RING, wire)], hopper)
+    matmul = slowdown(product, [CommEngine.RING.traits.moving(wire)], hopper)
     return [
         _within("nccl1428, GEMM beside all-gather", 2.08 / 1.18, gemm, 0.15),
         _within("nccl1428, attention", 0.33 / 0.18, attention, 0.15),
@@ -271,7 +271,7 @@ def _copy_engines(gpu: GpuLimits, wire: float) -> Iterator[Published]:
     gemm_s = float(rate.seconds(flops, one, device.sustained)[0])
     comm_s = 2.96e-3 - gemm_s
     for engine, measured in ((CommEngine.RING, 2.02), (CommEngine.COPY_ENGINE, 1.77)):
-        factor = slowdown(KernelDemand(), [CommDemand.of(engine, wire)], gpu)
+        factor = slowdown(KernelDemand(), [engine.traits.moving(wire)], gpu)
         predicted = max(slowed_s(gemm_s, comm_s, factor), comm_s) * 1e3
         yield _within(f"torch172714, {engine}, ms", measured, predicted, 0.07)
 
@@ -325,7 +325,8 @@ STEPS = (
         "gpt-oss-120b",
         "gb200-nvl72",
         406.6 / 423.6 - 1,
-        _OSS | _BRIDGE | _COMBINED,
+        # its recipe of 067f987df: no CUDA graph, delayed weight gradients
+        _OSS | _BRIDGE | _COMBINED | {"cuda_graph": False, "delay_wgrad": True},
         {"dispatch": "hybridep"},
         {"dispatch": "all_to_all"},
     ),
@@ -382,7 +383,7 @@ def _both_errors(step: PublishedStep) -> tuple[float, float]:
     slowed = replace(
         plain,
         framework=replace(plain.framework, fsdp_slowdown=0.0),
-        slowing=Slowing.on(plain.device, None),
+        slowing=Slowing.on(plain.device, plain.framework, None, {}),
     )
     assert step.measured_s
     measured_s = step.measured_s

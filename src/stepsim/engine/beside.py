@@ -184,7 +184,7 @@ def _demands(task: Task) -> Demands | None:
     """The kernels of a task; products of many blocks where it says nothing, None for no compute."""
     if task.kind is not TaskKind.COMPUTE:
         return None
-    return task.demands or _UNKNOWN
+    return task.kernels.demands or _UNKNOWN
 
 
 def _taken(demand: CommDemand) -> Taken | None:

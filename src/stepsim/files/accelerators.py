@@ -163,6 +163,7 @@ class StatesTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     drops_cast_norms: bool | None = None
     graph_scopes: Annotated[list[GraphScope], Meta(description="none: steps")] | None = None
     pads_experts: bool | None = None
+    free_sms: Annotated[int, Meta(ge=0, le=64)] | None = None
 
 
 class RecipeTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -254,6 +255,7 @@ class FrameworkFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     weighs_inside: bool = False
     fuses_experts: bool = True
     groups_experts: Annotated[bool, Meta(description="in one kernel, else one by one")] = False
+    free_sms: Annotated[int, Meta(ge=0, le=64, description="that products leave free")] = 0
     drops_cast_norms: bool = False
     gate_bytes: Annotated[float, Meta(ge=0.5, le=2)] = 2.0
     result_bytes: Annotated[float, Meta(ge=0.5, le=4)] | None = None

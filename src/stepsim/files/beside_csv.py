@@ -8,7 +8,7 @@ import msgspec
 
 from stepsim.base.errors import CalibrationError, bad_value
 from stepsim.files.reading import csv_rows, read_text
-from stepsim.measured.kernels_beside import BesideRow, KernelFamily
+from stepsim.measured.kernels_beside import BesideRow
 
 _SIDES = ("grid", "block")
 _RENAMED = {"class": "kernel_class"}
@@ -38,8 +38,6 @@ def _row(path: Path, row: dict[str, str], number: int) -> BesideRow:
     }
     for name in _SIDES:
         values[name] = [side for side in row.get(name, "").split("x") if side]
-    if values["kernel_class"] not in list(KernelFamily):
-        values["kernel_class"] = KernelFamily.OTHER
     try:
         found = msgspec.convert(values, BesideRow, strict=False)
     except msgspec.ValidationError as reason:

@@ -17,7 +17,6 @@ from stepsim.base.structs import replace
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Action, ActionKind
 from stepsim.tables.spans import TaskKind
-from stepsim.workload.overlap import Demands
 from stepsim.workload.rows import (
     NO_KERNELS,
     CommOp,
@@ -62,8 +61,8 @@ class Task(Struct, frozen=True, kw_only=True):
     """One task of a task list; `after` are earlier tasks of the task list that it waits for.
 
     `comm` is the number of a communication in the graph's table, -1 for compute. `host_part` says
-    which option the duration is of, if it is one's. `kernels` are what compute is made of, and
-    `demands` what these ask of a GPU, where that is known. Nothing depends on the label.
+    which option the duration is of, if it is one's. `kernels` are what compute is made of. Nothing
+    depends on the label.
     """
 
     kind: TaskKind
@@ -75,7 +74,6 @@ class Task(Struct, frozen=True, kw_only=True):
     after: tuple[int, ...] = ()
     host_part: HostPart | None = None
     kernels: Kernels = NO_KERNELS
-    demands: Demands | None = None
 
 
 class TaskList(Struct, frozen=True, kw_only=True, eq=False, dict=True, weakref=True):
@@ -154,7 +152,6 @@ class _TaskListBuilder(Struct, kw_only=True):
             after,
             work.compute_ps,
             kernels=work.kernels,
-            demands=work.demands,
         )
 
     def collectives(
@@ -208,7 +205,6 @@ class _TaskListBuilder(Struct, kw_only=True):
             task.comm,
             task.host_part,
             task.kernels,
-            task.demands,
         )
 
     def build(self, label: str, phase: Phase) -> TaskList:
@@ -228,7 +224,6 @@ class _TaskListBuilder(Struct, kw_only=True):
         comm: int = -1,
         host_part: HostPart | None = None,
         kernels: Kernels = NO_KERNELS,
-        demands: Demands | None = None,
     ) -> tuple[int, ...]:
         queued = (self._last[stream],) if stream in self._last else ()
         self.tasks.append(
@@ -242,7 +237,6 @@ class _TaskListBuilder(Struct, kw_only=True):
                 after=tuple(sorted({*after, *queued})),
                 host_part=host_part,
                 kernels=kernels,
-                demands=demands,
             )
         )
         self._last[stream] = len(self.tasks) - 1

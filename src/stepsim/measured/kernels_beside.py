@@ -8,7 +8,6 @@ executions beside another compute kernel are left out, for they share the GPU wi
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
 from math import prod
 from statistics import fmean, median, quantiles
 from typing import NamedTuple, Self
@@ -18,6 +17,7 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.measured.profile.events import KernelForm, Profile
+from stepsim.measured.profile.kernel_classes import OTHER, PRODUCT_FAMILIES, family_of
 from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, TaskKind
 
 _ANNOUNCES = re.compile(r"(?:::|deep_ep )\w*notify|dispatch_layout")
@@ -31,40 +31,6 @@ _PS_PER_US = 1e6
 _NAME = 100
 
 
-class KernelFamily(StrEnum):
-    """What a kernel does, by its name."""
-
-    ATTENTION = "attention"
-    GROUPED_GEMM = "grouped_gemm"
-    CONV = "conv"
-    GEMM = "gemm"
-    GEMV = "gemv"
-    NORM = "norm"
-    EMBEDDING = "embedding"
-    REDUCE = "reduce"
-    SORT = "sort"
-    ELEMENTWISE = "elementwise"
-    OTHER = "other"
-
-
-PRODUCT_CLASSES = frozenset(
-    (KernelFamily.ATTENTION, KernelFamily.GROUPED_GEMM, KernelFamily.CONV, KernelFamily.GEMM)
-)
-"""Kernels that matrix units bound; memory bounds the others."""
-
-_CLASSES = (
-    (KernelFamily.EMBEDDING, r"embedding|fbgemm"),
-    (KernelFamily.REDUCE, r"splitk_?reduce|reduce_wgrad|reduce_kernel|reduction"),
-    (KernelFamily.ELEMENTWISE, r"transpose|tonchw|tonhwc|_cast|bwd_?preprocess"),
-    (KernelFamily.SORT, r"sort|cub::"),
-    (KernelFamily.GEMV, r"gemv|gemmk1|gemmsn"),
-    (KernelFamily.ATTENTION, r"flash|fmha|attention|attn"),
-    (KernelFamily.GROUPED_GEMM, r"group(ed)?_?gemm|moe_gemm"),
-    (KernelFamily.CONV, r"conv2d|convolve|wgrad|dgrad|fprop|implicit_gemm|cudnn_(infer|train)"),
-    (KernelFamily.GEMM, r"gemm|nvjet|xmma|cijk_|matmul|tensorop"),
-    (KernelFamily.NORM, r"norm|::bn_|ln_(bwd|fwd)"),
-    (KernelFamily.ELEMENTWISE, r"elementwise|vectorized|copy|triton|index|multi_tensor|memset"),
-)
 SYNTHETIC = "synthetic"
 """Kind of a communication that `stepsim measure --overlap` stands in for."""
 _LOAD = re.compile(r"stepsim_load_(\d+)_blocks_(\d+)_gbs")
@@ -117,7 +83,7 @@ class BesideRow(Struct, frozen=True, kw_only=True):
     """
 
     gpu: str = ""
-    kernel_class: KernelFamily
+    kernel_class: str
     kernel: str
     grid: tuple[int, ...] = ()
     block: tuple[int, ...] = ()
@@ -152,9 +118,8 @@ class BesideRow(Struct, frozen=True, kw_only=True):
     @property
     def is_product(self) -> bool:
         """Whether matrix units bound it, and its name does not say otherwise."""
-        by_name = class_of(self.kernel)
-        known = PRODUCT_CLASSES | {KernelFamily.OTHER}
-        return self.kernel_class in PRODUCT_CLASSES and by_name in known
+        by_name = family_of(self.kernel)
+        return self.kernel_class in PRODUCT_FAMILIES and by_name in (*PRODUCT_FAMILIES, OTHER)
 
     @property
     def blocks(self) -> int:
@@ -165,14 +130,6 @@ class BesideRow(Struct, frozen=True, kw_only=True):
     def threads(self) -> int:
         """Threads of a block, 0 where they are not told."""
         return prod(self.block) if self.block else 0
-
-
-def class_of(kernel: str) -> KernelFamily:
-    """What a kernel does, by its name."""
-    return next(
-        (known for known, words in _CLASSES if re.search(words, kernel, re.IGNORECASE)),
-        KernelFamily.OTHER,
-    )
 
 
 def comm_kind_of(kernel: str) -> str:
@@ -351,7 +308,7 @@ def _row(identity: _Identity, ran: Sequence[_Execution], profile: Profile) -> Be
     beside_low, beside_middle, beside_high = _quartiles([each.took_ps for each in beside])
     return BesideRow(
         gpu=identity.gpu,
-        kernel_class=class_of(name),
+        kernel_class=family_of(name),
         kernel=name[:_NAME],
         grid=form.grid,
         block=form.block,

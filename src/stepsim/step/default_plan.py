@@ -29,6 +29,7 @@ from stepsim.step.model_plan import (
     default_size,
     plan_fields,
     planned_by_recipe,
+    slowing_of,
 )
 from stepsim.workload.model.architecture import Architecture, ExpertMlp
 from stepsim.workload.model.choices import AttentionKernel, Recompute
@@ -37,7 +38,6 @@ from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.layout import LayerLayout
 from stepsim.workload.model.memory import TIGHT_SHARE, rank_memory
 from stepsim.workload.model.plan import ModelPlan, check_plan, heads_divide
-from stepsim.workload.model.slowing import Slowing
 from stepsim.workload.model.step_time import StepModel
 
 DEGREES = ("tp", "cp", "pp", "ep")
@@ -193,9 +193,7 @@ class PlanChooser(Struct, frozen=True, kw_only=True):
                 device=self.device,
                 framework=self.framework,
                 interconnect=network,
-                slowing=Slowing.on(self.device, self.options.comm_sms)
-                if self.options.overlap_cost
-                else None,
+                slowing=slowing_of(self.options, self.device, self.framework),
             )
             seconds[fits] = model.seconds(chosen) / tokens[fits]
         return _PricedPlans(plans=plans, share=share, seconds=seconds)

@@ -20,6 +20,7 @@ from stepsim.workload.model.framework import Framework, Recipe, RecipeShape
 from stepsim.workload.model.layout import LayerLayout, named_layout
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan, layout_of_costs
+from stepsim.workload.model.slowing import Slowing
 
 DEFAULT_SEQUENCE = 4096
 """Tokens of a sample where nobody says it."""
@@ -182,6 +183,15 @@ def _said_of_states(recipe: Recipe | None) -> Iterator[str]:
         yield _STATES[name].format(parts)
 
 
+def slowing_of(options: StepOptions, device: Device, framework: Framework) -> Slowing | None:
+    """What communication takes from compute in the closed form; None where nobody asks for it."""
+    if not options.overlap_cost:
+        return None
+    known = options.calibration
+    traits = known.traits_of(device) if known else {}
+    return Slowing.on(device, framework, options.comm_sms, traits)
+
+
 _STATES = MappingProxyType(
     {
         "gradient_bytes": "gradients of {} bytes",
@@ -191,6 +201,7 @@ _STATES = MappingProxyType(
         "casts_weights": "weights in 8 bits alone",
         "graph_scopes": "CUDA graphs of {}",
         "pads_experts": "experts with as many tokens as fit",
+        "free_sms": "products that leave {} SMs free",
         "drops_cast_norms": "nothing kept of what norms make",
     }
 )

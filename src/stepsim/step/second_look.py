@@ -17,10 +17,10 @@ from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
 from stepsim.step.inputs import BuiltModel
+from stepsim.step.model_plan import slowing_of
 from stepsim.workload.model.coverage import said_of_device
 from stepsim.workload.model.effort import Effort
 from stepsim.workload.model.framework import PublishedRate
-from stepsim.workload.model.slowing import Slowing
 from stepsim.workload.model.step_time import StepModel
 
 _COUNTED = frozenset(
@@ -94,9 +94,7 @@ class SecondLook(Struct, frozen=True, kw_only=True):
             device=built.device,
             framework=built.framework,
             interconnect=built.interconnect,
-            slowing=Slowing.on(built.device, self.asked.comm_sms)
-            if self.asked.overlap_cost
-            else None,
+            slowing=slowing_of(self.asked, built.device, built.framework),
         )
         return float(model.seconds([built.plan])[0])
 

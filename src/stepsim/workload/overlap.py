@@ -356,11 +356,6 @@ class CommEngine(NameWithFields):
     )
 
     @property
-    def sms(self) -> int:
-        """The SMs that it holds where nobody says otherwise."""
-        return self.traits.sms
-
-    @property
     def delay_ps(self) -> int:
         """By how much it delays every kernel beside it where nobody says otherwise, in ps."""
         return self.traits.delay_ps
@@ -375,21 +370,6 @@ class CommDemand(Struct, frozen=True, kw_only=True):
     sms: int = 0
     bytes_per_s: float = 0.0
     delay_ps: int = 0
-
-    @classmethod
-    def of(cls, engine: CommEngine, wire: float, sms: int | None = None) -> "CommDemand":
-        """That of an engine which moves `wire` bytes per second; `sms` None: as many as usual."""
-        return engine.traits.moving(wire, sms)
-
-    @classmethod
-    def waiting(cls, engine: CommEngine, sms: int | None = None) -> "CommDemand":
-        """That of one which waits for other ranks: it holds SMs, if it does, and moves nothing."""
-        return engine.traits.waiting(sms)
-
-    @property
-    def is_nothing(self) -> bool:
-        """Whether kernels do not notice it."""
-        return not (self.sms or self.bytes_per_s or self.delay_ps)
 
 
 def waves(blocks: int, per_sm: int, sms: int, law: OverlapLaw = LAW) -> float:
@@ -409,14 +389,15 @@ def waves(blocks: int, per_sm: int, sms: int, law: OverlapLaw = LAW) -> float:
 
 def sm_slowdown(kernel: KernelDemand, held: int, gpu: GpuLimits, law: OverlapLaw = LAW) -> float:
     """How much longer a kernel's blocks take while communications hold so many SMs."""
-    left = gpu.sms - min(held, int(gpu.sms * _MOST_HELD))
+    used = gpu.sms - kernel.free_sms
+    left = min(gpu.sms - min(held, int(gpu.sms * _MOST_HELD)), used)
     if held <= 0:
         return 1.0
     if not kernel.blocks:
-        longer = (gpu.sms - kernel.free_sms) / min(left, gpu.sms - kernel.free_sms)
+        longer = used / left
     else:
         longer = sum(
-            waves(kernel.blocks, each, left, law) / waves(kernel.blocks, each, gpu.sms, law)
+            waves(kernel.blocks, each, left, law) / waves(kernel.blocks, each, used, law)
             for each in kernel.per_sm
         ) / len(kernel.per_sm)
     return max(1.0, longer * kernel.needs_sms(law))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from fractions import Fraction
+from functools import cached_property
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from msgspec import Struct
 
 from stepsim.base.errors import WorkloadError
 from stepsim.base.structs import NameWithFields, replace
-from stepsim.workload.overlap import Demands
+from stepsim.workload.overlap import Demands, KernelDemand
 
 if TYPE_CHECKING:
     from stepsim.workload.model.effort import Effort
@@ -211,16 +212,23 @@ class Kernel(Struct, frozen=True, kw_only=True):
 
     It takes its `weight`, relative to those of the other kernels of the same work, of the compute
     time. `operator` is what PyTorch calls such an operator, empty for a wait; `sides` are the
-    shapes of what it multiplies.
+    shapes of what it multiplies. It asks `demand` of a GPU in so many `launches`, None where nobody
+    says it.
     """
 
     name: str
     operator: str
     weight: float
     sides: tuple[tuple[int, ...], ...] = ()
+    demand: KernelDemand | None = None
+    launches: float = 0.0
+
+    def in_part(self, share: float) -> "Kernel":
+        """A part of it, which is launched in part."""
+        return replace(self, weight=share * self.weight, launches=share * self.launches)
 
 
-class Kernels(Struct, frozen=True, eq=False):
+class Kernels(Struct, frozen=True, eq=False, dict=True):
     """Kernels in the order in which they run.
 
     Rows are hashed for every action that runs them: the hash of their kernels costs nothing.
@@ -235,6 +243,17 @@ class Kernels(Struct, frozen=True, eq=False):
     def __hash__(self) -> int:
         return len(self.run)
 
+    @cached_property
+    def demands(self) -> Demands | None:
+        """What they ask of a GPU, alike ones together; None where nobody says it of any."""
+        whole = sum(each.weight for each in self.run)
+        shares: dict[KernelDemand, float] = {}
+        for each in self.run:
+            if each.demand:
+                shares[each.demand] = shares.get(each.demand, 0.0) + each.weight / whole
+        told = tuple((share, demand) for demand, share in shares.items())
+        return Demands(told, sum(each.launches for each in self.run)) if told else None
+
 
 NO_KERNELS = Kernels()
 """Compute of which nobody says what it is made of."""
@@ -243,17 +262,16 @@ NO_KERNELS = Kernels()
 class Work(Struct, frozen=True, kw_only=True):
     """What one row does in one phase: compute, then its collectives in order.
 
-    `kernels` are what the compute is made of, in order, `demands` what these ask of a GPU, where
-    that is known. `host_ps` is how long the host takes to launch the kernels of this row and of
-    those that follow it up to the next row with such a time: the host begins when the row does, and
-    that next row waits for it. No factor on compute changes it.
+    `kernels` are what the compute is made of, in order. `host_ps` is how long the host takes to
+    launch the kernels of this row and of those that follow it up to the next row with such a time:
+    the host begins when the row does, and that next row waits for it. No factor on compute changes
+    it.
     """
 
     compute_ps: int = 0
     comms: tuple[CommOp, ...] = ()
     host_ps: int = 0
     kernels: Kernels = NO_KERNELS
-    demands: Demands | None = None
 
     def __post_init__(self) -> None:
         if self.compute_ps < 0:

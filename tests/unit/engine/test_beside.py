@@ -12,7 +12,6 @@ from stepsim.base.errors import PlanError
 from stepsim.engine.beside import ListWork, RowDemands, Taken
 from stepsim.engine.paces import Paces, Speeds
 from stepsim.workload.overlap import (
-    CommDemand,
     CommEngine,
     Demands,
     GpuLimits,
@@ -22,7 +21,7 @@ from stepsim.workload.overlap import (
 )
 
 GPU = GpuLimits(sms=132, bytes_per_s=3350e9)
-RING = CommDemand.of(CommEngine.RING, 370e9)
+RING = CommEngine.RING.traits.moving(370e9)
 FACTOR = slowdown(KernelDemand(), [RING], GPU)
 ROOT = Path(__file__).parents[3]
 

@@ -221,3 +221,29 @@ def test_outputs_are_checked_first(run: Run, tmp_path: Path) -> None:
     code, _, error = run("noise", file, "--plot", str(tmp_path / "a.txt"))
     assert code == 2
     assert "cannot draw .txt" in error
+
+
+def test_sms_of_communication_are_a_parameter_where_they_cost_something() -> None:
+    """Whole runs tell it: its differences are those of simulated steps with an SM more and less."""
+    job: dict[str, Any] = {
+        "npus": 8,
+        "microbatch_size": 2,
+        "global_batch": 16,
+        "sequence": 2048,
+        "framework": "torch-fsdp-compiled",
+        "zero": 3,
+        "overlap_cost": True,
+    }
+    steps = {
+        sms: stepsim.simulate("llama-3-8b", "hgx-h100", **job, comm_sms=sms).report.step_time_ps
+        for sms in (15, 16, 17)
+    }
+    found = stepsim.sensitivity("llama-3-8b", "hgx-h100", **job, comm_sms=16)
+    assert found.step_time_ps == steps[16]
+    slopes = {slope.name: slope for slope in found.slopes}
+    sms, compute = slopes["comm_sms"], slopes["compute"]
+    assert (sms.value, sms.below, sms.above) == (16, steps[16] - steps[15], steps[17] - steps[16])
+    assert sms.gain == pytest.approx((steps[16] - steps[15]) / steps[16])
+    assert 0 < sms.gain < compute.gain
+    usual = stepsim.sensitivity("llama-3-8b", "hgx-h100", **job)
+    assert "comm_sms" not in {slope.name for slope in usual.slopes}

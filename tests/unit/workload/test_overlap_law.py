@@ -40,19 +40,18 @@ def test_nothing_beside_changes_nothing(kernel: KernelDemand) -> None:
     assert slowdown(kernel, [], HOPPER) == 1.0
     assert slowdown(kernel, [CommDemand()], HOPPER) == 1.0
     assert beside_s(1e-5, kernel, [CommDemand()], HOPPER) == 1e-5
-    assert CommDemand().is_nothing
 
 
 @given(kernel=KERNELS, sms=st.integers(0, 200), wire=st.floats(0, 1e13))
 def test_nothing_is_faster_beside(kernel: KernelDemand, sms: int, wire: float) -> None:
-    comm = CommDemand.of(CommEngine.RING, wire, sms)
+    comm = CommEngine.RING.traits.moving(wire, sms)
     assert slowdown(kernel, [comm], HOPPER) >= 1.0
     assert delay_s([comm], HOPPER) >= 0.0
 
 
 @given(kernel=KERNELS, wire=st.floats(0, 1e12))
 def test_more_bytes_never_help(kernel: KernelDemand, wire: float) -> None:
-    less, more = (CommDemand.of(CommEngine.RING, share * wire) for share in (0.5, 1.0))
+    less, more = (CommEngine.RING.traits.moving(share * wire) for share in (0.5, 1.0))
     assert slowdown(kernel, [less], HOPPER) <= slowdown(kernel, [more], HOPPER)
 
 
@@ -60,7 +59,7 @@ def test_a_grid_of_all_sms_loses_a_wave_and_one_that_leaves_them_nothing() -> No
     """Stated: 1.7 to 2.0 times as long; at most 1.15 with as many SMs left as are held."""
     for held in (16, 20, 24):
         for wire in (0.0, held * HOPPER.channel_bytes_per_s):
-            comm = CommDemand.of(CommEngine.RING, wire, held)
+            comm = CommEngine.RING.traits.moving(wire, held)
             full = KernelDemand.launched(KernelKind.PRODUCT, 132, 384, HOPPER)
             fits = KernelDemand.launched(KernelKind.PRODUCT, 132 - held, 384, HOPPER)
             assert 1.7 <= slowdown(full, [comm], HOPPER) <= 2.0
@@ -106,19 +105,19 @@ def test_memory_is_never_taken_twice(taken: float, draw: float) -> None:
 
 def test_waiting_moves_nothing_and_copy_engines_hold_nothing() -> None:
     product = KernelDemand()
-    waits = CommDemand.waiting(CommEngine.RING)
+    waits = CommEngine.RING.traits.waiting()
     assert (waits.sms, waits.bytes_per_s) == (24, 0.0)
-    assert CommDemand.waiting(CommEngine.POINT_TO_POINT).sms == 0
-    copies = CommDemand.of(CommEngine.COPY_ENGINE, 370e9, 8)
+    assert CommEngine.POINT_TO_POINT.traits.waiting().sms == 0
+    copies = CommEngine.COPY_ENGINE.traits.moving(370e9, 8)
     assert copies.sms == 0
-    ring = CommDemand.of(CommEngine.RING, 370e9)
+    ring = CommEngine.RING.traits.moving(370e9)
     assert 1 < slowdown(product, [copies], HOPPER) < slowdown(product, [ring], HOPPER)
 
 
 def test_several_communications_add_up() -> None:
     product = KernelDemand()
-    one = CommDemand.of(CommEngine.RING, 100e9, 8)
-    two = CommDemand.of(CommEngine.RING, 200e9, 16)
+    one = CommEngine.RING.traits.moving(100e9, 8)
+    two = CommEngine.RING.traits.moving(200e9, 16)
     assert slowdown(product, [one, one], HOPPER) == slowdown(product, [two], HOPPER)
     assert slowdown(product, [HELD] * 100, HOPPER) < float("inf")
 

@@ -291,7 +291,7 @@ class LengthTable(Struct, kw_only=True):
                 members=len(npus),
                 is_far=len(np.unique(npus // self.prices.topology.node_size)) > 1,
                 carrier=self.cost.carrier(use, rank, self.prices),
-                slowing=Slowing(gpu=self.cost.gpu, sms=self.cost.sms),
+                slowing=Slowing(gpu=self.cost.gpu, sms=self.cost.sms, traits=self.cost.traits),
             )
             self._losses[number] = self.number(length)
         return self._losses[number]
@@ -303,7 +303,7 @@ class LengthTable(Struct, kw_only=True):
         if task.host_part is not None and not self.fixed:
             return self.number(HostLength(task.host_part))
         if task.kind is TaskKind.COMPUTE:
-            kernels = (task.demands or _UNKNOWN) if self.cost else None
+            kernels = (task.kernels.demands or _UNKNOWN) if self.cost else None
             return self.number(ComputeLength(task.duration_ps, task.phase, slow, kernels))
         return self.number(FixedLength(task.duration_ps))
 

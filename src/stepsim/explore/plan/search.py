@@ -28,6 +28,7 @@ from stepsim.files.models.launch import refused_by
 from stepsim.files.models.megatron_plan import counted_ends
 from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
+from stepsim.step.model_plan import slowing_of
 from stepsim.step.models import machine_of
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
@@ -35,7 +36,6 @@ from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.memory import TIGHT_SHARE, RankMemory, rank_memory
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan
-from stepsim.workload.model.slowing import Slowing
 from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.rows import Part, PartKind, parts_of
 
@@ -345,8 +345,7 @@ def price_plans(
         )
     network = interconnect_of(topology.fit(max(space.npus)))
     steps = _step_model(model, device, framework, network)
-    if space.base.overlap_cost:
-        steps = replace(steps, slowing=Slowing.on(device, space.base.comm_sms))
+    steps = replace(steps, slowing=slowing_of(space.base, device, framework))
     if space.base.layout is None:
         plans += balanced_plans(plans, steps)
     memory = rank_memory(model.architecture, device, framework, plans)

@@ -37,6 +37,7 @@ _GAIN = 0.01
 _AT_ONCE = 8
 _AGREE = 1e-3
 _DEFAULTS = StepOptions()
+_SMS = "comm_sms"
 
 
 class Slope(Entry, frozen=True, kw_only=True):
@@ -46,7 +47,7 @@ class Slope(Entry, frozen=True, kw_only=True):
     over a step of 0.1 % to either side. With `one_sided` another path, or another link of a
     collective, takes over within that step: then `derivative` is the one of this run's path, and
     `below` and `above` are what holds. `gain` is the share of the step time that one per cent more
-    (of a bandwidth) or less (of a time) saves, evaluated, not extrapolated.
+    (of a bandwidth) or less (of a time) saves, evaluated, not extrapolated; of SMs one less.
     """
 
     name: str
@@ -128,14 +129,16 @@ def find_sensitivity(
 ) -> Sensitivity:
     """How the step time of a job depends on its links and its compute.
 
-    Parameters that are 0, or infinite, have no per cent and are left out. Raises PlanError with
-    contention, and the errors of `simulate`.
+    Parameters that are 0, or infinite, have no per cent and are left out. Where communication slows
+    compute, every parameter is run by itself, the SMs of communication (`comm_sms`) among them.
+    Raises PlanError with contention, and the errors of `simulate`.
     """
     degrees, said = held_degrees(workload, topology, options)
     options = replace(options, **degrees)
-    batch = make_batch(workload, topology, options, notes=[*notes, *said])
-    every = _parameters(batch.setting)
-    linked = [each for each in every if batch.takes(each.columns)]
+    plain = replace(options, overlap_cost=False, comm_sms=None)
+    batch = make_batch(workload, topology, plain, notes=[*notes, *said])
+    every = [*_parameters(batch.setting), *_sms(options)]
+    linked = [each for each in every if not options.overlap_cost and batch.takes(each.columns)]
     rebuilt = [] if _searched(batch) else [each for each in every if each not in linked]
     times, paths = _runs(batch, linked)
     found = slopes(batch, paths[0], batch.scenarios({}))
@@ -148,11 +151,14 @@ def find_sensitivity(
         several = times[part].tolist()
         rows.append(_slope(parameter, found, here, several, same_path=None if stretched else same))
     known: list[Prices] = []
+    if options.overlap_cost:
+        here = _rebuilt(workload, topology, options, {}, known)
     for parameter in rebuilt:
         several = [
             _rebuilt(workload, topology, options, each, known) for each in parameter.around()
         ]
-        rows.append(_slope(parameter, found, here, several))
+        exact = {} if options.overlap_cost else found
+        rows.append(_slope(parameter, exact, here, several))
     return Sensitivity(
         workload=batch.job.workload.source,
         topology=batch.setting.topology.name,
@@ -179,6 +185,12 @@ def _parameters(setting: BatchBase) -> list[_Parameter]:
     return found + [
         _Parameter(name=name, value=value, columns={name: value}) for name, value in phases.items()
     ]
+
+
+def _sms(options: StepOptions) -> list[_Parameter]:
+    """The SMs that each communication holds, where they cost something and are said."""
+    sms = options.comm_sms if options.overlap_cost else None
+    return [_Parameter(name=_SMS, value=sms, columns={_SMS: sms})] if sms else []
 
 
 def _is_rate_or_time(name: str) -> bool:
@@ -216,7 +228,8 @@ def _rebuilt(
         str(phase): getattr(scale, phase) * values.get(f"compute_scale.{phase}", 1.0)
         for phase in PHASES
     }
-    changed = replace(options, compute_scale=ComputeScale(**phases))
+    whole = {name: round(values[name]) for name in (*HOST, _SMS) if name in values}
+    changed = replace(options, compute_scale=ComputeScale(**phases), **whole)
     network = with_values(topology, values)
     return step_totals(workload, network, changed, breakdown=False, known=known).step_time_ps
 
@@ -231,12 +244,15 @@ def _slope(
 ) -> Slope:
     """Slope from the derivatives by column and the step times below, above and improved.
 
-    Where it is not known whether the path is the same there, it is if the differences say so.
+    Where it is not known whether the path is the same there, it is if the differences say so. With
+    nothing `found` the derivative is the mean of both differences.
     """
     below, above, better = around
-    share = [each / parameter.value for each in parameter.columns.values()]
-    exact = sum(found[n] * s for n, s in zip(parameter.columns, share, strict=True))
     sides = (here - below) / parameter.step, (above - here) / parameter.step
+    share = [each / parameter.value for each in parameter.columns.values()]
+    exact = sum(found[n] * s for n, s in zip(parameter.columns, share, strict=True) if found)
+    if not found:
+        exact = sum(sides) / 2
     if same_path is None:
         same_path = all(abs(side - exact) <= _AGREE * abs(exact) for side in sides)
     return Slope(

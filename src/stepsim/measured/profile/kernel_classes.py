@@ -8,6 +8,7 @@ its functor or by its operator.
 
 import re
 from enum import StrEnum
+from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -121,6 +122,28 @@ _ROUTER_SIDES = 2
 _MATRIX = 2
 
 
+PRODUCT_FAMILIES = ("attention", "grouped_gemm", "conv", "gemm")
+"""Families of kernels that matrix units bound; memory bounds the others."""
+OTHER = "other"
+_FAMILIES = MappingProxyType(
+    {
+        _C.PRODUCTS: "gemm",
+        _C.BATCHED: "gemm",
+        _C.EXPERTS: "grouped_gemm",
+        _C.ATTENTION: "attention",
+        _C.CONVOLUTIONS: "conv",
+        _C.NORMS: "norm",
+        _C.EMBEDDING: "embedding",
+        _C.OTHER: OTHER,
+    }
+)
+_BESIDE_PRODUCTS = re.compile(
+    r"split_?k_?reduce|reduce_wgrad|bwd_?preprocess|gemv|gemmk1|gemmsn|ton(?:chw|hwc)",
+    re.IGNORECASE,
+)
+"""Kernels that sum split products, lay their operands out, or multiply by a vector: bytes."""
+
+
 class KernelWork(Struct, frozen=True, kw_only=True):
     """What a kernel does: its class, and of a product its three `sides`, ascending.
 
@@ -146,6 +169,13 @@ def kernel_work(name: str, operator: HostOperator | None = None) -> KernelWork:
     if work in (_C.PRODUCTS, _C.EXPERTS):
         return KernelWork(work=work, sides=sides)
     return KernelWork(work=work)
+
+
+def family_of(name: str) -> str:
+    """What a kernel does by its name, as tables of kernels beside communication call it."""
+    if _BESIDE_PRODUCTS.search(name):
+        return "reduce"
+    return _FAMILIES.get(kernel_work(name).work, "elementwise")
 
 
 def _class_of(name: str, called: str) -> KernelClass:

@@ -20,7 +20,7 @@ from stepsim.workload.model.architecture import (
 from stepsim.workload.model.choices import GraphScope, RecomputeModule
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.context import Block, ContextParallel, Exchange, shared_blocks
-from stepsim.workload.model.dispatch import ExpertWay, permuted_bytes
+from stepsim.workload.model.dispatch import ExpertWay, map_bytes, permuted_bytes
 from stepsim.workload.model.hyper_connections import collapse_streams, expand_streams
 from stepsim.workload.model.operators import (
     CHOICE,
@@ -195,6 +195,12 @@ def _expert_blocks(
         kind, own = CollectiveKind.ALL_TO_ALL, ExpertWay(mlp=mlp, name=name)
         return Exchange(kind=kind, group=Group.EP, size_bytes=size, way=own, beside=beside)
 
+    mapped = Exchange(
+        kind=CollectiveKind.ALL_GATHER,
+        group=Group.EP,
+        size_bytes=map_bytes(mlp, columns),
+        beside=beside,
+    )
     split = np.where(columns.expert_tp > 1, sent * columns.expert_tp, 0.0)
     gather = Exchange(kind=CollectiveKind.ALL_GATHER, group=Group.ETP, size_bytes=split)
     scatter = Exchange(kind=CollectiveKind.REDUCE_SCATTER, group=Group.ETP, size_bytes=split)
@@ -202,7 +208,7 @@ def _expert_blocks(
     yield Block(
         name="router",
         operators=(*before, *router_operators(mlp, architecture, columns)),
-        forward=(way("to"), gather),
+        forward=(mapped, way("to"), gather),
         backward=(),
         scope=GraphScope.ROUTER,
         module=module,

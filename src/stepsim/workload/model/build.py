@@ -32,11 +32,11 @@ from stepsim.workload.model.architecture import (
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
 from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.context import Block, Exchange
-from stepsim.workload.model.demands import demands_of_row, kernels_of, shared
+from stepsim.workload.model.demands import kernel_of
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.effort import error_band, step_effort
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.host import host_ps, tower_host_ps, waited_ps
+from stepsim.workload.model.host import host_ps, tower_host_ps, waits_ps
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.layout import layer_ranges
 from stepsim.workload.model.model import Model
@@ -412,16 +412,18 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
         return (first, *(replace(row, parameters=0, expert_parameters=0) for row in rows[1:]))
 
     def _block_rows(self, blocks: Iterable[Block], layer: Layer | None = None) -> _Rows:
-        rows = [self._row(block, layer) for block in blocks]
+        listed = tuple(blocks)
+        waits = self._waits_ps(listed, layer)
+        rows = [self._row(block, waited) for block, waited in zip(listed, waits, strict=True)]
         rows = [row for row in rows if any(w.compute_ps or w.comms for _, w in row.works())]
         if self.plan.tp_comm_overlap and self.plan.tp > 1:
             return with_gaps(rows, exposed=self.framework.exposed_tp)
         return tuple(rows)
 
-    def _row(self, block: Block, layer: Layer | None = None) -> Row:
+    def _row(self, block: Block, waited: int = 0) -> Row:
         """A block as a row; what runs beside the next block is waited for at its end.
 
-        A third of what its kernels wait for the host is in each phase.
+        In each phase its kernels wait for the host for `waited` ps.
         """
         priced = [(operator, self.pricer.price_one(operator)) for operator in block.operators]
         price = self.pricer.together(each for _, each in priced)
@@ -433,21 +435,11 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
         if self.plan.recompute is Recompute.OPERATORS:
             back += self.framework.operator_recompute * forward
         sent = (*block.forward, *block.backward) if again else block.backward
-        waited = self._waited_ps(block, layer)
         kernels = self._kernels(priced, waited, again=again)
-        processors = self.pricer.device.tile_processors
-        asked = [kernels_of(priced, phase, processors) for phase in range(len(Phase))]
-        run_again = back - _one(price.input_grad)
-        if run_again > 0:
-            asked[1] = (*asked[1], *shared(asked[0], run_again))
         seconds = forward, back, _one(price.weight_grad)
         works = [
-            Work(
-                compute_ps=_ps(each) + waited,
-                kernels=run,
-                demands=demands_of_row(asks, each + waited / PS_PER_S),
-            )
-            for each, run, asks in zip(seconds, kernels, asked, strict=True)
+            Work(compute_ps=_ps(each) + waited, kernels=run)
+            for each, run in zip(seconds, kernels, strict=True)
         ]
         return Row(
             name=block.name.replace(" ", "_"),
@@ -467,16 +459,22 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
 
         What the backward computes `again`, as a whole or in parts, is before it.
         """
-        forward = [operator.kernel(0, _one(price.forward)) for operator, price in priced]
-        back = [operator.kernel(1, _one(price.input_grad)) for operator, price in priced[::-1]]
-        weights = [operator.kernel(2, _one(price.weight_grad)) for operator, price in priced[::-1]]
+        sms, free = self.pricer.device.tile_processors, self.framework.free_sms
+
+        def made(phase: int, seconds: Iterable[Floats]) -> list[Kernel]:
+            operators = (operator for operator, _ in priced)
+            pairs = zip(operators, seconds, strict=True)
+            return [kernel_of(each, phase, _one(took), sms, free) for each, took in pairs]
+
+        forward = made(0, (price.forward for _, price in priced))
+        back = made(1, (price.input_grad for _, price in priced))[::-1]
+        weights = made(2, (price.weight_grad for _, price in priced))[::-1]
         first: list[Kernel] = []
         if self.plan.recompute is not Recompute.FULL:
-            parts = [operator.kernel(0, _one(price.again)) for operator, price in priced]
             share = self.framework.operator_recompute
-            first = forward if again else parts
+            first = forward if again else made(0, (price.again for _, price in priced))
             if self.plan.recompute is Recompute.OPERATORS:
-                first = [*first, *(replace(each, weight=share * each.weight) for each in forward)]
+                first = [*first, *(each.in_part(share) for each in forward)]
         wait = Kernel(name=HOST_WAIT, operator="", weight=waited / PS_PER_S)
         phases = (forward, [*first, *back], weights)
         forward_run, back_run, weights_run = (
@@ -484,15 +482,17 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
         )
         return forward_run, back_run, weights_run
 
-    def _waited_ps(self, block: Block, layer: Layer | None) -> int:
-        """What kernels of a block wait for the host in each phase."""
+    def _waits_ps(self, blocks: Sequence[Block], layer: Layer | None) -> list[int]:
+        """What kernels of each block wait for the host in each phase, a third of both passes."""
         if layer is None:
-            return 0
-        return round(_one(waited_ps(layer, [block], self.columns, self.framework)) / _PASSES)
+            return [0] * len(blocks)
+        network = self.interconnect or _NO_NETWORK
+        waits = waits_ps(layer, blocks, self.columns, self.framework, network)
+        return [round(_one(each) / _PASSES) for each in waits]
 
     def _ops(self, exchanges: Iterable[Exchange]) -> Iterator[CommOp]:
         """Exchanges as collectives; those of no bytes do not exist."""
-        network = self.interconnect or Interconnect(domain=1, inner=inf, outer=inf)
+        network = self.interconnect or _NO_NETWORK
         for each in exchanges:
             size = round(_one(each.sent_bytes(self.columns, network.domain)))
             least = _one(each.least_seconds(self.columns, network.domain, network.inner))
@@ -654,6 +654,7 @@ def _visible(row: Row, exposed: float) -> Row:
     return row.with_works(lambda _, work: shorter(work))
 
 
+_NO_NETWORK = Interconnect(domain=1, inner=inf, outer=inf)
 _PASSES = 3
 """A forward, input gradients and weight gradients take about as many kernels, and as long."""
 

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Floats
 from stepsim.base.structs import replace
+from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.architecture import (
     GroupedAttention,
     LatentAttention,
@@ -25,6 +26,7 @@ from stepsim.workload.model.architecture import (
 from stepsim.workload.model.choices import ContextParallelKind, GraphScope, RecomputeModule
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.dispatch import ExpertWay
+from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.operators import Operator, OperatorKind, memory
 from stepsim.workload.rows import CollectiveKind, Group
 
@@ -160,6 +162,11 @@ class Exchange(Struct, frozen=True, kw_only=True):
     way: ExpertWay | None = None
     beside: Floats | float = 0.0
 
+    @property
+    def is_dispatch(self) -> bool:
+        """Whether it carries tokens to their experts in the forward."""
+        return self.way is not None and self.way.name == "to"
+
     def sent_bytes(self, columns: PlanColumns, domain: int) -> Floats:
         """What ranks send where `domain` of them share a node: see `ExpertWay.sent_share`."""
         if self.way is None:
@@ -175,6 +182,24 @@ class Exchange(Struct, frozen=True, kw_only=True):
     def notices(self, columns: PlanColumns) -> Floats:
         """Small collectives or kernels that go ahead of it."""
         return np.zeros(len(columns)) if self.way is None else self.way.notices(columns)
+
+    def members(self, columns: PlanColumns) -> tuple[Floats, Floats]:
+        """How many ranks take part, and how far apart they are."""
+        return {
+            Group.TP: (columns.tp, np.ones_like(columns.tp)),
+            Group.ETP: (columns.expert_tp, np.ones_like(columns.tp)),
+            Group.CP: (columns.cp, columns.tp),
+            Group.EP: (columns.ep, columns.expert_tp),
+        }[self.group]
+
+    def alone_s(self, columns: PlanColumns, network: Interconnect) -> Floats:
+        """Seconds that it takes with the network to itself, and with what goes ahead of it."""
+        ranks, stride = self.members(columns)
+        sent = self.sent_bytes(columns, network.domain)
+        seconds = network.seconds(self.kind, sent, ranks, stride)
+        seconds = np.maximum(seconds, self.least_seconds(columns, network.domain, network.inner))
+        ahead = self.notices(columns) * network.launch_ps / PS_PER_S
+        return np.where(seconds > 0, seconds + ahead, 0.0)
 
 
 class Block(Struct, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.columns import PlanColumns
 
 _KINDS = tuple(ExpertDispatch)
+_MAPPED = [_KINDS.index(each) for each in (ExpertDispatch.HYBRIDEP, ExpertDispatch.HYBRIDEP_FP8)]
 
 
 class DispatchKernel(Struct, frozen=True, kw_only=True):
@@ -173,6 +174,17 @@ def _missed(top_k: int, experts: float, own: float) -> float:
     for drawn in range(top_k):
         missed *= max(experts - own - drawn, 0.0) / max(experts - drawn, 1.0)
     return missed
+
+
+def map_bytes(mlp: ExpertMlp, columns: PlanColumns) -> Floats:
+    """Bytes of the map of tokens to experts that every rank gathers ahead of HybridEP's dispatch.
+
+    It has a byte for each token of all ranks and each expert (`hybrid_ep_buffer.py`, branch
+    hybrid-ep of deepseek-ai/DeepEP: `all_gather_into_tensor` of a routing map of bools). Others
+    send counts, and the backward has the forward's map.
+    """
+    gathers = np.isin(columns.dispatcher, _MAPPED) & (columns.ep > 1)
+    return np.where(gathers, columns.shard_tokens * mlp.experts * columns.ep, 0.0)
 
 
 def permuted_bytes(

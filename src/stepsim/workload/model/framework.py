@@ -202,7 +202,8 @@ class Framework(Struct, frozen=True, kw_only=True):
     again for attention, beside the queries' buffer that holds all three, `weighs_inside` that an
     expert's share of a token multiplies what its activation makes, so that what the expert makes is
     kept by nobody, `fuses_experts` that clamps and biases of experts are part of their kernels,
-    `groups_experts` that the products of all experts are one kernel instead of one each.
+    `groups_experts` that the products of all experts are one kernel instead of one each. Products
+    leave `free_sms` to communication, and take as much longer.
     Where products run in 8 or 4 bits, `gate_bytes` are those of an element of what the gated
     activation of an expert takes, `result_bytes` those of attention's result (None: it is kept in
     16 bits, and converted for its product), and with `drops_cast_norms` norms that are recomputed
@@ -245,6 +246,7 @@ class Framework(Struct, frozen=True, kw_only=True):
     weighs_inside: bool = False
     fuses_experts: bool = True
     groups_experts: bool = False
+    free_sms: int = 0
     drops_cast_norms: bool = False
     gate_bytes: float = 2.0
     result_bytes: float | None = None

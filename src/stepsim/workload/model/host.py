@@ -5,16 +5,19 @@ its launches are. Calls of one framework take about as long whatever they do, so
 a layer of a kind that was measured tells that of others.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from stepsim.base.arrays import Floats
+from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.architecture import Layer, Tower
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.context import Block, Exchange, launch_ps
 from stepsim.workload.model.framework import Framework
+from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.operators import Operator, OperatorKind
+from stepsim.workload.rows import Group
 
 DENSE_CALLS = 26
 """Calls of both passes of a dense layer in bf16, whose host time is `host_layer`.
@@ -46,18 +49,36 @@ def host_ps(
     return called + np.where(in_one_graph(columns, framework) > 0, 0.0, hops)
 
 
-def waited_ps(
-    layer: Layer, blocks: Iterable[Block], columns: PlanColumns, framework: Framework
-) -> Floats:
-    """Host time, in ps, for which a layer's kernels wait in both passes, however long they are.
+def waits_ps(
+    layer: Layer,
+    blocks: Sequence[Block],
+    columns: PlanColumns,
+    framework: Framework,
+    network: Interconnect,
+) -> list[Floats]:
+    """Host time, in ps, for which kernels of each block of a layer wait, however long they are.
 
     The host reads how many tokens each expert has before it calls what works on them. When it has,
-    the device has run all that was called before, and what it calls next hides behind nothing but
-    another microbatch, where two run as one.
+    the device has run all that was called before. The dispatch is called first (Megatron-Core's
+    `token_dispatcher.py` reads the counts ahead of it), so that the other calls of the layer hide
+    behind it alone. Where two microbatches run as one, they hide behind the other one, whose own
+    compute is called after the dispatch: it waits for what is gathered ahead of the counts.
     """
-    late = [block for block in blocks if block.after_counts and not framework.pads_experts]
-    called = called_ps(layer, late, columns, framework)
-    return np.asarray(called * (1 - columns.paired_share))
+    late = [block.after_counts and not framework.pads_experts for block in blocks]
+    nothing = np.zeros_like(columns.tp)
+    called = [
+        called_ps(layer, [block], columns, framework) if is_late else nothing
+        for block, is_late in zip(blocks, late, strict=True)
+    ]
+    whole = np.sum(called, axis=0)
+    sent = [each for block in blocks for each in block.forward if each.group is Group.EP]
+    seconds = [each.alone_s(columns, network) * PS_PER_S for each in sent]
+    ahead = sum((s for s, each in zip(seconds, sent, strict=True) if each.way is None), nothing)
+    first = sum((s for s, each in zip(seconds, sent, strict=True) if each.is_dispatch), nothing)
+    paired = columns.paired_share
+    waited = np.maximum(whole - first, 0.0) * (1 - paired) + np.minimum(ahead, whole) * paired
+    share = np.divide(waited, whole, out=nothing.copy(), where=whole > 0)
+    return [each * share for each in called]
 
 
 def called_ps(

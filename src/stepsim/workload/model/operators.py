@@ -30,6 +30,7 @@ from stepsim.workload.model.choices import RecomputeModule
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.dispatch import permuted_bytes
 from stepsim.workload.model.kernels import GroupedShape, ScanShape
+from stepsim.workload.overlap import KernelDemand
 from stepsim.workload.rows import Kernel
 
 
@@ -117,13 +118,16 @@ class Operator(Struct, frozen=True, kw_only=True):
     module: RecomputeModule | None = None
     pytorch: str = ""
 
-    def kernel(self, phase: int, seconds: float) -> Kernel:
-        """What runs in a phase, 0 to 2, of the first plan, in so many seconds."""
+    def kernel(self, phase: int, seconds: float, demand: KernelDemand) -> Kernel:
+        """What runs in a phase, 0 to 2, of the first plan, in so many seconds, and asks so much."""
+        amounts = (self.forward, self.input_grad, self.weight_grad)[phase]
         return Kernel(
             name=self.name,
             operator=self.pytorch or _PYTORCH[self.kind],
             weight=seconds,
             sides=self._multiplied(phase),
+            demand=demand,
+            launches=float(amounts.launches[0]),
         )
 
     def _multiplied(self, phase: int) -> tuple[tuple[int, ...], ...]:

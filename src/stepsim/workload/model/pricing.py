@@ -81,6 +81,12 @@ class Pricer(Struct, frozen=True, kw_only=True):
         """Time of memory-bound kernels that move so many bytes."""
         return moved / self.device.bytes_per_s * self.framework.memory_factor
 
+    @property
+    def _filled(self) -> float:
+        """Share of the device's SMs that products run on, where the framework leaves some free."""
+        sms = self.device.processors
+        return 1.0 - self.framework.free_sms / sms if sms else 1.0
+
     def _seconds(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
         match operator.kind:
             case OperatorKind.MEMORY:
@@ -136,7 +142,7 @@ class Pricer(Struct, frozen=True, kw_only=True):
 
     def _product(self, amounts: Amounts, precision: Precision) -> Floats:
         rate = self.device.rate_of(precision)
-        return rate.seconds(amounts.flops, amounts.launches, self.device.sustained)
+        return rate.seconds(amounts.flops, amounts.launches, self.device.sustained * self._filled)
 
     def _groups(self, operator: Operator, amounts: Amounts, phase: int) -> Floats:
         """Products of experts, tile by tile: one kernel, or launched one by one.
@@ -151,8 +157,9 @@ class Pricer(Struct, frozen=True, kw_only=True):
             weights = shape.count * shape.rows * shape.columns
             moved = moved - 2.0 * (4 - self.framework.gradient_bytes) * weights
         if self.framework.groups_experts:
-            return device.grouped_seconds(str(self.precision), shape, shape.tiles(), moved)
-        rate = device.rate_of(self.precision).rate * device.sustained
+            whole = device.grouped_seconds(str(self.precision), shape, shape.tiles(), moved)
+            return whole / self._filled
+        rate = device.rate_of(self.precision).rate * device.sustained * self._filled
         products = shape.seconds(shape.tiles(), rate, device.tile_processors)
         starts = device.group_start_ps / PS_PER_S * shape.count
         return np.hypot(products, moved / device.bytes_per_s) + starts

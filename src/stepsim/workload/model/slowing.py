@@ -1,7 +1,8 @@
 """What compute loses beside communication in the closed form of a step: the law, over plans.
 
-Compute counts as products of many blocks, and a communication as beside it for as long as it is
-hidden: the closed form does not know which kernels run when.
+Compute counts as products of many blocks that leave as many SMs free as the framework's, and a
+communication as beside it for as long as it is hidden: the closed form does not know which kernels
+run when.
 """
 
 from collections.abc import Mapping
@@ -14,10 +15,12 @@ from msgspec import Struct
 from stepsim.base.arrays import Bools, Floats
 from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.device import Device
+from stepsim.workload.model.framework import Framework
 from stepsim.workload.overlap import (
     ACROSS_NODES_SMS,
     CommDemand,
     CommEngine,
+    CommTraits,
     Demands,
     GpuLimits,
     KernelDemand,
@@ -41,15 +44,29 @@ _STEP = 1e9
 
 
 class Slowing(Struct, frozen=True, kw_only=True):
-    """A GPU and the SMs that each communication holds: None as many as usual, 0 copy engines."""
+    """A GPU and the SMs that each communication holds: None as many as usual, 0 copy engines.
+
+    `traits` are those that were measured on it, in place of what engines take elsewhere.
+    """
 
     gpu: GpuLimits
     sms: int | None = None
+    traits: Mapping[CommEngine, CommTraits] = {}
+    kernel: KernelDemand = KernelDemand()
 
     @classmethod
-    def on(cls, device: Device, sms: int | None) -> Self | None:
-        """That of a device; None for one whose limits nobody knows."""
-        return cls(gpu=GpuLimits.of(device), sms=sms) if device.processors else None
+    def on(
+        cls,
+        device: Device,
+        framework: Framework,
+        sms: int | None,
+        traits: Mapping[CommEngine, CommTraits],
+    ) -> Self | None:
+        """That of a framework's jobs on a device; None for one whose limits nobody knows."""
+        if not device.processors:
+            return None
+        kernel = KernelDemand(free_sms=framework.free_sms)
+        return cls(gpu=GpuLimits.of(device), sms=sms, traits=traits, kernel=kernel)
 
     def lost(
         self,
@@ -65,22 +82,23 @@ class Slowing(Struct, frozen=True, kw_only=True):
         with the seconds that it takes alone; None: products of many blocks.
         """
         carrier = CommEngine.COPY_ENGINE if self.sms == 0 else engine
+        traits = self.traits.get(carrier, carrier.traits)
         wire = np.divide(sent, seconds, out=np.zeros_like(seconds), where=seconds > 0)
         found = np.zeros_like(seconds)
         for is_far in (False, True):
             some = np.flatnonzero((far == is_far) & (seconds > 0))
             sms = self.sms
             if sms is None and is_far and engine in (CommEngine.RING, CommEngine.RING_IN_PLACE):
-                sms = ACROSS_NODES_SMS
+                sms = min(traits.sms, ACROSS_NODES_SMS)
             rates, number = np.unique(np.rint(wire[some] / _STEP) * _STEP, return_inverse=True)
-            demands = [CommDemand.of(carrier, rate, sms) for rate in rates.tolist()]
+            demands = [traits.moving(rate, sms) for rate in rates.tolist()]
             lost = [1.0 - 1.0 / self._factor(each, kernels) for each in demands]
             found[some] = np.array(lost)[number] if lost else 0.0
         return found
 
     def _factor(self, beside: CommDemand, kernels: tuple[Demands, float] | None) -> float:
         if kernels is None:
-            return slowdown(KernelDemand(), [beside], self.gpu)
+            return slowdown(self.kernel, [beside], self.gpu)
         return row_slowdown(*kernels, [beside], self.gpu)
 
     def lost_to_dispatch(

@@ -24,7 +24,7 @@ from stepsim.workload.model.held import (
     plan_places,
     routed_parameters,
 )
-from stepsim.workload.model.host import host_ps, tower_host_ps, waited_ps
+from stepsim.workload.model.host import host_ps, tower_host_ps, waits_ps
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.plan import ModelPlan, Precision
 from stepsim.workload.model.pricing import PhaseSeconds, Pricer
@@ -205,8 +205,8 @@ class StepModel(Struct, frozen=True, kw_only=True):
         far = (columns.pp > 1) & (columns.tp > 1) & (ranks > self.interconnect.domain)
         host = launched + self.framework.host_tp_ps * columns.tp * far
         host = host / PS_PER_S * (1 + columns.recompute_full / 3)
-        waited = waited_ps(layer, blocks, columns, self.framework) / PS_PER_S
-        part = replace(part, host=host, waited=waited)
+        waits = waits_ps(layer, blocks, columns, self.framework, self.interconnect)
+        part = replace(part, host=host, waited=np.sum(waits, axis=0) / PS_PER_S)
         return self._sharded(layer, part, columns)
 
     def _graphed(self, columns: PlanColumns) -> Floats:
@@ -294,14 +294,16 @@ class StepModel(Struct, frozen=True, kw_only=True):
         for block, price, after in zip(blocks, prices, (*prices[1:], nothing), strict=True):
             sent = block.backward if is_backward else block.forward
             beside = after.backward if is_backward else after.forward
-            others = [each for each in sent if each.way is None]
-            own = [each for each in sent if each.way is not None]
+            others = [each for each in sent if each.group is not Group.EP]
+            own = [each for each in sent if each.group is Group.EP]
             late = self._beside_weights(block, price) if own and is_backward else zero
             computed = price.backward - late if is_backward else price.forward
             inside = len(ways) % 2
             parts[inside] = parts[inside] + computed + self._exchanged(others, beside, columns)
             if own:
-                ways.append(np.sum([self._alone(each, columns) for each in own], axis=0))
+                ways.append(
+                    np.sum([each.alone_s(columns, self.interconnect) for each in own], axis=0)
+                )
                 plain = self._exchanged(own, beside, columns)
                 visible = visible + np.maximum(plain - late, 0.0)
                 delayed = delayed + late
@@ -320,7 +322,7 @@ class StepModel(Struct, frozen=True, kw_only=True):
         visible = beside = np.zeros(len(columns))
         pipelined = np.where(columns.tp_comm_overlap > 0, self.framework.exposed_tp, 1.0)
         for exchange in exchanges:
-            seconds = self._alone(exchange, columns)
+            seconds = exchange.alone_s(columns, self.interconnect)
             if exchange.group is Group.TP:
                 seconds = seconds * pipelined
             beside = beside + seconds * exchange.beside
@@ -335,8 +337,8 @@ class StepModel(Struct, frozen=True, kw_only=True):
             return none
         every = lost = none
         for exchange in exchanges:
-            seconds = self._alone(exchange, columns)
-            ranks, stride = self._members(exchange, columns)
+            seconds = exchange.alone_s(columns, self.interconnect)
+            ranks, stride = exchange.members(columns)
             sent = exchange.sent_bytes(columns, self.interconnect.domain) * (ranks - 1) / ranks
             far = ranks * stride > self.interconnect.domain
             if exchange.way is not None:
@@ -345,28 +347,6 @@ class StepModel(Struct, frozen=True, kw_only=True):
                 share = self.slowing.lost(CommEngine.RING, sent, seconds, far)
             every, lost = every + seconds, lost + seconds * share
         return np.divide(lost, every, out=none, where=every > 0)
-
-    def _members(self, exchange: Exchange, columns: PlanColumns) -> tuple[Floats, Floats]:
-        """How many ranks an exchange has, and how far apart they are."""
-        return {
-            Group.TP: (columns.tp, np.ones_like(columns.tp)),
-            Group.ETP: (columns.expert_tp, np.ones_like(columns.tp)),
-            Group.CP: (columns.cp, columns.tp),
-            Group.EP: (columns.ep, columns.expert_tp),
-        }[exchange.group]
-
-    def _alone(self, exchange: Exchange, columns: PlanColumns) -> Floats:
-        ranks, stride = self._members(exchange, columns)
-        network = self.interconnect
-        sent = exchange.sent_bytes(columns, network.domain)
-        seconds = network.seconds(exchange.kind, sent, ranks, stride)
-        if exchange.way is None:
-            return seconds
-        seconds = np.maximum(
-            seconds, exchange.least_seconds(columns, network.domain, network.inner)
-        )
-        ahead = exchange.notices(columns) * network.launch_ps / PS_PER_S
-        return np.where(seconds > 0, seconds + ahead, 0.0)
 
     def _sharded(self, layer: Layer, part: _PartSeconds, columns: PlanColumns) -> _PartSeconds:
         """The layer with parameters gathered and gradients scattered beside it (FSDP)."""
@@ -518,7 +498,7 @@ class StepModel(Struct, frozen=True, kw_only=True):
 def _between_experts(blocks: Iterable[Block]) -> list[Exchange]:
     """Exchanges of blocks that carry tokens to experts or back."""
     every = (each for block in blocks for each in (*block.forward, *block.backward))
-    return [each for each in every if each.way is not None]
+    return [each for each in every if each.group is Group.EP]
 
 
 def _part_table(layers: list[_PartSeconds], embedding: _PartSeconds, head: _PartSeconds) -> Floats:

@@ -2,10 +2,10 @@
 
 import pytest
 
+from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import read_model
 from stepsim.workload.model.build import build_workload
-from stepsim.workload.model.demands import KernelTime, demands_of_row, shared
 from stepsim.workload.model.plan import ModelPlan
 from stepsim.workload.overlap import (
     CommDemand,
@@ -17,20 +17,24 @@ from stepsim.workload.overlap import (
     row_slowdown,
     slowdown,
 )
-from stepsim.workload.rows import Phase, Row
+from stepsim.workload.rows import Kernel, Kernels, Phase, Row
 
 GPU = GpuLimits(sms=132, bytes_per_s=3350e9)
-RING = CommDemand.of(CommEngine.RING, 370e9)
+RING = CommEngine.RING.traits.moving(370e9)
 STREAM = KernelDemand(kind=KernelKind.STREAM)
 
 
-def layer() -> dict[str, Row]:
+def kernel(seconds: float, demand: KernelDemand, launches: float) -> Kernel:
+    return Kernel(name="a", operator="", weight=seconds, demand=demand, launches=launches)
+
+
+def layer(free_sms: int = 0) -> dict[str, Row]:
     """The rows of a layer of Llama 3 8B by their names."""
     work = build_workload(
         read_model("llama-3-8b"),
         ModelPlan(sequence=8192),
         read_device("h100"),
-        read_framework("megatron-core"),
+        replace(read_framework("megatron-core"), free_sms=free_sms),
     )
     return {row.name: row for row in work.microbatches[0].layers[0]}
 
@@ -39,42 +43,58 @@ def test_every_row_that_computes_says_its_kernels() -> None:
     for row in layer().values():
         for phase, work in row.works():
             if work.compute_ps:
-                assert work.demands
-                assert work.demands.launches > 0
-                whole = sum(share for share, _ in work.demands.shares)
+                assert work.kernels.demands
+                assert work.kernels.demands.launches > 0
+                whole = sum(share for share, _ in work.kernels.demands.shares)
                 assert whole == pytest.approx(1.0, abs=1e-6), (row.name, phase)
 
 
 def test_products_have_blocks_by_their_shapes() -> None:
     """Of tokens x columns, in tiles of 256 x 128, or smaller where those do not fill the SMs."""
     rows = layer()
-    demands = {phase: work.demands for phase, work in rows["qkv"].works()}
+    demands = {phase: work.kernels.demands for phase, work in rows["qkv"].works()}
     forward = demands[Phase.FORWARD]
     assert forward
     products = [each for _, each in forward.shares if each.kind is KernelKind.PRODUCT]
     assert [each.blocks for each in products] == [8192 // 256 * 6144 // 128]
-    norm = rows["attention_norm"].forward.demands
+    norm = rows["attention_norm"].forward.kernels.demands
     assert norm
     assert [each for _, each in norm.shares] == [STREAM]
 
 
 def test_rows_are_slowed_by_the_mean_of_their_kernels_and_by_delays() -> None:
     product = KernelDemand()
-    run = [KernelTime(3e-6, product, 2), KernelTime(1e-6, STREAM, 1)]
-    both = demands_of_row(run, 5e-6)  # a microsecond of which waits for the host
+    wait = Kernel(name="wait", operator="", weight=1e-6)  # for the host, and for no kernel
+    run = Kernels((wait, kernel(3e-6, product, 2), kernel(1e-6, STREAM, 1)))
+    both = run.demands
+    assert both
     assert [each for _, each in both.shares] == [product, STREAM]
     assert [share for share, _ in both.shares] == pytest.approx([3 / 5, 1 / 5])
     longer = [slowdown(each, [RING], GPU) - 1 for each in (product, STREAM)]
     no_delay = Demands(both.shares)
     found = row_slowdown(no_delay, 5e-6, [RING], GPU)
     assert found == pytest.approx(1 + 3 / 5 * longer[0] + 1 / 5 * longer[1])
-    message = CommDemand.waiting(CommEngine.POINT_TO_POINT)
+    message = CommEngine.POINT_TO_POINT.traits.waiting()
     assert row_slowdown(no_delay, 5e-6, [message], GPU) == 1.0
     assert row_slowdown(both, 5e-6, [message], GPU) == pytest.approx(1 + 3 * 1.5 / 5)
     assert row_slowdown(Demands(), 5e-6, [message], GPU) == 1.0
 
 
 def test_what_runs_again_in_part_is_launched_in_part() -> None:
-    run = (KernelTime(2e-6, STREAM, 4),)
-    assert shared(run, 1e-6) == (KernelTime(1e-6, STREAM, 2),)
-    assert shared((), 1e-6) == ()
+    assert kernel(2e-6, STREAM, 4).in_part(0.5) == kernel(1e-6, STREAM, 2)
+    assert Kernels().demands is None
+
+
+def test_products_that_leave_sms_free_take_longer_alone_and_nothing_longer_beside() -> None:
+    whole, free = layer()["mlp"].forward, layer(free_sms=24)["mlp"].forward
+    assert 1.0 < free.compute_ps / whole.compute_ps < 132 / 108 + 1e-6
+    assert whole.kernels.demands
+    assert free.kernels.demands
+    ring = CommDemand(sms=24)
+    for (_, leaves), (_, fills) in zip(
+        free.kernels.demands.shares, whole.kernels.demands.shares, strict=True
+    ):
+        if leaves.kind is KernelKind.PRODUCT:
+            assert leaves == replace(fills, free_sms=24)
+            assert slowdown(leaves, [ring], GPU) == 1.0 < slowdown(fills, [ring], GPU)
+            assert slowdown(leaves, [CommDemand(sms=32)], GPU) > 1.0

@@ -14,13 +14,22 @@ from stepsim.workload.model.architecture import ExpertMlp, Layer
 from stepsim.workload.model.blocks import layer_blocks
 from stepsim.workload.model.build import build_workload
 from stepsim.workload.model.columns import plan_columns
-from stepsim.workload.model.dispatch import KERNELS, ExpertWay, permuted_bytes, reached
+from stepsim.workload.model.dispatch import KERNELS, ExpertWay, map_bytes, permuted_bytes, reached
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ExpertDispatch, ModelPlan
 from stepsim.workload.rows import CommOp, Group
 
 MLP = ExpertMlp(experts=64, top_k=8, width=64)
 GROUPED = ExpertMlp(experts=64, top_k=8, width=64, groups=8, token_groups=4)
+
+
+@pytest.mark.parametrize("dispatch", ExpertDispatch)
+def test_hybridep_alone_gathers_a_byte_for_each_token_and_expert(dispatch: ExpertDispatch) -> None:
+    hybrid = dispatch in (ExpertDispatch.HYBRIDEP, ExpertDispatch.HYBRIDEP_FP8)
+    for ep in (1, 8):
+        columns = plan_columns([plan(dispatch, ep)])
+        expected = columns.tokens[0] * 64 * 8 if hybrid and ep > 1 else 0
+        assert map_bytes(MLP, columns)[0] == expected
 
 
 def plan(dispatch: ExpertDispatch, ep: int) -> ModelPlan:

@@ -8,10 +8,16 @@ from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import read_model
 from stepsim.workload.model.architecture import Layer
 from stepsim.workload.model.blocks import layer_blocks
-from stepsim.workload.model.choices import GraphScope, Precision, Recompute, RecomputeModule
+from stepsim.workload.model.choices import (
+    ExpertDispatch,
+    GraphScope,
+    Precision,
+    Recompute,
+    RecomputeModule,
+)
 from stepsim.workload.model.columns import plan_columns
 from stepsim.workload.model.framework import Framework
-from stepsim.workload.model.host import host_ps
+from stepsim.workload.model.host import called_ps, host_ps, waits_ps
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.plan import ModelPlan
 from stepsim.workload.model.step_time import StepModel
@@ -87,6 +93,35 @@ def test_parts_that_are_recomputed_take_time_again() -> None:
     up = replace(plan, recompute_modules=(RecomputeModule.UP_PROJECTION,))
     full = replace(plan, recompute=Recompute.FULL)
     assert steps[0] < seconds("deepseek-v2-lite", up) < seconds("deepseek-v2-lite", full)
+
+
+def waits(plan: ModelPlan, outer: float) -> tuple[float, float, float]:
+    """Of a layer with experts: all waits, the calls after the counts, and the dispatch, in us."""
+    model, columns = read_model("qwen3-30b-a3b").architecture, plan_columns([plan])
+    network = Interconnect(domain=8, inner=400e9, outer=outer)
+    layer = model.layer_kinds()[0]
+    blocks = layer_blocks(layer, model, columns)
+    late = [block for block in blocks if block.after_counts]
+    waited = sum(float(each[0]) for each in waits_ps(layer, blocks, columns, MCORE, network))
+    ways = [each for block in blocks for each in block.forward if each.is_dispatch]
+    dispatch = sum(float(each.alone_s(columns, network)[0]) for each in ways) * 1e6
+    return waited / 1e6, float(called_ps(layer, late, columns, MCORE)[0]) / 1e6, dispatch
+
+
+@pytest.mark.parametrize("outer", [400e9, 40e9, 4e9])
+def test_calls_after_the_counts_hide_behind_the_dispatch_alone(outer: float) -> None:
+    plan = ModelPlan(dp=16, ep=16, global_batch=64)
+    waited, called, dispatch = waits(plan, outer)
+    assert waited == pytest.approx(max(called - dispatch, 0.0))
+
+
+def test_two_microbatches_run_as_one_wait_for_the_map_that_hybridep_gathers() -> None:
+    paired = ModelPlan(dp=16, ep=16, global_batch=1600, zero=1, expert_overlap=True)
+    hybrid = replace(paired, dispatch=ExpertDispatch.HYBRIDEP)
+    assert waits(paired, 40e9)[0] < 0.02 * waits(replace(paired, expert_overlap=False), 40e9)[0]
+    gathered = 4096 * 128 * 16 * 15 / 16 / 320e9 * 1e6  # a byte for each token and expert
+    both = [waits(each, 40e9)[0] for each in (paired, hybrid)]
+    assert gathered < both[1] - both[0] < 3 * gathered
 
 
 def test_adapters_leave_out_gradients_of_weights_and_what_is_done_with_them() -> None:

@@ -113,7 +113,7 @@ def test_latent_experts_send_and_compute_tokens_of_their_width() -> None:
     assert result["latent out"].forward.flops[0] == 2 * T * 16 * 64
     assert result["router"].forward.flops[0] == 2 * T * 64 * 8
     blocks = layer_blocks(layer, MODEL, plan_columns([replace(PLAN, dp=4, ep=4, global_batch=8)]))
-    sent = [item for block in blocks for item in block.forward if item.group is Group.EP]
+    sent = [item for block in blocks for item in block.forward if item.way]
     assert [float(item.size_bytes[0]) for item in sent] == [2 * T * 2 * 16] * 2
 
 

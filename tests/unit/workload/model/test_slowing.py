@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from stepsim.base.structs import replace
-from stepsim.files.accelerators import read_device
+from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.asked import read_inputs
 from stepsim.step.prepared import prepare
 from stepsim.step.second_look import SecondLook
 from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.slowing import DISPATCH_ENGINES, Slowing
-from stepsim.workload.overlap import CommDemand, CommEngine, GpuLimits, KernelDemand, slowdown
+from stepsim.workload.overlap import CommEngine, GpuLimits, KernelDemand, slowdown
 
 FSDP: dict[str, Any] = {"framework": "torch-fsdp-compiled", "sequence": 4096}
 MEGATRON: dict[str, Any] = {"framework": "megatron-core", "global_batch": 128, "sequence": 8192}
@@ -61,15 +61,40 @@ def test_what_is_lost_is_the_law_of_each_plan() -> None:
     sent, seconds = np.array([3.7e9, 3.7e9, 0.0]), np.array([0.01, 0.01, 0.0])
     found = slowing.lost(CommEngine.RING, sent, seconds, np.array([False, True, False]))
     for place, sms in ((0, 24), (1, 16)):
-        demand = CommDemand.of(CommEngine.RING, 370e9, sms)
+        demand = CommEngine.RING.traits.moving(370e9, sms)
         assert found[place] == pytest.approx(1 - 1 / slowdown(KernelDemand(), [demand], gpu))
     assert found[2] == 0
     copies = replace(slowing, sms=0).lost(CommEngine.RING, sent, seconds, np.zeros(3, dtype=bool))
     assert copies[0] < found[0]
 
 
+def test_what_was_measured_counts_in_place_of_what_is_usual() -> None:
+    gpu = GpuLimits.of(read_device("h100"))
+    sent, seconds, far = np.array([3.7e9]), np.array([0.01]), np.zeros(1, dtype=bool)
+    usual = Slowing(gpu=gpu).lost(CommEngine.RING, sent, seconds, far)[0]
+    ring = CommEngine.RING.traits
+    for traits in (replace(ring, sms=8), *(replace(ring, bytes_per_s=x) for x in (1e12, 2e12))):
+        learned = Slowing(gpu=gpu, traits={CommEngine.RING: traits})
+        demand = traits.moving(370e9)
+        found = learned.lost(CommEngine.RING, sent, seconds, far)[0]
+        assert found == pytest.approx(1 - 1 / slowdown(KernelDemand(), [demand], gpu))
+        assert bool(found < usual) is (demand.sms < 24 or demand.bytes_per_s < 1.11e12)
+
+
+def test_products_that_leave_enough_sms_free_lose_memory_alone() -> None:
+    device = read_device("h100")
+    framework = replace(read_framework("megatron-core"), free_sms=24)
+    sent, seconds, far = np.array([1.0]), np.array([1.0]), np.zeros(1, dtype=bool)
+    lost = []
+    for each in (framework, replace(framework, free_sms=0)):
+        slowing = Slowing.on(device, each, None, {})
+        assert slowing
+        lost.append(slowing.lost(CommEngine.RING, sent, seconds, far)[0])
+    assert lost == pytest.approx([0.0, 24 / 132])
+
+
 def test_every_dispatcher_has_what_carries_it() -> None:
     assert {*DISPATCH_ENGINES} == {*ExpertDispatch}
-    assert all(DISPATCH_ENGINES[each].sms == each.sms for each in ExpertDispatch), (
+    assert all(DISPATCH_ENGINES[each].traits.sms == each.sms for each in ExpertDispatch), (
         "SMs of dispatchers are said twice"
     )
