@@ -254,6 +254,26 @@ def compiled_rows() -> dict[str, tuple[Timed, Timed]]:
     }
 
 
+def overlap_rows() -> dict[str, tuple[Timed, Timed]]:
+    """Steps and sweeps in which communication slows compute, over the same without."""
+    job, gpus = sized(("llama-3.1-405b", 1024), ("llama-3-8b", 8))
+    large = [*STEPSIM, "simulate", "-q", "-t", "hgx-h100", job, "--gpus", str(gpus)]
+    axes = [f"fabric.bandwidth=100..800 Gbps:{sized(16, 2)}", "schedule=1f1b,zb-h1"]
+    sweep = [*STEPSIM, "sweep", "-q", "-t", "hgx-h100", str(WORKLOAD)]
+    sweep += [word for axis in axes for word in ("--set", axis)]
+    slowed = ["--overlap-cost"]
+    return {
+        f"simulate {job} --overlap-cost over the same without": (
+            command(*large, *slowed),
+            command(*large),
+        ),
+        f"sweep {WORKLOAD.stem} --overlap-cost over the same without": (
+            command(*sweep, *slowed),
+            command(*sweep),
+        ),
+    }
+
+
 def large_commands(folder: Path) -> Iterator[tuple[str, list[str]]]:
     """What the largest questions are, and the commands that ask them."""
     simulate = [*STEPSIM, "simulate", "-q", "-t", "hgx-h100", str(WORKLOAD)]
@@ -368,6 +388,7 @@ def main() -> None:
     }
     if find_spec("numba"):
         rows |= compiled_rows()
+    rows |= overlap_rows()
     print("| processor time | ratio | on the page |\n|---|---|---|")
     for name, (one, other) in rows.items():
         tell(name, f"{ratio(one, other):.2f}")

@@ -16,11 +16,10 @@ from random_jobs import Job, circumstances, jobs, networks
 
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
-from stepsim.engine.beside import OverlapCost, row_demands
+from stepsim.engine.beside import OverlapCost, Taken, row_demands
 from stepsim.engine.lay_out import lay_out
 from stepsim.engine.paces import apart, make_paces
 from stepsim.engine.run import run
-from stepsim.engine.stretches import Taken
 from stepsim.engine.timeline import Cohort, Timeline
 from stepsim.network.topology import Topology
 from stepsim.parallel.modes import Sharing

@@ -1,8 +1,11 @@
 """Compute under way beside communications: how fast it goes, and when it ends.
 
 Time is passed in; nothing here waits. A task list that only its own rank can delay is one task for
-the engine, and its times follow from what the rank's other communications take meanwhile
-(`stretches`). Afterwards every task has its own times again.
+the engine, and its times follow from what the rank's other communications take meanwhile. That
+stays the same for a while, and while it does a list takes the same time wherever it runs. So its
+tasks are solved in stretches: a stretch ends when everything that it began has ended. A change in a
+stretch solves it anew; the stretches behind it are known. Afterwards every task has its own times
+again, those of a run in which every task is by itself.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,11 +15,169 @@ import numpy as np
 from msgspec import Struct, field
 
 from stepsim.base.arrays import spans
-from stepsim.engine.beside import OverlapCost, RowDemands, row_demands
+from stepsim.base.units import PS_PER_S
+from stepsim.engine.beside import (
+    NOTHING_TAKEN,
+    ListWork,
+    OverlapCost,
+    RowDemands,
+    Taken,
+    changed,
+    row_demands,
+)
 from stepsim.engine.lay_out import LaidOut, Times
-from stepsim.engine.stretches import ListWork, Speeds, Stretch, Taken, solved
+from stepsim.network.flights import time_left_ps
 from stepsim.network.fold import Actors
 from stepsim.network.prices import Prices
+from stepsim.workload.overlap import CommDemand, Demands, GpuLimits, row_slowdown
+
+History = tuple[tuple[int, Taken], ...]
+"""What other communications take, from so many ps after a stretch's start on."""
+
+
+class _Running(Struct, kw_only=True):
+    """A task under way: compute has so much time alone left at `since_ps`, and goes at `speed`."""
+
+    end_ps: int
+    left_ps: float
+    since_ps: int = 0
+    speed: float = 0.0
+
+
+class Stretch(Struct, kw_only=True, eq=False):
+    """Tasks of a list from a moment at which nothing is under way, to the next.
+
+    `begins` are those that begin it, after those whose bits `ended` has; `then` and `ended_then`
+    are the same of the next stretch. Its `tasks` start and end so many ps after it. The list ends
+    `left_ps` after it starts, and runs `tasks_left` until then, if what `history` says last stays.
+    """
+
+    work: ListWork
+    begins: tuple[int, ...]
+    ended: int
+    history: History
+    then: tuple[int, ...] = ()
+    ended_then: int = 0
+    duration_ps: int = 0
+    tasks: list[int] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    next: "Stretch | None" = None
+    left_ps: int = 0
+    tasks_left: int = 0
+
+    @property
+    def taken(self) -> Taken:
+        """What other communications take at its end."""
+        return self.history[-1][1]
+
+
+class Speeds(Struct, kw_only=True):
+    """How fast compute goes beside what is taken: a share of its speed alone."""
+
+    gpu: GpuLimits
+    _known: dict[tuple[int, int, Taken], float] = field(default_factory=dict)
+
+    def of(self, kernels: Demands, alone_ps: int, taken: Taken) -> float:
+        """Share of its speed alone at which compute goes that takes `alone_ps` alone."""
+        key = alone_ps, id(kernels), taken
+        if key not in self._known:
+            sms, bytes_per_s, delays = taken
+            longest_ps = max(delays, default=0)  # kernels are delayed once, by the longest delay
+            demand = CommDemand(sms=sms, bytes_per_s=float(bytes_per_s), delay_ps=longest_ps)
+            self._known[key] = 1.0 / row_slowdown(kernels, alone_ps / PS_PER_S, [demand], self.gpu)
+        return self._known[key]
+
+
+class _Solving(Struct, kw_only=True):
+    """A stretch while it is solved."""
+
+    stretch: Stretch
+    speeds: Speeds
+    running: dict[int, _Running] = field(default_factory=dict)
+    begun: dict[int, int] = field(default_factory=dict)
+    ended: int = 0
+    own: Taken = NOTHING_TAKEN
+
+    def go(self) -> None:
+        """Find when its tasks start and end, and what comes next."""
+        stretch, changes = self.stretch, iter(self.stretch.history[1:])
+        self.ended = stretch.ended
+        taken, change = stretch.history[0][1], next(changes, None)
+        now, ready = 0, list(stretch.begins)
+        while True:
+            self.begin(ready, now)
+            while change and change[0] == now:
+                taken, change = change[1], next(changes, None)
+            self.settle(taken, now)
+            now = min((each.end_ps for each in self.running.values()), default=now)
+            if change and change[0] < now:
+                now = change[0]
+            ready = self.end(now)
+            if not self.running:
+                break
+        stretch.then, stretch.ended_then, stretch.duration_ps = tuple(ready), self.ended, now
+
+    def begin(self, ready: list[int], now: int) -> None:
+        """Begin tasks; those that take no time end at once, and others begin."""
+        work = self.stretch.work
+        for task in ready:  # grows while it is read
+            duration_ps = work.duration_ps[task]
+            self.begun[task] = now
+            if duration_ps:
+                self.running[task] = _Running(end_ps=now + duration_ps, left_ps=duration_ps)
+                self.running[task].since_ps = now
+                self.take(task, 1)
+            else:
+                self.finish(task, now, ready)
+
+    def end(self, now: int) -> list[int]:
+        """End what is over; what begins then."""
+        ready: list[int] = []
+        for task in [task for task, each in self.running.items() if each.end_ps == now]:
+            del self.running[task]
+            self.take(task, -1)
+            self.finish(task, now, ready)
+        return ready
+
+    def finish(self, task: int, now: int, ready: list[int]) -> None:
+        """Note when a task was run, and add what may begin."""
+        stretch, work = self.stretch, self.stretch.work
+        stretch.tasks.append(task)
+        stretch.starts.append(self.begun[task])
+        stretch.ends.append(now)
+        self.ended |= 1 << task
+        for follower in work.followers[task]:
+            if not work.waits[follower] & ~self.ended:
+                ready.append(follower)
+
+    def take(self, task: int, sign: int) -> None:
+        """Begin or end what a communication takes."""
+        demand = self.stretch.work.demands[task]
+        if demand:
+            self.own = changed(self.own, demand, sign)
+
+    def settle(self, taken: Taken, now: int) -> None:
+        """Let compute go at its pace from now on."""
+        work, beside = self.stretch.work, changed(taken, self.own, 1)
+        for task, each in self.running.items():
+            kernels = work.kernels[task]
+            if kernels is None:
+                continue
+            speed = self.speeds.of(kernels, work.duration_ps[task], beside)
+            if speed != each.speed:
+                each.left_ps -= (now - each.since_ps) * each.speed
+                each.since_ps, each.speed = now, speed
+                each.end_ps = now + time_left_ps(each.left_ps, speed)
+
+
+def solved(
+    work: ListWork, begins: tuple[int, ...], ended: int, history: History, speeds: Speeds
+) -> Stretch:
+    """The stretch that these tasks begin after those whose bits `ended` has."""
+    stretch = Stretch(work=work, begins=begins, ended=ended, history=history)
+    _Solving(stretch=stretch, speeds=speeds).go()
+    return stretch
 
 
 class _Under(Struct, kw_only=True):
@@ -51,7 +212,7 @@ class Paces(Struct, kw_only=True):
     _known: dict[tuple[ListWork, int, Taken], Stretch] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._taken = [(0, 0, 0) for _ in self.rows]
+        self._taken = [NOTHING_TAKEN for _ in self.rows]
         self.past = [[] for _ in self.rows]
 
     def enter(self, actor: int, task: int, work: ListWork, now_ps: int) -> int:
@@ -82,12 +243,7 @@ class Paces(Struct, kw_only=True):
 
     def change(self, actor: int, demand: Taken, sign: int) -> bool:
         """Begin (1) or end (-1) a demand on an actor; whether compute under way may be slowed."""
-        sms, bytes_per_s, delays_ps = self._taken[actor]
-        self._taken[actor] = (
-            sms + sign * demand[0],
-            bytes_per_s + sign * demand[1],
-            delays_ps + sign * demand[2],
-        )
+        self._taken[actor] = changed(self._taken[actor], demand, sign)
         if actor in self._under:
             self._touched.add(actor)
             return True

@@ -17,9 +17,9 @@ from simpy.events import EventPriority
 
 from stepsim.base.errors import SimulationError
 from stepsim.base.units import MAX_INT64
+from stepsim.engine.beside import Taken
 from stepsim.engine.lay_out import GROUPS, MESSAGES, LaidOut, Runnable, far_actor
 from stepsim.engine.paces import Paces
-from stepsim.engine.stretches import Taken
 from stepsim.graph.programs import SegmentKind
 from stepsim.network.flights import Fabric, Transfer
 from stepsim.network.fold import Actors

@@ -40,6 +40,13 @@ if TYPE_CHECKING:
 _DEFAULTS = StepOptions()
 
 
+def quickest(options: StepOptions) -> StepOptions:
+    """Columns in place of events, unless an engine is asked for or times need events."""
+    if options.engine is None and not options.needs_events:
+        return replace(options, engine=Engine.LEVELS)
+    return options
+
+
 class PreparedStep(Struct, frozen=True, kw_only=True):
     """A step that is ready to run: its graph, what its communications cost, and how it is run.
 
@@ -100,11 +107,16 @@ class PreparedStep(Struct, frozen=True, kw_only=True):
             effort=work.effort,
             memory=self.memory,
             findings=tuple(self._findings(timeline)),
-            unslowed_ps=replace(self, overlap=None).step_time_ps() if self.overlap else None,
+            unslowed_ps=self._unslowed().step_time_ps() if self.overlap else None,
         )
         return SimulatedStep(
             report=report, timeline=timeline, prices=self.prices, ranks=ranks, memory=self.memory
         )
+
+    def _unslowed(self) -> "PreparedStep":
+        """The step without what overlap costs, run by columns where they can hold it."""
+        options = replace(self.options, overlap_cost=False, comm_sms=None)
+        return replace(self, options=quickest(options), overlap=None)
 
     def _findings(self, timeline: Timeline) -> Iterable[Finding]:
         """That it does not fit; else what a second look at a model's step says."""

@@ -3,15 +3,13 @@
 from msgspec import Struct
 
 from stepsim.base import garbage
-from stepsim.base.structs import replace
 from stepsim.engine.timeline import Timeline
 from stepsim.explain.make_report import StepTotals, make_totals
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
-from stepsim.parallel.modes import Engine
 from stepsim.step.inputs import WorkSource
-from stepsim.step.prepared import PreparedStep, SimulatedStep, prepare
+from stepsim.step.prepared import PreparedStep, SimulatedStep, prepare, quickest
 
 PRICES_KEPT = 8
 """Prices of as many steps are kept for those that follow."""
@@ -33,13 +31,6 @@ class RunStep(Struct, frozen=True, kw_only=True):
         return make_totals(
             self.timeline, workload=work.source, breakdown=breakdown, effort=work.effort
         )
-
-
-def quickest(options: StepOptions) -> StepOptions:
-    """Columns in place of events, unless an engine is asked for or times need events."""
-    if options.engine is None and not options.needs_events:
-        return replace(options, engine=Engine.LEVELS)
-    return options
 
 
 def step_totals(

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 import stepsim
 from stepsim.base.errors import PlanError
-from stepsim.engine.beside import RowDemands
-from stepsim.engine.paces import Paces
-from stepsim.engine.stretches import ListWork, Speeds, Taken
+from stepsim.engine.beside import ListWork, RowDemands, Taken
+from stepsim.engine.paces import Paces, Speeds
 from stepsim.workload.overlap import (
     CommEngine,
     Demands,
@@ -27,8 +26,8 @@ FACTOR = slowdown(KernelDemand(), [RING], GPU)
 ROOT = Path(__file__).parents[3]
 
 
-TAKEN: Taken = (RING.sms, round(RING.bytes_per_s), 0)
-WAITS: Taken = (RING.sms, 0, 0)
+TAKEN: Taken = (RING.sms, round(RING.bytes_per_s), ())
+WAITS: Taken = (RING.sms, 0, ())
 
 
 def paces() -> Paces:
@@ -78,6 +77,18 @@ def test_a_ring_that_waits_slows_less_than_one_that_moves() -> None:
     assert ends[0] == 10**9
     assert ends[1] == pytest.approx(10**9 * GPU.sms / (GPU.sms - RING.sms), abs=1)
     assert ends[1] < ends[2]
+
+
+def test_of_several_delays_the_longest_counts_whoever_measured_it() -> None:
+    """They were added, and cut at the delay of a message."""
+    short, long = 1_500_000, 2_500_000
+    for delays in ((long,), (short, long), (long, long, short)):
+        run = paces()
+        for delay_ps in (*delays, short):
+            run.change(0, (0, 0, (delay_ps,)), 1)
+        run.change(0, (0, 0, (short,)), -1)
+        work = ListWork.of([10**7], [Demands(launches=1.0)], [None], [()])
+        assert run.enter(0, 0, work, 0) == 10**7 + long
 
 
 @given(

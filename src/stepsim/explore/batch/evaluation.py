@@ -1,5 +1,6 @@
 """Step time, bubble and breakdown of thousands of scenarios of one job."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -84,16 +85,15 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
         )
 
     @cached_property
-    def _gaps(self) -> list[tuple[ProgramGaps, dict[int, int]]]:
+    def _gaps(self) -> list[tuple[ProgramGaps, Counter[int]]]:
         """Per actor, the gaps of its program, and how often it runs which coalesced length."""
         gaps = {id(laid): program_gaps(laid, self.job.graph) for laid in self.programs}
         found = []
         for laid, nodes in zip(self.programs, self.passes.program.nodes, strict=True):
-            counts: dict[int, int] = {}
+            counts = Counter[int]()
             for look, inner, tasks in laid.alike():
                 if inner < 0 and look.task_list in gaps[id(laid)].coalesced:
-                    number = self.passes.program.length[nodes[tasks[0]]]
-                    counts[number] = counts.get(number, 0) + len(tasks)
+                    counts.update(self.passes.program.length[node] for node in nodes[tasks])
             found.append((gaps[id(laid)], counts))
         return found
 
@@ -206,6 +206,7 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
     def _parts(self, values: list[Times], start: Times, end: Times) -> Times:
         program, count = self.passes.program, start.shape[1]
         task_lists = self.table.list_parts(values)
+        slowed = self.table.slowed_ps(values) if self.table.cost else {}
         step = end[sorted(program.last)].max(axis=0)
         found = np.zeros((len(self.actors), len(Part), count), dtype=np.int64)
         for actor, ((gaps, counts), nodes) in enumerate(
@@ -215,6 +216,10 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
             for number, times in counts.items():
                 own += times * task_lists[number]
             found[actor] = breakdown(gaps.gaps, *gaps.times(start, end, nodes), own)
+            for number, times in Counter(program.length[node] for node in nodes).items():
+                if number in slowed:
+                    found[actor, Part.COMPUTE] -= times * slowed[number]
+                    found[actor, Part.SLOWED] += times * slowed[number]
             found[actor, Part.TAIL] += step - found[actor].sum(axis=0)
         return found
 
@@ -226,20 +231,22 @@ def make_batch(
     *,
     notes: Sequence[str] = (),
     coalesce: bool = True,
+    estimate: bool = False,
 ) -> Batch:
     """Compile a job for evaluation.
 
     `notes` are what was assumed before, and stand among the job's warnings. With `coalesce=False`
     every task is a node of its own. A schedule that is searched for (auto-zb) keeps the order found
-    for the job. Raises PlanError with contention fair, whose times are no sums, and the errors
-    of `simulate`.
+    for the job. With `estimate` what `overlap_cost` asks for is estimated, else it is refused.
+    Raises PlanError with contention fair, whose times are no sums, and the errors of `simulate`.
     """
     if options.contention is Sharing.FAIR:
         raise PlanError(
             "contention is fair: times are then no sums, and jobs cannot be evaluated together "
             "(--contention siblings or none can)"
         )
-    options.refuse(["overlap_cost"], "times are then no sums: run scenarios one by one")
+    if not estimate:
+        options.refuse(["overlap_cost"], "times are then no sums: run scenarios one by one")
     scale = options.compute_scale or ComputeScale()
     host = HostTimes.of(options)
     options.refuse(["activation_size"], "many scenarios are evaluated without memory")
@@ -253,7 +260,13 @@ def make_batch(
     graph, prices = job.graph, job.prices
     actors = fold(prices, graph.uses, job.slow) if options.fold_ranks else every_rank(prices)
     programs = lay_out(graph, actors, prices, job.slow, by_look=True, coalesce=coalesce).programs
-    table = LengthTable(graph=job.graph, prices=job.prices, fixed=bool(fixed))
+    table = LengthTable(
+        graph=graph,
+        prices=prices,
+        fixed=bool(fixed),
+        cost=job.overlap,
+        base=setting.scenarios({}) if job.overlap else None,
+    )
     slow = None if job.slow is None else job.slow[actors.ranks]
     program = compile_program(programs, actors, slow, table)
     return Batch(

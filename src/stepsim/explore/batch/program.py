@@ -6,19 +6,22 @@ those it waits for.
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
 
-from stepsim.base.arrays import Floats, Small
+from stepsim.base.arrays import Floats, Ints, Small
 from stepsim.base.errors import SimulationError
 from stepsim.engine.lay_out import LaidOut
 from stepsim.engine.nodes import NodeGraph, make_nodes
 from stepsim.explore.batch.lengths import FixedLength, LengthTable
+from stepsim.explore.batch.slowed import runs_beside, slowed_lengths
 from stepsim.graph.programs import SegmentKind
 from stepsim.network.fold import Actors
 from stepsim.network.prices import Use
-from stepsim.tables.ends import NodeWaits, listed_waits
+from stepsim.tables.ends import NodeWaits, ends, listed_waits
+from stepsim.tables.spans import TaskKind
 
 
 class BatchProgram(Struct, frozen=True, kw_only=True):
@@ -64,9 +67,22 @@ def compile_program(
     writer = _NodeWriter(programs=programs, actors=actors, slow=slow, table=table, graph=graph)
     for actor in range(len(actors)):
         writer.add_lengths(actor)
+    if table.cost:
+        writer.slow_compute()
     for actor in range(len(actors)):
         writer.add_entries(actor)
     return writer.finish()
+
+
+class _Streams(NamedTuple):
+    """Tasks of a laid-out program that compute, and that communicate.
+
+    `losses` are the numbers of each communication's length and of what is lost beside it.
+    """
+
+    compute: Ints
+    comm: Ints
+    losses: list[tuple[int, int]]
 
 
 class _NodeWriter(Struct, kw_only=True):
@@ -117,6 +133,51 @@ class _NodeWriter(Struct, kw_only=True):
         found: list[int] = numbers.tolist()
         return found
 
+    def slow_compute(self) -> None:
+        """Compute beside communications takes as long as the job as it is says."""
+        lengths = self.table.now_ps(self.length)
+        end = np.array([int(each[0]) for each in ends(listed_waits(self.after), lengths)])
+        start = end - np.array([int(each[0]) for each in lengths])
+        known: dict[int, _Streams] = {}
+        for actor, laid in enumerate(self.programs):
+            own = self.graph.node_of[actor]
+            if id(laid) not in known:
+                known[id(laid)] = self.streams(laid, actor)
+            streams = known[id(laid)]
+            compute, comm = own[streams.compute], own[streams.comm]
+            beside = runs_beside((start[compute], end[compute]), (start[comm], end[comm]))
+            alone = [self.length[node] for node in compute.tolist()]
+            found = slowed_lengths(alone, beside, streams.losses, self.table.kernels)
+            for place, length in found.items():
+                self.length[compute[place]] = self.table.number(length)
+
+    def streams(self, laid: LaidOut, actor: int) -> "_Streams":
+        """Which tasks of a laid-out program compute, and which communicate."""
+        rank, stage = int(self.actors.ranks[actor]), laid.program.stage
+        compute, comm = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+        losses: list[tuple[int, int]] = []
+        for look, inner, tasks in laid.alike():
+            task = None
+            if look.task_list >= 0 and inner >= 0:
+                task = self.table.graph.task_lists[look.task_list].tasks[inner]
+            if look.task_list >= 0 and (task is None or task.kind is TaskKind.COMPUTE):
+                compute.append(np.asarray(tasks))
+            elif task is None or task.comm >= 0:
+                sends, peer = look.kind is SegmentKind.SEND, look.peer_stage
+                use = (
+                    Use(comm=task.comm, stage=stage)
+                    if task
+                    else Use(comm=laid.program.message, stage=stage, peer_stage=peer, sends=sends)
+                )
+                comm.append(np.asarray(tasks))
+                number = self.length[self.graph.node_of[actor][tasks[0]]]
+                losses += [(number, self.table.loss(number, use, rank))] * len(tasks)
+        return _Streams(
+            compute=np.concatenate(compute),
+            comm=np.concatenate(comm),
+            losses=losses,
+        )
+
     def add_entries(self, actor: int) -> None:
         """When an actor is busy with entries of the schedule, and when its last one ends."""
         laid, mine = self.programs[actor], self.graph.node_of[actor].tolist()
@@ -125,18 +186,18 @@ class _NodeWriter(Struct, kw_only=True):
         tasks: dict[int, list[int]] = defaultdict(list)
         for task in np.flatnonzero(entries >= 0).tolist():
             tasks[int(entries[task])].append(task)
-        ends = []
+        final: list[int] = []
         for several in tasks.values():
             first = several[0]
             if len(several) == 1:
                 self.busy_lengths[self.length[mine[first]]] += counts
-                ends = [mine[first]]
+                final = [mine[first]]
                 continue
             waited = {i for task in several for i in laid.after[task]}
-            ends = [mine[task] for task in several if task not in waited]
+            final = [mine[task] for task in several if task not in waited]
             self.busy_nodes[self.joined([mine[i] for i in laid.after[first]])] -= counts
-            self.busy_nodes[self.joined(ends)] += counts
-        self.pipeline += ends
+            self.busy_nodes[self.joined(final)] += counts
+        self.pipeline += final
 
     def joined(self, nodes: list[int]) -> int:
         """A node that ends with the last of some."""

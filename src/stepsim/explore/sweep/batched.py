@@ -12,8 +12,6 @@ from stepsim.explore.batch import Batch, BatchResult, make_batch
 from stepsim.explore.sweep.evaluate import Outcomes, ScenarioGroup, SimulatedGroup, Worth
 from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.study import Study
-from stepsim.parallel.modes import Sharing
-from stepsim.parallel.schedules import needs_times
 
 _CHUNK = 50_000
 _PREPARED_S, _PARTS_PER_S, _TOTALS_PER_S = 0.5, 50_000, 500_000
@@ -34,19 +32,16 @@ class Batched(Struct, frozen=True):
 
     def accepts(self, study: Study, settings: Mapping[str, Value]) -> bool:
         """Whether one graph serves enough scenarios, and they are sums of durations."""
-        contention = settings.get("contention", study.options.contention)
-        schedule = settings.get("schedule", study.options.schedule)
-        return (
-            study.grid.group_size >= _FEWEST
-            and contention != Sharing.FAIR
-            and not settings.get("overlap_cost", study.options.overlap_cost)
-            and not (isinstance(schedule, str) and needs_times(schedule))
-        )
+        if settings.get("overlap_cost", study.options.overlap_cost):
+            return study.estimates(settings)
+        return study.grid.group_size >= _FEWEST and study.adds_up(settings)
 
     def prepare(self, group: ScenarioGroup) -> "_BatchedGroup":
         """Compile the group's graph."""
         study = group.study
-        batch = make_batch(study.workload, study.topology, study.step_options(group.settings))
+        batch = make_batch(
+            study.workload, study.topology, study.step_options(group.settings), estimate=True
+        )
         return _BatchedGroup(batch=batch, alone=SimulatedGroup(group=group))
 
 

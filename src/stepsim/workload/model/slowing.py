@@ -18,10 +18,13 @@ from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.overlap import (
     ACROSS_NODES_SMS,
+    CommDemand,
     CommEngine,
     CommTraits,
+    Demands,
     GpuLimits,
     KernelDemand,
+    row_slowdown,
     slowdown,
 )
 
@@ -65,10 +68,18 @@ class Slowing(Struct, frozen=True, kw_only=True):
         kernel = KernelDemand(free_sms=framework.free_sms)
         return cls(gpu=GpuLimits.of(device), sms=sms, traits=traits, kernel=kernel)
 
-    def lost(self, engine: CommEngine, sent: Floats, seconds: Floats, far: Bools) -> Floats:
+    def lost(
+        self,
+        engine: CommEngine,
+        sent: Floats,
+        seconds: Floats,
+        far: Bools,
+        kernels: tuple[Demands, float] | None = None,
+    ) -> Floats:
         """Share of its speed that compute loses beside communications that send so many bytes.
 
-        They take `seconds` and are `far` where they leave a node.
+        They take `seconds` and are `far` where they leave a node. `kernels` are those of a row,
+        with the seconds that it takes alone; None: products of many blocks.
         """
         carrier = CommEngine.COPY_ENGINE if self.sms == 0 else engine
         traits = self.traits.get(carrier, carrier.traits)
@@ -81,9 +92,14 @@ class Slowing(Struct, frozen=True, kw_only=True):
                 sms = min(traits.sms, ACROSS_NODES_SMS)
             rates, number = np.unique(np.rint(wire[some] / _STEP) * _STEP, return_inverse=True)
             demands = [traits.moving(rate, sms) for rate in rates.tolist()]
-            lost = [1.0 - 1.0 / slowdown(self.kernel, [each], self.gpu) for each in demands]
+            lost = [1.0 - 1.0 / self._factor(each, kernels) for each in demands]
             found[some] = np.array(lost)[number] if lost else 0.0
         return found
+
+    def _factor(self, beside: CommDemand, kernels: tuple[Demands, float] | None) -> float:
+        if kernels is None:
+            return slowdown(self.kernel, [beside], self.gpu)
+        return row_slowdown(*kernels, [beside], self.gpu)
 
     def lost_to_dispatch(
         self, dispatcher: Floats, sent: Floats, seconds: Floats, far: Bools

@@ -1,0 +1,132 @@
+"""Compute beside communications in many scenarios: the closed estimate of plans, over lengths.
+
+For how much of its time a communication runs beside which compute is taken from the job as it is,
+where nothing is slowed. In every scenario it takes that share of its own time there.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from msgspec import Struct
+
+from stepsim.base.arrays import Floats, Ints, spans
+from stepsim.base.units import PS_PER_S
+from stepsim.engine.beside import wire_share
+from stepsim.engine.lay_out import Times
+from stepsim.explore.batch.scenarios import AXES, Scenarios
+from stepsim.workload.model.slowing import Slowing
+from stepsim.workload.overlap import CommEngine, Demands
+from stepsim.workload.rows import CommOp
+
+_DIGITS = 4
+"""Shares are rounded, so that tasks that hardly differ have one length."""
+
+
+class LossLength(Struct, frozen=True, kw_only=True, eq=False):
+    """What compute loses that runs beside a communication all the time, in ps.
+
+    `comm` is the number of the communication's own length. It is `op` among so many `members`,
+    which `carrier` carries out, and `is_far` where it leaves a node.
+    """
+
+    comm: int
+    op: CommOp
+    members: int
+    is_far: bool
+    carrier: CommEngine
+    slowing: Slowing
+
+    def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
+        """Picoseconds lost in every scenario."""
+        return self.beside(scenarios, earlier[self.comm])
+
+    def beside(
+        self, scenarios: Scenarios, comm_ps: Times, kernels: tuple[Demands, float] | None = None
+    ) -> Times:
+        """Picoseconds lost where the communication takes `comm_ps`, by products or by kernels."""
+        size = np.rint(self.op.size_bytes * scenarios.size[:, AXES.index(self.op.axis)])
+        sent, seconds = np.broadcast_arrays(
+            size * wire_share(self.op, self.members), comm_ps / PS_PER_S
+        )
+        far = np.full(len(seconds), self.is_far)
+        lost = self.slowing.lost(self.carrier, sent, seconds, far, kernels)
+        return np.rint(lost * comm_ps).astype(np.int64)
+
+
+class SlowedLength(Struct, frozen=True):
+    """Compute beside communications.
+
+    It takes the length with number `alone` by itself. `beside` has the number of every
+    communication's length, the number of what products lose beside it, the share of its time, and
+    that of the loss.
+    """
+
+    alone: int
+    beside: tuple[tuple[int, int, float, float], ...]
+
+    def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
+        """Picoseconds of compute that is slowed until the communications end, or it does."""
+        alone = earlier[self.alone]
+        beside_ps = sum(share * earlier[comm] for comm, _, share, _ in self.beside)
+        lost = sum(share * earlier[loss] for _, loss, _, share in self.beside)
+        all_along = alone * lost / np.maximum(beside_ps - lost, 1.0)
+        return alone + np.rint(np.minimum(lost, all_along)).astype(np.int64)
+
+
+class Alongside(NamedTuple):
+    """Pairs of tasks that run at the same time: places of both, and a share of the `comm`'s time.
+
+    Of compute from 0 to 10 and 10 to 30, and a communication from 5 to 25, the pairs are (0, 0)
+    with a share of 0.25 and (1, 0) with 0.75.
+    """
+
+    compute: Ints
+    comm: Ints
+    share: Floats
+
+
+def runs_beside(compute: tuple[Ints, Ints], comm: tuple[Ints, Ints]) -> Alongside:
+    """Which compute, one task after the other, runs beside which communication.
+
+    Both are starts and ends in ps.
+    """
+    order = np.argsort(compute[0], kind="stable")
+    start, end = compute[0][order], compute[1][order]
+    begins, stops = comm
+    first = np.searchsorted(end, begins, "right")
+    count = np.maximum(np.searchsorted(start, stops, "left") - first, 0)
+    count[stops <= begins] = 0
+    which, of = spans(first, count), np.arange(len(count)).repeat(count)
+    both = np.minimum(end[which], stops[of]) - np.maximum(start[which], begins[of])
+    share = np.maximum(both, 0) / (stops - begins)[of]
+    return Alongside(compute=order[which], comm=of, share=share)
+
+
+def slowed_lengths(
+    alone: list[int],
+    beside: Alongside,
+    comms: list[tuple[int, int]],
+    kernels: Callable[[int, int], tuple[float, float]],
+) -> dict[int, SlowedLength]:
+    """The lengths of compute that is slowed, by its place.
+
+    `alone` are the numbers of its lengths, `comms` those of communications and of what products
+    lose beside them. `kernels` says of two such numbers for which share of its time the first
+    computes, and how much it loses of what products would.
+    """
+    shares: dict[int, dict[tuple[int, int], float]] = {}
+    for task, comm, share in zip(
+        beside.compute.tolist(), beside.comm.tolist(), beside.share.tolist(), strict=True
+    ):
+        own = shares.setdefault(task, {})
+        own[comms[comm]] = own.get(comms[comm], 0.0) + share
+    found = {}
+    for task, own in shares.items():
+        pairs = []
+        for (comm, loss), share in sorted(own.items()):
+            computed, weight = kernels(alone[task], loss)
+            shared = round(share * computed, _DIGITS)
+            pairs.append((comm, loss, shared, round(shared * weight, _DIGITS)))
+        found[task] = SlowedLength(alone[task], tuple(pairs))
+    return found
