@@ -1,4 +1,4 @@
-"""Written Chakra files run to their end by the rules of ASTRA-sim's feeder, told here in a few lines.
+"""Written Chakra files run to their end by the rules of ASTRA-sim's feeder, told in a few lines.
 
 A node is free once all nodes that it names have ended. Of free nodes a rank issues the one of the
 lowest id first; it runs one compute and one collective at a time, and a node that finds its place
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 from helpers import Run
 
-from stepsim.files.traces.chakra import GROUPS_FILE, AttributeField, ChakraNode, NodeField
+from stepsim.files.traces.chakra import GROUPS_FILE, ChakraNode, NodeField
 from stepsim.files.traces.protobuf import read_fields, read_integers, read_messages
 
 COLLECTIVE, SEND, RECV = ChakraNode.COMM_COLL, ChakraNode.COMM_SEND, ChakraNode.COMM_RECV
@@ -54,7 +54,7 @@ def read_nodes(path: Path) -> dict[int, Node]:
 
 
 class Feeder:
-    """Plays the nodes of all ranks; afterwards `left` counts those of each rank that never ended."""
+    """Plays the nodes of all ranks; afterwards `left` counts those of a rank that never ended."""
 
     def __init__(self, ranks: dict[int, dict[int, Node]], groups: dict[str, list[int]]) -> None:
         self.ranks, self.groups = ranks, groups
