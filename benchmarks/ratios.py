@@ -5,7 +5,8 @@ Usage: python benchmarks/ratios.py [--fill]
 Each line of the first table is the first answer of a fresh process with one thread, in processor
 time but where two processes work; beside it stands the import of the libraries, measured just
 before. Ratios are the medians of pairs measured in turn. Where numba is installed, ends are
-compared with the same longest paths as machine code. Large commands follow, with seconds and peak memory.
+compared with the same longest paths as machine code. Large commands follow, with seconds and
+peak memory.
 
 Beside each figure stands the one of docs/performance.md; `--fill` puts the new ones there.
 """
