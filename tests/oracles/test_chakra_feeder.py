@@ -35,7 +35,7 @@ def read_nodes(path: Path) -> dict[int, Node]:
     nodes: dict[int, Node] = {}
     for message in list(read_messages(path.read_bytes()))[1:]:
         number, kind, parents = 0, 0, tuple[int, ...]()
-        told: dict[str, object] = {}
+        told: dict[str, int | bytes] = {}
         for field, value in read_fields(message):
             if field == NodeField.ID:
                 number = int(value)
@@ -47,9 +47,11 @@ def read_nodes(path: Path) -> dict[int, Node]:
                 (_, name), (_, content) = read_fields(bytes(value))
                 told[bytes(name).decode()] = content
         assert number not in nodes, (path, number)
-        group = told.get("pg_name", b"")
-        ends = tuple(int(str(told.get(name, -1))) for name in ("comm_src", "comm_dst", "comm_tag"))
-        nodes[number] = Node(kind, parents, bytes(group).decode(), ends)  # type: ignore[arg-type]
+        group = bytes(told.get("pg_name", b"")).decode()
+        source, target, tag = (
+            int(told.get(name, -1)) for name in ("comm_src", "comm_dst", "comm_tag")
+        )
+        nodes[number] = Node(kind, parents, group, (source, target, tag))
     return nodes
 
 
