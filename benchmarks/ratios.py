@@ -1,14 +1,17 @@
-"""Processor time of what people wait for, each over a yardstick of the same run: paired ratios.
+"""Seconds of what people wait for, beside what they were and what they should be; paired ratios.
 
 Usage: python benchmarks/ratios.py [--fill]
 
-A ratio says more than seconds of a machine that others use too: both sides are measured in turn,
-and the median of the pairs is told. Where numba is installed, ends are compared with the same
-longest paths as machine code. Large commands follow, with their seconds and peak memory.
+Each line of the first table is the first answer of a fresh process with one thread, in processor
+time but where two processes work; beside it stands the import of the libraries, measured just
+before. Ratios are the medians of pairs measured in turn. Where numba is installed, ends are
+compared with the same longest paths as machine code. Large commands follow, with seconds and
+peak memory.
 
 Beside each figure stands the one of docs/performance.md; `--fill` puts the new ones there.
 """
 
+import json
 import os
 import resource
 import subprocess
@@ -20,17 +23,18 @@ from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from statistics import median
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from sizes import sized
 
 from stepsim.base import garbage
-from stepsim.base.structs import replace
 from stepsim.engine import nodes
 from stepsim.engine.lay_out import lay_out
 from stepsim.engine.run import run
 from stepsim.engine.timeline import run_graph
+from stepsim.explain.as_profile import profile_of_step
+from stepsim.explain.improve import improve_profile
 from stepsim.explore.batch import make_batch
 from stepsim.files.load import topology_of, workload_of
 from stepsim.files.simai.text import read_simai_document
@@ -39,15 +43,17 @@ from stepsim.network.flights import Fabric
 from stepsim.network.fold import fold
 from stepsim.network.one_collective import probe_collective
 from stepsim.network.prices import Prices
-from stepsim.network.topology import Topology
 from stepsim.network.topology.nested import with_values
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
+from stepsim.serve.answers import Answers
+from stepsim.serve.explorer import Explorer
+from stepsim.serve.library import NamedNouns
 from stepsim.step.prepared import prepare
 from stepsim.step.simulate import simulate_step
 from stepsim.step.totals import step_totals
 from stepsim.tables.ends import ends
-from stepsim.workload.rows import CollectiveKind, Workload
+from stepsim.workload.rows import CollectiveKind
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "performance.md"
@@ -108,42 +114,16 @@ PLANS = tuple(
     StepOptions(pp=pp, microbatches=microbatches, schedule=schedule)
     for pp in sized((4, 8, 16), (2,))
     for microbatches in sized((16, 32, 48, 64), (4,))
-    for schedule in ("1f1b", "interleaved:2", "gpipe")
+    for schedule in sized(
+        (
+            *("1f1b", "gpipe", "interleaved:2", "interleaved:4", "looped-bfs:2", "zb-h1"),
+            *("interleaved-zb:2", "zb-v", "v-half", "v-min", "looped-bfs:4", "interleaved-zb:4"),
+        ),
+        ("1f1b", "gpipe"),
+    )
 )
-"""Plans that differ in degrees, microbatches and schedule."""
-PLANS_A_SECOND = "distinct plans to totals, a second and core"
+"""Plans whose graphs differ: in stages, microbatches or schedule."""
 LARGE = StepOptions(pp=sized(64, 2), microbatches=sized(1024, 4), schedule="interleaved:4")
-
-
-def plans(ask: Callable[[Workload, Topology, StepOptions], object]) -> Callable[[], object]:
-    """Every plan of a workload that is read before."""
-    workload, topology = workload_of(WORKLOAD), topology_of("hgx-h100")
-    return lambda: [ask(workload, topology, plan) for plan in PLANS]
-
-
-def report(workload: Workload, topology: Topology, options: StepOptions) -> object:
-    """A step with its report."""
-    return simulate_step(workload, topology, options)
-
-
-def totals() -> Callable[[Workload, Topology, StepOptions], object]:
-    """A step's totals alone, as sweeps ask for them."""
-    known: list[Prices] = []
-    return lambda *asked: step_totals(*asked, breakdown=False, known=known)
-
-
-def distinct_plans() -> float:
-    """Plans per second of all that differ in NPUs, stages, microbatches and schedule; each once.
-
-    The garbage collector runs seldom, as in every command.
-    """
-    workload, topology = workload_of(WORKLOAD), topology_of("hgx-h100")
-    npus = sized((512, 1024, 2048, 4096), (32, 64))
-    every = [replace(plan, npus=each) for each in npus for plan in PLANS]
-    ask = totals()
-    ask(workload, topology, StepOptions(microbatches=8))
-    with garbage.seldom():
-        return len(every) / call(lambda: [ask(workload, topology, plan) for plan in every])()
 
 
 def large(engine: Engine) -> Callable[[], object]:
@@ -236,6 +216,145 @@ def batched(scenarios: int) -> tuple[Timed, Timed]:
 def split() -> list[list[str]]:
     """The words of every line: what no reader can do without."""
     return [line.split() for line in WORKLOAD.read_text().splitlines()]
+
+
+def spent(function: Callable[[], object]) -> float:
+    """Processor seconds of a function that is called once, as a command calls it."""
+    with garbage.seldom():
+        return call(function)()
+
+
+def exact_plans() -> str:
+    """Plans a second to their totals; each has another graph, and is asked for once."""
+    workload, topology, known = workload_of(WORKLOAD), topology_of("hgx-h100"), list[Prices]()
+
+    def ask() -> None:
+        for plan in PLANS:
+            step_totals(workload, topology, plan, breakdown=False, known=known)
+
+    return f"{len(PLANS) / spent(ask):.0f}"
+
+
+SEARCH = [*STEPSIM, "plan", *sized(("gpt3-175b", "--gpus", "512"), ("gpt2", "--gpus", "8"))]
+SEARCH += ["-t", "hgx-a100", "--json", "-"]
+
+
+def searched_plans() -> str:
+    """Plans a second that a search simulates, with all else that the command does."""
+    before = time.process_time() + sum(os.times()[2:4])
+    told = subprocess.run(SEARCH, capture_output=True, check=True).stdout
+    seconds = time.process_time() + sum(os.times()[2:4]) - before
+    return f"{json.loads(told)['simulated'] / seconds:.0f}"
+
+
+def two_jobs() -> str:
+    """How much sooner two processes search, by the clock, and how much more they compute."""
+    costs = []
+    for jobs in ("1", "2"):
+        began, before = time.perf_counter(), sum(os.times()[2:4])
+        subprocess.run([*SEARCH, "--jobs", jobs], capture_output=True, check=True)
+        costs.append((time.perf_counter() - began, sum(os.times()[2:4]) - before))
+    one, two = costs
+    return f"{one[0] / two[0]:.2f} x, {two[1] / one[1] - 1:+.0%}"
+
+
+def structural() -> str:
+    """Milliseconds and kB of an explorer's answers after a slider of structure was moved."""
+    library = NamedNouns()
+    library.open(WORKLOAD)
+    answers = Answers(explorer=Explorer(library=library))
+    state = {"workload": WORKLOAD.name, "topology": "hgx-h100"}
+    moved = {"microbatches": "32", "pp": sized("8", "2"), "schedule": "gpipe"}
+    answers.answer({"kind": "live", "state": state})
+    times, sizes = [], []
+    for name, value in moved.items():
+        question = {"kind": "live", "state": {**state, name: value}}
+        told: list[str] = []
+        times.append(spent(lambda: told.append(json.dumps(answers.answer(question)))))  # noqa: B023
+        sizes.append(len(told[0]))
+    return f"{min(times) * 1e3:.0f} to {max(times) * 1e3:.0f} ms, {max(sizes) / 1e3:.0f} kB"
+
+
+def fair_scenarios() -> str:
+    """Scenarios a second of a sweep of bandwidths that are shared in time, the first among them."""
+    scenario, _ = fair()
+    several = sized(64, 2)
+    return f"{several / spent(lambda: [scenario() for _ in range(several)]):.0f}"
+
+
+def improved() -> str:
+    """Microseconds for each operation of a profile, until every change is ranked."""
+    workload, topology = workload_of(WORKLOAD), topology_of("hgx-h100")
+    step = simulate_step(workload, topology, StepOptions(npus=sized(128, 16)))
+    profile = profile_of_step(step.timeline, step.prices, source=WORKLOAD.name)
+    return f"{spent(lambda: improve_profile(profile)) / len(profile.events) * 1e6:.1f} us"
+
+
+def asked(*words: str) -> Callable[[], str]:
+    """Processor seconds of a command of stepsim."""
+    return lambda: f"{command(*STEPSIM, *words)():.2f} s"
+
+
+def written(*words: str) -> Callable[[], str]:
+    """Processor seconds of a command that writes a folder, which its last word asks for."""
+
+    def measured() -> str:
+        with tempfile.TemporaryDirectory() as folder:
+            return asked(*words, str(Path(folder) / "traces"))()
+
+    return measured
+
+
+SIMULATE = ("simulate", "-q", "-t", "hgx-h100", str(WORKLOAD))
+NOISE = ("noise", str(WORKLOAD), "-t", "hgx-h100", "--samples", sized("1000", "2"))
+DEEP = ("--pp", sized("32", "2"), "--microbatches", sized("512", "4"), "--schedule", "auto-zb")
+
+
+class Line(NamedTuple):
+    """What people wait for: its figure when issue 35 was written, the goal, how it is measured."""
+
+    before: str
+    goal: str
+    figure: Callable[[], str]
+
+
+LINES = {
+    f"exact plans a second, {len(PLANS)} graphs that differ": Line("31 to 36", "100", exact_plans),
+    f"plans a second in `plan {' '.join(SEARCH[4:7])}`": Line("17", "100", searched_plans),
+    f"simulate {WORKLOAD.stem}": Line("0.37 to 0.48 s", "0.25 s", asked(*SIMULATE)),
+    "simulate moe_128": Line(
+        "0.37 to 0.48 s", "0.25 s", asked(*SIMULATE[:-1], str(WORKLOADS / "moe_128.txt"))
+    ),
+    "stepsim --help": Line("0.19 s", "0.10 s", asked("--help")),
+    f"noise of {WORKLOAD.stem}, {NOISE[-1]} samples": Line("54 s", "5 s", asked(*NOISE)),
+    "explorer: microbatches, pp, schedule": Line(
+        "92 to 282 ms, 828 kB", "50 ms, 100 kB", structural
+    ),
+    "scenarios a second of a fair sweep": Line("44", "200", fair_scenarios),
+    f"--kineto of {sized('1,024', '16')} NPUs": Line("67 s", "6 s", written(*SIMULATE, "--kineto")),
+    f"--chakra of {sized('512', '16')} NPUs": Line(
+        "58 s", "6 s", written(*SIMULATE, "--npus", sized("512", "16"), "--chakra")
+    ),
+    "improve, of an operation": Line("6.6 us", "2 us", improved),
+    "simulate with 256 microbatches, 23,500 tasks": Line(
+        "0.81 s", "0.5 s", asked(*SIMULATE, "--microbatches", sized("256", "4"))
+    ),
+    f"simulate {' '.join(DEEP)}": Line("4.2 s", "1 s", asked(*SIMULATE, *DEEP)),
+    "`plan --jobs 2`: by the clock, and more computed": Line("1.2 x, +36%", "1.7 x, +5%", two_jobs),
+}
+ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
+
+
+def first_answers() -> None:
+    """Print the lines, each measured in a process of its own."""
+    print("| what people wait for | now | before | goal | import beside it | on the page |")
+    print("|---|---|---|---|---|---|")
+    small = [word for word in sys.argv if word == "--small"]
+    for name, line in LINES.items():
+        beside = command(*BARE)()
+        words = [sys.executable, __file__, "--line", name, *small]
+        told = subprocess.run(words, stdout=subprocess.PIPE, check=True, text=True).stdout
+        tell(name, told.strip(), line.before, line.goal, f"{beside:.2f} s")
 
 
 def ratio(one: Timed, other: Timed) -> float:
@@ -339,19 +458,15 @@ def tell(name: str, *figures: str) -> None:
 def main() -> None:
     """Print the tables."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # modules are compiled once, as for people
+    os.environ.update(ONE_THREAD)
+    if "--line" in sys.argv:
+        print(LINES[sys.argv[sys.argv.index("--line") + 1]].figure())
+        return
+    first_answers()
     simulate = [*STEPSIM, "simulate", "-q", "-t", "hgx-h100"]
     scenario, events = fair()
     shape = f"--pp {LARGE.pp} --microbatches {LARGE.microbatches} --schedule {LARGE.schedule}"
     rows = {
-        f"simulate {WORKLOAD.stem} over the import of numpy, simpy, msgspec": (
-            command(*simulate, str(WORKLOAD)),
-            command(*BARE),
-        ),
-        "simulate moe_128 over the same": (
-            command(*simulate, str(WORKLOADS / "moe_128.txt")),
-            command(*BARE),
-        ),
-        "stepsim --help over the same": (command(*STEPSIM, "--help"), command(*BARE)),
         f"reading {WORKLOAD.stem} over str.split of its lines": (
             call(lambda: read_simai_document(WORKLOAD), 20),
             call(split, 20),
@@ -373,26 +488,17 @@ def main() -> None:
             call(step()),
         ),
         "a scenario of a fair sweep over its events": (call(scenario), call(events)),
-        f"simulate with {shape} over the same": (
-            command(*simulate, str(WORKLOAD), *shape.split()),
-            command(*BARE),
-        ),
-        "the same run by events over level by level": (
+        f"a run with {shape} by events over level by level": (
             call(large(Engine.SIMPY)),
             call(large(Engine.LEVELS)),
-        ),
-        f"{len(PLANS)} plans with their reports over their totals": (
-            call(plans(report)),
-            call(plans(totals())),
         ),
     }
     if find_spec("numba"):
         rows |= compiled_rows()
     rows |= overlap_rows()
-    print("| processor time | ratio | on the page |\n|---|---|---|")
+    print("\n| processor time | ratio | on the page |\n|---|---|---|")
     for name, (one, other) in rows.items():
         tell(name, f"{ratio(one, other):.2f}")
-    tell(PLANS_A_SECOND, f"{distinct_plans():.0f}")
     print("\n| command | seconds | peak MB | on the page |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for name, words in large_commands(Path(folder)):

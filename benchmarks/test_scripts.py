@@ -19,7 +19,7 @@ PRINTED = {
     "html_report": "stepsim",
     "large_profiles": "| 2 | 1,200 |",
     "performance": "| scenarios/s, with the breakdown |",
-    "ratios": "| distinct plans to totals, a second and core |",
+    "ratios": "| sweep of 9 bandwidths to a database |",
     "speed": "| gpt_1024, 131072 NPUs |",
     "sweep_times": "two workers:",
     "trace_times": "step.json.gz:",

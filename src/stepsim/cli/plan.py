@@ -90,9 +90,9 @@ class _SearchOptions(BatchOptions):
     resume: Annotated[
         bool, typer.Option("--resume", help="Take what the file of --store holds.")
     ] = False
-    executor: Annotated[str, typer.Option("--executor", help="Who computes: local, or dask.")] = (
-        "local"
-    )
+    executor: Annotated[
+        str, typer.Option("--executor", help="Who computes: local, or dask (with --scheduler).")
+    ] = "local"
     scheduler: Annotated[
         str | None, typer.Option("--scheduler", help="Address of a Dask scheduler.")
     ] = None

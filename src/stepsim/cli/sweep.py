@@ -136,7 +136,8 @@ class _SweepOptions(_ShowOptions, LengthOptions, RunOptions):
         int | None, typer.Option("--jobs", "-j", help="Local processes.", show_default="as useful")
     ] = None
     executor: Annotated[
-        str, typer.Option("--executor", help="Where scenarios run: local or dask.")
+        str,
+        typer.Option("--executor", help="Where scenarios run: local, or dask (with --scheduler)."),
     ] = "local"
     scheduler: Annotated[
         str | None, typer.Option("--scheduler", help="Address of a Dask scheduler.")

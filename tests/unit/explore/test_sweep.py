@@ -389,7 +389,7 @@ def test_readers_in_other_threads_see_whole_chunks(tmp_path: Path) -> None:
     [
         ({"executor": "slurm"}, "executor is 'slurm': expected one of local, dask"),
         ({"executor": "dask"}, "needs --scheduler"),
-        ({"scheduler": "tcp://127.0.0.1:1"}, "belongs to --executor dask"),
+        ({"scheduler": "tcp://127.0.0.1:1"}, "expected none without --executor dask"),
         ({"jobs": 0}, "jobs is 0: expected 1 to 1024"),
         ({"executor": "dask", "scheduler": "x", "jobs": 2}, "leave it out"),
     ],

@@ -1,6 +1,7 @@
 """The size of a step before it is built: its tasks as the run has them, and what a command says."""
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from helpers import Run
 from stepsim.cli import simulate as command
 from stepsim.engine import timeline
 from stepsim.files.asked import read_inputs
+from stepsim.network.topology.network import MAX_NPUS
 from stepsim.step import simulate
 from stepsim.step.size import StepSize, memory_of_machine, step_size
 
@@ -80,6 +82,40 @@ def test_a_million_microbatches_that_share_links_are_refused(run: Run, workloads
     code, _, err = run(*job)
     assert code == 2
     assert "about 328,000,000 tasks" in err
+
+
+@pytest.mark.parametrize("contention", ["siblings", "fair"])
+def test_every_npu_takes_memory(contention: str, workloads: Path) -> None:
+    """The graph of a larger job is the same: what grows are columns with a line per NPU."""
+    sizes = []
+    for npus in (16, MAX_NPUS):
+        asked = {"npus": npus, "contention": contention}
+        job = read_inputs(workloads / "gpt_tp4.txt", "hgx-h100", asked)
+        sizes.append(step_size(job.workload, job.topology, job.options))
+    few, many = sizes
+    assert many.tasks == few.tasks
+    of_npu = (many.size_bytes - few.size_bytes) // (MAX_NPUS - 16)
+    assert of_npu == (2400 if contention == "fair" else 600)
+
+
+@pytest.mark.slow
+def test_four_million_npus_run_as_a_million_do(run: Run, workloads: Path) -> None:
+    """Replicas of more NPUs compute the same: a step is longer only by what gradients take."""
+    steps = []
+    for npus in (1 << 20, MAX_NPUS):
+        job = ("simulate", workloads / "gpt_tp4.txt", "--npus", npus, "-q", "--json", "-")
+        code, out, err = run(*map(str, job))
+        assert code == 0, err
+        steps.append(json.loads(out))
+    few, many = steps
+    assert few["breakdown_ps"]["compute"] == many["breakdown_ps"]["compute"]
+    assert few["step_time_ps"] < many["step_time_ps"]
+
+
+def test_more_npus_than_the_largest_job_are_refused(run: Run, workloads: Path) -> None:
+    code, out, err = run("simulate", str(workloads / "gpt_tp4.txt"), "--npus", str(MAX_NPUS + 16))
+    assert (code, out) == (2, "")
+    assert err == f"error: npus is {MAX_NPUS + 16}: expected 1 to {MAX_NPUS}\n"
 
 
 def test_a_long_run_is_told_of_before_it_begins(

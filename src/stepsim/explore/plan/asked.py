@@ -12,10 +12,9 @@ from stepsim.explore.plan.explain import explain_plan
 from stepsim.explore.plan.held import wider_values
 from stepsim.explore.plan.runs import HERE, Workers
 from stepsim.explore.plan.search import Objective, OnPlan, PlanSearch, search_plans
-from stepsim.explore.plan.space import SEARCHED, SHORT_NAMES, PlanSpace
+from stepsim.explore.plan.space import MOST_NPUS, SEARCHED, SHORT_NAMES, PlanSpace
 from stepsim.files.asked import StepInputs
 from stepsim.network.topology import Topology
-from stepsim.network.topology.network import MAX_NPUS
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.step.model_plan import DEFAULT_SEQUENCE, as_jobs_run, default_batch
@@ -160,8 +159,8 @@ def parse_npu_counts(text: str) -> tuple[int, ...]:
         raise wrong from None
     if not found or min(found) < 1 or len(set(found)) < len(found):
         raise wrong
-    if max(found) > MAX_NPUS:
-        raise PlanError(f"gpus is {text}: expected at most {MAX_NPUS}")
+    if max(found) > MOST_NPUS:
+        raise PlanError(f"gpus is {text}: expected at most {MOST_NPUS}")
     return found
 
 

@@ -6,8 +6,7 @@ from math import prod
 
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
-from stepsim.explore.plan.space import SHORT_NAMES, PlanSpace
-from stepsim.network.topology.network import MAX_NPUS
+from stepsim.explore.plan.space import MOST_NPUS, SHORT_NAMES, PlanSpace
 
 _MOST_DOUBLINGS = 12
 _DEGREES = ("tp", "cp", "pp")
@@ -45,7 +44,7 @@ def _other_sizes(space: PlanSpace) -> Iterator[tuple[str, PlanSpace]]:
     """Multiples of the degrees that are given, the nearest first, then twice as many and so on."""
     npus = max(space.npus)
     for count in _counts(npus, _given(space)):
-        if count not in space.npus and 0 < count <= MAX_NPUS:
+        if count not in space.npus and 0 < count <= MOST_NPUS:
             yield f"on {count:,} GPUs", replace(space, npus=(count,))
 
 

@@ -57,7 +57,7 @@ def check_executor(kind: ExecutorKind, jobs: int | None, scheduler: str | None) 
     if jobs is not None and not 1 <= jobs <= _MAX_JOBS:
         raise SweepError(f"jobs is {jobs}: expected 1 to {_MAX_JOBS}")
     if kind is ExecutorKind.LOCAL and scheduler is not None:
-        raise SweepError("a scheduler belongs to --executor dask")
+        raise SweepError(f"scheduler is {scheduler!r}: expected none without --executor dask")
     if kind is ExecutorKind.DASK and scheduler is None:
         raise SweepError("--executor dask needs --scheduler, e.g. tcp://127.0.0.1:8786")
     if kind is ExecutorKind.DASK and jobs is not None:
