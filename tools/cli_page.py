@@ -240,7 +240,7 @@ def _shared(title: str, options: frozenset[str]) -> Iterator[str]:
     shown = options - SHARED[inner] if inner else options
     yield f"## {title}"
     yield ""
-    yield f"Of {', '.join(f'[`{name}`]({name}.md)' for name in taking)}."
+    yield f"Of {', '.join(f'[`{name}`]({name.split()[0]}.md)' for name in taking)}."
     yield ""
     yield from _options([each for each in parameters(command) if each.key in shown])
     if inner:

@@ -150,9 +150,10 @@ def held(
         arrived = max((int(cohort.end[each, column]) for each in after[task]), default=0)
         span = (arrived, start) if waits else (start, int(cohort.end[task, column]))
         if demand and span[0] < span[1]:
-            sms, bytes_per_s, delay_ps = demand
-            late = CommDemand(sms=sms, bytes_per_s=float(bytes_per_s), delay_ps=delay_ps)
-            found.append((*span, late))
+            sms, bytes_per_s, delays = demand
+            longest_ps = max(delays, default=0)
+            taken = CommDemand(sms=sms, bytes_per_s=float(bytes_per_s), delay_ps=longest_ps)
+            found.append((*span, taken))
     return found
 
 

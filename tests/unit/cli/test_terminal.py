@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from inspect import signature
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import pytest
 import typer
@@ -120,9 +120,10 @@ def test_verbose_says_what_is_done_on_stderr(run: Run, moe: Path) -> None:
 
 
 def _plain(kind: Any) -> str:
-    """A type without saying that an option may be left out."""
+    """The type of one value, without saying that an option may be left out or repeated."""
     present = [each for each in get_args(kind) if each is not NoneType]
     kind = present[0] if NoneType in get_args(kind) else kind
+    kind = get_args(kind)[0] if get_origin(kind) is list else kind
     return kind.__name__ if isinstance(kind, type) else str(kind)
 
 

@@ -12,6 +12,8 @@ from stepsim.explore.sweep import processes
 from stepsim.explore.sweep.processes import LostWorkerError, Processes
 
 SOON = 60
+MADE_BY: list[int] = []
+"""The process that made workers: a fork knows it, a new interpreter does not."""
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +60,7 @@ def test_a_worker_is_a_fork_unless_another_thread_might_hold_a_lock(
     threads: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "active_count", lambda: 1)
+    monkeypatch.setitem(globals(), "MADE_BY", [os.getpid()])
     done = Event()
     if threads:
         monkeypatch.undo()
@@ -70,5 +73,5 @@ def test_a_worker_is_a_fork_unless_another_thread_might_hold_a_lock(
 
 
 def _pids() -> tuple[int, bool]:
-    """The parent of a worker, and whether it is a fork: a new interpreter was started with -c."""
-    return os.getppid(), sys.argv[0] != "-c"
+    """The parent of a worker, and whether it is a fork."""
+    return os.getppid(), bool(MADE_BY)

@@ -206,6 +206,8 @@ class PlanRuns(Struct, kw_only=True):
             run = msgspec.json.decode(found, type=PlanRun)
         except msgspec.MsgspecError as error:
             raise SweepError(f"{self.store.path}: the database is damaged: {error}") from None
+        if not (run.error or run.step_time_ps):
+            raise SweepError(f"{self.store.path}: the database is damaged: a step without a time")
         if run.breakdown_ps and run.breakdown_ps.keys() != {part.key for part in Part}:
             raise SweepError(f"{self.store.path}: the database is damaged: parts of a step")
         self.known[plan] = run
