@@ -25,7 +25,7 @@ PRINTED = {
     "trace_times": "step.json.gz:",
     "dispatch_times": "hybridep H100, 64 ranks",
     "interleaving": "| interleaved:8 at 100 Gbps, overlap | step |",
-    "accuracy_cards": "| 7050 | tuned |",
+    "accuracy_cards": "| mb-card-pretrain | 11 |",
     "accuracy_collectives": "| no | aware | Switch | direct | all |",
     "accuracy_context": "| usp40 | 65,536 | 8 | ring |",
     "accuracy_kernels": "| simumax | experts, weight gradient | B200 |",

@@ -1,5 +1,6 @@
-"""Written Chakra files run to their end by the rules of ASTRA-sim's feeder, told in a few lines.
+"""Written Chakra files run to their end by rules like those of ASTRA-sim's feeder, in a few lines.
 
+The rules are written from what is known of that feeder; its program was not run beside them.
 A node is free once all nodes that it names have ended. Of free nodes a rank issues the one of the
 lowest id first; it runs one compute and one collective at a time, and a node that finds its place
 taken waits. A collective ends when all ranks of its group have issued it, a receive when its
