@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import replace
 from stepsim.base.structs import Document, Entry, Names, Seconds, Share
 from stepsim.explain.changes.computes import compute_changes
 from stepsim.explain.changes.lengths import UnequalLengths, length_changes, unequal_lengths
@@ -171,7 +172,9 @@ def change_profile(profile: Profile, name: str) -> Profile:
         raise PlanError(f"change is {name!r}: expected one of {', '.join(sorted(told))}")
     if isinstance(change, UntoldChange):
         raise PlanError(f"{profile.source}: {name} cannot be judged: {change.why}")
-    return change.waits.ran(change.own_ps, change.delay_ps)
+    waits = change.waits
+    ran = waits.ran(change.own_ps, change.delay_ps)
+    return replace(ran, follows=(waits.before, waits.after))
 
 
 def changes_of(waits: Waits) -> Changes:

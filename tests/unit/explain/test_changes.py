@@ -21,6 +21,7 @@ from stepsim.explain.improve import change_profile, changes_of, improve_profile
 from stepsim.explain.pipelined import pipelined
 from stepsim.explain.rescheduled import rescheduled
 from stepsim.files.measured import load_profile
+from stepsim.files.traces.chakra_write import write_chakra
 from stepsim.files.traces.ndtimeline import write_ndtimeline
 from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace
 from stepsim.measured.profile.pipeline import pipeline_waits
@@ -111,6 +112,21 @@ def test_every_change_is_applied_as_predicted(tmp_path: Path) -> None:
         assert again.step_times_ps().mean() == pytest.approx(change.step_ps, rel=1e-6)
         assert change.low <= change.gain <= change.high
         assert change.gain <= change.ceiling
+
+
+@pytest.mark.parametrize("form", ["changed", "changed.parquet"])
+@pytest.mark.parametrize("change", ["schedule-zb-h1", "even-stages", "twice-the-network"])
+def test_a_changed_trace_is_replayed_as_it_was_written(
+    change: str, form: str, shared: Path, tmp_path: Path
+) -> None:
+    """Collectives of unknown ranks, and a backward whose weight gradients are put off, too."""
+    profile = load_profile(shared / "reference/profiles/ndtimeline/trace-ST.parquet")
+    changed, path = change_profile(profile, change), tmp_path / form
+    write = write_ndtimeline if path.suffix else write_chakra
+    write(changed, path)
+    waits = pipeline_waits(load_profile(path))
+    replayed = waits.steps_ps(waits.own_ps, waits.delay_ps)
+    assert replayed == pytest.approx(changed.step_times_ps(), rel=1e-4)
 
 
 @pytest.mark.parametrize("change", ["no-host-gaps", "even-stages"])

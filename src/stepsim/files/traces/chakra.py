@@ -115,7 +115,8 @@ class _Node(Struct, kw_only=True):
         """What kind of operation it is; a call of the host that asks for a transfer is none."""
         if self.kind in (ChakraNode.COMM_SEND, ChakraNode.COMM_RECV):
             return TaskKind.SEND if self.kind == ChakraNode.COMM_SEND else TaskKind.RECV
-        if self.kind == ChakraNode.COMM_COLL and {"comm_type", "comm_size"} & {*self.attributes}:
+        described = {"comm_type", "comm_size"} & {*self.attributes}
+        if self.kind == ChakraNode.COMM_COLL and (described or not self.number_of("is_cpu_op", 1)):
             return TaskKind.COLLECTIVE
         if self.kind in (ChakraNode.MEM_LOAD, ChakraNode.MEM_STORE):
             return TaskKind.COPY

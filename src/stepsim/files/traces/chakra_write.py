@@ -123,7 +123,7 @@ class _Writing:
             before = sorted(set(self.before[self.first[event] : self.first[event + 1]]))
             waits = write_integers(NodeField.DATA_DEPS, tuple(before))
             node = (write_field(NodeField.ID, number), name, waits, rounded, host, exact, told)
-            yield write_message(b"".join((*node, ends[end], _tag(end, meeting))))
+            yield write_message(b"".join((*node, ends[end], _tag(rank, end, meeting))))
 
     def _shared(self, columns: tuple[int, ...]) -> tuple[bytes, bytes, bytes]:
         """Of a kind of node: name and type, where it runs, and what else is told of it."""
@@ -176,10 +176,16 @@ class _Writing:
                 yield _told(name, value, AttributeField.INT32)
 
 
-def _tag(end: tuple[int, int, int], meeting: int) -> bytes:
-    """The tag of a message, which both of its ends have; nothing for what is none."""
-    kind, _, peer = end
-    if kind == TaskKind.COLLECTIVE or UNKNOWN in (peer, meeting):
+def _tag(rank: int, end: tuple[int, int, int], meeting: int) -> bytes:
+    """The tag of a message, which both of its ends have; nothing for what is none.
+
+    A collective of unknown ranks has its own rank's: it meets no other when it is read again.
+    """
+    kind, group, peer = end
+    if kind == TaskKind.COLLECTIVE:
+        alone = group == UNKNOWN
+        return _told("comm_tag", rank + 1, AttributeField.INT32) if alone else b""
+    if UNKNOWN in (peer, meeting):
         return b""
     return _told("comm_tag", meeting, AttributeField.INT32)
 

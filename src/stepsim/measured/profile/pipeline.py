@@ -53,9 +53,10 @@ def pipeline_waits(profile: Profile, *, posted: bool = False) -> Waits:
 
 
 def _messages(events: Events, in_order: Ints) -> list[Following]:
-    """A message is received before its compute, and sent after it.
+    """A message is received before its computes, and sent after those that began before it.
 
-    It is received after the compute of its phase before that one: a rank receives one at a time.
+    It is received after the compute of its phase before the first of them: a rank receives one at
+    a time. A weight gradient that a schedule puts off begins after the message was sent.
     """
     told = events.microbatch != UNKNOWN
     compute = events.of_kind(TaskKind.COMPUTE) & told
@@ -63,16 +64,21 @@ def _messages(events: Events, in_order: Ints) -> list[Following]:
     sent = events.of_kind(TaskKind.SEND) & told
     key = same(events.rank, events.step, events.phase, events.chunk, events.microbatch)
     places = np.flatnonzero(compute)
+    places = places[np.argsort(in_order[places])]
+    first = np.zeros(len(events), dtype=np.bool_)
+    first[places[np.unique(key[places], return_index=True)[1]]] = True
     columns = (events.rank[places], events.step[places], events.phase[places])
     earlier, later = chained(*columns, order=in_order[places])
-    apart = key[places[earlier]] != key[places[later]]
+    begins = first[places[later]]
     before = np.full(int(key.max()) + 1, UNKNOWN, dtype=np.int64)
-    before[key[places[later[apart]]]] = places[earlier[apart]]
+    before[key[places[later[begins]]]] = places[earlier[begins]]
     message = np.flatnonzero(received)
     message = message[before[key[message]] != UNKNOWN]
+    done, sends = _joined(compute, sent, key)
+    in_time = in_order[done] < in_order[sends]
     return [
         _joined(received, compute, key),
-        _joined(compute, sent, key),
+        (done[in_time], sends[in_time]),
         (before[key[message]], message),
     ]
 
