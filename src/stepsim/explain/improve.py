@@ -5,7 +5,7 @@ messages are posted where the program posted them, everything else waits as it d
 the sum of what was made shorter, but what is left of it on the way to the end of the step.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Self
 
 import numpy as np
@@ -20,7 +20,6 @@ from stepsim.explain.changes.made import Changes, ProfileChange, UntoldChange
 from stepsim.explain.changes.schedules import schedule_changes
 from stepsim.explain.changes.transfers import transfer_changes
 from stepsim.explain.stragglers import (
-    find_stragglers,
     ideal_ps,
     mean_share,
     share_of_steps,
@@ -133,23 +132,35 @@ class ImprovementsDocument(Document, frozen=True, kw_only=True):
 def improve_profile(profile: Profile) -> Improvements:
     """Replay a profile with every change that could gain something."""
     waits = pipeline_waits(profile, posted=True)
-    base = waits.steps_ps(waits.own_ps, waits.delay_ps)
-    found, untold = [], []
-    for change in changes_of(waits):
-        if isinstance(change, UntoldChange):
-            untold.append(change)
-        else:
-            found.append(_gained(change, base))
+    changes = [*changes_of(waits)]
+    told = [change for change in changes if isinstance(change, ProfileChange)]
+    base, best, *steps = _replayed(waits, [change for change in told if change.waits is waits])
+    replayed = iter(steps)
+    found = [_gained(change, replayed, base) for change in told]
     return Improvements(
         profile=profile,
         measured_ps=int(profile.step_times_ps().mean()),
         replayed_ps=int(base.mean()),
-        ceiling=1 - mean_share(_best_steps(waits), base),
+        ceiling=1 - mean_share(best, base),
         changes=_ranked([each for each in found if each.gain >= _LEAST_GAIN]),
         without_gain=tuple(each.name for each in found if each.gain < _LEAST_GAIN),
-        untold=tuple(untold),
+        untold=tuple(change for change in changes if isinstance(change, UntoldChange)),
         lengths=_lengths(waits),
     )
+
+
+def _replayed(waits: Waits, changes: Iterable[ProfileChange]) -> list[Ints]:
+    """Steps as they ran, without the host's delays, and once each change is made, and at best.
+
+    Those without delays have ideal durations where these make them shorter.
+    """
+    own, held = waits.own_ps, waits.held_ps()
+    times = [(own, waits.delay_ps), (ideal_ps(waits), held), (own, held)]
+    for change in changes:
+        both = (change.own_ps, change.best_own_ps)
+        times += [(each, change.delay_ps) for each in both if each is not None]
+    base, ideal, prompt, *steps = waits.of_times(times).T
+    return [base, np.minimum(ideal, prompt), *steps]
 
 
 def _lengths(waits: Waits) -> UnequalLengths | None:
@@ -176,33 +187,28 @@ def change_profile(profile: Profile, name: str) -> Profile:
 
 def changes_of(waits: Waits) -> Changes:
     """Every change that the operations of a profile allow, and those that they do not tell."""
-    yield from compute_changes(waits, find_stragglers(pipeline_waits(waits.profile)))
+    yield from compute_changes(waits)
     yield from length_changes(waits)
     yield from transfer_changes(waits)
     yield from schedule_changes(waits)
-
-
-def _best_steps(waits: Waits) -> Ints:
-    """Every step without the host's delays, with ideal durations where these make it shorter."""
-    held = waits.held_ps()
-    ideal, prompt = (waits.steps_ps(own, held) for own in (ideal_ps(waits), waits.own_ps))
-    return np.minimum(ideal, prompt)
 
 
 def _ranked(found: Iterable[_Improvement]) -> tuple[_Improvement, ...]:
     return tuple(sorted(found, key=lambda each: (-each.gain, each.name)))
 
 
-def _gained(change: ProfileChange, base: Ints) -> _Improvement:
-    steps = change.steps_ps
+def _gained(change: ProfileChange, replayed: Iterator[Ints], base: Ints) -> _Improvement:
+    """What a change gains; `replayed` has the steps of changes that wait as the run does."""
+    steps = next(replayed) if change.best_ps is None else change.steps_ps
+    at_best = next(replayed) if change.best_own_ps is not None else steps
+    best = np.minimum(steps, at_best if change.best_ps is None else change.best_ps)
     gains = 1 - share_of_steps(steps, base)
-    best = steps if change.best_ps is None else change.best_ps
     return _Improvement(
         name=change.name,
         what=change.what,
         step_ps=int(steps.mean()),
         gain=float(1 - mean_share(steps, base)),
-        ceiling=float(1 - mean_share(np.minimum(best, steps), base)),
+        ceiling=float(1 - mean_share(best, base)),
         low=float(gains.min()),
         high=float(gains.max()),
         assumed=change.assumed,

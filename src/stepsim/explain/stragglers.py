@@ -7,6 +7,7 @@ everybody is there.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from math import ceil
 
 import numpy as np
@@ -14,10 +15,9 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.measured.profile.events import Profile, same
-from stepsim.measured.profile.waits import Waits
+from stepsim.measured.profile.waits import Case, Waits
 from stepsim.tables.spans import COMMUNICATIONS, TaskKind
 
-_CASES_AT_ONCE = 16
 _SLOW_SHARE = 0.03
 _MOST_NAMES = 32
 
@@ -87,29 +87,17 @@ def find_stragglers(waits: Waits) -> Stragglers:
 
     Where stages or replicas of ranks are not known there are no slowdowns by them.
     """
-    profile = waits.profile
+    profile, own, ideal = waits.profile, waits.own_ps, ideal_ps(waits)
     stage, replica = (profile.column_of_ranks(name) for name in ("stage", "replica"))
-    own, ideal = waits.own_ps, ideal_ps(waits)
-    held = waits.held_ps()
-    prompt = waits.steps_ps(own, held)
-    ideal_step = np.minimum(waits.steps_ps(ideal, held), prompt)
-    stages, replicas = (range(int(column.max()) + 1) for column in (stage, replica))
     kinds = _kinds(profile)
-    ranks = range(len(profile.ranks))
-    kept = [
-        *(stage == each for each in stages),
-        *(replica == each for each in replicas),
-        *kinds.values(),
-        *(profile.events.rank == each for each in ranks),
-    ]
-    means = _mean_steps(waits, ideal, own, kept) / max(float(ideal_step.mean()), 1.0)
-    by_stage, by_replica, by_kind, by_rank = np.split(
-        means, np.cumsum([len(stages), len(replicas), len(kinds)])
-    )
+    parts = (_parts(stage), _parts(replica), [*kinds.values()], _ranks(profile))
+    prompt, ideal_step, means = _slowdowns(waits, ideal, [*chain(*parts)])
+    by_stage, by_replica, by_kind, by_rank = np.split(means, np.cumsum([*map(len, parts)])[:-1])
     workers = tuple(_workers(profile, by_rank.tolist()))
     slowest = _slowest(profile, workers, by_stage, by_replica)
-    last = stage == len(stages) - 1
-    gone = _mean_steps(waits, own, ideal, [last, np.isin(profile.events.rank, slowest)])
+    last = stage == len(by_stage) - 1
+    chosen = (last, np.isin(profile.events.rank, slowest))
+    gone = _replayed(waits, own, ideal, chosen).mean(axis=0)
     lost = float(prompt.mean() - ideal_step.mean())
     shares = (prompt.mean() - gone) / lost if lost > 0 else np.zeros(2)
     return Stragglers(
@@ -126,6 +114,34 @@ def find_stragglers(waits: Waits) -> Stragglers:
         last_stage_share=float(shares[0]),
         slowest_share=float(shares[1]),
     )
+
+
+def slowest_parts(waits: Waits) -> tuple[int, int]:
+    """The rank that slows the steps of a profile most, and the stage, 0 where none is known."""
+    profile, stages = waits.profile, _parts(waits.profile.column_of_ranks("stage"))
+    _, _, slowdowns = _slowdowns(waits, ideal_ps(waits), [*stages, *_ranks(profile)])
+    by_stage, by_rank = np.split(slowdowns, [len(stages)])
+    return profile.ranks[int(np.argmax(by_rank))].rank, int(np.argmax(by_stage)) if stages else 0
+
+
+def _parts(column: Ints) -> list[Bools]:
+    """The operations of each number of a column."""
+    return [column == number for number in range(int(column.max()) + 1)]
+
+
+def _ranks(profile: Profile) -> list[Bools]:
+    return [profile.events.rank == place for place in range(len(profile.ranks))]
+
+
+def _slowdowns(waits: Waits, ideal: Ints, kept: Sequence[Bools]) -> tuple[Ints, Ints, Floats]:
+    """Steps without the host's delays, ideal ones, and how much longer than these they are.
+
+    That is of the mean step where nothing but some operations keep their own durations.
+    """
+    everything, nothing = np.ones(len(ideal), np.bool_), np.zeros(len(ideal), np.bool_)
+    steps = _replayed(waits, ideal, waits.own_ps, (everything, nothing, *kept))
+    prompt, ideal_step = steps[:, 0], np.minimum(steps[:, 1], steps[:, 0])
+    return prompt, ideal_step, steps[:, 2:].mean(axis=0) / max(float(ideal_step.mean()), 1.0)
 
 
 def ideal_ps(waits: Waits) -> Ints:
@@ -161,15 +177,10 @@ def _kinds(profile: Profile) -> dict[str, Bools]:
     return found
 
 
-def _mean_steps(waits: Waits, usual: Ints, other: Ints, chosen: Sequence[Bools]) -> Floats:
-    """Mean step in ps where the chosen operations take `other`, for each choice."""
-    found: list[float] = []
-    held = waits.held_ps()
-    for first in range(0, len(chosen), _CASES_AT_ONCE):
-        several = np.stack(chosen[first : first + _CASES_AT_ONCE], axis=1)
-        cases = np.where(several, other[:, None], usual[:, None])
-        found += waits.steps_ps(cases, held).mean(axis=0).tolist()
-    return np.array(found)
+def _replayed(waits: Waits, usual: Ints, other: Ints, chosen: Iterable[Bools]) -> Ints:
+    """Steps without the host's delays where the chosen operations take `other`, for each choice."""
+    places = map(np.flatnonzero, chosen)
+    return waits.cases_ps(usual, waits.held_ps(), (Case(at, other[at]) for at in places))
 
 
 def _slowest(

@@ -4,6 +4,9 @@ All of it is the run itself, replayed: only the work of microbatches differs, so
 stay slow, and the pipeline's bubbles are those of its own schedule.
 """
 
+from collections.abc import Iterator
+from itertools import chain
+
 import numpy as np
 from msgspec import Struct
 
@@ -76,14 +79,16 @@ class UnequalLengths(Struct, frozen=True, kw_only=True, eq=False):
 def unequal_lengths(waits: Waits) -> UnequalLengths:
     """What unequal microbatches cost; raises PlanError naming what the profile does not tell."""
     works = microbatch_works(waits.profile)
-    delay, base = waits.delay_ps, waits.own_ps
+    own = waits.own_ps
+    equal, drawn = works.own_ps(own, _equal(works.works)), _drawn(works, own)
+    steps = waits.of_times((each, waits.delay_ps) for each in chain((own, equal), drawn))
     return UnequalLengths(
         works=works,
         longest_over_mean=float(longest_over_mean(works.works).mean()),
         swapped_over_mean=float(longest_over_mean(swap_works(works.works)).mean()),
-        as_ran_ps=waits.steps_ps(base, delay),
-        equal_ps=waits.steps_ps(works.own_ps(base, _equal(works.works)), delay),
-        drawn_ps=_drawn(waits, works),
+        as_ran_ps=steps[:, 0],
+        equal_ps=steps[:, 1],
+        drawn_ps=steps[:, 2:],
     )
 
 
@@ -115,13 +120,11 @@ def _equal(works: Floats) -> Floats:
     return np.asarray(np.broadcast_to(works.mean(axis=(1, 2), keepdims=True), works.shape))
 
 
-def _drawn(waits: Waits, works: MicrobatchWorks) -> Ints:
-    """All steps, several times, with works drawn from the law: of (steps, runs)."""
-    generator = np.random.default_rng(0)
-    own, law = waits.own_ps, works.law
-    runs = max(min(_DRAWN_OPERATIONS // len(own), _MOST_RUNS), 1)
-    cases = [works.own_ps(own, law.draw(generator, works.works.shape)) for _ in range(runs)]
-    return waits.steps_ps(np.stack(cases, axis=1), waits.delay_ps)
+def _drawn(works: MicrobatchWorks, own: Ints) -> Iterator[Ints]:
+    """What operations take with works drawn from the law, several times."""
+    generator, law = np.random.default_rng(0), works.law
+    for _ in range(max(min(_DRAWN_OPERATIONS // len(own), _MOST_RUNS), 1)):
+        yield works.own_ps(own, law.draw(generator, works.works.shape))
 
 
 def _spread(steps_ps: Ints) -> float:

@@ -5,7 +5,10 @@ Operations of one meeting start together, when the last of them is ready; each t
 time. As nodes, whose ends `tables.ends` finds for many sets of durations at once.
 """
 
+from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -17,6 +20,18 @@ from stepsim.measured.profile.busy import Busy
 from stepsim.measured.profile.events import Following, Profile
 from stepsim.tables.ends import NodeWaits, ends, ordered_waits
 from stepsim.tables.spans import TaskKind
+
+
+_MOST_TIMES = 1 << 25
+"""Times of nodes in as many cases that are looked at together: 268 MB."""
+
+
+class Case(NamedTuple):
+    """What operations at some `places` take in place of their own times, and of their delays."""
+
+    places: Ints
+    own_ps: Ints
+    delay_ps: Ints | None = None
 
 
 class _Nodes(Struct, frozen=True, kw_only=True, eq=False):
@@ -64,7 +79,7 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         before = np.concatenate([self.before, arrives[meets], joint])
         after = np.concatenate([arrives[self.after], joint, meets])
         nodes = count + len(meets) + int((members > 1).sum())
-        place, waits = ordered_waits(lambda: before.astype(np.int64) << 32 | after, nodes)
+        place, waits = ordered_waits(lambda: before << 32 | after, nodes, even=True)
         self._check_order(place[:count] >= waits.runnable)
         return _Nodes(waits=waits, arrives=place[arrives], runs=place[:count])
 
@@ -126,18 +141,23 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return np.asarray(np.maximum(events.end_ps - last[meetings], 0), dtype=np.int64)
 
     def ends_ps(self, own_ps: Ints, delay_ps: Ints | None = None) -> Ints:
-        """When operations end, of the shape of `own_ps`: operations, or operations by cases.
+        """When operations end, from the begin of the step.
 
         `own_ps` replaces what each takes, `delay_ps` what passes before it is ready; no delay
-        without it. Times count from the begin of the step.
+        without it.
         """
+        duration_ps = self._durations_ps(own_ps, delay_ps)
+        end_ps = ends(self._nodes.waits, duration_ps, out=duration_ps)
+        return np.asarray(end_ps[self._nodes.runs], dtype=np.int64)
+
+    def _durations_ps(self, own_ps: Ints, delay_ps: Ints | None) -> Ints:
+        """What every node takes."""
         nodes = self._nodes
-        duration_ps = np.zeros((len(nodes.waits), *own_ps.shape[1:]), dtype=np.int64)
+        duration_ps = np.zeros(len(nodes.waits), dtype=np.int64)
         duration_ps[nodes.runs] = own_ps
         if delay_ps is not None:
-            shape = (-1, *(1 for _ in own_ps.shape[1:]))
-            duration_ps[nodes.arrives] += delay_ps.reshape(shape)
-        return np.asarray(ends(nodes.waits, duration_ps)[nodes.runs], dtype=np.int64)
+            duration_ps[nodes.arrives] += delay_ps
+        return duration_ps
 
     def check_order(self) -> None:
         """Raise TraceError where operations wait for each other in a circle."""
@@ -156,11 +176,57 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return self.retimed(np.minimum(arrives, end - own_ps), end)
 
     def steps_ps(self, own_ps: Ints, delay_ps: Ints | None = None) -> Ints:
-        """How long every step takes: of shape (steps) or (steps, cases)."""
-        ends = self.ends_ps(own_ps, delay_ps)
-        found = np.zeros((len(self.profile.steps), *ends.shape[1:]), dtype=np.int64)
-        np.maximum.at(found, self.profile.events.step, ends)
+        """How long every step takes, with the times of `ends_ps`."""
+        return self._lasts_of(self.ends_ps(own_ps, delay_ps)[self._lasts, None])[:, 0]
+
+    def cases_ps(self, own_ps: Ints, delay_ps: Ints, cases: Iterable[Case]) -> Ints:
+        """How long every step takes in each case, of shape (steps, cases).
+
+        Operations that a case does not change take `own_ps`, after `delay_ps`.
+        """
+        most = max(_MOST_TIMES // len(self._nodes.waits), 1)
+        rest, found = iter(cases), [np.zeros((len(self.profile.steps), 0), dtype=np.int64)]
+        while several := [*islice(rest, most)]:
+            found.append(self._several_ps(own_ps, delay_ps, several))
+        return np.concatenate(found, axis=1)
+
+    def of_times(self, times: Iterable[tuple[Ints, Ints]]) -> Ints:
+        """How long every step takes, of shape (steps, cases), for own times and delays of each."""
+        return self.cases_ps(self.own_ps, self.delay_ps, (self._case(*each) for each in times))
+
+    def _case(self, own_ps: Ints, delay_ps: Ints) -> Case:
+        """What is other than recorded."""
+        is_same_delay = delay_ps is self.delay_ps
+        is_changed = own_ps != self.own_ps
+        if not is_same_delay:
+            is_changed |= delay_ps != self.delay_ps
+        places = np.flatnonzero(is_changed)
+        return Case(places, own_ps[places], None if is_same_delay else delay_ps[places])
+
+    def _several_ps(self, own_ps: Ints, delay_ps: Ints, cases: Sequence[Case]) -> Ints:
+        """As `cases_ps`, all of them in one pass."""
+        nodes = self._nodes
+        duration_ps = np.empty((len(nodes.waits), len(cases)), dtype=np.int64)
+        duration_ps[:] = self._durations_ps(own_ps, delay_ps)[:, None]
+        for number, (places, own, delay) in enumerate(cases):
+            duration_ps[nodes.runs[places], number] += own - own_ps[places]
+            if delay is not None:
+                duration_ps[nodes.arrives[places], number] += delay - delay_ps[places]
+        end_ps = ends(nodes.waits, duration_ps, out=duration_ps)
+        return self._lasts_of(end_ps[nodes.runs[self._lasts]])
+
+    def _lasts_of(self, end_ps: Ints) -> Ints:
+        """The last ends of every step, of shape (steps, cases), from those of `_lasts`."""
+        found = np.zeros((len(self.profile.steps), end_ps.shape[1]), dtype=np.int64)
+        np.maximum.at(found, self.profile.events.step[self._lasts], end_ps)
         return found
+
+    @cached_property
+    def _lasts(self) -> Ints:
+        """Operations that no other of their step follows: one of them ends the step."""
+        step, followed = self.profile.events.step, np.zeros(len(self.own_ps), dtype=np.bool_)
+        followed[self.before[step[self.before] == step[self.after]]] = True
+        return np.flatnonzero(~followed)
 
 
 def chained(*columns: Ints, order: Ints) -> Following:
