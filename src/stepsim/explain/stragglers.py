@@ -13,7 +13,7 @@ from math import ceil
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Bools, Floats, Ints
+from stepsim.base.arrays import Bools, Floats, Ints, medians
 from stepsim.measured.profile.events import Profile, same
 from stepsim.measured.profile.waits import Case, Waits
 from stepsim.tables.spans import COMMUNICATIONS, TaskKind
@@ -149,13 +149,12 @@ def ideal_ps(waits: Waits) -> Ints:
     events = waits.profile.events
     communicates = events.of_kind(*COMMUNICATIONS)
     key = same(events.name, events.phase, communicates.astype(np.int64))
-    order = np.lexsort((waits.own_ps, key))
-    own = waits.own_ps[order]
-    first = np.flatnonzero(np.diff(key[order], prepend=-1))
-    count = np.diff(np.append(first, len(own)))
-    lower, upper = own[first + (count - 1) // 2], own[first + count // 2]
-    mean, median = np.add.reduceat(own, first) / count, (lower + upper) / 2
-    ideal = np.where(communicates[order][first], median, mean)
+    count, own = np.bincount(key), waits.own_ps
+    is_communication = np.zeros(len(count), dtype=np.bool_)
+    is_communication[key] = communicates
+    sums = np.zeros(len(count), dtype=np.int64)
+    np.add.at(sums, key, own)
+    ideal = np.where(is_communication, medians(key, own, len(count)), sums / count)
     return np.asarray(np.rint(ideal).astype(np.int64)[key])
 
 

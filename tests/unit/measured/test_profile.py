@@ -85,9 +85,11 @@ def test_a_meeting_starts_with_its_last_member() -> None:
     assert waits.delay_ps.tolist() == [0, 0, 2, 0]
     assert waits.ends_ps(waits.own_ps).tolist() == [10, 30, 35, 36]
     assert waits.ends_ps(waits.own_ps, waits.delay_ps).tolist() == [10, 30, 35, 36]
-    shorter = np.stack([waits.own_ps, ints(10, 3, 5, 6)], axis=1)
-    assert waits.ends_ps(shorter)[:, 1].tolist() == [10, 3, 15, 16]
-    assert waits.steps_ps(shorter).tolist() == [[36, 16]]
+    shorter, prompt = ints(10, 3, 5, 6), ints(0, 0, 0, 0)
+    assert waits.ends_ps(shorter).tolist() == [10, 3, 15, 16]
+    cases = [(waits.own_ps, waits.delay_ps), (shorter, prompt), (waits.own_ps, ints(0, 2, 9, 0))]
+    assert waits.of_times(cases).tolist() == [[36, 16, 38]]
+    assert waits.of_times(cases[1:]).tolist() == [[16, 38]]
 
 
 def test_operations_that_wait_for_each_other_are_refused() -> None:

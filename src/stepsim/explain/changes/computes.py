@@ -1,6 +1,7 @@
 """Changes of what computes and the host take: slow workers, uneven stages, experts, gaps."""
 
 import re
+from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
@@ -27,7 +28,7 @@ _EXCHANGE = re.compile(r"all_?to_?all|sendrecv|a2a", re.IGNORECASE)
 _NOT_TOLD = "the run does not name stages: Kineto and Nsight know no pipeline"
 
 
-class _Seen(Struct, frozen=True, kw_only=True, eq=False):
+class _Seen(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """Columns that the changes of computes share."""
 
     waits: Waits
@@ -35,11 +36,21 @@ class _Seen(Struct, frozen=True, kw_only=True, eq=False):
     stage: Ints
     program: Ints
 
-    @property
+    @cached_property
+    def work(self) -> Ints:
+        """Operations of one work."""
+        return works_of(self.events)
+
+    @cached_property
+    def number(self) -> Ints:
+        """The place of every operation among those of its work, chunk and microbatch of a rank."""
+        return counted(self.events.rank, self.work, self.events.chunk, self.events.microbatch)
+
+    @cached_property
     def alike(self) -> Ints:
         """Operations of one work, at one place among those of a microbatch where it is told."""
         told = self.events.microbatch != UNKNOWN
-        return same(works_of(self.events), np.where(told, _number(self.events), UNKNOWN))
+        return same(self.work, np.where(told, self.number, UNKNOWN))
 
     @property
     def events(self) -> Events:
@@ -134,7 +145,7 @@ def _even_replicas(seen: _Seen) -> ProfileChange | UntoldChange:
         evened(
             waits.own_ps,
             seen.compute,
-            same(works_of(events), seen.program, events.chunk, events.microbatch, _number(events)),
+            same(seen.work, seen.program, events.chunk, events.microbatch, seen.number),
         ),
         "their microbatches hold equally much work",
     )
@@ -230,11 +241,6 @@ def _host(waits: Waits) -> Changes:
         own_ps=waits.own_ps,
         delay_ps=waits.held_ps(),
     )
-
-
-def _number(events: Events) -> Ints:
-    """The place of every operation among those of its work, chunk and microbatch on its rank."""
-    return counted(events.rank, works_of(events), events.chunk, events.microbatch)
 
 
 def _as_mean(own: Ints, which: Bools, others: Bools, alike: Ints) -> Ints:
