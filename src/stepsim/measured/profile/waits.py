@@ -19,7 +19,7 @@ from stepsim.base.structs import replace
 from stepsim.measured.profile.busy import Busy
 from stepsim.measured.profile.events import Following, Profile
 from stepsim.tables.ends import NodeWaits, ends, ordered_waits
-from stepsim.tables.spans import TaskKind
+from stepsim.tables.spans import UNKNOWN, TaskKind
 
 
 _MOST_TIMES = 1 << 25
@@ -38,12 +38,21 @@ class _Nodes(Struct, frozen=True, kw_only=True, eq=False):
     """The operations of a profile as nodes: `arrives` of each its arrival, `runs` its own time.
 
     An operation that meets nobody is one node. Others arrive, meet and run: a meeting waits for all
-    its members' arrivals and takes no time, and each member runs after it.
+    its members' arrivals and takes no time, and each member runs after it. Where lists of
+    operations are one node, it takes what all of them take.
     """
 
     waits: NodeWaits
     arrives: Small
     runs: Small
+
+    def durations_ps(self, own_ps: Ints, delay_ps: Ints | None) -> Ints:
+        """What every node takes."""
+        duration_ps = np.zeros(len(self.waits), dtype=np.int64)
+        np.add.at(duration_ps, self.runs, own_ps)
+        if delay_ps is not None:
+            np.add.at(duration_ps, self.arrives, delay_ps)
+        return duration_ps
 
 
 class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
@@ -69,6 +78,39 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     @cached_property
     def _nodes(self) -> _Nodes:
         """What the nodes of all operations wait for; raises TraceError for a circle."""
+        return self._made_nodes(self.before, self.after)
+
+    @cached_property
+    def _lists(self) -> _Nodes:
+        """As `_nodes`, where operations of a step that only wait for the one before are its node.
+
+        Pairs that two others make needless are left out.
+        """
+        before, after = self._needed
+        step, count = self.profile.events.step, len(self.profile.events)
+        follows = np.bincount(after, minlength=count)[after] == 1
+        follows &= np.bincount(before, minlength=count)[before] == 1
+        follows &= (before < after) & (step[before] == step[after])
+        return self._made_nodes(before, after, follows)
+
+    @property
+    def _needed(self) -> Following:
+        """The pairs but those of an operation and one that it follows by way of a third.
+
+        Of those that an operation follows the first and the last are looked at.
+        """
+        by_after = np.argsort(self.after, kind="stable")
+        before, after = self.before[by_after], self.after[by_after]
+        ends_of = np.full((2, len(self.profile.events)), UNKNOWN, dtype=np.int64)
+        ends_of[0][after[::-1]], ends_of[1][after] = before[::-1], before
+        is_needless = np.zeros(len(after), dtype=np.bool_)
+        for third in ends_of[:, after]:
+            others = third != before
+            is_needless |= others & (ends_of[:, third] == before).any(axis=0)
+        return before[~is_needless], after[~is_needless]
+
+    def _made_nodes(self, former: Ints, later: Ints, follows: Bools | None = None) -> _Nodes:
+        """Nodes of operations, one for both of a pair that `follows`."""
         meetings = self.meetings
         count, members = len(meetings), np.bincount(meetings)
         meets = np.flatnonzero(members[meetings] > 1)
@@ -76,10 +118,17 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         arrives = np.arange(count)
         arrives[meets] = count + np.arange(len(meets))
         joint = count + len(meets) + number_of_meeting[meetings[meets]]
-        before = np.concatenate([self.before, arrives[meets], joint])
-        after = np.concatenate([arrives[self.after], joint, meets])
-        nodes = count + len(meets) + int((members > 1).sum())
-        place, waits = ordered_waits(lambda: before << 32 | after, nodes, even=True)
+        before = np.concatenate([former, arrives[meets], joint])
+        after = np.concatenate([arrives[later], joint, meets])
+        node = np.arange(count + len(meets) + int((members > 1).sum()))
+        if follows is not None:
+            node[after[: len(later)][follows]] = former[follows]
+            node = _list_numbers(node)
+            before, after = (node[side] for side in (before, after))
+            before, after = (side[before != after] for side in (before, after))
+        total = int(node.max()) + 1
+        place, waits = ordered_waits(lambda: before << 32 | after, total, even=True)
+        place = place[node]
         self._check_order(place[:count] >= waits.runnable)
         return _Nodes(waits=waits, arrives=place[arrives], runs=place[:count])
 
@@ -146,18 +195,9 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         `own_ps` replaces what each takes, `delay_ps` what passes before it is ready; no delay
         without it.
         """
-        duration_ps = self._durations_ps(own_ps, delay_ps)
+        duration_ps = self._nodes.durations_ps(own_ps, delay_ps)
         end_ps = ends(self._nodes.waits, duration_ps, out=duration_ps)
         return np.asarray(end_ps[self._nodes.runs], dtype=np.int64)
-
-    def _durations_ps(self, own_ps: Ints, delay_ps: Ints | None) -> Ints:
-        """What every node takes."""
-        nodes = self._nodes
-        duration_ps = np.zeros(len(nodes.waits), dtype=np.int64)
-        duration_ps[nodes.runs] = own_ps
-        if delay_ps is not None:
-            duration_ps[nodes.arrives] += delay_ps
-        return duration_ps
 
     def check_order(self) -> None:
         """Raise TraceError where operations wait for each other in a circle."""
@@ -184,7 +224,7 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
         Operations that a case does not change take `own_ps`, after `delay_ps`.
         """
-        most = max(_MOST_TIMES // len(self._nodes.waits), 1)
+        most = max(_MOST_TIMES // len(self._lists.waits), 1)
         rest, found = iter(cases), [np.zeros((len(self.profile.steps), 0), dtype=np.int64)]
         while several := [*islice(rest, most)]:
             found.append(self._several_ps(own_ps, delay_ps, several))
@@ -205,13 +245,13 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     def _several_ps(self, own_ps: Ints, delay_ps: Ints, cases: Sequence[Case]) -> Ints:
         """As `cases_ps`, all of them in one pass."""
-        nodes = self._nodes
+        nodes = self._lists
         duration_ps = np.empty((len(nodes.waits), len(cases)), dtype=np.int64)
-        duration_ps[:] = self._durations_ps(own_ps, delay_ps)[:, None]
-        for number, (places, own, delay) in enumerate(cases):
-            duration_ps[nodes.runs[places], number] += own - own_ps[places]
+        duration_ps[:] = nodes.durations_ps(own_ps, delay_ps)[:, None]
+        for column, (places, own, delay) in zip(duration_ps.T, cases, strict=True):
+            np.add.at(column, nodes.runs[places], own - own_ps[places])
             if delay is not None:
-                duration_ps[nodes.arrives[places], number] += delay - delay_ps[places]
+                np.add.at(column, nodes.arrives[places], delay - delay_ps[places])
         end_ps = ends(nodes.waits, duration_ps, out=duration_ps)
         return self._lasts_of(end_ps[nodes.runs[self._lasts]])
 
@@ -227,6 +267,13 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         step, followed = self.profile.events.step, np.zeros(len(self.own_ps), dtype=np.bool_)
         followed[self.before[step[self.before] == step[self.after]]] = True
         return np.flatnonzero(~followed)
+
+
+def _list_numbers(before: Ints) -> Ints:
+    """The number of the list that each node is in, from the one before it, itself at the begin."""
+    while ((further := before[before]) != before).any():
+        before = further
+    return (np.cumsum(before == np.arange(len(before))) - 1)[before]
 
 
 def chained(*columns: Ints, order: Ints) -> Following:
