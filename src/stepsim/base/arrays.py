@@ -204,11 +204,11 @@ def column_numbers(columns: Iterable[Ints]) -> Ints:
     first, *others = columns
     number = _ranks(first - first.min(initial=0))
     for column in others:
-        low = int(column.min(initial=0))
-        size = int(column.max(initial=0)) - low + 1
+        beyond = column - column.min(initial=0)
+        size = int(beyond.max(initial=0)) + 1
         if size * len(column) > MAX_INT64:
-            low, column, size = 0, _ranks(column - low), len(column)
-        number = _ranks(number * size + (column - low))
+            size, beyond = len(column), _ranks(beyond)
+        number = _ranks(number * size + beyond)
     return number
 
 

@@ -6,6 +6,7 @@ the sum of what was made shorter, but what is left of it on the way to the end o
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Self
 
 import numpy as np
@@ -15,7 +16,13 @@ from stepsim.base.arrays import Ints
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Document, Entry, Names, Seconds, Share
 from stepsim.explain.changes.computes import compute_changes
-from stepsim.explain.changes.lengths import UnequalLengths, length_changes, unequal_lengths
+from stepsim.explain.changes.lengths import (
+    UnequalLengths,
+    length_changes,
+    length_times,
+    lengths_of,
+    told_works,
+)
 from stepsim.explain.changes.made import Changes, ProfileChange, UntoldChange
 from stepsim.explain.changes.schedules import schedule_changes
 from stepsim.explain.changes.transfers import transfer_changes
@@ -27,6 +34,7 @@ from stepsim.explain.stragglers import (
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.waits import Waits
+from stepsim.measured.profile.works import MicrobatchWorks
 
 _LEAST_GAIN = 5e-5
 """A smaller gain is none: it would be shown as 0.0 %."""
@@ -132,48 +140,44 @@ class ImprovementsDocument(Document, frozen=True, kw_only=True):
 def improve_profile(profile: Profile) -> Improvements:
     """Replay a profile with every change that could gain something."""
     waits = pipeline_waits(profile, posted=True)
-    changes = [*changes_of(waits)]
+    works = told_works(profile)
+    changes = [*changes_of(waits, works)]
     told = [change for change in changes if isinstance(change, ProfileChange)]
-    base, best, *steps = _replayed(waits, [change for change in told if change.waits is waits])
-    replayed = iter(steps)
-    found = [_gained(change, replayed, base) for change in told]
+    times = _times(waits, [change for change in told if change.waits is waits])
+    lengths = [] if isinstance(works, str) else length_times(waits, works)
+    steps = waits.of_times(chain(times, lengths))
+    base, ideal, prompt, *replayed = steps[:, : len(times)].T
+    rest = iter(replayed)
+    found = [_gained(change, rest, base) for change in told]
     return Improvements(
         profile=profile,
         measured_ps=int(profile.step_times_ps().mean()),
         replayed_ps=int(base.mean()),
-        ceiling=1 - mean_share(best, base),
+        ceiling=1 - mean_share(np.minimum(ideal, prompt), base),
         changes=_ranked([each for each in found if each.gain >= _LEAST_GAIN]),
         without_gain=tuple(each.name for each in found if each.gain < _LEAST_GAIN),
         untold=tuple(change for change in changes if isinstance(change, UntoldChange)),
-        lengths=_lengths(waits),
+        lengths=None if isinstance(works, str) else lengths_of(works, steps[:, len(times) :]),
     )
 
 
-def _replayed(waits: Waits, changes: Iterable[ProfileChange]) -> list[Ints]:
-    """Steps as they ran, without the host's delays, and once each change is made, and at best.
+def _times(waits: Waits, changes: Iterable[ProfileChange]) -> list[tuple[Ints, Ints]]:
+    """What operations take, and delays: as they ran, without the host's, of changes and at best.
 
-    Those without delays have ideal durations where these make them shorter.
+    Without the host's delays with ideal durations, and with their own.
     """
     own, held = waits.own_ps, waits.held_ps()
     times = [(own, waits.delay_ps), (ideal_ps(waits), held), (own, held)]
     for change in changes:
         both = (change.own_ps, change.best_own_ps)
         times += [(each, change.delay_ps) for each in both if each is not None]
-    base, ideal, prompt, *steps = waits.of_times(times).T
-    return [base, np.minimum(ideal, prompt), *steps]
-
-
-def _lengths(waits: Waits) -> UnequalLengths | None:
-    try:
-        return unequal_lengths(waits)
-    except PlanError:
-        return None
+    return times
 
 
 def change_profile(profile: Profile, name: str) -> Profile:
     """The profile once a change is made; raises PlanError for a name that none has."""
-    told = []
-    for change in changes_of(pipeline_waits(profile, posted=True)):
+    told, waits = [], pipeline_waits(profile, posted=True)
+    for change in changes_of(waits, told_works(profile)):
         if change.name == name:
             break
         if isinstance(change, ProfileChange):
@@ -185,10 +189,13 @@ def change_profile(profile: Profile, name: str) -> Profile:
     return change.waits.ran(change.own_ps, change.delay_ps)
 
 
-def changes_of(waits: Waits) -> Changes:
-    """Every change that the operations of a profile allow, and those that they do not tell."""
+def changes_of(waits: Waits, works: MicrobatchWorks | str) -> Changes:
+    """Every change that the operations of a profile allow, and those that they do not tell.
+
+    `works` are those of its microbatches, or a text that says why they are not told.
+    """
     yield from compute_changes(waits)
-    yield from length_changes(waits)
+    yield from length_changes(waits, works)
     yield from transfer_changes(waits)
     yield from schedule_changes(waits)
 

@@ -90,13 +90,18 @@ def find_stragglers(waits: Waits) -> Stragglers:
     profile, own, ideal = waits.profile, waits.own_ps, ideal_ps(waits)
     stage, replica = (profile.column_of_ranks(name) for name in ("stage", "replica"))
     kinds = _kinds(profile)
-    parts = (_parts(stage), _parts(replica), [*kinds.values()], _ranks(profile))
+    parts = (
+        _parts(stage),
+        _parts(replica),
+        [*map(np.flatnonzero, kinds.values())],
+        profile.places_of_ranks(),
+    )
     prompt, ideal_step, means = _slowdowns(waits, ideal, [*chain(*parts)])
     by_stage, by_replica, by_kind, by_rank = np.split(means, np.cumsum([*map(len, parts)])[:-1])
     workers = tuple(_workers(profile, by_rank.tolist()))
     slowest = _slowest(profile, workers, by_stage, by_replica)
-    last = stage == len(by_stage) - 1
-    chosen = (last, np.isin(profile.events.rank, slowest))
+    last = np.flatnonzero(stage == len(by_stage) - 1)
+    chosen = (last, np.flatnonzero(np.isin(profile.events.rank, slowest)))
     gone = _replayed(waits, own, ideal, chosen).mean(axis=0)
     lost = float(prompt.mean() - ideal_step.mean())
     shares = (prompt.mean() - gone) / lost if lost > 0 else np.zeros(2)
@@ -119,27 +124,23 @@ def find_stragglers(waits: Waits) -> Stragglers:
 def slowest_parts(waits: Waits) -> tuple[int, int]:
     """The rank that slows the steps of a profile most, and the stage, 0 where none is known."""
     profile, stages = waits.profile, _parts(waits.profile.column_of_ranks("stage"))
-    _, _, slowdowns = _slowdowns(waits, ideal_ps(waits), [*stages, *_ranks(profile)])
+    _, _, slowdowns = _slowdowns(waits, ideal_ps(waits), [*stages, *profile.places_of_ranks()])
     by_stage, by_rank = np.split(slowdowns, [len(stages)])
     return profile.ranks[int(np.argmax(by_rank))].rank, int(np.argmax(by_stage)) if stages else 0
 
 
-def _parts(column: Ints) -> list[Bools]:
+def _parts(column: Ints) -> list[Ints]:
     """The operations of each number of a column."""
-    return [column == number for number in range(int(column.max()) + 1)]
+    return [np.flatnonzero(column == number) for number in range(int(column.max()) + 1)]
 
 
-def _ranks(profile: Profile) -> list[Bools]:
-    return [profile.events.rank == place for place in range(len(profile.ranks))]
-
-
-def _slowdowns(waits: Waits, ideal: Ints, kept: Sequence[Bools]) -> tuple[Ints, Ints, Floats]:
+def _slowdowns(waits: Waits, ideal: Ints, kept: Sequence[Ints]) -> tuple[Ints, Ints, Floats]:
     """Steps without the host's delays, ideal ones, and how much longer than these they are.
 
     That is of the mean step where nothing but some operations keep their own durations.
     """
-    everything, nothing = np.ones(len(ideal), np.bool_), np.zeros(len(ideal), np.bool_)
-    steps = _replayed(waits, ideal, waits.own_ps, (everything, nothing, *kept))
+    everything = np.arange(len(ideal))
+    steps = _replayed(waits, ideal, waits.own_ps, (everything, everything[:0], *kept))
     prompt, ideal_step = steps[:, 0], np.minimum(steps[:, 1], steps[:, 0])
     return prompt, ideal_step, steps[:, 2:].mean(axis=0) / max(float(ideal_step.mean()), 1.0)
 
@@ -176,10 +177,9 @@ def _kinds(profile: Profile) -> dict[str, Bools]:
     return found
 
 
-def _replayed(waits: Waits, usual: Ints, other: Ints, chosen: Iterable[Bools]) -> Ints:
+def _replayed(waits: Waits, usual: Ints, other: Ints, chosen: Iterable[Ints]) -> Ints:
     """Steps without the host's delays where the chosen operations take `other`, for each choice."""
-    places = map(np.flatnonzero, chosen)
-    return waits.cases_ps(usual, waits.held_ps(), (Case(at, other[at]) for at in places))
+    return waits.cases_ps(usual, waits.held_ps(), (Case(at, other[at]) for at in chosen))
 
 
 def _slowest(

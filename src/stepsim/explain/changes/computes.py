@@ -111,8 +111,8 @@ def _even_stages(seen: _Seen, slow_stage: int) -> ProfileChange | UntoldChange:
     return times_changed(
         waits,
         "even-stages",
-        f"every stage computes as long as their mean; stage {slow_stage} is the slowest; the stages "
-        f"take {shares} of the mean now",
+        f"every stage computes as long as their mean; stage {slow_stage} is the slowest; the "
+        f"stages take {shares} of the mean now",
         _scaled(waits.own_ps, seen),
         "layers can be shared out evenly; messages stay as long",
     )

@@ -5,7 +5,6 @@ stay slow, and the pipeline's bubbles are those of its own schedule.
 """
 
 from collections.abc import Iterator
-from itertools import chain
 
 import numpy as np
 from msgspec import Struct
@@ -14,6 +13,7 @@ from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
 from stepsim.explain.changes.made import Changes, UntoldChange, times_changed
 from stepsim.explain.stragglers import mean_share
+from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.waits import Waits
 from stepsim.measured.profile.works import MicrobatchWorks, longest_over_mean, microbatch_works
 from stepsim.parallel.packers.balanced import swap_works
@@ -79,25 +79,43 @@ class UnequalLengths(Struct, frozen=True, kw_only=True, eq=False):
 def unequal_lengths(waits: Waits) -> UnequalLengths:
     """What unequal microbatches cost; raises PlanError naming what the profile does not tell."""
     works = microbatch_works(waits.profile)
-    own = waits.own_ps
-    equal, drawn = works.own_ps(own, _equal(works.works)), _drawn(works, own)
-    steps = waits.of_times((each, waits.delay_ps) for each in chain((own, equal), drawn))
+    return lengths_of(works, waits.of_times(length_times(waits, works)))
+
+
+def length_times(waits: Waits, works: MicrobatchWorks) -> Iterator[tuple[Ints, Ints]]:
+    """What operations take, and delays: as they ran, with equal works, and drawn several times."""
+    own, delay = waits.own_ps, waits.delay_ps
+    yield own, delay
+    yield works.own_ps(own, _equal(works.works)), delay
+    generator, law = np.random.default_rng(0), works.law
+    for _ in range(max(min(_DRAWN_OPERATIONS // len(own), _MOST_RUNS), 1)):
+        yield works.own_ps(own, law.draw(generator, works.works.shape)), delay
+
+
+def lengths_of(works: MicrobatchWorks, steps_ps: Ints) -> UnequalLengths:
+    """What unequal microbatches cost, from the steps of `length_times`."""
     return UnequalLengths(
         works=works,
         longest_over_mean=float(longest_over_mean(works.works).mean()),
         swapped_over_mean=float(longest_over_mean(swap_works(works.works)).mean()),
-        as_ran_ps=steps[:, 0],
-        equal_ps=steps[:, 1],
-        drawn_ps=steps[:, 2:],
+        as_ran_ps=steps_ps[:, 0],
+        equal_ps=steps_ps[:, 1],
+        drawn_ps=steps_ps[:, 2:],
     )
 
 
-def length_changes(waits: Waits) -> Changes:
-    """Whole microbatches swapped between replicas; at best all have equal work."""
+def told_works(profile: Profile) -> MicrobatchWorks | str:
+    """The works of a profile's microbatches; a text says what does not tell them."""
     try:
-        works = microbatch_works(waits.profile)
+        return microbatch_works(profile)
     except PlanError as error:
-        yield UntoldChange(name=_SWAP, why=str(error))
+        return str(error)
+
+
+def length_changes(waits: Waits, works: MicrobatchWorks | str) -> Changes:
+    """Whole microbatches swapped between replicas; at best all have equal work."""
+    if isinstance(works, str):
+        yield UntoldChange(name=_SWAP, why=works)
         return
     if works.works.shape[1] == 1:
         yield UntoldChange(name=_SWAP, why="one replica was traced")
@@ -118,13 +136,6 @@ def length_changes(waits: Waits) -> Changes:
 def _equal(works: Floats) -> Floats:
     """Every microbatch with the mean work of its step."""
     return np.asarray(np.broadcast_to(works.mean(axis=(1, 2), keepdims=True), works.shape))
-
-
-def _drawn(works: MicrobatchWorks, own: Ints) -> Iterator[Ints]:
-    """What operations take with works drawn from the law, several times."""
-    generator, law = np.random.default_rng(0), works.law
-    for _ in range(max(min(_DRAWN_OPERATIONS // len(own), _MOST_RUNS), 1)):
-        yield works.own_ps(own, law.draw(generator, works.works.shape))
 
 
 def _spread(steps_ps: Ints) -> float:

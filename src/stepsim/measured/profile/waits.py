@@ -17,13 +17,12 @@ from stepsim.base.arrays import Bools, Ints, Small
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
 from stepsim.measured.profile.busy import Busy
-from stepsim.measured.profile.events import Following, Profile
+from stepsim.measured.profile.events import Following, Profile, same
 from stepsim.tables.ends import NodeWaits, ends, ordered_waits
 from stepsim.tables.spans import UNKNOWN, TaskKind
 
-
-_MOST_TIMES = 1 << 25
-"""Times of nodes in as many cases that are looked at together: 268 MB."""
+_MOST_TIMES = 1 << 23
+"""Times of nodes in as many cases that are looked at together: 67 MB."""
 
 
 class Case(NamedTuple):
@@ -73,7 +72,7 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         told = self.profile.events.meeting
         alone = told < 0
         own = np.where(alone, told.max(initial=-1) + 1 + np.cumsum(alone), told)
-        return np.asarray(np.unique(own, return_inverse=True)[1], dtype=np.int64)
+        return same(own)
 
     @cached_property
     def _nodes(self) -> _Nodes:
@@ -224,10 +223,13 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
         Operations that a case does not change take `own_ps`, after `delay_ps`.
         """
-        most = max(_MOST_TIMES // len(self._lists.waits), 1)
+        count = len(self._lists.waits)
+        most = max(_MOST_TIMES // count, 1)
         rest, found = iter(cases), [np.zeros((len(self.profile.steps), 0), dtype=np.int64)]
+        room = np.empty(count * most, dtype=np.int64)
         while several := [*islice(rest, most)]:
-            found.append(self._several_ps(own_ps, delay_ps, several))
+            duration_ps = room[: count * len(several)].reshape(count, len(several))
+            found.append(self._several_ps(duration_ps, own_ps, delay_ps, several))
         return np.concatenate(found, axis=1)
 
     def of_times(self, times: Iterable[tuple[Ints, Ints]]) -> Ints:
@@ -243,10 +245,11 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         places = np.flatnonzero(is_changed)
         return Case(places, own_ps[places], None if is_same_delay else delay_ps[places])
 
-    def _several_ps(self, own_ps: Ints, delay_ps: Ints, cases: Sequence[Case]) -> Ints:
-        """As `cases_ps`, all of them in one pass."""
+    def _several_ps(
+        self, duration_ps: Ints, own_ps: Ints, delay_ps: Ints, cases: Sequence[Case]
+    ) -> Ints:
+        """As `cases_ps`, all of them in one pass, which writes `duration_ps`."""
         nodes = self._lists
-        duration_ps = np.empty((len(nodes.waits), len(cases)), dtype=np.int64)
         duration_ps[:] = nodes.durations_ps(own_ps, delay_ps)[:, None]
         for column, (places, own, delay) in zip(duration_ps.T, cases, strict=True):
             np.add.at(column, nodes.runs[places], own - own_ps[places])

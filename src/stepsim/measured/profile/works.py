@@ -142,12 +142,9 @@ def _cells(profile: Profile, held: Ints) -> tuple[Ints, tuple[int, int, int]]:
     """The microbatch of every compute among those of all steps and replicas, and their number."""
     events = profile.events
     columns = (events.step, profile.column_of_ranks("replica"), events.microbatch)
-    found, sizes = [], []
-    for column in columns:
-        values, place = np.unique(column[held], return_inverse=True)
-        found.append(place.astype(np.int64))
-        sizes.append(len(values))
-    shape = sizes[0], sizes[1], sizes[2]
+    found = [same(column[held]) for column in columns]
+    steps, replicas, microbatches = (int(place.max()) + 1 for place in found)
+    shape = steps, replicas, microbatches
     return np.asarray(np.ravel_multi_index(found, shape), dtype=np.int64), shape
 
 
