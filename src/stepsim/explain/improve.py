@@ -149,13 +149,14 @@ def improve_profile(profile: Profile) -> Improvements:
     base, ideal, prompt, *replayed = steps[:, : len(times)].T
     rest = iter(replayed)
     found = [_gained(change, rest, base) for change in told]
+    ranked = sorted(found, key=lambda change: (-change.gain, change.name))
     return Improvements(
         profile=profile,
         measured_ps=int(profile.step_times_ps().mean()),
         replayed_ps=int(base.mean()),
         ceiling=1 - mean_share(np.minimum(ideal, prompt), base),
-        changes=_ranked([each for each in found if each.gain >= _LEAST_GAIN]),
-        without_gain=tuple(each.name for each in found if each.gain < _LEAST_GAIN),
+        changes=tuple(change for change in ranked if change.gain >= _LEAST_GAIN),
+        without_gain=tuple(change.name for change in found if change.gain < _LEAST_GAIN),
         untold=tuple(change for change in changes if isinstance(change, UntoldChange)),
         lengths=None if isinstance(works, str) else lengths_of(works, steps[:, len(times) :]),
     )
@@ -198,10 +199,6 @@ def changes_of(waits: Waits, works: MicrobatchWorks | str) -> Changes:
     yield from length_changes(waits, works)
     yield from transfer_changes(waits)
     yield from schedule_changes(waits)
-
-
-def _ranked(found: Iterable[_Improvement]) -> tuple[_Improvement, ...]:
-    return tuple(sorted(found, key=lambda each: (-each.gain, each.name)))
 
 
 def _gained(change: ProfileChange, replayed: Iterator[Ints], base: Ints) -> _Improvement:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Floats, Ints, medians
 from stepsim.measured.profile.events import Profile, same
-from stepsim.measured.profile.waits import Case, Waits
+from stepsim.measured.profile.waits import Waits
 from stepsim.tables.spans import COMMUNICATIONS, TaskKind
 
 _SLOW_SHARE = 0.03
@@ -98,7 +98,10 @@ def find_stragglers(waits: Waits) -> Stragglers:
     )
     prompt, ideal_step, means = _slowdowns(waits, ideal, [*chain(*parts)])
     by_stage, by_replica, by_kind, by_rank = np.split(means, np.cumsum([*map(len, parts)])[:-1])
-    workers = tuple(_workers(profile, by_rank.tolist()))
+    workers = tuple(
+        _WorkerSlowdown(rank=ran.rank, stage=ran.stage, replica=ran.replica, slowdown=slowdown)
+        for ran, slowdown in zip(profile.ranks, by_rank.tolist(), strict=True)
+    )
     slowest = _slowest(profile, workers, by_stage, by_replica)
     last = np.flatnonzero(stage == len(by_stage) - 1)
     chosen = (last, np.flatnonzero(np.isin(profile.events.rank, slowest)))
@@ -179,7 +182,8 @@ def _kinds(profile: Profile) -> dict[str, Bools]:
 
 def _replayed(waits: Waits, usual: Ints, other: Ints, chosen: Iterable[Ints]) -> Ints:
     """Steps without the host's delays where the chosen operations take `other`, for each choice."""
-    return waits.cases_ps(usual, waits.held_ps(), (Case(at, other[at]) for at in chosen))
+    held = waits.held_ps()
+    return waits.cases_ps(usual, held, ((places, other, held) for places in chosen))
 
 
 def _slowest(
@@ -203,10 +207,3 @@ def _slowest(
 
 def _of(slowdowns: Floats, place: int | None, own: float) -> float:
     return own if place is None else float(slowdowns[place])
-
-
-def _workers(profile: Profile, slowdowns: Iterable[float]) -> Iterable[_WorkerSlowdown]:
-    for each, slowdown in zip(profile.ranks, slowdowns, strict=True):
-        yield _WorkerSlowdown(
-            rank=each.rank, stage=each.stage, replica=each.replica, slowdown=slowdown
-        )

@@ -11,7 +11,6 @@ from stepsim.explain.changes.made import (
     Changes,
     ProfileChange,
     UntoldChange,
-    evened,
     programs_of,
     times_changed,
     works_of,
@@ -142,8 +141,9 @@ def _even_replicas(seen: _Seen) -> ProfileChange | UntoldChange:
         waits,
         "even-replicas",
         "ranks that run the same compute equally long",
-        evened(
+        _as_mean(
             waits.own_ps,
+            seen.compute,
             seen.compute,
             same(seen.work, seen.program, events.chunk, events.microbatch, seen.number),
         ),
@@ -156,11 +156,12 @@ def _even_microbatches(seen: _Seen) -> ProfileChange | UntoldChange:
     if events.microbatch.max(initial=UNKNOWN) < 1:
         why = "the run does not name microbatches"
         return UntoldChange(name="even-microbatches", why=why)
+    alike = same(seen.alike, events.rank, events.chunk)
     return times_changed(
         seen.waits,
         "even-microbatches",
         "microbatches of a rank compute equally long",
-        evened(seen.waits.own_ps, seen.compute, same(seen.alike, events.rank, events.chunk)),
+        _as_mean(seen.waits.own_ps, seen.compute, seen.compute, alike),
         "sequences can be shared out evenly",
     )
 

@@ -76,12 +76,6 @@ class UnequalLengths(Struct, frozen=True, kw_only=True, eq=False):
         return _spread(self.drawn_ps)
 
 
-def unequal_lengths(waits: Waits) -> UnequalLengths:
-    """What unequal microbatches cost; raises PlanError naming what the profile does not tell."""
-    works = microbatch_works(waits.profile)
-    return lengths_of(works, waits.of_times(length_times(waits, works)))
-
-
 def length_times(waits: Waits, works: MicrobatchWorks) -> Iterator[tuple[Ints, Ints]]:
     """What operations take, and delays: as they ran, with equal works, and drawn several times."""
     own, delay = waits.own_ps, waits.delay_ps

@@ -61,16 +61,6 @@ def times_changed(
     )
 
 
-def evened(own_ps: Ints, which: Bools, alike: Ints) -> Ints:
-    """Operations with the mean of those that are alike."""
-    places = np.flatnonzero(which)
-    key = alike[places]
-    sums = np.bincount(key, weights=own_ps[places])
-    changed = own_ps.copy()
-    changed[places] = np.rint((sums / np.maximum(np.bincount(key), 1))[key]).astype(np.int64)
-    return changed
-
-
 def programs_of(profile: Profile) -> Ints:
     """What every operation's rank runs: its stage, else a number of ranks that run the same.
 

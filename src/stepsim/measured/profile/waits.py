@@ -5,10 +5,9 @@ Operations of one meeting start together, when the last of them is ready; each t
 time. As nodes, whose ends `tables.ends` finds for many sets of durations at once.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cached_property
 from itertools import islice
-from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -25,12 +24,8 @@ _MOST_TIMES = 1 << 23
 """Times of nodes in as many cases that are looked at together: 67 MB."""
 
 
-class Case(NamedTuple):
-    """What operations at some `places` take in place of their own times, and of their delays."""
-
-    places: Ints
-    own_ps: Ints
-    delay_ps: Ints | None = None
+Case = tuple[Ints, Ints, Ints]
+"""Operations that take other times than usual, and what all take, and the delays before them."""
 
 
 class _Nodes(Struct, frozen=True, kw_only=True, eq=False):
@@ -200,7 +195,7 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     def check_order(self) -> None:
         """Raise TraceError where operations wait for each other in a circle."""
-        _ = self._nodes
+        _ = self._lists
 
     def retimed(self, start_ps: Ints, end_ps: Ints) -> Profile:
         """The profile with other times, from the begin of each step."""
@@ -216,53 +211,35 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     def steps_ps(self, own_ps: Ints, delay_ps: Ints | None = None) -> Ints:
         """How long every step takes, with the times of `ends_ps`."""
-        return self._lasts_of(self.ends_ps(own_ps, delay_ps)[self._lasts, None])[:, 0]
+        delay = np.zeros_like(own_ps) if delay_ps is None else delay_ps
+        return self.cases_ps(own_ps, delay, [(np.arange(0), own_ps, delay)])[:, 0]
+
+    def of_times(self, times: Iterable[tuple[Ints, Ints]]) -> Ints:
+        """How long every step takes, of shape (steps, cases), for own times and delays of each."""
+        usual, held = self.own_ps, self.delay_ps
+        changed = ((np.flatnonzero((o != usual) | (d != held)), o, d) for o, d in times)
+        return self.cases_ps(usual, held, changed)
 
     def cases_ps(self, own_ps: Ints, delay_ps: Ints, cases: Iterable[Case]) -> Ints:
         """How long every step takes in each case, of shape (steps, cases).
 
         Operations that a case does not change take `own_ps`, after `delay_ps`.
         """
-        count = len(self._lists.waits)
-        most = max(_MOST_TIMES // count, 1)
-        rest, found = iter(cases), [np.zeros((len(self.profile.steps), 0), dtype=np.int64)]
-        room = np.empty(count * most, dtype=np.int64)
-        while several := [*islice(rest, most)]:
-            duration_ps = room[: count * len(several)].reshape(count, len(several))
-            found.append(self._several_ps(duration_ps, own_ps, delay_ps, several))
+        nodes, lasts, rest = self._lists, self._lasts, iter(cases)
+        usual_ps, steps = nodes.durations_ps(own_ps, delay_ps), self.profile.events.step[lasts]
+        room = np.empty((max(_MOST_TIMES // len(usual_ps), 1), len(usual_ps)), dtype=np.int64)
+        found = [np.zeros((len(self.profile.steps), 0), dtype=np.int64)]
+        while several := [*islice(rest, len(room))]:
+            duration_ps = room[: len(several)].reshape(len(usual_ps), len(several))
+            duration_ps[:] = usual_ps[:, None]
+            for column, (places, own, delay) in zip(duration_ps.T, several, strict=True):
+                np.add.at(column, nodes.runs[places], own[places] - own_ps[places])
+                if delay is not delay_ps:
+                    np.add.at(column, nodes.arrives[places], delay[places] - delay_ps[places])
+            found.append(np.zeros((len(self.profile.steps), len(several)), dtype=np.int64))
+            end_ps = ends(nodes.waits, duration_ps, out=duration_ps)
+            np.maximum.at(found[-1], steps, end_ps[nodes.runs[lasts]])
         return np.concatenate(found, axis=1)
-
-    def of_times(self, times: Iterable[tuple[Ints, Ints]]) -> Ints:
-        """How long every step takes, of shape (steps, cases), for own times and delays of each."""
-        return self.cases_ps(self.own_ps, self.delay_ps, (self._case(*each) for each in times))
-
-    def _case(self, own_ps: Ints, delay_ps: Ints) -> Case:
-        """What is other than recorded."""
-        is_same_delay = delay_ps is self.delay_ps
-        is_changed = own_ps != self.own_ps
-        if not is_same_delay:
-            is_changed |= delay_ps != self.delay_ps
-        places = np.flatnonzero(is_changed)
-        return Case(places, own_ps[places], None if is_same_delay else delay_ps[places])
-
-    def _several_ps(
-        self, duration_ps: Ints, own_ps: Ints, delay_ps: Ints, cases: Sequence[Case]
-    ) -> Ints:
-        """As `cases_ps`, all of them in one pass, which writes `duration_ps`."""
-        nodes = self._lists
-        duration_ps[:] = nodes.durations_ps(own_ps, delay_ps)[:, None]
-        for column, (places, own, delay) in zip(duration_ps.T, cases, strict=True):
-            np.add.at(column, nodes.runs[places], own - own_ps[places])
-            if delay is not None:
-                np.add.at(column, nodes.arrives[places], delay - delay_ps[places])
-        end_ps = ends(nodes.waits, duration_ps, out=duration_ps)
-        return self._lasts_of(end_ps[nodes.runs[self._lasts]])
-
-    def _lasts_of(self, end_ps: Ints) -> Ints:
-        """The last ends of every step, of shape (steps, cases), from those of `_lasts`."""
-        found = np.zeros((len(self.profile.steps), end_ps.shape[1]), dtype=np.int64)
-        np.maximum.at(found, self.profile.events.step[self._lasts], end_ps)
-        return found
 
     @cached_property
     def _lasts(self) -> Ints:
