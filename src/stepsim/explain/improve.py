@@ -20,7 +20,7 @@ from stepsim.explain.changes.lengths import (
     UnequalLengths,
     length_changes,
     length_times,
-    lengths_of,
+    replayed_lengths,
     told_works,
 )
 from stepsim.explain.changes.made import Changes, ProfileChange, UntoldChange
@@ -158,7 +158,7 @@ def improve_profile(profile: Profile) -> Improvements:
         changes=tuple(change for change in ranked if change.gain >= _LEAST_GAIN),
         without_gain=tuple(change.name for change in found if change.gain < _LEAST_GAIN),
         untold=tuple(change for change in changes if isinstance(change, UntoldChange)),
-        lengths=None if isinstance(works, str) else lengths_of(works, steps[:, len(times) :]),
+        lengths=None if isinstance(works, str) else replayed_lengths(works, steps[:, len(times) :]),
     )
 
 

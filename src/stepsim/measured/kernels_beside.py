@@ -188,7 +188,9 @@ class _Executions(NamedTuple):
 
     def taken(self, which: Ints | Bools) -> "_Executions":
         """Some of them."""
-        return _Executions(*(column[which] for column in self))
+        numbers = (self.kernel, self.place, self.took_ps)
+        kernel, place, took_ps = (column[which] for column in numbers)
+        return _Executions(kernel, place, took_ps, self.share[which], self.comm[which])
 
 
 class _Communications(NamedTuple):

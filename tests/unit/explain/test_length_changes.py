@@ -18,7 +18,7 @@ from stepsim.base.errors import PlanError
 from stepsim.explain.changes.lengths import (
     UnequalLengths,
     length_times,
-    lengths_of,
+    replayed_lengths,
     told_works,
 )
 from stepsim.explain.changes.made import UntoldChange
@@ -64,7 +64,7 @@ def noisy(profile: Profile, works: Floats, seed: int = 0) -> Profile:
 def judged(profile: Profile, *numbers: int) -> UnequalLengths:
     waits = pipeline_waits(profile.of_steps(*numbers), posted=True)
     works = microbatch_works(waits.profile)
-    return lengths_of(works, waits.of_times(length_times(waits, works)))
+    return replayed_lengths(works, waits.of_times(length_times(waits, works)))
 
 
 @pytest.mark.parametrize("stages", [1, 2, 4])

@@ -141,8 +141,8 @@ def test_a_step_ends_with_its_last_operation(made: tuple[Waits, list[tuple[Any, 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(-5, 99)), min_size=1, max_size=20))
 def test_medians_are_those_of_the_values_of_a_place(pairs: list[tuple[int, int]]) -> None:
-    columns = [ints(*column) for column in zip(*pairs, strict=True)]
-    found = medians(*columns, 3)
+    places, values = (ints(*column) for column in zip(*pairs, strict=True))
+    found = medians(places, values, 3)
     for number in {place for place, _ in pairs}:
         assert found[number] == median(value for place, value in pairs if place == number)
 

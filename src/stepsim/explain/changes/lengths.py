@@ -77,7 +77,7 @@ class UnequalLengths(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def length_times(waits: Waits, works: MicrobatchWorks) -> Iterator[tuple[Ints, Ints]]:
-    """What operations take, and delays: as they ran, with equal works, and drawn several times."""
+    """What operations take and delays, in ps: as they ran, of equal works, several times drawn."""
     own, delay = waits.own_ps, waits.delay_ps
     yield own, delay
     yield works.own_ps(own, _equal(works.works)), delay
@@ -86,7 +86,7 @@ def length_times(waits: Waits, works: MicrobatchWorks) -> Iterator[tuple[Ints, I
         yield works.own_ps(own, law.draw(generator, works.works.shape)), delay
 
 
-def lengths_of(works: MicrobatchWorks, steps_ps: Ints) -> UnequalLengths:
+def replayed_lengths(works: MicrobatchWorks, steps_ps: Ints) -> UnequalLengths:
     """What unequal microbatches cost, from the steps of `length_times`."""
     return UnequalLengths(
         works=works,

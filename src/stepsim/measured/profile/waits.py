@@ -215,7 +215,10 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return self.cases_ps(own_ps, delay, [(np.arange(0), own_ps, delay)])[:, 0]
 
     def of_times(self, times: Iterable[tuple[Ints, Ints]]) -> Ints:
-        """How long every step takes, of shape (steps, cases), for own times and delays of each."""
+        """How long every step takes in ps, of shape (steps, cases).
+
+        The times of a case are what its operations take, and the delays before them, in ps.
+        """
         usual, held = self.own_ps, self.delay_ps
         changed = ((np.flatnonzero((o != usual) | (d != held)), o, d) for o, d in times)
         return self.cases_ps(usual, held, changed)
