@@ -20,8 +20,8 @@ from stepsim.measured.profile.events import Following, Profile, same
 from stepsim.tables.ends import NodeWaits, ends, ordered_waits
 from stepsim.tables.spans import UNKNOWN, TaskKind
 
-_MOST_TIMES = 1 << 23
-"""Times of nodes in as many cases that are looked at together: 67 MB."""
+_MOST_TIMES = 1 << 24
+"""Times of nodes in as many cases that are looked at together: 134 MB."""
 
 
 Case = tuple[Ints, Ints, Ints]
