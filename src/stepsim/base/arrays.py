@@ -167,6 +167,19 @@ def totals(places: Ints, values: Floats, size: int) -> Floats:
     return sums
 
 
+def medians(places: Ints, values: Ints, size: int) -> Floats:
+    """Median of the values at each place from 0 to size - 1; of one without any it means nothing.
+
+    There must be a value.
+    """
+    ordered = values[np.lexsort((values, places))]
+    count = np.bincount(places, minlength=size)
+    first = np.cumsum(count) - count
+    middle = np.stack((first + np.maximum(count - 1, 0) // 2, first + count // 2))
+    both = ordered.take(middle, mode="clip")
+    return np.asarray((both[0] + both[1]) / 2)
+
+
 def distinct_rows(rows: Ints) -> Ints:
     """Distinct rows of non-negative numbers, ascending."""
     return count_rows(rows, np.ones(len(rows), dtype=np.int64))[0]
@@ -179,11 +192,24 @@ def row_numbers(rows: Ints) -> tuple[Ints, Ints]:
     """
     if rows.shape[1] > len(rows):
         return _long_row_numbers(rows)
-    number = np.zeros(len(rows), dtype=np.int64)
-    for column in rows.T:
-        low = int(column.min(initial=0))
-        number = _ranks(number * (int(column.max(initial=0)) - low + 1) + (column - low))
+    number = column_numbers(rows.T)
     return _firsts(number), number
+
+
+def column_numbers(columns: Iterable[Ints]) -> Ints:
+    """A number for every place, from 0, in ascending order of what the columns have there.
+
+    For example the columns `3, 1, 3` and `0, 5, 2` give `1, 0, 2`.
+    """
+    first, *others = columns
+    number = _ranks(first - first.min(initial=0))
+    for column in others:
+        beyond = column - column.min(initial=0)
+        size = int(beyond.max(initial=0)) + 1
+        if size * len(column) > MAX_INT64:
+            size, beyond = len(column), _ranks(beyond)
+        number = _ranks(number * size + beyond)
+    return number
 
 
 def _long_row_numbers(rows: Ints) -> tuple[Ints, Ints]:

@@ -5,7 +5,8 @@ messages are posted where the program posted them, everything else waits as it d
 the sum of what was made shorter, but what is left of it on the way to the end of the step.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Self
 
 import numpy as np
@@ -16,12 +17,17 @@ from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.base.structs import Document, Entry, Names, Seconds, Share
 from stepsim.explain.changes.computes import compute_changes
-from stepsim.explain.changes.lengths import UnequalLengths, length_changes, unequal_lengths
+from stepsim.explain.changes.lengths import (
+    UnequalLengths,
+    length_changes,
+    length_times,
+    replayed_lengths,
+    told_works,
+)
 from stepsim.explain.changes.made import Changes, ProfileChange, UntoldChange
 from stepsim.explain.changes.schedules import schedule_changes
 from stepsim.explain.changes.transfers import transfer_changes
 from stepsim.explain.stragglers import (
-    find_stragglers,
     ideal_ps,
     mean_share,
     share_of_steps,
@@ -29,6 +35,7 @@ from stepsim.explain.stragglers import (
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.waits import Waits
+from stepsim.measured.profile.works import MicrobatchWorks
 
 _LEAST_GAIN = 5e-5
 """A smaller gain is none: it would be shown as 0.0 %."""
@@ -134,36 +141,45 @@ class ImprovementsDocument(Document, frozen=True, kw_only=True):
 def improve_profile(profile: Profile) -> Improvements:
     """Replay a profile with every change that could gain something."""
     waits = pipeline_waits(profile, posted=True)
-    base = waits.steps_ps(waits.own_ps, waits.delay_ps)
-    found, untold = [], []
-    for change in changes_of(waits):
-        if isinstance(change, UntoldChange):
-            untold.append(change)
-        else:
-            found.append(_gained(change, base))
+    works = told_works(profile)
+    changes = [*changes_of(waits, works)]
+    told = [change for change in changes if isinstance(change, ProfileChange)]
+    times = _times(waits, [change for change in told if change.waits is waits])
+    lengths = [] if isinstance(works, str) else length_times(waits, works)
+    steps = waits.of_times(chain(times, lengths))
+    base, ideal, prompt, *replayed = steps[:, : len(times)].T
+    rest = iter(replayed)
+    found = [_gained(change, rest, base) for change in told]
+    ranked = sorted(found, key=lambda change: (-change.gain, change.name))
     return Improvements(
         profile=profile,
         measured_ps=int(profile.step_times_ps().mean()),
         replayed_ps=int(base.mean()),
-        ceiling=1 - mean_share(_best_steps(waits), base),
-        changes=_ranked([each for each in found if each.gain >= _LEAST_GAIN]),
-        without_gain=tuple(each.name for each in found if each.gain < _LEAST_GAIN),
-        untold=tuple(untold),
-        lengths=_lengths(waits),
+        ceiling=1 - mean_share(np.minimum(ideal, prompt), base),
+        changes=tuple(change for change in ranked if change.gain >= _LEAST_GAIN),
+        without_gain=tuple(change.name for change in found if change.gain < _LEAST_GAIN),
+        untold=tuple(change for change in changes if isinstance(change, UntoldChange)),
+        lengths=None if isinstance(works, str) else replayed_lengths(works, steps[:, len(times) :]),
     )
 
 
-def _lengths(waits: Waits) -> UnequalLengths | None:
-    try:
-        return unequal_lengths(waits)
-    except PlanError:
-        return None
+def _times(waits: Waits, changes: Iterable[ProfileChange]) -> list[tuple[Ints, Ints]]:
+    """What operations take, and delays: as they ran, without the host's, of changes and at best.
+
+    Without the host's delays with ideal durations, and with their own.
+    """
+    own, held = waits.own_ps, waits.held_ps()
+    times = [(own, waits.delay_ps), (ideal_ps(waits), held), (own, held)]
+    for change in changes:
+        both = (change.own_ps, change.best_own_ps)
+        times += [(each, change.delay_ps) for each in both if each is not None]
+    return times
 
 
 def change_profile(profile: Profile, name: str) -> Profile:
     """The profile once a change is made; raises PlanError for a name that none has."""
-    told = []
-    for change in changes_of(pipeline_waits(profile, posted=True)):
+    told, waits = [], pipeline_waits(profile, posted=True)
+    for change in changes_of(waits, told_works(profile)):
         if change.name == name:
             break
         if isinstance(change, ProfileChange):
@@ -177,35 +193,29 @@ def change_profile(profile: Profile, name: str) -> Profile:
     return replace(ran, follows=(waits.before, waits.after))
 
 
-def changes_of(waits: Waits) -> Changes:
-    """Every change that the operations of a profile allow, and those that they do not tell."""
-    yield from compute_changes(waits, find_stragglers(pipeline_waits(waits.profile)))
-    yield from length_changes(waits)
+def changes_of(waits: Waits, works: MicrobatchWorks | str) -> Changes:
+    """Every change that the operations of a profile allow, and those that they do not tell.
+
+    `works` are those of its microbatches, or a text that says why they are not told.
+    """
+    yield from compute_changes(waits)
+    yield from length_changes(waits, works)
     yield from transfer_changes(waits)
     yield from schedule_changes(waits)
 
 
-def _best_steps(waits: Waits) -> Ints:
-    """Every step without the host's delays, with ideal durations where these make it shorter."""
-    held = waits.held_ps()
-    ideal, prompt = (waits.steps_ps(own, held) for own in (ideal_ps(waits), waits.own_ps))
-    return np.minimum(ideal, prompt)
-
-
-def _ranked(found: Iterable[_Improvement]) -> tuple[_Improvement, ...]:
-    return tuple(sorted(found, key=lambda each: (-each.gain, each.name)))
-
-
-def _gained(change: ProfileChange, base: Ints) -> _Improvement:
-    steps = change.steps_ps
+def _gained(change: ProfileChange, replayed: Iterator[Ints], base: Ints) -> _Improvement:
+    """What a change gains; `replayed` has the steps of changes that wait as the run does."""
+    steps = next(replayed) if change.best_ps is None else change.steps_ps
+    at_best = next(replayed) if change.best_own_ps is not None else steps
+    best = np.minimum(steps, at_best if change.best_ps is None else change.best_ps)
     gains = 1 - share_of_steps(steps, base)
-    best = steps if change.best_ps is None else change.best_ps
     return _Improvement(
         name=change.name,
         what=change.what,
         step_ps=int(steps.mean()),
         gain=float(1 - mean_share(steps, base)),
-        ceiling=float(1 - mean_share(np.minimum(best, steps), base)),
+        ceiling=float(1 - mean_share(best, base)),
         low=float(gains.min()),
         high=float(gains.max()),
         assumed=change.assumed,

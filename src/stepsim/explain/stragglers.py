@@ -7,17 +7,17 @@ everybody is there.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from math import ceil
 
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Bools, Floats, Ints
+from stepsim.base.arrays import Bools, Floats, Ints, medians
 from stepsim.measured.profile.events import Profile, same
 from stepsim.measured.profile.waits import Waits
 from stepsim.tables.spans import COMMUNICATIONS, TaskKind
 
-_CASES_AT_ONCE = 16
 _SLOW_SHARE = 0.03
 _MOST_NAMES = 32
 
@@ -87,29 +87,25 @@ def find_stragglers(waits: Waits) -> Stragglers:
 
     Where stages or replicas of ranks are not known there are no slowdowns by them.
     """
-    profile = waits.profile
+    profile, own, ideal = waits.profile, waits.own_ps, ideal_ps(waits)
     stage, replica = (profile.column_of_ranks(name) for name in ("stage", "replica"))
-    own, ideal = waits.own_ps, ideal_ps(waits)
-    held = waits.held_ps()
-    prompt = waits.steps_ps(own, held)
-    ideal_step = np.minimum(waits.steps_ps(ideal, held), prompt)
-    stages, replicas = (range(int(column.max()) + 1) for column in (stage, replica))
     kinds = _kinds(profile)
-    ranks = range(len(profile.ranks))
-    kept = [
-        *(stage == each for each in stages),
-        *(replica == each for each in replicas),
-        *kinds.values(),
-        *(profile.events.rank == each for each in ranks),
-    ]
-    means = _mean_steps(waits, ideal, own, kept) / max(float(ideal_step.mean()), 1.0)
-    by_stage, by_replica, by_kind, by_rank = np.split(
-        means, np.cumsum([len(stages), len(replicas), len(kinds)])
+    parts = (
+        _parts(stage),
+        _parts(replica),
+        [*map(np.flatnonzero, kinds.values())],
+        profile.places_of_ranks(),
     )
-    workers = tuple(_workers(profile, by_rank.tolist()))
+    prompt, ideal_step, means = _slowdowns(waits, ideal, [*chain(*parts)])
+    by_stage, by_replica, by_kind, by_rank = np.split(means, np.cumsum([*map(len, parts)])[:-1])
+    workers = tuple(
+        _WorkerSlowdown(rank=ran.rank, stage=ran.stage, replica=ran.replica, slowdown=slowdown)
+        for ran, slowdown in zip(profile.ranks, by_rank.tolist(), strict=True)
+    )
     slowest = _slowest(profile, workers, by_stage, by_replica)
-    last = stage == len(stages) - 1
-    gone = _mean_steps(waits, own, ideal, [last, np.isin(profile.events.rank, slowest)])
+    last = np.flatnonzero(stage == len(by_stage) - 1)
+    chosen = (last, np.flatnonzero(np.isin(profile.events.rank, slowest)))
+    gone = _replayed(waits, own, ideal, chosen).mean(axis=0)
     lost = float(prompt.mean() - ideal_step.mean())
     shares = (prompt.mean() - gone) / lost if lost > 0 else np.zeros(2)
     return Stragglers(
@@ -128,18 +124,41 @@ def find_stragglers(waits: Waits) -> Stragglers:
     )
 
 
+def slowest_parts(waits: Waits) -> tuple[int, int]:
+    """The rank that slows the steps of a profile most, and the stage, 0 where none is known."""
+    profile, stages = waits.profile, _parts(waits.profile.column_of_ranks("stage"))
+    _, _, slowdowns = _slowdowns(waits, ideal_ps(waits), [*stages, *profile.places_of_ranks()])
+    by_stage, by_rank = np.split(slowdowns, [len(stages)])
+    return profile.ranks[int(np.argmax(by_rank))].rank, int(np.argmax(by_stage)) if stages else 0
+
+
+def _parts(column: Ints) -> list[Ints]:
+    """The operations of each number of a column."""
+    return [np.flatnonzero(column == number) for number in range(int(column.max()) + 1)]
+
+
+def _slowdowns(waits: Waits, ideal: Ints, kept: Sequence[Ints]) -> tuple[Ints, Ints, Floats]:
+    """Steps without the host's delays, ideal ones, and how much longer than these they are.
+
+    That is of the mean step where nothing but some operations keep their own durations.
+    """
+    everything = np.arange(len(ideal))
+    steps = _replayed(waits, ideal, waits.own_ps, (everything, everything[:0], *kept))
+    prompt, ideal_step = steps[:, 0], np.minimum(steps[:, 1], steps[:, 0])
+    return prompt, ideal_step, steps[:, 2:].mean(axis=0) / max(float(ideal_step.mean()), 1.0)
+
+
 def ideal_ps(waits: Waits) -> Ints:
     """The ideal of every operation's name and phase: computes' means, communications' medians."""
     events = waits.profile.events
     communicates = events.of_kind(*COMMUNICATIONS)
     key = same(events.name, events.phase, communicates.astype(np.int64))
-    order = np.lexsort((waits.own_ps, key))
-    own = waits.own_ps[order]
-    first = np.flatnonzero(np.diff(key[order], prepend=-1))
-    count = np.diff(np.append(first, len(own)))
-    lower, upper = own[first + (count - 1) // 2], own[first + count // 2]
-    mean, median = np.add.reduceat(own, first) / count, (lower + upper) / 2
-    ideal = np.where(communicates[order][first], median, mean)
+    count, own = np.bincount(key), waits.own_ps
+    is_communication = np.zeros(len(count), dtype=np.bool_)
+    is_communication[key] = communicates
+    sums = np.zeros(len(count), dtype=np.int64)
+    np.add.at(sums, key, own)
+    ideal = np.where(is_communication, medians(key, own, len(count)), sums / count)
     return np.asarray(np.rint(ideal).astype(np.int64)[key])
 
 
@@ -161,15 +180,10 @@ def _kinds(profile: Profile) -> dict[str, Bools]:
     return found
 
 
-def _mean_steps(waits: Waits, usual: Ints, other: Ints, chosen: Sequence[Bools]) -> Floats:
-    """Mean step in ps where the chosen operations take `other`, for each choice."""
-    found: list[float] = []
+def _replayed(waits: Waits, usual: Ints, other: Ints, chosen: Iterable[Ints]) -> Ints:
+    """Steps without the host's delays where the chosen operations take `other`, for each choice."""
     held = waits.held_ps()
-    for first in range(0, len(chosen), _CASES_AT_ONCE):
-        several = np.stack(chosen[first : first + _CASES_AT_ONCE], axis=1)
-        cases = np.where(several, other[:, None], usual[:, None])
-        found += waits.steps_ps(cases, held).mean(axis=0).tolist()
-    return np.array(found)
+    return waits.cases_ps(usual, held, ((places, other, held) for places in chosen))
 
 
 def _slowest(
@@ -193,10 +207,3 @@ def _slowest(
 
 def _of(slowdowns: Floats, place: int | None, own: float) -> float:
     return own if place is None else float(slowdowns[place])
-
-
-def _workers(profile: Profile, slowdowns: Iterable[float]) -> Iterable[_WorkerSlowdown]:
-    for each, slowdown in zip(profile.ranks, slowdowns, strict=True):
-        yield _WorkerSlowdown(
-            rank=each.rank, stage=each.stage, replica=each.replica, slowdown=slowdown
-        )

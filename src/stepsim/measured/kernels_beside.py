@@ -9,20 +9,19 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import prod
-from statistics import fmean, median, quantiles
+from statistics import fmean, quantiles
 from typing import NamedTuple, Self
 
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Bools, Floats, Ints, distinct
+from stepsim.base.arrays import Bools, Floats, Ints, distinct, medians, row_numbers
 from stepsim.measured.profile.events import KernelForm, Profile
 from stepsim.measured.profile.kernel_classes import OTHER, PRODUCT_FAMILIES, family_of
 from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, TaskKind
 
 _ANNOUNCES = re.compile(r"(?:::|deep_ep )\w*notify|dispatch_layout")
 """Kernels of DeepEP that tell sizes before tokens follow: neither compute nor communication."""
-_NONE = UNKNOWN, UNKNOWN
 _LEAST_BESIDE = 0.9
 _MOST_SPREAD = 0.15
 _RATIOS = 0.85, 3.0
@@ -147,11 +146,13 @@ def beside_rows(profile: Profile, *, apart: bool = False) -> list[BesideRow]:
     Ranks of one kind of GPU are pooled, and so is all communication that a kernel ran beside,
     unless it has a row for each, `apart`. Rows are ordered by kernel.
     """
-    groups = _grouped(profile)
+    ran = _executions(profile, with_comms=True)
+    order = np.argsort(ran.kernel, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(ran.kernel[order])) + 1)
     rows = (
-        _row(identity, part, profile)
-        for identity, ran in groups.items()
-        for part in (_by_communication(ran, profile) if apart else (ran,))
+        _row(part, profile)
+        for group in sorted(groups, key=lambda places: places[:1].tolist())
+        for part in (_by_communication(ran.taken(group), profile) if apart else (ran.taken(group),))
     )
     return sorted(filter(None, rows), key=lambda row: (row.kernel, row.grid, row.block, row.shape))
 
@@ -162,42 +163,34 @@ def alone_times_ps(profile: Profile) -> Ints:
     `UNKNOWN` for an operation that ran alone itself, and for one whose kernel did less than twice.
     """
     found = np.full(len(profile.events), UNKNOWN, dtype=np.int64)
-    for ran in _grouped(profile).values():
-        alone = [each.took_ps for each in ran if not each.share]
-        if len(alone) >= _FEWEST:
-            found[[each.place for each in ran if each.share]] = round(median(alone))
+    ran = _executions(profile)
+    alone = ran.taken(ran.share == 0)
+    if len(alone.place):
+        count = np.bincount(alone.kernel, minlength=int(ran.kernel.max()) + 1)
+        told = ran.taken((ran.share != 0) & (count[ran.kernel] >= _FEWEST))
+        median = np.rint(medians(alone.kernel, alone.took_ps, len(count)))
+        found[told.place] = median[told.kernel].astype(np.int64)
     return found
 
 
-def _grouped(profile: Profile) -> "dict[_Identity, list[_Execution]]":
-    groups: dict[_Identity, list[_Execution]] = {}
-    for rank in range(len(profile.ranks)):
-        for execution in _executions(profile, rank):
-            groups.setdefault(execution.identity, []).append(execution)
-    return groups
+class _Executions(NamedTuple):
+    """Runs of kernels in columns: what each took at a `place`, and how much of that was covered.
 
-
-class _Identity(NamedTuple):
-    """What tells a kernel from another: places in the profile's names and forms.
-
-    `before` and `after` are those of its neighbours.
+    `comm` is the operation that covered most of it, if any. A `kernel` is told from another by the
+    kind of GPU, its name and form, and those of its neighbours on its stream.
     """
 
-    gpu: str
-    name: int
-    form: int
-    before: tuple[int, int]
-    after: tuple[int, int]
+    kernel: Ints
+    place: Ints
+    took_ps: Ints
+    share: Floats
+    comm: Ints
 
-
-class _Execution(NamedTuple):
-    """One run of a kernel at a `place`; `comm` is the operation that covered most of it, if any."""
-
-    identity: _Identity
-    place: int
-    took_ps: int
-    share: float
-    comm: int
+    def taken(self, which: Ints | Bools) -> "_Executions":
+        """Some of them."""
+        numbers = (self.kernel, self.place, self.took_ps)
+        kernel, place, took_ps = (column[which] for column in numbers)
+        return _Executions(kernel, place, took_ps, self.share[which], self.comm[which])
 
 
 class _Communications(NamedTuple):
@@ -245,32 +238,48 @@ def _union(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     return edges, covered
 
 
-def _executions(profile: Profile, rank: int) -> Iterator[_Execution]:
-    """Runs of kernels of a rank that no other kernel of compute ran beside."""
-    events = profile.events
-    own = np.flatnonzero((events.rank == rank) & (events.end_ps != UNKNOWN))
-    own = own[np.argsort(events.start_ps[own], kind="stable")]
-    talks = np.array([bool(comm_kind_of(name)) for name in profile.names])
-    silent = np.array([bool(_ANNOUNCES.search(name)) for name in profile.names])
-    told = events.of_kind(*COMMUNICATIONS)[own] | talks[events.name[own]]
-    announces = silent[events.name[own]]
-    comms = _Communications.of(profile, own[told & ~announces])
-    work = own[~told & ~announces & (events.kind[own] != TaskKind.HOST)]
-    share = comms.share(events.start_ps[work], events.end_ps[work])
-    alone = ~_beside_others(profile, work)
-    gpu = profile.ranks[rank].gpu
-    for stream in distinct(events.stream[work]).tolist():
-        of_stream = np.flatnonzero(events.stream[work] == stream)
-        columns = (events.name, events.form)
-        kernels = list(zip(*(column[work[of_stream]].tolist() for column in columns), strict=True))
-        around = zip([_NONE, *kernels], kernels, [*kernels[1:], _NONE], strict=False)
-        for i, (before, (name, form), after) in zip(of_stream.tolist(), around, strict=True):
-            place, covered = int(work[i]), float(share[i])
-            start, end = int(events.start_ps[place]), int(events.end_ps[place])
-            if alone[i] and end > start:
-                identity = _Identity(gpu, name, form, before, after)
-                comm = comms.longest(start, end) if covered else UNKNOWN
-                yield _Execution(identity, place, end - start, covered, comm)
+def _executions(profile: Profile, *, with_comms: bool = False) -> _Executions:
+    """Runs of kernels that no other kernel of compute ran beside, rank by rank.
+
+    What covered them is told `with_comms` alone.
+    """
+    events, names = profile.events, profile.names
+    talks, silent = (
+        np.array([*map(bool, map(is_such, names))])[events.name]
+        for is_such in (comm_kind_of, _ANNOUNCES.search)
+    )
+    told = (events.of_kind(*COMMUNICATIONS) | talks) & ~silent
+    works = ~told & ~silent & (events.kind != TaskKind.HOST)
+    gpus = [ran.gpu for ran in profile.ranks]
+    parts = []
+    for rank, places in enumerate(profile.places_of_ranks()):
+        own = places[events.end_ps[places] != UNKNOWN]
+        own = own[np.argsort(events.start_ps[own], kind="stable")]
+        comms, work = _Communications.of(profile, own[told[own]]), own[works[own]]
+        work = work[np.argsort(events.stream[work], kind="stable")]
+        kernels = _with_neighbours(profile, work)
+        start, end = events.start_ps[work], events.end_ps[work]
+        share, chosen = comms.share(start, end), ~_beside_others(profile, work) & (end > start)
+        comm = np.full(len(work), UNKNOWN, dtype=np.int64)
+        for i in np.flatnonzero(chosen & (share != 0)).tolist() if with_comms else ():
+            comm[i] = comms.longest(int(start[i]), int(end[i]))
+        gpu = np.full(len(work), gpus.index(gpus[rank]))
+        columns = (*kernels, gpu, work, end - start, share, comm)
+        parts.append([column[chosen] for column in columns])
+    *kernels, place, took, share, comm = map(np.concatenate, zip(*parts, strict=True))
+    return _Executions(row_numbers(np.stack(kernels, axis=1))[1], place, took, share, comm)
+
+
+def _with_neighbours(profile: Profile, work: Ints) -> list[Ints]:
+    """Name and form of operations stream by stream, of the ones before them and of those after."""
+    events, count, found = profile.events, len(work), list[Ints]()
+    other = events.stream[work[1:]] != events.stream[work[:-1]]
+    for column in (events.name[work], events.form[work]):
+        before, after = np.full((2, count), UNKNOWN, dtype=np.int64)
+        before[1:], after[:-1] = column[:-1], column[1:]
+        before[1:][other] = after[:-1][other] = UNKNOWN
+        found += [column, before, after]
+    return found
 
 
 def _beside_others(profile: Profile, work: Ints) -> Bools:
@@ -286,28 +295,26 @@ def _beside_others(profile: Profile, work: Ints) -> Bools:
     return found
 
 
-def _by_communication(ran: Sequence[_Execution], profile: Profile) -> Iterator[list[_Execution]]:
+def _by_communication(ran: _Executions, profile: Profile) -> Iterator[_Executions]:
     """Executions beside each communication by its name, each time with those alone."""
-    names = profile.events.name
-    alone = [each for each in ran if each.comm == UNKNOWN]
-    beside = [each for each in ran if each.comm != UNKNOWN]
-    for name in sorted({int(names[each.comm]) for each in beside}):
-        yield alone + [each for each in beside if names[each.comm] == name]
+    name = np.where(ran.comm == UNKNOWN, UNKNOWN, profile.events.name[ran.comm])
+    for number in distinct(name[name != UNKNOWN]).tolist():
+        yield ran.taken((name == UNKNOWN) | (name == number))
 
 
-def _row(identity: _Identity, ran: Sequence[_Execution], profile: Profile) -> BesideRow | None:
-    alone = [each.took_ps for each in ran if not each.share]
-    beside = [each for each in ran if each.share >= _LEAST_BESIDE]
-    if min(len(alone), len(beside)) < _FEWEST:
+def _row(ran: _Executions, profile: Profile) -> BesideRow | None:
+    alone, beside = ran.taken(ran.share == 0), ran.taken(ran.share >= _LEAST_BESIDE)
+    if min(len(alone.place), len(beside.place)) < _FEWEST:
         return None
-    comm = Counter(each.comm for each in beside).most_common(1)[0][0]
-    form, events = _form(profile, identity.form), profile.events
-    name, comm_name = profile.names[identity.name], profile.names[events.name[comm]]
+    comm = Counter(beside.comm.tolist()).most_common(1)[0][0]
+    events, place = profile.events, int(ran.place[0])
+    form, gpu = _form(profile, int(events.form[place])), profile.ranks[int(events.rank[place])].gpu
+    name, comm_name = (profile.names[events.name[i]] for i in (place, comm))
     comm_form = _form(profile, int(events.form[comm]))
-    low, middle, high = _quartiles(alone)
-    beside_low, beside_middle, beside_high = _quartiles([each.took_ps for each in beside])
+    low, middle, high = _quartiles(alone.took_ps.tolist())
+    beside_low, beside_middle, beside_high = _quartiles(beside.took_ps.tolist())
     return BesideRow(
-        gpu=identity.gpu,
+        gpu=gpu,
         kernel_class=family_of(name),
         kernel=name[:_NAME],
         grid=form.grid,
@@ -316,16 +323,16 @@ def _row(identity: _Identity, ran: Sequence[_Execution], profile: Profile) -> Be
         comm_kind=comm_kind_of(comm_name),
         comm_kernel=comm_name[:_NAME],
         comm_blocks=comm_form.grid[0] if comm_form.grid else 0,
-        n_alone=len(alone),
-        n_beside=len(beside),
-        n_partly=len(ran) - len(alone) - len(beside),
+        n_alone=len(alone.place),
+        n_beside=len(beside.place),
+        n_partly=len(ran.place) - len(alone.place) - len(beside.place),
         alone_us=middle,
         alone_p25_us=low,
         alone_p75_us=high,
         beside_us=beside_middle,
         beside_p25_us=beside_low,
         beside_p75_us=beside_high,
-        share_beside=fmean(each.share for each in beside),
+        share_beside=fmean(beside.share.tolist()),
         registers=form.registers,
         shared_bytes=form.shared_bytes,
     )

@@ -8,7 +8,7 @@ events and is the reference; here it is said in numbers, for one case or for man
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple, overload
+from typing import overload
 
 import numpy as np
 from msgspec import Struct
@@ -22,21 +22,13 @@ _PAIRS_AT_ONCE = 1 << 18
 _LOW_HALF = 0xFFFFFFFF
 
 
-class Level(NamedTuple):
-    """Nodes from `low` to below `high`: what each waits for begins at `begins` in `waits`."""
-
-    low: int
-    high: int
-    waits: Small
-    begins: Small
-
-
 class NodeWaits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """Nodes, and what each waits for: node i starts after all of `after[i]`, which are before it.
 
     Level l is the nodes from `levels[l]` to `levels[l + 1]`: they wait for lower levels only. Where
     nodes wait for each other in a circle, those and what waits for them are behind the last level.
-    `levels` is None where nodes stand in order, but not by levels. `results` are the nodes whose
+    `levels` is None where nodes stand in order, but not by levels; they are `even` where nodes of a
+    level wait for equally many, which many cases are quicker for. `results` are the nodes whose
     ends are wanted, None for all: others are forgotten once nothing waits for them. `views[i]` has
     how node i sees the end of each node of `after[i]`, None as it is; without `views` all are seen
     as they are.
@@ -47,6 +39,7 @@ class NodeWaits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     after: Lists
     levels: Small | None = None
+    even: bool = False
     results: tuple[int, ...] | None = None
     views: tuple[tuple[EndView | None, ...], ...] | None = None
 
@@ -83,15 +76,6 @@ class NodeWaits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
                 over[user].append(node)
         return [tuple(nodes) for nodes in over]
 
-    def waiting_levels(self) -> Iterator[Level]:
-        """The levels whose nodes wait for others: all but the first."""
-        assert self.levels is not None
-        starts, values = self.after.starts, self.after.values
-        nodes = pairwise(self.levels.tolist())
-        places = pairwise(starts[self.levels].tolist())
-        for (low, high), (begin, end) in list(zip(nodes, places, strict=True))[1:]:
-            yield Level(low, high, values[begin:end], starts[low:high] - begin)
-
 
 def listed_waits(after: Iterable[Sequence[int]], results: Sequence[int] | None = None) -> NodeWaits:
     """Nodes that stand in order already, and what each waits for: for one case, or vectors."""
@@ -99,28 +83,33 @@ def listed_waits(after: Iterable[Sequence[int]], results: Sequence[int] | None =
     return NodeWaits(after=Lists.of(after), results=wanted)
 
 
-def ordered_waits(make_pairs: Callable[[], Ints], nodes: int) -> tuple[Small, NodeWaits]:
+def ordered_waits(
+    make_pairs: Callable[[], Ints], nodes: int, *, even: bool = False
+) -> tuple[Small, NodeWaits]:
     """Nodes brought into an order of levels, from pairs `before << 32 | after` of their numbers.
 
-    The place of every node in that order comes first. Pairs are made twice rather than kept: of the
-    largest graphs they are what needs most memory.
+    The place of every node in that order comes first. Levels are cut into `even` ones on request.
+    Pairs are made twice rather than kept: of the largest graphs they are what needs most memory.
     """
-    place, levels = _places(make_pairs(), nodes)
+    place, levels = _places(make_pairs(), nodes, even=even)
     pairs = make_pairs()
     for part in _parts(pairs):
         before, after = place[part >> 32], place[part & _LOW_HALF].astype(np.int64)
         part[:] = after << 32 | before
-    return place, NodeWaits(after=lists_of(pairs, nodes), levels=levels)
+    return place, NodeWaits(after=lists_of(pairs, nodes), levels=levels, even=even)
 
 
-def _places(pairs: Ints, nodes: int) -> tuple[Small, Small]:
+def _places(pairs: Ints, nodes: int, *, even: bool) -> tuple[Small, Small]:
     """The place of every node in an order of levels, and where levels start."""
     missing, one = np.zeros(nodes, dtype=np.int32), np.int32(1)
     for part in _parts(pairs):
         np.add.at(missing, part & _LOW_HALF, one)
     followers = lists_of(pairs, nodes)
     del pairs
+    counts = missing.copy() if even else missing
     order, levels = _levels(missing, followers)
+    if even:
+        order, levels = _evened(order, levels, counts)
     place = np.empty_like(order)
     place[order] = np.arange(nodes, dtype=np.int32)
     return place, levels
@@ -153,6 +142,16 @@ def _levels(missing: Small, followers: Lists) -> tuple[Small, Small]:
         sizes.append(len(level))
     left = np.flatnonzero(missing > 0).astype(np.int32)
     return np.concatenate((*order, left)), bounds(np.array(sizes[:-1]))
+
+
+def _evened(order: Small, levels: Small, counts: Small) -> tuple[Small, Small]:
+    """Nodes level by level, by how many each waits for, and where that or the level changes."""
+    sizes, can_run = np.diff(levels), order[: levels[-1]]
+    key = np.repeat(np.arange(len(sizes)) << 32, sizes) | counts[can_run]
+    by_count = np.argsort(key, kind="stable")
+    cuts = np.append(np.flatnonzero(np.diff(key[by_count], prepend=-1)), len(key))
+    order = np.concatenate((can_run[by_count], order[len(key) :]))
+    return order, cuts.astype(np.int32)
 
 
 def _few_levels(missing: list[int], starts: list[int], values: list[int]) -> tuple[Small, Small]:
@@ -205,7 +204,8 @@ def ends(
     if waits.levels is None or (duration_ps.ndim == 1 and waits.is_narrow):
         end_ps[:] = _of_numbers(waits, duration_ps.tolist())
     else:
-        end_ps[:] = duration_ps
+        if out is not duration_ps:
+            end_ps[:] = duration_ps
         _add_levels(waits, end_ps)
     return end_ps
 
@@ -219,9 +219,18 @@ def _of_numbers(waits: NodeWaits, duration_ps: list[int]) -> list[int]:
 
 
 def _add_levels(waits: NodeWaits, end_ps: Ints) -> None:
-    """Make durations ends, all nodes of a level at a time."""
-    for low, high, before, begins in waits.waiting_levels():
-        end_ps[low:high] += np.maximum.reduceat(end_ps.take(before, axis=0), begins, axis=0)
+    """Make durations ends, all nodes of a level at a time; those of the first wait for nothing."""
+    assert waits.levels is not None
+    starts, values = waits.after.starts, waits.after.values
+    nodes = pairwise(waits.levels.tolist())
+    places = pairwise(starts[waits.levels].tolist())
+    for (low, high), (begin, end) in list(zip(nodes, places, strict=True))[1:]:
+        latest = end_ps.take(values[begin:end], axis=0)
+        if not waits.even:
+            latest = np.maximum.reduceat(latest, starts[low:high] - begin, axis=0)
+        elif end - begin > high - low:
+            latest = latest.reshape(high - low, -1, *end_ps.shape[1:]).max(axis=1)
+        end_ps[low:high] += latest
 
 
 def _of_cases(waits: NodeWaits, duration_ps: Iterable[Ints]) -> list[Ints]:

@@ -15,6 +15,7 @@ import stepsim
 from stepsim import cli
 from stepsim.base.errors import PlanError
 from stepsim.explain.changes.computes import compute_changes
+from stepsim.explain.changes.lengths import told_works
 from stepsim.explain.changes.made import ProfileChange, UntoldChange
 from stepsim.explain.changes.transfers import transfer_changes
 from stepsim.explain.improve import change_profile, changes_of, improve_profile
@@ -175,8 +176,9 @@ def test_nics_and_links_of_nodes(tmp_path: Path) -> None:
         change = found[name]
         assert isinstance(change, ProfileChange)
         assert np.array_equal(change.own_ps < waits.own_ps, which & (waits.own_ps > 0))
-        assert change.best_ps is not None
-        assert (change.best_ps <= change.steps_ps).all()
+        assert change.best_own_ps is not None
+        best_ps = waits.steps_ps(change.best_own_ps, change.delay_ps)
+        assert (best_ps <= change.steps_ps).all()
     for unknown in (changed(pipeline_waits(made(tmp_path), posted=True)), found):
         assert isinstance(unknown["larger-buckets"], UntoldChange)
     lacking = changed(pipeline_waits(made(tmp_path)))["twice-the-nics"]
@@ -228,15 +230,14 @@ def exchanged(group: str) -> Profile:
 def test_even_experts_compute_equally_long() -> None:
     profile = exchanged("7 EXPERT_MODEL_PARALLEL_GROUP")
     waits = pipeline_waits(profile, posted=True)
-    stragglers = stepsim.stragglers(profile)
-    found = {each.name: each for each in compute_changes(waits, stragglers)}
+    found = {each.name: each for each in compute_changes(waits)}
     change = found["even-experts"]
     assert isinstance(change, ProfileChange)
     assert change.own_ps[profile.named("grouped gemm")].tolist() == [20, 20]
     assert change.own_ps[profile.named("gemm")].tolist() == [5, 5]
     assert change.steps_ps.tolist() == [33], "the step without the wait for rank 1"
     other = exchanged("7 default_pg")
-    plain = compute_changes(pipeline_waits(other, posted=True), stepsim.stragglers(other))
+    plain = compute_changes(pipeline_waits(other, posted=True))
     named = {each.name: each for each in plain}
     assert isinstance(named["even-experts"], UntoldChange)
 
@@ -270,7 +271,7 @@ def test_what_cannot_be_told_says_why(tmp_path: Path) -> None:
     profile = made(tmp_path, stages=1, replicas=1)
     untold = {
         each.name: each.why
-        for each in changes_of(pipeline_waits(profile, posted=True))
+        for each in changes_of(pipeline_waits(profile, posted=True), told_works(profile))
         if isinstance(each, UntoldChange)
     }
     assert untold["even-stages"] == "the run has one stage"

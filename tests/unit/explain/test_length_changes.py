@@ -15,7 +15,12 @@ import stepsim
 from stepsim import cli
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
-from stepsim.explain.changes.lengths import UnequalLengths, unequal_lengths
+from stepsim.explain.changes.lengths import (
+    UnequalLengths,
+    length_times,
+    replayed_lengths,
+    told_works,
+)
 from stepsim.explain.changes.made import UntoldChange
 from stepsim.explain.improve import change_profile, changes_of, improve_profile
 from stepsim.explore.batches.draws import DrawnBatches
@@ -24,6 +29,7 @@ from stepsim.files.measured import load_profile
 from stepsim.files.traces.ndtimeline import write_ndtimeline
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
+from stepsim.measured.profile.works import microbatch_works
 from stepsim.parallel.packers.balanced import swap_works
 from stepsim.workload.documents import ListedWorks
 from stepsim.workload.model.model import Model
@@ -56,7 +62,9 @@ def noisy(profile: Profile, works: Floats, seed: int = 0) -> Profile:
 
 
 def judged(profile: Profile, *numbers: int) -> UnequalLengths:
-    return unequal_lengths(pipeline_waits(profile.of_steps(*numbers), posted=True))
+    waits = pipeline_waits(profile.of_steps(*numbers), posted=True)
+    works = microbatch_works(waits.profile)
+    return replayed_lengths(works, waits.of_times(length_times(waits, works)))
 
 
 @pytest.mark.parametrize("stages", [1, 2, 4])
@@ -119,9 +127,10 @@ def test_the_control_job_waits_for_nothing(shared: Path) -> None:
 
 
 def test_what_cannot_be_told_is_said(folder: Path, shared: Path) -> None:
+    trace = skeleton(folder, 4, 1)
     alone = next(
         change
-        for change in changes_of(pipeline_waits(skeleton(folder, 4, 1), posted=True))
+        for change in changes_of(pipeline_waits(trace, posted=True), told_works(trace))
         if change.name == "swap-microbatches"
     )
     assert alone == UntoldChange(name="swap-microbatches", why="one replica was traced")

@@ -14,7 +14,6 @@ from stepsim.base.errors import CalibrationError, StepsimError
 from stepsim.base.structs import replace
 from stepsim.explain.changes.computes import compute_changes
 from stepsim.explain.changes.made import ProfileChange
-from stepsim.explain.stragglers import find_stragglers
 from stepsim.files.accelerators import read_device
 from stepsim.files.beside_csv import read_beside_rows
 from stepsim.files.calibrations import model_calibration_toml, read_model_calibration
@@ -234,7 +233,7 @@ def test_kernels_may_take_what_they_take_alone(recorded: Path) -> None:
         known[profile.names[profile.events.name[place]]].add(alone[place])
     assert sum(map(len, known.values())) == len(KERNELS)
     waits = pipeline_waits(profile)
-    changed = {change.name: change for change in compute_changes(waits, find_stragglers(waits))}
+    changed = {change.name: change for change in compute_changes(waits)}
     unslowed = changed["no-comm-sms"]
     assert isinstance(unslowed, ProfileChange)
     assert (unslowed.own_ps == np.where(beside, alone, waits.own_ps)).all()

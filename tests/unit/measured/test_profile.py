@@ -2,18 +2,23 @@
 
 import json
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import HOP, Rows, made_rows, write_rows
 
+from stepsim.base.arrays import medians
 from stepsim.base.errors import TraceError
+from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.explain.stragglers import Stragglers, find_stragglers
 from stepsim.files.traces.ndtimeline import read_ndtimeline
+from stepsim.measured.profile import waits as module
 from stepsim.measured.profile.events import Events, Profile, RankPlace, counted, same
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.waits import Waits, chained
@@ -85,9 +90,61 @@ def test_a_meeting_starts_with_its_last_member() -> None:
     assert waits.delay_ps.tolist() == [0, 0, 2, 0]
     assert waits.ends_ps(waits.own_ps).tolist() == [10, 30, 35, 36]
     assert waits.ends_ps(waits.own_ps, waits.delay_ps).tolist() == [10, 30, 35, 36]
-    shorter = np.stack([waits.own_ps, ints(10, 3, 5, 6)], axis=1)
-    assert waits.ends_ps(shorter)[:, 1].tolist() == [10, 3, 15, 16]
-    assert waits.steps_ps(shorter).tolist() == [[36, 16]]
+    shorter, prompt = ints(10, 3, 5, 6), ints(0, 0, 0, 0)
+    assert waits.ends_ps(shorter).tolist() == [10, 3, 15, 16]
+    cases = [(waits.own_ps, waits.delay_ps), (shorter, prompt), (waits.own_ps, ints(0, 2, 9, 0))]
+    assert waits.of_times(cases).tolist() == [[36, 16, 38]]
+    assert waits.of_times(cases[1:]).tolist() == [[16, 38]]
+
+
+@st.composite
+def waiting(draw: st.DrawFn) -> tuple[Waits, list[tuple[Any, Any]]]:
+    """Operations of two steps, some of which meet the next, and cases of their times."""
+    count = draw(st.integers(1, 14))
+    meeting = [-1] * count
+    for place in range(0, count - 1, 2):
+        if draw(st.booleans()):
+            meeting[place] = meeting[place + 1] = place
+    pairs = [
+        (before, after)
+        for after in range(count)
+        for before in draw(st.lists(st.integers(0, max(after - 1, 0)), max_size=3, unique=True))
+        if before < after and (meeting[before] == -1 or meeting[before] != meeting[after])
+    ]
+    step = ints(*draw(st.lists(st.integers(0, 1), min_size=count, max_size=count)))
+    profile = profile_of(start_ps=ints(*[0] * count), end_ps=ints(*[1] * count))
+    events = replace(profile.events, step=step, meeting=ints(*meeting))
+    profile = replace(profile, steps=(7, 8), events=events)
+    before, after = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    times = st.lists(st.integers(0, 9), min_size=count, max_size=count)
+    cases = draw(st.lists(st.tuples(times, times), min_size=1, max_size=4))
+    shown = [(ints(*own), ints(*delay)) for own, delay in cases]
+    return Waits(profile=profile, before=before, after=after), shown
+
+
+@given(waiting())
+@examples(200)
+def test_a_step_ends_with_its_last_operation(made: tuple[Waits, list[tuple[Any, Any]]]) -> None:
+    """However operations are joined to lists, and however many cases are looked at together."""
+    waits, cases = made
+    step = waits.profile.events.step
+    expected = [
+        [int(waits.ends_ps(*case)[step == number].max(initial=0)) for case in cases]
+        for number in (0, 1)
+    ]
+    assert waits.of_times(cases).tolist() == expected
+    assert waits.steps_ps(*cases[0]).tolist() == [row[0] for row in expected]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module, "_MOST_TIMES", 1)
+        assert waits.of_times(iter(cases)).tolist() == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(-5, 99)), min_size=1, max_size=20))
+def test_medians_are_those_of_the_values_of_a_place(pairs: list[tuple[int, int]]) -> None:
+    places, values = (ints(*column) for column in zip(*pairs, strict=True))
+    found = medians(places, values, 3)
+    for number in {place for place, _ in pairs}:
+        assert found[number] == median(value for place, value in pairs if place == number)
 
 
 def test_operations_that_wait_for_each_other_are_refused() -> None:

@@ -1,6 +1,7 @@
 """Changes of what computes and the host take: slow workers, uneven stages, experts, gaps."""
 
 import re
+from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
@@ -10,14 +11,14 @@ from stepsim.explain.changes.made import (
     Changes,
     ProfileChange,
     UntoldChange,
-    evened,
     programs_of,
     times_changed,
     works_of,
 )
-from stepsim.explain.stragglers import Stragglers
+from stepsim.explain.stragglers import slowest_parts
 from stepsim.measured.kernels_beside import alone_times_ps
-from stepsim.measured.profile.events import Events, Profile, counted, same
+from stepsim.measured.profile.events import Events, counted, same
+from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.waits import Waits
 from stepsim.tables.spans import UNKNOWN, TaskKind
 
@@ -26,7 +27,7 @@ _EXCHANGE = re.compile(r"all_?to_?all|sendrecv|a2a", re.IGNORECASE)
 _NOT_TOLD = "the run does not name stages: Kineto and Nsight know no pipeline"
 
 
-class _Seen(Struct, frozen=True, kw_only=True, eq=False):
+class _Seen(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """Columns that the changes of computes share."""
 
     waits: Waits
@@ -34,11 +35,21 @@ class _Seen(Struct, frozen=True, kw_only=True, eq=False):
     stage: Ints
     program: Ints
 
-    @property
+    @cached_property
+    def work(self) -> Ints:
+        """Operations of one work."""
+        return works_of(self.events)
+
+    @cached_property
+    def number(self) -> Ints:
+        """The place of every operation among those of its work, chunk and microbatch of a rank."""
+        return counted(self.events.rank, self.work, self.events.chunk, self.events.microbatch)
+
+    @cached_property
     def alike(self) -> Ints:
         """Operations of one work, at one place among those of a microbatch where it is told."""
         told = self.events.microbatch != UNKNOWN
-        return same(works_of(self.events), np.where(told, _number(self.events), UNKNOWN))
+        return same(self.work, np.where(told, self.number, UNKNOWN))
 
     @property
     def events(self) -> Events:
@@ -46,7 +57,7 @@ class _Seen(Struct, frozen=True, kw_only=True, eq=False):
         return self.waits.profile.events
 
 
-def compute_changes(waits: Waits, stragglers: Stragglers) -> Changes:
+def compute_changes(waits: Waits) -> Changes:
     """Changes of what computes and the host take."""
     seen = _Seen(
         waits=waits,
@@ -54,8 +65,10 @@ def compute_changes(waits: Waits, stragglers: Stragglers) -> Changes:
         stage=waits.profile.column_of_ranks("stage"),
         program=programs_of(waits.profile),
     )
-    yield _replaced(seen, stragglers)
-    yield _even_stages(seen, stragglers)
+    told = waits.profile.follows is not None
+    slow_rank, slow_stage = slowest_parts(waits if told else pipeline_waits(waits.profile))
+    yield _replaced(seen, slow_rank)
+    yield _even_stages(seen, slow_stage)
     yield _even_replicas(seen)
     yield _even_microbatches(seen)
     yield _even_experts(seen)
@@ -63,34 +76,33 @@ def compute_changes(waits: Waits, stragglers: Stragglers) -> Changes:
     yield from _host(waits)
 
 
-def _replaced(seen: _Seen, stragglers: Stragglers) -> ProfileChange | UntoldChange:
+def _replaced(seen: _Seen, slow_rank: int) -> ProfileChange | UntoldChange:
     """The slowest worker computes as the others of its stage do."""
     waits, events = seen.waits, seen.events
-    slow = max(stragglers.workers, key=lambda worker: worker.slowdown)
-    mine = events.rank == _place(waits.profile, slow.rank)
+    slow = next(i for i, ran in enumerate(waits.profile.ranks) if ran.rank == slow_rank)
+    stage, mine = waits.profile.ranks[slow].stage, events.rank == slow
     of_others = (seen.program == seen.program[mine][0]) & ~mine & seen.compute
     if not of_others.any():
         return UntoldChange(
-            name=f"replace-rank-{slow.rank}", why="no other rank does the same work"
+            name=f"replace-rank-{slow_rank}", why="no other rank does the same work"
         )
     alike = seen.alike
-    of_stage = "" if slow.stage is None else f" of stage {slow.stage}"
+    of_stage = "" if stage is None else f" of stage {stage}"
     return times_changed(
         waits,
-        f"replace-rank-{slow.rank}",
-        f"rank {slow.rank} computes as the others{of_stage} do",
+        f"replace-rank-{slow_rank}",
+        f"rank {slow_rank} computes as the others{of_stage} do",
         _as_mean(waits.own_ps, mine & seen.compute, of_others, alike),
         "its computes take the mean of theirs",
     )
 
 
-def _even_stages(seen: _Seen, stragglers: Stragglers) -> ProfileChange | UntoldChange:
+def _even_stages(seen: _Seen, slow_stage: int) -> ProfileChange | UntoldChange:
     """Every stage computes equally long; says how much the slowest has to hand over."""
     if seen.stage.max(initial=UNKNOWN) < 1:
         why = "the run has one stage" if (seen.stage == 0).any() else _NOT_TOLD
         return UntoldChange(name="even-stages", why=why)
     waits = seen.waits
-    slow = int(np.argmax(stragglers.by_stage))
     work = np.bincount(seen.stage[seen.compute], weights=waits.own_ps[seen.compute])
     ranks = [sum(each.stage == i for each in waits.profile.ranks) for i in range(len(work))]
     work = work / np.array(ranks)
@@ -98,8 +110,8 @@ def _even_stages(seen: _Seen, stragglers: Stragglers) -> ProfileChange | UntoldC
     return times_changed(
         waits,
         "even-stages",
-        f"every stage computes as long as their mean; stage {slow} is the slowest; the stages "
-        f"take {shares} of the mean now",
+        f"every stage computes as long as their mean; stage {slow_stage} is the slowest; the "
+        f"stages take {shares} of the mean now",
         _scaled(waits.own_ps, seen),
         "layers can be shared out evenly; messages stay as long",
     )
@@ -129,10 +141,11 @@ def _even_replicas(seen: _Seen) -> ProfileChange | UntoldChange:
         waits,
         "even-replicas",
         "ranks that run the same compute equally long",
-        evened(
+        _as_mean(
             waits.own_ps,
             seen.compute,
-            same(works_of(events), seen.program, events.chunk, events.microbatch, _number(events)),
+            seen.compute,
+            same(seen.work, seen.program, events.chunk, events.microbatch, seen.number),
         ),
         "their microbatches hold equally much work",
     )
@@ -143,11 +156,12 @@ def _even_microbatches(seen: _Seen) -> ProfileChange | UntoldChange:
     if events.microbatch.max(initial=UNKNOWN) < 1:
         why = "the run does not name microbatches"
         return UntoldChange(name="even-microbatches", why=why)
+    alike = same(seen.alike, events.rank, events.chunk)
     return times_changed(
         seen.waits,
         "even-microbatches",
         "microbatches of a rank compute equally long",
-        evened(seen.waits.own_ps, seen.compute, same(seen.alike, events.rank, events.chunk)),
+        _as_mean(seen.waits.own_ps, seen.compute, seen.compute, alike),
         "sequences can be shared out evenly",
     )
 
@@ -228,15 +242,6 @@ def _host(waits: Waits) -> Changes:
         own_ps=waits.own_ps,
         delay_ps=waits.held_ps(),
     )
-
-
-def _place(profile: Profile, rank: int) -> int:
-    return next(place for place, each in enumerate(profile.ranks) if each.rank == rank)
-
-
-def _number(events: Events) -> Ints:
-    """The place of every operation among those of its work, chunk and microbatch on its rank."""
-    return counted(events.rank, works_of(events), events.chunk, events.microbatch)
 
 
 def _as_mean(own: Ints, which: Bools, others: Bools, alike: Ints) -> Ints:

@@ -4,6 +4,8 @@ All of it is the run itself, replayed: only the work of microbatches differs, so
 stay slow, and the pipeline's bubbles are those of its own schedule.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 from msgspec import Struct
 
@@ -11,6 +13,7 @@ from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
 from stepsim.explain.changes.made import Changes, UntoldChange, times_changed
 from stepsim.explain.stragglers import mean_share
+from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.waits import Waits
 from stepsim.measured.profile.works import MicrobatchWorks, longest_over_mean, microbatch_works
 from stepsim.parallel.packers.balanced import swap_works
@@ -73,26 +76,40 @@ class UnequalLengths(Struct, frozen=True, kw_only=True, eq=False):
         return _spread(self.drawn_ps)
 
 
-def unequal_lengths(waits: Waits) -> UnequalLengths:
-    """What unequal microbatches cost; raises PlanError naming what the profile does not tell."""
-    works = microbatch_works(waits.profile)
-    delay, base = waits.delay_ps, waits.own_ps
+def length_times(waits: Waits, works: MicrobatchWorks) -> Iterator[tuple[Ints, Ints]]:
+    """What operations take and delays, in ps: as they ran, of equal works, several times drawn."""
+    own, delay = waits.own_ps, waits.delay_ps
+    yield own, delay
+    yield works.own_ps(own, _equal(works.works)), delay
+    generator, law = np.random.default_rng(0), works.law
+    for _ in range(max(min(_DRAWN_OPERATIONS // len(own), _MOST_RUNS), 1)):
+        yield works.own_ps(own, law.draw(generator, works.works.shape)), delay
+
+
+def replayed_lengths(works: MicrobatchWorks, steps_ps: Ints) -> UnequalLengths:
+    """What unequal microbatches cost, from the steps of `length_times`."""
     return UnequalLengths(
         works=works,
         longest_over_mean=float(longest_over_mean(works.works).mean()),
         swapped_over_mean=float(longest_over_mean(swap_works(works.works)).mean()),
-        as_ran_ps=waits.steps_ps(base, delay),
-        equal_ps=waits.steps_ps(works.own_ps(base, _equal(works.works)), delay),
-        drawn_ps=_drawn(waits, works),
+        as_ran_ps=steps_ps[:, 0],
+        equal_ps=steps_ps[:, 1],
+        drawn_ps=steps_ps[:, 2:],
     )
 
 
-def length_changes(waits: Waits) -> Changes:
-    """Whole microbatches swapped between replicas; at best all have equal work."""
+def told_works(profile: Profile) -> MicrobatchWorks | str:
+    """The works of a profile's microbatches; a text says what does not tell them."""
     try:
-        works = microbatch_works(waits.profile)
+        return microbatch_works(profile)
     except PlanError as error:
-        yield UntoldChange(name=_SWAP, why=str(error))
+        return str(error)
+
+
+def length_changes(waits: Waits, works: MicrobatchWorks | str) -> Changes:
+    """Whole microbatches swapped between replicas; at best all have equal work."""
+    if isinstance(works, str):
+        yield UntoldChange(name=_SWAP, why=works)
         return
     if works.works.shape[1] == 1:
         yield UntoldChange(name=_SWAP, why="one replica was traced")
@@ -113,15 +130,6 @@ def length_changes(waits: Waits) -> Changes:
 def _equal(works: Floats) -> Floats:
     """Every microbatch with the mean work of its step."""
     return np.asarray(np.broadcast_to(works.mean(axis=(1, 2), keepdims=True), works.shape))
-
-
-def _drawn(waits: Waits, works: MicrobatchWorks) -> Ints:
-    """All steps, several times, with works drawn from the law: of (steps, runs)."""
-    generator = np.random.default_rng(0)
-    own, law = waits.own_ps, works.law
-    runs = max(min(_DRAWN_OPERATIONS // len(own), _MOST_RUNS), 1)
-    cases = [works.own_ps(own, law.draw(generator, works.works.shape)) for _ in range(runs)]
-    return waits.steps_ps(np.stack(cases, axis=1), waits.delay_ps)
 
 
 def _spread(steps_ps: Ints) -> float:

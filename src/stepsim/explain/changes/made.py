@@ -14,8 +14,8 @@ from stepsim.tables.spans import UNKNOWN
 class ProfileChange(Struct, frozen=True, kw_only=True, eq=False):
     """A change of a profile: its waits, what operations take and the host's delays, in ps.
 
-    `best_ps` are the steps where what it changes is as good as can be, None where the change is
-    that. `assumed` is what has to hold for it.
+    Where what it changes is as good as can be, operations take `best_own_ps`, or steps `best_ps`;
+    both are None where the change is that. `assumed` is what has to hold for it.
     """
 
     name: str
@@ -24,6 +24,7 @@ class ProfileChange(Struct, frozen=True, kw_only=True, eq=False):
     waits: Waits
     own_ps: Ints
     delay_ps: Ints
+    best_own_ps: Ints | None = None
     best_ps: Ints | None = None
 
     @property
@@ -46,29 +47,18 @@ Changes = Iterator[ProfileChange | UntoldChange]
 
 
 def times_changed(
-    waits: Waits, name: str, what: str, own_ps: Ints, assumed: str, best_ps: Ints | None = None
+    waits: Waits, name: str, what: str, own_ps: Ints, assumed: str, best_own_ps: Ints | None = None
 ) -> ProfileChange:
-    """A change of what operations take; `best_ps` is what they take at best."""
-    delay = waits.delay_ps
+    """A change of what operations take; `best_own_ps` is what they take at best."""
     return ProfileChange(
         name=name,
         what=what,
         assumed=assumed,
         waits=waits,
         own_ps=own_ps,
-        delay_ps=delay,
-        best_ps=None if best_ps is None else waits.steps_ps(best_ps, delay),
+        delay_ps=waits.delay_ps,
+        best_own_ps=best_own_ps,
     )
-
-
-def evened(own_ps: Ints, which: Bools, alike: Ints) -> Ints:
-    """Operations with the mean of those that are alike."""
-    places = np.flatnonzero(which)
-    key = alike[places]
-    sums = np.bincount(key, weights=own_ps[places])
-    changed = own_ps.copy()
-    changed[places] = np.rint((sums / np.maximum(np.bincount(key), 1))[key]).astype(np.int64)
-    return changed
 
 
 def programs_of(profile: Profile) -> Ints:

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
-from stepsim.base.arrays import Bools, Ints
+from stepsim.base.arrays import Bools, Ints, column_numbers
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
 from stepsim.measured.profile.marks import Mark
@@ -251,21 +251,13 @@ def other_end(rank: int, sender: int, receiver: int) -> int:
 
 def same(*columns: Ints) -> Ints:
     """A number for every place, equal where all columns are equal; numbers count from 0."""
-    order = np.lexsort(columns)
-    changes = np.zeros(len(order), dtype=np.int64)
-    for column in columns:
-        changes[1:] |= column[order][1:] != column[order][:-1]
-    found = np.empty(len(order), dtype=np.int64)
-    found[order] = np.cumsum(changes)
-    return found
+    return column_numbers(columns[::-1])
 
 
 def counted(*columns: Ints) -> Ints:
     """How many earlier places have the same values in all columns, for every place."""
     alike = same(*columns)
-    order = np.argsort(alike, kind="stable")
-    ordered = alike[order]
-    first = np.searchsorted(ordered, ordered, side="left")
+    order, count = np.argsort(alike, kind="stable"), np.bincount(alike)
     found = np.empty(len(order), dtype=np.int64)
-    found[order] = np.arange(len(order)) - first
+    found[order] = np.arange(len(order)) - np.repeat(np.cumsum(count) - count, count)
     return found

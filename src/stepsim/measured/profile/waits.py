@@ -5,7 +5,9 @@ Operations of one meeting start together, when the last of them is ready; each t
 time. As nodes, whose ends `tables.ends` finds for many sets of durations at once.
 """
 
+from collections.abc import Iterable
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 from msgspec import Struct
@@ -14,21 +16,37 @@ from stepsim.base.arrays import Bools, Ints, Small
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
 from stepsim.measured.profile.busy import Busy
-from stepsim.measured.profile.events import Following, Profile
+from stepsim.measured.profile.events import Following, Profile, same
 from stepsim.tables.ends import NodeWaits, ends, ordered_waits
-from stepsim.tables.spans import TaskKind
+from stepsim.tables.spans import UNKNOWN, TaskKind
+
+_MOST_TIMES = 1 << 24
+"""Times of nodes in as many cases that are looked at together: 134 MB."""
+
+
+Case = tuple[Ints, Ints, Ints]
+"""Operations that take other times than usual, and what all take, and the delays before them."""
 
 
 class _Nodes(Struct, frozen=True, kw_only=True, eq=False):
     """The operations of a profile as nodes: `arrives` of each its arrival, `runs` its own time.
 
     An operation that meets nobody is one node. Others arrive, meet and run: a meeting waits for all
-    its members' arrivals and takes no time, and each member runs after it.
+    its members' arrivals and takes no time, and each member runs after it. Where lists of
+    operations are one node, it takes what all of them take.
     """
 
     waits: NodeWaits
     arrives: Small
     runs: Small
+
+    def durations_ps(self, own_ps: Ints, delay_ps: Ints | None) -> Ints:
+        """What every node takes."""
+        duration_ps = np.zeros(len(self.waits), dtype=np.int64)
+        np.add.at(duration_ps, self.runs, own_ps)
+        if delay_ps is not None:
+            np.add.at(duration_ps, self.arrives, delay_ps)
+        return duration_ps
 
 
 class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
@@ -49,11 +67,44 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         told = self.profile.events.meeting
         alone = told < 0
         own = np.where(alone, told.max(initial=-1) + 1 + np.cumsum(alone), told)
-        return np.asarray(np.unique(own, return_inverse=True)[1], dtype=np.int64)
+        return same(own)
 
     @cached_property
     def _nodes(self) -> _Nodes:
         """What the nodes of all operations wait for; raises TraceError for a circle."""
+        return self._made_nodes(self.before, self.after)
+
+    @cached_property
+    def _lists(self) -> _Nodes:
+        """As `_nodes`, where operations of a step that only wait for the one before are its node.
+
+        Pairs that two others make needless are left out.
+        """
+        before, after = self._needed
+        step, count = self.profile.events.step, len(self.profile.events)
+        follows = np.bincount(after, minlength=count)[after] == 1
+        follows &= np.bincount(before, minlength=count)[before] == 1
+        follows &= (before < after) & (step[before] == step[after])
+        return self._made_nodes(before, after, follows)
+
+    @property
+    def _needed(self) -> Following:
+        """The pairs but those of an operation and one that it follows by way of a third.
+
+        Of those that an operation follows the first and the last are looked at.
+        """
+        by_after = np.argsort(self.after, kind="stable")
+        before, after = self.before[by_after], self.after[by_after]
+        ends_of = np.full((2, len(self.profile.events)), UNKNOWN, dtype=np.int64)
+        ends_of[0][after[::-1]], ends_of[1][after] = before[::-1], before
+        is_needless = np.zeros(len(after), dtype=np.bool_)
+        for third in ends_of[:, after]:
+            others = third != before
+            is_needless |= others & (ends_of[:, third] == before).any(axis=0)
+        return before[~is_needless], after[~is_needless]
+
+    def _made_nodes(self, former: Ints, later: Ints, follows: Bools | None = None) -> _Nodes:
+        """Nodes of operations, one for both of a pair that `follows`."""
         meetings = self.meetings
         count, members = len(meetings), np.bincount(meetings)
         meets = np.flatnonzero(members[meetings] > 1)
@@ -61,10 +112,17 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         arrives = np.arange(count)
         arrives[meets] = count + np.arange(len(meets))
         joint = count + len(meets) + number_of_meeting[meetings[meets]]
-        before = np.concatenate([self.before, arrives[meets], joint])
-        after = np.concatenate([arrives[self.after], joint, meets])
-        nodes = count + len(meets) + int((members > 1).sum())
-        place, waits = ordered_waits(lambda: before.astype(np.int64) << 32 | after, nodes)
+        before = np.concatenate([former, arrives[meets], joint])
+        after = np.concatenate([arrives[later], joint, meets])
+        node = np.arange(count + len(meets) + int((members > 1).sum()))
+        if follows is not None:
+            node[after[: len(later)][follows]] = former[follows]
+            node = _list_numbers(node)
+            before, after = (node[side] for side in (before, after))
+            before, after = (side[before != after] for side in (before, after))
+        total = int(node.max()) + 1
+        place, waits = ordered_waits(lambda: before << 32 | after, total, even=True)
+        place = place[node]
         self._check_order(place[:count] >= waits.runnable)
         return _Nodes(waits=waits, arrives=place[arrives], runs=place[:count])
 
@@ -126,22 +184,18 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return np.asarray(np.maximum(events.end_ps - last[meetings], 0), dtype=np.int64)
 
     def ends_ps(self, own_ps: Ints, delay_ps: Ints | None = None) -> Ints:
-        """When operations end, of the shape of `own_ps`: operations, or operations by cases.
+        """When operations end, from the begin of the step.
 
         `own_ps` replaces what each takes, `delay_ps` what passes before it is ready; no delay
-        without it. Times count from the begin of the step.
+        without it.
         """
-        nodes = self._nodes
-        duration_ps = np.zeros((len(nodes.waits), *own_ps.shape[1:]), dtype=np.int64)
-        duration_ps[nodes.runs] = own_ps
-        if delay_ps is not None:
-            shape = (-1, *(1 for _ in own_ps.shape[1:]))
-            duration_ps[nodes.arrives] += delay_ps.reshape(shape)
-        return np.asarray(ends(nodes.waits, duration_ps)[nodes.runs], dtype=np.int64)
+        duration_ps = self._nodes.durations_ps(own_ps, delay_ps)
+        end_ps = ends(self._nodes.waits, duration_ps, out=duration_ps)
+        return np.asarray(end_ps[self._nodes.runs], dtype=np.int64)
 
     def check_order(self) -> None:
         """Raise TraceError where operations wait for each other in a circle."""
-        _ = self._nodes
+        _ = self._lists
 
     def retimed(self, start_ps: Ints, end_ps: Ints) -> Profile:
         """The profile with other times, from the begin of each step."""
@@ -156,11 +210,53 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return self.retimed(np.minimum(arrives, end - own_ps), end)
 
     def steps_ps(self, own_ps: Ints, delay_ps: Ints | None = None) -> Ints:
-        """How long every step takes: of shape (steps) or (steps, cases)."""
-        ends = self.ends_ps(own_ps, delay_ps)
-        found = np.zeros((len(self.profile.steps), *ends.shape[1:]), dtype=np.int64)
-        np.maximum.at(found, self.profile.events.step, ends)
-        return found
+        """How long every step takes, with the times of `ends_ps`."""
+        delay = np.zeros_like(own_ps) if delay_ps is None else delay_ps
+        return self.cases_ps(own_ps, delay, [(np.arange(0), own_ps, delay)])[:, 0]
+
+    def of_times(self, times: Iterable[tuple[Ints, Ints]]) -> Ints:
+        """How long every step takes in ps, of shape (steps, cases).
+
+        The times of a case are what its operations take, and the delays before them, in ps.
+        """
+        usual, held = self.own_ps, self.delay_ps
+        changed = ((np.flatnonzero((o != usual) | (d != held)), o, d) for o, d in times)
+        return self.cases_ps(usual, held, changed)
+
+    def cases_ps(self, own_ps: Ints, delay_ps: Ints, cases: Iterable[Case]) -> Ints:
+        """How long every step takes in each case, of shape (steps, cases).
+
+        Operations that a case does not change take `own_ps`, after `delay_ps`.
+        """
+        nodes, lasts, rest = self._lists, self._lasts, iter(cases)
+        usual_ps, steps = nodes.durations_ps(own_ps, delay_ps), self.profile.events.step[lasts]
+        room = np.empty((max(_MOST_TIMES // len(usual_ps), 1), len(usual_ps)), dtype=np.int64)
+        found = [np.zeros((len(self.profile.steps), 0), dtype=np.int64)]
+        while several := [*islice(rest, len(room))]:
+            duration_ps = room[: len(several)].reshape(len(usual_ps), len(several))
+            duration_ps[:] = usual_ps[:, None]
+            for column, (places, own, delay) in zip(duration_ps.T, several, strict=True):
+                np.add.at(column, nodes.runs[places], own[places] - own_ps[places])
+                if delay is not delay_ps:
+                    np.add.at(column, nodes.arrives[places], delay[places] - delay_ps[places])
+            found.append(np.zeros((len(self.profile.steps), len(several)), dtype=np.int64))
+            end_ps = ends(nodes.waits, duration_ps, out=duration_ps)
+            np.maximum.at(found[-1], steps, end_ps[nodes.runs[lasts]])
+        return np.concatenate(found, axis=1)
+
+    @cached_property
+    def _lasts(self) -> Ints:
+        """Operations that no other of their step follows: one of them ends the step."""
+        step, followed = self.profile.events.step, np.zeros(len(self.own_ps), dtype=np.bool_)
+        followed[self.before[step[self.before] == step[self.after]]] = True
+        return np.flatnonzero(~followed)
+
+
+def _list_numbers(before: Ints) -> Ints:
+    """The number of the list that each node is in, from the one before it, itself at the begin."""
+    while ((further := before[before]) != before).any():
+        before = further
+    return (np.cumsum(before == np.arange(len(before))) - 1)[before]
 
 
 def chained(*columns: Ints, order: Ints) -> Following:

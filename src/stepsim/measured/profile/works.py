@@ -7,6 +7,8 @@ between stages: Harman and Jones, "Factor analysis by minimizing residuals", 196
 one stage, forwards and backwards stand for two.
 """
 
+from functools import cached_property
+
 import numpy as np
 from msgspec import Struct
 
@@ -25,7 +27,7 @@ _LEAST_WORK = 0.01
 """A microbatch has at least so much of the mean's work: estimates of little work may be below 0."""
 
 
-class MicrobatchWorks(Struct, frozen=True, kw_only=True, eq=False):
+class MicrobatchWorks(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """Work of a profile's microbatches over the mean's: of shape (steps, replicas, microbatches).
 
     `works` are the best guesses of the microbatches as they ran, nearer to 1 than the truth where
@@ -61,14 +63,23 @@ class MicrobatchWorks(Struct, frozen=True, kw_only=True, eq=False):
 
         A rank's computes of a kind get longer by the same time for the same work.
         """
-        held = np.flatnonzero(self.cell != UNKNOWN)
+        held, rank = self._held_of_ranks
         series, cell = self.series[held], self.cell[held]
-        rank = same(series, cell // self.works.shape[2] % self.works.shape[1])
         mean = np.bincount(rank, own_ps[held]) / np.bincount(rank)
         longer = self.share[series] * (works - self.works).ravel()[cell] * mean[rank]
         changed = own_ps.copy()
         changed[held] = np.maximum(np.rint(own_ps[held] + longer), 0).astype(np.int64)
         return changed
+
+    @cached_property
+    def _held_of_ranks(self) -> tuple[Ints, Ints]:
+        """Places of the operations that work reaches, and a number for the rank and series of each.
+
+        They are found once for all works that are asked about.
+        """
+        held = np.flatnonzero(self.cell != UNKNOWN)
+        replica = self.cell[held] // self.works.shape[2] % self.works.shape[1]
+        return held, same(self.series[held], replica)
 
 
 def longest_over_mean(works: Floats) -> Floats:
@@ -142,12 +153,9 @@ def _cells(profile: Profile, held: Ints) -> tuple[Ints, tuple[int, int, int]]:
     """The microbatch of every compute among those of all steps and replicas, and their number."""
     events = profile.events
     columns = (events.step, profile.column_of_ranks("replica"), events.microbatch)
-    found, sizes = [], []
-    for column in columns:
-        values, place = np.unique(column[held], return_inverse=True)
-        found.append(place.astype(np.int64))
-        sizes.append(len(values))
-    shape = sizes[0], sizes[1], sizes[2]
+    found = [same(column[held]) for column in columns]
+    steps, replicas, microbatches = (int(place.max()) + 1 for place in found)
+    shape = steps, replicas, microbatches
     return np.asarray(np.ravel_multi_index(found, shape), dtype=np.int64), shape
 
 
