@@ -14,8 +14,7 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import replace
-from stepsim.base.structs import Document, Entry, Names, Seconds, Share
+from stepsim.base.structs import Document, Entry, Names, Seconds, Share, replace
 from stepsim.explain.changes.computes import compute_changes
 from stepsim.explain.changes.lengths import (
     UnequalLengths,
