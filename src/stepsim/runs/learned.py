@@ -16,6 +16,7 @@ from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_bandwidth
 from stepsim.explain.against import StepPart, class_operators, unfused_attention
 from stepsim.files.asked import StepInputs
+from stepsim.files.collectives.samples import CurveSample, curves_of
 from stepsim.measured.calibration.applied import with_calibration
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.calibration.rates import recorded_rate
@@ -25,7 +26,7 @@ from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.kernel_classes import KernelClass
 from stepsim.measured.profile_run import run_of_profile
 from stepsim.measured.summary import RunSummary
-from stepsim.network.measured_times import CommTable, MeasuredCurve
+from stepsim.network.measured_times import CommTable
 from stepsim.runs.validate import validate_runs
 from stepsim.step.against import StepAgainst, doubts, hold_against
 from stepsim.step.models import machine_of
@@ -390,7 +391,6 @@ _TIMED = (
     CollectiveKind.ALL_TO_ALL,
     CollectiveKind.BROADCAST,
 )
-_Group = tuple[CollectiveKind, int, int]
 
 
 def recorded_collectives(profile: Profile, node_size: int | None = None) -> CommTable | None:
@@ -400,7 +400,7 @@ def recorded_collectives(profile: Profile, node_size: int | None = None) -> Comm
     the ranks that were not. A node has `node_size` ranks where the profile does not tell it, 8
     without it. Recorded steps share their links with whatever else ran.
     """
-    events, found = profile.events, dict[_Group, dict[int, list[int]]]()
+    events, samples = profile.events, list[CurveSample]()
     kinds = [_kind_of(name) for name in profile.names]
     chosen = events.of_kind(TaskKind.COLLECTIVE) & (events.meeting >= 0) & (events.size_bytes > 0)
     places = np.flatnonzero(chosen)
@@ -416,9 +416,9 @@ def recorded_collectives(profile: Profile, node_size: int | None = None) -> Comm
         nodes = _nodes(profile, events.rank[members].tolist(), node_size or DEFAULT_NODE_SIZE)
         size = int(events.size_bytes[members].max())
         if lasts > 0:
-            found.setdefault((kind, expected, nodes), {}).setdefault(size, []).append(lasts)
-    curves = [_curve(profile.source, group, times) for group, times in sorted(found.items())]
-    return CommTable(source=profile.source, curves=tuple(curves)) if curves else None
+            samples.append((("", profile.source, kind, expected, nodes), size, lasts))
+    curves = curves_of(sorted(samples, key=lambda sample: sample[0]))
+    return CommTable(source=profile.source, curves=curves) if curves else None
 
 
 def _kind_of(name: str) -> CollectiveKind | None:
@@ -431,18 +431,3 @@ def _nodes(profile: Profile, places: Sequence[int], node_size: int) -> int:
     """How many nodes some ranks lie on."""
     ranks = [profile.ranks[place] for place in places]
     return len({rank.rank // node_size if rank.node is None else rank.node for rank in ranks})
-
-
-def _curve(source: str, group: _Group, times: dict[int, list[int]]) -> MeasuredCurve:
-    """The median of each size."""
-    kind, ranks, nodes = group
-    sizes = sorted(times)
-    return MeasuredCurve(
-        machine="",
-        source=source,
-        kind=kind,
-        ranks=ranks,
-        nodes=nodes,
-        size_bytes=np.array(sizes, dtype=np.int64),
-        time_ps=np.array([round(float(np.median(times[size]))) for size in sizes], dtype=np.int64),
-    )
