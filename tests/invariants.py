@@ -2,9 +2,12 @@
 
 from collections import defaultdict
 
+import numpy as np
+
 from stepsim.engine.timeline import Timeline
 from stepsim.graph.programs import SegmentKind
 from stepsim.tables.spans import TaskKind
+from stepsim.workload.rows import Stream
 
 Place = tuple[int, int, int]
 """Rank, segment, task of the task list (-1 for messages)."""
@@ -12,7 +15,7 @@ Place = tuple[int, int, int]
 
 def check_timeline(timeline: Timeline) -> None:
     """Streams are serial; every task starts exactly when the last thing it waits for has ended."""
-    timeline.check_streams()
+    check_streams(timeline)
     start, end = task_times(timeline)
     before = predecessors(timeline)
     ready = {p: max((end[q] for q in waits), default=0) for p, waits in before.items()}
@@ -23,6 +26,15 @@ def check_timeline(timeline: Timeline) -> None:
         assert {start[p] for p in members} == {begins}, members
         assert len(lengths) == 1, members
         assert min(lengths) >= 0, members
+
+
+def check_streams(timeline: Timeline) -> None:
+    """No two spans of a serial stream overlap on any simulated rank."""
+    for spans in timeline.spans():
+        for stream in np.unique(spans.stream[spans.stream != Stream.EAGER]).tolist():
+            queued = spans.taken(spans.stream == stream)
+            queued = queued.taken(np.lexsort((queued.end_ps, queued.start_ps)))
+            assert (queued.start_ps[1:] >= queued.end_ps[:-1]).all(), Stream(stream).name
 
 
 def task_times(timeline: Timeline) -> tuple[dict[Place, int], dict[Place, int]]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stepsim.base.errors import ScheduleError
 from stepsim.parallel.schedules import Schedule
-from stepsim.parallel.schedules.auto_zb import auto_zb, weight_grad_share
+from stepsim.parallel.schedules.auto_zb import auto_zb
 from stepsim.parallel.schedules.one_f_one_b import one_f_one_b
 
 Durations = Mapping[str, Sequence[int]]
@@ -105,7 +105,7 @@ class Setting:
         self.durations = {kind: [time] * self.ranks for kind, time in per_action.items()}
         self.busy = self.microbatches * (f + i + w)
         hidden, heads, sequence = (int(self.row[name]) for name in ("hidden", "heads", "seq"))
-        self.share = weight_grad_share(hidden=hidden, heads=heads, sequence=sequence)
+        self.share = 32 * hidden / (34 * hidden + 5 * heads * sequence)
 
     def paper(self, column: str) -> float:
         return float(self.row[f"bubble_calc_{column}"])
@@ -292,13 +292,6 @@ def test_results_repeat_and_no_limit_is_allowed() -> None:
     assert first == second
     assert first.name == "auto-zb"
     assert (first.placement.ranks, first.microbatches) == (6, 20)
-
-
-def test_share_of_the_weight_gradient() -> None:
-    assert weight_grad_share(hidden=4096, heads=32, sequence=1024) == pytest.approx(
-        0.4324, abs=1e-4
-    )
-    assert weight_grad_share(hidden=4096, heads=0, sequence=1024) == 32 / 34
 
 
 @pytest.mark.parametrize(

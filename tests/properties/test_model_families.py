@@ -60,10 +60,9 @@ def test_parameters_of_all_stages_are_those_of_the_model(name: str, data: st.Dat
     dense, routed = rank_parameters(architecture, columns, plan.layout, plan_places(plan))
     held = tp * dense.sum() + ep * routed.sum()
     copied = architecture.vocabulary * architecture.hidden if architecture.tied and pp > 1 else 0
-    ahead = len(architecture.prediction_layers) * (
-        2 * architecture.hidden**2 + 3 * architecture.norm_parameters
-    )
-    whole = architecture.parameters() + architecture.prediction_parameters() - ahead + copied
+    hidden, norm = architecture.hidden, architecture.norm
+    ahead = sum(layer.parameters(hidden, norm) for layer in architecture.prediction_layers)
+    whole = architecture.parameters() + ahead + copied
     assert held == pytest.approx(whole, rel=1e-9)
 
 

@@ -251,14 +251,14 @@ def count_rows(rows: Ints, counts: Ints) -> tuple[Ints, Ints]:
     code, sizes = _row_codes(rows)
     if not sizes:
         distinct, place = np.unique(rows, axis=0, return_inverse=True)
-        return distinct, _whole_totals(place.reshape(-1), counts, len(distinct))
+        return distinct, whole_totals(place.reshape(-1), counts, len(distinct))
     room = prod(sizes)
     if room <= _SPARSE * len(code):
         present = np.flatnonzero(np.bincount(code, minlength=room))
-        summed = _whole_totals(code, counts, room)[present]
+        summed = whole_totals(code, counts, room)[present]
     else:
         present, place = np.unique(code, return_inverse=True)
-        summed = _whole_totals(place, counts, len(present))
+        summed = whole_totals(place, counts, len(present))
     return np.stack(np.unravel_index(present, sizes), axis=1).astype(np.int64), summed
 
 
@@ -275,7 +275,8 @@ def _row_codes(rows: Ints) -> tuple[Ints, list[int]]:
     return code, sizes
 
 
-def _whole_totals(places: Ints, counts: Ints, size: int) -> Ints:
+def whole_totals(places: Ints, counts: Ints, size: int) -> Ints:
+    """Sum of the counts at each of so many places."""
     sums = np.zeros(size, dtype=np.int64)
     np.add.at(sums, places, counts)
     return sums

@@ -5,8 +5,11 @@ SimPy's re-raising (`type(error)(*error.args)`).
 """
 
 import sys
+from enum import StrEnum
+from typing import TypeVar
 
 _LONGEST = 1000
+_Member = TypeVar("_Member", bound=StrEnum)
 
 
 class StepsimError(Exception):
@@ -85,6 +88,16 @@ def bad_value(place: str, field: str, value: object, allowed: str) -> str:
         whole = "a huge number"
     shown = whole if len(whole) <= 60 else f"{whole[:57]}..."
     return f"{place}: {field} is {shown}: expected {allowed}"
+
+
+def member(
+    kind: type[_Member], value: str, field: str, error: type[StepsimError] = PlanError
+) -> _Member:
+    """The member of an enumeration that a text names; raises `error`, naming those there are."""
+    try:
+        return kind(value)
+    except ValueError:
+        raise error(f"{field} is {value!r}: expected one of {', '.join(kind)}") from None
 
 
 def said(module: str, text: str, *values: object) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from stepsim.base.errors import CalibrationError, OutputError, PlanError
+from stepsim.base.errors import CalibrationError, OutputError, PlanError, member
 from stepsim.base.option import Panel
 from stepsim.cli.measured import (
     CommSourceOption,
@@ -30,12 +30,10 @@ from stepsim.cli.terminal import (
 
 if TYPE_CHECKING:
     from stepsim.files.asked import StepInputs
-    from stepsim.measured.calibration.link_classes import Regime
     from stepsim.measured.calibration.nccl import MachineFit, NcclFit
     from stepsim.measured.clocks import NodePlacement
     from stepsim.network.measured_times import CommTable
     from stepsim.workload.model.calibration import MeasuredRate
-    from stepsim.workload.model.plan import Precision
 
 
 class RunsByDefault(LightGroup):
@@ -164,15 +162,17 @@ def calibrate_trace(
         held_shown,
         kernels_shown,
     )
+    from stepsim.workload.model.plan import Precision
 
     check_outputs([*paths, *(options.plans or ())], files=[output, csv])
     device = options.asked.get("device")
     jobs = options.jobs(len(paths))
+    precision = str(options.asked.get("precision", "bf16"))
     found, notes = calibrate_profiles(
         [load_profile(path) for path in paths],
         node_size=node_size,
         device=read_device(str(device)) if device else None,
-        precision=_precision(str(options.asked.get("precision", "bf16"))),
+        precision=member(Precision, precision, "precision", CalibrationError),
         jobs=jobs,
     )
     warn(notes, quiet=options.quiet)
@@ -240,19 +240,12 @@ def calibrate_model(
 def _gemm_rate(path: Path, device: str | None, precision: str) -> "MeasuredRate":
     from stepsim.files.accelerators import read_device
     from stepsim.files.calibrations import fit_gemm_rates
+    from stepsim.workload.model.plan import Precision
 
     if device is None:
         raise CalibrationError("--gemm needs --device: the device that it was measured on")
-    return fit_gemm_rates(path, read_device(device), _precision(precision))
-
-
-def _precision(text: str) -> "Precision":
-    from stepsim.workload.model.plan import Precision
-
-    known = {each.value: each for each in Precision}
-    if text not in known:
-        raise CalibrationError(f"precision is {text!r}: expected one of {', '.join(known)}")
-    return known[text]
+    known = member(Precision, precision, "precision", CalibrationError)
+    return fit_gemm_rates(path, read_device(device), known)
 
 
 @app.command("overlap")
@@ -362,6 +355,7 @@ def calibrate_nccl(
     from stepsim.files.collectives.measurements import read_measurements
     from stepsim.files.collectives.samples import collective_kind
     from stepsim.files.collectives.times_csv import write_comm_table
+    from stepsim.measured.calibration.link_classes import Regime
     from stepsim.measured.calibration.nccl import fit_nccl
     from stepsim.measured.calibration.nccl_document import CollectiveFitDocument
     from stepsim.show.tables.calibration import nccl_shown
@@ -378,7 +372,8 @@ def calibrate_nccl(
     fit = fit_nccl(measured, node_size)
     warn(fit.warnings, quiet=quiet)
     if output:
-        write_topology(_only_machine(fit), output, regime=_regime(latency), nominal=nominal)
+        machine, regime = _only_machine(fit), member(Regime, latency, "latency", CalibrationError)
+        write_topology(machine, output, regime=regime, nominal=nominal)
     if table:
         write_comm_table(measured.without_outliers()[0], table)
     show(json, CollectiveFitDocument.of(fit).to_json, nccl_shown(fit, every_size=sizes), csv)
@@ -423,16 +418,6 @@ def _nominal(node: str | None, fabric: str | None) -> "dict[NodePlacement, float
 
     given = {NodePlacement.INTRA_NODE: node, NodePlacement.INTER_NODE: fabric}
     return {place: parse_bandwidth(text) for place, text in given.items() if text}
-
-
-def _regime(text: str) -> "Regime":
-    from stepsim.measured.calibration.link_classes import Regime
-
-    try:
-        return Regime(text)
-    except ValueError:
-        allowed = ", ".join(Regime)
-        raise CalibrationError(f"latency is {text!r}: expected one of {allowed}") from None
 
 
 def _only_machine(fit: "NcclFit") -> "MachineFit":

@@ -77,7 +77,7 @@ def collective_command(
 def _probes(
     kind: str, size: str, topology: str | None, ranks: str | None, algorithms: Sequence[str]
 ) -> list["Probe"]:
-    from stepsim.base.errors import PlanError
+    from stepsim.base.errors import member
     from stepsim.files.load import topology_of
     from stepsim.files.reading import DEFAULT_TOPOLOGY
     from stepsim.network.collectives import parse_algorithm
@@ -89,10 +89,7 @@ def _probes(
     )
     from stepsim.workload.rows import CollectiveKind
 
-    try:
-        known = CollectiveKind(kind)
-    except ValueError:
-        raise PlanError(f"kind is {kind!r}: expected one of {', '.join(CollectiveKind)}") from None
+    known = member(CollectiveKind, kind, "kind")
     sizes = parse_sizes(size)
     chosen = parse_ranks(ranks) if ranks else None
     network = topology_of(topology or DEFAULT_TOPOLOGY, npus=max(chosen) + 1 if chosen else None)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepsim.base.errors import CalibrationError
+from stepsim.base.errors import CalibrationError, member
 from stepsim.cli.terminal import QuietOption, check_outputs, show_tables, warn, write_rows
 
 _MOST_BLOCKS = 64
@@ -145,11 +145,8 @@ def _shapes(model: Path, batch: int, sequence: int, tp: int) -> "Shapes":
 def _precisions(text: str) -> "tuple[Precision, ...]":
     from stepsim.workload.model.plan import Precision
 
-    known = {each.value: each for each in Precision}
-    found = [each.strip() for each in text.split(",")]
-    for each in found:
-        if each not in known:
-            raise CalibrationError(f"precision is {each!r}: expected one of {', '.join(known)}")
-    if "bf16" not in found:
+    names = [name.strip() for name in text.split(",")]
+    found = tuple(member(Precision, name, "precision", CalibrationError) for name in names)
+    if Precision.BF16 not in found:
         raise CalibrationError(f"precision is {text!r}: expected bf16 among them")
-    return tuple(known[each] for each in found)
+    return found

@@ -118,9 +118,6 @@ SetOption = Annotated[
         help="An axis, e.g. 'fabric.bandwidth=100..800 Gbps:8' or schedule=1f1b,zb-h1.",
     ),
 ]
-ChunksOption = Annotated[
-    int | None, typer.Option(*OPTIONS["chunks"].flags or (), help=OPTIONS["chunks"].help)
-]
 
 
 # no struct: options of commands are metadata of their fields

@@ -10,7 +10,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats, Ints, Small
-from stepsim.base.errors import PlanError, SimulationError, said
+from stepsim.base.errors import PlanError, said
 from stepsim.engine.lay_out import LaidOut, Runnable, Times, lay_out
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import SegmentKind
@@ -19,7 +19,6 @@ from stepsim.network.fold import Actors, every_rank, fold
 from stepsim.network.prices import Prices, Use
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.tables.spans import UNKNOWN, Spans
-from stepsim.workload.rows import Stream
 
 if TYPE_CHECKING:
     from stepsim.engine.beside import OverlapCost
@@ -190,20 +189,6 @@ class Timeline(Struct, frozen=True, kw_only=True, dict=True):
             end=end,
             alone=np.where(longer > 0, end - start - longer, UNKNOWN),
         )
-
-    def check_streams(self) -> None:
-        """Raise SimulationError if two spans of a serial stream overlap on any simulated rank."""
-        for spans in self.spans():
-            for stream in np.unique(spans.stream[spans.stream != Stream.EAGER]).tolist():
-                queued = spans.taken(spans.stream == stream)
-                queued = queued.taken(np.lexsort((queued.end_ps, queued.start_ps)))
-                early = np.flatnonzero(queued.start_ps[1:] < queued.end_ps[:-1])
-                if len(early):
-                    before, span = [*queued.taken(early[0] + np.arange(2)).rows()]
-                    raise SimulationError(
-                        f"rank {span.rank}: {span.label} starts at {span.start_ps} ps, before "
-                        f"stream {Stream(stream).name} is free at {before.end_ps} ps"
-                    )
 
     def place(self, rank: int) -> tuple[Cohort, int]:
         """Cohort and column with a rank's times; raises PlanError for a rank beyond the job."""

@@ -1,5 +1,6 @@
 """A timeline analysed: how the report of a step is made, and its totals alone."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,10 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from stepsim.base.arrays import Floats
 from stepsim.base.units import MAX_INT64, PS_PER_S, format_size_bytes
 from stepsim.engine.timeline import Cohort, Timeline
-from stepsim.explain.accuracy import known_accuracy
 from stepsim.explain.breakdown import cohorts_breakdown
 from stepsim.explain.critical_path import PathRuns, critical_path, path_parts, path_runs
-from stepsim.explain.network_use import comm_use, link_use
+from stepsim.explain.network_use import PlacedComm, comm_use, link_use
 from stepsim.explain.report import (
     Bubble,
     CommUse,
@@ -29,6 +29,8 @@ from stepsim.explain.throughput import Throughput, throughput
 from stepsim.explain.traffic import Traffic, find_traffic, other_traffic
 from stepsim.network.collectives.cost import MEASURED
 from stepsim.network.prices import Prices
+from stepsim.network.topology import Topology
+from stepsim.network.topology.dimension import Accuracy, size_band
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.schedules import ActionKind
 from stepsim.parallel.schedules.order import peak_live
@@ -369,3 +371,47 @@ def _steady_state(timeline: Timeline, stage: int) -> tuple[int, int]:
     others = ((order.kind >= 0) & ~forward).any(axis=1)
     first, last = start[others], end[forward.any(axis=1)]
     return int(first.min()) if len(first) else 0, int(last.max(initial=0))
+
+
+_WORTH = 0.02
+"""Communications that take less of the step are passed over."""
+_FAR = 4
+"""Groups of so many times the ranks that were measured are named."""
+
+
+def known_accuracy(
+    comms: Sequence[PlacedComm], topology: Topology, step_time_ps: int
+) -> tuple[list[str], list[str]]:
+    """What a machine's library is poor at, and what it says nothing about, as sentences.
+
+    Communications that take less than 2 % of the step are passed over.
+    """
+    accuracy, poor = topology.library.accuracy, list[str]()
+    unknown: dict[str, set[str]] = defaultdict(set)
+    for comm in comms:
+        use = comm.use
+        if use.algorithms == (MEASURED,) or use.count * use.time_ps < _WORTH * step_time_ps:
+            continue
+        found = _stated(accuracy, comm)
+        if found is None or use.ranks > _FAR * found.most_ranks:
+            place = "in a node" if comm.nodes == 1 else "over several nodes"
+            beyond = f" of more than {found.most_ranks} ranks" if found else ""
+            unknown[f"{beyond} {place}".strip()].add(use.kind)
+        elif not found.good:
+            poor.append(
+                f"{use.kind} of {format_size_bytes(use.size_bytes)} over {use.ranks} ranks: on "
+                f"{topology.name} such times differ from measured ones by {found.mean:.0%} on "
+                f"average, {found.largest:.0%} at most"
+            )
+    if not (accuracy and unknown):
+        return poor, []
+    named = "; ".join(f"{', '.join(sorted(kinds))} {at}" for at, kinds in unknown.items())
+    return poor, [f"{topology.name} has no measurement of {named}: these times are extrapolated"]
+
+
+def _stated(accuracy: Sequence[Accuracy], comm: PlacedComm) -> Accuracy | None:
+    """What is stated of a communication: of its kind, placement and size; None if nothing."""
+    kind, spread = comm.use.kind, comm.nodes > 1
+    alike = [a for a in accuracy if a.kind == kind and (a.nodes > 1) == spread]
+    band = size_band(comm.use.size_bytes)
+    return next((a for a in alike if size_band(a.first_bytes) == band), None)

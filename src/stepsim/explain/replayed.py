@@ -3,7 +3,7 @@
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Ints, whole_totals
 from stepsim.measured.profile.waits import Waits
 from stepsim.tables.spans import TaskKind
 
@@ -47,15 +47,9 @@ def replayed_kinds(waits: Waits) -> tuple[_ReplayedPart, ...]:
     for kind in TaskKind:
         which = events.kind == kind
         if which.any():
-            of_steps = (_sums(each[which], events.step[which], count) for each in times)
+            of_steps = (whole_totals(events.step[which], each[which], count) for each in times)
             found.append(_part(kind.name.lower(), *of_steps))
     return tuple(found)
-
-
-def _sums(times_ps: Ints, step: Ints, count: int) -> Ints:
-    found = np.zeros(count, dtype=np.int64)
-    np.add.at(found, step, times_ps)
-    return found
 
 
 def _part(name: str, measured_ps: Ints, replayed_ps: Ints) -> _ReplayedPart:

@@ -3,7 +3,7 @@
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Bools, Ints
+from stepsim.base.arrays import Bools, Ints, whole_totals
 from stepsim.measured.profile.busy import Busy
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.waits import Waits
@@ -104,6 +104,4 @@ def rank_shares(waits: Waits) -> tuple[RankShares, ...]:
 def _sums(profile: Profile, which: Bools) -> Ints:
     """Kernel time of every rank: durations of these operations, added up over all steps."""
     events = profile.events
-    found = np.zeros(len(profile.ranks), dtype=np.int64)
-    np.add.at(found, events.rank[which], events.duration_ps[which])
-    return found
+    return whole_totals(events.rank[which], events.duration_ps[which], len(profile.ranks))

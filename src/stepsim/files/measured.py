@@ -8,7 +8,7 @@ from os.path import exists
 from pathlib import Path
 
 from stepsim.base.arguments import checked
-from stepsim.base.errors import PlanError, TraceError
+from stepsim.base.errors import TraceError, member
 from stepsim.base.units import parse_bandwidth
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.step_table import MeasuredStep, is_step_table, read_step_table
@@ -104,7 +104,5 @@ def load_benchmarks(
 
 def message_bandwidths(texts: Mapping[str, str]) -> dict[NodePlacement, float]:
     """Bandwidths of messages in bytes/s, e.g. of `{"inter_node": "400Gbps"}`; raises PlanError."""
-    for name in texts:
-        if name not in list(NodePlacement):
-            raise PlanError(f"bandwidth is {name!r}: expected one of {', '.join(NodePlacement)}")
-    return {NodePlacement(name): parse_bandwidth(text) for name, text in texts.items()}
+    named = {member(NodePlacement, name, "bandwidth"): text for name, text in texts.items()}
+    return {placement: parse_bandwidth(text) for placement, text in named.items()}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Bools, Ints
+from stepsim.base.arrays import Bools, Ints, whole_totals
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
 from stepsim.measured.checks import missing_ranks
@@ -116,9 +116,7 @@ class RunProfile(Struct, frozen=True, kw_only=True, eq=False):
 
     def inner_ps(self) -> Ints:
         """Time in collectives inside each operation."""
-        sums = np.zeros(len(self.profile.events), dtype=np.int64)
-        np.add.at(sums, self.inner.parent, self.inner.duration_ps)
-        return sums
+        return whole_totals(self.inner.parent, self.inner.duration_ps, len(self.profile.events))
 
     def label(self, index: int) -> str:
         """What the trace calls an operation after the pipeline, by its place in the profile."""

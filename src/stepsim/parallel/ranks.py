@@ -106,12 +106,6 @@ class ParallelPlan(Struct, frozen=True, kw_only=True):
         """Pipeline stage (pp index) of a rank."""
         return rank // self.stage_ranks
 
-    def coordinates(self, rank: int) -> tuple[int, int, int]:
-        """(tp, cp and dp, pp) indices of a rank; raises PlanError for a rank beyond the job."""
-        if not 0 <= rank < self.npus:
-            raise PlanError(f"rank is {rank}: the job has ranks 0 to {self.npus - 1}")
-        return rank % self.tp, rank // self.tp % self.replicas, self.stage_of(rank)
-
     def npus_of(self, ranks: Ranks) -> Ranks:
         """Number in the network of the NPU that each rank is."""
         number = np.zeros_like(ranks)

@@ -8,6 +8,7 @@ of that is one factor, however the kernels were fused or split.
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 from msgspec import Struct
 
 from stepsim.base.errors import CalibrationError, PlanError, TraceError
@@ -15,11 +16,12 @@ from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, format_bandwidth
 from stepsim.explain.against import StepPart, class_operators, unfused_attention
 from stepsim.files.asked import StepInputs
+from stepsim.files.collectives.samples import CurveSample, curves_of
 from stepsim.measured.calibration.applied import with_calibration
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.calibration.rates import recorded_rate
-from stepsim.measured.calibration.recorded import recorded_collectives
 from stepsim.measured.calibration.runs import calibrate_traces, fastest
+from stepsim.measured.clocks import DEFAULT_NODE_SIZE
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.kernel_classes import KernelClass
 from stepsim.measured.profile_run import run_of_profile
@@ -29,6 +31,7 @@ from stepsim.runs.validate import validate_runs
 from stepsim.step.against import StepAgainst, doubts, hold_against
 from stepsim.step.models import machine_of
 from stepsim.step.simulate import simulate_step
+from stepsim.tables.spans import TaskKind
 from stepsim.workload.model.calibration import (
     LEAST_JOBS,
     HeldStep,
@@ -40,6 +43,7 @@ from stepsim.workload.model.choices import Precision
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.model import Model
+from stepsim.workload.rows import CollectiveKind
 
 _LEAST_KERNELS = 3
 """Fewer kernels of a class do not tell its rate."""
@@ -378,3 +382,52 @@ def _replayed(runs: Sequence[RunSummary]) -> str:
         f"replayed with the numbers of the other profiles, the steps of {len(errors)} are "
         f"{sum(errors) / len(errors):.1%} off on average, {max(errors):.1%} at most"
     )
+
+
+_TIMED = (
+    CollectiveKind.ALL_REDUCE,
+    CollectiveKind.ALL_GATHER,
+    CollectiveKind.REDUCE_SCATTER,
+    CollectiveKind.ALL_TO_ALL,
+    CollectiveKind.BROADCAST,
+)
+
+
+def recorded_collectives(profile: Profile, node_size: int | None = None) -> CommTable | None:
+    """Median times by collective, ranks, nodes and size; None where no time is without waits.
+
+    Those alone count of which every rank was recorded: the time of others holds what they wait for
+    the ranks that were not. A node has `node_size` ranks where the profile does not tell it, 8
+    without it. Recorded steps share their links with whatever else ran.
+    """
+    events, samples = profile.events, list[CurveSample]()
+    kinds = [_kind_of(name) for name in profile.names]
+    chosen = events.of_kind(TaskKind.COLLECTIVE) & (events.meeting >= 0) & (events.size_bytes > 0)
+    places = np.flatnonzero(chosen)
+    places = places[np.argsort(events.meeting[places], kind="stable")]
+    cuts = np.flatnonzero(np.diff(events.meeting[places])) + 1
+    for members in np.split(places, cuts) if len(places) else []:
+        group, kind = int(events.group[members[0]]), kinds[int(events.name[members[0]])]
+        ranks = profile.groups[group].ranks if group >= 0 else ()
+        expected = len(ranks) or (profile.world or len(profile.ranks))
+        if kind is None or expected < 2 or len(members) != expected:
+            continue
+        lasts = int(events.end_ps[members].max() - events.start_ps[members].max())
+        nodes = _nodes(profile, events.rank[members].tolist(), node_size or DEFAULT_NODE_SIZE)
+        size = int(events.size_bytes[members].max())
+        if lasts > 0:
+            samples.append((("", profile.source, kind, expected, nodes), size, lasts))
+    curves = curves_of(sorted(samples, key=lambda sample: sample[0]))
+    return CommTable(source=profile.source, curves=curves) if curves else None
+
+
+def _kind_of(name: str) -> CollectiveKind | None:
+    """The collective that a kernel's name tells, e.g. of `nccl _allgather_base`."""
+    plain = name.lower().replace("_", "")
+    return next((kind for kind in _TIMED if kind.value.replace("_", "") in plain), None)
+
+
+def _nodes(profile: Profile, places: Sequence[int], node_size: int) -> int:
+    """How many nodes some ranks lie on."""
+    ranks = [profile.ranks[place] for place in places]
+    return len({rank.rank // node_size if rank.node is None else rank.node for rank in ranks})

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from stepsim.base.errors import PlanError, TraceError
+from stepsim.base.errors import TraceError, member
 from stepsim.base.structs import replace
 from stepsim.engine.timeline import run_graph
 from stepsim.explain.make_report import make_report, simulated_ranks
@@ -39,12 +39,7 @@ class Durations(StrEnum):
 
 def parse_durations(text: str | None) -> Durations | None:
     """The durations that a name means, None for what the run tells best; raises PlanError."""
-    if text is None:
-        return None
-    try:
-        return Durations(text)
-    except ValueError:
-        raise PlanError(f"times is {text!r}: expected one of {', '.join(Durations)}") from None
+    return None if text is None else member(Durations, text, "times")
 
 
 class ReplayRuntime(Struct, frozen=True, kw_only=True):

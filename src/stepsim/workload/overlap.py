@@ -454,12 +454,3 @@ def row_slowdown(
     longer = sum(share * (slowdown(each, beside, gpu) - 1.0) for share, each in demands.shares)
     delayed = demands.launches * delay_s(beside, gpu) / alone_s if demands.launches else 0.0
     return 1.0 + longer + delayed
-
-
-def slowed_s(compute_s: float, beside_comm_s: float, factor: float) -> float:
-    """Seconds of compute that runs beside communication until that ends: the closed estimate.
-
-    Compute that takes `compute_s` alone goes at 1 / `factor` of its speed for the first
-    `beside_comm_s` seconds, or until it ends.
-    """
-    return compute_s + min(beside_comm_s, compute_s * factor) * (1.0 - 1.0 / factor)

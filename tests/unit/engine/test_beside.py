@@ -17,7 +17,6 @@ from stepsim.workload.overlap import (
     GpuLimits,
     KernelDemand,
     slowdown,
-    slowed_s,
 )
 
 GPU = GpuLimits(sms=132, bytes_per_s=3350e9)
@@ -53,7 +52,8 @@ def test_the_closed_estimate_is_what_the_engine_does(compute: int, beside: int) 
         assert run.change(0, TAKEN, -1)
         changed = dict(run.settle(beside))
         end = changed.get(0, end)
-    assert end == pytest.approx(slowed_s(compute, beside, FACTOR), abs=2, rel=1e-12)
+    slowed = compute + min(beside, compute * FACTOR) * (1 - 1 / FACTOR)
+    assert end == pytest.approx(slowed, abs=2, rel=1e-12)
 
 
 def test_changes_that_cancel_change_no_forecast() -> None:

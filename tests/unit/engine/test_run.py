@@ -7,10 +7,9 @@ from helpers import pipeline_graph, prices_of, uniform_workload
 
 import stepsim
 from stepsim.base.errors import SimulationError
-from stepsim.base.structs import replace
 from stepsim.engine.timeline import run_graph
 from stepsim.parallel.p2p import P2PMode
-from stepsim.parallel.schedules import Action, ActionKind, Placement, Schedule, build
+from stepsim.parallel.schedules import Action, ActionKind, Placement, Schedule
 from stepsim.workload.rows import Part
 
 
@@ -35,22 +34,6 @@ def test_a_deadlocked_schedule_names_the_stuck_tasks_and_what_they_wait_for() ->
     assert "rank 0 recv" in message
     assert "waits for the send of stage 1" in message
     assert "rank 1 recv" in message
-
-
-def test_a_stream_that_does_two_things_at_once_says_which_and_when() -> None:
-    """One rank: forwards at 0 and 5, backwards at 10 and 17; the second forward is put at 2."""
-    graph = pipeline_graph(build("gpipe", ranks=1, microbatches=2), [5], [7], P2PMode.EAGER)
-    timeline = run_graph(graph, prices_of(graph, 0))
-    timeline.check_streams()
-    (cohort,) = timeline.cohorts
-    moved = cohort.start.copy()
-    moved[1] -= 3
-    wrong = replace(timeline, cohorts=(replace(cohort, start=moved),))
-    with pytest.raises(SimulationError) as overlap:
-        wrong.check_streams()
-    assert str(overlap.value) == (
-        "rank 0: attention starts at 2 ps, before stream COMPUTE is free at 5 ps"
-    )
 
 
 def test_a_step_beyond_the_clock_is_refused() -> None:

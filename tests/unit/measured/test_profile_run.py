@@ -16,12 +16,11 @@ from stepsim.base.structs import replace
 from stepsim.explain.as_profile import profile_of_step
 from stepsim.files.accelerators import read_device
 from stepsim.files.traces.kineto_write import write_kineto
-from stepsim.measured.calibration.recorded import recorded_collectives
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.marks import MarkForm, read_mark
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary
-from stepsim.runs.learned import calibrate_profiles
+from stepsim.runs.learned import calibrate_profiles, recorded_collectives
 from stepsim.runs.measured import replay_measured
 from stepsim.tables.spans import TaskKind, TaskPhase
 from stepsim.workload.model.plan import Precision

@@ -20,7 +20,6 @@ from stepsim.workload.overlap import (
     delay_s,
     memory_stretch,
     slowdown,
-    slowed_s,
     waves,
 )
 
@@ -120,13 +119,6 @@ def test_several_communications_add_up() -> None:
     two = CommEngine.RING.traits.moving(200e9, 16)
     assert slowdown(product, [one, one], HOPPER) == slowdown(product, [two], HOPPER)
     assert slowdown(product, [HELD] * 100, HOPPER) < float("inf")
-
-
-def test_the_closed_estimate_slows_what_runs_beside() -> None:
-    assert slowed_s(1.0, 0.0, 2.0) == 1.0
-    assert slowed_s(1.0, 1.0, 2.0) == 1.5
-    assert slowed_s(1.0, 9.0, 2.0) == 2.0
-    assert slowed_s(1.0, 9.0, 1.0) == 1.0
 
 
 def test_limits_are_those_of_the_device_file() -> None:

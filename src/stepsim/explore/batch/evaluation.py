@@ -1,7 +1,7 @@
 """Step time, bubble and breakdown of thousands of scenarios of one job."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -15,10 +15,10 @@ from stepsim.base.structs import replace
 from stepsim.base.units import LARGEST_SUM
 from stepsim.engine.lay_out import LaidOut, Times, lay_out
 from stepsim.explain.breakdown import ProgramGaps, breakdown, program_gaps
+from stepsim.explain.critical_path import walk_back
 from stepsim.explain.make_report import bubble_fraction, mean_columns
 from stepsim.explore.batch.lengths import LengthTable
-from stepsim.explore.batch.passes import Passes, Totals
-from stepsim.explore.batch.program import compile_program
+from stepsim.explore.batch.program import BatchProgram, compile_program
 from stepsim.explore.batch.scenarios import HOST, BatchBase, Scenarios
 from stepsim.graph.actions import HostPart, HostTimes
 from stepsim.network.fold import Actors, every_rank, fold
@@ -29,8 +29,70 @@ from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import needs_times
 from stepsim.step.inputs import WorkSource
 from stepsim.step.prepared import PreparedStep, prepare
+from stepsim.tables.ends import NodeWaits, ends
 from stepsim.workload.rows import Part
 from stepsim.workload.scaling import ComputeScale
+
+
+class Totals(Struct, frozen=True, kw_only=True):
+    """Of each scenario, in ps: step, pipeline, and the sum of `busy_nodes`."""
+
+    step_time_ps: Times
+    pipeline_time_ps: Times
+    busy_ps: Times
+
+
+class Passes(Struct, frozen=True, kw_only=True, dict=True):
+    """A program in scenarios: the times of its nodes, and totals."""
+
+    program: BatchProgram
+
+    @cached_property
+    def _counted(self) -> NodeWaits:
+        """The waits of the program, of which the ends that totals are made of are the results."""
+        program = self.program
+        wanted = {*program.last, *program.pipeline, *program.busy_nodes}
+        return replace(program.waits, results=tuple(sorted(wanted)))
+
+    def totals(self, lengths: list[Times] | Iterator[Times], count: int) -> Totals:
+        """Totals of `count` scenarios; `lengths` are the times of the nodes, in order."""
+        waits = self._counted
+        known = zip(waits.results or (), ends(waits, lengths), strict=True)
+        return self._totals(dict(known), count)
+
+    def totals_of(self, end: Times) -> Totals:
+        """Totals of scenarios from the ends of all nodes, as `times` has them."""
+        return self._totals(dict(enumerate(end)), end.shape[1])
+
+    def _totals(self, end: dict[int, Times], count: int) -> Totals:
+        """Totals from the ends of nodes by their number."""
+        step, pipeline, busy = np.zeros((3, count), dtype=np.int64)
+        for node in self.program.last:
+            np.maximum(step, end[node], out=step)
+        for node in self.program.pipeline:
+            np.maximum(pipeline, end[node], out=pipeline)
+        for node, times in self.program.busy_nodes.items():
+            busy += times * end[node]
+        return Totals(step_time_ps=step, pipeline_time_ps=pipeline, busy_ps=busy)
+
+    def times(self, lengths: list[Times], count: int) -> tuple[Times, Times]:
+        """Start and end of every node in ps, both of shape (nodes, scenarios)."""
+        start, end = np.empty((2, len(self.program), count), dtype=np.int64)
+        for node, node_end in enumerate(ends(self.program.waits, lengths)):
+            end[node] = node_end
+            np.subtract(end[node], lengths[node], out=start[node])
+        return start, end
+
+    def path(self, start: Times, end: Times, column: int) -> Iterator[int]:
+        """Nodes of the longest path of one scenario, last first."""
+        final = sorted(self.program.last)
+        return walk_back(
+            final[int(np.argmax(end[final, column]))],
+            self.program.waits.lists.__getitem__,
+            lambda node: int(start[node, column]),
+            lambda node: int(end[node, column]),
+        )
+
 
 _TOTALS_AT_ONCE = 4096
 _TIMES_AT_ONCE = 1024

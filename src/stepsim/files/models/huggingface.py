@@ -11,7 +11,6 @@ from typing import Any
 from stepsim.base.errors import StepsimError, WorkloadError, bad_value
 from stepsim.base.structs import replace
 from stepsim.files.models.attentions import Attentions, shared_layers
-from stepsim.files.models.class_defaults import class_defaults
 from stepsim.files.models.families import FAMILIES, REFUSED, Family
 from stepsim.files.models.feeding import Feeding
 from stepsim.files.models.fields import MOST_LAYERS, Fields
@@ -19,6 +18,7 @@ from stepsim.files.models.kinds import Kind
 from stepsim.files.models.patterns import PART_LETTERS, PartMakers
 from stepsim.files.models.reading import HEADS, HIDDEN, LAYERS, POSITIONS
 from stepsim.files.models.towers import read_tower
+from stepsim.files.reading import parse_toml, read_text, shipped_folder
 from stepsim.workload.model.architecture import (
     Architecture,
     Attention,
@@ -385,3 +385,14 @@ class _Reader(Attentions, Feeding, kw_only=True):
             if fields.raw(name):
                 expected = "it absent: sparse attention is not modelled"
                 raise StepsimError(bad_value(fields.place, name, fields.raw(name), expected))
+
+
+def class_defaults(architecture: str) -> Mapping[str, Any]:
+    """Sizes by key that the class of an architecture has in transformers; none for others."""
+    path = shipped_folder("models") / "class_defaults.toml"
+    text = read_text(path, WorkloadError, "class defaults", "TOML")
+    for table in text.split("\n["):  # parsing all of them takes longer than a step
+        if f'"{architecture}"' in table:
+            (sizes,) = parse_toml(f"[{table}").values()
+            return {key: size for key, size in sizes.items() if key != "architectures"}
+    return {}

@@ -5,12 +5,12 @@ entry of `[[unidentified]]` says why.
 """
 
 from collections.abc import Callable
-from typing import Annotated, Self, TypeVar
+from typing import Annotated, Self
 
 import numpy as np
 from msgspec import Meta
 
-from stepsim.base.errors import CalibrationError
+from stepsim.base.errors import CalibrationError, member
 from stepsim.base.structs import (
     SCHEMA_VERSION,
     Bandwidth,
@@ -47,7 +47,6 @@ _PlacementName = Annotated[str, Meta(extra_json_schema={"enum": _PLACEMENTS})]
 _KindName = Annotated[str, Meta(extra_json_schema={"enum": _KINDS})]
 _Microseconds = Annotated[float, Meta(ge=0, le=1e12, description="microseconds")]
 _Milliseconds = Annotated[float, Meta(ge=-1e9, le=1e9, description="milliseconds")]
-_Choice = TypeVar("_Choice", NodePlacement, CollectiveKind)
 
 _SHAPE = ("source", "hidden", "sequence", "experts", "tp", "ep")
 _LAYER_PARTS = (
@@ -129,7 +128,9 @@ class _MessageTable(TomlTable, frozen=True, kw_only=True, omit_defaults=False):
     def link(self) -> LinkFit:
         """The noun that the table describes."""
         return LinkFit(
-            placement=_choice(NodePlacement, "point_to_point placement", self.placement),
+            placement=member(
+                NodePlacement, self.placement, "point_to_point placement", CalibrationError
+            ),
             latency_ps=parse_time_ps(self.latency),
             bandwidth=parse_bandwidth(self.bandwidth),
             residual=self.residual,
@@ -210,7 +211,7 @@ class _CurveTable(TomlTable, frozen=True, kw_only=True):
         return MeasuredCurve(
             machine=self.machine,
             source=self.source,
-            kind=_choice(CollectiveKind, "collective kind", self.kind),
+            kind=member(CollectiveKind, self.kind, "collective kind", CalibrationError),
             ranks=self.ranks,
             nodes=self.nodes,
             size_bytes=np.array(self.size_bytes, dtype=np.int64),
@@ -353,10 +354,3 @@ def _microseconds(time_ps: float) -> str:
 
 def _gigabytes(bytes_per_s: float) -> str:
     return f"{bytes_per_s / 1e9:.3f} GB/s"
-
-
-def _choice(kind: type[_Choice], field: str, value: str) -> _Choice:
-    try:
-        return kind(value)
-    except ValueError:
-        raise CalibrationError(f"{field} is {value!r}: expected one of {', '.join(kind)}") from None

@@ -5,7 +5,7 @@ from typing import Self
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Bools, Ints
+from stepsim.base.arrays import Bools, Ints, whole_totals
 from stepsim.measured.profile.events import Profile
 
 
@@ -52,9 +52,7 @@ class Busy(Struct, frozen=True, kw_only=True, eq=False):
 
     def of_ranks(self, count: int) -> Ints:
         """How long each of so many ranks is busy, over all steps."""
-        found = np.zeros(count, dtype=np.int64)
-        np.add.at(found, self.rank, self.end_ps - self.start_ps)
-        return found
+        return whole_totals(self.rank, self.end_ps - self.start_ps, count)
 
     def until(self, places: Ints, times_ps: Ints) -> Ints:
         """How long stretches of its axis, and of axes before it, last until the time given of each.

@@ -57,8 +57,10 @@ def auto_zb(
 
     No rank ever holds more than `memory_limit * ranks` activations: 1.0 is the paper's ZB-1p
     (what rank 0 of 1F1B holds), 2.0 its ZB-2p. As in the paper, a forward adds one activation,
-    its input gradient frees all but `weight_grad_share` of it, its weight gradient the rest; see
-    `weight_grad_share`. The paper's models have 0.37 to 0.44; 1.0 frees nothing before W.
+    its input gradient frees all but `weight_grad_share` of it, its weight gradient the rest:
+    32 h of the 34 h + 5 a s bytes per token that the forward leaves behind (h hidden size, a
+    heads, s sequence length). The paper's models have 0.37 to 0.44; with flash attention a is 0,
+    which gives 32 / 34; 1.0 frees nothing before W.
     `objective` is what is made short: `span`, the longest time from a rank's first to its last
     action (the paper's, whose optimizer step does not wait for other ranks), or `makespan`.
     Raises ScheduleError when the limit is below one activation or a time is negative.
@@ -87,15 +89,6 @@ def auto_zb(
     orders = tuple(tuple(_actions(rank, kinds)) for rank, kinds in enumerate(best.orders))
     placement = Placement(ranks=ranks)
     return Schedule(name=_NAME, placement=placement, microbatches=microbatches, orders=orders)
-
-
-def weight_grad_share(*, hidden: int, heads: int, sequence: int) -> float:
-    """Part of a transformer layer's activation that its weight gradients need.
-
-    32 h of the 34 h + 5 a s bytes per token that the forward leaves behind (h hidden size, a
-    heads, s sequence length), as in the paper; with flash attention, heads=0 gives 32 / 34.
-    """
-    return 32 * hidden / (34 * hidden + 5 * heads * sequence)
 
 
 def _per_rank(field: str, value: _Times, ranks: int) -> tuple[int, ...]:

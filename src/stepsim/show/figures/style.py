@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from stepsim.base.errors import OutputError
+from stepsim.base.errors import OutputError, member
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -108,11 +108,7 @@ class FigureStyle(StrEnum):
 
 def figure_style(name: FigureStyle | str) -> FigureStyle:
     """The style of a name; raises OutputError naming those there are."""
-    try:
-        return FigureStyle(name)
-    except ValueError:
-        expected = ", ".join(FigureStyle)
-        raise OutputError(f"style is {name!r}: expected one of {expected}") from None
+    return member(FigureStyle, name, "style", OutputError)
 
 
 _MEASURES: Mapping[FigureStyle, _Measures] = MappingProxyType(

@@ -7,7 +7,7 @@ are values: alike layers compare equal, so that a model of 126 alike layers cost
 from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct
 
@@ -189,9 +189,10 @@ class Mixer(Struct, frozen=True, kw_only=True):
     """What a layer has in place of attention where its module alone knows it: one class, one file.
 
     `heads` are split over tp. Sizes that the methods give are a rank's, of a microbatch, arrays
-    over plans.
+    over plans. `assumption` says what of its times is assumed, as a warning says it.
     """
 
+    assumption: ClassVar[str]
     heads: int
 
     @property
@@ -235,11 +236,6 @@ class Mixer(Struct, frozen=True, kw_only=True):
     def dropped(self, columns: "PlanColumns") -> "Floats":
         """Bytes of what is kept that goes where projections up to heads are made again."""
         return 0.0 * columns.tokens
-
-    @property
-    def assumption(self) -> str:
-        """What of its times is assumed, as a warning says it."""
-        raise NotImplementedError
 
 
 class LinearBlock(Struct, frozen=True, kw_only=True):
@@ -517,14 +513,6 @@ class Architecture(Struct, frozen=True, kw_only=True):
         n = self.streams
         streams = n * (n * self.hidden + 1) + 1 if n > 1 else 0
         return weight + bias + (self.norm_parameters if self.final_norm else 0) + streams
-
-    def prediction_parameters(self, *, active: bool = False) -> int:
-        """Parameters of the multi-token prediction layers."""
-        joint = 2 * self.hidden * self.hidden + 3 * self.norm_parameters
-        return sum(
-            joint + layer.parameters(self.hidden, self.norm, active=active)
-            for layer in self.prediction_layers
-        )
 
     def parameters(self, *, active: bool = False) -> int:
         """All parameters without multi-token prediction and tower.

@@ -7,6 +7,7 @@ indexer has no gradient here.
 """
 
 from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 import numpy as np
 
@@ -38,6 +39,12 @@ class BlockSparseAttention(Mixer, frozen=True, kw_only=True):
     attention: GroupedAttention
     indexer: Indexer
     block: int = 128
+
+    assumption: ClassVar[str] = (
+        "no time of block-sparse attention in training is known: it is assumed to reach the "
+        "rate of dense attention over the keys that it reads, and its indexer that of products "
+        "in bf16, without a gradient"
+    )
 
     def parameters(self, hidden: int) -> int:
         """Attention, the indexer's two products, and the norms of its queries and keys."""
@@ -128,12 +135,3 @@ class BlockSparseAttention(Mixer, frozen=True, kw_only=True):
         chosen = self.indexer.heads * self.indexer.top_k / self.block
         numbers = SCORE_BYTES * columns.tokens * chosen
         return 2.0 * (queries + pair) + (2.0 + element) * self.result(columns) + numbers
-
-    @property
-    def assumption(self) -> str:
-        """What of its times is assumed."""
-        return (
-            "no time of block-sparse attention in training is known: it is assumed to reach the "
-            "rate of dense attention over the keys that it reads, and its indexer that of products "
-            "in bf16, without a gradient"
-        )

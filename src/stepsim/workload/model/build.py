@@ -10,11 +10,16 @@ the forward passes one block early, and the backward one block late.
 
 What the host takes to launch a layer's kernels is on the rows with which the layer begins. Who
 holds which part of parameters and gradients is that of ZeRO 0 to 3, FSDP and HSDP.
+
+What the kernels of a model's rows ask of a GPU, operator by operator.
+
+Products have blocks by their shapes, as many as the device's processors make waves
+of. Attention, scans and what moves bytes have more blocks than anybody counts.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from math import inf, log2
+from math import ceil, inf, log2
 
 import numpy as np
 from msgspec import Struct, field
@@ -32,7 +37,6 @@ from stepsim.workload.model.architecture import (
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
 from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.context import Block, Exchange
-from stepsim.workload.model.demands import kernel_of
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.effort import error_band, step_effort
 from stepsim.workload.model.framework import Framework
@@ -40,10 +44,11 @@ from stepsim.workload.model.host import host_ps, tower_host_ps, waits_ps
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.layout import layer_ranges
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.operators import Operator, linear
+from stepsim.workload.model.operators import Operator, OperatorKind, linear
 from stepsim.workload.model.plan import ModelPlan, Recompute
 from stepsim.workload.model.pricing import PhaseSeconds, Pricer
 from stepsim.workload.model.tower import tower_blocks
+from stepsim.workload.overlap import KernelDemand, KernelKind
 from stepsim.workload.rows import (
     HOST_WAIT,
     CollectiveKind,
@@ -677,3 +682,46 @@ def with_launches(rows: Sequence[Row], host_ps: int) -> tuple[Row, ...]:
         weight_grad=replace(found[last].weight_grad, host_ps=share),
     )
     return tuple(found)
+
+
+_TILES = ((256, 128, 1), (128, 128, 1), (64, 64, 2))
+"""Rows and columns of results of a block of a product, and blocks that an SM runs at a time.
+
+Tiles in names of kernels of A100 (`hta`), the large ones first: the first that fills the device is
+taken, a guess at what libraries choose.
+"""
+_STREAMS = KernelDemand(kind=KernelKind.STREAM)
+_PRODUCTS = KernelDemand()
+
+
+def kernel_of(
+    operator: Operator, phase: int, seconds: float, processors: int, free_sms: int
+) -> Kernel:
+    """An operator's kernel of one plan in a phase: 0 forward, 1 input gradient, 2 weight gradient.
+
+    Products have tiles for a device of so many `processors`, and leave `free_sms` of its SMs free.
+    """
+    demand = _demand(operator, phase, processors)
+    if free_sms and demand.kind is KernelKind.PRODUCT:
+        demand = replace(demand, free_sms=free_sms)
+    return operator.kernel(phase, seconds, demand)
+
+
+def _demand(operator: Operator, phase: int, processors: int) -> KernelDemand:
+    if operator.kind is OperatorKind.MEMORY:
+        return _STREAMS
+    if operator.groups is not None:
+        shape = operator.groups[phase]
+        return KernelDemand(blocks=int(shape.tiles()[0]), per_sm=(2,))
+    if operator.sides is None:
+        return _PRODUCTS
+    tokens, inner, outer = (float(side[0]) for side in operator.sides)
+    rows, columns = ((tokens, outer), (tokens, inner), (inner, outer))[phase]
+    return _product(rows, columns, processors)
+
+
+def _product(rows: float, columns: float, processors: int) -> KernelDemand:
+    """A product of so many results, in the largest tiles of which there is one for every SM."""
+    counts = [(ceil(rows / high) * ceil(columns / wide), per_sm) for high, wide, per_sm in _TILES]
+    blocks, per_sm = next((each for each in counts if each[0] >= processors), counts[-1])
+    return KernelDemand(blocks=blocks, per_sm=(per_sm,))

@@ -8,6 +8,7 @@ and two of them are made of a token. Results go back through a low rank in group
 """
 
 from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
@@ -43,6 +44,13 @@ class CompressedAttention(Mixer, frozen=True, kw_only=True):
     window: int
     ratio: int = 0
     indexer: Indexer | None = None
+
+    assumption: ClassVar[str] = (
+        "no time of compressed attention in training is known: it is assumed to take the time "
+        "of serving's kernels, which compute 64 heads where a rank has fewer, its backward 2.5 "
+        "times the operations, to gather keys along cp, and its indexer to be trained beside "
+        "the model"
+    )
 
     @property
     def queries(self) -> int:
@@ -189,13 +197,3 @@ class CompressedAttention(Mixer, frozen=True, kw_only=True):
     def dropped(self, columns: PlanColumns) -> Floats:
         """Queries before and after their norm."""
         return 4.0 * columns.tokens * self.queries / columns.tp
-
-    @property
-    def assumption(self) -> str:
-        """What of its times is assumed."""
-        return (
-            "no time of compressed attention in training is known: it is assumed to take the time "
-            "of serving's kernels, which compute 64 heads where a rank has fewer, its backward 2.5 "
-            "times the operations, to gather keys along cp, and its indexer to be trained beside "
-            "the model"
-        )

@@ -9,6 +9,7 @@ back. Kernels of the rule are those of flash-linear-attention (`chunk_gated_delt
 """
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
@@ -77,6 +78,12 @@ class GatedDeltaNet(StateMixer, frozen=True, kw_only=True):
     key_dim: int
     value_dim: int
     convolution: int = 4
+
+    assumption: ClassVar[str] = (
+        "no time of the gated delta rule in training is known: its forward is that of the same "
+        "kernels in serving, its backward is assumed to reach their rate in its operations, "
+        "and its state to pass twice"
+    )
 
     def __post_init__(self) -> None:
         sizes = (self.key_dim, self.value_dim, self.convolution)
@@ -154,12 +161,3 @@ class GatedDeltaNet(StateMixer, frozen=True, kw_only=True):
         numbers = self.heads * (2.0 * _CHUNK + 2 * 4.0)
         inner = 2.0 * (channels + pairs + copies + 3 * self.inner) + numbers
         return columns.tokens / columns.tp * (inner + element * self.inner)
-
-    @property
-    def assumption(self) -> str:
-        """What of its times is assumed."""
-        return (
-            "no time of the gated delta rule in training is known: its forward is that of the same "
-            "kernels in serving, its backward is assumed to reach their rate in its operations, "
-            "and its state to pass twice"
-        )

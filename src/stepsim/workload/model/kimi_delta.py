@@ -8,6 +8,7 @@ The rule is that of the gated delta net with a number of every channel where tha
 """
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
@@ -28,6 +29,11 @@ class KimiDeltaAttention(StateMixer, frozen=True, kw_only=True):
     head_dim: int
     convolution: int = 4
     gate_rank: int | None = None
+
+    assumption: ClassVar[str] = (
+        "no time of Kimi delta attention in training is known: it is assumed to reach the rate "
+        "of products in bf16, or of memory"
+    )
 
     def __post_init__(self) -> None:
         for name in ("heads", "head_dim", "convolution", "gate_rank"):
@@ -96,11 +102,3 @@ class KimiDeltaAttention(StateMixer, frozen=True, kw_only=True):
         down = 2.0 * t * 2 * (self.gate_rank or 0)
         heads = t * self.heads / tp * (2.0 * _SOLVED + 4.0)
         return (2.0 * (3 + 3 + 2 + 1) + 4.0 + element) * size + down + heads
-
-    @property
-    def assumption(self) -> str:
-        """What of its times is assumed."""
-        return (
-            "no time of Kimi delta attention in training is known: it is assumed to reach the rate "
-            "of products in bf16, or of memory"
-        )

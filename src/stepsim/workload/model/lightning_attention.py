@@ -7,6 +7,7 @@ as in attention, across blocks a state passes on; the result is normed, gated an
 """
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
@@ -29,6 +30,11 @@ class LightningAttention(StateMixer, frozen=True, kw_only=True):
     block: int = 256
     normed_heads: bool = False
     bias: bool = False
+
+    assumption: ClassVar[str] = (
+        "no time of lightning attention in training is known: it is assumed to reach the rate "
+        "of products in bf16, or of memory"
+    )
 
     def __post_init__(self) -> None:
         for name in ("heads", "head_dim", "block"):
@@ -94,11 +100,3 @@ class LightningAttention(StateMixer, frozen=True, kw_only=True):
     def kept(self, columns: PlanColumns, element: Floats) -> Floats:
         """What the product made, queries, keys and values activated, result, last input."""
         return (2.0 * (4 + 3 + 1) + element) * self.result(columns)
-
-    @property
-    def assumption(self) -> str:
-        """What of its times is assumed."""
-        return (
-            "no time of lightning attention in training is known: it is assumed to reach the rate "
-            "of products in bf16, or of memory"
-        )

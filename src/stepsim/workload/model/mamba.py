@@ -9,6 +9,7 @@ their passing on, products of C and B, the chunks' outputs.
 """
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 
@@ -42,6 +43,11 @@ class Mamba2(StateMixer, frozen=True, kw_only=True):
     convolution_bias: bool = True
     bias: bool = False
     normed: bool = True
+
+    assumption: ClassVar[str] = (
+        "no time of a scan of Mamba-2 is known: its products are assumed to reach the rate of "
+        "chunked delta rules, its state to pass once forward and twice backward"
+    )
 
     def __post_init__(self) -> None:
         sizes = (self.head_dim, self.state, self.convolution, self.chunk)
@@ -143,11 +149,3 @@ class Mamba2(StateMixer, frozen=True, kw_only=True):
         The scan keeps no states: the backward makes them again (`ssd_combined.py`).
         """
         return 2.0 * self.outputs(columns)[0] + (2.0 + element) * self.result(columns)
-
-    @property
-    def assumption(self) -> str:
-        """What of its times is assumed."""
-        return (
-            "no time of a scan of Mamba-2 is known: its products are assumed to reach the rate of "
-            "chunked delta rules, its state to pass once forward and twice backward"
-        )

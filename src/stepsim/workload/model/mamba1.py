@@ -8,6 +8,7 @@ back. The scan has no products that tensor cores could run.
 """
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
@@ -30,6 +31,11 @@ class Mamba1(StateMixer, frozen=True, kw_only=True):
     convolution_bias: bool = True
     bias: bool = False
     normed: bool = False
+
+    assumption: ClassVar[str] = (
+        "no time of a scan of Mamba in training is known: it is assumed to be one kernel at "
+        "the rate of memory"
+    )
 
     def __post_init__(self) -> None:
         for name in ("heads", "state", "rank", "convolution"):
@@ -112,11 +118,3 @@ class Mamba1(StateMixer, frozen=True, kw_only=True):
         """
         joint = columns.tokens * self.joint
         return (2.0 * 5 + element) * self.result(columns) + (2.0 + element) * joint
-
-    @property
-    def assumption(self) -> str:
-        """What of its times is assumed."""
-        return (
-            "no time of a scan of Mamba in training is known: it is assumed to be one kernel at "
-            "the rate of memory"
-        )

@@ -67,10 +67,6 @@ class RankMemory(Struct, frozen=True, kw_only=True):
         """Share of the device's capacity in use; above 1 a plan does not fit."""
         return self.total / device.memory_bytes
 
-    def is_tight(self, device: Device) -> Floats:
-        """1 where retries of the allocator cost 20 to 30 %: from 92 % of the capacity."""
-        return np.asarray(self.share_of(device) >= TIGHT_SHARE, dtype=np.float64)
-
 
 def _kept_by(plan: ModelPlan) -> _Kept:
     """Microbatches that each rank keeps under a plan's schedule when it holds most.

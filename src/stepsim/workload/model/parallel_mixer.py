@@ -5,6 +5,7 @@ of which one result is added to the other (`FalconH1DecoderLayer` of transformer
 """
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from stepsim.base.arrays import Floats
 from stepsim.workload.model.architecture import GroupedAttention, Mixer
@@ -20,6 +21,10 @@ class ParallelMixer(Mixer, frozen=True, kw_only=True):
 
     attention: GroupedAttention
     mamba: Mamba2
+
+    assumption: ClassVar[str] = (
+        f"attention and state are assumed to run one after the other; {Mamba2.assumption}"
+    )
 
     def parameters(self, hidden: int) -> int:
         """Those of both parts."""
@@ -85,10 +90,3 @@ class ParallelMixer(Mixer, frozen=True, kw_only=True):
         own = self._queries(columns)
         pair = columns.tokens * self._pair(columns)
         return self.mamba.kept(columns, element) + 2.0 * (own + pair) + (2.0 + element) * own
-
-    @property
-    def assumption(self) -> str:
-        """What of its times is assumed."""
-        return (
-            f"attention and state are assumed to run one after the other; {self.mamba.assumption}"
-        )

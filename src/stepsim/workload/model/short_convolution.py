@@ -7,6 +7,7 @@ a product leads back. Channels are split over tp like heads.
 """
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
@@ -25,6 +26,11 @@ class ShortConvolution(Mixer, frozen=True, kw_only=True):
 
     length: int = 3
     bias: bool = False
+
+    assumption: ClassVar[str] = (
+        "no time of a gated short convolution in training is known: it is assumed to be one "
+        "kernel at the rate of memory"
+    )
 
     def __post_init__(self) -> None:
         if min(self.heads, self.length) < 1:
@@ -77,11 +83,3 @@ class ShortConvolution(Mixer, frozen=True, kw_only=True):
     def kept(self, columns: PlanColumns, element: Floats) -> Floats:
         """Both gates and the input, the convolution's result, and the last product's input."""
         return 2.0 * self.outputs(columns)[0] + (2.0 + element) * self.result(columns)
-
-    @property
-    def assumption(self) -> str:
-        """What of its times is assumed."""
-        return (
-            "no time of a gated short convolution in training is known: it is assumed to be one "
-            "kernel at the rate of memory"
-        )

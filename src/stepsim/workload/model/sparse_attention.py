@@ -7,6 +7,7 @@ indexer scores all keys before a token, and the best are read (`indexer.py`).
 """
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import replace
@@ -34,6 +35,12 @@ class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
     latent: LatentAttention
     indexer: Indexer
     chooses: bool = True
+
+    assumption: ClassVar[str] = (
+        "no time of sparse attention in training is known: it is assumed to take the time of "
+        "serving's kernels, which compute 64 or 128 heads where a rank has fewer, its backward "
+        "2.5 times the operations, and its indexer to be trained beside the model"
+    )
 
     @property
     def key_width(self) -> int:
@@ -146,12 +153,3 @@ class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
         """Queries, as projected and as attention takes them (`mla_up_proj` of Megatron-Core)."""
         heads = columns.tokens * self.heads / columns.tp
         return 2.0 * heads * (self.latent.head_dim + self.key_width)
-
-    @property
-    def assumption(self) -> str:
-        """What of its times is assumed."""
-        return (
-            "no time of sparse attention in training is known: it is assumed to take the time of "
-            "serving's kernels, which compute 64 or 128 heads where a rank has fewer, its backward "
-            "2.5 times the operations, and its indexer to be trained beside the model"
-        )

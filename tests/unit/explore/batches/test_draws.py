@@ -9,8 +9,7 @@ from stepsim import simulate
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import PlanError
 from stepsim.explain.memory import MemoryPart
-from stepsim.explore.batches.draws import BatchStudy, simulate_batches
-from stepsim.explore.batches.memory import fullest_bytes
+from stepsim.explore.batches.draws import BatchStudy, fullest_bytes, simulate_batches
 from stepsim.explore.batches.prices import microbatch_prices
 from stepsim.files.asked import read_inputs
 from stepsim.parallel.packers import (

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from stepsim.files.models.class_defaults import class_defaults
-from stepsim.files.models.huggingface import architecture_of
+from stepsim.files.models.huggingface import architecture_of, class_defaults
 
 TOTALS = {
     "MixtralForCausalLM": (4096, 32, 46_702_792_704),

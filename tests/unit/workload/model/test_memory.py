@@ -84,7 +84,6 @@ def test_a_plan_that_is_full_says_so() -> None:
     device = read_device("b200")
     found = memory(ModelPlan(tp=1, pp=1, dp=1, global_batch=1, sequence=4096))
     assert found.share_of(device)[0] > 1
-    assert found.is_tight(device)[0] == 1
 
 
 def test_eight_bit_inputs_of_products_take_half() -> None:

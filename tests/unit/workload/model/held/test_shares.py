@@ -23,7 +23,9 @@ def test_parameters_of_all_ranks_are_those_of_the_model(name: str, pp: int, chun
     columns = plan_columns([ModelPlan(pp=pp, chunks=chunks)])
     dense, routed = rank_parameters(model, columns, LayerLayout(), loop_places(pp, chunks))
     copied = model.vocabulary * model.hidden if model.tied and pp > 1 else 0
-    whole = model.parameters() + copied + model.prediction_parameters()
+    joint = 2 * model.hidden**2 + 3 * model.norm_parameters
+    ahead = sum(joint + p.parameters(model.hidden, model.norm) for p in model.prediction_layers)
+    whole = model.parameters() + copied + ahead
     assert float(dense.sum() + routed.sum()) == pytest.approx(whole, rel=1e-12)
 
 
