@@ -232,8 +232,8 @@ class Framework(Struct, frozen=True, kw_only=True):
     host_step_ps: int = 0
     host_tp_ps: int = 0
     graph_share: float = 0.1
-    exposed_tp: float = 0.36
-    fsdp_slowdown: float = 0.07
+    exposed_tp: float = 0.4
+    fsdp_slowdown: float = 0.08
     overlaps_input_gradient: bool = True
     overlaps_p2p: bool = True
     fuses_gradient_sums: bool = True
