@@ -105,7 +105,12 @@ def ordered_waits(make_pairs: Callable[[], Ints], nodes: int) -> tuple[Small, No
     The place of every node in that order comes first. Pairs are made twice rather than kept: of the
     largest graphs they are what needs most memory.
     """
-    place, levels = _places(make_pairs(), nodes)
+    missing, followers = _followers(make_pairs(), nodes)
+    order, levels = _levels(missing, followers)
+    del missing, followers
+    place = np.empty_like(order)
+    place[order] = np.arange(nodes, dtype=np.int32)
+    del order
     pairs = make_pairs()
     for part in _parts(pairs):
         before, after = place[part >> 32], place[part & _LOW_HALF].astype(np.int64)
@@ -113,17 +118,12 @@ def ordered_waits(make_pairs: Callable[[], Ints], nodes: int) -> tuple[Small, No
     return place, NodeWaits(after=lists_of(pairs, nodes), levels=levels)
 
 
-def _places(pairs: Ints, nodes: int) -> tuple[Small, Small]:
-    """The place of every node in an order of levels, and where levels start."""
+def _followers(pairs: Ints, nodes: int) -> tuple[Small, Lists]:
+    """How many others every node waits for, and which wait for it."""
     missing, one = np.zeros(nodes, dtype=np.int32), np.int32(1)
     for part in _parts(pairs):
         np.add.at(missing, part & _LOW_HALF, one)
-    followers = lists_of(pairs, nodes)
-    del pairs
-    order, levels = _levels(missing, followers)
-    place = np.empty_like(order)
-    place[order] = np.arange(nodes, dtype=np.int32)
-    return place, levels
+    return missing, lists_of(pairs, nodes)
 
 
 def _parts(pairs: Ints) -> list[Ints]:
