@@ -81,7 +81,9 @@ def lists_of(code: Ints, most: int) -> Lists:
     counts, one = np.zeros(most, dtype=np.int32), np.int32(1)
     for part in np.split(code, range(_AT_ONCE, len(code), _AT_ONCE)):
         np.add.at(counts, part >> 32, one)
-    return Lists(bounds(counts), code.astype(np.int32))
+    starts = bounds(counts)
+    del counts
+    return Lists(starts, code.astype(np.int32))
 
 
 def bounds(counts: NDArray[np.integer]) -> Small:

@@ -160,7 +160,8 @@ class Timeline(Struct, frozen=True, kw_only=True, dict=True):
             if program.stage != stage:
                 stage = program.stage
                 columns = table.of_program(program, times.segment, times.inner)
-                hops = np.where(times.inner < 0, program.shape.peer_stage[times.segment], UNKNOWN)
+                peer = program.shape.peer_stage[times.segment].astype(np.int64)
+                hops = np.where(times.inner < 0, peer, UNKNOWN)
             own = {
                 "rank": np.full(len(times.start), rank, dtype=np.int64),
                 "stage": np.full(len(times.start), stage, dtype=np.int64),

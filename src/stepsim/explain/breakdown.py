@@ -234,16 +234,15 @@ def cohorts_breakdown(
     cohorts: Sequence[Cohort], graph: TaskGraph, step_time_ps: int
 ) -> list[Times]:
     """Parts of the step of every actor, by cohort, each of shape (parts, actors), in ps."""
-    gaps = [program_gaps(cohort.laid, graph) for cohort in cohorts]
     lists = {
-        cohort.laid.times[number]: graph.task_lists[number]
-        for cohort, found in zip(cohorts, gaps, strict=True)
-        for number in found.coalesced
+        times: graph.task_lists[number]
+        for cohort in cohorts
+        for number, times in cohort.laid.times.items()
     }
     known = _parts_of_lists(lists, graph)
     return [
-        _cohort_breakdown(cohort, found, step_time_ps, known)
-        for cohort, found in zip(cohorts, gaps, strict=True)
+        _cohort_breakdown(cohort, program_gaps(cohort.laid, graph), step_time_ps, known)
+        for cohort in cohorts
     ]
 
 

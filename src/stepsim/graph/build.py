@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import distinct
+from stepsim.base.arrays import distinct, narrowed
 from stepsim.base.errors import ScheduleError
 from stepsim.base.kept import Same, keep, kept, kept_beside
 from stepsim.graph.actions import CommNumbers, TaskList
@@ -273,7 +273,7 @@ def _joined(schedule: Schedule, every: Iterable[Rows]) -> tuple[Shape, ...]:
                 kind=rows.kind.take(here),
                 stream=rows.stream.take(here),
                 entry=rows.entry.take(here),
-                peer_stage=rows.peer_stage.take(here),
+                peer_stage=narrowed(rows.peer_stage, schedule.placement.ranks).take(here),
                 peer=ends,
                 after=waits_of(rows, place),
                 family=family,

@@ -79,7 +79,7 @@ class Shape(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     kind: NDArray[np.int8]
     stream: NDArray[np.int8]
     entry: Small
-    peer_stage: Small
+    peer_stage: NDArray[np.integer]
     peer: Small
     after: Lists
     family: ShapeFamily

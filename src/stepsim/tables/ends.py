@@ -101,18 +101,24 @@ def ordered_waits(
 
 def _places(pairs: Ints, nodes: int, *, even: bool) -> tuple[Small, Small]:
     """The place of every node in an order of levels, and where levels start."""
-    missing, one = np.zeros(nodes, dtype=np.int32), np.int32(1)
-    for part in _parts(pairs):
-        np.add.at(missing, part & _LOW_HALF, one)
-    followers = lists_of(pairs, nodes)
+    missing, followers = _followers(pairs, nodes)
     del pairs
-    counts = missing.copy() if even else missing
+    counts = missing.copy() if even else None
     order, levels = _levels(missing, followers)
-    if even:
+    del missing, followers
+    if counts is not None:
         order, levels = _evened(order, levels, counts)
     place = np.empty_like(order)
     place[order] = np.arange(nodes, dtype=np.int32)
     return place, levels
+
+
+def _followers(pairs: Ints, nodes: int) -> tuple[Small, Lists]:
+    """How many others every node waits for, and which wait for it."""
+    missing, one = np.zeros(nodes, dtype=np.int32), np.int32(1)
+    for part in _parts(pairs):
+        np.add.at(missing, part & _LOW_HALF, one)
+    return missing, lists_of(pairs, nodes)
 
 
 def _parts(pairs: Ints) -> list[Ints]:

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from msgspec.structs import asdict
 
 from stepsim import __version__
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Bools, Ints, Lists, bounds, spans
 from stepsim.files.traces.chakra import (
     GROUPS_FILE,
     PLACES,
@@ -25,13 +24,11 @@ from stepsim.files.traces.chakra import (
 )
 from stepsim.files.traces.protobuf import write_field, write_integers, write_message
 from stepsim.files.writing import write_folder
-from stepsim.measured.profile.events import Profile
+from stepsim.measured.profile.events import Events, Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.tables.spans import UNKNOWN, TaskKind
+from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, TaskKind
 
 _PS_PER_US = 10**6
-_MOST_TIMES = 1 << 16
-"""Times whose bytes are kept: ranks that do the same follow each other."""
 _NODES = {
     TaskKind.COMPUTE: ChakraNode.COMP,
     TaskKind.HOST: ChakraNode.COMP,
@@ -88,10 +85,11 @@ class _Writing:
         for places in self.of_rank:
             inside[places] = np.arange(len(places))
         order = np.argsort(waits.after, kind="stable")
-        self.before = inside[waits.before[order]].tolist()
-        self.first = np.searchsorted(waits.after[order], np.arange(len(events) + 1)).tolist()
+        self.before = inside[waits.before[order]]
+        self.first = np.searchsorted(waits.after[order], np.arange(len(events) + 1))
         self.kinds: dict[tuple[int, ...], tuple[bytes, bytes, bytes]] = {}
-        self.times: dict[tuple[int, int], tuple[bytes, bytes]] = {}
+        self.look: tuple[bytes, ...] = ()
+        self.nodes: list[bytes] = []
 
     def rank(self, place: int) -> Iterator[bytes]:
         """Metadata and nodes of one rank."""
@@ -103,27 +101,56 @@ class _Writing:
         yield write_message(write_field(1, "0.0.4") + b"".join(fields))
         yield from self._nodes(self.of_rank[place], rank.rank)
 
-    def _nodes(self, places: Ints, rank: int) -> Iterator[bytes]:
+    def _nodes(self, places: Ints, rank: int) -> list[bytes]:
         """The nodes of a rank, whose operations are at these places."""
         events, ends = self.profile.events.taken(places), dict[tuple[int, ...], bytes]()
-        columns = {name: column.tolist() for name, column in asdict(events).items()}
+        is_linked = events.of_kind(*COMMUNICATIONS) | (events.peer != UNKNOWN)
+        nodes = self._alike(events, places, is_linked).copy()
+        linked = np.flatnonzero(is_linked)
+        columns = [column[linked].tolist() for column in (events.kind, events.group, events.peer)]
         rows = zip(
-            places.tolist(),
-            zip(*(columns[name] for name in _Kind._fields), strict=True),
-            zip(columns["start_ps"], events.duration_ps.tolist(), strict=True),
-            zip(columns["kind"], columns["group"], columns["peer"], strict=True),
-            columns["meeting"],
+            linked.tolist(),
+            zip(*columns, strict=True),
+            events.meeting[linked].tolist(),
             strict=True,
         )
-        for number, (event, kind, times, end, meeting) in enumerate(rows):
+        for number, end, meeting in rows:
             if end not in ends:
                 ends[end] = b"".join(self._ends(rank, *end))
+            nodes[number] = write_message(nodes[number] + ends[end] + _tag(rank, end, meeting))
+        return nodes
+
+    def _alike(self, events: Events, places: Ints, is_linked: Bools) -> list[bytes]:
+        """The nodes of a rank, those of before if it does the same as the rank before it.
+
+        Of those that are linked to other ranks it is what comes before the link.
+        """
+        first = self.first[places]
+        counts = self.first[places + 1] - first
+        waits = Lists(bounds(counts), self.before[spans(first, counts)])
+        names = (*_Kind._fields, "start_ps", "end_ps")
+        columns = [getattr(events, name) for name in names]
+        look = tuple(each.tobytes() for each in (*columns, counts, waits.values, is_linked))
+        if look != self.look:
+            self.look, self.nodes = look, [*self._made(events, waits.tolist(), is_linked)]
+        return self.nodes
+
+    def _made(
+        self, events: Events, waits: list[tuple[int, ...]], is_linked: Bools
+    ) -> Iterator[bytes]:
+        rows = zip(
+            zip(*(getattr(events, name).tolist() for name in _Kind._fields), strict=True),
+            zip(events.start_ps.tolist(), events.duration_ps.tolist(), strict=True),
+            waits,
+            is_linked.tolist(),
+            strict=True,
+        )
+        for number, (kind, times, before, links) in enumerate(rows):
             name, host, told = self._shared(kind)
-            rounded, exact = self._timed(times)
-            before = sorted(set(self.before[self.first[event] : self.first[event + 1]]))
-            waits = write_integers(NodeField.DATA_DEPS, tuple(before))
-            node = (write_field(NodeField.ID, number), name, waits, rounded, host, exact, told)
-            yield write_message(b"".join((*node, ends[end], _tag(rank, end, meeting))))
+            rounded, exact = _timed(*times)
+            after = write_integers(NodeField.DATA_DEPS, tuple(sorted(set(before))))
+            node = write_field(NodeField.ID, number) + name + after + rounded + host + exact + told
+            yield node if links else write_message(node)
 
     def _shared(self, columns: tuple[int, ...]) -> tuple[bytes, bytes, bytes]:
         """Of a kind of node: name and type, where it runs, and what else is told of it."""
@@ -134,19 +161,6 @@ class _Writing:
             on_host = _told("is_cpu_op", int(kind.kind == TaskKind.HOST), AttributeField.BOOL)
             self.kinds[columns] = name + kind_of, on_host, b"".join(self._told(kind))
         return self.kinds[columns]
-
-    def _timed(self, times: tuple[int, int]) -> tuple[bytes, bytes]:
-        """A start and a duration in ps, as microseconds and whole."""
-        if times not in self.times:
-            if len(self.times) >= _MOST_TIMES:
-                self.times.clear()
-            start, took = times
-            self.times[times] = (
-                write_field(NodeField.START_US, round(start / _PS_PER_US))
-                + write_field(NodeField.DURATION_US, round(took / _PS_PER_US)),
-                _told("start_ps", start) + _told("duration_ps", took),
-            )
-        return self.times[times]
 
     def _told(self, kind: _Kind) -> Iterator[bytes]:
         """Attributes of what is known: part of the step, bytes of a transfer, its collective."""
@@ -174,6 +188,15 @@ class _Writing:
             both = (rank, other) if kind == TaskKind.SEND else (other, rank)
             for name, value in zip(("comm_src", "comm_dst"), both, strict=True):
                 yield _told(name, value, AttributeField.INT32)
+
+
+def _timed(start: int, took: int) -> tuple[bytes, bytes]:
+    """A start and a duration in ps, as microseconds and whole."""
+    return (
+        write_field(NodeField.START_US, round(start / _PS_PER_US))
+        + write_field(NodeField.DURATION_US, round(took / _PS_PER_US)),
+        _told("start_ps", start) + _told("duration_ps", took),
+    )
 
 
 def _tag(rank: int, end: tuple[int, int, int], meeting: int) -> bytes:

@@ -39,6 +39,14 @@ _CALLED = {
     "recv": ("recv", "SendRecv"),
 }
 """Of a communication: its name in PyTorch, and the rest of its kernel's name."""
+_RANK, _TRANSFER = "\0", "\1"
+"""In the text that ranks share: their own number, and what is known of a communication's ends."""
+_NUMBER = msgspec.Raw(_RANK.encode())
+_SHARED = (
+    *("kind", "name", "stream", "size_bytes", "operator", "step", "phase", "chunk", "microbatch"),
+    *("start_ps", "end_ps", "launch_ps"),
+)
+"""Columns that ranks must have in common for their files to differ in numbers alone."""
 _LETTERS = {phase: letter for letter, phase in ACTION_PHASES.items()}
 _MESSAGES = {TaskKind.SEND: "send", TaskKind.RECV: "recv"}
 
@@ -48,18 +56,21 @@ def write_kineto(profile: Profile, folder: Path) -> list[Path]:
 
     Raises OutputError for a folder that is not empty or cannot be written.
     """
-    profile = _on_one_clock(profile)
-    marks, places = _marks(profile), profile.places_of_ranks()
-    return write_folder(
-        folder,
-        (
-            (
-                f"stepsim.rank{rank.rank}.json",
-                _trace(profile, place, profile.events.taken(places[place]), marks[place]),
-            )
-            for place, rank in enumerate(profile.ranks)
-        ),
-    )
+    return write_folder(folder, _files(_on_one_clock(profile)))
+
+
+def _files(profile: Profile) -> Iterator[tuple[str, bytes]]:
+    """The name and the content of every file: ranks in turn that do the same share their text."""
+    known, texts, marks = None, [""], _marks(profile)
+    for place, own in enumerate(profile.places_of_ranks()):
+        events, rank = profile.events.taken(own), profile.ranks[place].rank
+        look = marks[place], *(getattr(events, name).tobytes() for name in _SHARED)
+        if look != known:
+            known, texts = look, _trace(profile, events, marks[place]).split(_TRANSFER)
+        pieces = [""] * (2 * len(texts) - 1)
+        pieces[::2], pieces[1::2] = texts, _transfers(profile, events)
+        content = "".join(pieces).replace(_RANK, str(rank)).encode()
+        yield f"stepsim.rank{rank}.json", content
 
 
 def _launches(events: Events) -> Ints:
@@ -75,8 +86,9 @@ def _bounds(profile: Profile) -> tuple[Ints, Ints]:
     events, launch = profile.events, _launches(profile.events)
     shape, limits = (len(profile.ranks), len(profile.steps)), np.iinfo(np.int64)
     first, last = np.full(shape, limits.max), np.full(shape, limits.min)
-    np.minimum.at(first, (events.rank, events.step), launch)
-    np.maximum.at(last, (events.rank, events.step), launch)
+    place = events.rank * shape[1] + events.step
+    np.minimum.at(first.reshape(-1), place, launch)
+    np.maximum.at(last.reshape(-1), place, launch)
     return first, last
 
 
@@ -121,15 +133,17 @@ def _marks(profile: Profile) -> list[list[tuple[int, int]]]:
     ]
 
 
-def _trace(profile: Profile, place: int, events: Events, marks: list[tuple[int, int]]) -> bytes:
-    """The file of a rank, from its own operations and the marks of its steps."""
-    rank = profile.ranks[place].rank
+def _trace(profile: Profile, events: Events, marks: list[tuple[int, int]]) -> str:
+    """The file of a rank, from its own operations and the marks of its steps.
+
+    `_RANK` stands for its number, `_TRANSFER` for what `_transfers` gives.
+    """
     head = {
         "schemaVersion": 1,
         "stepsim_version": __version__,
         "distributedInfo": {
             "backend": "nccl",
-            "rank": rank,
+            "rank": _NUMBER,
             "world_size": profile.world or len(profile.ranks),
             "pg_count": len(profile.groups),
             "pg_config": [
@@ -141,23 +155,19 @@ def _trace(profile: Profile, place: int, events: Events, marks: list[tuple[int, 
         "baseTimeNanoseconds": 0,
         "displayTimeUnit": "ms",
     }
-    texts = (
-        *_steps(profile, rank, marks),
-        *_actions(events, rank),
-        *_operations(profile, rank, events),
-    )
-    return f'{{{_inside(head)},"traceEvents":[{",".join(texts)}]}}'.encode()
+    texts = (*_steps(profile, marks), *_actions(events), *_operations(profile, events))
+    return f'{{{_inside(head)},"traceEvents":[{",".join(texts)}]}}'
 
 
-def _steps(profile: Profile, rank: int, marks: list[tuple[int, int]]) -> Iterator[str]:
+def _steps(profile: Profile, marks: list[tuple[int, int]]) -> Iterator[str]:
     """A mark of every step that the rank has a part in."""
     for number, (begin, end) in zip(profile.steps, marks, strict=True):
         if begin < end:
-            head = _head("user_annotation", f"ProfilerStep#{number}", rank, rank)
+            head = _head("user_annotation", f"ProfilerStep#{number}")
             yield _event(head, *_microseconds([begin, end - begin]))
 
 
-def _actions(events: Events, rank: int) -> Iterator[str]:
+def _actions(events: Events) -> Iterator[str]:
     """A range of every action on every stream, named as torch's pipelines name it: `PP:2F0`."""
     order = np.flatnonzero(events.kind != TaskKind.HOST)
     order = order[np.lexsort((events.end_ps[order], events.start_ps[order], events.stream[order]))]
@@ -180,19 +190,26 @@ def _actions(events: Events, rank: int) -> Iterator[str]:
             letter = _LETTERS[TaskPhase(int(run.phase[first]))]
             name = f"PP:{run.chunk[first]}{letter}{run.microbatch[first]}"
             stream = int(run.stream[first]) + _FIRST_STREAM
-            yield _event(_head("gpu_user_annotation", name, rank, stream), begin, lasts)
+            yield _event(_head("gpu_user_annotation", name, _NUMBER, stream), begin, lasts)
 
 
 class _Kind(NamedTuple):
-    """What tells one kind of operation of a rank from the others: columns of its events."""
+    """What tells one kind of operation from the others: columns of its events."""
 
     kind: int
     name: int
     stream: int
+    operator: int
+
+
+class _Transfer(NamedTuple):
+    """What tells one kind of communication of a rank from the others: columns of its events."""
+
+    kind: int
+    name: int
     size_bytes: int
     group: int
     peer: int
-    operator: int
 
 
 class _Texts(Struct, frozen=True, kw_only=True):
@@ -209,7 +226,7 @@ class _Texts(Struct, frozen=True, kw_only=True):
     sides: str = ""
 
 
-def _operations(profile: Profile, rank: int, events: Events) -> Iterator[str]:
+def _operations(profile: Profile, events: Events) -> Iterator[str]:
     """The events of every operation: texts are made once per kind of operation, then numbered."""
     kinds: dict[tuple[int, ...], _Texts] = {}
     rows = zip(
@@ -217,13 +234,12 @@ def _operations(profile: Profile, rank: int, events: Events) -> Iterator[str]:
         _microseconds(events.start_ps.tolist()),
         _microseconds(events.duration_ps.tolist()),
         _microseconds(_launches(events).tolist()),
-        events.meeting.tolist(),
         strict=True,
     )
-    for correlation, (kind, start, took, launched, meeting) in enumerate(rows, 1):
+    for correlation, (kind, start, took, launched) in enumerate(rows, 1):
         texts = kinds.get(kind)
         if texts is None:
-            texts = kinds[kind] = _texts(profile, rank, _Kind(*kind))
+            texts = kinds[kind] = _texts(profile, _Kind(*kind))
         if not texts.launch:
             yield _event(texts.event, start, took)
             continue
@@ -233,40 +249,56 @@ def _operations(profile: Profile, rank: int, events: Events) -> Iterator[str]:
             yield _event(texts.caller, launched, "0.0", outside + texts.sides)
             told = f"{told},{outside}"
         yield _event(texts.launch, launched, "0.0", told)
-        told += texts.arguments
-        if meeting != UNKNOWN and kind[0] in COMMUNICATIONS:
-            told = f'{told},"Comms Id":{meeting}'
-        yield _event(texts.event, start, took, told)
+        yield _event(texts.event, start, took, told + texts.arguments)
 
 
-def _texts(profile: Profile, rank: int, kind: _Kind) -> _Texts:
-    """What the events of operations of a kind share, on a rank."""
+def _texts(profile: Profile, kind: _Kind) -> _Texts:
+    """What the events of operations of a kind share."""
     task, name = TaskKind(kind.kind), profile.names[kind.name]
     if task is TaskKind.HOST:
-        return _Texts(event=_head("cpu_op", name, rank, rank))
+        return _Texts(event=_head("cpu_op", name))
     stream, caller, sides = kind.stream + _FIRST_STREAM, "", ""
     if kind.operator != UNKNOWN:
         operator = profile.operators[kind.operator]
-        caller = _head("cpu_op", operator.name, rank, rank)
+        caller = _head("cpu_op", operator.name)
         sides = f",{_inside({'Input Dims': operator.sides})}" if operator.sides else ""
-    told: dict[str, Any] = {"device": rank, "stream": stream}
+    arguments = f",{_inside({'device': _NUMBER, 'stream': stream})}"
     if task in COMMUNICATIONS:
-        name, more = _communication(profile, kind, name)
-        told |= more
+        name = f"ncclDevKernel_{_called(task, name)[2]}"
+        arguments += _TRANSFER
     category = "gpu_memcpy" if task is TaskKind.COPY else "kernel"
     return _Texts(
         event=_head(category, name, 0, stream),
-        arguments=f",{_inside(told)}",
-        launch=_head("cuda_runtime", "cudaLaunchKernel", rank, rank),
+        arguments=arguments,
+        launch=_head("cuda_runtime", "cudaLaunchKernel"),
         caller=caller,
         sides=sides,
     )
 
 
-def _communication(profile: Profile, kind: _Kind, name: str) -> tuple[str, dict[str, Any]]:
-    """The name of a communication's kernel, and its arguments."""
-    known = _MESSAGES.get(TaskKind(kind.kind), name.rsplit(" ", maxsplit=1)[-1])
-    called, kernel = _CALLED.get(known, (name, name))
+def _called(task: TaskKind, name: str) -> tuple[str, str, str]:
+    """What a communication is, its name in PyTorch, and the rest of its kernel's name."""
+    known = _MESSAGES.get(task, name.rsplit(" ", maxsplit=1)[-1])
+    return known, *_CALLED.get(known, (name, name))
+
+
+def _transfers(profile: Profile, events: Events) -> list[str]:
+    """The last arguments of the communications of a rank, in order."""
+    kinds: dict[tuple[int, ...], str] = {}
+    run = events.taken(np.flatnonzero(events.of_kind(*COMMUNICATIONS)))
+    rows = zip(*(getattr(run, name).tolist() for name in _Transfer._fields), strict=True)
+    found = []
+    for kind, meeting in zip(rows, run.meeting.tolist(), strict=True):
+        text = kinds.get(kind)
+        if text is None:
+            text = kinds[kind] = f",{_inside(_communication(profile, _Transfer(*kind)))}"
+        found.append(text if meeting == UNKNOWN else f'{text},"Comms Id":{meeting}')
+    return found
+
+
+def _communication(profile: Profile, kind: _Transfer) -> dict[str, Any]:
+    """The arguments of a communication's kernel."""
+    known, called, _ = _called(TaskKind(kind.kind), profile.names[kind.name])
     size, group = kind.size_bytes, kind.group
     members = profile.groups[group].ranks if group != UNKNOWN else ()
     share = size // max(len(members), 1)
@@ -285,7 +317,7 @@ def _communication(profile: Profile, kind: _Kind, name: str) -> tuple[str, dict[
         }
     if kind.peer != UNKNOWN:
         told["Dst Rank" if known == "send" else "Src Rank"] = profile.ranks[kind.peer].rank
-    return f"ncclDevKernel_{kernel}", told
+    return told
 
 
 def _microseconds(times_ps: list[int]) -> list[str]:
@@ -299,8 +331,10 @@ def _inside(told: dict[str, Any]) -> str:
     return msgspec.json.encode(told)[1:-1].decode()
 
 
-def _head(category: str, name: str, pid: int, tid: int) -> str:
-    """The text of an event up to its times, without the brace."""
+def _head(
+    category: str, name: str, pid: int | msgspec.Raw = _NUMBER, tid: int | msgspec.Raw = _NUMBER
+) -> str:
+    """The text of an event up to its times, without the brace; of the rank itself by default."""
     return _inside({"ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid})
 
 
