@@ -13,7 +13,7 @@ from accuracy_published import compute_row, iteration_ms
 
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Schedule
-from stepsim.parallel.schedules.auto_zb import auto_zb, weight_grad_share
+from stepsim.parallel.schedules.auto_zb import auto_zb
 from stepsim.parallel.schedules.interleaved import interleaved
 from stepsim.parallel.schedules.one_f_one_b import one_f_one_b
 from stepsim.workload.rows import Row
@@ -52,13 +52,19 @@ class Setting:
         """Weights of a middle stage: 12 h^2 a layer."""
         return 12 * self.layers * self.number("hidden") ** 2
 
+    @property
+    def weight_grad_share(self) -> float:
+        """The paper's part of a layer's activation that its weight gradients need.
+
+        32 h of the 34 h + 5 a s bytes of a token: h the hidden size, a heads, s the sequence.
+        """
+        hidden, heads, sequence = (self.number(name) for name in ("hidden", "heads", "seq"))
+        return 32 * hidden / (34 * hidden + 5 * heads * sequence)
+
     @cached_property
     def schedules(self) -> dict[str, Schedule]:
         """The paper's four orders; those of ZB are searched with its equal stages."""
         ranks, microbatches = self.number("p"), self.number("m")
-        share = weight_grad_share(
-            **{name: self.number(name) for name in ("hidden", "heads")}, sequence=self.number("seq")
-        )
         searched = {
             name: auto_zb(
                 ranks=ranks,
@@ -68,7 +74,7 @@ class Setting:
                 weight_grad_ps=self.time("W"),
                 hop_ps=self.time("comm"),
                 memory_limit=limit,
-                weight_grad_share=share,
+                weight_grad_share=self.weight_grad_share,
             )
             for name, limit in MEMORY_LIMITS.items()
         }

@@ -174,8 +174,9 @@ Looks = tuple[tuple[Look, ...], NDArray[np.integer]]
 def looks_of(shape: Shape, task_list: Small) -> Looks:
     """The looks of segments with these task lists, as they appear, and the look of each."""
     kinds, stages = len(SegmentKind), int(shape.peer_stage.max(initial=0)) + 2
-    code = (task_list.astype(np.int64) + 1) * stages + shape.peer_stage + 1
-    first, number = numbers_of(code * kinds + shape.kind)
+    code: Ints = (task_list.astype(np.int64) + 1) * stages + shape.peer_stage + 1
+    code = code * kinds + shape.kind
+    first, number = numbers_of(code)
     counts = np.bincount(number)
     order = np.argsort(first)
     place = np.empty_like(order)

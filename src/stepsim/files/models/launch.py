@@ -23,7 +23,12 @@ from msgspec import Struct
 from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.base.structs import TomlTable, replace, toml_text
 from stepsim.files.models.megatron import asked_of
-from stepsim.files.models.megatron_plan import broken_by, megatron_lacks, megatron_plan
+from stepsim.files.models.megatron_plan import (
+    broken_by,
+    megatron_lacks,
+    megatron_plan,
+    sizes_of,
+)
 from stepsim.files.models.megatron_rules import megatron_arguments
 from stepsim.files.models.torchtitan import torchtitan_asked, torchtitan_lacks, torchtitan_plan
 from stepsim.files.reading import parse_toml, read_text, read_toml
@@ -138,7 +143,7 @@ def _asked(path: Path, text: str, architecture: Architecture) -> dict[str, Any]:
             "arguments of Megatron-LM, overrides of Megatron-Bridge, or a job of torchtitan (.toml)"
         )
         raise WorkloadError(f"{path}: no plan of a framework: expected {expected}")
-    asked = asked_of(str(path), {**values, "num-layers": str(architecture.depth)})
+    asked = asked_of(str(path), {**values, **sizes_of(architecture)})
     return {**asked, "framework": "megatron-bridge"} if bridge else asked
 
 

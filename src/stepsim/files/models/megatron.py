@@ -436,7 +436,8 @@ _CONTEXT = {"p2p": "ring", "all_gather": "all_gather", "a2a": "all_to_all"}
 def asked_of(source: str, values: Mapping[str, str]) -> dict[str, Any]:
     """What arguments, by name, ask of a step; `source` is what errors call their file.
 
-    They need not describe a model, but `num-layers` must be among them. Raises WorkloadError.
+    They need not describe a model, but `num-layers` must be among them, and `num-experts` of a
+    model with experts. Raises WorkloadError.
     """
     return dict(_asked(_Arguments(place=source, values=values)))
 

@@ -17,6 +17,13 @@ from stepsim.workload.model.plan import ModelPlan, Precision, Recompute
 _STRATEGIES = {stage: name for name, stage in FSDP_STAGES.items()}
 _CONTEXT = {ContextParallelKind.ALL_GATHER: "all_gather", ContextParallelKind.ALL_TO_ALL: "a2a"}
 
+_FLEX = "--moe-token-dispatcher-type flex"
+_DISPATCHERS = {
+    ExpertDispatch.ALL_TO_ALL: ("--moe-token-dispatcher-type alltoall",),
+    ExpertDispatch.DEEPEP: (_FLEX, "--moe-enable-deepep"),
+    ExpertDispatch.HYBRIDEP: (_FLEX, "--moe-flex-dispatcher-backend hybridep"),
+}
+
 
 def megatron_plan(plan: ModelPlan, slices: tuple[StageSlice, ...]) -> tuple[str, ...]:
     """Arguments of a plan whose virtual stages run `slices`, one text each with its value."""
@@ -40,11 +47,26 @@ def megatron_lacks(plan: ModelPlan) -> Iterator[str]:
         yield "no parameters that stay after the forward (reshard) with Megatron FSDP"
     if plan.shard_ranks is not None and plan.shard_ranks != plan.dp * plan.cp:
         yield "shard_ranks is not printed"
+    if plan.ep > 1 and plan.dispatch not in _DISPATCHERS:
+        yield f"no dispatch {plan.dispatch}"
+
+
+def sizes_of(architecture: Architecture) -> dict[str, str]:
+    """Arguments of a model, by name, without which its plan cannot be read.
+
+    They are its layers, and its experts where it has any: Megatron-LM passes over what is said of
+    experts where there are none.
+    """
+    kinds = architecture.layer_kinds()
+    sparse = [kind.mlp.experts for kind in kinds if isinstance(kind.mlp, ExpertMlp)]
+    experts = {"num-experts": str(sparse[0])} if sparse else {}
+    return {"num-layers": str(architecture.depth), **experts}
 
 
 def _of_model(plan: ModelPlan, architecture: Architecture) -> Iterator[str]:
     """Arguments of the model and the job that rules speak of."""
-    yield f"--world-size {plan.npus} --num-layers {architecture.depth}"
+    yield f"--world-size {plan.npus}"
+    yield from (f"--{name} {value}" for name, value in sizes_of(architecture).items())
     if architecture.prediction_layers:
         yield f"--mtp-num-layers {len(architecture.prediction_layers)}"
     kinds = architecture.layer_kinds()
@@ -53,9 +75,6 @@ def _of_model(plan: ModelPlan, architecture: Architecture) -> Iterator[str]:
         yield f"--num-attention-heads {grouped[0].heads}"
     if grouped and grouped[0].kv_heads != grouped[0].heads:
         yield f"--group-query-attention --num-query-groups {grouped[0].kv_heads}"
-    sparse = [kind.mlp for kind in kinds if isinstance(kind.mlp, ExpertMlp)]
-    if sparse:
-        yield f"--num-experts {sparse[0].experts}"
 
 
 def _arguments(plan: ModelPlan, slices: tuple[StageSlice, ...]) -> Iterator[str]:
@@ -83,14 +102,8 @@ def _experts(plan: ModelPlan) -> Iterator[str]:
         yield f"--expert-model-parallel-size {plan.ep}"
     if plan.ep > 1 or plan.expert_degree != plan.tp:
         yield f"--expert-tensor-parallel-size {plan.expert_degree}"
-    if plan.ep > 1 and plan.dispatch is ExpertDispatch.DEEPEP:
-        yield "--moe-token-dispatcher-type flex"
-        yield "--moe-enable-deepep"
-    elif plan.ep > 1 and plan.dispatch is ExpertDispatch.HYBRIDEP:
-        yield "--moe-token-dispatcher-type flex"
-        yield "--moe-flex-dispatcher-backend hybridep"
-    elif plan.ep > 1:
-        yield "--moe-token-dispatcher-type alltoall"
+    if plan.ep > 1:
+        yield from _DISPATCHERS.get(plan.dispatch, ())
     if plan.runs_pairs:
         yield "--overlap-moe-expert-parallel-comm"
     if plan.ep > 1 and plan.shared_overlap:

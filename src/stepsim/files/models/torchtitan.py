@@ -53,6 +53,7 @@ _CHECKPOINTS = {
     Recompute.OPERATORS: ('mode = "selective"', 'selective_ac_option = "op"'),
 }
 _ROTATE = {ContextParallelKind.RING: "alltoall", ContextParallelKind.ALL_GATHER: "allgather"}
+_BACKENDS = {ExpertDispatch.ALL_TO_ALL: "standard", ExpertDispatch.DEEPEP: "deepep"}
 
 
 def torchtitan_model(name: str, flavor: str) -> str:
@@ -87,6 +88,21 @@ def torchtitan_lacks(plan: ModelPlan, architecture: Architecture, compiled: bool
         yield f"expert_tp is {plan.expert_degree}: tp, or 1 where experts are shared out"
     if architecture.prediction_layers and plan.pp > 1:
         yield "prediction layers are not placed on a pipeline"
+    yield from _lacks_of_experts(plan)
+
+
+def _lacks_of_experts(plan: ModelPlan) -> Iterator[str]:
+    """Why torchtitan cannot exchange tokens of experts as a plan does, one sentence each."""
+    if plan.ep == 1:
+        return
+    if plan.dispatch not in _BACKENDS:
+        yield f"no dispatch {plan.dispatch}"
+    overlaps = {
+        "expert_overlap": plan.runs_pairs,
+        "shared_overlap": plan.shared_overlap,
+        "delay_wgrad": plan.delay_wgrad,
+    }
+    yield from (f"no {name}" for name, asked in overlaps.items() if asked)
 
 
 def _expert_degrees(plan: ModelPlan) -> tuple[int, ...]:
@@ -143,8 +159,7 @@ def _parallelism(plan: ModelPlan, architecture: Architecture) -> Iterator[str]:
     yield f"expert_parallel_degree = {plan.ep}"
     if plan.ep > 1:
         yield f"expert_tensor_parallel_degree = {plan.expert_degree}"
-        backend = "deepep" if plan.dispatch is ExpertDispatch.DEEPEP else "standard"
-        yield f'expert_parallel_comm_backend = "{backend}"'
+        yield f'expert_parallel_comm_backend = "{_BACKENDS.get(plan.dispatch, "")}"'
     yield f"pipeline_parallel_degree = {plan.pp}"
     if plan.pp > 1:
         yield from _pipeline(plan, plan.stage_slices(architecture))
@@ -204,7 +219,7 @@ def torchtitan_asked(
     yield from _read_sharding(job, degrees)
     if degrees["ep"] > 1:
         yield "expert_tp", job.count("parallelism", "expert_tensor_parallel_degree", 1)
-        kinds = {"standard": "all_to_all", "deepep": "deepep"}
+        kinds = {name: kind for kind, name in _BACKENDS.items()}
         key = "expert_parallel_comm_backend"
         yield "dispatch", job.of("parallelism", key, "standard", kinds)
     asynchronous = job.get("parallelism", "enable_async_tensor_parallel", False)

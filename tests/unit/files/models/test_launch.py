@@ -41,6 +41,7 @@ WAYS: tuple[dict[str, Any], ...] = (
     {"dispatch": "hybridep", "expert_overlap": True, "delay_wgrad": True},
     {"shared_overlap": True},
 )
+WAY_OF_PAIRS = 5
 FIELDS = (
     *("tp", "cp", "pp", "dp", "ep", "expert_degree", "chunks", "microbatch_size", "global_batch"),
     *("sequence", "recompute", "zero", "precision", "npus"),
@@ -75,28 +76,44 @@ def read_back(model: Model, lines: tuple[str, ...], form: LaunchForm, folder: Pa
 def test_what_is_written_is_read_back_to_the_same_picosecond(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    chosen = [data.draw(st.sampled_from(each)) for each in (MODELS, FRAMEWORKS)]
+    model, framework = (data.draw(st.sampled_from(each)) for each in (MODELS, FRAMEWORKS))
     way = data.draw(st.integers(0, len(WAYS) - 1))
-    job, space = searched(*chosen, way)
+    plan = data.draw(st.sampled_from(plans_of(model, framework, way)))
+    check_round_trip(model, framework, way, plan, tmp_path_factory.mktemp("plan"))
+
+
+@pytest.mark.parametrize("framework", ["megatron-core", "megatron-bridge"])
+def test_what_is_asked_of_experts_is_read_back(framework: str, tmp_path: Path) -> None:
+    """Arguments of experts mean nothing to a reader who is not told that there are some."""
+    plans = plans_of("mixtral-8x7b", framework, WAY_OF_PAIRS)
+    plan = next(each for each in plans if (each.dp, each.ep, each.runs_pairs) == (16, 2, True))
+    assert check_round_trip("mixtral-8x7b", framework, WAY_OF_PAIRS, plan, tmp_path)
+
+
+def check_round_trip(
+    name: str, framework: str, way: int, plan: ModelPlan, folder: Path
+) -> tuple[str, ...]:
+    """The lines of a plan, none where its framework lacks something; they give the same step."""
+    job, space = searched(name, framework, way)
     model = job.workload
     assert isinstance(model, Model)
-    plan = data.draw(st.sampled_from(plans_of(*chosen, way)))
-    launch = launch_of(plan, model.architecture, chosen[1])
+    launch = launch_of(plan, model.architecture, framework)
     assert bool(launch.lines) != bool(launch.refused)
     if launch.refused:
-        return
-    again = read_back(model, launch.lines, launch.form, tmp_path_factory.mktemp("plan"))
-    typed = {"npus": plan.npus, "framework": chosen[1]}
+        return ()
+    again = read_back(model, launch.lines, launch.form, folder)
+    typed = {"npus": plan.npus, "framework": framework}
     if launch.form is LaunchForm.TORCHTITAN:  # FSDP has no switch of it
         typed["dp_overlap"] = plan.dp_overlap
     inputs = read_inputs(again, "hgx-h100", typed)
     found, _ = model_plan(again, inputs.topology, inputs.options)
-    for name in FIELDS:
-        assert getattr(found, name) == getattr(plan, name), name
+    for field in FIELDS:
+        assert getattr(found, field) == getattr(plan, field), field
     assert found.stage_slices(model.architecture) == plan.stage_slices(model.architecture)
     asked = simulate_step(model, job.topology, step_options_of(plan, space.base))
     step = simulate_step(again, inputs.topology, inputs.options)
     assert step.report.step_time_ps == asked.report.step_time_ps
+    return launch.lines
 
 
 SHIPPED = (
