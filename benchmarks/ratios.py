@@ -36,6 +36,10 @@ from stepsim.engine.timeline import run_graph
 from stepsim.explain.as_profile import profile_of_step
 from stepsim.explain.improve import improve_profile
 from stepsim.explore.batch import make_batch
+from stepsim.explore.sweep.axes import parse_axis
+from stepsim.explore.sweep.evaluate import ScenarioGroup, Simulation
+from stepsim.explore.sweep.grid import Grid
+from stepsim.explore.sweep.study import Study
 from stepsim.files.load import topology_of, workload_of
 from stepsim.files.simai.text import read_simai_document
 from stepsim.network.contention import find_contention
@@ -43,7 +47,6 @@ from stepsim.network.flights import Fabric
 from stepsim.network.fold import fold
 from stepsim.network.one_collective import probe_collective
 from stepsim.network.prices import Prices
-from stepsim.network.topology.nested import with_values
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.serve.answers import Answers
@@ -134,14 +137,19 @@ def large(engine: Engine) -> Callable[[], object]:
 
 
 def fair() -> tuple[Callable[[], object], Callable[[], object]]:
-    """A fair step at the next bandwidth, others known; and the events of one alone."""
+    """A scenario of a fair sweep at the next bandwidth; and the events of one alone."""
     workload, topology = workload_of(WORKLOAD), topology_of("hgx-h100")
-    options, known, numbers = StepOptions(contention=Sharing.FAIR), list[Prices](), count()
+    options, numbers = StepOptions(contention=Sharing.FAIR), count()
+    study = Study(
+        workload=workload,
+        topology=topology,
+        grid=Grid(axes=(parse_axis("fabric.bandwidth=40GB/s..41GB/s:1001"),)),
+        options=options,
+    )
+    group = Simulation().prepare(ScenarioGroup(study=study, settings={}))
 
     def scenario() -> object:
-        values = {"fabric.bandwidth": 40e9 + 1e6 * next(numbers)}
-        changed = with_values(topology, values)
-        return step_totals(workload, changed, options, breakdown=False, known=known)
+        return group.evaluate({"fabric.bandwidth": np.array([40e9 + 1e6 * next(numbers)])})
 
     ready = prepare(workload, topology, options)
     links = find_contention(

@@ -23,7 +23,7 @@ from stepsim.graph.programs import Look, Program, SegmentKind
 from stepsim.network.fold import Actors
 from stepsim.network.prices import Prices, Use
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.tables.ends import ends, listed_waits
+from stepsim.tables.ends import ends
 from stepsim.tables.spans import TaskKind
 from stepsim.workload.rows import Group
 
@@ -38,7 +38,7 @@ GROUPS = tuple(Group)
 """Kinds of groups by the numbers that columns have for them."""
 MESSAGES = GROUPS.index(Group.PP)
 
-_SMALL = 1 << 13
+KEPT_TASKS = 1 << 13
 """Tasks up to which the layout of a program is kept for other prices."""
 _VARIANTS = 4
 """Layouts of a program that are kept."""
@@ -125,7 +125,7 @@ def layout_of(program: Program, met: tuple[Met, ...], coalesce: bool) -> Program
     found: ProgramLayout | None = program.layouts.get((met, coalesce))
     if found is None:
         found = _layout(program, met, coalesce)
-        if found.tasks <= _SMALL:
+        if found.tasks <= KEPT_TASKS:
             keep(program.layouts, (met, coalesce), found, _VARIANTS)
     return found
 
@@ -280,7 +280,7 @@ def task_list_times(task_list: TaskList, task_ps: Callable[[Task], int]) -> Task
     """
     try:
         duration_ps = np.array([task_ps(task) for task in task_list.tasks], dtype=np.int64)
-        end = ends(listed_waits(task.after for task in task_list.tasks), duration_ps)
+        end = ends(task_list.waits, duration_ps)
     except OverflowError:
         raise SimulationError(_TOO_LONG) from None
     return TaskListTimes(start=end - duration_ps, end=end, duration_ps=int(end.max()))

@@ -336,12 +336,13 @@ class LaidOutStep(Struct, frozen=True, kw_only=True):
         """
         if self.slowing:
             return None
-        tried = contention.quotient.apart
+        quotient = contention.quotient
+        tried = quotient.apart
         if tried[False] > tried[True]:
             return None
         from stepsim.engine.nodes import run_apart
 
-        found = run_apart(self.runnable, self.actors, self.graph.plan)
+        found = run_apart(self.runnable, self.actors, self.graph.plan, quotient.nodes)
         tried[found is not None] += 1
         return found
 

@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from stepsim.base.structs import replace
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Action, ActionKind
+from stepsim.tables.ends import NodeWaits, listed_waits
 from stepsim.tables.spans import TaskKind
 from stepsim.workload.rows import (
     NO_KERNELS,
@@ -85,6 +86,11 @@ class TaskList(Struct, frozen=True, kw_only=True, eq=False, dict=True, weakref=T
     def comms(self) -> Counter[int]:
         """How often each communication is a task, in the order in which they are met."""
         return Counter(task.comm for task in self.tasks if task.comm >= 0)
+
+    @cached_property
+    def waits(self) -> NodeWaits:
+        """What its tasks wait for."""
+        return listed_waits(task.after for task in self.tasks)
 
     @cached_property
     def streams(self) -> frozenset[Stream]:

@@ -7,12 +7,14 @@ quotient of ranks, sites and links is kept for runs that take the same ones.
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from msgspec import Struct, field
 
-from stepsim.base.arrays import Floats, Ints, row_numbers
-from stepsim.network.flights import Transfer, TransferPhase, level_alone
+from stepsim.base.arrays import Floats, Ints, bounds, row_numbers
+from stepsim.network.fair_rates import rounded
+from stepsim.network.flights import Transfer, TransferPhase
 from stepsim.network.fold import Actors, every_rank, fold
 from stepsim.network.prices import Prices, Use
 from stepsim.network.shared_links import (
@@ -24,7 +26,7 @@ from stepsim.network.shared_links import (
 from stepsim.workload.rows import Stream
 
 _QUOTIENTS_KEPT = 8
-_NO_LOADS = (np.zeros(0), np.zeros(0))
+_NOTHING = (np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
 _Slot = tuple[int, int, int]
 """Colour of a site, communication and phase."""
 
@@ -39,7 +41,8 @@ class Quotient(Struct, frozen=True, kw_only=True, dict=True):
     """Classes of ranks, sites and links: those of links that are not `free` matter.
 
     `streams` are those of every communication. `apart` counts runs in which no transfer met another
-    on a link, and under False those in which some did.
+    on a link, and under False those in which some did; `nodes` are the graphs of nodes of such
+    runs, which prices do not change.
     """
 
     sites: TransferSites
@@ -48,6 +51,7 @@ class Quotient(Struct, frozen=True, kw_only=True, dict=True):
     free: tuple[bool, ...]
     streams: _Streams
     apart: Counter[bool] = field(default_factory=Counter)
+    nodes: dict[object, Any] = field(default_factory=dict)
 
     @cached_property
     def link_class(self) -> Ints:
@@ -185,15 +189,28 @@ class Contention(Struct, frozen=True, kw_only=True, dict=True):
             for colour, comm, place in self.quotient.chosen
         }
 
+    @cached_property
+    def _levels(self) -> dict[_Slot, tuple[float, float]]:
+        """Rate of a flow in every slot, in bytes/s: if one site has the links, and if all have."""
+        slots = self.quotient.slots
+        if not slots:
+            return {}
+        link, own, load = (np.concatenate(column) for column in zip(*slots.values(), strict=True))
+        starts = bounds(np.array([len(links) for links, _, _ in slots.values()]))[:-1]
+        capacity = self.capacity[link]
+        rates = (rounded(np.minimum.reduceat(capacity / each, starts)) for each in (own, load))
+        return dict(zip(slots, zip(*(each.tolist() for each in rates), strict=True), strict=True))
+
     def _phases(self, colour: int, comm: int, place: int) -> Iterator[TransferPhase]:
-        nothing = np.zeros(0, np.int64), *_NO_LOADS
         for number, price in enumerate(self.quotient.sites.places[place].phases(self.prices)):
-            link, own, load = self.quotient.slots.get((colour, comm, number), nothing)
+            slot = colour, comm, number
+            link, _, load = self.quotient.slots.get(slot, _NOTHING)
+            own_level, level = self._levels.get(slot, (np.inf, np.inf))
             yield TransferPhase(
                 latency_ps=price.latency_ps,
                 alone_ps=price.alone_ps,
                 link=link,
                 load=load,
-                own_level=min(level_alone(own, self.capacity[link]), price.rate),
-                level=level_alone(load, self.capacity[link]),
+                own_level=min(own_level, price.rate),
+                level=level,
             )

@@ -43,7 +43,7 @@ def fair_levels(crossings: Crossings, capacity: Floats, transfers: int) -> Float
     while transfer.size:
         wanted = np.bincount(link, load, minlength=len(capacity))
         reached = np.divide(free, wanted, out=np.full(len(free), np.inf), where=wanted > 0)
-        now = rounded(max(float(reached.min()), 0.0))
+        now = float(rounded(max(float(reached.min()), 0.0)))
         full = reached <= now * _FULL
         stopped = np.zeros(transfers, dtype=bool)
         stopped[transfer[full[link]]] = True
@@ -54,9 +54,8 @@ def fair_levels(crossings: Crossings, capacity: Floats, transfers: int) -> Float
     return level
 
 
-def rounded(value: float) -> float:
-    """A positive number rounded to 40 significant bits; 0 and infinity as they are."""
-    if value == 0 or not np.isfinite(value):
-        return value
-    mantissa, exponent = np.frexp(value)
-    return float(np.ldexp(np.rint(mantissa * _MANTISSA) / _MANTISSA, exponent))
+def rounded(values: Floats | float) -> Floats:
+    """Positive numbers rounded to 40 significant bits; 0 and infinity as they are."""
+    mantissa, exponent = np.frexp(values)
+    found: Floats = np.ldexp(np.rint(mantissa * _MANTISSA) / _MANTISSA, exponent)
+    return found

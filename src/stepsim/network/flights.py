@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from stepsim.base.arrays import Floats, Ints
-from stepsim.network.fair_rates import Crossings, fair_levels, rounded
+from stepsim.network.fair_rates import Crossings, fair_levels
 
 _SLACK_PS = 1e-6
 _ROUNDING = 2e-12  # of levels, which have 40 bits
@@ -150,8 +150,3 @@ class Fabric(Struct, kw_only=True):
             _speed(level, phase.own_level)
             for level, phase in zip(levels.tolist(), phases, strict=True)
         ]
-
-
-def level_alone(load: Floats, capacity: Floats) -> float:
-    """Rate of a flow, in bytes/s, when `load` flows share each link; infinite without links."""
-    return rounded(float((capacity / load).min(initial=np.inf)))

@@ -11,7 +11,7 @@ from stepsim.base.option import Option
 from stepsim.base.structs import replace
 from stepsim.base.units import Quantity
 from stepsim.files.accelerators import device_names, framework_names
-from stepsim.network.topology.dimension import LAUNCH_LATENCY, split_link
+from stepsim.network.topology.dimension import LAUNCH_LATENCY, is_number, split_link
 from stepsim.options import OPTIONS
 
 _MOST_NAMES, _LONGEST = 64, 200
@@ -56,9 +56,9 @@ class ExplorerState(Struct, frozen=True, kw_only=True):
             texts[name] = text
         workload, topology = texts.pop("workload", ""), texts.pop("topology", "")
         options = {name: text for name, text in texts.items() if name in KNOBS and text}
-        numbers = {name: text for name, text in texts.items() if _is_number(name) and text}
+        numbers = {name: text for name, text in texts.items() if is_number(name) and text}
         for name in texts:
-            if name not in KNOBS and name not in _NOISES and not _is_number(name):
+            if name not in KNOBS and name not in _NOISES and not is_number(name):
                 raise PlanError(f"unknown option {name!r}: expected one of {', '.join(KNOBS)}")
         for name, names in SHIPPED_NAMES.items():
             if name in options and options[name] not in names():
@@ -123,7 +123,3 @@ def number_text(name: str, value: float) -> str:
     """A number of a network as people type it; times are whole picoseconds."""
     quantity = number_quantity(name)
     return quantity.text(round(value) if quantity is Quantity.TIME else value)
-
-
-def _is_number(name: str) -> bool:
-    return name == LAUNCH_LATENCY.name or split_link(name)[1] is not None

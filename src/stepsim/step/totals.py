@@ -10,6 +10,7 @@ from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.step.inputs import WorkSource
 from stepsim.step.prepared import PreparedStep, SimulatedStep, prepare, quickest
+from stepsim.workload.rows import Workload
 
 PRICES_KEPT = 8
 """Prices of as many steps are kept for those that follow."""
@@ -40,12 +41,18 @@ def step_totals(
     *,
     breakdown: bool,
     known: list[Prices],
+    like: PreparedStep | None = None,
 ) -> StepTotals:
     """Run one training step for its totals alone, the quickest way; raises as `simulate_step` does.
 
-    `known` are prices of earlier steps; those of this one come to stand last.
+    `known` are prices of earlier steps; those of this one come to stand last. `like` is the same
+    step on a network whose links have other numbers: where its graph is the same, only prices are
+    found anew. A model is built anew, for its work may depend on the network.
     """
     with garbage.paused():
+        if like and like.keeps_graph and isinstance(workload, Workload):
+            ready = like.on(topology)
+            return RunStep(ready=ready, timeline=_timeline(ready)).totals(breakdown=breakdown)
         return run_step(workload, topology, options, known).totals(breakdown=breakdown)
 
 
@@ -57,10 +64,21 @@ def run_step(
     `known` are prices of earlier steps; those of this one come to stand last.
     """
     with garbage.paused():
-        ready = prepare(workload, topology, quickest(options), like=known)
-        others = [each for each in known if not each.are(ready.prices)]
-        known[:] = [*others, ready.prices][-PRICES_KEPT:]
+        ready = ready_step(workload, topology, options, known)
         return RunStep(ready=ready, timeline=_timeline(ready))
+
+
+def ready_step(
+    workload: WorkSource, topology: Topology, options: StepOptions, known: list[Prices]
+) -> PreparedStep:
+    """A training step that is to run the quickest way; raises as `prepare` does.
+
+    `known` are prices of earlier steps; those of this one come to stand last.
+    """
+    ready = prepare(workload, topology, quickest(options), like=known)
+    others = [each for each in known if not each.are(ready.prices)]
+    known[:] = [*others, ready.prices][-PRICES_KEPT:]
+    return ready
 
 
 def _timeline(ready: PreparedStep) -> Timeline:

@@ -11,7 +11,9 @@ from fluid import levels
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepsim.network.flights import Fabric, Transfer, TransferPhase, level_alone, time_left_ps
+from stepsim.base.arrays import Floats
+from stepsim.network.fair_rates import rounded
+from stepsim.network.flights import Fabric, Transfer, TransferPhase, time_left_ps
 
 
 def phase(
@@ -30,9 +32,14 @@ def phase(
         alone_ps=alone_ps,
         link=np.array(list(loads), dtype=np.int64),
         load=load * copies,
-        own_level=level_alone(load, rates),
-        level=level_alone(load * copies, rates),
+        own_level=_level(load, rates),
+        level=_level(load * copies, rates),
     )
+
+
+def _level(load: Floats, capacity: Floats) -> float:
+    """Rate of a flow when such loads share the links; infinite without links."""
+    return float(rounded(float((capacity / load).min(initial=inf))))
 
 
 @dataclass(kw_only=True)

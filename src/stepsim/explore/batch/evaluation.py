@@ -23,7 +23,7 @@ from stepsim.explore.batch.scenarios import HOST, BatchBase, Scenarios
 from stepsim.graph.actions import HostPart, HostTimes
 from stepsim.network.fold import Actors, every_rank, fold
 from stepsim.network.topology import Topology
-from stepsim.network.topology.dimension import LAUNCH_LATENCY, split_link
+from stepsim.network.topology.dimension import is_number
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import needs_times
@@ -173,8 +173,7 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
         """Why a column cannot vary; empty where it can."""
         if name.partition(".")[0] in _OF_TASKS:
             return self.fixed
-        links = name == LAUNCH_LATENCY.name or split_link(name)[1] is not None
-        return self.networked if links else ""
+        return self.networked if is_number(name) else ""
 
     def scenarios(self, columns: Mapping[str, ArrayLike]) -> Scenarios:
         """Scenarios that differ from the job in these columns, see `BatchBase.scenarios`.

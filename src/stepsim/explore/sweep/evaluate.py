@@ -5,6 +5,7 @@ faster for some groups stands before it in the list and says which groups it tak
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -19,9 +20,12 @@ from stepsim.explain.throughput import Throughput
 from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.study import Study
 from stepsim.network.prices import Prices
+from stepsim.network.topology.dimension import is_number
 from stepsim.network.topology.nested import with_values
+from stepsim.options import StepOptions
 from stepsim.step.inputs import held_degrees
-from stepsim.step.totals import step_totals
+from stepsim.step.prepared import PreparedStep
+from stepsim.step.totals import ready_step, step_totals
 from stepsim.workload.rows import Part
 
 
@@ -155,10 +159,11 @@ class Simulation(Struct, frozen=True, eq=False):
         return SimulatedGroup(group=group, degrees=degrees, known=self.known)
 
 
-class SimulatedGroup(Struct, frozen=True, kw_only=True):
+class SimulatedGroup(Struct, frozen=True, kw_only=True, dict=True):
     """A group of which every scenario is simulated by itself, with the same `degrees` of a model.
 
-    Those are options of a plan that fits, where none are given.
+    Those are options of a plan that fits, where none are given. Scenarios that differ in numbers of
+    links alone are priced anew on the graph of one step.
     """
 
     group: ScenarioGroup
@@ -177,18 +182,28 @@ class SimulatedGroup(Struct, frozen=True, kw_only=True):
     def _totals(self, values: dict[str, Any]) -> StepTotals | str:
         study = self.group.study
         try:
-            options = study.step_options({**self.group.settings, **values})
-            options = replace(options, **self.degrees)
             topology = with_values(study.topology, values)
             return step_totals(
                 study.workload,
                 topology,
-                options,
+                self._options(values),
                 breakdown=study.breakdown,
                 known=self.known,
+                like=self._ready if values and all(map(is_number, values)) else None,
             )
         except StepsimError as error:
             return str(error)
+
+    def _options(self, values: Mapping[str, Any]) -> StepOptions:
+        """Those of a scenario that has these values."""
+        options = self.group.study.step_options({**self.group.settings, **values})
+        return replace(options, **self.degrees)
+
+    @cached_property
+    def _ready(self) -> PreparedStep:
+        """The step of the group on the study's own network."""
+        study = self.group.study
+        return ready_step(study.workload, study.topology, self._options({}), self.known)
 
 
 def failed(count: int, why: str, *, breakdown: bool) -> Outcomes:

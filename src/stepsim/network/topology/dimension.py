@@ -76,6 +76,11 @@ def split_link(name: str) -> tuple[str, LinkField | None]:
     return link, next((each for each in LINK_FIELDS if link and each.name == field), None)
 
 
+def is_number(name: str) -> bool:
+    """Whether a name such as `fabric.bandwidth` or `launch_latency` is of a number of a network."""
+    return name == LAUNCH_LATENCY.name or split_link(name)[1] is not None
+
+
 class LinkClass(Struct, frozen=True, kw_only=True):
     """Links that are alike: bandwidth in bytes/s per direction, latency in ps of one hop.
 
