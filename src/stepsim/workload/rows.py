@@ -500,7 +500,8 @@ class Workload:
     the source says of itself, by name; `warnings` are what was assumed while reading it, `notes`
     what is as usual and may surprise, `doubts` what it can hardly mean.
     `effort` is what a step is worth, where a model says it. `reads_network`: its compute times
-    were found with the numbers of one network, and are others on another.
+    or what its collectives wait for were found with the numbers of one network, and are others on
+    another.
     """
 
     source: str

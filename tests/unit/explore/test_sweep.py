@@ -19,6 +19,7 @@ from stepsim.explore.sweep.batched import Batched
 from stepsim.explore.sweep.evaluate import Simulation
 from stepsim.explore.sweep.store import open_for_writing
 from stepsim.explore.sweep.table import AxisTotals, SweepTable
+from stepsim.files.load import read_model
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.network.topology.nested import with_link
 from stepsim.workload.rows import CollectiveKind
@@ -82,6 +83,48 @@ def test_batched_scenarios_are_the_simulated_ones(
         run_sweep(asked, tmp_path / f"{name}.sqlite", jobs=1, evaluators=evaluators)
         tables.append(exported(tmp_path / f"{name}.sqlite"))
     assert tables[0] == tables[1]
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ("gpt2", {"tp": 2}),
+        ("llama-3.1-8b", {"tp": 8, "zero": 3}),
+        ("mixtral-8x7b", {"ep": 8}),
+        ("mixtral-8x7b", {"ep": 8, "framework": "torch-fsdp-eager"}),
+        ("mixtral-8x7b", {"ep": 8, "dispatch": "deepep"}),
+        ("qwen3-30b-a3b", {"ep": 16, "dispatch": "hybridep", "expert_overlap": True}),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "-".join(map(str, each.values())),
+)
+def test_models_on_other_networks_are_the_simulated_ones(
+    model: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    """Some of a model's rows are made with the numbers of its network."""
+    shared = {"device": "h100", "framework": "megatron-core", "npus": 16, "global_batch": 32}
+    options = shared | options
+    axes = (
+        "fabric.bandwidth=100,400 Gbps",
+        "nvlink.bandwidth=100,450 GB/s",
+        "nvlink.latency=0,3us",
+    )
+    asked = replace(study(*axes, **options), workload=read_model(model))
+    run_sweep(asked, tmp_path / "swept.sqlite", jobs=1)
+    with open_for_reading(tmp_path / "swept.sqlite") as store:
+        (columns,) = SweepTable(store=store).pieces()
+    header = exported(tmp_path / "swept.sqlite").decode().splitlines()[0].split(",")
+    for row in zip(*columns, strict=True):
+        found = dict(zip(header, row, strict=True))
+        topology = stepsim.load_topology("hgx-h100")
+        topology = with_link(topology, "fabric", bandwidth=found["fabric.bandwidth_bytes_per_s"])
+        topology = with_link(
+            topology,
+            "nvlink",
+            bandwidth=found["nvlink.bandwidth_bytes_per_s"],
+            latency_ps=found["nvlink.latency_ps"],
+        )
+        report = stepsim.simulate(model, topology, **options).report
+        assert found["step_time_ps"] == report.step_time_ps
 
 
 def test_failures_are_stored_with_their_reason_and_stop_nothing(tmp_path: Path) -> None:

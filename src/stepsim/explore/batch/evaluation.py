@@ -163,7 +163,7 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
     def networked(self) -> str:
         """Why numbers of the network are part of this graph; empty where they are prices only."""
         reads = self.job.workload.reads_network
-        return "compute times of this model depend on its network" if reads else ""
+        return "times of this model depend on its network" if reads else ""
 
     def takes(self, names: Iterable[str]) -> bool:
         """Whether these columns change durations only."""

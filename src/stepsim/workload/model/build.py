@@ -221,7 +221,7 @@ class Sharding(Struct, frozen=True, kw_only=True):
 
 
 class _Builder(Struct, frozen=True, kw_only=True, dict=True):
-    """Makes rows of blocks; of layers that are `networked` the network decides the compute."""
+    """Makes rows of blocks; the network decides what is `networked`."""
 
     model: Model
     plan: ModelPlan
@@ -229,7 +229,7 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
     framework: Framework
     interconnect: Interconnect | None
     notes: list[str] = field(default_factory=list)
-    networked: list[Layer] = field(default_factory=list)
+    networked: list[Layer | Exchange] = field(default_factory=list)
 
     @cached_property
     def columns(self) -> PlanColumns:
@@ -493,6 +493,8 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
             return [0] * len(blocks)
         network = self.interconnect or _NO_NETWORK
         waits = waits_ps(layer, blocks, self.columns, self.framework, network)
+        if any(_one(each) for each in waits):
+            self.networked.append(layer)
         return [round(_one(each) / _PASSES) for each in waits]
 
     def _ops(self, exchanges: Iterable[Exchange]) -> Iterator[CommOp]:
@@ -501,13 +503,16 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
         for each in exchanges:
             size = round(_one(each.sent_bytes(self.columns, network.domain)))
             least = _one(each.least_seconds(self.columns, network.domain, network.inner))
+            notices = _one(each.notices(self.columns))
+            if notices or least:
+                self.networked.append(each)
             if size:
                 yield CommOp(
                     kind=each.kind,
                     group=each.group,
                     axis=_AXES[each.group],
                     size_bytes=size,
-                    process_ps=round(_one(each.notices(self.columns)) * network.launch_ps),
+                    process_ps=round(notices * network.launch_ps),
                     least_ps=_ps(least),
                 )
 
