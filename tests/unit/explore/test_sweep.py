@@ -101,8 +101,8 @@ def test_models_on_other_networks_are_the_simulated_ones(
     model: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
     """Some of a model's rows are made with the numbers of its network."""
-    shared = {"device": "h100", "framework": "megatron-core", "npus": 16, "global_batch": 32}
-    options = shared | options
+    shared: dict[str, Any] = {"device": "h100", "framework": "megatron-core", "npus": 16}
+    options = shared | {"global_batch": 32} | options
     axes = (
         "fabric.bandwidth=100,400 Gbps",
         "nvlink.bandwidth=100,450 GB/s",

@@ -1,6 +1,10 @@
 """What training logs say of their steps and jobs, in the forms that public code prints."""
 
+import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from logs import BRIDGE, MEGATRON_JOB, NEMO, NEMO_BAR, megatron_log, nanotron_log, titan_log
@@ -103,6 +107,28 @@ def test_torchtitan_says_model_mesh_and_device(tmp_path: Path) -> None:
     wanted = {"npus": 8, "zero": 3, "global_batch": 8, "sequence": 8192, "recompute": "full"}
     wanted |= {"framework": "torch-fsdp-compiled", "device": "h100-80gb"}
     assert wanted.items() <= dict(job.options).items()
+
+
+CONFIGURED: dict[str, dict[str, Any]] = {
+    "model": {"name": "llama3", "flavor": "8B"},
+    "training": {"local_batch_size": 2, "seq_len": 4096, "global_batch_size": -1},
+    "parallelism": {"data_parallel_shard_degree": -1, "tensor_parallel_degree": 2},
+    "activation_checkpoint": {"mode": "selective", "selective_ac_option": "2"},
+}
+
+
+@pytest.mark.parametrize("words", [repr, json.dumps, partial(json.dumps, indent=2)])
+def test_a_printed_configuration_is_read_but_for_what_is_not_known(
+    words: Callable[[object], str], tmp_path: Path
+) -> None:
+    """torchtitan has printed it as Python does, as JSON, and as JSON in lines."""
+    lines = [f"[titan] - root - INFO - Running with args: {words(CONFIGURED)}"]
+    lines += [each for each in titan_log((900, 6000)).splitlines() if "Trainer is" not in each]
+    job = read_logged_job(written(tmp_path, "\n".join(lines)), "torchtitan")
+    wanted = {"npus": 8, "sequence": 4096, "microbatch_size": 2, "recompute": "operators"}
+    assert wanted.items() <= dict(job.options).items()
+    assert job.model is not None
+    assert any("selective_ac_option is '2'" in each for each in job.model.warnings)
 
 
 def test_ranks_may_print_the_same_steps(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ that a replica runs at once; a pipeline cuts it in microbatches; FSDP shards ove
 ranks of a sequence; `alltoall` passes keys and values on from rank to rank, as a ring does.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any
 
@@ -209,14 +209,30 @@ def torchtitan_asked(
 
     Raises WorkloadError naming the key.
     """
+    for part in torchtitan_parts(source, values, depth):
+        yield from part
+
+
+def torchtitan_parts(
+    source: str, values: Mapping[str, Any], depth: int
+) -> Iterator[Iterable[tuple[str, object]]]:
+    """What a job asks, part by part: each raises WorkloadError for its own keys alone."""
     job = _Job(source, values)
     degrees = {
         name: job.count("parallelism", f"{key}_parallel_degree", 1)
         for name, key in (("tp", "tensor"), ("cp", "context"), ("pp", "pipeline"), ("ep", "expert"))
     }
-    yield from degrees.items()
-    yield from _read_batch(job, degrees["pp"])
-    yield from _read_sharding(job, degrees)
+    yield degrees.items()
+    yield _read_batch(job, degrees["pp"])
+    yield _read_sharding(job, degrees)
+    yield _read_exchanges(job, degrees)
+    if degrees["pp"] > 1:
+        yield _read_pipeline(job, degrees["pp"], depth)
+    yield _read_checkpoint(job)
+    yield _read_kernels(job)
+
+
+def _read_exchanges(job: "_Job", degrees: Mapping[str, int]) -> Iterator[tuple[str, object]]:
     if degrees["ep"] > 1:
         yield "expert_tp", job.count("parallelism", "expert_tensor_parallel_degree", 1)
         kinds = {name: kind for kind, name in _BACKENDS.items()}
@@ -229,9 +245,9 @@ def torchtitan_asked(
         rotations = {name: kind for kind, name in _ROTATE.items()}
         key = "context_parallel_rotate_method"
         yield "cp_comm", job.of("parallelism", key, "allgather", rotations)
-    if degrees["pp"] > 1:
-        yield from _read_pipeline(job, degrees["pp"], depth)
-    yield "recompute", _read_checkpoint(job)
+
+
+def _read_kernels(job: "_Job") -> Iterator[tuple[str, object]]:
     yield "precision", _read_precision(job)
     parts = job.get("compile", "components", ["model", "loss"])
     compiled = job.get("compile", "enable", False) is True and "model" in parts
@@ -339,7 +355,7 @@ def _even_stages(job: _Job, depth: int, count: int, first: int, last: int) -> li
     return counts
 
 
-def _read_checkpoint(job: _Job) -> str:
+def _read_checkpoint(job: _Job) -> Iterator[tuple[str, object]]:
     """Recomputation; torchtitan's choice of every n-th layer is not known here."""
     kinds = {"none": "none", "full": "full", "selective": "operators"}
     kind: str = job.of("activation_checkpoint", "mode", "selective", kinds)
@@ -349,7 +365,7 @@ def _read_checkpoint(job: _Job) -> str:
         raise WorkloadError(
             bad_value(job.source, key, option, "op: layers by number are not known")
         )
-    return kind
+    yield "recompute", kind
 
 
 def _read_precision(job: _Job) -> str:

@@ -10,6 +10,7 @@ say is left open. Dense and mixture models of Megatron are read by the reader of
 
 import json
 import re
+from ast import literal_eval
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from stepsim.files.accelerators import names_of_files
 from stepsim.files.load import read_model
 from stepsim.files.models.huggingface import architecture_of
 from stepsim.files.models.megatron import model_of_arguments
-from stepsim.files.models.torchtitan import torchtitan_asked, torchtitan_model
+from stepsim.files.models.torchtitan import torchtitan_model, torchtitan_parts
 from stepsim.files.reading import read_text
 from stepsim.files.traces.step_lines import plain_lines
 from stepsim.workload.model.model import Model
@@ -210,9 +211,12 @@ def _torchtitan_job(path: Path, lines: list[str]) -> LoggedJob:
     name = name or torchtitan_model(str(section.get("name")), str(section.get("flavor")))
     if int(str(options.get("pp", 1))) > 1:
         options.pop("microbatch_size", None)
-    found = read_model(name) if name else None
-    asked = _asked_of_config(path, configured, found)
-    return LoggedJob(model=found, options={**asked, **options})
+    if not name:
+        return LoggedJob(options=options)
+    model = read_model(name)
+    asked, warnings = _asked_of_config(path, configured, model) if configured else ({}, ())
+    model = replace(model, warnings=(*model.warnings, *warnings))
+    return LoggedJob(model=model, options={**asked, **options})
 
 
 def _mesh_sizes(mesh: re.Match[str]) -> dict[str, int]:
@@ -239,29 +243,41 @@ def _degrees(sizes: Mapping[str, int]) -> Iterator[tuple[str, object]]:
 
 
 def _torchtitan_config(path: Path, lines: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The configuration that a log prints as JSON, and its section of the model; else nothing."""
+    """The configuration that a log prints, and its section of the model; else nothing."""
     text = "\n".join(lines)
     start = re.search(r"Running with (?:args|configs?): (?=\{)", text)
-    if start is None:
-        return {}, {}
-    try:
-        values, _ = json.JSONDecoder().raw_decode(text, start.end())
-    except (ValueError, RecursionError):
+    values = _printed(text, start.end()) if start else None
+    if not isinstance(values, dict):
         return {}, {}
     sections = {key: part for key, part in values.items() if isinstance(part, dict)}
     return sections, sections.get("model", {})
 
 
-def _asked_of_config(
-    path: Path, configured: dict[str, Any], model: Model | None
-) -> dict[str, object]:
-    """What a configuration asks of a step; nothing where part of it is not known here."""
-    if not configured or model is None:
-        return {}
+def _printed(text: str, start: int) -> Any:
+    """A value that is printed as JSON, or in a line as Python represents it; None for neither."""
     try:
-        return dict(torchtitan_asked(str(path), configured, model.architecture.depth))
-    except WorkloadError:
-        return {}
+        return json.JSONDecoder().raw_decode(text, start)[0]
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return literal_eval(text[start:].partition("\n")[0].strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+
+
+def _asked_of_config(
+    path: Path, configured: dict[str, Any], model: Model
+) -> tuple[dict[str, object], tuple[str, ...]]:
+    """What a configuration asks of a step, and a warning for each part that is not known here."""
+    asked, warnings = dict[str, object](), list[str]()
+    parts = torchtitan_parts(str(path), configured, model.architecture.depth)
+    while True:
+        try:
+            asked |= dict(next(parts))
+        except StopIteration:
+            return asked, tuple(warnings)
+        except WorkloadError as error:
+            warnings.append(f"{error}: left out")
 
 
 _LLAMA_KEYS = (
