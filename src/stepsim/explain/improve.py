@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Ints
-from stepsim.base.errors import PlanError
+from stepsim.base.errors import PlanError, TraceError
 from stepsim.base.structs import Document, Entry, Names, Seconds, Share, replace
 from stepsim.explain.changes.computes import compute_changes
 from stepsim.explain.changes.lengths import (
@@ -35,9 +35,13 @@ from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.waits import Waits
 from stepsim.measured.profile.works import MicrobatchWorks
+from stepsim.measured.profile_run import run_of_profile
 
 _LEAST_GAIN = 5e-5
 """A smaller gain is none: it would be shown as 0.0 %."""
+_SCHEDULES = "other-schedules"
+_OF_PIPELINE = {"even-stages", "even-microbatches", "swap-microbatches", _SCHEDULES}
+"""Changes of stages and microbatches, which traces of kernels seldom name."""
 
 
 class _Improvement(Struct, frozen=True, kw_only=True):
@@ -149,6 +153,10 @@ def improve_profile(profile: Profile) -> Improvements:
     base, ideal, prompt, *replayed = steps[:, : len(times)].T
     rest = iter(replayed)
     found = [_gained(change, rest, base) for change in told]
+    untold = [change for change in changes if isinstance(change, UntoldChange)]
+    if acted := _acted(profile, untold):
+        untold = [change for change in untold if change.name not in _OF_PIPELINE] + acted.untold
+        found += acted.gained(int(base.mean()))
     ranked = sorted(found, key=lambda change: (-change.gain, change.name))
     return Improvements(
         profile=profile,
@@ -157,8 +165,59 @@ def improve_profile(profile: Profile) -> Improvements:
         ceiling=1 - mean_share(np.minimum(ideal, prompt), base),
         changes=tuple(change for change in ranked if change.gain >= _LEAST_GAIN),
         without_gain=tuple(change.name for change in found if change.gain < _LEAST_GAIN),
-        untold=tuple(change for change in changes if isinstance(change, UntoldChange)),
+        untold=tuple(untold),
         lengths=None if isinstance(works, str) else replayed_lengths(works, steps[:, len(times) :]),
+    )
+
+
+class _Acted(Struct, frozen=True, kw_only=True):
+    """Changes of the pipeline of a profile that does not name it, as stage times of it show.
+
+    `how` says what stages, microbatches and phases were told by, and which step was taken.
+    """
+
+    waits: Waits
+    how: str
+    changes: list[ProfileChange]
+    untold: list[UntoldChange]
+
+    def gained(self, replayed_ps: int) -> list[_Improvement]:
+        """What they gain of a mean step of the profile."""
+        base = self.waits.steps_ps(self.waits.own_ps, self.waits.delay_ps)
+        found = []
+        for change in self.changes:
+            steps = change.steps_ps
+            best = steps if change.best_ps is None else np.minimum(steps, change.best_ps)
+            gain = _improvement(change, steps, best, base)
+            step_ps, assumed = round(replayed_ps * (1 - gain.gain)), f"{self.how}; {gain.assumed}"
+            found.append(replace(gain, step_ps=step_ps, assumed=assumed))
+        return found
+
+
+def _acted(profile: Profile, untold: Iterable[UntoldChange]) -> _Acted | None:
+    """Changes of its pipeline if it has one and these changes cannot be told, None else.
+
+    They are of the step of median length, as `what-if` takes it.
+    """
+    if _SCHEDULES not in {change.name for change in untold}:
+        return None
+    try:
+        run = run_of_profile(profile).run
+        acted = run.whole_profile()
+    except TraceError:
+        return None
+    if run.degrees.pp == 1:
+        return None
+    waits = pipeline_waits(acted, posted=True)
+    changes = [each for each in compute_changes(waits) if each.name in _OF_PIPELINE]
+    changes += [*length_changes(waits, told_works(acted)), *schedule_changes(waits)]
+    notes = acted.warnings[len(profile.warnings) :]
+    return _Acted(
+        waits=waits,
+        how="forwards and backwards are as told: "
+        + ", ".join(note.removeprefix(f"{profile.source}: ") for note in notes),
+        changes=[change for change in changes if isinstance(change, ProfileChange)],
+        untold=[change for change in changes if isinstance(change, UntoldChange)],
     )
 
 
@@ -177,14 +236,13 @@ def _times(waits: Waits, changes: Iterable[ProfileChange]) -> list[tuple[Ints, I
 
 def change_profile(profile: Profile, name: str) -> Profile:
     """The profile once a change is made; raises PlanError for a name that none has."""
-    told, waits = [], pipeline_waits(profile, posted=True)
-    for change in changes_of(waits, told_works(profile)):
-        if change.name == name:
-            break
-        if isinstance(change, ProfileChange):
-            told.append(change.name)
-    else:
-        raise PlanError(f"change is {name!r}: expected one of {', '.join(sorted(told))}")
+    changes = [*changes_of(pipeline_waits(profile, posted=True), told_works(profile))]
+    if acted := _acted(profile, (each for each in changes if isinstance(each, UntoldChange))):
+        changes = [*acted.changes, *acted.untold, *changes]
+    change = next((each for each in changes if each.name == name), None)
+    if change is None:
+        told = sorted(each.name for each in changes if isinstance(each, ProfileChange))
+        raise PlanError(f"change is {name!r}: expected one of {', '.join(told)}")
     if isinstance(change, UntoldChange):
         raise PlanError(f"{profile.source}: {name} cannot be judged: {change.why}")
     waits = change.waits
@@ -208,6 +266,10 @@ def _gained(change: ProfileChange, replayed: Iterator[Ints], base: Ints) -> _Imp
     steps = next(replayed) if change.best_ps is None else change.steps_ps
     at_best = next(replayed) if change.best_own_ps is not None else steps
     best = np.minimum(steps, at_best if change.best_ps is None else change.best_ps)
+    return _improvement(change, steps, best, base)
+
+
+def _improvement(change: ProfileChange, steps: Ints, best: Ints, base: Ints) -> _Improvement:
     gains = 1 - share_of_steps(steps, base)
     return _Improvement(
         name=change.name,

@@ -18,7 +18,7 @@ from stepsim.measured.profile.actions import Actions, pipeline_actions
 from stepsim.measured.profile.events import Events, Profile
 from stepsim.measured.recognise import recorded_schedule
 from stepsim.measured.run import Degrees, InnerOps, OpKind, fused_exchanges, times_hash
-from stepsim.measured.run_profile import MEANINGS, RunProfile
+from stepsim.measured.run_profile import MEANINGS, RunProfile, meant
 from stepsim.measured.summary import RankTimes, RunSummary, summary_of, traced_actions
 from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
 
@@ -170,12 +170,14 @@ def _rank_columns(
     lasts = np.array([*after.values()], dtype=np.int64)
     ends = pipeline_end + np.cumsum(lasts)
     kinds = [_after_kind(name) for name in after]
+    messages = _message_kinds(step, found, place, sent)
+    number, chunk = _of_messages(step, found, place, sent, messages)
     columns = {
-        "name": (found.kind[acts], _message_kinds(step, found, place, sent), kinds),
+        "name": (found.kind[acts], messages, kinds),
         "start_ps": (found.start_ps[acts], step.events.start_ps[sent], ends - lasts),
         "end_ps": (found.end_ps[acts], step.events.end_ps[sent], ends),
-        "microbatch": (found.microbatch[acts], step.events.microbatch[sent], _unknown(after)),
-        "chunk": (found.stage[acts], np.full(len(sent), found.stages[place]), _unknown(after)),
+        "microbatch": (found.microbatch[acts], number, _unknown(after)),
+        "chunk": (found.stage[acts], chunk, _unknown(after)),
         "size_bytes": (_unknown(acts), step.events.size_bytes[sent], _unknown(after)),
         "peer": (_unknown(acts), step.events.peer[sent], _unknown(after)),
         "meeting": (_unknown(acts), step.events.meeting[sent], _unknown(after)),
@@ -191,7 +193,7 @@ def _rank_columns(
     whole = {name: column[order] for name, column in whole.items()}
     whole["rank"] = np.full(count, place, dtype=np.int64)
     whole["step"] = np.zeros(count, dtype=np.int64)
-    whole["kind"] = np.where(whole["meeting"] == UNKNOWN, TaskKind.COMPUTE, TaskKind.SEND)
+    whole |= meant(whole["name"])
     whole["order"] = np.arange(count, dtype=np.int64)
     return whole, [*[""] * timed, *(name.text for name in after)]
 
@@ -234,6 +236,31 @@ def _message_kinds(step: Profile, found: Actions, place: int, sent: Ints) -> lis
         )
         kinds.append(_MESSAGES[kind, forward])
     return kinds
+
+
+def _of_messages(
+    step: Profile, found: Actions, place: int, sent: Ints, kinds: Sequence[OpKind]
+) -> tuple[Ints, Ints]:
+    """Microbatch and virtual stage of a rank's messages: those of its actions, in order.
+
+    A stage at an end has no message there. Where there is not one message for each action that
+    has some, the microbatch is as it was recorded, and the stage the rank's.
+    """
+    number, chunk = step.events.microbatch[sent], np.full(len(sent), found.stages[place])
+    last = found.pp * found.chunks - 1
+    for kind, (action, end) in {
+        OpKind.SEND_FORWARD: (OpKind.FORWARD, last),
+        OpKind.RECV_FORWARD: (OpKind.FORWARD, 0),
+        OpKind.SEND_BACKWARD: (OpKind.BACKWARD, 0),
+        OpKind.RECV_BACKWARD: (OpKind.BACKWARD, last),
+    }.items():
+        acts = (found.rank == place) & (found.kind == action) & (found.stage != end)
+        mine, own = np.flatnonzero(np.equal(kinds, kind)), np.flatnonzero(acts)
+        if len(mine) == len(own):
+            mine = mine[np.argsort(step.events.start_ps[sent[mine]], kind="stable")]
+            own = own[np.argsort(found.start_ps[own], kind="stable")]
+            number[mine], chunk[mine] = found.microbatch[own], found.stage[own]
+    return number, chunk
 
 
 def _after_ps(step: Profile, found: Actions, place: int, own: Ints) -> dict[_After, int]:

@@ -167,6 +167,16 @@ def run_profile(run: MeasuredRun, clocks: Clocks) -> RunProfile:
     )
 
 
+def meant(kinds: Ints) -> dict[str, Ints]:
+    """What operations of these `OpKind` are as events, and their streams: one for each message."""
+    message = np.isin(kinds, [*_AHEAD])
+    task, phase = (
+        np.array([int(_MEANING[kind][column]) for kind in OpKind], dtype=np.int64)
+        for column in (1, 2)
+    )
+    return {"kind": task[kinds], "phase": phase[kinds], "stream": np.where(message, kinds, 0)}
+
+
 def of_kinds(events: Events, *kinds: OpKind) -> Ints:
     """Places of the operations of these kinds."""
     return np.flatnonzero(np.isin(events.name, kinds))
@@ -233,16 +243,13 @@ def _rank_columns(
     `index_of` are the places of the traced ranks.
     """
     kinds = [OpKind(kind) for kind in trace.kind.tolist()]
-    message = np.array([kind in _AHEAD for kind in kinds])
     group, peer = _groups_of(degrees, trace, groups), _peers(degrees, trace.rank, index_of)
     count = len(kinds)
     return {
         "rank": np.full(count, index_of[trace.rank], dtype=np.int64),
         "step": np.zeros(count, dtype=np.int64),
         "name": trace.kind.astype(np.int64),
-        "kind": np.array([_MEANING[kind][1] for kind in kinds], dtype=np.int64),
-        "phase": np.array([_MEANING[kind][2] for kind in kinds], dtype=np.int64),
-        "stream": np.where(message, trace.kind, 0).astype(np.int64),
+        **meant(trace.kind.astype(np.int64)),
         "start_ps": trace.start_ps + offset,
         "end_ps": trace.end_ps + offset,
         "size_bytes": np.where(trace.size_bytes > 0, trace.size_bytes, UNKNOWN),

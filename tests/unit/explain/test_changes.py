@@ -115,6 +115,33 @@ def test_every_change_is_applied_as_predicted(tmp_path: Path) -> None:
         assert change.gain <= change.ceiling
 
 
+@pytest.mark.parametrize("name", ["pp2_tp1_exp8*", "pp4_tp1_exp2*"])
+def test_traces_of_kernels_are_judged_as_the_run_they_are_of(
+    name: str, shared: Path, tmp_path: Path
+) -> None:
+    """Stages and microbatches are told by marks: other schedules are judged by them."""
+    (path,) = (shared / "reference/measured/megatron_moe_16gpu").glob(name)
+    written = ["simulate", str(path), "--kineto", str(tmp_path / "kineto"), "-q"]
+    assert CliRunner().invoke(cli.make_app(), written).exit_code == 0
+    kernels = load_profile(tmp_path / "kineto")
+    run, found = (improve_profile(each) for each in (load_profile(path), kernels))
+    expected = {each.name: each.gain for each in run.changes}
+    gains = {each.name: each.gain for each in found.changes}
+    for change in ("schedule-zb-h1", "schedule-interleaved-2", "twice-the-microbatches"):
+        assert gains[change] == pytest.approx(expected[change], abs=0.02), change
+    told = next(each for each in found.changes if each.name == "schedule-zb-h1")
+    assert "the program marked every action" in told.assumed
+    changed = change_profile(kernels, "schedule-zb-h1")
+    assert changed.step_times_ps().mean() == pytest.approx(told.step_ps, rel=0.002)
+    assert not {each.name for each in found.untold} & {"even-stages", "other-schedules"}
+
+
+def test_one_rank_tells_no_other_schedule(shared: Path) -> None:
+    kernels = load_profile(shared / "reference/profiles/kineto/deepseek_train.json.gz")
+    untold = {each.name: each.why for each in improve_profile(kernels).untold}
+    assert "does not name" in untold["other-schedules"]
+
+
 @pytest.mark.parametrize("form", ["changed", "changed.parquet"])
 @pytest.mark.parametrize("change", ["schedule-zb-h1", "even-stages", "twice-the-network"])
 def test_a_changed_trace_is_replayed_as_it_was_written(
