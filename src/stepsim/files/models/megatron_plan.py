@@ -48,7 +48,7 @@ def megatron_lacks(plan: ModelPlan) -> Iterator[str]:
     if plan.shard_ranks is not None and plan.shard_ranks != plan.dp * plan.cp:
         yield "shard_ranks is not printed"
     if plan.ep > 1 and plan.dispatch not in _DISPATCHERS:
-        yield f"no dispatch {plan.dispatch}"
+        yield f"no dispatch {plan.dispatch}: expected {', '.join(_DISPATCHERS)}"
 
 
 def sizes_of(architecture: Architecture) -> dict[str, str]:

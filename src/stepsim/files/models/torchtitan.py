@@ -96,7 +96,7 @@ def _lacks_of_experts(plan: ModelPlan) -> Iterator[str]:
     if plan.ep == 1:
         return
     if plan.dispatch not in _BACKENDS:
-        yield f"no dispatch {plan.dispatch}"
+        yield f"no dispatch {plan.dispatch}: expected {', '.join(_BACKENDS)}"
     overlaps = {
         "expert_overlap": plan.runs_pairs,
         "shared_overlap": plan.shared_overlap,

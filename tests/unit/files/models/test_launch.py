@@ -90,6 +90,18 @@ def test_what_is_asked_of_experts_is_read_back(framework: str, tmp_path: Path) -
     assert check_round_trip("mixtral-8x7b", framework, WAY_OF_PAIRS, plan, tmp_path)
 
 
+@pytest.mark.parametrize("framework", ["torch-fsdp-compiled", "torch-fsdp-eager"])
+def test_what_a_framework_lacks_for_experts_is_said(framework: str) -> None:
+    """Another dispatcher in place of the one that was asked for would be another step."""
+    job, _ = searched("mixtral-8x7b", framework, WAY_OF_PAIRS)
+    assert isinstance(job.workload, Model)
+    plans = plans_of("mixtral-8x7b", framework, WAY_OF_PAIRS)
+    plan = next(each for each in plans if each.ep > 1)
+    refused = launch_of(plan, job.workload.architecture, framework).refused
+    assert "no dispatch hybridep: expected all_to_all, deepep" in refused
+    assert "no delay_wgrad" in refused
+
+
 def check_round_trip(
     name: str, framework: str, way: int, plan: ModelPlan, folder: Path
 ) -> tuple[str, ...]:
