@@ -1,5 +1,6 @@
 """Sweeps estimate what overlap costs: held against the engine, over jobs and bandwidths."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,8 @@ import pytest
 
 from stepsim.base.arrays import Floats
 from stepsim.explore.batch import BatchResult, make_batch
-from stepsim.explore.sweep import Grid, Study, parse_axis
+from stepsim.explore.sweep import Grid, Study, open_for_reading, parse_axis, run_sweep
+from stepsim.explore.sweep.table import SweepTable
 from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.network.topology import Topology
 from stepsim.network.topology.nested import with_values
@@ -35,8 +37,10 @@ def asked(name: str, **options: Any) -> StepInputs:
 
 
 def estimated(job: StepInputs, *, parts: bool = False) -> BatchResult:
+    """At several bandwidths, or as it is asked for where each of them is another graph."""
     batch = make_batch(job.workload, job.topology, job.options, estimate=True)
-    return batch.evaluate({BANDWIDTH: BANDWIDTHS}, parts=parts)
+    columns = {BANDWIDTH: BANDWIDTHS} if batch.takes([BANDWIDTH]) else {}
+    return batch.evaluate(columns, parts=parts)
 
 
 def estimated_ps(job: StepInputs) -> Floats:
@@ -106,3 +110,16 @@ def test_a_sweep_says_that_it_estimates_and_how_to_run_the_engine() -> None:
     ):
         run = Study(workload=job.workload, topology=job.topology, grid=grid, options=options)
         assert not run.notes
+
+
+@pytest.mark.parametrize("name", ["pipeline", "deepep"])
+def test_a_sweep_estimates_each_scenario(name: str, tmp_path: Path) -> None:
+    """Also of a model whose rows are others on every network."""
+    job = asked(name)
+    grid = Grid(axes=(parse_axis("fabric.bandwidth=12.5,25,50,100 GB/s"),))
+    study = Study(workload=job.workload, topology=job.topology, grid=grid, options=job.options)
+    run_sweep(study, tmp_path / "swept.sqlite", jobs=1)
+    with open_for_reading(tmp_path / "swept.sqlite") as store:
+        table = SweepTable(store=store)
+        rows = table.by_value(table.axes[0])
+    assert [row[1] for row in rows] == estimated_ps(job).tolist()

@@ -135,6 +135,9 @@ def test_holistic_trace_analysis_finds_the_same_shares(profile: Profile, folder:
         assert row["idle_time_pctg"] == pytest.approx(ours.idle_ps / ours.span_ps * 100, abs=0.2)
 
 
+OTHER_ORDERS = ("schedule-", "twice-the-microbatches")
+
+
 @pytest.mark.parametrize("write", [write_kineto, write_chakra])
 def test_replacing_the_slow_rank_gives_the_step_without_it(
     write: Callable[[Profile, Path], list[Path]], tmp_path: Path
@@ -146,7 +149,8 @@ def test_replacing_the_slow_rank_gives_the_step_without_it(
         for ranks in ("13:1.3", None)
     )
     write(profile_of_step(slow.timeline, slow.prices, source="slow"), tmp_path / "run")
-    best = improve_profile(read_profile(tmp_path / "run")).changes[0]
+    changes = improve_profile(read_profile(tmp_path / "run")).changes
+    best = next(each for each in changes if not each.name.startswith(OTHER_ORDERS))
     assert best.name == "replace-rank-13"
     assert best.step_ps == healthy.report.step_time_ps < slow.report.step_time_ps
 

@@ -1,6 +1,7 @@
 """Scenarios of one task graph through the batch evaluator, thousands at once."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -12,6 +13,7 @@ from stepsim.explore.batch import Batch, BatchResult, make_batch
 from stepsim.explore.sweep.evaluate import Outcomes, ScenarioGroup, SimulatedGroup, Worth
 from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.study import Study
+from stepsim.network.topology.nested import with_values
 
 _CHUNK = 50_000
 _PREPARED_S, _PARTS_PER_S, _TOTALS_PER_S = 0.5, 50_000, 500_000
@@ -38,11 +40,15 @@ class Batched(Struct, frozen=True):
 
     def prepare(self, group: ScenarioGroup) -> "_BatchedGroup":
         """Compile the group's graph."""
-        study = group.study
-        batch = make_batch(
-            study.workload, study.topology, study.step_options(group.settings), estimate=True
-        )
-        return _BatchedGroup(batch=batch, alone=SimulatedGroup(group=group))
+        return _BatchedGroup(batch=_batch(group, {}), alone=SimulatedGroup(group=group))
+
+
+def _batch(group: ScenarioGroup, values: Mapping[str, Any]) -> Batch:
+    """The graph of a group on the network that has these numbers."""
+    study = group.study
+    topology = with_values(study.topology, values)
+    options = study.step_options({**group.settings, **values})
+    return make_batch(study.workload, topology, options, estimate=True)
 
 
 class _BatchedGroup(Struct, frozen=True, kw_only=True):
@@ -58,7 +64,10 @@ class _BatchedGroup(Struct, frozen=True, kw_only=True):
             return self._outcomes(self.batch.evaluate(columns, parts=breakdown))
         except StepsimError:
             count = max((len(column) for column in columns.values()), default=1)
-            if count == 1 or not self.batch.takes(columns):
+            apart = not self.batch.takes(columns)
+            if apart and count == 1 and self._estimates:
+                return self._on_its_network(columns)
+            if count == 1 or (apart and not self._estimates):
                 return self.alone.evaluate(columns)
             halves = (slice(0, count // 2), slice(count // 2, count))
             first, second = (
@@ -66,6 +75,20 @@ class _BatchedGroup(Struct, frozen=True, kw_only=True):
                 for half in halves
             )
             return _joined(first, second)
+
+    @property
+    def _estimates(self) -> bool:
+        return self.alone.group.study.estimates(self.alone.group.settings)
+
+    def _on_its_network(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
+        """The estimate of one scenario, whose network decides more than prices."""
+        values = {name: column.tolist()[0] for name, column in columns.items()}
+        group = self.alone.group
+        try:
+            found = _batch(group, values).evaluate({}, parts=group.study.breakdown)
+        except StepsimError:
+            return self.alone.evaluate(columns)
+        return self._outcomes(found)
 
     def _outcomes(self, found: BatchResult) -> Outcomes:
         job = self.batch.job
