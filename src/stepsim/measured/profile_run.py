@@ -5,13 +5,13 @@ as far as nothing of these hides it, and follows the pipeline, as in traces of M
 """
 
 import re
-from collections.abc import Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from typing import Self
 
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Bools, Ints
 from stepsim.base.structs import replace
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, Clocks, Transfers
 from stepsim.measured.profile.actions import Actions, pipeline_actions
@@ -49,7 +49,8 @@ def run_of_profile(profile: Profile, *, node_size: int | None = None) -> RunSumm
     notes += [f"{profile.source}: stage times: {found.how}"] if found.how else []
     step, numbers = _numbered(step, found)
     own = _own_start_ps(step.events)
-    parts = [_rank_columns(step, found, place, own) for place in range(len(step.ranks))]
+    others = _other_names(step, found)
+    parts = [_rank_columns(step, found, place, own, others) for place in range(len(step.ranks))]
     columns = {key: np.concatenate([part[key] for part, _ in parts]) for key in parts[0][0]}
     events = Events.of(len(columns["rank"]), **columns)
     labels = [label for _, names in parts for label in names]
@@ -157,15 +158,16 @@ class _After(Struct, frozen=True, kw_only=True):
 
 
 def _rank_columns(
-    step: Profile, found: Actions, place: int, own: Ints
+    step: Profile, found: Actions, place: int, own: Ints, others: "Sequence[Mapping[int, _After]]"
 ) -> tuple[dict[str, Ints], list[str]]:
     """A rank's actions and messages in order of start, then what follows the pipeline, with labels.
 
-    `own` is when the operations of the profile began but for waiting.
+    `own` is when the operations of the profile began but for waiting, `others` are those of each
+    rank that are no part of actions.
     """
     acts = np.flatnonzero(found.rank == place)
     sent = _messages(step.events, place)
-    after = _after_ps(step, found, place, own)
+    after = _after_ps(step, found, place, own, others)
     pipeline_end = int(max(found.end_ps[acts].max(), step.events.end_ps[sent].max(initial=0)))
     lasts = np.array([*after.values()], dtype=np.int64)
     ends = pipeline_end + np.cumsum(lasts)
@@ -181,7 +183,7 @@ def _rank_columns(
         "size_bytes": (_unknown(acts), step.events.size_bytes[sent], _unknown(after)),
         "peer": (_unknown(acts), step.events.peer[sent], _unknown(after)),
         "meeting": (_unknown(acts), step.events.meeting[sent], _unknown(after)),
-        "group": (_unknown(acts), _unknown(sent), _groups(step, found, place, [*after])),
+        "group": (_unknown(acts), _unknown(sent), _groups(step, others[place], [*after])),
     }
     whole = {
         name: np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
@@ -205,10 +207,10 @@ def _after_kind(name: _After) -> OpKind:
     return OpKind.OPTIMIZER if name.text == _OPTIMIZER else OpKind.OTHER
 
 
-def _groups(step: Profile, found: Actions, place: int, after: Sequence[_After]) -> list[int]:
+def _groups(step: Profile, named: Mapping[int, _After], after: Sequence[_After]) -> list[int]:
     """The group of the first operation of each name on a rank, by its place in the profile's."""
     first: dict[_After, int] = {}
-    for i, name in _other_names(step, found, place).items():
+    for i, name in named.items():
         first.setdefault(name, int(step.events.group[i]))
     return [first.get(name, UNKNOWN) for name in after]
 
@@ -263,7 +265,13 @@ def _of_messages(
     return number, chunk
 
 
-def _after_ps(step: Profile, found: Actions, place: int, own: Ints) -> dict[_After, int]:
+def _after_ps(
+    step: Profile,
+    found: Actions,
+    place: int,
+    own: Ints,
+    named: Sequence[Mapping[int, _After]],
+) -> dict[_After, int]:
     """Time of a rank outside of actions and messages, by what it runs: nothing is counted twice.
 
     All ranks of a stage have the same names, in order. Time in which nothing runs after the
@@ -272,9 +280,9 @@ def _after_ps(step: Profile, found: Actions, place: int, own: Ints) -> dict[_Aft
     names: dict[_After, int] = {}
     for rank, stage in enumerate(found.stages):
         if stage == found.stages[place]:
-            names |= dict.fromkeys(_other_names(step, found, rank).values(), 0)
-    events, named = step.events, _other_names(step, found, place)
-    others = np.array([*named], dtype=np.int64)
+            names |= dict.fromkeys(named[rank].values(), 0)
+    events = step.events
+    others = np.array([*named[place]], dtype=np.int64)
     if not len(others):
         return names
     acts, sent = np.flatnonzero(found.rank == place), _messages(events, place)
@@ -285,7 +293,7 @@ def _after_ps(step: Profile, found: Actions, place: int, own: Ints) -> dict[_Aft
     start = np.maximum(own[others], np.append(own[others[:1]], before[:-1]))
     start = np.minimum(start, lasts)
     exposed = lasts - start - busy.within(start, lasts)
-    for name, took in zip(named.values(), exposed.tolist(), strict=True):
+    for name, took in zip(named[place].values(), exposed.tolist(), strict=True):
         names[name] += took
     all_busy = _Busy.of(np.append(starts, events.start_ps[others]), np.append(ends, lasts))
     first, last = np.array([ends.max()]), np.array([max(ends.max(), lasts.max())])
@@ -293,25 +301,32 @@ def _after_ps(step: Profile, found: Actions, place: int, own: Ints) -> dict[_Aft
     return names | {_After(text=_IDLE): idle}
 
 
-def _other_names(step: Profile, found: Actions, place: int) -> dict[int, _After]:
-    """Operations of a rank that are no part of actions, by their start, and what they are called.
+def _other_names(step: Profile, found: Actions) -> list[dict[int, _After]]:
+    """Operations of each rank that are no part of actions, by their start, and their names.
 
     Kernels that have many names are the optimizer's together.
     """
     events = step.events
-    which = (events.rank == place) & (found.holds == UNKNOWN)
-    which &= events.of_kind(TaskKind.COMPUTE, TaskKind.COPY, TaskKind.COLLECTIVE)
-    places = np.flatnonzero(which)
-    places = places[np.argsort(events.start_ps[places], kind="stable")]
     collective = events.of_kind(TaskKind.COLLECTIVE)
-    few = len({*events.name[places[~collective[places]]].tolist()}) <= _FEW_NAMES
+    which = events.of_kind(TaskKind.COMPUTE, TaskKind.COPY) | collective
+    which &= found.holds == UNKNOWN
+    every = np.flatnonzero(which)
+    every = every[np.lexsort((events.start_ps[every], events.rank[every]))]
+    ends = np.searchsorted(events.rank[every], np.arange(len(step.ranks)), side="right")
+    parts = np.split(every, ends[:-1])
+    return [_called(step, places, collective[places]) for places in parts]
+
+
+def _called(step: Profile, places: Ints, collective: Bools) -> dict[int, _After]:
+    events = step.events
+    few = len({*events.name[places[~collective]].tolist()}) <= _FEW_NAMES
     told = {}
-    for i in places.tolist():
+    for i, communicates in zip(places.tolist(), collective.tolist(), strict=True):
         name, group = step.names[events.name[i]], int(events.group[i])
-        if collective[i] and group != UNKNOWN:
+        if communicates and group != UNKNOWN:
             name = " ".join([name, *_NUMBERS.sub(" ", step.groups[group].name).split()])
-        own = name if few or collective[i] else _OPTIMIZER
-        told[i] = _After(text=own, communicates=bool(collective[i]))
+        own = name if few or communicates else _OPTIMIZER
+        told[i] = _After(text=own, communicates=communicates)
     return told
 
 

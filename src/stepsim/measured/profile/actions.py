@@ -66,7 +66,9 @@ def pipeline_actions(profile: Profile) -> Actions:
     if not profile.is_timed:
         raise TraceError(f"{profile.source}: a {profile.format} has no times: none of its stages")
     labels = _labels(profile)
-    kind = np.array([_KINDS.get(TaskPhase(p), UNKNOWN) for p in labels.phase.tolist()])
+    kind = np.full(len(labels.phase), UNKNOWN, dtype=np.int64)
+    for phase, action in _KINDS.items():
+        kind[labels.phase == phase] = action
     inside = (kind != UNKNOWN) & (labels.microbatch != UNKNOWN) & (labels.stage != UNKNOWN)
     inside &= _is_inside(profile, kind)
     kind = _with_parts(profile, kind)
