@@ -9,6 +9,7 @@ from math import lcm, prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from msgspec import Struct
 
 from stepsim.base.errors import CalibrationError, PlanError, ScheduleError
@@ -192,17 +193,15 @@ def search_times(
     sums = {name: [0] * plan.pp for name in _KINDS}
     hop = 0
     for actor, laid in enumerate(lay_out(graph, actors, prices, slow).programs):
-        stage = int(actors.stages[actor])
-        spent = dict.fromkeys(ActionKind, 0)
-        for task, number in enumerate(laid.segment.tolist()):
-            segment = laid.program.segments[number]
-            if segment.entry >= 0:
-                (action,) = laid.program.entries[segment.entry].parts()
-                spent[action.kind] += int(laid.duration_ps[task])
-            elif segment.kind is SegmentKind.SEND:
-                hop = max(hop, int(laid.duration_ps[task]))
+        stage, took, shape = int(actors.stages[actor]), laid.duration_ps, laid.program.shape
+        entry = shape.entry[laid.segment]
+        sends = (entry < 0) & (shape.kind[laid.segment] == SegmentKind.SEND)
+        hop = max(hop, int(took[sends].max(initial=0)))
+        done = [action.kind for each in laid.program.entries for action in each.parts()]
         for name, kind in _KINDS.items():
-            sums[name][stage] = max(sums[name][stage], spent[kind])
+            is_kind = np.array([each is kind for each in done])
+            spent = int(took[(entry >= 0) & is_kind[entry]].sum())
+            sums[name][stage] = max(sums[name][stage], spent)
     means = {name: [each // plan.microbatches for each in times] for name, times in sums.items()}
     return {**means, "hop_ps": hop}
 
