@@ -199,7 +199,8 @@ def _acted(profile: Profile, untold: Iterable[UntoldChange]) -> _Acted | None:
 
     They are of the step of median length, as `what-if` takes it.
     """
-    if _SCHEDULES not in {change.name for change in untold}:
+    lacking = {change.name for change in untold} & _OF_PIPELINE
+    if _SCHEDULES not in lacking:
         return None
     try:
         run = run_of_profile(profile).run
@@ -209,8 +210,8 @@ def _acted(profile: Profile, untold: Iterable[UntoldChange]) -> _Acted | None:
     if run.degrees.pp == 1:
         return None
     waits = pipeline_waits(acted, posted=True)
-    changes = [each for each in compute_changes(waits) if each.name in _OF_PIPELINE]
-    changes += [*length_changes(waits, told_works(acted)), *schedule_changes(waits)]
+    told = chain(compute_changes(waits), length_changes(waits, told_works(acted)))
+    changes = [*(each for each in told if each.name in lacking), *schedule_changes(waits)]
     notes = acted.warnings[len(profile.warnings) :]
     return _Acted(
         waits=waits,

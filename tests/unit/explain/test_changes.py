@@ -136,6 +136,17 @@ def test_traces_of_kernels_are_judged_as_the_run_they_are_of(
     assert not {each.name for each in found.untold} & {"even-stages", "other-schedules"}
 
 
+def test_a_change_that_the_run_tells_is_judged_once(shared: Path, tmp_path: Path) -> None:
+    """A Chakra trace tells stages and microbatches, but not the order of a schedule."""
+    recorded = load_profile(shared / "reference/profiles/ndtimeline/trace-ST.parquet")
+    write_chakra(recorded, tmp_path / "run")
+    found = improve_profile(load_profile(tmp_path / "run"))
+    names = [change.name for change in found.changes] + [*found.without_gain]
+    names += [change.name for change in found.untold]
+    assert "schedule-zb-h1" in names
+    assert len(names) == len(set(names))
+
+
 def test_one_rank_tells_no_other_schedule(shared: Path) -> None:
     kernels = load_profile(shared / "reference/profiles/kineto/deepseek_train.json.gz")
     untold = {each.name: each.why for each in improve_profile(kernels).untold}
