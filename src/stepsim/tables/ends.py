@@ -53,9 +53,9 @@ class NodeWaits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def is_narrow(self) -> bool:
-        """Whether Python's numbers, node by node, are as fast as columns, level by level."""
+        """Whether ends of one case come sooner node by node, in Python's numbers, than by levels."""
         levels = 0 if self.levels is None else len(self.levels)
-        return len(self) <= min(_FEW_NODES, _NARROW * levels)
+        return len(self) <= _NARROW * levels
 
     @cached_property
     def lists(self) -> list[tuple[int, ...]]:
@@ -178,9 +178,9 @@ def _few_levels(missing: list[int], starts: list[int], values: list[int]) -> tup
 
 
 _FEW_NODES = 1 << 15
-"""Nodes up to which Python's numbers, node by node, may be as fast as columns, level by level."""
-_NARROW = 32
-"""Nodes of a mean level up to which they are."""
+"""Nodes up to which levels are found as fast in Python's numbers as in columns."""
+_NARROW = 4
+"""Nodes of a mean level up to which ends are: a level in columns takes as long as four nodes."""
 
 
 @overload
