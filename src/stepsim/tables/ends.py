@@ -53,7 +53,7 @@ class NodeWaits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def is_narrow(self) -> bool:
-        """Whether ends of one case come sooner node by node, in Python's numbers, than by levels."""
+        """Whether ends of one case come sooner node by node, in numbers, than by levels."""
         levels = 0 if self.levels is None else len(self.levels)
         return len(self) <= _NARROW * levels
 
