@@ -232,6 +232,8 @@ class _TaskListBuilder(Struct, kw_only=True):
         kernels: Kernels = NO_KERNELS,
     ) -> tuple[int, ...]:
         queued = (self._last[stream],) if stream in self._last else ()
+        if after != queued:
+            after = tuple(sorted({*after, *queued}))
         self.tasks.append(
             Task(
                 kind=kind,
@@ -240,13 +242,13 @@ class _TaskListBuilder(Struct, kw_only=True):
                 phase=phase,
                 duration_ps=duration_ps,
                 comm=comm,
-                after=tuple(sorted({*after, *queued})),
+                after=after,
                 host_part=host_part,
                 kernels=kernels,
             )
         )
         self._last[stream] = len(self.tasks) - 1
-        return (self._last[stream],)
+        return (len(self.tasks) - 1,)
 
 
 class HostTimes(Struct, frozen=True, kw_only=True):

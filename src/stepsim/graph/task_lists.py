@@ -98,7 +98,10 @@ class TaskLists(Struct, kw_only=True):
         self.comms.dropped |= draft.dropped
         numbers = tuple(number for op in draft.ops if (number := self.comms.number(op)) is not None)
         if numbers not in draft.known:
-            draft.known[numbers] = _one(draft.task_list.renumbered(numbers))
+            own = numbers == tuple(range(len(numbers)))
+            draft.known[numbers] = _one(
+                draft.task_list if own else draft.task_list.renumbered(numbers)
+            )
         return self.add(draft.known[numbers])
 
 

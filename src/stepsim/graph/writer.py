@@ -212,7 +212,7 @@ class ProgramWriter(Struct, kw_only=True, dict=True):
             for place, parts, apart in entries
         )
         rows = tuple(tuple(map(id, blocks)) for blocks in self.work.chunks)
-        return rows, self.work.per_step, looks
+        return rows, id(self.work.per_step), looks
 
     def _looked(self, entries: "Sequence[_Entry]") -> _Looked:
         """Write an entry of every look."""

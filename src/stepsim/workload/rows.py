@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from fractions import Fraction
 from functools import cached_property
-from math import ceil
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -316,8 +315,11 @@ class StepItem(Struct, frozen=True, kw_only=True):
 
     def times(self, *, compute: Fraction, sizes: Fraction) -> "StepItem":
         """The item with compute and sizes times factors, sizes rounded up."""
-        comms = (replace(op, size_bytes=ceil(op.size_bytes * sizes)) for op in self.work.comms)
-        compute_ps = int(self.work.compute_ps * compute)
+        whole, parts = sizes.as_integer_ratio()
+        comms = (
+            replace(op, size_bytes=-(-op.size_bytes * whole // parts)) for op in self.work.comms
+        )
+        compute_ps = self.work.compute_ps * compute.numerator // compute.denominator
         work = replace(self.work, compute_ps=compute_ps, comms=tuple(comms), host_ps=0)
         return replace(self, work=work)
 
