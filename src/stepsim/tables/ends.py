@@ -79,8 +79,10 @@ class NodeWaits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
 def listed_waits(after: Iterable[Sequence[int]], results: Sequence[int] | None = None) -> NodeWaits:
     """Nodes that stand in order already, and what each waits for: for one case, or vectors."""
-    wanted = None if results is None else tuple(results)
-    return NodeWaits(after=Lists.of(after), results=wanted)
+    lists = [tuple(before) for before in after]
+    waits = NodeWaits(after=Lists.of(lists), results=None if results is None else tuple(results))
+    vars(waits)["lists"] = lists  # as they are, not read back from the columns
+    return waits
 
 
 def ordered_waits(
@@ -220,7 +222,10 @@ def _of_numbers(waits: NodeWaits, duration_ps: list[int]) -> list[int]:
     """One case, node by node."""
     end_ps: list[int] = []
     for before, duration in zip(waits.lists, duration_ps, strict=True):
-        end_ps.append(max([end_ps[node] for node in before], default=0) + duration)
+        if len(before) == 1:
+            end_ps.append(end_ps[before[0]] + duration)
+        else:
+            end_ps.append(max([end_ps[node] for node in before], default=0) + duration)
     return end_ps
 
 

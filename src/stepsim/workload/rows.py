@@ -380,6 +380,9 @@ class Shards(Struct, frozen=True, kw_only=True):
     once: bool = False
 
 
+_PHASES = tuple(Phase)
+
+
 class Row(Struct, frozen=True, kw_only=True):
     """Compute and collectives of a part of a layer, phase by phase; its name is a label.
 
@@ -411,11 +414,8 @@ class Row(Struct, frozen=True, kw_only=True):
 
     def works(self) -> tuple[tuple[Phase, Work], ...]:
         """Each phase with its work, in the order forward, input gradient, weight gradient."""
-        return (
-            (Phase.FORWARD, self.forward),
-            (Phase.INPUT_GRAD, self.input_grad),
-            (Phase.WEIGHT_GRAD, self.weight_grad),
-        )
+        works = (self.forward, self.input_grad, self.weight_grad)
+        return tuple(zip(_PHASES, works, strict=True))
 
     def with_works(self, change: Callable[[Phase, Work], Work]) -> "Row":
         """The row with the work of every phase changed."""
@@ -572,7 +572,8 @@ class Workload:
     def comms(self) -> Iterator[CommOp]:
         """Every collective, of rows and of items; of a row in several places once."""
         for row in {id(row): row for row in self.rows()}.values():
-            for _, work in row.works():
-                yield from work.comms
+            yield from row.forward.comms
+            yield from row.input_grad.comms
+            yield from row.weight_grad.comms
         for item in self.per_step:
             yield from item.work.comms
