@@ -5,72 +5,63 @@ its sends are posted right after it, and the matching receives are posted on the
 point of theirs. Compute waits only for what it needs; sends are waited for at the end of the step.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 
-from stepsim.base.arrays import Ints, divided
+from stepsim.base.arrays import Ints
 from stepsim.base.errors import ScheduleError
 from stepsim.parallel.p2p import P2PProgram, StepKind
-from stepsim.parallel.p2p.columns import exchanges, far_ranks
+from stepsim.parallel.p2p.columns import MessageEnds, StepWriter, exchanges, far_ranks
 from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.schedules.check import stuck_words
 
-_COMPUTE, _POST, _WAIT = (int(kind) for kind in StepKind)
-_KINDS = len(StepKind)
-"""A step is written as one number: what it is of, times this, and its kind."""
-_RECEIPT = _KINDS
-"""From the number of a send's post to that of its receipt's: the end after it."""
-_WAITED = _RECEIPT + _WAIT - _POST
-"""From the number of a send's post to that of the wait for its receipt."""
+_NEVER = 1 << 62
+"""The turn of what is not sent yet."""
 
 
 def overlapped(schedule: Schedule) -> list[P2PProgram]:
     """Programs of all ranks. Raises ScheduleError when no order of the entries is possible."""
     moved = [exchanges(schedule, rank) for rank in range(len(schedule.orders))]
-    needed = [_steps(each.received, _WAIT) for each in moved]
-    leaving = [_steps(each.sent, _POST) for each in moved]
-    steps: list[list[int]] = [[] for _ in moved]
-    post = {}
-    for each in moved:
-        post |= _receipts(schedule, each.sent, steps)
-    posted: set[int] = set()
-    place = [0] * len(moved)
+    steps = [StepWriter() for _ in moved]
+    for own, turn, ends in zip(steps, _turns(schedule, moved), moved, strict=True):
+        for received in ends.received.T:
+            own.put(StepKind.WAIT, turn, received)
+        own.put(StepKind.COMPUTE, turn, np.arange(len(turn)))
+        for sent in ends.sent.T:
+            own.put(StepKind.POST, turn, sent)
+            far = far_ranks(schedule, sent)
+            for rank in np.flatnonzero(np.bincount(far[sent >= 0])).tolist():
+                receipts = np.where((far == rank) & (sent >= 0), sent + 1, -1)
+                steps[rank].put(StepKind.POST, turn, receipts)
+    return [each.program() for each in steps]
+
+
+def _turns(schedule: Schedule, moved: list[MessageEnds]) -> list[Ints]:
+    """The turn of every entry of every rank; raises ScheduleError where ranks wait for ever.
+
+    Rank r of P has the turns r, P + r, 2P + r, ... An entry has the first after that of the entry
+    before it and those in which its inputs are sent.
+    """
+    needed, sent = ([each[part].tolist() for each in moved] for part in range(2))
+    turns: list[list[int]] = [[] for _ in moved]
+    # by end of a message; the last is that of no message, which nobody waits for
+    sent_in = [_NEVER] * (4 * schedule.placement.stages * schedule.microbatches) + [-1]
     waiting = list(range(len(moved)))
     while waiting:
-        before = sum(place)
+        before = sum(map(len, turns))
         for rank in waiting:
-            here, own = place[rank], steps[rank]
-            if not posted.issuperset(needed[rank][here]):
-                continue
-            own += needed[rank][here]
-            own.append(_KINDS * here + _COMPUTE)
-            for send in leaving[rank][here]:
-                own.append(send)
-                post[send](send + _RECEIPT)
-                posted.add(send + _WAITED)
-            place[rank] = here + 1
-        waiting = [rank for rank in waiting if place[rank] < len(needed[rank])]
-        if waiting and sum(place) == before:
+            own = turns[rank]
+            last = own[-1] if own else -1
+            for place in range(len(own), len(needed[rank])):
+                for end in needed[rank][place]:
+                    last = max(last, sent_in[end])
+                if last == _NEVER:
+                    break
+                last += 1 + (rank - last - 1) % len(moved)
+                own.append(last)
+                for end in sent[rank][place]:
+                    sent_in[end + 1] = last
+        waiting = [rank for rank in waiting if len(turns[rank]) < len(needed[rank])]
+        if waiting and sum(map(len, turns)) == before:
+            place = [*map(len, turns)]
             raise ScheduleError(f"schedule {schedule.name}: {stuck_words(schedule, place)}")
-    return [_program(each) for each in steps]
-
-
-def _steps(ends: Ints, kind: int) -> list[list[int]]:
-    """For every entry the steps of a kind for its ends of messages."""
-    return [[_KINDS * end + kind for end in several if end >= 0] for several in ends.tolist()]
-
-
-def _receipts(
-    schedule: Schedule, sent: Ints, steps: list[list[int]]
-) -> dict[int, Callable[[int], None]]:
-    """What adds a step to those of the receiver, by the number of the send's post."""
-    ends = sent[sent >= 0]
-    posts = (_KINDS * ends + _POST).tolist()
-    far = far_ranks(schedule, ends).tolist()
-    return {post: steps[rank].append for post, rank in zip(posts, far, strict=True)}
-
-
-def _program(steps: list[int]) -> P2PProgram:
-    what, kind = divided(np.array(steps, dtype=np.int32), _KINDS)
-    return P2PProgram(kind=kind.astype(np.int8), what=what, alone=np.zeros(len(steps), dtype=bool))
+    return [np.array(own, dtype=np.int64) for own in turns]
