@@ -52,6 +52,12 @@ class Lists(Struct, frozen=True, eq=False):
         values: list[int] = self.values[starts.item(number) : starts.item(number + 1)].tolist()
         return values
 
+    def part(self, begin: int, end: int) -> Self:
+        """The lists from one to before another."""
+        starts = self.starts[begin : end + 1]
+        first = starts[0]
+        return type(self)(starts - first, self.values[first : starts[-1]])
+
     @property
     def counts(self) -> Small:
         """How many numbers each list has."""

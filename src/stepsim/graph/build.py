@@ -6,12 +6,13 @@ join a segment of one stage's program with a segment of another's.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import distinct, narrowed
+from stepsim.base.arrays import bounds, distinct, narrowed
 from stepsim.base.errors import ScheduleError
 from stepsim.base.kept import Same, keep, kept, kept_beside
 from stepsim.graph.actions import CommNumbers, TaskList
@@ -20,6 +21,7 @@ from stepsim.graph.programs import (
     Looks,
     Program,
     Rows,
+    Segments,
     Shape,
     ShapeFamily,
     looks_of,
@@ -49,6 +51,8 @@ _SMALL = 1 << 13
 
 All programs of a graph are kept where its schedule has at most as many entries.
 """
+_AT_ONCE = 1 << 14
+"""Rows of stages that are made segments at once: many more do not fit the cache."""
 _KEPT = 64
 """Graphs whose programs are kept."""
 _VARIANTS = 8
@@ -259,26 +263,27 @@ def _joined(schedule: Schedule, every: Iterable[Rows]) -> tuple[Shape, ...]:
     """
     family = ShapeFamily()
     place = np.full(4 * schedule.placement.stages * schedule.microbatches, NONE, dtype=np.int32)
-    numbers, shapes = np.zeros(0, dtype=np.int32), []
-    for rows in every:
-        here = np.flatnonzero(rows.kind >= 0)
-        if len(here) > len(numbers):
-            numbers = np.arange(len(here), dtype=np.int32)
-        ends = rows.end.take(here)
+    numbers, shapes = np.zeros(0, dtype=np.int32), list[Shape]()
+    for stages in _side_by_side(every):
+        rows = Rows.one_after_the_other(stages)
+        segments = Segments.of(rows.kind, bounds(np.array([len(each.kind) for each in stages])))
+        ends = rows.end.take(segments.place)
         messages = np.flatnonzero(ends >= 0)
-        place[ends.take(messages)] = messages
-        shapes.append(
-            Shape(
-                numbers=numbers[: len(here)],
-                kind=rows.kind.take(here),
-                stream=rows.stream.take(here),
-                entry=rows.entry.take(here),
-                peer_stage=narrowed(rows.peer_stage, schedule.placement.ranks).take(here),
-                peer=ends,
-                after=waits_of(rows, place),
-                family=family,
-            )
-        )
+        place[ends.take(messages)] = segments.number.take(messages)
+        columns = {
+            "kind": rows.kind.take(segments.place),
+            "stream": rows.stream.take(segments.place),
+            "entry": rows.entry.take(segments.place),
+            "peer_stage": narrowed(rows.peer_stage, schedule.placement.ranks).take(segments.place),
+            "peer": ends,
+        }
+        after = waits_of(rows, segments, place)
+        for a, b in pairwise(segments.firsts.tolist()):
+            if b - a > len(numbers):
+                numbers = np.arange(b - a, dtype=np.int32)
+            own = {name: column[a:b] for name, column in columns.items()}
+            own["numbers"] = numbers[: b - a]
+            shapes.append(Shape(**own, after=after.part(a, b), family=family))
     for stage, shape in enumerate(shapes):
         messages = np.flatnonzero(shape.peer >= 0)
         found = place.take(shape.peer.take(messages) ^ 1)
@@ -287,6 +292,18 @@ def _joined(schedule: Schedule, every: Iterable[Rows]) -> tuple[Shape, ...]:
             raise ScheduleError(_unmatched(schedule, stage, int(shape.peer[alone[0]])))
         shape.peer[messages] = found
     return tuple(shapes)
+
+
+def _side_by_side(every: Iterable[Rows]) -> Iterator[list[Rows]]:
+    """Rows of stages, as many stages at once as have few rows: columns of few cost as much."""
+    stages, count = [], 0
+    for rows in every:
+        if stages and count + len(rows.kind) > _AT_ONCE:
+            yield stages
+            stages, count = [], 0
+        stages.append(rows)
+        count += len(rows.kind)
+    yield stages
 
 
 def _unmatched(schedule: Schedule, stage: int, end: int) -> str:

@@ -229,26 +229,64 @@ class Rows(Struct, frozen=True, kw_only=True, eq=False):
             **{name: each.astype(kinds.get(name, np.int32)) for name, each in columns.items()}
         )
 
+    @classmethod
+    def one_after_the_other(cls, stages: "Sequence[Rows]") -> "Rows":
+        """The rows of several stages, those of the first first."""
+        if len(stages) == 1:
+            return stages[0]
+        columns = {
+            name: np.concatenate([getattr(rows, name) for rows in stages])
+            for name in cls.__struct_fields__
+        }
+        counts = np.array([len(rows.kind) for rows in stages])
+        shift = bounds(counts)[:-1].repeat(counts)
+        columns["waits"] = np.where(columns["waits"] >= 0, columns["waits"] + shift, np.int32(NONE))
+        return cls(**columns)
 
-def waits_of(rows: Rows, posted: Small) -> Lists:
-    """What every segment waits for, by the numbers of segments: front first, its stream last.
+
+class Segments(NamedTuple):
+    """Where the segments of stages are among their rows, and the number of each in its stage.
+
+    Those of stage i are from `firsts[i]` to `firsts[i + 1]`, its rows from `rows[i]` on.
+    """
+
+    place: Ints
+    number: Small
+    firsts: Ints
+    rows: Small
+
+    @classmethod
+    def of(cls, kind: NDArray[np.int8], stages: Small) -> Self:
+        """Those of rows of these kinds; the rows of stage i are up to `stages[i + 1]`."""
+        place = np.flatnonzero(kind >= 0)
+        firsts = place.searchsorted(stages)
+        number = np.arange(len(place), dtype=np.int32)
+        number -= firsts[:-1].astype(np.int32).repeat(np.diff(firsts))
+        return cls(place, number, firsts, stages[:-1])
+
+
+def waits_of(rows: Rows, segments: Segments, posted: Small) -> Lists:
+    """What every segment waits for, by its stage's numbers: front first, its stream last.
 
     `posted[e]` is the segment that is end e of a message.
     """
-    segments = np.flatnonzero(rows.kind >= 0)
     number = np.full(len(rows.kind), NONE, dtype=np.int32)
-    number[segments] = np.arange(len(segments), dtype=np.int32)
+    number[segments.place] = segments.number
     joins = rows.joins > 0
     front = number.compress(joins)
     front = np.where(front >= 0, front, posted.take(rows.end.compress(joins)))
     past = np.cumsum(joins, dtype=np.int32) - joins
     since = np.zeros(len(past) + 1, dtype=np.int32)
-    np.maximum.accumulate(past * (rows.joins == Joins.ALONE), out=since[1:])
-    first = since.take(segments)
-    sizes = (past.take(segments) - first) * rows.reads.take(segments)
-    waits = rows.waits.take(segments)
+    since[1:] = past * (rows.joins == Joins.ALONE)
+    since[segments.rows] = past.take(segments.rows)
+    first = np.maximum.accumulate(since).take(segments.place)
+    sizes = (past.take(segments.place) - first) * rows.reads.take(segments.place)
+    waits = rows.waits.take(segments.place)
     named = np.flatnonzero(waits >= 0)
-    behind, before = _queued(rows.behind.take(segments), rows.sets.take(segments))
+    behind, before = _queued(rows.behind.take(segments.place), rows.sets.take(segments.place))
+    stage = segments.firsts.searchsorted(behind, side="right") - 1
+    own = before >= segments.firsts.take(stage)
+    behind, before = behind.compress(own), segments.number.take(before.compress(own))
     is_new = ~_among(before, front, first.take(behind), sizes.take(behind))
     behind, before = behind.compress(is_new), before.compress(is_new)
     sizes[behind] += 1
