@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import bounds, distinct, narrowed
+from stepsim.base.arrays import Small, bounds, distinct, narrowed
 from stepsim.base.errors import ScheduleError
-from stepsim.base.kept import Same, keep, kept, kept_beside
+from stepsim.base.kept import keep, kept_beside
 from stepsim.graph.actions import CommNumbers, TaskList
 from stepsim.graph.programs import (
     NONE,
@@ -47,14 +47,9 @@ from stepsim.parallel.stages import Stages
 from stepsim.workload.rows import CollectiveKind, CommOp, Group, ParallelAxis, Stream
 
 _SMALL = 1 << 13
-"""Segments of a stage up to which its programs are kept for the next graph.
-
-All programs of a graph are kept where its schedule has at most as many entries.
-"""
+"""Segments of a stage up to which its programs are kept for the next graph."""
 _AT_ONCE = 1 << 14
 """Rows of stages that are made segments at once: many more do not fit the cache."""
-_KEPT = 64
-"""Graphs whose programs are kept."""
 _VARIANTS = 8
 """Programs, and looks of segments, that are kept of one shape."""
 
@@ -131,14 +126,12 @@ def build_taskgraph(
         switches=_switches(options),
         free=p2p.free or options.eager_transfers,
     )
-    small = sum(map(len, schedule.orders)) <= _SMALL
-    parts = (_known_parts if small else _parts)(stages, Same(schedule), asked)
+    parts = _parts(stages, schedule, asked)
     return TaskGraph(plan=plan, schedule=schedule, options=options, p2p=p2p, **parts._asdict())
 
 
-def _parts(stages: Stages, of_schedule: Same[Schedule], asked: _Asked) -> _Parts:
-    """Programs of all stages: jobs that differ in their number of replicas alone share them."""
-    schedule = of_schedule.it
+def _parts(stages: Stages, schedule: Schedule, asked: _Asked) -> _Parts:
+    """Programs of all stages."""
     task_lists = TaskLists(
         comms=CommNumbers(alone=asked.alone),
         options=asked.task_options,
@@ -169,9 +162,6 @@ def _parts(stages: Stages, of_schedule: Same[Schedule], asked: _Asked) -> _Parts
         comms=tuple(task_lists.comms.ops),
         notes=_dropped_notes(task_lists.comms),
     )
-
-
-_known_parts = kept(_KEPT)(_parts)
 
 
 def _program(
@@ -267,23 +257,10 @@ def _joined(schedule: Schedule, every: Iterable[Rows]) -> tuple[Shape, ...]:
     for stages in _side_by_side(every):
         rows = Rows.one_after_the_other(stages)
         segments = Segments.of(rows.kind, bounds(np.array([len(each.kind) for each in stages])))
-        ends = rows.end.take(segments.place)
-        messages = np.flatnonzero(ends >= 0)
-        place[ends.take(messages)] = segments.number.take(messages)
-        columns = {
-            "kind": rows.kind.take(segments.place),
-            "stream": rows.stream.take(segments.place),
-            "entry": rows.entry.take(segments.place),
-            "peer_stage": narrowed(rows.peer_stage, schedule.placement.ranks).take(segments.place),
-            "peer": ends,
-        }
-        after = waits_of(rows, segments, place)
-        for a, b in pairwise(segments.firsts.tolist()):
-            if b - a > len(numbers):
-                numbers = np.arange(b - a, dtype=np.int32)
-            own = {name: column[a:b] for name, column in columns.items()}
-            own["numbers"] = numbers[: b - a]
-            shapes.append(Shape(**own, after=after.part(a, b), family=family))
+        longest = int(np.diff(segments.firsts).max())
+        if longest > len(numbers):
+            numbers = np.arange(longest, dtype=np.int32)
+        shapes += _shapes(rows, segments, place, numbers, schedule.placement.ranks, family)
     for stage, shape in enumerate(shapes):
         messages = np.flatnonzero(shape.peer >= 0)
         found = place.take(shape.peer.take(messages) ^ 1)
@@ -294,13 +271,38 @@ def _joined(schedule: Schedule, every: Iterable[Rows]) -> tuple[Shape, ...]:
     return tuple(shapes)
 
 
+def _shapes(
+    rows: Rows, segments: Segments, place: Small, numbers: Small, ranks: int, family: ShapeFamily
+) -> Iterator[Shape]:
+    """The segments of stages, whose messages are put into `place` by their ends."""
+    end = rows.end.take(segments.place)
+    messages = np.flatnonzero(end >= 0)
+    place[end.take(messages)] = segments.number.take(messages)
+    after = waits_of(rows, segments, place)
+    kind, stream, entry = (
+        column.take(segments.place) for column in (rows.kind, rows.stream, rows.entry)
+    )
+    peer_stage = narrowed(rows.peer_stage, ranks).take(segments.place)
+    for a, b in pairwise(segments.firsts.tolist()):
+        yield Shape(
+            numbers=numbers[: b - a],
+            kind=kind[a:b],
+            stream=stream[a:b],
+            entry=entry[a:b],
+            peer_stage=peer_stage[a:b],
+            peer=end[a:b],
+            after=after.part(a, b),
+            family=family,
+        )
+
+
 def _side_by_side(every: Iterable[Rows]) -> Iterator[list[Rows]]:
     """Rows of stages, as many stages at once as have few rows: columns of few cost as much."""
-    stages, count = [], 0
+    stages, count = list[Rows](), 0
     for rows in every:
         if stages and count + len(rows.kind) > _AT_ONCE:
             yield stages
-            stages, count = [], 0
+            stages, count = list[Rows](), 0
         stages.append(rows)
         count += len(rows.kind)
     yield stages
