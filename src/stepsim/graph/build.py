@@ -279,9 +279,8 @@ def _shapes(
     messages = np.flatnonzero(end >= 0)
     place[end.take(messages)] = segments.number.take(messages)
     after = waits_of(rows, segments, place)
-    kind, stream, entry = (
-        column.take(segments.place) for column in (rows.kind, rows.stream, rows.entry)
-    )
+    kind, stream = rows.kind.take(segments.place), rows.stream.take(segments.place)
+    entry = rows.entry.take(segments.place)
     peer_stage = narrowed(rows.peer_stage, ranks).take(segments.place)
     for a, b in pairwise(segments.firsts.tolist()):
         yield Shape(
