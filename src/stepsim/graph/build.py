@@ -14,11 +14,10 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Small, bounds, distinct, narrowed
 from stepsim.base.errors import ScheduleError
-from stepsim.base.kept import keep, kept_beside
+from stepsim.base.kept import kept_beside
 from stepsim.graph.actions import CommNumbers, TaskList
 from stepsim.graph.programs import (
     NONE,
-    Looks,
     Program,
     Rows,
     Segments,
@@ -46,12 +45,8 @@ from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.stages import Stages
 from stepsim.workload.rows import CollectiveKind, CommOp, Group, ParallelAxis, Stream
 
-_SMALL = 1 << 13
-"""Segments of a stage up to which its programs are kept for the next graph."""
 _AT_ONCE = 1 << 14
 """Rows of stages that are made segments at once: many more do not fit the cache."""
-_VARIANTS = 8
-"""Programs, and looks of segments, that are kept of one shape."""
 
 
 class TaskGraph(Struct, frozen=True, kw_only=True):
@@ -171,33 +166,17 @@ def _program(
     message: int,
     task_lists: Sequence[TaskList],
 ) -> Program:
-    """What a stage runs: the program of before where it computes and sends the same."""
-    used = {number: task_lists[number] for number in written.used}
-    key = (message, *written.key, *used.items())
-    program = shape.programs.get(key)
-    if program is None:
-        looks, look = _looks(shape, written)
-        program = Program(
-            stage=written.stage,
-            entries=schedule.orders[written.stage],
-            message=message,
-            shape=shape,
-            lists=used,
-            looks=looks,
-            look=look,
-        )
-        if written.is_plain and len(shape) <= _SMALL:
-            keep(shape.programs, key, program, _VARIANTS)
-    return program
-
-
-def _looks(shape: Shape, written: Written) -> Looks:
-    """What the segments of a stage do: found before where they do the same."""
-    found = shape.looks.get(written.key)
-    if found is None:
-        found = looks_of(shape, written.of_segments(shape.entry))
-        keep(shape.looks, written.key, found, _VARIANTS)
-    return found
+    """What a stage runs."""
+    looks, look = looks_of(shape, written.of_segments(shape.entry))
+    return Program(
+        stage=written.stage,
+        entries=schedule.orders[written.stage],
+        message=message,
+        shape=shape,
+        lists={number: task_lists[number] for number in written.used},
+        looks=looks,
+        look=look,
+    )
 
 
 def _shaped(schedule: Schedule, asked: _Asked, written: Sequence[Written]) -> Sequence[Shape]:

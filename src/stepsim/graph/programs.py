@@ -71,8 +71,7 @@ class ShapeFamily(Struct, frozen=True, eq=False):
 class Shape(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """The segments of a stage but for what they compute, as columns, each named as in `Segment`.
 
-    `numbers` are those of the segments, `programs` those of this shape, by what they compute, and
-    `looks` those of its segments, by the numbers of their task lists.
+    `numbers` are those of the segments.
     """
 
     numbers: Small
@@ -83,8 +82,6 @@ class Shape(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     peer: Small
     after: Lists
     family: ShapeFamily
-    programs: "dict[tuple[object, ...], Program]" = field(default_factory=dict)
-    looks: "dict[tuple[object, ...], Looks]" = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.kind)

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from stepsim.base.arrays import Bools, Ints, Small, distinct, narrowed, numbers_of, spans
 from stepsim.base.errors import ScheduleError
-from stepsim.base.kept import kept_beside
 from stepsim.base.structs import replace
 from stepsim.graph.programs import NONE, Joins, Rows, SegmentKind
 from stepsim.graph.task_lists import Buckets, TaskLists, gradient_buckets
@@ -33,16 +32,15 @@ class Written(Struct, frozen=True, kw_only=True, eq=False):
     """What a stage computes: an entry of look i the task list `numbers[i]`, the `tail` another.
 
     It is -1 where nothing follows the pipeline, and for entries of several segments: columns of
-    these are `rows`, each at the `place` of its entry. `look` has the look of every entry, `alike`
-    the blocks of the same rows, and `on_dp` are the entries that use the reductions' stream.
-    `merged_lists` are the task lists of segments where some entries have several.
+    these are `rows`, each at the `place` of its entry. `look` has the look of every entry, and
+    `on_dp` are the entries that use the reductions' stream. `merged_lists` are the task lists of
+    segments where some entries have several.
     """
 
     stage: int
     numbers: tuple[int, ...]
     look: NDArray[np.integer]
     tail: int
-    alike: tuple[tuple[int, ...], ...]
     on_dp: Bools
     rows: dict[str, Ints]
     merged_lists: list[Small] = field(default_factory=list)
@@ -56,11 +54,6 @@ class Written(Struct, frozen=True, kw_only=True, eq=False):
     def is_plain(self) -> bool:
         """Whether its segments are those of any work in this order."""
         return not (len(self.rows["place"]) or self.on_dp.any())
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """What stages share whose entries do the same, by the numbers of their task lists."""
-        return self.alike, self.numbers, self.tail
 
     @property
     def used(self) -> list[int]:
@@ -170,8 +163,7 @@ class ProgramWriter(Struct, kw_only=True, dict=True):
         apart = self._apart(order)
         alone = np.zeros_like(apart)
         alone[[*self._first.values(), *(place for place, _ in self._final.values())]] = True
-        unlike = tuple(np.flatnonzero(apart & alone).tolist())
-        first, look = _looks(self.schedule, self.stage, self._kinds.alike, unlike)
+        first, look = _looks(order, self._kinds.alike, np.flatnonzero(apart & alone))
         turns = np.argsort(first)
         entries = [
             (place, order[place].parts(), bool(apart[place])) for place in first[turns].tolist()
@@ -185,7 +177,6 @@ class ProgramWriter(Struct, kw_only=True, dict=True):
             numbers=tuple(looked.numbers[each] for each in turn.tolist()),
             look=look,
             tail=looked.tail,
-            alike=self._kinds.alike,
             on_dp=looked.on_dp.take(turn).take(look),
             rows=_at_their_places(looked, turn.take(look)),
         )
@@ -466,16 +457,14 @@ def _reduces_gradients(rows: Sequence[Row]) -> bool:
     return any(row.weight_grad.comms for row in rows)
 
 
-@kept_beside
 def _looks(
-    schedule: Schedule, stage: int, alike: tuple[tuple[int, ...], ...], apart: tuple[int, ...]
+    order: Order, alike: tuple[tuple[int, ...], ...], apart: Ints
 ) -> tuple[Ints, NDArray[np.integer]]:
-    """The first entry of each look of a stage, and the look of every entry.
+    """The first entry of each look of a stage's order, and the look of every entry.
 
     Entries look alike where kinds, chunks and rows of their parts are the same. `alike[c][b]` is
     the first block of chunk c with the rows of block b. Those `apart` are like no other.
     """
-    order = schedule.columns[stage]
     blocks = np.array([len(chunk) for chunk in alike])
     most, chunks = int(blocks.max()), len(blocks)
     block = order.microbatch % blocks[order.chunk]
@@ -487,7 +476,7 @@ def _looks(
     several: Ints = code[:, 0]
     for part in range(1, code.shape[1]):
         several = several * (len(ACTION_KINDS) * chunks * most + 1) + code[:, part]
-    several[list(apart)] = several.max(initial=0) + 1 + np.arange(len(apart))
+    several[apart] = several.max(initial=0) + 1 + np.arange(len(apart))
     first, look = numbers_of(several)
     return first, narrowed(look, len(first))
 

@@ -69,7 +69,6 @@ def test_microbatches_take_the_blocks_in_turn() -> None:
     found, lists = written((PLAIN,), (replace(PLAIN, forward=Work(compute_ps=50)),))
     every = [durations(lists, found.numbers[look]) for look in found.look]
     assert every == [5, 50, 5, 50, 7, 7, 7, 7]
-    assert found.alike == ((0, 1),)
 
 
 def test_what_follows_the_pipeline_is_a_list_of_its_own() -> None:
@@ -179,7 +178,6 @@ def test_a_row_that_waits_for_the_first_row_still_does_among_the_others() -> Non
         numbers=(NONE, 4),
         look=np.array([0, 1]),
         tail=NONE,
-        alike=((0,),),
         on_dp=np.array([False, False]),
         rows={name: np.array([each[name] for each in (unit, gather, unit)]) for name in unit},
     )
