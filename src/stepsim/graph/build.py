@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Small, bounds, distinct, narrowed
+from stepsim.base.arrays import Bools, Small, distinct, narrowed
 from stepsim.base.errors import ScheduleError
 from stepsim.base.kept import kept_beside
 from stepsim.graph.actions import CommNumbers, TaskList
@@ -23,12 +23,13 @@ from stepsim.graph.programs import (
     Segments,
     Shape,
     ShapeFamily,
+    StageSteps,
     looks_of,
     step_rows,
     waits_of,
 )
 from stepsim.graph.task_lists import TaskLists, TaskOptions
-from stepsim.graph.writer import AlikeStages, ProgramWriter, Written
+from stepsim.graph.writer import AlikeStages, ProgramWriter, Written, merged
 from stepsim.network.prices import Use
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import (
@@ -151,7 +152,8 @@ def _parts(stages: Stages, schedule: Schedule, asked: _Asked) -> _Parts:
     every = zip(_shaped(schedule, asked, written), written, strict=True)
     return _Parts(
         programs=tuple(
-            _program(schedule, shape, each, number, task_lists.lists) for shape, each in every
+            _program(schedule, shape, lists, each, number, task_lists.lists)
+            for (shape, lists), each in every
         ),
         task_lists=tuple(task_lists.lists),
         comms=tuple(task_lists.comms.ops),
@@ -162,12 +164,13 @@ def _parts(stages: Stages, schedule: Schedule, asked: _Asked) -> _Parts:
 def _program(
     schedule: Schedule,
     shape: Shape,
+    lists: Small,
     written: Written,
     message: int,
     task_lists: Sequence[TaskList],
 ) -> Program:
     """What a stage runs."""
-    looks, look = looks_of(shape, written.of_segments(shape.entry))
+    looks, look = looks_of(shape, lists)
     return Program(
         stage=written.stage,
         entries=schedule.orders[written.stage],
@@ -179,21 +182,24 @@ def _program(
     )
 
 
-def _shaped(schedule: Schedule, asked: _Asked, written: Sequence[Written]) -> Sequence[Shape]:
-    """The segments of every stage."""
+def _shaped(
+    schedule: Schedule, asked: _Asked, written: Sequence[Written]
+) -> Iterator[tuple[Shape, Small]]:
+    """The segments of every stage, and the task list of each."""
     if all(each.is_plain for each in written):
         tails = tuple(each.has_tail for each in written)
-        return _plain_shapes(schedule, asked.p2p, asked.switches, asked.free, tails)
-
-    def rows() -> Iterator[Rows]:
-        every = asked.p2p.programs(schedule, asked.switches)
-        for each, steps in zip(written, every, strict=True):
-            own = step_rows(
-                schedule, each.stage, steps, free=asked.free, tail=each.has_tail, on_dp=each.on_dp
-            )
-            yield each.merged(own, np.flatnonzero(steps.kind == StepKind.COMPUTE))
-
-    return _joined(schedule, rows())
+        shapes = _plain_shapes(schedule, asked.p2p, asked.switches, asked.free, tails)
+        every = zip(shapes, written, strict=True)
+        return ((shape, each.plain_lists(shape.entry)) for shape, each in every)
+    marks = [(each.has_tail, each.on_dp) for each in written]
+    rows = (
+        merged(
+            [written[each.stage] for each in stages],
+            step_rows(schedule, stages, free=asked.free),
+        )
+        for stages in _side_by_side(schedule, asked.p2p, asked.switches, marks)
+    )
+    return iter(_joined(schedule, rows))
 
 
 @kept_beside
@@ -201,14 +207,32 @@ def _plain_shapes(
     schedule: Schedule, p2p: P2PMode, switches: P2POptions, free: bool, tails: tuple[bool, ...]
 ) -> tuple[Shape, ...]:
     """The segments of stages whose entries are one each; `tails` say what has something after."""
+    nowhere = [np.zeros(len(order), dtype=bool) for order in schedule.columns]
+    marks = [*zip(tails, nowhere, strict=True)]
+    every = _side_by_side(schedule, p2p, switches, marks)
+    rows = (step_rows(schedule, stages, free=free) for stages in every)
+    return tuple(shape for shape, _ in _joined(schedule, rows))
 
-    def rows() -> Iterator[Rows]:
-        every = p2p.programs(schedule, switches)
-        for stage, (steps, tail) in enumerate(zip(every, tails, strict=True)):
-            nowhere = np.zeros(len(schedule.columns[stage]), dtype=bool)
-            yield step_rows(schedule, stage, steps, free=free, tail=tail, on_dp=nowhere)
 
-    return _joined(schedule, rows())
+def _side_by_side(
+    schedule: Schedule,
+    p2p: P2PMode,
+    switches: P2POptions,
+    marks: Sequence[tuple[bool, Bools]],
+) -> Iterator[list[StageSteps]]:
+    """Steps of stages, as many stages at once as have few: columns of few cost as much.
+
+    `marks` are a stage's tail and entries on the stream of reductions, see `StageSteps`.
+    """
+    stages, count = list[StageSteps](), 0
+    programs = zip(p2p.programs(schedule, switches), marks, strict=True)
+    for stage, (steps, (tail, on_dp)) in enumerate(programs):
+        if stages and count + len(steps.kind) > _AT_ONCE:
+            yield stages
+            stages, count = list[StageSteps](), 0
+        stages.append(StageSteps(stage, steps, tail, on_dp))
+        count += len(steps.kind)
+    yield stages
 
 
 def _switches(options: StepOptions) -> P2POptions:
@@ -225,44 +249,43 @@ def _dropped_notes(comms: CommNumbers) -> tuple[str, ...]:
     return (f"collectives on {groups} groups transfer nothing: these groups have one rank",)
 
 
-def _joined(schedule: Schedule, every: Iterable[Rows]) -> tuple[Shape, ...]:
-    """The finished segments: each end of a message knows the other.
+def _joined(schedule: Schedule, every: Iterable[Rows]) -> list[tuple[Shape, Small]]:
+    """The finished segments, each end of a message knows the other; and their task lists.
 
     Rows are made when their turn comes: all of them at once are the most that a graph needs.
     """
     family = ShapeFamily()
     place = np.full(4 * schedule.placement.stages * schedule.microbatches, NONE, dtype=np.int32)
-    numbers, shapes = np.zeros(0, dtype=np.int32), list[Shape]()
-    for stages in _side_by_side(every):
-        rows = Rows.one_after_the_other(stages)
-        segments = Segments.of(rows.kind, bounds(np.array([len(each.kind) for each in stages])))
+    numbers, found = np.zeros(0, dtype=np.int32), list[tuple[Shape, Small]]()
+    for rows in every:
+        segments = Segments.of(rows)
         longest = int(np.diff(segments.firsts).max())
         if longest > len(numbers):
             numbers = np.arange(longest, dtype=np.int32)
-        shapes += _shapes(rows, segments, place, numbers, schedule.placement.ranks, family)
-    for stage, shape in enumerate(shapes):
+        found += _shapes(rows, segments, place, numbers, schedule.placement.ranks, family)
+    for stage, (shape, _) in enumerate(found):
         messages = np.flatnonzero(shape.peer >= 0)
-        found = place.take(shape.peer.take(messages) ^ 1)
-        alone = messages[found < 0]
+        other = place.take(shape.peer.take(messages) ^ 1)
+        alone = messages[other < 0]
         if len(alone):
             raise ScheduleError(_unmatched(schedule, stage, int(shape.peer[alone[0]])))
-        shape.peer[messages] = found
-    return tuple(shapes)
+        shape.peer[messages] = other
+    return found
 
 
 def _shapes(
     rows: Rows, segments: Segments, place: Small, numbers: Small, ranks: int, family: ShapeFamily
-) -> Iterator[Shape]:
-    """The segments of stages, whose messages are put into `place` by their ends."""
+) -> Iterator[tuple[Shape, Small]]:
+    """Segments of stages, and their task lists; messages are put into `place` by their ends."""
     end = rows.end.take(segments.place)
     messages = np.flatnonzero(end >= 0)
     place[end.take(messages)] = segments.number.take(messages)
     after = waits_of(rows, segments, place)
     kind, stream = rows.kind.take(segments.place), rows.stream.take(segments.place)
-    entry = rows.entry.take(segments.place)
+    entry, task_list = rows.entry.take(segments.place), rows.task_list.take(segments.place)
     peer_stage = narrowed(rows.peer_stage, ranks).take(segments.place)
     for a, b in pairwise(segments.firsts.tolist()):
-        yield Shape(
+        shape = Shape(
             numbers=numbers[: b - a],
             kind=kind[a:b],
             stream=stream[a:b],
@@ -272,18 +295,7 @@ def _shapes(
             after=after.part(a, b),
             family=family,
         )
-
-
-def _side_by_side(every: Iterable[Rows]) -> Iterator[list[Rows]]:
-    """Rows of stages, as many stages at once as have few rows: columns of few cost as much."""
-    stages, count = list[Rows](), 0
-    for rows in every:
-        if stages and count + len(rows.kind) > _AT_ONCE:
-            yield stages
-            stages, count = list[Rows](), 0
-        stages.append(rows)
-        count += len(rows.kind)
-    yield stages
+        yield shape, task_list[a:b]
 
 
 def _unmatched(schedule: Schedule, stage: int, end: int) -> str:

@@ -12,10 +12,10 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Bools, Ints, Small, distinct, narrowed, numbers_of, spans
+from stepsim.base.arrays import Bools, Ints, Small, bounds, distinct, narrowed, numbers_of, spans
 from stepsim.base.errors import ScheduleError
 from stepsim.base.structs import replace
-from stepsim.graph.programs import NONE, Joins, Rows, SegmentKind
+from stepsim.graph.programs import COLUMNS, NONE, Joins, Rows, SegmentKind
 from stepsim.graph.task_lists import Buckets, TaskLists, gradient_buckets
 from stepsim.parallel.schedules import Action, ActionKind, Schedule
 from stepsim.parallel.schedules.order import ACTION_KINDS, Order
@@ -23,7 +23,6 @@ from stepsim.parallel.stages import StageWork
 from stepsim.workload.rows import CommOp, Row, Shards, Stream
 
 _NOTHING = {"reads": False, "joins": Joins.NOT}
-_COLUMNS = (*Rows.__struct_fields__, "task_list")
 _Entry = tuple[int, tuple[Action, ...], bool]
 """The place of an entry, its parts, and whether it is more than one segment."""
 
@@ -33,8 +32,7 @@ class Written(Struct, frozen=True, kw_only=True, eq=False):
 
     It is -1 where nothing follows the pipeline, and for entries of several segments: columns of
     these are `rows`, each at the `place` of its entry. `look` has the look of every entry, and
-    `on_dp` are the entries that use the reductions' stream. `merged_lists` are the task lists of
-    segments where some entries have several.
+    `on_dp` are the entries that use the reductions' stream.
     """
 
     stage: int
@@ -43,7 +41,6 @@ class Written(Struct, frozen=True, kw_only=True, eq=False):
     tail: int
     on_dp: Bools
     rows: dict[str, Ints]
-    merged_lists: list[Small] = field(default_factory=list)
 
     @property
     def has_tail(self) -> bool:
@@ -61,43 +58,41 @@ class Written(Struct, frozen=True, kw_only=True, eq=False):
         own = distinct(self.rows["task_list"]).tolist()
         return sorted({*self.numbers, self.tail, *own} - {NONE})
 
-    def merged(self, steps: Rows, computed: Ints) -> Rows:
-        """Rows of steps with those of several segments; `computed[i]` is the step of entry i."""
-        own, place = self._plain_lists(steps.entry), computed.take(self.rows["place"])
-        if not len(place):
-            return steps
-        kept = np.flatnonzero((steps.entry < 0) | (own >= 0))
-        order = np.argsort(np.concatenate((kept, place)), kind="stable")
-        final = np.empty_like(order)
-        final[order] = np.arange(len(order))
-        moved = np.full(len(steps.kind), NONE)
-        moved[kept] = final[: len(kept)]
-
-        def column(name: str, theirs: Small) -> Ints:
-            mine, theirs = self.rows[name], theirs[kept]
-            if name == "waits":
-                mine = np.where(mine >= 0, final[len(kept) + mine], NONE)
-                theirs = np.where(theirs >= 0, moved[theirs], NONE)
-            both: Ints = np.concatenate((theirs, mine))
-            return both.take(order)
-
-        rows = Rows.of(
-            **{name: column(name, getattr(steps, name)) for name in Rows.__struct_fields__}
-        )
-        self.merged_lists.append(column("task_list", own)[rows.kind >= 0].astype(np.int32))
-        return rows
-
-    def of_segments(self, entry: Small) -> Small:
-        """The task list of every segment, by the entries of segments."""
-        return self.merged_lists[0] if self.merged_lists else self._plain_lists(entry)
-
-    def _plain_lists(self, entry: Small) -> Small:
+    def plain_lists(self, entry: Small) -> Small:
         """The task list of segments that are one for each entry; the tail is the last of them."""
         lists = np.array(self.numbers, dtype=np.int32).take(self.look)
         found: Small = np.append(lists, np.int32(NONE)).take(entry)
         if self.has_tail:
             found[-1] = self.tail
         return found
+
+
+def merged(every: Sequence[Written], steps: Rows) -> Rows:
+    """Rows of the steps of stages, with those of entries that are several segments.
+
+    All have their task lists. For example the entries 0, 1, 2 of which entry 1 has two rows become
+    the rows of entry 0, the two, and those of entry 2.
+    """
+    bounded = zip(every, pairwise(steps.stages.tolist()), strict=True)
+    own = np.concatenate([each.plain_lists(steps.entry[a:b]) for each, (a, b) in bounded])
+    steps = replace(steps, task_list=own)
+    counts = np.array([len(each.rows["place"]) for each in every])
+    computed = np.flatnonzero(steps.kind == SegmentKind.ACTION)
+    first = computed.searchsorted(steps.stages[:-1]).repeat(counts)
+    place = computed.take(np.concatenate([each.rows["place"] for each in every]) + first)
+    kept = np.flatnonzero((steps.entry < 0) | (own >= 0))
+    order = np.argsort(np.concatenate((kept, place)), kind="stable")
+    final = np.empty_like(order)
+    final[order] = np.arange(len(order))
+    columns: dict[str, Ints] = {}
+    for name in COLUMNS:
+        written = np.concatenate([each.rows[name] for each in every])
+        if name == "waits":
+            behind = len(kept) + bounds(counts)[:-1].repeat(counts)
+            written = np.where(written >= 0, final.take(behind + written, mode="clip"), NONE)
+        columns[name] = np.concatenate((getattr(steps, name).take(kept), written)).take(order)
+    stages = kept.searchsorted(steps.stages) + bounds(counts)
+    return Rows.of(stages, **columns)
 
 
 class _Looked(NamedTuple):
@@ -216,7 +211,7 @@ class ProgramWriter(Struct, kw_only=True, dict=True):
         on_dp = [each >= 0 and self._uses_dp(each) for each in numbers]
         columns = {
             name: np.array([row.get(name, NONE) for row in self.rows], dtype=np.int64)
-            for name in (*_COLUMNS, "unit", "paced")
+            for name in (*COLUMNS, "unit", "paced")
         }
         return _Looked(
             numbers=tuple(numbers),
@@ -413,7 +408,7 @@ def _at_their_places(looked: _Looked, look: NDArray[np.integer]) -> dict[str, In
     """
     counts = looked.counts.take(look)
     which = spans(looked.starts.take(look), counts)
-    columns = {name: looked.columns[name].take(which) for name in _COLUMNS}
+    columns = {name: looked.columns[name].take(which) for name in COLUMNS}
     place = np.arange(len(look)).repeat(counts)
     units: Bools = looked.columns["unit"].take(which) > 0
     paced: Bools = looked.columns["paced"].take(which) > 0

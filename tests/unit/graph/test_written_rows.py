@@ -3,10 +3,12 @@
 import numpy as np
 
 from stepsim.base.arrays import bounds
-from stepsim.graph.programs import NONE, Joins, Rows, Segments, waits_of
+from stepsim.graph.programs import COLUMNS, NONE, Joins, Rows, Segments, waits_of
 
 RUN, SEND, RECV = 0, 3, 4
-NOTHING = dict.fromkeys(("entry", "end", "peer_stage", "waits", "behind", "sets"), NONE)
+NOTHING = dict.fromkeys(
+    ("entry", "end", "peer_stage", "waits", "behind", "sets", "task_list"), NONE
+)
 
 
 def row(
@@ -20,8 +22,10 @@ def waits(*rows: dict[str, int], ends: int = 1, stages: int = 1) -> list[tuple[i
 
     As many stages as asked for have these rows, one after the other.
     """
-    columns = {name: np.array([each[name] for each in rows]) for name in Rows.__struct_fields__}
-    made = Rows.of(**columns)
+    columns = {name: np.array([each[name] for each in rows] * stages) for name in COLUMNS}
+    shift = len(rows) * np.arange(stages).repeat(len(rows))
+    columns["waits"] += np.where(columns["waits"] >= 0, shift, 0)
+    every = Rows.of(bounds(np.array([len(rows)] * stages)), **columns)
     posted = np.full(ends, NONE, dtype=np.int32)
     number = 0
     for each in rows:
@@ -29,9 +33,7 @@ def waits(*rows: dict[str, int], ends: int = 1, stages: int = 1) -> list[tuple[i
             if each["end"] >= 0:
                 posted[each["end"]] = number
             number += 1
-    every = Rows.one_after_the_other([made] * stages)
-    segments = Segments.of(every.kind, bounds(np.array([len(rows)] * stages)))
-    return waits_of(every, segments, posted).tolist()
+    return waits_of(every, Segments.of(every), posted).tolist()
 
 
 def test_segments_that_take_the_place_of_the_front_are_a_chain() -> None:
