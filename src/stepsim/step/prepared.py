@@ -11,6 +11,7 @@ from stepsim.base.structs import replace
 from stepsim.engine.timeline import MOST_EVENTS, LaidOutStep, Timeline, lay_out_step
 from stepsim.explain.make_report import make_report, simulated_ranks
 from stepsim.explain.report import Finding, Report, ResultDocument, SimulatedRanks
+from stepsim.explain.traffic import Traffic, find_traffic
 from stepsim.graph.build import TaskGraph, build_taskgraph
 from stepsim.network.placement import Crossing, find_crossing, idle_npus, place
 from stepsim.network.prices import Prices, make_prices
@@ -114,11 +115,13 @@ class PreparedStep(Struct, frozen=True, kw_only=True):
     def reported(self, timeline: Timeline, *, weigh: bool = False) -> "SimulatedStep":
         """What is known of its run; with `weigh` its doubts are told elsewhere."""
         work, ranks = self.workload, simulated_ranks(timeline)
+        traffic = find_traffic(self.graph, self.prices)
         doubts = () if weigh else tuple(doubt.text for doubt in self.doubts)
         report = make_report(
             timeline,
             self.prices,
             ranks,
+            traffic,
             workload=work.source,
             warnings=(*doubts, *self.assumed),
             reading=work.reading,
@@ -129,7 +132,12 @@ class PreparedStep(Struct, frozen=True, kw_only=True):
             unslowed_ps=self._unslowed().step_time_ps() if self.overlap else None,
         )
         return SimulatedStep(
-            report=report, timeline=timeline, prices=self.prices, ranks=ranks, memory=self.memory
+            report=report,
+            timeline=timeline,
+            prices=self.prices,
+            ranks=ranks,
+            traffic=traffic,
+            memory=self.memory,
         )
 
     def _unslowed(self) -> "PreparedStep":
@@ -148,7 +156,8 @@ class PreparedStep(Struct, frozen=True, kw_only=True):
 class SimulatedStep(Struct, frozen=True, kw_only=True):
     """A step that has run: what is reported, when every task ran, and at which prices.
 
-    `ranks` says what the step of every simulated rank goes into. `memory` is what ranks hold, None
+    `ranks` says what the step of every simulated rank goes into, `traffic` what the step puts on
+    the links of the network. `memory` is what ranks hold, None
     where nobody said.
     """
 
@@ -156,6 +165,7 @@ class SimulatedStep(Struct, frozen=True, kw_only=True):
     timeline: Timeline
     prices: Prices
     ranks: SimulatedRanks
+    traffic: Traffic
     memory: "StepMemory | None" = None
 
     @property
