@@ -153,7 +153,7 @@ class Timeline(Struct, frozen=True, kw_only=True, dict=True):
         its `whole` segments. Tables are made when they are asked for, one at a time.
         """
         table, stage, columns = TaskTable.of(self.graph), UNKNOWN, dict[str, Ints]()
-        plan = self.graph.plan
+        plan, groups = self.graph.plan, tuple(str(op.group) for op in self.graph.comms)
         for rank in self.actors.ranks.tolist() if ranks is None else ranks:
             times = self._segments(rank) if whole else self.tasks(rank)
             program = self.graph.programs[plan.stage_of(rank)]
@@ -170,7 +170,6 @@ class Timeline(Struct, frozen=True, kw_only=True, dict=True):
                 "end_ps": times.end,
                 "alone_ps": times.alone,
             }
-            groups = tuple(str(op.group) for op in self.graph.comms)
             yield Spans.of(
                 columns | own, table.names, groups=groups, entries=program.entries, streams=STREAMS
             )

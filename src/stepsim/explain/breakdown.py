@@ -211,6 +211,9 @@ def _share_gaps(
     Overlapping transfers share a gap in order of their start, then of their end, then of their
     part: of nothing but times, whatever else the run was made of.
     """
+    if not len(alike.transfers):
+        total[alike.idle] += np.maximum(until - begin, 0).sum(axis=0)
+        return
     starts, ends = start[alike.transfers], end[alike.transfers]
     flight = np.broadcast_to(gaps.exposed[alike.transfers][:, :, None], starts.shape)
     order = np.lexsort((flight, ends, starts), axis=0)
