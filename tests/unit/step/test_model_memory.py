@@ -27,7 +27,9 @@ def kept(schedule: Schedule) -> tuple[tuple[int, ...], ...]:
 def test_chunks_are_kept_as_the_closed_form_says(pp: int, chunks: int, microbatches: int) -> None:
     name = "1f1b" if chunks == 1 else f"interleaved:{chunks}"
     schedule = build(name, ranks=pp, microbatches=microbatches)
-    assert kept(schedule) == kept_by_1f1b(pp, chunks, microbatches)
+    np.testing.assert_array_equal(
+        kept_by_1f1b(pp, chunks, np.array([microbatches])), [kept(schedule)]
+    )
 
 
 @pytest.mark.parametrize(("pp", "microbatches"), [(4, 16), (4, 3), (8, 32), (2, 8)])

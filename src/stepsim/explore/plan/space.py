@@ -210,8 +210,7 @@ class PlanSpace(Struct, frozen=True, kw_only=True):
             return plan
         if "recompute" in self.fixed:
             return plan
-        zero = plan.zero if "zero" in self.fixed else self.asked.zero
-        asked = replace(self.asked, zero=zero)
+        asked = replace(self.asked, zero=plan.zero) if "zero" in self.fixed else self.asked
         return planned_by_recipe(asked, plan, device, framework, self.architecture)
 
     def _orders(self) -> tuple[PipelineOrder, ...]:
