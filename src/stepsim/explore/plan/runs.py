@@ -5,13 +5,13 @@ workers only begin with the next candidates before they are asked for.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from math import inf
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -47,6 +47,8 @@ from stepsim.workload.rows import Part
 
 _POLL_S = 2.0
 _LOSSES = 3
+_AHEAD = 3
+_Answer = TypeVar("_Answer")
 
 
 class DrawnSteps(Entry, frozen=True, kw_only=True):
@@ -156,26 +158,14 @@ class PlanRuns(Struct, kw_only=True):
         One is ready for each worker that ends its own before the first of them is known.
         """
         if self.pool.workers > 1:
-            for plan in plans[: 2 * self.pool.workers]:
-                self._begin(plan)
+            for plan in plans[: _AHEAD * self.pool.workers]:
+                if plan not in self.known and not self._held(plan):
+                    self._begin(plan)
 
     def result(self, plan: ModelPlan) -> PlanRun:
         """The result of a plan; raises SweepError where workers keep dying."""
-        losses = 0
-        while plan not in self.known and not self._held(plan):
-            self._begin(plan)
-            wait([self.begun[plan]], timeout=_POLL_S, return_when=FIRST_COMPLETED)
-            self.pool.check()
-            future = self.begun[plan]
-            if not future.done():
-                continue
-            del self.begun[plan]
-            if future.cancelled() or isinstance(future.exception(), self.pool.losses):
-                losses += 1
-                if losses == _LOSSES:
-                    raise SweepError(f"workers were lost {_LOSSES} times over one plan")
-                continue
-            self._keep(plan, future.result())
+        if plan not in self.known and not self._held(plan):
+            self._keep(plan, self._answer(lambda: self._begin(plan)))
         return self.known[plan]
 
     def whole(self, plan: ModelPlan) -> PlanRun:
@@ -190,12 +180,38 @@ class PlanRuns(Struct, kw_only=True):
         return run
 
     def warnings(self, plan: ModelPlan) -> tuple[str, ...]:
-        """What a whole report of a plan warns of."""
-        return _simulator(self.packed).warnings(plan)
+        """What a whole report of a plan warns of; who simulated it last is asked, as it has it."""
 
-    def _begin(self, plan: ModelPlan) -> None:
-        if plan not in self.known and plan not in self.begun and not self._held(plan):
-            self.begun[plan] = self.pool.executor.submit(_run_packed, self.packed, plan)
+        def ask() -> Future[tuple[str, ...]]:
+            return self.pool.submit_like((plan,), _warnings_packed, self.packed, plan)
+
+        return self._answer(ask)
+
+    def _answer(self, ask: Callable[[], Future[_Answer]]) -> _Answer:
+        """What a worker answers; another one is asked where it is lost, a few times."""
+        for _ in range(_LOSSES):
+            future = ask()
+            while not future.done():
+                wait([future], timeout=_POLL_S)
+                self.pool.check()
+            if not self._is_lost(future):
+                return future.result()
+        raise SweepError(f"workers were lost {_LOSSES} times over one plan")
+
+    def _begin(self, plan: ModelPlan) -> Future[PlanRun]:
+        """The result to come of a plan; plans of its kind go to the same worker, if it is free."""
+        future = self.begun.get(plan)
+        if future is None or self._is_lost(future):
+            like = plan, plan_kind(plan)
+            future = self.pool.submit_like(like, _run_packed, self.packed, plan)
+            self.begun[plan] = future
+        return future
+
+    def _is_lost(self, future: Future[Any]) -> bool:
+        """Whether the worker was lost that was to give a result."""
+        if not future.done():
+            return False
+        return future.cancelled() or isinstance(future.exception(), self.pool.losses)
 
     def _held(self, plan: ModelPlan) -> bool:
         """Whether the file has a result, which is then known."""
@@ -215,6 +231,7 @@ class PlanRuns(Struct, kw_only=True):
 
     def _keep(self, plan: ModelPlan, run: PlanRun) -> None:
         self.known[plan] = run
+        self.begun.pop(plan, None)
         if self.store is not None:
             self.store.put(content_hash(plan), msgspec.json.encode(run))
 
@@ -307,6 +324,11 @@ class _Simulator(Struct, kw_only=True):
 def _run_packed(packed: bytes, plan: ModelPlan) -> PlanRun:
     """What a worker does: the result of one plan of a packed job."""
     return _simulator(packed).run(plan)
+
+
+def _warnings_packed(packed: bytes, plan: ModelPlan) -> tuple[str, ...]:
+    """What a worker does: what a whole report of one plan of a packed job warns of."""
+    return _simulator(packed).warnings(plan)
 
 
 @lru_cache(maxsize=1)

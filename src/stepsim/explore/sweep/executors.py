@@ -4,7 +4,7 @@ A pool is a standard `concurrent.futures.Executor` and what stepsim must know be
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import CancelledError, Executor, Future
 from contextlib import contextmanager
 from enum import StrEnum
@@ -41,6 +41,14 @@ class Pool(Struct, frozen=True, kw_only=True):
     executor: Executor
     losses: tuple[type[BaseException], ...] = ()
     check: Callable[[], None] = lambda: None
+
+    def submit_like(
+        self, like: tuple[Hashable, ...], fn: Callable[..., Any], /, *args: Any
+    ) -> Future[Any]:
+        """Give out a task; processes know who did another with one of these properties."""
+        if isinstance(self.executor, Processes):
+            return self.executor.submit_like(like, fn, *args)
+        return self.executor.submit(fn, *args)
 
 
 class _Here(Executor):

@@ -16,12 +16,12 @@ import struct
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from queue import SimpleQueue
-from threading import Event, Thread, active_count
-from typing import Any, BinaryIO, NoReturn
+from threading import Condition, Event, Thread, active_count
+from typing import Any, BinaryIO, NamedTuple, NoReturn
 from warnings import catch_warnings, simplefilter
 
 from msgspec import Struct
@@ -33,7 +33,14 @@ _CODE = (
     "import sys; sys.path[:] = sys.argv[1:]; from stepsim.explore.sweep.processes import serve; "
     "serve()"
 )
-_Task = tuple[Future[Any], bytes]
+
+
+class _Task(NamedTuple):
+    """A packed task, who waits for its result, and what it has in common with others."""
+
+    future: Future[Any]
+    request: bytes
+    like: tuple[Hashable, ...]
 
 
 class LostWorkerError(Exception):
@@ -47,29 +54,92 @@ class _RemoteError(Exception):
         return f"\n{self.args[0]}"
 
 
+class _Waiting:
+    """Tasks that wait for workers. What a worker did last that has a property is kept by property.
+
+    A worker takes the first task that is like one of its own, else the first that is like nobody's,
+    else the first that is like those of a worker that is busy. Example: worker 0 did a task with
+    property a and is busy, worker 1 did one with b and asks; of tasks with a, c, b, b it takes the
+    first with b, then the other one, then c, then a.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: list[_Task] = []
+        self._owner: dict[Hashable, int] = {}
+        self._busy: set[int] = set()
+        self._closed = False
+        self._changed = Condition()
+
+    def put(self, task: _Task) -> None:
+        """Let a task wait."""
+        with self._changed:
+            self._tasks.append(task)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Give out nothing more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def take(self, worker: int) -> _Task | None:
+        """The next task of a worker, as soon as there is one; None when it is to end."""
+        with self._changed:
+            self._busy.discard(worker)
+            while not self._closed:
+                ranks = [self._rank(task, worker) for task in self._tasks]
+                if ranks and min(ranks) < _NOT_TAKEN:
+                    task = self._tasks.pop(ranks.index(min(ranks)))
+                    self._owner.update(dict.fromkeys(task.like, worker))
+                    self._busy.add(worker)
+                    self._changed.notify_all()
+                    return task
+                self._changed.wait()
+        return None
+
+    def _rank(self, task: _Task, worker: int) -> int:
+        """How soon a worker takes a task: 0 is first, `_NOT_TAKEN` is never."""
+        owners = {self._owner[key] for key in task.like if key in self._owner}
+        if not owners:
+            return 1
+        return 0 if worker in owners else 2 if owners <= self._busy else _NOT_TAKEN
+
+
+_NOT_TAKEN = 3
+
+
 class Processes(Executor):
     """So many workers, forked at once or started with their first task; anew when lost."""
 
     def __init__(self, workers: int, environment: dict[str, str]) -> None:
-        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
+        self._tasks = _Waiting()
         self._environment = os.environ | environment
         self._workers: list[_Worker] = []
         forks = [_fork(self._environment) for _ in range(workers)] if _can_fork() else []
-        for _ in range(workers):
+        for number in range(workers):
             process = forks.pop() if forks else None
-            self._workers.append(_Worker(self._tasks, self._environment, process))
+            self._workers.append(_Worker(number, self._tasks, self._environment, process))
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Give a task to the next worker that is free."""
+        return self.submit_like((), fn, *args, **kwargs)
+
+    def submit_like(
+        self, like: tuple[Hashable, ...], fn: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Future[Any]:
+        """Give a task to the worker that did another with one of these properties, if it is free.
+
+        It has kept what both need. Where it is busy, another that has nothing to do takes the task.
+        """
         future: Future[Any] = Future()
-        self._tasks.put((future, pack((fn, args, kwargs))))
+        self._tasks.put(_Task(future, pack((fn, args, kwargs)), like))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End all workers, whatever they do; their tasks are lost."""
         for worker in self._workers:
             worker.stop()
-            self._tasks.put(None)
+        self._tasks.close()
         for worker in self._workers if wait else ():
             worker.join()
 
@@ -79,11 +149,13 @@ class _Worker(Thread):
 
     def __init__(
         self,
-        tasks: "SimpleQueue[_Task | None]",
+        number: int,
+        tasks: _Waiting,
         environment: dict[str, str],
         process: "_Fork | None",
     ) -> None:
         super().__init__(daemon=True)
+        self._number = number
         self._tasks = tasks
         self._environment = environment
         self._process: subprocess.Popen[bytes] | _Fork | None = process
@@ -92,10 +164,9 @@ class _Worker(Thread):
 
     def run(self) -> None:
         """Answer tasks until there is None."""
-        while task := self._tasks.get():
-            future, request = task
-            if future.set_running_or_notify_cancel():
-                self._fulfil(future, request)
+        while task := self._tasks.take(self._number):
+            if task.future.set_running_or_notify_cancel():
+                self._fulfil(task.future, task.request)
         self._end()
 
     def _fulfil(self, future: Future[Any], request: bytes) -> None:
