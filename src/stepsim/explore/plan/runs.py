@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -24,7 +24,6 @@ from stepsim.base.structs import Entry, Picoseconds, Share, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.explain.make_report import StepTotals
 from stepsim.explain.throughput import Throughput
-from stepsim.explore.batches.draws import BatchSteps, DrawnBatches
 from stepsim.explore.plan.store import PlanStore, open_plans
 from stepsim.explore.sweep.executors import (
     ExecutorKind,
@@ -44,6 +43,9 @@ from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan
 from stepsim.workload.rows import Part
+
+if TYPE_CHECKING:
+    from stepsim.explore.batches.draws import BatchSteps, DrawnBatches
 
 _POLL_S = 2.0
 _LOSSES = 3
@@ -66,7 +68,7 @@ class DrawnSteps(Entry, frozen=True, kw_only=True):
     fullest: float
 
     @classmethod
-    def of(cls, steps: BatchSteps, tokens: int) -> Self:
+    def of(cls, steps: "BatchSteps", tokens: int) -> Self:
         """What a search needs of drawn steps, where full ones have so many tokens."""
         return cls(
             mean_ps=round(steps.mean_ps),
@@ -108,7 +110,7 @@ class PlanJob(Struct, frozen=True, kw_only=True):
     model: Model
     topology: Topology
     base: StepOptions
-    drawn: DrawnBatches | None = None
+    drawn: "DrawnBatches | None" = None
     fastest_alone: bool = False
 
     def identity(self) -> dict[str, str]:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from itertools import islice, takewhile
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct, field
@@ -12,7 +13,6 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
-from stepsim.explore.batches.draws import DrawnBatches
 from stepsim.explore.plan.layouts import balanced_plans
 from stepsim.explore.plan.nearest import what_would_do
 from stepsim.explore.plan.runs import (
@@ -39,6 +39,9 @@ from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan
 from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.rows import Part, PartKind, parts_of
+
+if TYPE_CHECKING:
+    from stepsim.explore.batches.draws import DrawnBatches
 
 OnPlan = Callable[[int, int, int], None]
 """Called after every simulated plan with (plans done, plans to do, best step so far in ps)."""
@@ -172,7 +175,7 @@ def search_plans(
     objective: Objective = Objective.STEP,
     progress: OnPlan | None = None,
     workers: Workers = HERE,
-    drawn: DrawnBatches | None = None,
+    drawn: "DrawnBatches | None" = None,
 ) -> PlanSearch:
     """Simulate the plans of a space that are priced best, at most `runs` of them.
 
