@@ -31,6 +31,7 @@ from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
 from stepsim.step.model_plan import slowing_of
 from stepsim.step.models import machine_of
+from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.interconnect import Interconnect
@@ -367,7 +368,8 @@ def price_plans(
     steps = replace(steps, slowing=slowing_of(space.base, device, framework))
     if space.base.layout is None:
         plans += balanced_plans(plans, steps)
-    memory = rank_memory(model.architecture, device, framework, plans)
+    columns = plan_columns(plans)
+    memory = rank_memory(model.architecture, device, framework, plans, columns)
     share = memory.share_of(device)
     is_well = share < TIGHT_SHARE
     is_fit = is_well if memory_limit is None and is_well.any() else share <= limit
@@ -376,12 +378,12 @@ def price_plans(
         least = int(np.argmin(share))
         said = _none_fits(plans, memory, least, device, limit)
         raise PlanError(said + what_would_do(space, choose))
-    price = steps.seconds(plans)
+    price = steps.seconds(plans, columns)
     some = [plans[i] for i in fits.tolist()]
     return PricedPlans(
         plans=some,
         price=price[fits],
-        bound=_bounds(model, device, framework, some),
+        bound=_bounds(model, device, framework, some, columns.take(fits.tolist())),
         memory=memory.total[fits],
         unfit=[plans[i] for i in unfit.tolist()],
         unfit_price=price[unfit],
@@ -418,7 +420,11 @@ def _smallest(space: PlanSpace, device: Device, framework: Framework, limit: flo
 
 
 def _bounds(
-    model: Model, device: Device, framework: Framework, plans: Sequence[ModelPlan]
+    model: Model,
+    device: Device,
+    framework: Framework,
+    plans: Sequence[ModelPlan],
+    columns: PlanColumns,
 ) -> Floats:
     """Compute of the busiest rank in seconds: no step is shorter, whatever network and schedule."""
     bare = replace(
@@ -429,12 +435,7 @@ def _bounds(
         host_tp_ps=0,
         skew=0.0,
     )
-    alone = _step_model(model, device, bare, _NO_NETWORK)
-    bound = np.empty(len(plans))
-    for precision in {plan.precision for plan in plans}:
-        chosen = [i for i, plan in enumerate(plans) if plan.precision is precision]
-        bound[chosen] = alone.parts([plans[i] for i in chosen], precision).pipeline
-    return bound
+    return _step_model(model, device, bare, _NO_NETWORK).parts(plans, columns).pipeline
 
 
 def _step_model(

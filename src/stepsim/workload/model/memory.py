@@ -105,9 +105,10 @@ def rank_memory(
     device: Device,
     framework: Framework,
     plans: Sequence[ModelPlan],
+    columns: PlanColumns | None = None,
 ) -> RankMemory:
-    """Memory of the fullest rank of each plan."""
-    columns = plan_columns(plans)
+    """Memory of the fullest rank of each plan; `columns` are the plans', where they are known."""
+    columns = plan_columns(plans) if columns is None else columns
     parts = np.empty((6, len(plans)))
     groups: dict[object, list[int]] = {}
     for i, plan in enumerate(plans):
