@@ -157,7 +157,8 @@ class PlanRuns(Struct, kw_only=True):
     def ahead(self, plans: Sequence[ModelPlan]) -> None:
         """Begin with some plans, where there are workers for them beside this process.
 
-        One is ready for each worker that ends its own before the first of them is known.
+        Each worker has one at work, one for when it ends before the first of them is known, and
+        one more to choose from.
         """
         if self.pool.workers > 1:
             for plan in plans[: _AHEAD * self.pool.workers]:
@@ -182,7 +183,7 @@ class PlanRuns(Struct, kw_only=True):
         return run
 
     def warnings(self, plan: ModelPlan) -> tuple[str, ...]:
-        """What a whole report of a plan warns of; who simulated it last is asked, as it has it."""
+        """What a whole report of a plan warns of, from the worker that simulated it, if free."""
 
         def ask() -> Future[tuple[str, ...]]:
             return self.pool.submit_like((plan,), _warnings_packed, self.packed, plan)
@@ -190,7 +191,7 @@ class PlanRuns(Struct, kw_only=True):
         return self._answer(ask)
 
     def _answer(self, ask: Callable[[], Future[_Answer]]) -> _Answer:
-        """What a worker answers; another one is asked where it is lost, a few times."""
+        """What a worker answers; raises SweepError where each of three workers was lost."""
         for _ in range(_LOSSES):
             future = ask()
             while not future.done():

@@ -33,6 +33,7 @@ _CODE = (
     "import sys; sys.path[:] = sys.argv[1:]; from stepsim.explore.sweep.processes import serve; "
     "serve()"
 )
+_LEFT = 3
 
 
 class _Task(NamedTuple):
@@ -55,12 +56,12 @@ class _RemoteError(Exception):
 
 
 class _Waiting:
-    """Tasks that wait for workers. What a worker did last that has a property is kept by property.
+    """Tasks that wait for workers, and which worker did the last task with a property.
 
     A worker takes the first task that is like one of its own, else the first that is like nobody's,
-    else the first that is like those of a worker that is busy. Example: worker 0 did a task with
-    property a and is busy, worker 1 did one with b and asks; of tasks with a, c, b, b it takes the
-    first with b, then the other one, then c, then a.
+    else the first that is like those of workers that are busy. Example: worker 0 is busy with a
+    task like a, and worker 1 did one like b. Of waiting tasks like a, c, b and b worker 1 takes
+    both like b first, then c, and then a unless worker 0 has come to take it.
     """
 
     def __init__(self) -> None:
@@ -83,13 +84,11 @@ class _Waiting:
             self._changed.notify_all()
 
     def take(self, worker: int) -> _Task | None:
-        """The next task of a worker, as soon as there is one; None when it is to end."""
+        """The next task of a worker that is free, when there is one; None where it is to end."""
         with self._changed:
             self._busy.discard(worker)
             while not self._closed:
-                ranks = [self._rank(task, worker) for task in self._tasks]
-                if ranks and min(ranks) < _NOT_TAKEN:
-                    task = self._tasks.pop(ranks.index(min(ranks)))
+                if task := self._next(worker):
                     self._owner.update(dict.fromkeys(task.like, worker))
                     self._busy.add(worker)
                     self._changed.notify_all()
@@ -97,15 +96,18 @@ class _Waiting:
                 self._changed.wait()
         return None
 
+    def _next(self, worker: int) -> _Task | None:
+        """Take the task out of the list that a worker is to do; None where it is to wait."""
+        ranks = [self._rank(task, worker) for task in self._tasks]
+        first = min(ranks, default=_LEFT)
+        return None if first == _LEFT else self._tasks.pop(ranks.index(first))
+
     def _rank(self, task: _Task, worker: int) -> int:
-        """How soon a worker takes a task: 0 is first, `_NOT_TAKEN` is never."""
+        """Tasks of the lowest rank are taken first; `_LEFT` are left to workers that are free."""
         owners = {self._owner[key] for key in task.like if key in self._owner}
-        if not owners:
-            return 1
-        return 0 if worker in owners else 2 if owners <= self._busy else _NOT_TAKEN
-
-
-_NOT_TAKEN = 3
+        if worker in owners:
+            return 0
+        return 1 if not owners else 2 if owners <= self._busy else _LEFT
 
 
 class Processes(Executor):
@@ -129,7 +131,7 @@ class Processes(Executor):
     ) -> Future[Any]:
         """Give a task to the worker that did another with one of these properties, if it is free.
 
-        It has kept what both need. Where it is busy, another that has nothing to do takes the task.
+        That worker has kept what both tasks need. Where it is busy, another takes the task.
         """
         future: Future[Any] = Future()
         self._tasks.put(_Task(future, pack((fn, args, kwargs)), like))
