@@ -70,9 +70,9 @@ def test_a_plan_is_begun_once_and_its_warnings_are_a_workers(
     job, plan = searched
     executor = Losing(0)
     opened = runs(job, executor, workers=2)
-    opened.ahead([plan])
-    opened.ahead([plan])
+    opened.ahead(iter([plan]))
+    opened.ahead(iter([plan]))
     assert opened.result(plan) == run_plan(job, plan)
-    opened.ahead([plan])
+    opened.ahead(iter([plan]))
     opened.warnings(plan)
     assert executor.asked == ["_run_packed", "_warnings_packed"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stepsim.explore.sweep import processes
-from stepsim.explore.sweep.processes import LostWorkerError, Processes
+from stepsim.explore.sweep.processes import Call, LostWorkerError, Processes
 
 SOON = 60
 MADE_BY: list[int] = []
@@ -58,8 +58,7 @@ def test_an_answer_that_cannot_be_read_is_an_error_and_no_endless_wait(
 def waiting(*likes: str) -> processes._Waiting:
     """Tasks that wait, each with one property."""
     tasks = processes._Waiting()
-    for like in likes:
-        tasks.put(processes._Task(Future(), like.encode(), (like,)))
+    tasks.put([processes._Task(Future(), like.encode(), (like,)) for like in likes])
     return tasks
 
 
@@ -71,8 +70,9 @@ def test_a_worker_takes_tasks_like_its_own_then_those_of_nobody_then_of_the_busy
 
 def test_a_task_is_left_to_a_free_worker_that_did_another_like_it() -> None:
     with Processes(2, {}) as workers:
-        first = workers.submit_like(("a",), os.getpid).result(SOON)
-        assert {workers.submit_like(("a",), os.getpid).result(SOON) for _ in range(5)} == {first}
+        call = Call(like=("a",), args=())
+        found = [workers.submit_all(os.getpid, [call])[0].result(SOON) for _ in range(6)]
+    assert len(set(found)) == 1
 
 
 def test_a_closed_list_gives_out_nothing() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
+from itertools import islice
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
@@ -32,6 +33,7 @@ from stepsim.explore.sweep.executors import (
     dask_pool,
     local_pool,
 )
+from stepsim.explore.sweep.processes import Call
 from stepsim.explore.sweep.study import pack, unpack
 from stepsim.files.models.megatron_plan import counted_ends
 from stepsim.network.prices import Prices
@@ -154,21 +156,22 @@ class PlanRuns(Struct, kw_only=True):
     known: dict[ModelPlan, PlanRun] = field(default_factory=dict)
     begun: dict[ModelPlan, Future[PlanRun]] = field(default_factory=dict)
 
-    def ahead(self, plans: Sequence[ModelPlan]) -> None:
-        """Begin with some plans, where there are workers for them beside this process.
+    def ahead(self, plans: Iterator[ModelPlan]) -> None:
+        """Begin with the first plans, where there are workers for them beside this process.
 
         Each worker has one at work, one for when it ends before the first of them is known, and
-        one more to choose from.
+        one more to choose from. The others are looked at, too: a search counts what it looks at,
+        whoever computes.
         """
         if self.pool.workers > 1:
-            for plan in plans[: _AHEAD * self.pool.workers]:
-                if plan not in self.known and not self._held(plan):
-                    self._begin(plan)
+            first = islice(plans, _AHEAD * self.pool.workers)
+            self._begin([plan for plan in first if plan not in self.known and not self._held(plan)])
+        deque(plans, maxlen=0)
 
     def result(self, plan: ModelPlan) -> PlanRun:
         """The result of a plan; raises SweepError where workers keep dying."""
         if plan not in self.known and not self._held(plan):
-            self._keep(plan, self._answer(lambda: self._begin(plan)))
+            self._keep(plan, self._answer(lambda: self._begin([plan])[0]))
         return self.known[plan]
 
     def whole(self, plan: ModelPlan) -> PlanRun:
@@ -184,11 +187,8 @@ class PlanRuns(Struct, kw_only=True):
 
     def warnings(self, plan: ModelPlan) -> tuple[str, ...]:
         """What a whole report of a plan warns of, from the worker that simulated it, if free."""
-
-        def ask() -> Future[tuple[str, ...]]:
-            return self.pool.submit_like((plan,), _warnings_packed, self.packed, plan)
-
-        return self._answer(ask)
+        call = Call(like=(plan,), args=(self.packed, plan))
+        return self._answer(lambda: self.pool.submit_all(_warnings_packed, [call])[0])
 
     def _answer(self, ask: Callable[[], Future[_Answer]]) -> _Answer:
         """What a worker answers; raises SweepError where each of three workers was lost."""
@@ -201,19 +201,17 @@ class PlanRuns(Struct, kw_only=True):
                 return future.result()
         raise SweepError(f"workers were lost {_LOSSES} times over one plan")
 
-    def _begin(self, plan: ModelPlan) -> Future[PlanRun]:
-        """The result to come of a plan; plans of its kind go to the same worker, if it is free."""
-        future = self.begun.get(plan)
-        if future is None or self._is_lost(future):
-            like = plan, plan_kind(plan)
-            future = self.pool.submit_like(like, _run_packed, self.packed, plan)
-            self.begun[plan] = future
-        return future
+    def _begin(self, plans: Sequence[ModelPlan]) -> list[Future[PlanRun]]:
+        """Results to come of plans; those of a kind come from one worker, while it is free."""
+        new = [plan for plan in plans if self._is_lost(self.begun.get(plan))]
+        calls = [Call(like=(plan, plan_kind(plan)), args=(self.packed, plan)) for plan in new]
+        self.begun.update(zip(new, self.pool.submit_all(_run_packed, calls), strict=True))
+        return [self.begun[plan] for plan in plans]
 
-    def _is_lost(self, future: Future[Any]) -> bool:
-        """Whether the worker was lost that was to give a result."""
-        if not future.done():
-            return False
+    def _is_lost(self, future: Future[Any] | None) -> bool:
+        """Whether no worker is to give a result: none was asked, or it is lost."""
+        if future is None or not future.done():
+            return future is None
         return future.cancelled() or isinstance(future.exception(), self.pool.losses)
 
     def _held(self, plan: ModelPlan) -> bool:

@@ -275,7 +275,7 @@ class _Race(Struct, kw_only=True):
                 continue
             left = (other for other in self.order[i:] if self._may_win(other))
             most = min(runs - tried, len(self.priced.plans))
-            opened.ahead([self.priced.plans[other] for other in islice(left, most)])
+            opened.ahead(self.priced.plans[other] for other in islice(left, most))
             tried += 1
             run = opened.result(self.priced.plans[index])
             if run.error:

@@ -4,7 +4,7 @@ A pool is a standard `concurrent.futures.Executor` and what stepsim must know be
 """
 
 import os
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Executor, Future
 from contextlib import contextmanager
 from enum import StrEnum
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from stepsim import __version__
 from stepsim.base.errors import SweepError
-from stepsim.explore.sweep.processes import LostWorkerError, Processes
+from stepsim.explore.sweep.processes import Call, LostWorkerError, Processes
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -42,13 +42,11 @@ class Pool(Struct, frozen=True, kw_only=True):
     losses: tuple[type[BaseException], ...] = ()
     check: Callable[[], None] = lambda: None
 
-    def submit_like(
-        self, like: tuple[Hashable, ...], fn: Callable[..., Any], /, *args: Any
-    ) -> Future[Any]:
-        """Give out a task; processes know who did another with one of these properties."""
+    def submit_all(self, fn: Callable[..., Any], calls: Sequence[Call]) -> list[Future[Any]]:
+        """Give out calls of a function; processes know who did others like them."""
         if isinstance(self.executor, Processes):
-            return self.executor.submit_like(like, fn, *args)
-        return self.executor.submit(fn, *args)
+            return self.executor.submit_all(fn, calls)
+        return [self.executor.submit(fn, *call.args) for call in calls]
 
 
 class _Here(Executor):

@@ -16,7 +16,7 @@ import struct
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from queue import SimpleQueue
@@ -34,6 +34,13 @@ _CODE = (
     "serve()"
 )
 _LEFT = 3
+
+
+class Call(NamedTuple):
+    """Arguments of a task, and properties: tasks that share one may share what a worker keeps."""
+
+    like: tuple[Hashable, ...]
+    args: tuple[Any, ...]
 
 
 class _Task(NamedTuple):
@@ -71,10 +78,10 @@ class _Waiting:
         self._closed = False
         self._changed = Condition()
 
-    def put(self, task: _Task) -> None:
-        """Let a task wait."""
+    def put(self, tasks: Sequence[_Task]) -> None:
+        """Let tasks wait."""
         with self._changed:
-            self._tasks.append(task)
+            self._tasks += tasks
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -124,18 +131,18 @@ class Processes(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Give a task to the next worker that is free."""
-        return self.submit_like((), fn, *args, **kwargs)
+        task = _Task(Future(), pack((fn, args, kwargs)), ())
+        self._tasks.put([task])
+        return task.future
 
-    def submit_like(
-        self, like: tuple[Hashable, ...], fn: Callable[..., Any], /, *args: Any, **kwargs: Any
-    ) -> Future[Any]:
-        """Give a task to the worker that did another with one of these properties, if it is free.
+    def submit_all(self, fn: Callable[..., Any], calls: Sequence[Call]) -> list[Future[Any]]:
+        """Give out calls at once, each to a worker that did one like it, if that worker is free.
 
-        That worker has kept what both tasks need. Where it is busy, another takes the task.
+        Such a worker has kept what both calls need. Where it is busy, another takes the call.
         """
-        future: Future[Any] = Future()
-        self._tasks.put(_Task(future, pack((fn, args, kwargs)), like))
-        return future
+        tasks = [_Task(Future(), pack((fn, call.args, {})), call.like) for call in calls]
+        self._tasks.put(tasks)
+        return [task.future for task in tasks]
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End all workers, whatever they do; their tasks are lost."""
