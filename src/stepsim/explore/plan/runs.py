@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 _POLL_S = 2.0
 _LOSSES = 3
 _AHEAD = 3
+"""Plans that are given out for each worker."""
 _Answer = TypeVar("_Answer")
 
 

@@ -34,6 +34,7 @@ _CODE = (
     "serve()"
 )
 _LEFT = 3
+"""Rank of a task that is left to a free worker that did others like it."""
 
 
 class Call(NamedTuple):
@@ -110,7 +111,7 @@ class _Waiting:
         return None if first == _LEFT else self._tasks.pop(ranks.index(first))
 
     def _rank(self, task: _Task, worker: int) -> int:
-        """Tasks of the lowest rank are taken first; `_LEFT` are left to workers that are free."""
+        """How soon a worker takes a task, of 0, 1 and 2, or that it leaves it to another."""
         owners = {self._owner[key] for key in task.like if key in self._owner}
         if worker in owners:
             return 0
