@@ -13,7 +13,6 @@ from typing import Self
 
 from msgspec import Struct, field
 
-from stepsim.base.structs import replace
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Action, ActionKind
 from stepsim.tables.ends import NodeWaits, listed_waits
@@ -97,15 +96,6 @@ class TaskList(Struct, frozen=True, kw_only=True, eq=False, dict=True, weakref=T
         """Streams that tasks run on."""
         return frozenset(task.stream for task in self.tasks)
 
-    def renumbered(self, numbers: Sequence[int]) -> Self:
-        """The task list with other numbers in place of 0, 1, ... for its communications."""
-        return type(self)(
-            tasks=tuple(
-                task if task.comm < 0 else replace(task, comm=numbers[task.comm])
-                for task in self.tasks
-            )
-        )
-
 
 class CommNumbers(Struct, kw_only=True):
     """The distinct communications of a graph, numbered as they are met.
@@ -141,7 +131,7 @@ class _TaskListBuilder(Struct, kw_only=True):
     comms: CommNumbers
     detached: Stream | None = None
     tasks: list[Task] = field(default_factory=list)
-    _last: dict[Stream, int] = field(default_factory=dict)
+    _last: dict[Stream, tuple[int]] = field(default_factory=dict)
     _launches: tuple[int, ...] = ()
 
     def compute(
@@ -231,7 +221,10 @@ class _TaskListBuilder(Struct, kw_only=True):
         host_part: HostPart | None = None,
         kernels: Kernels = NO_KERNELS,
     ) -> tuple[int, ...]:
-        queued = (self._last[stream],) if stream in self._last else ()
+        queued = self._last.get(stream, ())
+        if after != queued:
+            after = tuple(sorted({*after, *queued}))
+        self._last[stream] = own = (len(self.tasks),)
         self.tasks.append(
             Task(
                 kind=kind,
@@ -240,13 +233,12 @@ class _TaskListBuilder(Struct, kw_only=True):
                 phase=phase,
                 duration_ps=duration_ps,
                 comm=comm,
-                after=tuple(sorted({*after, *queued})),
+                after=after,
                 host_part=host_part,
                 kernels=kernels,
             )
         )
-        self._last[stream] = len(self.tasks) - 1
-        return (self._last[stream],)
+        return own
 
 
 class HostTimes(Struct, frozen=True, kw_only=True):
