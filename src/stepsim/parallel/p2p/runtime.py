@@ -62,6 +62,6 @@ def _turns(schedule: Schedule, moved: list[MessageEnds]) -> list[Ints]:
                     sent_in[end + 1] = last
         waiting = [rank for rank in waiting if len(turns[rank]) < len(needed[rank])]
         if waiting and sum(map(len, turns)) == before:
-            place = [*map(len, turns)]
-            raise ScheduleError(f"schedule {schedule.name}: {stuck_words(schedule, place)}")
+            stuck = stuck_words(schedule, [*map(len, turns)])
+            raise ScheduleError(f"schedule {schedule.name}: {stuck}")
     return [np.array(own, dtype=np.int64) for own in turns]
