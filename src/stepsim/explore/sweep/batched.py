@@ -10,7 +10,14 @@ from stepsim.base.errors import StepsimError
 from stepsim.base.units import Value
 from stepsim.explain.throughput import throughput
 from stepsim.explore.batch import Batch, BatchResult, make_batch
-from stepsim.explore.sweep.evaluate import Outcomes, ScenarioGroup, SimulatedGroup, Worth
+from stepsim.explore.sweep.evaluate import (
+    Outcomes,
+    PreparedGroup,
+    ScenarioGroup,
+    SimulatedGroup,
+    Simulation,
+    Worth,
+)
 from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.study import Study
 from stepsim.network.topology.nested import with_values
@@ -18,6 +25,7 @@ from stepsim.network.topology.nested import with_values
 _CHUNK = 50_000
 _PREPARED_S, _PARTS_PER_S, _TOTALS_PER_S = 0.5, 50_000, 500_000
 _FEWEST = 4
+_CHUNK_APART, _APART_PER_S = 64, 1000
 
 
 class Batched(Struct, frozen=True):
@@ -43,12 +51,40 @@ class Batched(Struct, frozen=True):
         return _BatchedGroup(batch=_batch(group, {}), alone=SimulatedGroup(group=group))
 
 
+class BatchedApart(Struct, frozen=True):
+    """Groups of several scenarios shared fairly, whose transfers do not meet."""
+
+    @property
+    def chunk(self) -> int:
+        """As many as take two seconds where they need events after all."""
+        return _CHUNK_APART
+
+    def seconds(self, study: Study, scenarios: int) -> float:
+        """As `Batched`, of a few at a time."""
+        return _PREPARED_S + scenarios / _APART_PER_S
+
+    def accepts(self, study: Study, settings: Mapping[str, Value]) -> bool:
+        """Whether one graph and the same links serve enough scenarios."""
+        return study.grid.group_size >= _FEWEST and study.shares_alike(settings)
+
+    def prepare(self, group: ScenarioGroup) -> PreparedGroup:
+        """Compile the group's graph, unless transfers meet at the numbers of the network itself."""
+        alone = Simulation().prepare(group)
+        names = [axis.name for axis in group.study.grid.axes if axis.kind.durations_only]
+        try:
+            batch = _batch(group, {})
+            able = batch.takes(names) and np.all(batch.evaluate({}).apart)
+        except StepsimError:
+            return alone
+        return _BatchedGroup(batch=batch, alone=alone) if able else alone
+
+
 def _batch(group: ScenarioGroup, values: Mapping[str, Any]) -> Batch:
     """The graph of a group on the network that has these numbers."""
     study = group.study
     topology = with_values(study.topology, values)
     options = study.step_options({**group.settings, **values})
-    return make_batch(study.workload, topology, options, estimate=True)
+    return make_batch(study.workload, topology, options, estimate=True, shared=True)
 
 
 class _BatchedGroup(Struct, frozen=True, kw_only=True):
@@ -61,7 +97,13 @@ class _BatchedGroup(Struct, frozen=True, kw_only=True):
         """Results of scenarios; one that cannot be batched does not stop the others."""
         breakdown = self.alone.group.study.breakdown
         try:
-            return self._outcomes(self.batch.evaluate(columns, parts=breakdown))
+            found = self.batch.evaluate(columns, parts=breakdown)
+            outcomes = self._outcomes(found)
+            if found.apart is None or found.apart.all():
+                return outcomes
+            meet = np.flatnonzero(~found.apart)
+            some = {name: column[meet] for name, column in columns.items()}
+            return outcomes.with_some(meet, self.alone.evaluate(some))
         except StepsimError:
             count = max((len(column) for column in columns.values()), default=1)
             apart = not self.batch.takes(columns)

@@ -6,10 +6,11 @@ faster for some groups stands before it in the list and says which groups it tak
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from msgspec import Struct, field
+from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import StepsimError
@@ -27,6 +28,8 @@ from stepsim.step.inputs import held_degrees
 from stepsim.step.prepared import PreparedStep
 from stepsim.step.totals import ready_step, step_totals
 from stepsim.workload.rows import Part
+
+_Number = TypeVar("_Number", bound=np.number)
 
 
 class ScenarioGroup(Struct, frozen=True, kw_only=True):
@@ -76,6 +79,14 @@ class Worth(Struct, frozen=True, kw_only=True):
             memory_bytes=np.concatenate((self.memory_bytes, other.memory_bytes)),
         )
 
+    def with_some(self, which: Ints, some: "Worth") -> "Worth":
+        """That of these steps, of which those `which` are worth what `some` says."""
+        return Worth(
+            tokens_per_s=_put(self.tokens_per_s, which, some.tokens_per_s),
+            mfu=_put(self.mfu, which, some.mfu),
+            memory_bytes=_put(self.memory_bytes, which, some.memory_bytes),
+        )
+
 
 def _row(rates: Throughput) -> tuple[float, float, int]:
     memory = -1 if rates.memory_bytes is None else rates.memory_bytes
@@ -102,6 +113,29 @@ class Outcomes(Struct, frozen=True, kw_only=True):
         columns += [self.parts_ps] if self.parts_ps is not None else []
         assert all(len(column) == len(self.step_time_ps) for column in columns)
         assert np.isfinite(self.bubble_fraction).all()
+
+    def with_some(self, which: Ints, some: "Outcomes") -> "Outcomes":
+        """These outcomes, in which the scenarios `which` come out as `some` says."""
+        worth, parts = self.worth, self.parts_ps
+        if worth is not None and some.worth is not None:
+            worth = worth.with_some(which, some.worth)
+        if parts is not None and some.parts_ps is not None:
+            parts = _put(parts, which, some.parts_ps)
+        return Outcomes(
+            step_time_ps=_put(self.step_time_ps, which, some.step_time_ps),
+            pipeline_time_ps=_put(self.pipeline_time_ps, which, some.pipeline_time_ps),
+            bubble_fraction=_put(self.bubble_fraction, which, some.bubble_fraction),
+            worth=worth,
+            parts_ps=parts,
+            errors={int(which[place]): why for place, why in some.errors.items()},
+        )
+
+
+def _put(column: NDArray[_Number], which: Ints, values: NDArray[_Number]) -> NDArray[_Number]:
+    """A column with other values of some scenarios."""
+    found = column.copy()
+    found[which] = values
+    return found
 
 
 class PreparedGroup(Protocol):
