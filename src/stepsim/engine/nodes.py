@@ -251,7 +251,7 @@ def _are_near(transfers: "Sequence[Transfer]") -> bool:
 def any_near(levels: Floats) -> Bools:
     """Of each case, whether levels, of shape (flights, cases), are near and not the same."""
     low, high = (ordered := np.sort(levels, axis=0))[:-1], ordered[1:]
-    near: Bools = ((high > low) & (high <= low * (1 + _NEAR))).any(axis=0)
+    near: Bools = np.any((high > low) & (high <= low * (1 + _NEAR)), axis=0)
     return near
 
 
@@ -289,7 +289,7 @@ def any_meet(link: Ints, begin: Times, end: Times) -> Bools:
     order = np.lexsort((end, begin, np.broadcast_to(link[:, None], begin.shape)), axis=0)
     begin, end = (np.take_along_axis(times, order, axis=0) for times in (begin, end))
     same_link = np.diff(np.sort(link)) == 0
-    meet: Bools = (same_link[:, None] & (begin[1:] < end[:-1])).any(axis=0)
+    meet: Bools = np.any(same_link[:, None] & (begin[1:] < end[:-1]), axis=0)
     return meet
 
 

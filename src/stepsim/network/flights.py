@@ -78,11 +78,12 @@ def time_left_ps(remaining_ps: float, speed: float) -> int:
 
 def shares_of_speed(level: Floats, own_level: Floats) -> Floats:
     """Shares of the speed alone at many levels, as `_speed` has them."""
+    level, own_level = np.broadcast_arrays(level, own_level)
     share = np.divide(level, own_level, out=np.ones(level.shape), where=np.isfinite(own_level))
     return np.minimum(np.maximum(share, _SLOWEST), 1.0)
 
 
-def times_left_ps(remaining_ps: Floats, speed: Floats) -> Ints:
+def times_left_ps(remaining_ps: Floats | Ints, speed: Floats) -> Ints:
     """As `time_left_ps`, of many; none is more than `MOST_EXACT`."""
     time = np.minimum(remaining_ps / speed, MOST_EXACT)
     near = np.rint(time)

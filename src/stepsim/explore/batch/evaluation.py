@@ -120,7 +120,7 @@ class BatchResult(Struct, frozen=True, kw_only=True, eq=False):
     apart: Bools | None = None
 
     def __post_init__(self) -> None:
-        columns = [self.pipeline_time_ps, self.bubble_fraction]
+        columns: list[Times | Floats | Bools] = [self.pipeline_time_ps, self.bubble_fraction]
         columns += [each for each in (self.parts_ps, self.apart) if each is not None]
         if any(len(column) != len(self.step_time_ps) for column in columns):
             raise SimulationError("the columns of a batch result have different lengths")

@@ -85,8 +85,9 @@ class TransferLength(Struct, frozen=True):
 
     def __eq__(self, other: object) -> bool:
         """Whether it is the same communication under the same limits."""
-        same = isinstance(other, TransferLength) and self.comm == other.comm
-        return same and self.limits == other.limits
+        if not isinstance(other, TransferLength):
+            return NotImplemented
+        return (other.comm, other.limits) == (self.comm, self.limits)
 
     def __hash__(self) -> int:
         return hash((self.comm, self.limits))
@@ -103,8 +104,9 @@ class TransferLength(Struct, frozen=True):
             for column in communication_ps(shape, size, scenarios)
         )
         flight = Flight.nowhere(len(self.limits), len(scenarios))
+        flight.same_flows[:] = not self.steps
         for number in distinct(chosen).tolist():
-            if shape.candidates[number].algorithm == self.algorithm:
+            if self.steps and shape.candidates[number].algorithm == self.algorithm:
                 cases = np.flatnonzero(chosen == number)
                 flight.put(cases, self._by(number, times[cases], scenarios.some(cases, len(cases))))
         return flight
@@ -203,13 +205,15 @@ class FlightTable(Struct, frozen=True, kw_only=True, eq=False):
 
         `start` is that of every node in ps, of shape (nodes, scenarios).
         """
-        same = (np.isinf(scenarios.links[0]) == self.free).all(axis=1)
-        flows = np.all([flight.same_flows for flight in flown.values()], axis=0)
+        same_free = (np.isinf(scenarios.links[0]) == self.free).all(axis=1)
+        same_flows = [flight.same_flows for flight in flown.values()]
+        same: Bools = np.all(np.broadcast_arrays(same_free, *same_flows, start[0] >= 0), axis=0)
         flights = [flown[length] for length in self.lengths[: self.flying]]
         if not flights:
-            return same & flows
+            return same
         begin, end, level = (
             np.concatenate(columns) for columns in list(zip(*flights, strict=True))[:3]
         )
         begin, end = (start[self.node] + times[self.phase] for times in (begin, end))
-        return same & flows & ~any_near(level) & ~any_meet(self.link, begin, end)
+        apart: Bools = same & ~any_near(level) & ~any_meet(self.link, begin, end)
+        return apart
