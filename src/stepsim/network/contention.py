@@ -211,7 +211,7 @@ class Contention(Struct, frozen=True, kw_only=True, dict=True):
     def cost(self, use: Use, group: int) -> int | Transfer:
         """A communication in a group: a fixed time in ps if nothing can slow it, or a transfer."""
         key = self.key(use, group)
-        transfer = self._transfers[key]
+        transfer = self.transfers[key]
         if use.peer_stage < 0 and self.quotient.isolated[key]:
             return transfer.duration_ps
         return transfer
@@ -219,10 +219,10 @@ class Contention(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def siblings_slow(self) -> bool:
         """Whether transfers of one colour, which all go at the same time, slow each other."""
-        return any(each.duration_ps > each.alone_ps for each in self._transfers.values())
+        return any(each.duration_ps > each.alone_ps for each in self.transfers.values())
 
     @cached_property
-    def _transfers(self) -> dict[TransferKey, Transfer]:
+    def transfers(self) -> dict[TransferKey, Transfer]:
         """One transfer per colour of site and communication, made from a site of that colour."""
         return {
             key: Transfer(phases=tuple(self._phases(key, place)))
