@@ -11,18 +11,22 @@ between iterations when no rank waits for the others before its optimizer step (
 paper); the optimizer step itself is no part of it. Equal spans are told apart by makespan.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from heapq import heappop, heappush
 from itertools import product
 from math import inf
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from stepsim.base.errors import ScheduleError, bad_value
 from stepsim.base.structs import replace
-from stepsim.parallel.schedules.base import Action, ActionKind, Placement, Schedule, check_shape
+from stepsim.parallel.schedules.base import ActionKind, Placement, Schedule, check_shape
+
+if TYPE_CHECKING:
+    from stepsim.parallel.schedules.order import Order
 
 _NAME = "auto-zb"
 
@@ -86,7 +90,7 @@ def auto_zb(
         allowed = " or ".join(_OBJECTIVES)
         raise ScheduleError(bad_value(f"schedule {_NAME}", "objective", objective, allowed))
     best = _best_draft(job, spans_first=objective == "span")
-    orders = tuple(tuple(_actions(rank, kinds)) for rank, kinds in enumerate(best.orders))
+    orders = tuple(_order(rank, kinds) for rank, kinds in enumerate(best.orders))
     placement = Placement(ranks=ranks)
     return Schedule(name=_NAME, placement=placement, microbatches=microbatches, orders=orders)
 
@@ -113,12 +117,19 @@ def _check_memory(job: "_Job", memory_limit: float) -> None:
         )
 
 
-def _actions(rank: int, kinds: Sequence[int]) -> Iterator[Action]:
-    """Microbatches count up from 0 in each kind."""
-    count = [0, 0, 0]
-    for kind in kinds:
-        yield Action(kind=_KINDS[kind], stage=rank, chunk=0, microbatch=count[kind])
-        count[kind] += 1
+def _order(rank: int, kinds: Sequence[int]) -> "Order":
+    """A rank's order from places in `_KINDS`: microbatches count up from 0 in each kind."""
+    import numpy as np
+
+    from stepsim.parallel.schedules.order import ACTION_KINDS, Order
+
+    numbers = np.array([ACTION_KINDS.index(kind) for kind in _KINDS])
+    place = np.array(kinds, dtype=np.int64)
+    microbatch = np.zeros(len(place), dtype=np.int64)
+    for kind in range(len(_KINDS)):
+        same = np.flatnonzero(place == kind)
+        microbatch[same] = np.arange(len(same))
+    return Order.of_actions(numbers[place], rank, 0, microbatch)
 
 
 class _Job(Struct, frozen=True, kw_only=True):
