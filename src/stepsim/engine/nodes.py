@@ -250,7 +250,8 @@ def _are_near(transfers: "Sequence[Transfer]") -> bool:
 
 def any_near(levels: Floats) -> Bools:
     """Of each case, whether levels, of shape (flights, cases), are near and not the same."""
-    low, high = (ordered := np.sort(levels, axis=0))[:-1], ordered[1:]
+    ordered = np.sort(levels, axis=0)
+    low, high = ordered[:-1], ordered[1:]
     near: Bools = np.any((high > low) & (high <= low * (1 + _NEAR)), axis=0)
     return near
 

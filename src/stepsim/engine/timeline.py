@@ -372,8 +372,9 @@ def find_actors(
     if prices.sharing is Sharing.FAIR:
         from stepsim.network.contention import find_contention
 
-        found = find_contention(prices, graph.uses, graph.streams(), slow, fold_ranks=fold_ranks)
-        return found.quotient.actors, found
+        uses, streams = graph.uses, graph.streams()
+        contention = find_contention(prices, uses, streams, slow, fold_ranks=fold_ranks)
+        return contention.quotient.actors, contention
     return fold(prices, graph.uses, slow) if fold_ranks else every_rank(prices), None
 
 

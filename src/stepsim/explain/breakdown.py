@@ -178,8 +178,8 @@ def _share_even_gaps(
     flight = alike.flight or Part.COMPUTE
     waiting = alike.idle if flight is Part.EXPOSED_PP else Part.SKEW
     np.minimum(np.maximum(ends, begin, out=ends), until, out=ends)
-    for here, before in ((starts[:1], begin), (starts[1:], ends[:-1])):
-        np.minimum(np.maximum(here, before, out=here), until, out=here)
+    for times, before in ((starts[:1], begin), (starts[1:], ends[:-1])):
+        np.minimum(np.maximum(times, before, out=times), until, out=times)
     flown = (ends - starts).sum(axis=(0, 1))
     total[flight] += flown
     total[waiting] += (ends[-1] - begin).sum(axis=0) - flown

@@ -132,10 +132,10 @@ class Quotient(Struct, frozen=True, kw_only=True, dict=True):
     def limits(self, key: TransferKey, phase: int) -> PhaseLimits:
         """What limits the flows of a phase of a transfer."""
         link, *loads = self.slots.get((*key, phase), _NOTHING)
-        classes, place = np.unique(self.link_class[link], return_inverse=True)
+        classes, number = np.unique(self.link_class[link], return_inverse=True)
         own, load = np.zeros((2, len(classes)))
-        for most, each in zip((own, load), loads, strict=True):
-            np.maximum.at(most, place, each)
+        for most, flows in zip((own, load), loads, strict=True):
+            np.maximum.at(most, number, flows)
         return PhaseLimits(*(tuple(column.tolist()) for column in (classes, own, load)))
 
     @cached_property

@@ -239,12 +239,12 @@ class Prices(Struct, kw_only=True):
 def _phases(op: CommOp, cost: Cost, steps: list[FlowStep]) -> tuple[PhasePrice, ...]:
     """The phases of steps at their cost."""
     priced = [(step.time_ps, step.latency_ps) for step in cost.steps]
-    found = []
+    phases = []
     for step, latency, alone in phases_of_steps(steps, cost.launch_ps, priced):
         most = op.size_bytes * float(np.max(step.fraction)) * step.timed
         rate = most / alone * PS_PER_S if cost.protocol and alone else inf
-        found.append(PhasePrice(latency_ps=latency, alone_ps=alone, step=step, rate=rate))
-    return tuple(_stretched(found, cost.time_ps) if cost.measured else found)
+        phases.append(PhasePrice(latency_ps=latency, alone_ps=alone, step=step, rate=rate))
+    return tuple(_stretched(phases, cost.time_ps) if cost.measured else phases)
 
 
 def phases_of_steps(

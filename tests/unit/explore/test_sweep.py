@@ -135,7 +135,8 @@ def test_scenarios_that_share_links_in_time_are_the_simulated_ones(
 def test_columns_serve_links_shared_in_time_where_times_are_sums(
     name: str, value: object, takes: bool
 ) -> None:
-    asked = study("fabric.bandwidth=1..4 GB/s:4", **{"contention": "fair", name: value})
+    options: dict[str, Any] = {"contention": "fair", name: value}
+    asked = study("fabric.bandwidth=1..4 GB/s:4", **options)
     assert BatchedApart().accepts(asked, {}) is takes
     assert not BatchedApart().accepts(study("fabric.bandwidth=1..4 GB/s:3", contention="fair"), {})
 

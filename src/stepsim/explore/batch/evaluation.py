@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from msgspec import Struct
@@ -21,9 +22,7 @@ from stepsim.explain.make_report import bubble_fraction, mean_columns
 from stepsim.explore.batch.lengths import LengthTable
 from stepsim.explore.batch.program import BatchProgram, compile_program
 from stepsim.explore.batch.scenarios import HOST, BatchBase, Scenarios
-from stepsim.explore.batch.transfers import FlightTable
 from stepsim.graph.actions import HostPart, HostTimes
-from stepsim.network.contention import Contention, TransferKey
 from stepsim.network.fold import Actors
 from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import is_number
@@ -35,6 +34,10 @@ from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.tables.ends import NodeWaits, ends
 from stepsim.workload.rows import Part
 from stepsim.workload.scaling import ComputeScale
+
+if TYPE_CHECKING:
+    from stepsim.explore.batch.transfers import FlightTable
+    from stepsim.network.contention import Contention, TransferKey
 
 
 class Totals(Struct, frozen=True, kw_only=True):
@@ -125,6 +128,15 @@ class BatchResult(Struct, frozen=True, kw_only=True, eq=False):
         if any(len(column) != len(self.step_time_ps) for column in columns):
             raise SimulationError("the columns of a batch result have different lengths")
 
+    @classmethod
+    def joined(cls, results: Sequence[Self]) -> Self:
+        """Results of some scenarios, then of others."""
+        columns: dict[str, Any] = {}
+        for name in cls.__struct_fields__:
+            column = [getattr(result, name) for result in results]
+            columns[name] = None if column[0] is None else np.concatenate(column)
+        return cls(**columns)
+
 
 class Batch(Struct, frozen=True, kw_only=True, dict=True):
     """A job compiled for evaluation: it depends on no duration.
@@ -141,7 +153,7 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
     table: LengthTable
     passes: Passes
     fixed: str
-    flights: FlightTable | None = None
+    flights: "FlightTable | None" = None
 
     @property
     def job_words(self) -> str:
@@ -203,31 +215,41 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
         """
         given = columns if isinstance(columns, Scenarios) else self.scenarios(columns)
         priced = self.table.priced(given)
-        step, pipeline = np.zeros((2, len(given)), dtype=np.int64)
-        bubble = np.zeros(len(given))
-        mean = np.zeros((len(given), len(Part)), dtype=np.int64) if parts else None
-        apart = np.zeros(len(given), dtype=bool) if self.flights else None
-        timed = parts or apart is not None
-        for part, some in given.chunks(_TIMES_AT_ONCE if timed else _TOTALS_AT_ONCE):
-            flown = self.flights.flown(some) if self.flights else {}
-            known = {self.table.number(each): flight.taken_ps for each, flight in flown.items()}
-            values = self._checked(self.table.evaluate(some, priced.of(part) | known))
-            if timed:
-                start, end = self._times(values, len(some))
-                totals = self.passes.totals_of(end)
-            else:
-                totals = self.passes.totals(self._node_lengths(values), len(some))
-            if mean is not None:
-                mean[part] = self._mean_parts(values, start, end)
-            if self.flights and apart is not None:
-                apart[part] = self.flights.apart(flown, some, start)
-            step[part], pipeline[part] = totals.step_time_ps, totals.pipeline_time_ps
-            bubble[part] = self._bubble(values, totals)
+        most = _TIMES_AT_ONCE if parts or self.flights else _TOTALS_AT_ONCE
+        return BatchResult.joined(
+            [self._of(some, priced.of(part), parts=parts) for part, some in given.chunks(most)]
+        )
+
+    def _of(
+        self, scenarios: Scenarios, known: Mapping[int, Times], *, parts: bool
+    ) -> "BatchResult":
+        """Results of a few scenarios; of some lengths the times are `known`, by number."""
+        flown = self.flights.flown(scenarios) if self.flights else {}
+        taken = {self.table.number(length): flight.taken_ps for length, flight in flown.items()}
+        values = self._checked(self.table.evaluate(scenarios, {**known, **taken}))
+        if not (parts or self.flights):
+            totals = self.passes.totals(self._node_lengths(values), len(scenarios))
+            return self._result(values, totals)
+        start, end = self._times(values, len(scenarios))
+        return self._result(
+            values,
+            self.passes.totals_of(end),
+            parts_ps=self._mean_parts(values, start, end) if parts else None,
+            apart=self.flights.apart(flown, scenarios, start) if self.flights else None,
+        )
+
+    def _result(
+        self,
+        values: list[Times],
+        totals: Totals,
+        parts_ps: Times | None = None,
+        apart: Bools | None = None,
+    ) -> "BatchResult":
         return BatchResult(
-            step_time_ps=step,
-            pipeline_time_ps=pipeline,
-            bubble_fraction=bubble,
-            parts_ps=mean,
+            step_time_ps=totals.step_time_ps,
+            pipeline_time_ps=totals.pipeline_time_ps,
+            bubble_fraction=self._bubble(values, totals),
+            parts_ps=parts_ps,
             apart=apart,
         )
 
@@ -236,13 +258,7 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
         values = self.lengths(scenarios)
         start, end = self._times(values, len(scenarios))
         totals = self.passes.totals_of(end)
-        found = BatchResult(
-            step_time_ps=totals.step_time_ps,
-            pipeline_time_ps=totals.pipeline_time_ps,
-            bubble_fraction=self._bubble(values, totals),
-            parts_ps=self._mean_parts(values, start, end),
-        )
-        return found, start, end
+        return self._result(values, totals, self._mean_parts(values, start, end)), start, end
 
     def parts(self, scenarios: Scenarios) -> Times:
         """Breakdown of every actor, of shape (actors, parts, scenarios), in ps."""
@@ -368,13 +384,15 @@ def make_batch(
 
 
 def _flights(
-    contention: Contention,
+    contention: "Contention",
     actors: Actors,
     programs: list[LaidOut],
     table: LengthTable,
     nodes: Sequence[Small],
-) -> FlightTable:
+) -> "FlightTable":
     """The transfers of a compiled job, and the nodes of those that others may slow."""
+    from stepsim.explore.batch.transfers import FlightTable
+
     keys: dict[int, TransferKey] = {}
     for rank, laid, of_task in zip(actors.ranks.tolist(), programs, nodes, strict=True):
         met = np.flatnonzero(laid.slowed >= 0)

@@ -6,7 +6,7 @@ A `Length` may be a sum or a longest path of earlier ones, so they are evaluated
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from msgspec import Struct, field
@@ -25,16 +25,18 @@ from stepsim.explore.batch.slowed import (
     runs_beside,
     slowed_lengths,
 )
-from stepsim.explore.batch.transfers import TransferLength
 from stepsim.graph.actions import HostPart, Task, TaskList
 from stepsim.graph.build import TaskGraph
-from stepsim.network.contention import Contention, TransferKey
 from stepsim.network.prices import Prices, Use
 from stepsim.tables.ends import NodeWaits, ends, listed_waits
 from stepsim.tables.spans import TaskKind
 from stepsim.workload.model.slowing import Slowing
 from stepsim.workload.overlap import Demands
 from stepsim.workload.rows import Part, Phase, Stream
+
+if TYPE_CHECKING:
+    from stepsim.explore.batch.transfers import TransferLength
+    from stepsim.network.contention import Contention, TransferKey
 
 _UNKNOWN = Demands()
 _NOTHING: Mapping[int, Times] = MappingProxyType({})
@@ -165,11 +167,11 @@ class LengthTable(Struct, kw_only=True):
     graph: TaskGraph
     prices: Prices
     fixed: bool
-    contention: Contention | None = None
+    contention: "Contention | None" = None
     cost: OverlapCost | None = None
     base: Scenarios | None = None
     lengths: list[Length] = field(default_factory=list)
-    transfers: dict[TransferKey, TransferLength] = field(default_factory=dict)
+    transfers: "dict[TransferKey, TransferLength]" = field(default_factory=dict)
     _numbers: dict[Length, int] = field(default_factory=dict)
     _gaps: dict[int, Gaps] = field(default_factory=dict)
     _kernels: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
@@ -207,8 +209,10 @@ class LengthTable(Struct, kw_only=True):
                 return self.number(MeasuredLength(comm, cost.alone_ps))
         return self.number(comm)
 
-    def _transfer(self, contention: Contention, key: TransferKey) -> int:
+    def _transfer(self, contention: "Contention", key: "TransferKey") -> int:
         """Number of the length of a transfer that meets no other."""
+        from stepsim.explore.batch.transfers import TransferLength
+
         if key not in self.transfers:
             self.transfers[key] = TransferLength.of(contention, key)
         return self.number(self.transfers[key])

@@ -42,8 +42,8 @@ class Flight(NamedTuple):
     same_flows: Bools
 
     @classmethod
-    def nowhere(cls, phases: int, scenarios: int) -> Self:
-        """Columns to be filled."""
+    def unfilled(cls, phases: int, scenarios: int) -> Self:
+        """Columns of nothing, of flows that are not those of the job: `put` fills them."""
         begin, end = np.zeros((2, phases, scenarios), dtype=np.int64)
         return cls(begin, end, np.zeros((phases, scenarios)), np.zeros(scenarios, dtype=bool))
 
@@ -72,14 +72,14 @@ class TransferLength(Struct, frozen=True):
     @classmethod
     def of(cls, contention: Contention, key: TransferKey) -> Self:
         """The length of one of the transfers of a job."""
-        prices, place = contention.prices, contention.quotient.chosen[key]
-        op, patterns, group = prices.comms[place.comm], place.patterns, int(place.groups[0])
+        prices, chosen = contention.prices, contention.quotient.chosen[key]
+        op, patterns, group = prices.comms[chosen.comm], chosen.patterns, int(chosen.groups[0])
         pattern = int(patterns.pattern[group])
-        phases = range(len(place.phases(prices)))
+        phases = range(len(chosen.phases(prices)))
         return cls(
             CommLength(op, patterns.key(pattern), prices.shape(op, patterns, pattern)),
             prices.cost(op, patterns, pattern).algorithm,
-            tuple(prices.steps(place.comm, patterns, group)),
+            tuple(prices.steps(chosen.comm, patterns, group)),
             tuple(contention.quotient.limits(key, phase) for phase in phases),
         )
 
@@ -103,10 +103,12 @@ class TransferLength(Struct, frozen=True):
             np.broadcast_to(column, len(scenarios))
             for column in communication_ps(shape, size, scenarios)
         )
-        flight = Flight.nowhere(len(self.limits), len(scenarios))
-        flight.same_flows[:] = not self.steps
+        flight = Flight.unfilled(len(self.limits), len(scenarios))
+        if not self.steps:
+            flight.same_flows[:] = True
+            return flight
         for number in distinct(chosen).tolist():
-            if self.steps and shape.candidates[number].algorithm == self.algorithm:
+            if shape.candidates[number].algorithm == self.algorithm:
                 cases = np.flatnonzero(chosen == number)
                 flight.put(cases, self._by(number, times[cases], scenarios.some(cases, len(cases))))
         return flight
@@ -115,7 +117,7 @@ class TransferLength(Struct, frozen=True):
         """The flight with a candidate, which takes `times` (ps) beside its siblings."""
         size = np.broadcast_to(self.comm.size_bytes(scenarios), times.shape)
         launch, steps = self._alone(candidate, times, size, scenarios)
-        flight, now = Flight.nowhere(len(self.limits), len(times)), launch * 0
+        flight, now = Flight.unfilled(len(self.limits), len(times)), launch * 0
         flight.same_flows[:] = size > 0
         protocol = self.comm.shape.candidates[candidate].protocol
         phases = phases_of_steps(self.steps, launch, steps)
@@ -206,14 +208,12 @@ class FlightTable(Struct, frozen=True, kw_only=True, eq=False):
         `start` is that of every node in ps, of shape (nodes, scenarios).
         """
         same_free = (np.isinf(scenarios.links[0]) == self.free).all(axis=1)
-        same_flows = [flight.same_flows for flight in flown.values()]
-        same: Bools = np.all(np.broadcast_arrays(same_free, *same_flows, start[0] >= 0), axis=0)
+        apart = np.broadcast_to(same_free, len(scenarios)).copy()
+        for flight in flown.values():
+            apart &= flight.same_flows
         flights = [flown[length] for length in self.lengths[: self.flying]]
-        if not flights:
-            return same
-        begin, end, level = (
-            np.concatenate(columns) for columns in list(zip(*flights, strict=True))[:3]
-        )
-        begin, end = (start[self.node] + times[self.phase] for times in (begin, end))
-        apart: Bools = same & ~any_near(level) & ~any_meet(self.link, begin, end)
+        if flights:
+            begin, end, level, _ = (np.concatenate(column) for column in zip(*flights, strict=True))
+            begin, end = (start[self.node] + times[self.phase] for times in (begin, end))
+            apart &= ~any_near(level) & ~any_meet(self.link, begin, end)
         return apart

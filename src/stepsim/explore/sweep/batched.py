@@ -95,15 +95,8 @@ class _BatchedGroup(Struct, frozen=True, kw_only=True):
 
     def evaluate(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
         """Results of scenarios; one that cannot be batched does not stop the others."""
-        breakdown = self.alone.group.study.breakdown
         try:
-            found = self.batch.evaluate(columns, parts=breakdown)
-            outcomes = self._outcomes(found)
-            if found.apart is None or found.apart.all():
-                return outcomes
-            meet = np.flatnonzero(~found.apart)
-            some = {name: column[meet] for name, column in columns.items()}
-            return outcomes.with_some(meet, self.alone.evaluate(some))
+            return self._together(columns)
         except StepsimError:
             count = max((len(column) for column in columns.values()), default=1)
             apart = not self.batch.takes(columns)
@@ -117,6 +110,16 @@ class _BatchedGroup(Struct, frozen=True, kw_only=True):
                 for half in halves
             )
             return _joined(first, second)
+
+    def _together(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
+        """Results of scenarios; those in which transfers meet are simulated one by one."""
+        result = self.batch.evaluate(columns, parts=self.alone.group.study.breakdown)
+        outcomes = self._outcomes(result)
+        if result.apart is None or result.apart.all():
+            return outcomes
+        meet = np.flatnonzero(~result.apart)
+        some = {name: column[meet] for name, column in columns.items()}
+        return outcomes.with_some(meet, self.alone.evaluate(some))
 
     @property
     def _estimates(self) -> bool:

@@ -133,9 +133,9 @@ class Outcomes(Struct, frozen=True, kw_only=True):
 
 def _put(column: NDArray[_Number], which: Ints, values: NDArray[_Number]) -> NDArray[_Number]:
     """A column with other values of some scenarios."""
-    found = column.copy()
-    found[which] = values
-    return found
+    changed = column.copy()
+    changed[which] = values
+    return changed
 
 
 class PreparedGroup(Protocol):
