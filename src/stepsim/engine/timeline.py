@@ -329,6 +329,11 @@ class LaidOutStep(Struct, frozen=True, kw_only=True):
 
         return run_levels(self.runnable.programs, self.actors, self.graph.plan)
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether no transfer meets another on links that are shared in time."""
+        return self.contention is not None and self._apart(self.contention) is not None
+
     def _apart(self, contention: "Contention") -> "NodeTimes | None":
         """When every task runs, if no transfer meets another.
 

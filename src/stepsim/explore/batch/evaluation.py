@@ -24,6 +24,7 @@ from stepsim.explore.batch.program import BatchProgram, compile_program
 from stepsim.explore.batch.scenarios import HOST, BatchBase, Scenarios
 from stepsim.graph.actions import HostPart, HostTimes
 from stepsim.network.fold import Actors
+from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import is_number
 from stepsim.options import StepOptions
@@ -328,13 +329,15 @@ def make_batch(
     coalesce: bool = True,
     estimate: bool = False,
     shared: bool = False,
+    like: Sequence[Prices] = (),
 ) -> Batch:
     """Compile a job for evaluation.
 
     `notes` are what was assumed before, and stand among the job's warnings. With `coalesce=False`
     every task is a node of its own. A schedule that is searched for (auto-zb) keeps the order found
     for the job. With `estimate` what `overlap_cost` asks for is estimated, else it is refused. With
-    `shared` contention may be fair: results then say of which scenarios they are.
+    `shared` contention may be fair: results then say of which scenarios they are. `like` are prices
+    found before: those that serve this job are taken again.
     Raises PlanError with contention fair, whose times are no sums, and the errors of `simulate`.
     """
     if options.contention is Sharing.FAIR and not shared:
@@ -348,10 +351,10 @@ def make_batch(
     host = HostTimes.of(options)
     options.refuse(["activation_size"], "many scenarios are evaluated without memory")
     unscaled = replace(options, compute_scale=None, **{part.field: 1 for part in HostPart})
-    job = prepare(workload, topology, unscaled, notes=notes)
+    job = prepare(workload, topology, unscaled, notes=notes, like=like)
     fixed = _why_fixed(job)
     if fixed:
-        job = prepare(workload, topology, options, notes=notes)
+        job = prepare(workload, topology, options, notes=notes, like=like)
         scale, host = ComputeScale(), HostTimes()
     setting = BatchBase(topology=job.prices.topology, scale=scale, host=host)
     graph, prices = job.graph, job.prices

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
+from stepsim.base.arrays import Ints
 from stepsim.base.errors import StepsimError
-from stepsim.base.units import Value
+from stepsim.base.units import PS_PER_S, Value
 from stepsim.explain.throughput import throughput
 from stepsim.explore.batch import Batch, BatchResult, make_batch
 from stepsim.explore.sweep.evaluate import (
@@ -70,13 +71,16 @@ class BatchedApart(Struct, frozen=True):
     def prepare(self, group: ScenarioGroup) -> PreparedGroup:
         """Compile the group's graph, unless transfers meet at the numbers of the network itself."""
         alone = Simulation().prepare(group)
-        names = [axis.name for axis in group.study.grid.axes if axis.kind.durations_only]
+        study, options = group.study, alone.options({})
+        names = [axis.name for axis in study.grid.axes if axis.kind.durations_only]
         try:
-            batch = _batch(group, {})
-            able = batch.takes(names) and np.all(batch.evaluate({}).apart)
+            if alone.ready.workload.reads_network or not alone.ready.laid_out().is_apart:
+                return alone
+            known = alone.known
+            batch = make_batch(study.workload, study.topology, options, shared=True, like=known)
         except StepsimError:
             return alone
-        return _BatchedGroup(batch=batch, alone=alone) if able else alone
+        return _BatchedGroup(batch=batch, alone=alone) if batch.takes(names) else alone
 
 
 def _batch(group: ScenarioGroup, values: Mapping[str, Any]) -> Batch:
@@ -84,7 +88,7 @@ def _batch(group: ScenarioGroup, values: Mapping[str, Any]) -> Batch:
     study = group.study
     topology = with_values(study.topology, values)
     options = study.step_options({**group.settings, **values})
-    return make_batch(study.workload, topology, options, estimate=True, shared=True)
+    return make_batch(study.workload, topology, options, estimate=True)
 
 
 class _BatchedGroup(Struct, frozen=True, kw_only=True):
@@ -136,16 +140,25 @@ class _BatchedGroup(Struct, frozen=True, kw_only=True):
         return self._outcomes(found)
 
     def _outcomes(self, found: BatchResult) -> Outcomes:
-        job = self.batch.job
-        effort = job.workload.effort
-        rates = throughput(effort, job.graph.plan.npus, step_s=1.0) if effort else None
         return Outcomes(
             step_time_ps=found.step_time_ps,
             pipeline_time_ps=found.pipeline_time_ps,
             bubble_fraction=found.bubble_fraction,
-            worth=Worth.scaled(rates, found.step_time_ps) if rates else None,
+            worth=self._worth(found.step_time_ps),
             parts_ps=found.parts_ps,
         )
+
+    def _worth(self, step_time_ps: Ints) -> Worth | None:
+        """What steps of a model are worth; of shared links to the last digit of single steps."""
+        effort, npus = self.batch.job.workload.effort, self.batch.job.graph.plan.npus
+        if effort is None:
+            return None
+        if self.batch.flights:
+            return Worth.of(
+                throughput(effort, npus, step / PS_PER_S) for step in step_time_ps.tolist()
+            )
+        rates = throughput(effort, npus, step_s=1.0)
+        return Worth.scaled(rates, step_time_ps) if rates else None
 
 
 def _joined(first: Outcomes, second: Outcomes) -> Outcomes:

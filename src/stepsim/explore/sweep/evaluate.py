@@ -220,24 +220,24 @@ class SimulatedGroup(Struct, frozen=True, kw_only=True, dict=True):
             return step_totals(
                 study.workload,
                 topology,
-                self._options(values),
+                self.options(values),
                 breakdown=study.breakdown,
                 known=self.known,
-                like=self._ready if values and all(map(is_number, values)) else None,
+                like=self.ready if values and all(map(is_number, values)) else None,
             )
         except StepsimError as error:
             return str(error)
 
-    def _options(self, values: Mapping[str, Any]) -> StepOptions:
+    def options(self, values: Mapping[str, Any]) -> StepOptions:
         """Those of a scenario that has these values."""
         options = self.group.study.step_options({**self.group.settings, **values})
         return replace(options, **self.degrees)
 
     @cached_property
-    def _ready(self) -> PreparedStep:
+    def ready(self) -> PreparedStep:
         """The step of the group on the study's own network."""
         study = self.group.study
-        return ready_step(study.workload, study.topology, self._options({}), self.known)
+        return ready_step(study.workload, study.topology, self.options({}), self.known)
 
 
 def failed(count: int, why: str, *, breakdown: bool) -> Outcomes:
