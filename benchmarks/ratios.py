@@ -136,7 +136,7 @@ def large(engine: Engine) -> Callable[[], object]:
 
 
 FAIR = StepOptions(contention=Sharing.FAIR)
-BANDWIDTHS = parse_axis(f"fabric.bandwidth=40GB/s..41GB/s:{sized(64, 4)}")
+BANDWIDTHS = parse_axis(f"fabric.bandwidth=40GB/s..41GB/s:{sized(64, 8)}")
 
 
 def fair_sweep() -> Timed:

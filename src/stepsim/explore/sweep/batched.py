@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import StepsimError
@@ -27,6 +27,7 @@ _CHUNK = 50_000
 _PREPARED_S, _PARTS_PER_S, _TOTALS_PER_S = 0.5, 50_000, 500_000
 _FEWEST = 4
 _CHUNK_APART, _APART_PER_S = 64, 1000
+_FEWEST_APART = 8
 
 
 class Batched(Struct, frozen=True):
@@ -53,7 +54,12 @@ class Batched(Struct, frozen=True):
 
 
 class BatchedApart(Struct, frozen=True):
-    """Groups of several scenarios shared fairly, whose transfers do not meet."""
+    """Groups of several scenarios shared fairly, whose transfers do not meet.
+
+    `simulation` runs those whose transfers do.
+    """
+
+    simulation: Simulation = field(default_factory=Simulation)
 
     @property
     def chunk(self) -> int:
@@ -66,17 +72,18 @@ class BatchedApart(Struct, frozen=True):
 
     def accepts(self, study: Study, settings: Mapping[str, Value]) -> bool:
         """Whether one graph and the same links serve enough scenarios."""
-        return study.grid.group_size >= _FEWEST and study.shares_alike(settings)
+        return study.grid.group_size >= _FEWEST_APART and study.shares_alike(settings)
 
     def prepare(self, group: ScenarioGroup) -> PreparedGroup:
         """Compile the group's graph, unless transfers meet at the numbers of the network itself."""
-        alone = Simulation().prepare(group)
+        alone = self.simulation.prepare(group)
         study, options = group.study, alone.options({})
         names = [axis.name for axis in study.grid.axes if axis.kind.durations_only]
         try:
-            if alone.ready.workload.reads_network or not alone.ready.laid_out().is_apart:
+            ready, known = alone.ready, alone.known
+            is_sum = not (ready.workload.reads_network or ready.prices.table)
+            if not (is_sum and ready.laid_out().is_apart):
                 return alone
-            known = alone.known
             batch = make_batch(study.workload, study.topology, options, shared=True, like=known)
         except StepsimError:
             return alone

@@ -76,12 +76,11 @@ class Study(Struct, frozen=True, kw_only=True):
     def shares_alike(self, settings: Mapping[str, Value]) -> bool:
         """Whether links are shared in time, and by the same transfers whatever their numbers are.
 
-        Steps are sums of durations where no transfer meets another and none is slowed or measured.
+        Steps are sums of durations where no transfer meets another, and communication slows none.
         """
         overlap = settings.get("overlap_cost", self.options.overlap_cost)
-        table = settings.get("comm_table", self.options.comm_table)
         routed = isinstance(self.topology, NestedTopology)
-        able = routed and not (overlap or table or self.options.engine)
+        able = routed and not (overlap or self.options.engine)
         return able and self._is_ordered(settings) and self._is_shared(settings)
 
     def _is_ordered(self, settings: Mapping[str, Value]) -> bool:
