@@ -91,7 +91,7 @@ def test_batched_scenarios_are_the_simulated_ones(
     [
         ("gpt_tp4", ("nvlink.latency=0,3 us",), {"pp": 4}, "some"),
         ("gpt_tp4", ("compute_scale=1,2",), {"pp": 4, "slow": "3:1.3"}, "all"),
-        ("gpt_tp4", ("algorithm=ring,tree",), {"npus": 32}, "none"),
+        ("gpt_tp4", ("algorithm=ring,tree", "nvlink.latency=0,3 us"), {"npus": 32}, "none"),
         ("moe_128", ("host_overhead=0,7 us", "compute_scale=1,2"), {"p2p": "blocking"}, "none"),
         ("moe_128", ("compute_scale=1,2",), {"dp_overlap": True}, "all"),
     ],
