@@ -26,16 +26,12 @@ from stepsim.explain.changes.lengths import (
 from stepsim.explain.changes.made import Changes, ProfileChange, UntoldChange
 from stepsim.explain.changes.schedules import schedule_changes
 from stepsim.explain.changes.transfers import transfer_changes
-from stepsim.explain.stragglers import (
-    ideal_ps,
-    mean_share,
-    share_of_steps,
-)
+from stepsim.explain.stragglers import mean_share, share_of_steps
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.waits import Waits
 from stepsim.measured.profile.works import MicrobatchWorks
-from stepsim.measured.profile_run import run_of_profile
+from stepsim.measured.profile_run import actions_of_profile
 
 _LEAST_GAIN = 5e-5
 """A smaller gain is none: it would be shown as 0.0 %."""
@@ -203,15 +199,16 @@ def _acted(profile: Profile, untold: Iterable[UntoldChange]) -> _Acted | None:
     if _SCHEDULES not in lacking:
         return None
     try:
-        run = run_of_profile(profile).run
-        acted = run.whole_profile()
+        acted = actions_of_profile(profile)
     except TraceError:
         return None
-    if run.degrees.pp == 1:
+    if not acted.column_of_ranks("stage").any():
         return None
     waits = pipeline_waits(acted, posted=True)
-    told = chain(compute_changes(waits), length_changes(waits, told_works(acted)))
-    changes = [*(each for each in told if each.name in lacking), *schedule_changes(waits)]
+    changes = [*schedule_changes(waits)]
+    if lacking - {_SCHEDULES}:
+        told = chain(compute_changes(waits), length_changes(waits, told_works(acted)))
+        changes = [*(change for change in told if change.name in lacking), *changes]
     notes = acted.warnings[len(profile.warnings) :]
     return _Acted(
         waits=waits,
@@ -228,7 +225,7 @@ def _times(waits: Waits, changes: Iterable[ProfileChange]) -> list[tuple[Ints, I
     Without the host's delays with ideal durations, and with their own.
     """
     own, held = waits.own_ps, waits.held_ps()
-    times = [(own, waits.delay_ps), (ideal_ps(waits), held), (own, held)]
+    times = [(own, waits.delay_ps), (waits.ideal_ps, held), (own, held)]
     for change in changes:
         both = (change.own_ps, change.best_own_ps)
         times += [(each, change.delay_ps) for each in both if each is not None]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -41,7 +42,7 @@ Orders = Mapping[int, Sequence[Action]]
 """What every stage runs, in order."""
 
 
-class Pipelined(Struct, frozen=True, kw_only=True, eq=False):
+class Pipelined(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """A profile's forwards, backwards and messages, as tables of what they take.
 
     `own_ps` and `delay_ps` have axes slot, step, rank, chunk of the stage and microbatch, without
@@ -68,14 +69,28 @@ class Pipelined(Struct, frozen=True, kw_only=True, eq=False):
         ]
         return np.asarray(work.sum(axis=(0, 3, 4)).max(axis=1), dtype=np.int64)
 
+    @cached_property
+    def usual(self) -> tuple[Ints, Ints]:
+        """Name and stream of the operations that take most of each slot's time, 0 without any."""
+        events, found = self.waits.profile.events, np.zeros((2, len(PipelineSlot)), dtype=np.int64)
+        for slot in PipelineSlot:
+            chosen = np.flatnonzero(self.slot == slot)
+            if len(chosen):
+                names = events.name[chosen]
+                total = np.bincount(names, self.waits.own_ps[chosen])
+                # of those that are there, also where none takes time
+                first = chosen[np.argmax(total[names])]
+                found[:, slot] = events.name[first], events.stream[first]
+        return found[0], found[1]
+
 
 def pipelined(waits: Waits) -> Pipelined:
     """The tables of a profile; raises PlanError that says what a schedule cannot be told from."""
     profile, events = waits.profile, waits.profile.events
-    slot = _slots(events)
-    compute = (slot == PipelineSlot.FORWARD) | (slot == PipelineSlot.BACKWARD)
     if profile.follows is not None:
         raise PlanError("the trace says what each operation waits for, not the order of a schedule")
+    slot = _slots(events)
+    compute = (slot == PipelineSlot.FORWARD) | (slot == PipelineSlot.BACKWARD)
     if not compute.any():
         raise PlanError("the run does not name forwards, backwards and their microbatches")
     stage = profile.column_of_ranks("stage")

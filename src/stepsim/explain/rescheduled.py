@@ -9,9 +9,9 @@ as they were, and block where they did.
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.structs import replace
 from stepsim.explain.pipelined import (
     BACKWARD_SLOTS,
@@ -25,10 +25,12 @@ from stepsim.measured.profile.events import Events, counted, same
 from stepsim.measured.profile.pipeline import gradient_waits, parameter_waits
 from stepsim.measured.profile.waits import Waits, chained
 from stepsim.parallel.schedules import Action, ActionKind
+from stepsim.parallel.schedules.order import ACTION_KINDS
 from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
 
 _WEIGHT_NAME = "weight-compute"
 """Name of the weight gradients that a split backward runs apart."""
+_FORWARD, _WEIGHT = map(ACTION_KINDS.index, (ActionKind.FORWARD, ActionKind.WEIGHT_GRAD))
 _SHARES = {
     ActionKind.INPUT_GRAD: 1 - WEIGHT_GRAD_SHARE,
     ActionKind.WEIGHT_GRAD: WEIGHT_GRAD_SHARE,
@@ -73,7 +75,8 @@ def rescheduled(
         np.concatenate([part.own for part in parts]),
         np.concatenate([part.delay for part in parts]),
     )
-    return Waits(profile=profile, before=before, after=after), own_ps, delay_ps
+    waits = Waits(profile=profile, before=before, after=after, late=delay_ps > 0)
+    return waits, own_ps, delay_ps
 
 
 class _Part(Struct, frozen=True, kw_only=True, eq=False):
@@ -127,59 +130,78 @@ def _filled(table: Floats) -> Floats:
     return np.nan_to_num(found)
 
 
-class _Program(Struct, kw_only=True):
+class _Program(Struct, frozen=True, kw_only=True, eq=False):
     """Operations of a stage in columns, and pairs of them that wait for each other.
 
     `end` is the chunk at the other end of a message, `share` what is taken of the table's times.
     """
 
-    slot: list[int] = field(default_factory=list)
-    chunk: list[int] = field(default_factory=list)
-    microbatch: list[int] = field(default_factory=list)
-    end: list[int] = field(default_factory=list)
-    place: list[int] = field(default_factory=list)
-    share: list[float] = field(default_factory=list)
-    weight: list[bool] = field(default_factory=list)
-    pairs: list[tuple[int, int]] = field(default_factory=list)
+    slot: Ints
+    chunk: Ints
+    microbatch: Ints
+    end: Ints
+    place: Ints
+    share: Floats
+    weight: Bools
+    pairs: Ints
 
-    def add(self, slot: PipelineSlot, action: Action, place: int, end: int = UNKNOWN) -> int:
-        """Add an operation of an action; returns its place among them."""
-        compute = slot in (PipelineSlot.FORWARD, PipelineSlot.BACKWARD)
-        self.slot.append(slot)
-        self.chunk.append(action.stage)
-        self.microbatch.append(action.microbatch)
-        self.end.append(end)
-        self.place.append(place)
-        self.share.append(_SHARES.get(action.kind, 1.0) if compute else 1.0)
-        self.weight.append(action.kind is ActionKind.WEIGHT_GRAD)
-        return len(self.slot) - 1
+
+_PARTS = ("recv", "compute", "send")
+"""What an action may be made of, in order."""
 
 
 def _program(run: Pipelined, actions: Sequence[Action], chunks: int) -> _Program:
-    """What a stage runs: a message is posted `ahead`, and its sender waits for it if it blocks.
+    """What a stage runs: an action receives its message, computes and sends, as far as it does."""
+    rows = [
+        (ACTION_KINDS.index(action.kind), action.stage, action.microbatch) for action in actions
+    ]
+    kind, stage, microbatch = np.array(rows, dtype=np.int64).T
+    forward, weight = kind == _FORWARD, kind == _WEIGHT
+    ahead = np.where(forward, 1, -1)
+    end = np.stack((stage - ahead, np.full(len(kind), UNKNOWN), stage + ahead), axis=1)
+    runs = (end >= 0) & (end < run.stages * chunks) & ~weight[:, None]
+    runs[:, 1] = True
+    action, part = np.nonzero(runs)
+    slots = np.array([[way[name] for name in _PARTS] for way in (BACKWARD_SLOTS, FORWARD_SLOTS)])
+    shares = np.array([_SHARES.get(kind, 1.0) for kind in ACTION_KINDS])
+    computes = part == 1
+    return _Program(
+        slot=slots[forward.astype(np.int64)[action], part],
+        chunk=stage[action],
+        microbatch=microbatch[action],
+        end=np.where(computes, UNKNOWN, end[action, part]),
+        place=action * _PLACES_PER_COMPUTE + part,
+        share=np.where(computes, shares[kind[action]], 1.0),
+        weight=weight[action],
+        pairs=_pairs(run, runs, forward, blocks=run.blocks and chunks == run.chunks),
+    )
 
-    No program with other chunks blocks: their orders would wait for themselves.
+
+def _pairs(run: Pipelined, runs: Bools, forward: Bools, *, blocks: bool) -> Ints:
+    """Pairs of operations of a stage that wait for each other: of shape (pairs, 2).
+
+    Rows of `runs` are actions, its columns the parts that each has. A message is posted `ahead`,
+    and the next action waits for it if it `blocks`; no program with other chunks does: their orders
+    would wait for themselves. For example an action that receives and computes has the rows
+    `(posted, recv), (recv, compute)`.
     """
-    last, blocks = run.stages * chunks - 1, run.blocks and chunks == run.chunks
-    found, computes, sent = _Program(), list[int](), UNKNOWN
-    for number, action in enumerate(actions):
-        ahead = action.kind is ActionKind.FORWARD
-        slots, base = FORWARD_SLOTS if ahead else BACKWARD_SLOTS, number * _PLACES_PER_COMPUTE
-        source, target = action.stage - (1 if ahead else -1), action.stage + (1 if ahead else -1)
-        talks = action.kind is not ActionKind.WEIGHT_GRAD
-        received = UNKNOWN
-        if talks and 0 <= source <= last:
-            received = found.add(slots["recv"], action, base, source)
-            posted = number - run.ahead[slots["recv"]]
-            found.pairs += [(computes[posted], received)] if posted >= 0 else []
-        computes.append(found.add(slots["compute"], action, base + 1))
-        found.pairs += [(each, computes[-1]) for each in (received, sent) if each != UNKNOWN]
-        sent = UNKNOWN
-        if talks and 0 <= target <= last:
-            message = found.add(slots["send"], action, base + 2, target)
-            found.pairs.append((computes[-1], message))
-            sent = message if blocks else UNKNOWN
-    return found
+    number = np.where(runs, np.cumsum(runs).reshape(runs.shape) - 1, UNKNOWN)
+    received, computed, sent = number.T
+    place = np.arange(len(runs))
+    ahead = (run.ahead[slots["recv"]] for slots in (FORWARD_SLOTS, BACKWARD_SLOTS))
+    posted = place - np.where(forward, *ahead)
+    before = np.stack(
+        (
+            np.where(posted >= 0, computed[posted], UNKNOWN),
+            received,
+            np.append(UNKNOWN, sent[:-1]) if blocks else np.full(len(runs), UNKNOWN),
+            computed,
+        ),
+        axis=1,
+    )
+    after = np.stack((received, computed, computed, sent), axis=1)
+    waits = (before != UNKNOWN) & (after != UNKNOWN)
+    return np.stack((before[waits], after[waits]), axis=1)
 
 
 def _stage(
@@ -188,10 +210,7 @@ def _stage(
     """The operations of all ranks of a stage in all steps."""
     profile, chunks = run.waits.profile, own.shape[3]
     program = _program(run, actions, chunks)
-    slot, chunk, microbatch, end, place = (
-        np.array(getattr(program, name), dtype=np.int64)
-        for name in ("slot", "chunk", "microbatch", "end", "place")
-    )
+    slot, chunk, microbatch = program.slot, program.chunk, program.microbatch
     ranks = np.array([i for i, each in enumerate(profile.ranks) if each.stage == stage])
     steps, count = len(profile.steps), len(slot)
     copies = steps * len(ranks)
@@ -199,13 +218,12 @@ def _stage(
     rank = np.tile(np.repeat(ranks, count), steps)
     at = tuple(np.tile(each, copies) for each in (slot, chunk // run.stages, microbatch))
     where = (at[0], step, rank, at[1], at[2])
-    share = np.tile(np.array(program.share), copies)
+    share = np.tile(program.share, copies)
     shift = np.repeat(np.arange(copies) * count, len(program.pairs))
-    pairs = np.tile(np.array(program.pairs, dtype=np.int64).reshape(-1, 2), (copies, 1))
-    told = _told(run, program, slot)
-    columns = {name: np.tile(column, copies) for name, column in told.items()}
-    columns |= {"step": step, "rank": rank, "place": np.tile(place, copies)}
-    columns |= _messages(run, columns, np.tile(end, copies), own.shape[4])
+    pairs = np.tile(program.pairs, (copies, 1))
+    columns = {name: np.tile(column, copies) for name, column in _told(run, program).items()}
+    columns |= {"step": step, "rank": rank, "place": np.tile(program.place, copies)}
+    columns |= _messages(run, columns, np.tile(program.end, copies), own.shape[4])
     return _Part(
         columns=columns,
         own=np.rint(own[where] * share).astype(np.int64),
@@ -215,34 +233,20 @@ def _stage(
     )
 
 
-def _told(run: Pipelined, program: _Program, slot: Ints) -> dict[str, Ints]:
+def _told(run: Pipelined, program: _Program) -> dict[str, Ints]:
     """Columns of a stage's operations that are the same on all its ranks."""
-    profile = run.waits.profile
-    usual, stream = zip(*(_usual(run, each) for each in PipelineSlot), strict=True)
-    weight = np.array(program.weight)
+    slot, (names, streams) = program.slot, run.usual
     unknown = np.full(len(slot), UNKNOWN, dtype=np.int64)
     return {
         "kind": np.array(_KINDS, dtype=np.int64)[slot],
-        "name": np.where(weight, len(profile.names), np.array(usual)[slot]),
-        "stream": np.array(stream)[slot],
+        "name": np.where(program.weight, len(run.waits.profile.names), names[slot]),
+        "stream": streams[slot],
         "phase": np.array(_PHASES, dtype=np.int64)[slot],
-        "chunk": np.array(program.chunk, dtype=np.int64),
-        "microbatch": np.array(program.microbatch, dtype=np.int64),
+        "chunk": program.chunk,
+        "microbatch": program.microbatch,
         "size_bytes": unknown,
         "group": unknown,
     }
-
-
-def _usual(run: Pipelined, slot: PipelineSlot) -> tuple[int, int]:
-    """Name and stream of the operations of a slot that take most of its time; 0 without any."""
-    chosen = np.flatnonzero(run.slot == slot)
-    if not len(chosen):
-        return 0, 0
-    events = run.waits.profile.events
-    names = events.name[chosen]
-    total = np.bincount(names, run.waits.own_ps[chosen])
-    first = chosen[np.argmax(total[names])]  # of those that are there, also where none takes time
-    return int(events.name[first]), int(events.stream[first])
 
 
 def _messages(

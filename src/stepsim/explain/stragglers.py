@@ -3,7 +3,7 @@
 The method and the definitions are those of "Understanding Stragglers in Large Model Training Using
 What-if Analysis" (ByteDance, OSDI 2025). A step is replayed without delays of the host. Ideal are
 the mean of all computes of a name, and the median of what communications of a name take once
-everybody is there.
+everybody is there: `Waits.ideal_ps`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,10 +13,10 @@ from math import ceil
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Bools, Floats, Ints, medians
-from stepsim.measured.profile.events import Profile, same
+from stepsim.base.arrays import Bools, Floats, Ints
+from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.waits import Waits
-from stepsim.tables.spans import COMMUNICATIONS, TaskKind
+from stepsim.tables.spans import TaskKind
 
 _SLOW_SHARE = 0.03
 _MOST_NAMES = 32
@@ -87,7 +87,7 @@ def find_stragglers(waits: Waits) -> Stragglers:
 
     Where stages or replicas of ranks are not known there are no slowdowns by them.
     """
-    profile, own, ideal = waits.profile, waits.own_ps, ideal_ps(waits)
+    profile, own, ideal = waits.profile, waits.own_ps, waits.ideal_ps
     stage, replica = (profile.column_of_ranks(name) for name in ("stage", "replica"))
     kinds = _kinds(profile)
     parts = (
@@ -127,7 +127,7 @@ def find_stragglers(waits: Waits) -> Stragglers:
 def slowest_parts(waits: Waits) -> tuple[int, int]:
     """The rank that slows the steps of a profile most, and the stage, 0 where none is known."""
     profile, stages = waits.profile, _parts(waits.profile.column_of_ranks("stage"))
-    _, _, slowdowns = _slowdowns(waits, ideal_ps(waits), [*stages, *profile.places_of_ranks()])
+    _, _, slowdowns = _slowdowns(waits, waits.ideal_ps, [*stages, *profile.places_of_ranks()])
     by_stage, by_rank = np.split(slowdowns, [len(stages)])
     return profile.ranks[int(np.argmax(by_rank))].rank, int(np.argmax(by_stage)) if stages else 0
 
@@ -146,20 +146,6 @@ def _slowdowns(waits: Waits, ideal: Ints, kept: Sequence[Ints]) -> tuple[Ints, I
     steps = _replayed(waits, ideal, waits.own_ps, (everything, everything[:0], *kept))
     prompt, ideal_step = steps[:, 0], np.minimum(steps[:, 1], steps[:, 0])
     return prompt, ideal_step, steps[:, 2:].mean(axis=0) / max(float(ideal_step.mean()), 1.0)
-
-
-def ideal_ps(waits: Waits) -> Ints:
-    """The ideal of every operation's name and phase: computes' means, communications' medians."""
-    events = waits.profile.events
-    communicates = events.of_kind(*COMMUNICATIONS)
-    key = same(events.name, events.phase, communicates.astype(np.int64))
-    count, own = np.bincount(key), waits.own_ps
-    is_communication = np.zeros(len(count), dtype=np.bool_)
-    is_communication[key] = communicates
-    sums = np.zeros(len(count), dtype=np.int64)
-    np.add.at(sums, key, own)
-    ideal = np.where(is_communication, medians(key, own, len(count)), sums / count)
-    return np.asarray(np.rint(ideal).astype(np.int64)[key])
 
 
 def _kinds(profile: Profile) -> dict[str, Bools]:
@@ -182,8 +168,9 @@ def _kinds(profile: Profile) -> dict[str, Bools]:
 
 def _replayed(waits: Waits, usual: Ints, other: Ints, chosen: Iterable[Ints]) -> Ints:
     """Steps without the host's delays where the chosen operations take `other`, for each choice."""
-    held = waits.held_ps()
-    return waits.cases_ps(usual, held, ((places, other, held) for places in chosen))
+    held, differs = waits.held_ps(), usual != other
+    cases = ((places[differs[places]], other, held) for places in chosen)
+    return waits.cases_ps(usual, held, cases)
 
 
 def _slowest(

@@ -15,7 +15,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Bools, Floats, Ints, distinct, medians, row_numbers
+from stepsim.base.arrays import Bools, Floats, Ints, column_numbers, distinct, medians
 from stepsim.measured.profile.events import KernelForm, Profile
 from stepsim.measured.profile.kernel_classes import OTHER, PRODUCT_FAMILIES, family_of
 from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, TaskKind
@@ -164,12 +164,12 @@ def alone_times_ps(profile: Profile) -> Ints:
     """
     found = np.full(len(profile.events), UNKNOWN, dtype=np.int64)
     ran = _executions(profile)
-    alone = ran.taken(ran.share == 0)
-    if len(alone.place):
-        count = np.bincount(alone.kernel, minlength=int(ran.kernel.max()) + 1)
-        told = ran.taken((ran.share != 0) & (count[ran.kernel] >= _FEWEST))
-        median = np.rint(medians(alone.kernel, alone.took_ps, len(count)))
-        found[told.place] = median[told.kernel].astype(np.int64)
+    is_alone = ran.share == 0
+    count = np.bincount(ran.kernel[is_alone], minlength=int(ran.kernel.max(initial=0)) + 1)
+    told = np.flatnonzero(~is_alone & (count[ran.kernel] >= _FEWEST))
+    if len(told):
+        median = np.rint(medians(ran.kernel[is_alone], ran.took_ps[is_alone], len(count)))
+        found[ran.place[told]] = median[ran.kernel[told]].astype(np.int64)
     return found
 
 
@@ -267,7 +267,7 @@ def _executions(profile: Profile, *, with_comms: bool = False) -> _Executions:
         columns = (*kernels, gpu, work, end - start, share, comm)
         parts.append([column[chosen] for column in columns])
     *kernels, place, took, share, comm = map(np.concatenate, zip(*parts, strict=True))
-    return _Executions(row_numbers(np.stack(kernels, axis=1))[1], place, took, share, comm)
+    return _Executions(column_numbers(kernels), place, took, share, comm)
 
 
 def _with_neighbours(profile: Profile, work: Ints) -> list[Ints]:
@@ -289,9 +289,10 @@ def _beside_others(profile: Profile, work: Ints) -> Bools:
     kernels = work[events.kind[work] == TaskKind.COMPUTE]
     for stream in distinct(events.stream[work]).tolist():
         others = kernels[events.stream[kernels] != stream]
-        spans = _Communications.of(profile, others)
-        own = events.stream[work] == stream
-        found[own] = spans.share(events.start_ps[work[own]], events.end_ps[work[own]]) > 0
+        if len(others):
+            spans = _Communications.of(profile, others)
+            own = events.stream[work] == stream
+            found[own] = spans.share(events.start_ps[work[own]], events.end_ps[work[own]]) > 0
     return found
 
 

@@ -11,13 +11,20 @@ from typing import Self
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Bools, Ints
+from stepsim.base.arrays import Bools, Ints, among, places_by
 from stepsim.base.structs import replace
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, Clocks, Transfers
 from stepsim.measured.profile.actions import Actions, pipeline_actions
 from stepsim.measured.profile.events import Events, Profile
 from stepsim.measured.recognise import recorded_schedule
-from stepsim.measured.run import Degrees, InnerOps, OpKind, fused_exchanges, times_hash
+from stepsim.measured.run import (
+    MESSAGE_KINDS,
+    Degrees,
+    InnerOps,
+    OpKind,
+    fused_exchanges,
+    times_hash,
+)
 from stepsim.measured.run_profile import MEANINGS, RunProfile, meant
 from stepsim.measured.summary import RankTimes, RunSummary, summary_of, traced_actions
 from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
@@ -26,12 +33,6 @@ _NUMBERS = re.compile(r"\b\d+\b|\d+$")
 """Numbers in the name of a group, which tell it from those of other ranks."""
 _FEW_NAMES = 4
 """So many names of kernels outside of actions are shown one by one."""
-_MESSAGES = {
-    (TaskKind.SEND, True): OpKind.SEND_FORWARD,
-    (TaskKind.RECV, True): OpKind.RECV_FORWARD,
-    (TaskKind.SEND, False): OpKind.SEND_BACKWARD,
-    (TaskKind.RECV, False): OpKind.RECV_BACKWARD,
-}
 _IDLE = "idle"
 """What time after the pipeline is called in which nothing runs: the host has not launched it."""
 _OPTIMIZER = "optimizer"
@@ -44,45 +45,79 @@ def run_of_profile(profile: Profile, *, node_size: int | None = None) -> RunSumm
     `node_size` is the ranks per node where the profile does not tell it, 8 without it. Raises
     TraceError that names what was not recorded.
     """
-    step, notes = _typical_step(profile)
-    found = pipeline_actions(step)
-    notes += [f"{profile.source}: stage times: {found.how}"] if found.how else []
-    step, numbers = _numbered(step, found)
-    own = _own_start_ps(step.events)
-    others = _other_names(step, found)
-    parts = [_rank_columns(step, found, place, own, others) for place in range(len(step.ranks))]
-    columns = {key: np.concatenate([part[key] for part, _ in parts]) for key in parts[0][0]}
-    events = Events.of(len(columns["rank"]), **columns)
-    labels = [label for _, names in parts for label in names]
-    size = node_size or _node_size(step) or DEFAULT_NODE_SIZE
-    ranks = tuple(
-        replace(place, rank=number, stage=stage, node=number // size, clock=place.clock)
-        for place, number, stage in zip(step.ranks, numbers, found.stages, strict=True)
-    )
-    run = RunProfile(
-        degrees=_degrees(step, found, events),
-        profile=replace(
-            step,
-            ranks=ranks,
-            names=MEANINGS,
-            events=events,
-            follows=None,
-            marks=(),
-            warnings=(*step.warnings, *notes),
-        ),
-        inner=_no_inner(),
-        others={i: label for i, label in enumerate(labels) if label},
-        traces=tuple(_fingerprint(step, place) for place in range(len(ranks))),
-    )
+    read = _Read.of(profile)
+    size = node_size or _node_size(read.step) or DEFAULT_NODE_SIZE
+    run = read.run(size)
     clocks = Clocks(
-        offset_ps=np.zeros(len(ranks), dtype=np.int64),
-        node=np.array([rank.node for rank in ranks], dtype=np.int64),
+        offset_ps=np.zeros(len(run.ranks), dtype=np.int64),
+        node=np.array([rank.node for rank in run.ranks], dtype=np.int64),
         node_size=size,
         residual_ps=0,
     )
-    times = tuple(_rank_times(step, found, run, place) for place in range(len(ranks)))
+    times = tuple(_rank_times(read.step, read.found, run, ran) for ran in read.ran)
     summary = summary_of(run, clocks, _transfers(run), times)
     return replace(summary, schedule=summary.schedule or recorded_schedule(run))
+
+
+def actions_of_profile(profile: Profile) -> Profile:
+    """The forwards, backwards and messages of one step of a profile, and what follows them.
+
+    As `run_of_profile` has them; raises TraceError also where a rank was not traced.
+    """
+    read = _Read.of(profile)
+    return read.run(_node_size(read.step) or DEFAULT_NODE_SIZE).whole_profile()
+
+
+class _Ran(Struct, frozen=True, kw_only=True, eq=False):
+    """What the rank at a place ran: its actions, its messages and all its operations, ascending."""
+
+    place: int
+    acts: Ints
+    sent: Ints
+    every: Ints
+
+
+class _Read(Struct, frozen=True, kw_only=True, eq=False):
+    """A step of a profile and its actions, what each rank ran, the ranks' numbers, and notes."""
+
+    step: Profile
+    found: Actions
+    ran: list[_Ran]
+    numbers: list[int]
+    notes: list[str]
+
+    @classmethod
+    def of(cls, profile: Profile) -> Self:
+        """The step of median length."""
+        step, notes = _typical_step(profile)
+        found = pipeline_actions(step)
+        notes += [f"{profile.source}: stage times: {found.how}"] if found.how else []
+        step, numbers = _numbered(step, found)
+        ran = _ran(step, found)
+        return cls(step=step, found=found, ran=ran, numbers=numbers, notes=notes)
+
+    def run(self, node_size: int) -> RunProfile:
+        """The stage times as a run of nodes of so many ranks."""
+        step, found = self.step, self.found
+        started, messages = _own_start_ps(step.events), _message_kinds(step, found)
+        others = _other_names(step, found)
+        parts = [_rank_columns(step, found, ran, started, messages, others) for ran in self.ran]
+        columns = {key: np.concatenate([part[key] for part, _ in parts]) for key in parts[0][0]}
+        events = Events.of(len(columns["rank"]), **columns, **meant(columns["name"]))
+        labels = [label for _, names in parts for label in names]
+        ranks = tuple(
+            replace(place, rank=number, stage=stage, node=number // node_size, clock=place.clock)
+            for place, number, stage in zip(step.ranks, self.numbers, found.stages, strict=True)
+        )
+        warnings = (*step.warnings, *self.notes)
+        told = {"names": MEANINGS, "events": events, "follows": None, "marks": ()}
+        return RunProfile(
+            degrees=_degrees(step, found, events),
+            profile=replace(step, ranks=ranks, warnings=warnings, **told),
+            inner=_no_inner(),
+            others={i: label for i, label in enumerate(labels) if label},
+            traces=tuple(_fingerprint(step.events, ran.every) for ran in self.ran),
+        )
 
 
 def _typical_step(profile: Profile) -> tuple[Profile, list[str]]:
@@ -157,25 +192,38 @@ class _After(Struct, frozen=True, kw_only=True):
     communicates: bool = False
 
 
+def _ran(step: Profile, found: Actions) -> list[_Ran]:
+    """What every rank ran."""
+    is_message = step.events.of_kind(TaskKind.SEND, TaskKind.RECV)
+    pairs = zip(places_by(found.rank, len(step.ranks)), step.places_of_ranks(), strict=True)
+    return [
+        _Ran(place=place, acts=acts, sent=every[is_message[every]], every=every)
+        for place, (acts, every) in enumerate(pairs)
+    ]
+
+
 def _rank_columns(
-    step: Profile, found: Actions, place: int, own: Ints, others: "Sequence[Mapping[int, _After]]"
+    step: Profile,
+    found: Actions,
+    ran: _Ran,
+    own: Ints,
+    messages: Ints,
+    others: "Sequence[Mapping[int, _After]]",
 ) -> tuple[dict[str, Ints], list[str]]:
     """A rank's actions and messages in order of start, then what follows the pipeline, with labels.
 
-    `own` is when the operations of the profile began but for waiting, `others` are those of each
-    rank that are no part of actions.
+    `own` is when the operations of the profile began but for waiting, `messages` has the `OpKind`
+    of those that are messages, `others` are those of each rank that are no part of actions.
     """
-    acts = np.flatnonzero(found.rank == place)
-    sent = _messages(step.events, place)
-    after = _after_ps(step, found, place, own, others)
+    place, acts, sent = ran.place, ran.acts, ran.sent
+    after = _after_ps(step, found, ran, own, others)
     pipeline_end = int(max(found.end_ps[acts].max(), step.events.end_ps[sent].max(initial=0)))
     lasts = np.array([*after.values()], dtype=np.int64)
     ends = pipeline_end + np.cumsum(lasts)
     kinds = [_after_kind(name) for name in after]
-    messages = _message_kinds(step, found, place, sent)
-    number, chunk = _of_messages(step, found, place, sent, messages)
+    number, chunk = _of_messages(step, found, ran, messages[sent])
     columns = {
-        "name": (found.kind[acts], messages, kinds),
+        "name": (found.kind[acts], messages[sent], kinds),
         "start_ps": (found.start_ps[acts], step.events.start_ps[sent], ends - lasts),
         "end_ps": (found.end_ps[acts], step.events.end_ps[sent], ends),
         "microbatch": (found.microbatch[acts], number, _unknown(after)),
@@ -195,7 +243,6 @@ def _rank_columns(
     whole = {name: column[order] for name, column in whole.items()}
     whole["rank"] = np.full(count, place, dtype=np.int64)
     whole["step"] = np.zeros(count, dtype=np.int64)
-    whole |= meant(whole["name"])
     whole["order"] = np.arange(count, dtype=np.int64)
     return whole, [*[""] * timed, *(name.text for name in after)]
 
@@ -220,35 +267,29 @@ def _unknown(like: Sized) -> Ints:
     return np.full(len(like), UNKNOWN, dtype=np.int64)
 
 
-def _messages(events: Events, place: int) -> Ints:
-    """Places of a rank's messages."""
-    return np.flatnonzero((events.rank == place) & events.of_kind(TaskKind.SEND, TaskKind.RECV))
+def _message_kinds(step: Profile, found: Actions) -> Ints:
+    """The `OpKind` of every message: by its phase where it is told, else by where its peer lies.
+
+    Of an operation that is no message the number means nothing.
+    """
+    events, stages = step.events, np.array(found.stages)
+    own = stages[events.rank]
+    away = np.where(events.peer == UNKNOWN, 0, stages[events.peer] - own)
+    ahead = np.where(away == 0, own < found.pp - 1, away > 0)
+    sends, told = events.kind == TaskKind.SEND, found.phases != UNKNOWN
+    forward = np.where(told, found.phases == TaskPhase.FORWARD, ahead == sends)
+    ways = (sends & forward, ~sends & forward, sends & ~forward)
+    return np.select(ways, MESSAGE_KINDS[:-1], MESSAGE_KINDS[-1])
 
 
-def _message_kinds(step: Profile, found: Actions, place: int, sent: Ints) -> list[OpKind]:
-    """What messages are: by their phase where it is told, else by where their other end lies."""
-    events, kinds = step.events, []
-    for i in sent.tolist():
-        kind, phase = TaskKind(int(events.kind[i])), int(found.phases[i])
-        peer = int(events.peer[i])
-        away = found.stages[peer] - found.stages[place] if peer != UNKNOWN else 0
-        ahead = found.stages[place] < found.pp - 1 if not away else away > 0
-        forward = (
-            phase == TaskPhase.FORWARD if phase != UNKNOWN else ahead is (kind == TaskKind.SEND)
-        )
-        kinds.append(_MESSAGES[kind, forward])
-    return kinds
-
-
-def _of_messages(
-    step: Profile, found: Actions, place: int, sent: Ints, kinds: Sequence[OpKind]
-) -> tuple[Ints, Ints]:
+def _of_messages(step: Profile, found: Actions, ran: _Ran, kinds: Ints) -> tuple[Ints, Ints]:
     """Microbatch and virtual stage of a rank's messages: those of its actions, in order.
 
     A stage at an end has no message there. Where there is not one message for each action that
     has some, the microbatch is as it was recorded, and the stage the rank's.
     """
-    number, chunk = step.events.microbatch[sent], np.full(len(sent), found.stages[place])
+    sent, acts = ran.sent, ran.acts
+    number, chunk = step.events.microbatch[sent], np.full(len(sent), found.stages[ran.place])
     last = found.pp * found.chunks - 1
     for kind, (action, end) in {
         OpKind.SEND_FORWARD: (OpKind.FORWARD, last),
@@ -256,8 +297,8 @@ def _of_messages(
         OpKind.SEND_BACKWARD: (OpKind.BACKWARD, 0),
         OpKind.RECV_BACKWARD: (OpKind.BACKWARD, last),
     }.items():
-        acts = (found.rank == place) & (found.kind == action) & (found.stage != end)
-        mine, own = np.flatnonzero(np.equal(kinds, kind)), np.flatnonzero(acts)
+        own = acts[(found.kind[acts] == action) & (found.stage[acts] != end)]
+        mine = np.flatnonzero(kinds == kind)
         if len(mine) == len(own):
             mine = mine[np.argsort(step.events.start_ps[sent[mine]], kind="stable")]
             own = own[np.argsort(found.start_ps[own], kind="stable")]
@@ -266,11 +307,7 @@ def _of_messages(
 
 
 def _after_ps(
-    step: Profile,
-    found: Actions,
-    place: int,
-    own: Ints,
-    named: Sequence[Mapping[int, _After]],
+    step: Profile, found: Actions, ran: _Ran, own: Ints, named: Sequence[Mapping[int, _After]]
 ) -> dict[_After, int]:
     """Time of a rank outside of actions and messages, by what it runs: nothing is counted twice.
 
@@ -279,13 +316,13 @@ def _after_ps(
     """
     names: dict[_After, int] = {}
     for rank, stage in enumerate(found.stages):
-        if stage == found.stages[place]:
+        if stage == found.stages[ran.place]:
             names |= dict.fromkeys(named[rank].values(), 0)
     events = step.events
-    others = np.array([*named[place]], dtype=np.int64)
+    others = np.array([*named[ran.place]], dtype=np.int64)
     if not len(others):
         return names
-    acts, sent = np.flatnonzero(found.rank == place), _messages(events, place)
+    acts, sent = ran.acts, ran.sent
     starts = np.concatenate([found.start_ps[acts], events.start_ps[sent]])
     ends = np.concatenate([found.end_ps[acts], events.end_ps[sent]])
     busy, lasts = _Busy.of(starts, ends), events.end_ps[others]
@@ -293,7 +330,7 @@ def _after_ps(
     start = np.maximum(own[others], np.append(own[others[:1]], before[:-1]))
     start = np.minimum(start, lasts)
     exposed = lasts - start - busy.within(start, lasts)
-    for name, took in zip(named[place].values(), exposed.tolist(), strict=True):
+    for name, took in zip(named[ran.place].values(), exposed.tolist(), strict=True):
         names[name] += took
     all_busy = _Busy.of(np.append(starts, events.start_ps[others]), np.append(ends, lasts))
     first, last = np.array([ends.max()]), np.array([max(ends.max(), lasts.max())])
@@ -330,29 +367,27 @@ def _called(step: Profile, places: Ints, collective: Bools) -> dict[int, _After]
     return told
 
 
-def _rank_times(step: Profile, found: Actions, run: RunProfile, place: int) -> RankTimes:
-    """Where the time of the rank at a place went: the host's is that in which nothing runs."""
-    events, rank = step.events, run.ranks[place]
-    acts, sent = np.flatnonzero(found.rank == place), _messages(events, place)
-    ran = np.flatnonzero((events.rank == place) & (events.kind != TaskKind.HOST))
-    start = int(events.start_ps[ran].min())
+def _rank_times(step: Profile, found: Actions, run: RunProfile, ran: _Ran) -> RankTimes:
+    """Where a rank's time went: the host's is that in which nothing runs."""
+    events, acts, sent = step.events, ran.acts, ran.sent
+    busy_with = ran.every[events.kind[ran.every] != TaskKind.HOST]
+    start = int(events.start_ps[busy_with].min())
     end = int(max(found.end_ps[acts].max(), events.end_ps[sent].max(initial=0)))
     busy = _Busy.of(
-        np.concatenate([found.start_ps[acts], events.start_ps[ran]]),
-        np.concatenate([found.end_ps[acts], events.end_ps[ran]]),
+        np.concatenate([found.start_ps[acts], events.start_ps[busy_with]]),
+        np.concatenate([found.end_ps[acts], events.end_ps[busy_with]]),
     )
     bounds = np.array([start], dtype=np.int64), np.array([end], dtype=np.int64)
     waits = _Busy.of(events.start_ps[sent], events.end_ps[sent])
-    own = run.of_rank(place)
     return RankTimes(
-        rank=rank.rank,
-        stage=found.stages[place],
+        rank=run.ranks[ran.place].rank,
+        stage=found.stages[ran.place],
         pipeline_ps=end - start,
-        step_ps=int(events.end_ps[ran].max()) - start,
+        step_ps=int(events.end_ps[busy_with].max()) - start,
         work_ps=int((found.end_ps[acts] - found.start_ps[acts]).sum()),
         host_ps=end - start - int(busy.within(*bounds)[0]),
         wait_ps=int((waits.end - waits.start).sum()),
-        actions=max(traced_actions(own), 1),
+        actions=max(traced_actions(run.of_rank(ran.place)), 1),
     )
 
 
@@ -388,7 +423,7 @@ def _transfers(run: RunProfile) -> Transfers:
 
 def _degrees(step: Profile, found: Actions, events: Events) -> Degrees:
     """The shape of the run, as far as a profile tells it."""
-    message = events.size_bytes[np.isin(events.name, [*_MESSAGES.values()])]
+    message = events.size_bytes[among(events.name, MESSAGE_KINDS)]
     width = (step.world or 1) // found.pp
     dp = _copies(step, found, width)
     return Degrees(
@@ -415,10 +450,9 @@ def _node_size(step: Profile) -> int | None:
     return max(map(nodes.count, nodes)) if len(set(nodes)) > 1 else None
 
 
-def _fingerprint(step: Profile, place: int) -> str:
-    """Tells the trace of a rank from others, whatever its file is called."""
-    events = step.events.taken(np.flatnonzero(step.events.rank == place))
-    return times_hash(events.kind, events.start_ps, events.end_ps)
+def _fingerprint(events: Events, every: Ints) -> str:
+    """Tells the trace of a rank with these operations from others, whatever its file is called."""
+    return times_hash(events.kind[every], events.start_ps[every], events.end_ps[every])
 
 
 def _no_inner() -> InnerOps:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Bools, Ints, whole_totals
+from stepsim.base.arrays import Bools, Ints, among, whole_totals
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
 from stepsim.measured.checks import missing_ranks
@@ -104,7 +104,7 @@ class RunProfile(Struct, frozen=True, kw_only=True, eq=False):
         """The operations of the rank at a place in `ranks`, in their order."""
         events = self.profile.events
         first, last = np.searchsorted(events.rank, [index, index + 1])
-        return events.taken(np.arange(first, last))
+        return events.taken(slice(first, last))
 
     def called(self, source: str) -> "RunProfile":
         """The run under another name."""
@@ -179,7 +179,7 @@ def meant(kinds: Ints) -> dict[str, Ints]:
 
 def of_kinds(events: Events, *kinds: OpKind) -> Ints:
     """Places of the operations of these kinds."""
-    return np.flatnonzero(np.isin(events.name, kinds))
+    return np.flatnonzero(among(events.name, kinds))
 
 
 def after_pipeline(events: Events) -> Bools:

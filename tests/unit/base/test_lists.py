@@ -4,10 +4,41 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepsim.base.arrays import Lists, first_largest, numbers_of, row_numbers, spans
+from stepsim.base.arrays import (
+    Lists,
+    among,
+    column_numbers,
+    first_largest,
+    numbers_of,
+    places_by,
+    row_numbers,
+    spans,
+)
 
 LISTS = st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=6)
 ROWS = st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 10**6)), min_size=1, max_size=40)
+
+
+@given(st.lists(st.integers(-1, 4)), st.lists(st.integers(-1, 4), max_size=3))
+def test_some_numbers_are_known_among_others(numbers: list[int], wanted: list[int]) -> None:
+    known = among(np.array(numbers, dtype=np.int64), wanted)
+    assert known.tolist() == [number in wanted for number in numbers]
+
+
+@given(st.lists(st.integers(0, 4)))
+def test_numbers_stand_where_they_were_put(numbers: list[int]) -> None:
+    places = places_by(np.array(numbers, dtype=np.int64), 5)
+    assert [own.tolist() for own in places] == [
+        [place for place, number in enumerate(numbers) if number == wanted] for wanted in range(5)
+    ]
+
+
+@given(st.lists(st.tuples(*[st.integers(-(10**10), 10**10) | st.integers(0, 2)] * 3), min_size=1))
+def test_columns_are_numbered_in_the_order_of_their_rows(rows: list[tuple[int, ...]]) -> None:
+    """However wide the columns are: alike rows bear one number, and numbers ascend as rows do."""
+    columns = [np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)]
+    distinct = sorted(set(rows))
+    assert column_numbers(columns).tolist() == [distinct.index(row) for row in rows]
 
 
 @given(LISTS)

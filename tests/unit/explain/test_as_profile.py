@@ -1,9 +1,11 @@
 """A simulated step as a profile: its replay is the step, operation by operation."""
 
+import numpy as np
 import pytest
 from helpers import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import asdict
 from random_jobs import Job, circumstances, jobs, networks
 
 import stepsim
@@ -49,6 +51,13 @@ def test_a_profile_tells_groups_peers_and_parts_of_the_step() -> None:
     assert (events.chunk[forward] == events.rank[forward] // width).all()
     compute = [each.compute_ps for each in device_shares(profile)]
     assert compute[0] == result.report.stages[0].breakdown_ps[Part.COMPUTE.key]
+
+
+def test_columns_are_of_one_type_of_integers() -> None:
+    """C's `long long` is another: `ufunc.at` has no fast way for it."""
+    result = stepsim.simulate("workloads/gpt_tp4.txt", "hgx-h100")
+    events = profile_of_step(result.timeline, result.prices, source="gpt_tp4").events
+    assert {column.dtype.char for column in asdict(events).values()} == {np.dtype(np.int64).char}
 
 
 def test_a_step_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,7 @@ def test_a_meeting_starts_with_its_last_member() -> None:
         kind=ints(0, 0, 1, 1),
     )
     pairs = chained(profile.events.rank, order=profile.events.start_ps)
-    waits = Waits(profile=profile, before=pairs[0], after=pairs[1])
+    waits = Waits(profile=profile, before=pairs[0], after=pairs[1], late=ints(0, 1, 1, 0) > 0)
     assert waits.own_ps.tolist() == [10, 30, 5, 6]
     assert waits.delay_ps.tolist() == [0, 0, 2, 0]
     assert waits.ends_ps(waits.own_ps).tolist() == [10, 30, 35, 36]
@@ -97,9 +97,18 @@ def test_a_meeting_starts_with_its_last_member() -> None:
     assert waits.of_times(cases[1:]).tolist() == [[16, 38]]
 
 
+def test_what_nothing_delayed_cannot_be_late() -> None:
+    """Operations that were delayed as recorded may be late, without a word of others."""
+    profile = profile_of(rank=ints(0, 1), start_ps=ints(0, 4), end_ps=ints(9, 9))
+    waits = Waits(profile=profile, before=ints(), after=ints())
+    assert waits.steps_ps(waits.own_ps, ints(0, 6)).tolist() == [11]
+    with pytest.raises(ValueError, match="work of rank 0, step 7 is delayed: it is not late"):
+        waits.steps_ps(waits.own_ps, ints(1, 0))
+
+
 @st.composite
 def waiting(draw: st.DrawFn) -> tuple[Waits, list[tuple[Any, Any]]]:
-    """Operations of two steps, some of which meet the next, and cases of their times."""
+    """Operations of two steps, some of which meet the next, and cases of times: some are late."""
     count = draw(st.integers(1, 14))
     meeting = [-1] * count
     for place in range(0, count - 1, 2):
@@ -118,8 +127,9 @@ def waiting(draw: st.DrawFn) -> tuple[Waits, list[tuple[Any, Any]]]:
     before, after = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     times = st.lists(st.integers(0, 9), min_size=count, max_size=count)
     cases = draw(st.lists(st.tuples(times, times), min_size=1, max_size=4))
-    shown = [(ints(*own), ints(*delay)) for own, delay in cases]
-    return Waits(profile=profile, before=before, after=after), shown
+    late = np.array(draw(st.lists(st.booleans(), min_size=count, max_size=count)))
+    shown = [(ints(*own), np.where(late, ints(*delay), 0)) for own, delay in cases]
+    return Waits(profile=profile, before=before, after=after, late=late), shown
 
 
 @given(waiting())

@@ -117,8 +117,8 @@ def test_other_works_change_computes_alone_and_back_again(folder: Path) -> None:
     profile = made(folder, 4, 2, 4, 64)
     ran = with_works(profile, drawn("padded", (64, 2, 4)))
     found, own = microbatch_works(ran), ran.events.duration_ps
-    assert np.array_equal(found.own_ps(own, found.works), own)
-    even = found.own_ps(own, np.ones_like(found.works))
+    same, even = found.changed_ps(own, (found.works, np.ones_like(found.works)))
+    assert np.array_equal(same, own)
     computes = computes_of(profile)
     assert np.array_equal(even[~computes], own[~computes])
     assert even[computes].std() < 0.5 * own[computes].std()

@@ -5,6 +5,7 @@ stay slow, and the pipeline's bubbles are those of its own schedule.
 """
 
 from collections.abc import Iterator
+from itertools import chain
 
 import numpy as np
 from msgspec import Struct
@@ -79,11 +80,12 @@ class UnequalLengths(Struct, frozen=True, kw_only=True, eq=False):
 def length_times(waits: Waits, works: MicrobatchWorks) -> Iterator[tuple[Ints, Ints]]:
     """What operations take and delays, in ps: as they ran, of equal works, several times drawn."""
     own, delay = waits.own_ps, waits.delay_ps
-    yield own, delay
-    yield works.own_ps(own, _equal(works.works)), delay
     generator, law = np.random.default_rng(0), works.law
-    for _ in range(max(min(_DRAWN_OPERATIONS // len(own), _MOST_RUNS), 1)):
-        yield works.own_ps(own, law.draw(generator, works.works.shape)), delay
+    count = max(min(_DRAWN_OPERATIONS // len(own), _MOST_RUNS), 1)
+    drawn = (law.draw(generator, works.works.shape) for _ in range(count))
+    yield own, delay
+    for changed in works.changed_ps(own, chain([_equal(works.works)], drawn)):
+        yield changed, delay
 
 
 def replayed_lengths(works: MicrobatchWorks, steps_ps: Ints) -> UnequalLengths:
@@ -114,16 +116,17 @@ def length_changes(waits: Waits, works: MicrobatchWorks | str) -> Changes:
     if works.works.shape[1] == 1:
         yield UntoldChange(name=_SWAP, why="one replica was traced")
         return
-    own, moved = waits.own_ps, swap_works(works.works)
+    moved = swap_works(works.works)
+    own_ps, best_own_ps = works.changed_ps(waits.own_ps, (moved, _equal(works.works)))
     longest, then = (float(longest_over_mean(each).mean()) for each in (works.works, moved))
     yield times_changed(
         waits,
         _SWAP,
         "unequal lengths: whole microbatches change replicas, longest first; the replica with most "
         f"work has {then:.3f} times the mean in place of {longest:.3f}",
-        works.own_ps(own, moved),
+        own_ps,
         "lengths are known before the step, and the work that stages share is that of lengths",
-        works.own_ps(own, _equal(works.works)),
+        best_own_ps,
     )
 
 

@@ -59,9 +59,11 @@ def _faster(waits: Waits, name: str, what: str, which: Bools) -> ProfileChange:
 
 def _links(waits: Waits) -> Changes:
     """Twice the NICs for what leaves a node, twice NVLink for what does not."""
-    inside, outside = leaves_node(waits)
+    known = bool((nodes_of(waits.profile) != UNKNOWN).any())
+    nothing = np.zeros(len(waits.own_ps), dtype=np.bool_)
+    inside, outside = leaves_node(waits) if known else (nothing, nothing)
     alone = len(waits.profile.ranks) == 1
-    told = not alone and bool((nodes_of(waits.profile) != UNKNOWN).any())
+    told = not alone and known
     why = "the run does not say which ranks share a node: give --node-size"
     why = "only one rank was traced" if alone else why
     of_links = (

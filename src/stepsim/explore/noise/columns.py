@@ -130,8 +130,9 @@ def _needed(after: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
 
 
 def _last_of(before: tuple[int, ...], after: list[tuple[int, ...]]) -> tuple[int, ...]:
-    first, open_tasks, passed = min(before), list(before), set[int]()
-    while open_tasks:
+    first, open_tasks, passed = min(before), sorted(before), set[int]()
+    others = {*open_tasks[:-1]}
+    while open_tasks and not others <= passed:
         earlier = {task for task in after[open_tasks.pop()] if task >= first} - passed
         passed |= earlier
         open_tasks += earlier

@@ -204,7 +204,7 @@ def _samples(batch: Batch, model: NoiseModel, samples: int, seed: np.random.Seed
     found = np.zeros(samples, dtype=np.int64)
     firsts = range(0, samples, at_once)
     streams = seed.spawn(len(firsts))
-    laws: _Laws = {}
+    laws = _Laws(batch, model.task)
     for first, stream in zip(firsts, streams, strict=True):
         random = np.random.default_rng(stream)
         draws = _Draws(batch=batch, model=model, random=random, samples=at_once, laws=laws)
@@ -216,15 +216,49 @@ def _samples(batch: Batch, model: NoiseModel, samples: int, seed: np.random.Seed
     return found
 
 
-_Laws = dict[tuple[float, tuple[float, ...], int], FactorLaw]
-"""Laws by variation, weights of the tasks, and members."""
+class _Laws:
+    """What the tasks of nodes are planned to take, and the laws of that: tabulated once for all."""
+
+    def __init__(self, batch: Batch, variation: float) -> None:
+        self._length = batch.passes.program.length
+        self._variation = variation
+        self._planned = [int(each[0]) for each in batch.lengths(batch.scenarios({}))]
+        self._laws: dict[tuple[float, tuple[float, ...], int], FactorLaw] = {}
+        self._nodes: dict[int, tuple[tuple[int, ...], FactorLaw | None]] = {}
+
+    def planned_ps(self, node: int) -> int:
+        """What a node of the program is planned to take."""
+        return self._planned[self._length[node]]
+
+    def of(self, node: ColumnNode) -> tuple[tuple[int, ...], FactorLaw | None]:
+        """What the tasks of a node are planned to take, those that take any time, and their law.
+
+        Without a law they do not vary, or are drawn one by one.
+        """
+        assert node.node is not None
+        if node.node not in self._nodes:
+            every = map(self.planned_ps, (node.node, *node.chained))
+            planned = tuple(filter(None, every))
+            law = self.law(self._variation, planned, node.members) if self._variation else None
+            self._nodes[node.node] = planned, law
+        return self._nodes[node.node]
+
+    def law(
+        self, variation: float, planned: tuple[int, ...] = (1,), members: int = 1
+    ) -> FactorLaw | None:
+        """The law of tasks one after the other; None where it is not tabulated."""
+        weights = tuple(one / sum(planned) for one in planned) if len(planned) > 1 else (1.0,)
+        key = variation, weights, members
+        if key not in self._laws:
+            many = len(weights) > 1 and len(self._laws) >= _MOST_LAWS
+            if many or not has_table(variation, weights):
+                return None
+            self._laws[key] = FactorLaw.of(variation, weights, members)
+        return self._laws[key]
 
 
 class _Draws:
-    """Random durations: node by node, or of all ranks of an actor and all groups at once.
-
-    `laws` keeps the laws that are tabulated, for all samples.
-    """
+    """Random durations: node by node, or of all ranks of an actor and all groups at once."""
 
     def __init__(
         self,
@@ -239,9 +273,9 @@ class _Draws:
         self._random = random
         self._samples = samples
         self._laws = laws
-        self._planned = [int(each[0]) for each in batch.lengths(batch.scenarios({}))]
-        self._ranks = [self._slowness(count) for count in batch.actors.counts.tolist()]
-        self._steady: dict[tuple[tuple[int, ...], int], Times] = {}
+        self._counts = batch.actors.counts.tolist()
+        self._ranks = [*map(self._slowness, self._counts)]
+        self._steady: dict[tuple[tuple[int, ...], int | None], Times] = {}
 
     def lengths(self) -> Iterator[Times]:
         """A vector of samples per node of an unfolded program."""
@@ -261,34 +295,32 @@ class _Draws:
 
     def sent(self, node: ColumnNode) -> Times:
         """A transfer in every group: (groups or 1, samples)."""
-        planned = self._planned[self._length(node)]
-        return self._noisy(planned, self._factors(self._model.communication, node.width))
-
-    def _length(self, node: ColumnNode) -> int:
-        """The number of a node's length."""
         assert node.node is not None
-        return self._batch.passes.program.length[node.node]
+        planned, variation = self._laws.planned_ps(node.node), self._model.communication
+        if not variation:
+            return self._without_noise((planned,))
+        return self._noisy(planned, self._factors(variation, node.width))
 
     def computed(self, node: ColumnNode) -> Times:
         """Tasks on every rank of an actor, or on the slowest of every group: (columns, samples)."""
-        planned, ranks = self._planned_of(node), self._ranks[node.actor]
+        planned, law = self._laws.of(node)
         if not self._model.task:
-            if (planned, node.actor) not in self._steady:
-                self._steady[planned, node.actor] = self._noisy(sum(planned), ranks)
-            return self._steady[planned, node.actor]
-        columns = node.width or self._batch.actors.counts.item(node.actor)
-        law = self._law(self._model.task, planned, node.members)
+            return self._without_noise(planned, node.actor)
+        columns = node.width or self._counts[node.actor]
         if law is None:
             return self._one_by_one(planned, columns, node.members)
         factors = law.draw(self._random, (columns, self._samples))
         if not self._model.ranks_are_alike:
-            factors *= ranks
+            factors *= self._ranks[node.actor]
         return self._noisy(sum(planned), factors)
 
-    def _planned_of(self, node: ColumnNode) -> tuple[int, ...]:
-        """What the tasks of a node are planned to take, those that take any time."""
-        length, nodes = self._batch.passes.program.length, (node.node or 0, *node.chained)
-        return tuple(planned for i in nodes if (planned := self._planned[length[i]]))
+    def _without_noise(self, planned: tuple[int, ...], actor: int | None = None) -> Times:
+        """A transfer, or tasks that take longer on the slower ranks of an actor only."""
+        key = planned, actor
+        if key not in self._steady:
+            factors = np.ones((1, 1)) if actor is None else self._ranks[actor].copy()
+            self._steady[key] = self._noisy(sum(planned), factors)
+        return self._steady[key]
 
     def _one_by_one(self, planned: tuple[int, ...], columns: int, members: int) -> Times:
         """Tasks one after the other, of all ranks of every group: then those of the slowest."""
@@ -298,25 +330,12 @@ class _Draws:
         took: Times = sum(each[1:], each[0]).reshape(columns, members, self._samples)
         return np.asarray(took.max(axis=1))
 
-    def _law(
-        self, variation: float, planned: tuple[int, ...] = (1,), members: int = 1
-    ) -> FactorLaw | None:
-        """The law of tasks one after the other; None where it is not tabulated."""
-        weights = tuple(one / sum(planned) for one in planned) if len(planned) > 1 else (1.0,)
-        key = variation, weights, members
-        if key not in self._laws:
-            many = len(weights) > 1 and len(self._laws) >= _MOST_LAWS
-            if many or not has_table(variation, weights):
-                return None
-            self._laws[key] = FactorLaw.of(variation, weights, members)
-        return self._laws[key]
-
     def _noisy(self, planned: int, factors: Floats) -> Times:
-        """Planned ps times factors, rounded."""
+        """Planned ps times factors, which are changed on the way, rounded."""
         if not planned:
             return np.zeros((1, 1), dtype=np.int64)
-        took = factors * planned
-        return np.rint(took, out=took).astype(np.int64)
+        factors *= planned
+        return np.rint(factors, out=factors).astype(np.int64)
 
     def _slowness(self, ranks: int) -> Floats:
         """Factor on the compute of ranks, of shape (ranks, samples); of one for all alike."""
@@ -329,5 +348,5 @@ class _Draws:
 
     def _factors(self, variation: float, columns: int) -> Floats:
         """Lognormal factors of mean 1 with a coefficient of variation."""
-        law = self._law(variation) if variation else None
+        law = self._laws.law(variation) if variation else None
         return np.ones((1, 1)) if law is None else law.draw(self._random, (columns, self._samples))

@@ -64,7 +64,8 @@ class FactorLaw(Struct, frozen=True, kw_only=True, eq=False):
             members=members,
             values=values,
             below=np.cumsum(weight),
-            above=np.cumsum(weight[:0:-1])[::-1],
+            falling=values[-2::-1].copy(),
+            above=np.cumsum(weight[:0:-1]),
         )
         shares = (np.arange(_CELLS // 2) + 0.5) / _CELLS
         return cls(tails=tails, middles=np.append(tails.low(shares), tails.high(shares)[::-1]))
@@ -89,12 +90,13 @@ class FactorLaw(Struct, frozen=True, kw_only=True, eq=False):
 class _Tails(Struct, frozen=True, kw_only=True, eq=False):
     """The largest of `members` values: one is at most `values` in the shares `below` of all cases.
 
-    It is more in the shares `above`, which have one element less.
+    It is more than `falling`, all values but the largest, in the shares `above`. Shares ascend.
     """
 
     members: int
     values: Floats
     below: Floats
+    falling: Floats
     above: Floats
 
     def low(self, shares: Floats) -> Floats:
@@ -104,7 +106,7 @@ class _Tails(Struct, frozen=True, kw_only=True, eq=False):
     def high(self, shares: Floats) -> Floats:
         """What the largest is above in these shares of all cases."""
         one = -np.expm1(np.log1p(-shares) / self.members)
-        return np.interp(one, self.above[::-1], self.values[-2::-1])
+        return np.interp(one, self.above, self.falling)
 
 
 def _one(variation: float) -> tuple[Floats, Floats]:

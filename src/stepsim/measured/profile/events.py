@@ -4,14 +4,13 @@ Readers make it, everything else works on it. What a format does not say is `UNK
 tuple, and is never guessed. Times are integer picoseconds; those of one clock can be compared.
 """
 
-from itertools import pairwise
 from typing import Self
 
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
-from stepsim.base.arrays import Bools, Ints, column_numbers
+from stepsim.base.arrays import Bools, Ints, among, column_numbers, narrowed, places_by
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
 from stepsim.measured.profile.marks import Mark
@@ -112,13 +111,13 @@ class Events(Struct, frozen=True, kw_only=True, eq=False):
         """From start to end."""
         return self.end_ps - self.start_ps
 
-    def taken(self, places: Ints) -> "Events":
+    def taken(self, places: Ints | slice) -> "Events":
         """The operations at some places, in their order."""
         return Events(**{name: column[places] for name, column in asdict(self).items()})
 
     def of_kind(self, *kinds: TaskKind) -> Bools:
         """Which operations are of these kinds."""
-        return np.isin(self.kind, kinds)
+        return among(self.kind, kinds)
 
 
 _ALIKE = (
@@ -217,14 +216,12 @@ class Profile(Struct, frozen=True, kw_only=True, eq=False):
 
     def places_of_ranks(self) -> list[Ints]:
         """Where the operations of every rank are among all, ascending."""
-        order = np.argsort(self.events.rank, kind="stable")
-        ends = np.searchsorted(self.events.rank[order], np.arange(len(self.ranks) + 1))
-        return [order[begin:end] for begin, end in pairwise(ends.tolist())]
+        return places_by(self.events.rank, len(self.ranks))
 
     def named(self, *names: str) -> Bools:
         """Which operations bear one of these names."""
         wanted = [place for place, name in enumerate(self.names) if name in names]
-        return np.isin(self.events.name, wanted)
+        return among(self.events.name, wanted)
 
     def column_of_ranks(self, name: str) -> Ints:
         """A field of the rank of every operation, `UNKNOWN` where it is not told."""
@@ -257,7 +254,8 @@ def same(*columns: Ints) -> Ints:
 def counted(*columns: Ints) -> Ints:
     """How many earlier places have the same values in all columns, for every place."""
     alike = same(*columns)
-    order, count = np.argsort(alike, kind="stable"), np.bincount(alike)
+    count = np.bincount(alike)
+    order = np.argsort(narrowed(alike, len(count)), kind="stable")
     found = np.empty(len(order), dtype=np.int64)
     found[order] = np.arange(len(order)) - np.repeat(np.cumsum(count) - count, count)
     return found

@@ -12,13 +12,13 @@ from itertools import islice
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Bools, Ints, Small
+from stepsim.base.arrays import Bools, Ints, Small, medians, whole_totals
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
 from stepsim.measured.profile.busy import Busy
 from stepsim.measured.profile.events import Following, Profile, same
 from stepsim.tables.ends import NodeWaits, ends, ordered_waits
-from stepsim.tables.spans import UNKNOWN, TaskKind
+from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, TaskKind
 
 _MOST_TIMES = 1 << 24
 """Times of nodes in as many cases that are looked at together: 134 MB."""
@@ -32,7 +32,8 @@ class _Nodes(Struct, frozen=True, kw_only=True, eq=False):
     """The operations of a profile as nodes: `arrives` of each its arrival, `runs` its own time.
 
     An operation that meets nobody is one node. Others arrive, meet and run: a meeting waits for all
-    its members' arrivals and takes no time, and each member runs after it. Where lists of
+    its members' arrivals and takes no time, and each member runs after it. A member that nothing
+    delays has no arrival of its own: its meeting waits for what it follows. Where lists of
     operations are one node, it takes what all of them take.
     """
 
@@ -53,13 +54,15 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """A profile with the pairs `before[i]`, `after[i]` of operations that follow each other.
 
     `complete` says whether these are all: a profile of kernels names no event of another stream
-    that a kernel waits for.
+    that a kernel waits for. `late` marks the operations that any case delays, None where these are
+    those that were delayed as recorded.
     """
 
     profile: Profile
     before: Ints
     after: Ints
     complete: bool = True
+    late: Bools | None = None
 
     @cached_property
     def meetings(self) -> Ints:
@@ -72,7 +75,7 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     @cached_property
     def _nodes(self) -> _Nodes:
         """What the nodes of all operations wait for; raises TraceError for a circle."""
-        return self._made_nodes(self.before, self.after)
+        return self._made_nodes(self.before, self.after, np.ones(len(self.meetings), np.bool_))
 
     @cached_property
     def _lists(self) -> _Nodes:
@@ -85,7 +88,18 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         follows = np.bincount(after, minlength=count)[after] == 1
         follows &= np.bincount(before, minlength=count)[before] == 1
         follows &= (before < after) & (step[before] == step[after])
-        return self._made_nodes(before, after, follows)
+        return self._made_nodes(before, after, self._late, follows)
+
+    @cached_property
+    def _late(self) -> Bools:
+        """Which operations are delayed in any case that is asked for."""
+        return self.delay_ps > 0 if self.late is None else self.late
+
+    def _check_late(self, delay_ps: Ints) -> None:
+        """Raise ValueError where an operation is delayed that is never late."""
+        wrong = np.flatnonzero((delay_ps > 0) & ~self._late)
+        if len(wrong):
+            raise ValueError(f"{self.profile.describe(int(wrong[0]))} is delayed: it is not late")
 
     @property
     def _needed(self) -> Following:
@@ -95,28 +109,33 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         """
         by_after = np.argsort(self.after, kind="stable")
         before, after = self.before[by_after], self.after[by_after]
-        ends_of = np.full((2, len(self.profile.events)), UNKNOWN, dtype=np.int64)
-        ends_of[0][after[::-1]], ends_of[1][after] = before[::-1], before
+        first, last = np.full((2, len(self.profile.events)), UNKNOWN, dtype=np.int64)
+        first[after[::-1]], last[after] = before[::-1], before
         is_needless = np.zeros(len(after), dtype=np.bool_)
-        for third in ends_of[:, after]:
-            others = third != before
-            is_needless |= others & (ends_of[:, third] == before).any(axis=0)
+        for third in (first[after], last[after]):
+            follows = (first[third] == before) | (last[third] == before)
+            is_needless |= follows & (third != before)
         return before[~is_needless], after[~is_needless]
 
-    def _made_nodes(self, former: Ints, later: Ints, follows: Bools | None = None) -> _Nodes:
-        """Nodes of operations, one for both of a pair that `follows`."""
+    def _made_nodes(
+        self, former: Ints, later: Ints, late: Bools, follows: Bools | None = None
+    ) -> _Nodes:
+        """Nodes of operations, one for both of a pair that `follows`; `late` ones arrive apart."""
         meetings = self.meetings
         count, members = len(meetings), np.bincount(meetings)
         meets = np.flatnonzero(members[meetings] > 1)
-        number_of_meeting = np.cumsum(members > 1) - 1
+        joint = count + (np.cumsum(members > 1) - 1)[meetings[meets]]
+        apart, total = late[meets], count + int((members > 1).sum())
         arrives = np.arange(count)
-        arrives[meets] = count + np.arange(len(meets))
-        joint = count + len(meets) + number_of_meeting[meetings[meets]]
-        before = np.concatenate([former, arrives[meets], joint])
-        after = np.concatenate([arrives[later], joint, meets])
-        node = np.arange(count + len(meets) + int((members > 1).sum()))
+        arrives[meets] = joint
+        arrives[meets[apart]] = total + np.arange(int(apart.sum()))
+        before = np.concatenate([former, arrives[meets[apart]], joint])
+        arrival = arrives[later]
+        after = np.concatenate([arrival, joint[apart], meets])
+        node = np.arange(total + int(apart.sum()))
         if follows is not None:
-            node[after[: len(later)][follows]] = former[follows]
+            follows = follows & ((arrival < count) | (arrival >= total))
+            node[arrival[follows]] = former[follows]
             node = _list_numbers(node)
             before, after = (node[side] for side in (before, after))
             before, after = (side[before != after] for side in (before, after))
@@ -183,6 +202,20 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         np.maximum.at(last, meetings, events.start_ps)
         return np.asarray(np.maximum(events.end_ps - last[meetings], 0), dtype=np.int64)
 
+    @cached_property
+    def ideal_ps(self) -> Ints:
+        """The ideal of each operation's name and phase: computes' mean, communications' median."""
+        events, own = self.profile.events, self.own_ps
+        communicates = events.of_kind(*COMMUNICATIONS)
+        key = same(events.name, events.phase, communicates.astype(np.int64))
+        count = np.bincount(key)
+        ideal = whole_totals(key, own, len(count)) / count
+        if communicates.any():
+            median = medians(key[communicates], own[communicates], len(count))
+            is_communication = np.bincount(key[communicates], minlength=len(count)) > 0
+            ideal[is_communication] = median[is_communication]
+        return np.asarray(np.rint(ideal).astype(np.int64)[key])
+
     def ends_ps(self, own_ps: Ints, delay_ps: Ints | None = None) -> Ints:
         """When operations end, from the begin of the step.
 
@@ -220,7 +253,10 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         The times of a case are what its operations take, and the delays before them, in ps.
         """
         usual, held = self.own_ps, self.delay_ps
-        changed = ((np.flatnonzero((o != usual) | (d != held)), o, d) for o, d in times)
+        changed = (
+            (np.flatnonzero(o != usual if d is held else (o != usual) | (d != held)), o, d)
+            for o, d in times
+        )
         return self.cases_ps(usual, held, changed)
 
     def cases_ps(self, own_ps: Ints, delay_ps: Ints, cases: Iterable[Case]) -> Ints:
@@ -228,6 +264,7 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
         Operations that a case does not change take `own_ps`, after `delay_ps`.
         """
+        self._check_late(delay_ps)
         nodes, lasts, rest = self._lists, self._lasts, iter(cases)
         usual_ps, steps = nodes.durations_ps(own_ps, delay_ps), self.profile.events.step[lasts]
         room = np.empty((max(_MOST_TIMES // len(usual_ps), 1), len(usual_ps)), dtype=np.int64)
@@ -238,6 +275,7 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             for column, (places, own, delay) in zip(duration_ps.T, several, strict=True):
                 np.add.at(column, nodes.runs[places], own[places] - own_ps[places])
                 if delay is not delay_ps:
+                    self._check_late(delay)
                     np.add.at(column, nodes.arrives[places], delay[places] - delay_ps[places])
             found.append(np.zeros((len(self.profile.steps), len(several)), dtype=np.int64))
             end_ps = ends(nodes.waits, duration_ps, out=duration_ps)

@@ -7,12 +7,13 @@ between stages: Harman and Jones, "Factor analysis by minimizing residuals", 196
 one stage, forwards and backwards stand for two.
 """
 
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Bools, Floats, Ints
+from stepsim.base.arrays import Bools, Floats, Ints, numbers_of
 from stepsim.base.errors import PlanError
 from stepsim.measured.profile.events import Profile, same
 from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
@@ -58,28 +59,30 @@ class MicrobatchWorks(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         sorts = len(drawn) >= _MANY_STEPS and _beyond_chance(beyond, (1,))[1] > 0
         return ListedWorks(works=np.maximum(drawn, _LEAST_WORK), whole=sorts)
 
-    def own_ps(self, own_ps: Ints, works: Floats) -> Ints:
-        """What operations take where microbatches have other works than they had.
+    def changed_ps(self, own_ps: Ints, several: Iterable[Floats]) -> Iterator[Ints]:
+        """What operations take where microbatches have other works than they had, for each of some.
 
         A rank's computes of a kind get longer by the same time for the same work.
         """
-        held, rank = self._held_of_ranks
-        series, cell = self.series[held], self.cell[held]
-        mean = np.bincount(rank, own_ps[held]) / np.bincount(rank)
-        longer = self.share[series] * (works - self.works).ravel()[cell] * mean[rank]
-        changed = own_ps.copy()
-        changed[held] = np.maximum(np.rint(own_ps[held] + longer), 0).astype(np.int64)
-        return changed
+        held, cell, rank, share = self._reached
+        had = own_ps[held]
+        mean = (np.bincount(rank, had) / np.bincount(rank))[rank]
+        for works in several:
+            longer = share * (works - self.works).ravel()[cell] * mean
+            changed = own_ps.copy()
+            changed[held] = np.maximum(np.rint(had + longer), 0).astype(np.int64)
+            yield changed
 
     @cached_property
-    def _held_of_ranks(self) -> tuple[Ints, Ints]:
-        """Places of the operations that work reaches, and a number for the rank and series of each.
+    def _reached(self) -> tuple[Ints, Ints, Ints, Floats]:
+        """Places of the operations that work reaches: cell, number of rank and series, and share.
 
-        They are found once for all works that are asked about.
+        They do not depend on the works that are asked about.
         """
         held = np.flatnonzero(self.cell != UNKNOWN)
-        replica = self.cell[held] // self.works.shape[2] % self.works.shape[1]
-        return held, same(self.series[held], replica)
+        series, cell = self.series[held], self.cell[held]
+        replica = cell // self.works.shape[2] % self.works.shape[1]
+        return held, cell, same(series, replica), self.share[series]
 
 
 def longest_over_mean(works: Floats) -> Floats:
@@ -142,9 +145,9 @@ def _series(profile: Profile, held: Ints) -> tuple[Ints, Ints]:
     """
     events, stage = profile.events, profile.column_of_ranks("stage")[held]
     number = same(stage, events.chunk[held], events.phase[held])
-    first = np.unique(number, return_index=True)[1]
-    apart = stage if len(np.unique(stage)) > 1 else events.phase[held]
-    if len(np.unique(apart[first])) == 1:
+    first, _ = numbers_of(number)
+    apart = stage if np.ptp(stage) else events.phase[held]
+    if not np.ptp(apart[first]):
         raise PlanError("the run has one stage and one phase: work cannot be told from noise")
     return number, apart[first]
 
