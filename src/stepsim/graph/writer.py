@@ -3,7 +3,7 @@
 Where gradients are reduced row by row, each row of a backward has its share of the host's launches.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -492,6 +492,12 @@ def spread_launches(rows: Sequence[Row]) -> tuple[Row, ...]:
         found[first:last] = _shared(rows[first:last])
         last = first
     return tuple(found)
+
+
+def reduces_as_it_launches(rows: Iterable[Row]) -> bool:
+    """Whether some rows reduce gradients row by row, and some backward has the host's launches."""
+    every = tuple(rows)
+    return _reduces_gradients(every) and any(map(_launches, every))
 
 
 def _launches(row: Row) -> bool:

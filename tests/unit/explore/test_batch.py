@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import few, row, uniform_workload
+from helpers import collective, few, row, uniform_workload
 from jobs import make_batch
 from pairs import in_turn
 from random_jobs import SCHEDULES
@@ -120,6 +120,22 @@ def two_layers() -> Workload:
 
 def small(**options: Any) -> Batch:
     return make_batch(two_layers(), "hgx-h100", **options)
+
+
+def test_launches_that_compute_shares_out_are_part_of_the_graph() -> None:
+    """Rows that reduce their gradients one by one have launches by their share of the compute."""
+    workload = two_layers().with_row_works(
+        lambda phase, work: (
+            replace(work, host_ps=700, comms=(collective(1000, Group.DP),))
+            if phase is Phase.WEIGHT_GRAD
+            else work
+        )
+    )
+    batch = make_batch(workload, "hgx-h100")
+    assert "launches are shared out" in batch.fixed
+    assert not make_batch(two_layers(), "hgx-h100").fixed
+    with pytest.raises(PlanError, match="launches are shared out"):
+        batch.evaluate({"compute_scale.input_grad": [0.5]})
 
 
 def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:

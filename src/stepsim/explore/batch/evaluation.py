@@ -23,6 +23,7 @@ from stepsim.explore.batch.lengths import LengthTable
 from stepsim.explore.batch.program import BatchProgram, compile_program
 from stepsim.explore.batch.scenarios import HOST, BatchBase, Scenarios
 from stepsim.graph.actions import HostPart, HostTimes
+from stepsim.graph.writer import reduces_as_it_launches
 from stepsim.network.fold import Actors
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
@@ -409,14 +410,15 @@ def _flights(
 def _why_fixed(job: PreparedStep) -> str:
     """Why compute and host times are part of the graph; empty if they are only durations."""
     schedule, options = job.graph.schedule, job.options
-    if needs_times(schedule.name):
-        return f"{schedule.name} searches for its order by them"
-    if schedule.has_pairs:
-        return f"{schedule.name} mixes the tasks of fused pairs by them"
-    if options.expert_load is not None or options.expert_skew is not None:
-        return "the load of experts is rounded on top of them"
-    if options.dp_overlap:
-        return "gradient buckets are shared out by them"
-    if job.graph.plan.pp != job.workload.made_for.pp:
-        return "layers are re-split, and optimizer compute is rounded on top of them"
-    return ""
+    uneven = options.expert_load is not None or options.expert_skew is not None
+    split_again = job.graph.plan.pp != job.workload.made_for.pp
+    one_by_one = reduces_as_it_launches(job.workload.rows())
+    reasons = {
+        f"{schedule.name} searches for its order by them": needs_times(schedule.name),
+        f"{schedule.name} mixes the tasks of fused pairs by them": schedule.has_pairs,
+        "the load of experts is rounded on top of them": uneven,
+        "gradient buckets are shared out by them": bool(options.dp_overlap),
+        "launches are shared out by them to rows that reduce gradients one by one": one_by_one,
+        "layers are re-split, and optimizer compute is rounded on top of them": split_again,
+    }
+    return next((why for why, holds in reasons.items() if holds), "")
