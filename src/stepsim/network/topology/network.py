@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     """What `files.load.load_topology` takes: a name, a file, a graph, or the topology itself."""
 
 
-MAX_NPUS = 1 << 22
+MAX_NPUS = 1 << 24
 """NPUs of the largest job: one group of as many takes 45 s and 7 GB."""
 MAX_TOPOLOGY_NPUS = 1 << 24
 """NPUs of the largest network."""
