@@ -355,9 +355,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         said=f"--{PAIRED} goes without --recompute-granularity full",
-        holds=lambda line: (
-            not line.has(PAIRED) or line.text("recompute-granularity") != "full"
-        ),
+        holds=lambda line: not line.has(PAIRED) or line.text("recompute-granularity") != "full",
     ),
     _excludes(PAIRED, "moe-shared-expert-overlap"),
     _needs(PAIRED_WEIGHTS, PAIRED),
