@@ -13,7 +13,6 @@ from typing import Self
 
 from msgspec import Struct, field
 
-from stepsim.base.structs import replace
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Action, ActionKind
 from stepsim.tables.ends import NodeWaits, listed_waits
@@ -96,15 +95,6 @@ class TaskList(Struct, frozen=True, kw_only=True, eq=False, dict=True, weakref=T
     def streams(self) -> frozenset[Stream]:
         """Streams that tasks run on."""
         return frozenset(task.stream for task in self.tasks)
-
-    def renumbered(self, numbers: Sequence[int]) -> Self:
-        """The task list with other numbers in place of 0, 1, ... for its communications."""
-        return type(self)(
-            tasks=tuple(
-                task if task.comm < 0 else replace(task, comm=numbers[task.comm])
-                for task in self.tasks
-            )
-        )
 
 
 class CommNumbers(Struct, kw_only=True):

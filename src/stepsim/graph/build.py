@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from stepsim.base.arrays import distinct, narrowed
 from stepsim.base.errors import ScheduleError
-from stepsim.base.kept import Same, keep, kept, kept_beside
+from stepsim.base.kept import keep, kept_beside
 from stepsim.graph.actions import CommNumbers, TaskList
 from stepsim.graph.programs import (
     NONE,
@@ -45,12 +45,7 @@ from stepsim.parallel.stages import Stages
 from stepsim.workload.rows import CollectiveKind, CommOp, Group, ParallelAxis, Stream
 
 _SMALL = 1 << 13
-"""Segments of a stage up to which its programs are kept for the next graph.
-
-All programs of a graph are kept where its schedule has at most as many entries.
-"""
-_KEPT = 64
-"""Graphs whose programs are kept."""
+"""Segments of a stage up to which its programs are kept for the next graph."""
 _VARIANTS = 8
 """Programs, and looks of segments, that are kept of one shape."""
 
@@ -96,20 +91,9 @@ class TaskGraph(Struct, frozen=True, kw_only=True):
                 yield program.message, Stream(stream)
 
 
-class _Parts(NamedTuple):
-    """What of a task graph depends on stages, schedule and `_Asked` alone, named as there."""
-
-    programs: tuple[Program, ...]
-    task_lists: tuple[TaskList, ...]
-    comms: tuple[CommOp, ...]
-    notes: tuple[str, ...]
-
-
 class _Asked(NamedTuple):
-    """What programs depend on beside schedule and stages; groups that are `alone` are one rank."""
+    """What segments depend on beside schedule and stages."""
 
-    alone: frozenset[Group]
-    task_options: TaskOptions
     p2p: P2PMode
     switches: P2POptions
     free: bool
@@ -120,26 +104,28 @@ def build_taskgraph(
 ) -> TaskGraph:
     """Compute first, in the schedule's order; then one pass adds the communication."""
     p2p = options.p2p or default_mode(schedule)
-    asked = _Asked(
-        alone=plan.alone,
-        task_options=TaskOptions.of(options),
-        p2p=p2p,
-        switches=_switches(options),
-        free=p2p.free or options.eager_transfers,
-    )
-    small = sum(map(len, schedule.orders)) <= _SMALL
-    parts = (_known_parts if small else _parts)(stages, Same(schedule), asked)
-    return TaskGraph(plan=plan, schedule=schedule, options=options, p2p=p2p, **parts._asdict())
-
-
-def _parts(stages: Stages, of_schedule: Same[Schedule], asked: _Asked) -> _Parts:
-    """Programs of all stages: jobs that differ in their number of replicas alone share them."""
-    schedule = of_schedule.it
+    asked = _Asked(p2p=p2p, switches=_switches(options), free=p2p.free or options.eager_transfers)
     task_lists = TaskLists(
-        comms=CommNumbers(alone=asked.alone),
-        options=asked.task_options,
+        comms=CommNumbers(alone=plan.alone),
+        options=TaskOptions.of(options),
         last_stage=schedule.placement.stages - 1,
     )
+    return TaskGraph(
+        plan=plan,
+        schedule=schedule,
+        options=options,
+        p2p=p2p,
+        programs=_programs(stages, schedule, asked, task_lists),
+        task_lists=tuple(task_lists.lists),
+        comms=tuple(task_lists.comms.ops),
+        notes=_dropped_notes(task_lists.comms),
+    )
+
+
+def _programs(
+    stages: Stages, schedule: Schedule, asked: _Asked, task_lists: TaskLists
+) -> tuple[Program, ...]:
+    """What every stage runs; its task lists and communications get their numbers."""
     message = task_lists.comms.number(
         CommOp(
             kind=CollectiveKind.SEND_RECV,
@@ -157,17 +143,7 @@ def _parts(stages: Stages, of_schedule: Same[Schedule], asked: _Asked) -> _Parts
     ]
     number = NONE if message is None else message
     every = zip(_shaped(schedule, asked, written), written, strict=True)
-    return _Parts(
-        programs=tuple(
-            _program(schedule, shape, each, number, task_lists.lists) for shape, each in every
-        ),
-        task_lists=tuple(task_lists.lists),
-        comms=tuple(task_lists.comms.ops),
-        notes=_dropped_notes(task_lists.comms),
-    )
-
-
-_known_parts = kept(_KEPT)(_parts)
+    return tuple(_program(schedule, shape, each, number, task_lists.lists) for shape, each in every)
 
 
 def _program(

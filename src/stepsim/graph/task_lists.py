@@ -6,7 +6,6 @@ from weakref import WeakValueDictionary
 
 from msgspec import Struct, field
 
-from stepsim.base.kept import kept
 from stepsim.base.structs import replace
 from stepsim.graph.actions import (
     BackwardParts,
@@ -22,15 +21,13 @@ from stepsim.graph.actions import (
 )
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Action, ActionKind
-from stepsim.workload.rows import CommOp, Group, Phase, Row, StepItem, Stream
+from stepsim.workload.rows import CommOp, Phase, Row, StepItem, Stream
 
 _GRADIENTS = {
     ActionKind.BACKWARD: (True, True),
     ActionKind.INPUT_GRAD: (True, False),
     ActionKind.WEIGHT_GRAD: (False, True),
 }
-_KEPT = 256
-"""Task lists of graphs before, which rows of the same workload give again."""
 _every: WeakValueDictionary[tuple[Task, ...], TaskList] = WeakValueDictionary()
 
 
@@ -69,8 +66,17 @@ class TaskLists(Struct, kw_only=True):
         host = self.options.host.around(
             action, last_stage=self.last_stage, rows=len(rows), part=part
         )
-        alone, overlaps = self.comms.alone, self.options.tp_overlap
-        return self._number(_of_action(rows, action.kind, part, host, overlaps, alone))
+        if action.kind is ActionKind.FORWARD:
+            own = rows if part is None else rows[part.start : part.stop]
+            return self.add(_one(forward_tasks(own, self.comms, host)))
+        input_grad, weight_grad = _GRADIENTS[action.kind]
+        parts = BackwardParts(
+            input_grad=input_grad,
+            weight_grad=weight_grad,
+            tp_overlap=self.options.tp_overlap,
+            part=part,
+        )
+        return self.add(_one(backward_tasks(rows, self.comms, parts, host)))
 
     def fused(self, forward: int, backward: int) -> int:
         """Number of the task list of a fused pair of two task lists."""
@@ -79,7 +85,7 @@ class TaskLists(Struct, kw_only=True):
 
     def per_step(self, items: tuple[StepItem, ...]) -> int:
         """Number of the task list of what follows the pipeline."""
-        return self._number(_of_items(items, self.comms.alone))
+        return self.add(_one(per_step_tasks(items, self.comms)))
 
     def beside(self, label: str, ops: Sequence[CommOp], stream: Stream) -> int | None:
         """Number of the task list of collectives beside the actions; None if none is."""
@@ -93,58 +99,6 @@ class TaskLists(Struct, kw_only=True):
             self._numbers[task_list] = len(self.lists)
             self.lists.append(task_list)
         return self._numbers[task_list]
-
-    def _number(self, draft: "_Draft") -> int:
-        self.comms.dropped |= draft.dropped
-        numbers = tuple(number for op in draft.ops if (number := self.comms.number(op)) is not None)
-        if numbers not in draft.known:
-            draft.known[numbers] = _one(draft.task_list.renumbered(numbers))
-        return self.add(draft.known[numbers])
-
-
-class _Draft(Struct, frozen=True, kw_only=True, eq=False):
-    """A task list that numbers its communications itself; `known` are those with other numbers."""
-
-    task_list: TaskList
-    ops: tuple[CommOp, ...]
-    dropped: frozenset[Group]
-    known: dict[tuple[int, ...], TaskList] = field(default_factory=dict)
-
-
-def _drafted(alone: frozenset[Group], make: Callable[[CommNumbers], TaskList]) -> _Draft:
-    comms = CommNumbers(alone=alone)
-    task_list = make(comms)
-    return _Draft(task_list=task_list, ops=tuple(comms.ops), dropped=frozenset(comms.dropped))
-
-
-@kept(_KEPT)
-def _of_action(
-    rows: tuple[Row, ...],
-    kind: ActionKind,
-    part: range | None,
-    host: HostTimes,
-    tp_overlap: bool,
-    alone: frozenset[Group],
-) -> _Draft:
-    """The task list of an action of these rows."""
-
-    def make(comms: CommNumbers) -> TaskList:
-        if kind is ActionKind.FORWARD:
-            return forward_tasks(
-                rows if part is None else rows[part.start : part.stop], comms, host
-            )
-        input_grad, weight_grad = _GRADIENTS[kind]
-        parts = BackwardParts(
-            input_grad=input_grad, weight_grad=weight_grad, tp_overlap=tp_overlap, part=part
-        )
-        return backward_tasks(rows, comms, parts, host)
-
-    return _drafted(alone, make)
-
-
-@kept(_KEPT)
-def _of_items(items: tuple[StepItem, ...], alone: frozenset[Group]) -> _Draft:
-    return _drafted(alone, lambda comms: per_step_tasks(items, comms))
 
 
 def _one(task_list: TaskList) -> TaskList:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from stepsim.base.arrays import Bools, Ints, Small, distinct, narrowed, numbers_of, spans
 from stepsim.base.errors import ScheduleError
-from stepsim.base.kept import kept, kept_beside
+from stepsim.base.kept import kept_beside
 from stepsim.base.structs import replace
 from stepsim.graph.programs import NONE, Joins, Rows, SegmentKind
 from stepsim.graph.task_lists import Buckets, TaskLists, gradient_buckets
@@ -23,7 +23,6 @@ from stepsim.parallel.schedules.order import ACTION_KINDS, Order
 from stepsim.parallel.stages import StageWork
 from stepsim.workload.rows import CommOp, Row, Shards, Stream
 
-_KEPT = 256
 _NOTHING = {"reads": False, "joins": Joins.NOT}
 _COLUMNS = (*Rows.__struct_fields__, "task_list")
 _Entry = tuple[int, tuple[Action, ...], bool]
@@ -447,7 +446,6 @@ class _Kinds(NamedTuple):
     alike: tuple[tuple[int, ...], ...]
 
 
-@kept(_KEPT)
 def _kinds_of(work: StageWork) -> _Kinds:
     distinct = {id(rows): rows for chunk in work.chunks for rows in chunk}.values()
     alike = []

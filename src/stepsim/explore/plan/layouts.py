@@ -1,7 +1,7 @@
 """Layouts that a search tries beside equal stages: the ends counted by what they cost."""
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 
@@ -33,8 +33,9 @@ def balanced_plans(plans: Sequence[ModelPlan], steps: StepModel) -> Iterator[Mod
         return
     piped = [plan for plan in plans if plan.pp > 1 and not plan.order.folded]
     depth, ahead = steps.architecture.depth, len(steps.architecture.prediction_layers)
+    balanced = cache(_balanced)
     for plan, ends in zip(piped, _end_costs(piped, steps), strict=True):
-        layout = _balanced(depth, ahead, plan.pp, plan.chunks, ends)
+        layout = balanced(depth, ahead, plan.pp, plan.chunks, ends)
         if layout and layout.slices != plan.stage_slices(steps.architecture):
             yield replace(plan, layout=layout)
 
@@ -63,7 +64,6 @@ def _in_layers(table: Floats, architecture: Architecture) -> list[tuple[int, int
     return [(int(embedding), int(head)) for embedding, head in ends.tolist()]
 
 
-@lru_cache(maxsize=4096)
 def _balanced(
     depth: int, ahead: int, pp: int, chunks: int, ends: tuple[int, int]
 ) -> LayerLayout | None:
