@@ -18,7 +18,7 @@ from stepsim.files.models.fields import MOST_LAYERS
 from stepsim.files.models.megatron_rules import (
     BESIDE_WEIGHTS,
     FSDP_STAGES,
-    PAIRED,
+    PAIRED_EXCHANGES,
     PAIRED_WEIGHTS,
     broken_rules,
     megatron_arguments,
@@ -501,7 +501,7 @@ def _exchanges(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
         deepep = "deepep" if arguments.has("moe-enable-deepep") else "all_to_all"
         yield "dispatch", backend if backend in ("deepep", "hybridep") else deepep
     if arguments.has("num-experts"):
-        yield "expert_overlap", arguments.has(PAIRED)
+        yield "expert_overlap", arguments.has(PAIRED_EXCHANGES)
         yield "shared_overlap", arguments.has("moe-shared-expert-overlap")
         yield "delay_wgrad", arguments.has(PAIRED_WEIGHTS, BESIDE_WEIGHTS)
 
@@ -557,7 +557,7 @@ def _placement(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
         last = arguments.has("account-for-loss-in-pipeline-split")
         yield "layout", "ends" if first and last else "embedding" if first else "head"
     if chunks > 1:
-        pairs = arguments.has("num-experts") and arguments.has(PAIRED)
+        pairs = arguments.has("num-experts") and arguments.has(PAIRED_EXCHANGES)
         yield "schedule", f"{'combined-1f1b' if pairs else 'interleaved'}:{chunks}"
 
 

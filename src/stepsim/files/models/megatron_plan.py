@@ -7,7 +7,7 @@ from pathlib import Path
 from stepsim.files.models.megatron_rules import (
     BESIDE_WEIGHTS,
     FSDP_STAGES,
-    PAIRED,
+    PAIRED_EXCHANGES,
     PAIRED_WEIGHTS,
     broken_rules,
     megatron_arguments,
@@ -112,7 +112,7 @@ def _experts(plan: ModelPlan) -> Iterator[str]:
     if plan.ep > 1:
         yield from _DISPATCHERS.get(plan.dispatch, ())
     if plan.runs_pairs:
-        yield f"--{PAIRED}"
+        yield f"--{PAIRED_EXCHANGES}"
     if plan.ep > 1 and plan.shared_overlap:
         yield "--moe-shared-expert-overlap"
     if plan.ep > 1 and plan.delay_wgrad:

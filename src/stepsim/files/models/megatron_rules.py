@@ -34,7 +34,7 @@ _COUNTED_ENDS = (
     "account-for-embedding-in-pipeline-split",
     "account-for-loss-in-pipeline-split",
 )
-PAIRED = "overlap-moe-expert-parallel-comm"
+PAIRED_EXCHANGES = "overlap-moe-expert-parallel-comm"
 """Exchanges of a microbatch's experts run beside the compute of another one."""
 PAIRED_WEIGHTS, BESIDE_WEIGHTS = (
     "delay-wgrad-compute",
@@ -348,18 +348,20 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
-        said=f"--{PAIRED} needs --{_EP} above 1, and in a pipeline virtual stages",
+        said=f"--{PAIRED_EXCHANGES} needs --{_EP} above 1, and in a pipeline virtual stages",
         holds=lambda line: (
-            not line.has(PAIRED) or (line.ep > 1 and (line.pp == 1 or line.chunks > 1))
+            not line.has(PAIRED_EXCHANGES) or (line.ep > 1 and (line.pp == 1 or line.chunks > 1))
         ),
     ),
     Rule(
-        said=f"--{PAIRED} goes without --recompute-granularity full",
-        holds=lambda line: not line.has(PAIRED) or line.text("recompute-granularity") != "full",
+        said=f"--{PAIRED_EXCHANGES} goes without --recompute-granularity full",
+        holds=lambda line: (
+            not line.has(PAIRED_EXCHANGES) or line.text("recompute-granularity") != "full"
+        ),
     ),
-    _excludes(PAIRED, "moe-shared-expert-overlap"),
-    _needs(PAIRED_WEIGHTS, PAIRED),
-    _excludes(BESIDE_WEIGHTS, PAIRED, PAIRED_WEIGHTS),
+    _excludes(PAIRED_EXCHANGES, "moe-shared-expert-overlap"),
+    _needs(PAIRED_WEIGHTS, PAIRED_EXCHANGES),
+    _excludes(BESIDE_WEIGHTS, PAIRED_EXCHANGES, PAIRED_WEIGHTS),
     Rule(
         said="--moe-enable-deepep needs --moe-token-dispatcher-type flex",
         holds=lambda line: (
