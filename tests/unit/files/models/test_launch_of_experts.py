@@ -14,7 +14,6 @@ from pairs import pairwise
 from stepsim.base.errors import StepsimError
 from stepsim.files.asked import read_inputs
 from stepsim.files.models.launch import LaunchForm, launch_of, with_launch
-from stepsim.files.models.megatron_rules import broken_rules, megatron_arguments
 from stepsim.step.inputs import make_work
 from stepsim.step.simulate import simulate_step
 from stepsim.workload.model.choices import ExpertDispatch
@@ -132,33 +131,3 @@ def test_experts_that_are_not_shared_out_exchange_nothing(name: str) -> None:
     plain = step_ps(name)
     for asked in (*BESIDE, *({"dispatch": dispatch} for dispatch in ExpertDispatch)):
         assert step_ps(name, **asked) == plain, asked
-
-
-@pytest.mark.parametrize(
-    ("line", "rule"),
-    [
-        ("--overlap-moe-expert-parallel-comm", "needs --expert-model-parallel-size above 1"),
-        (
-            "--overlap-moe-expert-parallel-comm --expert-model-parallel-size 2 "
-            "--pipeline-model-parallel-size 2",
-            "and in a pipeline virtual stages",
-        ),
-        ("--delay-wgrad-compute", "needs --overlap-moe-expert-parallel-comm"),
-        (
-            "--overlap-dispatch-backward-with-experts-wgrad --delay-wgrad-compute",
-            "goes without --overlap-moe-expert-parallel-comm or --delay-wgrad-compute",
-        ),
-        (
-            "--overlap-moe-expert-parallel-comm --expert-model-parallel-size 2 "
-            "--moe-shared-expert-overlap",
-            "goes without --moe-shared-expert-overlap",
-        ),
-        (
-            "--overlap-moe-expert-parallel-comm --expert-model-parallel-size 2 "
-            "--recompute-granularity full",
-            "goes without --recompute-granularity full",
-        ),
-    ],
-)
-def test_arguments_of_experts_that_megatron_refuses(line: str, rule: str) -> None:
-    assert rule in " ".join(broken_rules(megatron_arguments(Path(), line)))
