@@ -20,7 +20,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from itertools import count
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple, cast
@@ -37,12 +36,12 @@ from stepsim.explain.as_profile import profile_of_step
 from stepsim.explain.improve import improve_profile
 from stepsim.explore.batch import make_batch
 from stepsim.explore.sweep.axes import parse_axis
-from stepsim.explore.sweep.evaluate import ScenarioGroup, Simulation
-from stepsim.explore.sweep.grid import Grid
+from stepsim.explore.sweep.evaluate import ScenarioGroup
+from stepsim.explore.sweep.grid import Grid, ScenarioSpan
 from stepsim.explore.sweep.study import Study
+from stepsim.explore.sweep.work import SweepJob
 from stepsim.files.load import topology_of, workload_of
 from stepsim.files.simai.text import read_simai_document
-from stepsim.network.contention import find_contention
 from stepsim.network.flights import Fabric
 from stepsim.network.fold import fold
 from stepsim.network.one_collective import probe_collective
@@ -136,29 +135,31 @@ def large(engine: Engine) -> Callable[[], object]:
     return lambda: run_graph(ready.graph, ready.prices, engine=engine)
 
 
-def fair() -> tuple[Callable[[], object], Callable[[], object]]:
-    """A scenario of a fair sweep at the next bandwidth; and the events of one alone."""
+FAIR = StepOptions(contention=Sharing.FAIR)
+BANDWIDTHS = parse_axis(f"fabric.bandwidth=40GB/s..41GB/s:{sized(64, 8)}")
+
+
+def fair_sweep() -> Timed:
+    """Seconds of a scenario in a sweep of bandwidths that are shared in time, with its graph."""
     workload, topology = workload_of(WORKLOAD), topology_of("hgx-h100")
-    options, numbers = StepOptions(contention=Sharing.FAIR), count()
-    study = Study(
-        workload=workload,
-        topology=topology,
-        grid=Grid(axes=(parse_axis("fabric.bandwidth=40GB/s..41GB/s:1001"),)),
-        options=options,
+    grid = Grid(axes=(BANDWIDTHS,))
+    study = Study(workload=workload, topology=topology, grid=grid, options=FAIR)
+    evaluator = SweepJob(study=study).evaluator(0)
+    group, columns = (
+        ScenarioGroup(study=study, settings={}),
+        grid.columns(ScenarioSpan(0, grid.size)),
     )
-    group = Simulation().prepare(ScenarioGroup(study=study, settings={}))
+    sweep = call(lambda: evaluator.prepare(group).evaluate(columns))
+    return lambda: sweep() / grid.size
 
-    def scenario() -> object:
-        return group.evaluate({"fabric.bandwidth": np.array([40e9 + 1e6 * next(numbers)])})
 
-    ready = prepare(workload, topology, options)
-    links = find_contention(
-        ready.prices, ready.graph.uses, ready.graph.streams(), None, fold_ranks=True
-    )
-    actors = links.quotient.actors
-    runnable = lay_out(ready.graph, actors, ready.prices, contention=links)
-    plan = ready.graph.plan
-    return scenario, lambda: run(runnable, actors, plan, Fabric(capacity=links.capacity))
+def fair_events() -> Callable[[], object]:
+    """The events of one of its scenarios."""
+    ready = prepare(workload_of(WORKLOAD), topology_of("hgx-h100"), FAIR)
+    laid = ready.laid_out()
+    assert laid.contention
+    capacity, plan = laid.contention.capacity, ready.graph.plan
+    return lambda: run(laid.runnable, laid.actors, plan, Fabric(capacity=capacity))
 
 
 def machine_code(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -267,16 +268,17 @@ def two_jobs() -> str:
 
 
 def structural() -> str:
-    """Milliseconds and kB of an explorer's answers after a slider of structure was moved."""
+    """Milliseconds and kB of what the explorer's page asks when a slider of structure was moved."""
     library = NamedNouns()
     library.open(WORKLOAD)
     answers = Answers(explorer=Explorer(library=library))
     state = {"workload": WORKLOAD.name, "topology": "hgx-h100"}
     moved = {"microbatches": "32", "pp": sized("8", "2"), "schedule": "gpipe"}
-    answers.answer({"kind": "live", "state": state})
+    for kind in ("shown", "varies"):
+        answers.answer({"kind": kind, "state": state})
     times, sizes = [], []
     for name, value in moved.items():
-        question = {"kind": "live", "state": {**state, name: value}}
+        question = {"kind": "shown", "state": {**state, name: value}}
         told: list[str] = []
         times.append(spent(lambda: told.append(json.dumps(answers.answer(question)))))  # noqa: B023
         sizes.append(len(told[0]))
@@ -284,10 +286,10 @@ def structural() -> str:
 
 
 def fair_scenarios() -> str:
-    """Scenarios a second of a sweep of bandwidths that are shared in time, the first among them."""
-    scenario, _ = fair()
-    several = sized(64, 2)
-    return f"{several / spent(lambda: [scenario() for _ in range(several)]):.0f}"
+    """Scenarios a second of a sweep of bandwidths that are shared in time."""
+    sweep = fair_sweep()
+    with garbage.seldom():
+        return f"{1 / sweep():.0f}"
 
 
 def improved() -> str:
@@ -472,7 +474,6 @@ def main() -> None:
         return
     first_answers()
     simulate = [*STEPSIM, "simulate", "-q", "-t", "hgx-h100"]
-    scenario, events = fair()
     shape = f"--pp {LARGE.pp} --microbatches {LARGE.microbatches} --schedule {LARGE.schedule}"
     rows = {
         f"reading {WORKLOAD.stem} over str.split of its lines": (
@@ -495,7 +496,7 @@ def main() -> None:
             call(step(sized(1048576, 256))),
             call(step()),
         ),
-        "a scenario of a fair sweep over its events": (call(scenario), call(events)),
+        "a scenario of a fair sweep over its events": (fair_sweep(), call(fair_events())),
         f"a run with {shape} by events over level by level": (
             call(large(Engine.SIMPY)),
             call(large(Engine.LEVELS)),

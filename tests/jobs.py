@@ -32,10 +32,16 @@ def make_batch(
     topology: Topology | str | Path | None = None,
     *,
     coalesce: bool = True,
+    shared: bool = False,
     **typed: object,
 ) -> Batch:
     """A job compiled for evaluation."""
     job = read_inputs(workload, topology, typed)
     return compile_batch(
-        job.workload, job.topology, job.options, notes=job.notes, coalesce=coalesce
+        job.workload,
+        job.topology,
+        job.options,
+        notes=job.notes,
+        coalesce=coalesce,
+        shared=shared,
     )

@@ -238,6 +238,16 @@ def test_an_uploaded_run_is_shown_as_it_ran(page: Any) -> None:
     assert [each.is_displayed() for each in seen] == [True, True, True]
 
 
+@pytest.mark.parametrize("pp", ["1", "4"])
+def test_the_timeline_leaves_no_more_than_the_panels_need(page: Any, address: str, pp: str) -> None:
+    page.set_window_size(1440, 1000)
+    page.get("about:blank")
+    page.get(f"{address}#workload=moe_128.txt&topology=hgx-h100&pp={pp}")
+    answered(page)
+    most = "return LEAST_BELOW + 24 - document.getElementById('below').clientHeight"
+    assert page.execute_script(most) >= 0
+
+
 def test_crashes_other_pages_and_closed_tabs(
     page: Any, address: str, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from helpers import pipeline_graph, prices_of, uniform_workload
 import stepsim
 from stepsim.engine.timeline import run_graph
 from stepsim.explain.make_report import make_report, simulated_ranks
+from stepsim.explain.traffic import find_traffic
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import build
 from stepsim.workload.rows import Row, Workload
@@ -144,7 +145,9 @@ def test_eager_times_and_idle_are_the_reference_evaluation(shared: Path) -> None
             prices = prices_of(graph, expected["p2p"])
             timeline = run_graph(graph, prices)
             spent = simulated_ranks(timeline)
-            report = make_report(timeline, prices, spent, workload="", warnings=())
+            report = make_report(
+                timeline, prices, spent, find_traffic(graph, prices), workload="", warnings=()
+            )
             assert report.pipeline_time_ps == expected["makespan"], (case["P"], case["m"], name)
             idle = [spent.bubbles[actor] for actor in spent.actor_of]
             for part, golden in PARTS.items():

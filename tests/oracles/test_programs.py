@@ -12,6 +12,7 @@ from stepsim.base.structs import replace
 from stepsim.engine.timeline import run_graph
 from stepsim.explain.make_report import make_report, simulated_ranks
 from stepsim.explain.report import Report, SimulatedRanks
+from stepsim.explain.traffic import find_traffic
 from stepsim.graph.build import build_taskgraph
 from stepsim.network.prices import Prices
 from stepsim.options import StepOptions
@@ -115,7 +116,9 @@ def run(
     )
     timeline = run_graph(graph, prices)
     spent = simulated_ranks(timeline)
-    return make_report(timeline, prices, spent, workload="", warnings=()), spent
+    return make_report(
+        timeline, prices, spent, find_traffic(graph, prices), workload="", warnings=()
+    ), spent
 
 
 @pytest.mark.parametrize("name", FILES)

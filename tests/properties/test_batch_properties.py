@@ -12,7 +12,7 @@ from helpers import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from jobs import make_batch
-from random_jobs import Job, jobs, networks
+from random_jobs import Job, flat, jobs, nested, networks
 
 from stepsim.base.structs import replace
 from stepsim.explore.batch.scenarios import HOST
@@ -91,6 +91,32 @@ def test_a_batch_equals_the_engine(
         assert found.parts_ps is not None
         assert found.parts_ps[i].tolist() == list(report.breakdown_ps.values())
         assert np.array_equal(ranks[:, :, i], step.ranks.breakdown[step.ranks.actor_of])
+
+
+@examples(80)
+@given(job=jobs(), network=st.one_of(flat(), nested()), data=st.data())
+def test_a_shared_batch_equals_the_events_where_no_transfers_meet(
+    job: Job, network: Topology, data: st.DataObject
+) -> None:
+    slow = data.draw(st.sampled_from([None, "0:1.3"]))
+    options: dict[str, Any] = {**job.options(), "slow": slow, "contention": "fair"}
+    folds = data.draw(st.booleans())
+    batch = make_batch(job.workload, network, shared=True, fold_ranks=folds, **options)
+    names = columns_of(network) | ({} if batch.fixed else of_tasks())
+    chosen = data.draw(st.lists(st.sampled_from(sorted(names)), max_size=5, unique=True))
+    columns = {name: data.draw(st.lists(names[name], min_size=3, max_size=3)) for name in chosen}
+    found, totals = batch.evaluate(columns, parts=True), batch.evaluate(columns)
+    assert found.apart is not None
+    assert found.parts_ps is not None
+    assert np.array_equal(found.step_time_ps, totals.step_time_ps)
+    for i in np.flatnonzero(found.apart).tolist():
+        values = {name: column[i] for name, column in columns.items()}
+        changed = options | options_of(values) | {"engine": "simpy"}
+        report = simulate(job.workload, with_values(network, values), **changed).report
+        assert found.step_time_ps[i] == report.step_time_ps
+        assert found.pipeline_time_ps[i] == report.pipeline_time_ps
+        assert found.bubble_fraction[i] == report.bubble_fraction
+        assert found.parts_ps[i].tolist() == list(report.breakdown_ps.values())
 
 
 TAKEN = ("loss", "host", "get_batch", "attention", "forward", "gradients", "send", "")

@@ -15,7 +15,7 @@ from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.models.huggingface import architecture_of
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.columns import plan_columns
-from stepsim.workload.model.held import plan_places, rank_parameters
+from stepsim.workload.model.held import counts_by_chunk, plan_places, rank_parameters
 from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.memory import rank_memory
 from stepsim.workload.model.plan import ModelPlan, check_plan
@@ -57,7 +57,8 @@ def test_parameters_of_all_stages_are_those_of_the_model(name: str, data: st.Dat
         architecture, ModelPlan(tp=tp, pp=pp, ep=ep, dp=dp, expert_tp=1, global_batch=dp)
     )
     columns = plan_columns([plan])
-    dense, routed = rank_parameters(architecture, columns, plan.layout, plan_places(plan))
+    counts = counts_by_chunk(architecture, plan.layout, plan_places(plan))
+    dense, routed = rank_parameters(architecture, columns, counts)
     held = tp * dense.sum() + ep * routed.sum()
     copied = architecture.vocabulary * architecture.hidden if architecture.tied and pp > 1 else 0
     hidden, norm = architecture.hidden, architecture.norm

@@ -7,6 +7,7 @@ import pytest
 from helpers import few, maker
 from pairs import in_turn
 
+from stepsim.base.structs import replace
 from stepsim.files.accelerators import device_names, read_device, read_framework
 from stepsim.files.load import public_names, read_model, topology_of
 from stepsim.network.two_levels import interconnect_of
@@ -67,7 +68,8 @@ def test_more_hardware_makes_no_step_longer(model: str, framework: str) -> None:
             interconnect=network,
         )
         for precision in device.rates:
-            seconds[device.name, precision] = steps.parts(PLANS, precision).step
+            plans = [replace(plan, precision=precision) for plan in PLANS]
+            seconds[device.name, precision] = steps.seconds(plans)
     for one, other in PAIRS:
         for precision in one.rates.keys() & other.rates.keys():
             better, worse = seconds[one.name, precision], seconds[other.name, precision]

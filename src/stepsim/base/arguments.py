@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from msgspec.structs import force_setattr
+from msgspec.structs import astuple, force_setattr
 
 from stepsim.base.errors import PlanError, bad_value
 
@@ -48,8 +48,7 @@ def check_fields(record: Any) -> None:
     Names of enums become members.
     """
     kind: Any = type(record)
-    for name, hint, exact in _fields(kind):
-        value = getattr(record, name)
+    for (name, hint, exact), value in zip(_fields(kind), astuple(record), strict=True):
         if type(value) not in exact:
             force_setattr(record, name, _argument(kind.__name__, name, value, hint))
 
@@ -75,9 +74,14 @@ def _hints(owner: Any) -> dict[str, Any]:
 
 @cache
 def _fields(kind: Any) -> tuple[tuple[str, Any, frozenset[Any]], ...]:
-    """Name and hint of each field, and the types whose values need no second look."""
-    hints = _hints(kind).items()
-    return tuple((name, hint, frozenset((hint, *get_args(hint)))) for name, hint in hints)
+    """Name and hint of each field, and the types whose values need no second look.
+
+    Of a `tuple[str, ...]` no item is looked at, so that any tuple is taken.
+    """
+    hints = [(name, _hints(kind)[name]) for name in kind.__struct_fields__]
+    return tuple(
+        (name, hint, frozenset((hint, get_origin(hint), *get_args(hint)))) for name, hint in hints
+    )
 
 
 def _taken(value: Any, hint: Any) -> Any:

@@ -1,7 +1,7 @@
 """Columns of numbers: lists of them, sums and hashes over them."""
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import prod
 from typing import Any, Self, TypeVar
 
@@ -37,10 +37,11 @@ class Lists(Struct, frozen=True, eq=False):
     @classmethod
     def of(cls, lists: Iterable[Sequence[int]]) -> Self:
         """Columns of lists of Python's numbers."""
-        each = list(lists)
-        counts = np.array([len(one) for one in each], dtype=np.int64)
+        every = list(lists)
+        counts = np.fromiter(map(len, every), dtype=np.int64, count=len(every))
         return cls(
-            bounds(counts), np.array([value for one in each for value in one], dtype=np.int32)
+            bounds(counts),
+            np.fromiter(chain.from_iterable(every), dtype=np.int32, count=counts.sum()),
         )
 
     def __len__(self) -> int:
@@ -50,6 +51,12 @@ class Lists(Struct, frozen=True, eq=False):
         starts = self.starts
         values: list[int] = self.values[starts.item(number) : starts.item(number + 1)].tolist()
         return values
+
+    def part(self, begin: int, end: int) -> Self:
+        """The lists from one to before another."""
+        starts = self.starts[begin : end + 1]
+        first = starts[0]
+        return type(self)(starts - first, self.values[first : starts[-1]])
 
     @property
     def counts(self) -> Small:

@@ -20,6 +20,8 @@ PS_PER_S = 1_000_000_000_000
 MAX_INT64 = 2**63 - 1
 LARGEST_SUM = MAX_INT64 * 0.999
 """A sum of integers whose floats add up to this at most cannot wrap around."""
+MOST_EXACT = 2.0**53
+"""Integers above have gaps in float64, in which costs are computed."""
 _TIME_UNITS = ((10**12, "s"), (10**9, "ms"), (10**6, "us"), (10**3, "ns"), (1, "ps"))
 """Picoseconds and names of the units of a time, the largest first."""
 

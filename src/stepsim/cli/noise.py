@@ -1,4 +1,4 @@
-"""`stepsim noise`, and `stepsim simulate --sensitivity`: one step looked at from several sides."""
+"""`stepsim noise`: how the time of a step spreads when its tasks vary at random."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -38,27 +38,6 @@ class _StudyOptions(RunOptions):
     def files(self) -> StudyFiles:
         """Where the result goes beside the terminal."""
         return StudyFiles(json=self.json, csv=self.csv, plot=self.plot, style=self.style)
-
-
-def show_sensitivity(file: Path, options: RunOptions, files: StudyFiles) -> None:
-    """Print the step time saved by 1 % of each bandwidth, latency and compute time of a step.
-
-    `stepsim simulate --sensitivity` calls it. Raises the errors of the readers, and OutputError for
-    a file that cannot be written.
-    """
-    from stepsim.explore.sensitivity import find_sensitivity
-    from stepsim.show.figures.sensitivity import plot_sensitivity
-    from stepsim.show.frames import tables_of
-    from stepsim.show.tables.studies import sensitivity_shown
-    from stepsim.show.terminal import working
-
-    files.check(file)
-    job = options.inputs(file)
-    with working("changing one number at a time", enabled=not options.quiet):
-        found = find_sensitivity(job.workload, job.topology, job.options, notes=job.notes)
-    draw = partial(plot_sensitivity, found)
-    said = () if options.quiet else found.warnings
-    files.show(found.to_json, sensitivity_shown(found), tables_of(found), draw, said)
 
 
 @takes(_StudyOptions)

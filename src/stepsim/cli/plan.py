@@ -225,13 +225,13 @@ def _question(options: _SearchOptions) -> "PlanQuestion":
 
 def _drawn(options: _SearchOptions) -> "DrawnBatches | None":
     """The batches that plans are judged by; raises PlanError for several packers."""
+    options.check_lengths()
+    if options.lengths is None:
+        return None
     from stepsim.explore.batches.draws import DrawnBatches
     from stepsim.explore.batches.works import usual_packers
     from stepsim.files.lengths import read_lengths
 
-    options.check_lengths()
-    if options.lengths is None:
-        return None
     lengths = read_lengths(options.lengths)
     packer = (options.packers or usual_packers(lengths, ("greedy",))[0]).strip()
     if "," in packer:

@@ -14,7 +14,6 @@ from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
 from stepsim.cli.against import AgainstViews, hold_step_against
 from stepsim.cli.batches import BESIDE_LENGTHS, BatchOptions, show_batches
 from stepsim.cli.measured import NodeSizeOption, TimesOption, simulate_measured
-from stepsim.cli.noise import show_sensitivity
 from stepsim.cli.options import (
     NO_MEMORY,
     ON_COMMAND_LINE,
@@ -166,7 +165,7 @@ def simulate_command(
         return
     if options.sensitivity:
         refuse_beside(context, "--sensitivity", _OF_SENSITIVITY)
-        show_sensitivity(file, options, StudyFiles(json, csv, plot, style))
+        _show_sensitivity(file, options, StudyFiles(json, csv, plot, style))
         return
     garbage.stop()
     asked = TablesAsked(names=show_, full=full)
@@ -278,6 +277,26 @@ def _span_files(csv: Path | None) -> list[SpanFile]:
 
         files.append((write_spans, csv))
     return files
+
+
+def _show_sensitivity(file: Path, options: OneStepOptions, files: StudyFiles) -> None:
+    """Print the step time saved by 1 % of each bandwidth, latency and compute time of a step.
+
+    Raises the errors of the readers, and OutputError for a file that cannot be written.
+    """
+    from stepsim.explore.sensitivity import find_sensitivity
+    from stepsim.show.figures.sensitivity import plot_sensitivity
+    from stepsim.show.frames import tables_of
+    from stepsim.show.tables.studies import sensitivity_shown
+    from stepsim.show.terminal import working
+
+    files.check(file)
+    job = options.inputs(file)
+    with working("changing one number at a time", enabled=not options.quiet):
+        found = find_sensitivity(job.workload, job.topology, job.options, notes=job.notes)
+    draw = partial(plot_sensitivity, found)
+    said = () if options.quiet else found.warnings
+    files.show(found.to_json, sensitivity_shown(found), tables_of(found), draw, said)
 
 
 def _recorded(file: Path) -> tuple[bool, bool]:

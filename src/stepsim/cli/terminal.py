@@ -79,6 +79,14 @@ def check_outputs(
     `inputs` are files to read beside those that stand on the command line, `folders` hold files
     that shall be all that is in them.
     """
+    drawn = [path for path in figures if path]
+    written = [*drawn, *(path for path in (*files, page) if path)]
+    if json and json != _STDOUT:
+        written.append(Path(json))
+    made = [path for path in folders if path]
+    every = [*written, *made]
+    if not every:
+        return
     from stepsim.files.writing import (
         check_figure_path,
         check_new_folder,
@@ -87,12 +95,6 @@ def check_outputs(
         check_writable,
     )
 
-    drawn = [path for path in figures if path]
-    written = [*drawn, *(path for path in (*files, page) if path)]
-    if json and json != _STDOUT:
-        written.append(Path(json))
-    made = [path for path in folders if path]
-    every = [*written, *made]
     for path in every:
         if str(path) == _STDOUT:
             raise OutputError("only --json can be written to stdout: name a file")
@@ -231,13 +233,13 @@ def show(
 
     An answer stands before the tables.
     """
-    from stepsim.files.writing import write_whole
-
     shown = _written(csv, shown)
     if json == _STDOUT:
         typer.echo(document().decode(), nl=False)
         return
     if json:
+        from stepsim.files.writing import write_whole
+
         write_whole(Path(json), document())
     from stepsim.show.terminal import paper, print_answer, print_shown
 

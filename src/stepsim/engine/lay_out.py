@@ -315,7 +315,8 @@ def lay_out(
 ) -> Runnable:
     """The laid-out program of every actor; actors that run the same at the same prices share one.
 
-    With `by_look` only actors whose groups also lie alike do, so that they share it at all prices.
+    With `by_look` only actors whose groups also lie alike do, and are on links alike, so that they
+    share it at all prices.
 
     `slow` are factors on the ranks' compute times. A task list is coalesced when every group of its
     collectives holds this actor alone and, with `contention`, nothing else crosses their links;
@@ -340,7 +341,7 @@ def lay_out(
             for use, group in zip(uses, groups, strict=True)
         )
         factor = 1.0 if slow is None else float(slow[rank])
-        looks = [_look(use, rank, prices) for use in uses] if by_look else []
+        looks = [_look(use, rank, prices, contention) for use in uses] if by_look else []
         key = id(program), factor, met, paid, *looks
         if key not in known:
             known[key] = _laid_out(program, met, factor, paid, timed, coalesce=coalesce)
@@ -348,8 +349,10 @@ def lay_out(
     return runnable
 
 
-def _look(use: Use, rank: int, prices: Prices) -> int:
-    return prices.patterns(use).look(rank)
+def _look(use: Use, rank: int, prices: Prices, contention: "Contention | None") -> object:
+    """What sets what a communication costs a rank at all prices."""
+    patterns = prices.patterns(use)
+    return contention.key(use, patterns.row(rank)) if contention else patterns.look(rank)
 
 
 def _cost(use: Use, rank: int, prices: Prices, contention: "Contention | None") -> "int | Transfer":

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Ints, Lists, Small, bounds, row_numbers, spans
+from stepsim.base.arrays import Bools, Floats, Ints, Lists, Small, bounds, row_numbers, spans
 from stepsim.base.kept import Same, keep
 from stepsim.base.units import LARGEST_SUM
 from stepsim.engine.lay_out import GROUPS, KEPT_TASKS, LaidOut, Runnable, Times, far_actor
@@ -244,9 +244,16 @@ def run_apart(
 
 def _are_near(transfers: "Sequence[Transfer]") -> bool:
     """Whether flights that share nothing may change each other's speed by a rounding."""
-    found = {phase.level for each in transfers for phase in each.phases}
-    levels = np.sort([each for each in found if np.isfinite(each)])
-    return bool((np.diff(levels) <= _NEAR * levels[:-1]).any())
+    levels = [phase.level for each in transfers for phase in each.phases]
+    return bool(any_near(np.array(levels).reshape(-1, 1))[0])
+
+
+def any_near(levels: Floats) -> Bools:
+    """Of each case, whether levels, of shape (flights, cases), are near and not the same."""
+    ordered = np.sort(levels, axis=0)
+    low, high = ordered[:-1], ordered[1:]
+    near: Bools = np.any((high > low) & (high <= low * (1 + _NEAR)), axis=0)
+    return near
 
 
 def _flights(runnable: Runnable, times: NodeTimes, number: dict[int, int]) -> _Flights:
@@ -272,9 +279,19 @@ def _meet(transfers: "Sequence[Transfer]", flights: _Flights) -> bool:
     mine = counts[flights.transfer]
     link, begin, end = table[spans(bounds(counts)[flights.transfer], mine)].T
     start = np.repeat(flights.start, mine)
-    order = np.lexsort((start + end, start + begin, link))
-    link, begin, end = link[order], (start + begin)[order], (start + end)[order]
-    return bool(((link[1:] == link[:-1]) & (begin[1:] < end[:-1])).any())
+    return bool(any_meet(link, (start + begin)[:, None], (start + end)[:, None])[0])
+
+
+def any_meet(link: Ints, begin: Times, end: Times) -> Bools:
+    """Of each case, whether two flights are on a link at the same time.
+
+    Flight i is on `link[i]` from `begin[i]` to `end[i]`, of shape (flights, cases).
+    """
+    order = np.lexsort((end, begin, np.broadcast_to(link[:, None], begin.shape)), axis=0)
+    begin, end = (np.take_along_axis(times, order, axis=0) for times in (begin, end))
+    same_link = np.diff(np.sort(link)) == 0
+    meet: Bools = np.any(same_link[:, None] & (begin[1:] < end[:-1]), axis=0)
+    return meet
 
 
 def _uses_of_links(transfer: "Transfer") -> list[tuple[int, int, int]]:

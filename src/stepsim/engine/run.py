@@ -7,7 +7,7 @@ which they were scheduled, so every run is the same.
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import simpy
@@ -17,15 +17,17 @@ from simpy.events import EventPriority
 
 from stepsim.base.errors import SimulationError
 from stepsim.base.units import MAX_INT64
-from stepsim.engine.beside import Taken
 from stepsim.engine.lay_out import GROUPS, MESSAGES, LaidOut, Runnable, far_actor
-from stepsim.engine.paces import Paces
 from stepsim.graph.programs import SegmentKind
 from stepsim.network.flights import Fabric, Transfer
 from stepsim.network.fold import Actors
 from stepsim.network.prices import Use
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.rows import Group
+
+if TYPE_CHECKING:
+    from stepsim.engine.beside import Taken
+    from stepsim.engine.paces import Paces
 
 OnProgress = Callable[[int, int], None]
 """Called now and then with (tasks ended, all tasks)."""
@@ -52,7 +54,7 @@ def run(
     plan: ParallelPlan,
     fabric: Fabric | None = None,
     progress: OnProgress | None = None,
-    paces: Paces | None = None,
+    paces: "Paces | None" = None,
 ) -> tuple[_Times, _Times]:
     """Start and end of every task of every actor.
 
@@ -136,7 +138,7 @@ class _Run(Struct, kw_only=True):
     plan: ParallelPlan
     fabric: Fabric
     progress: OnProgress | None
-    paces: Paces | None = None
+    paces: "Paces | None" = None
     env: simpy.Environment = field(default_factory=lambda: simpy.Environment(initial_time=0))
     start: _Times = field(default_factory=list)
     finish: _Times = field(default_factory=list)
@@ -223,7 +225,7 @@ class _Run(Struct, kw_only=True):
             self.flights[self.launched] = _Flight(members=members, transfer=transfer)
             self.next_phase(self.launched)
 
-    def paced(self, paces: Paces, members: list[_Member]) -> bool:
+    def paced(self, paces: "Paces", members: list[_Member]) -> bool:
         """Begin compute at its pace; members of a transfer stop waiting, and begin to move bytes.
 
         False where the task takes a fixed time, or that of its transfer.
@@ -248,7 +250,7 @@ class _Run(Struct, kw_only=True):
         self.forecasts[actor] += 1
         self.after(delay_ps, self.computed, (actor, self.forecasts[actor]))
 
-    def take(self, demands: list[Taken | None], actor: int, task: int, sign: int) -> None:
+    def take(self, demands: "list[Taken | None]", actor: int, task: int, sign: int) -> None:
         """Begin or end what a communication takes from an actor's compute."""
         demand = demands[self.listed[actor].row[task]]
         if demand and self.paces and self.paces.change(actor, demand, sign):

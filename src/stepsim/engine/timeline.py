@@ -153,7 +153,7 @@ class Timeline(Struct, frozen=True, kw_only=True, dict=True):
         its `whole` segments. Tables are made when they are asked for, one at a time.
         """
         table, stage, columns = TaskTable.of(self.graph), UNKNOWN, dict[str, Ints]()
-        plan = self.graph.plan
+        plan, groups = self.graph.plan, tuple(str(op.group) for op in self.graph.comms)
         for rank in self.actors.ranks.tolist() if ranks is None else ranks:
             times = self._segments(rank) if whole else self.tasks(rank)
             program = self.graph.programs[plan.stage_of(rank)]
@@ -170,7 +170,6 @@ class Timeline(Struct, frozen=True, kw_only=True, dict=True):
                 "end_ps": times.end,
                 "alone_ps": times.alone,
             }
-            groups = tuple(str(op.group) for op in self.graph.comms)
             yield Spans.of(
                 columns | own, table.names, groups=groups, entries=program.entries, streams=STREAMS
             )
@@ -329,6 +328,11 @@ class LaidOutStep(Struct, frozen=True, kw_only=True):
 
         return run_levels(self.runnable.programs, self.actors, self.graph.plan)
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether no transfer meets another on links that are shared in time."""
+        return self.contention is not None and self._apart(self.contention) is not None
+
     def _apart(self, contention: "Contention") -> "NodeTimes | None":
         """When every task runs, if no transfer meets another.
 
@@ -362,6 +366,22 @@ class LaidOutStep(Struct, frozen=True, kw_only=True):
         return times
 
 
+def find_actors(
+    graph: TaskGraph, prices: Prices, slow: Floats | None, *, fold_ranks: bool
+) -> tuple[Actors, "Contention | None"]:
+    """Who is simulated, every rank or one of each class; and the links that are shared in time.
+
+    `slow` are factors on the ranks' compute times.
+    """
+    if prices.sharing is Sharing.FAIR:
+        from stepsim.network.contention import find_contention
+
+        uses, streams = graph.uses, graph.streams()
+        contention = find_contention(prices, uses, streams, slow, fold_ranks=fold_ranks)
+        return contention.quotient.actors, contention
+    return fold(prices, graph.uses, slow) if fold_ranks else every_rank(prices), None
+
+
 def lay_out_step(
     graph: TaskGraph,
     prices: Prices,
@@ -376,16 +396,7 @@ def lay_out_step(
     place of events in large jobs whose links are not shared in time. With `cost` communication
     slows the compute beside it, and events run it; its timeline has every task by itself.
     """
-    contention = None
-    if prices.sharing is Sharing.FAIR:
-        from stepsim.network.contention import find_contention
-
-        contention = find_contention(
-            prices, graph.uses, graph.streams(), slow, fold_ranks=fold_ranks
-        )
-        actors = contention.quotient.actors
-    else:
-        actors = fold(prices, graph.uses, slow) if fold_ranks else every_rank(prices)
+    actors, contention = find_actors(graph, prices, slow, fold_ranks=fold_ranks)
     said(__name__, "%d of %d ranks are simulated", len(actors), graph.plan.npus)
     runnable = lay_out(graph, actors, prices, slow, contention)
     tasks = sum(map(len, runnable.programs))

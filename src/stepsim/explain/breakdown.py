@@ -170,24 +170,20 @@ def _share_even_gaps(
 ) -> None:
     """Add idle gaps, `begin` and `until` of shape (gaps, columns), whose transfers are all alike.
 
-    Then only the union of the flights matters: starts and ends may be sorted each by itself.
+    Then only the union of the flights matters: starts and ends may be sorted each by itself. Of a
+    gap from 0 to 9 with flights from 2 to 4, 3 to 6 and 7 to 12, what has been flown ends at 0, 4,
+    6 and 9, and the flights add 2 to 4, 4 to 6 and 7 to 9.
     """
     starts, ends = (_sorted(times.take(alike.transfers, axis=0)) for times in (start, end))
     flight = alike.flight or Part.COMPUTE
     waiting = alike.idle if flight is Part.EXPOSED_PP else Part.SKEW
-    idle, cursor = (until - begin).sum(axis=0), begin
-    for here, gone in zip(starts, ends, strict=True):
-        left = np.minimum(np.maximum(here, cursor, out=here), until, out=here)
-        arrived = np.minimum(np.maximum(gone, left, out=gone), until, out=gone)
-        flown = (arrived - left).sum(axis=0)
-        total[flight] += flown
-        idle -= flown
-        if waiting is not alike.idle:
-            waited = (left - cursor).sum(axis=0)
-            total[waiting] += waited
-            idle -= waited
-        cursor = arrived
-    total[alike.idle] += idle
+    np.minimum(np.maximum(ends, begin, out=ends), until, out=ends)
+    for times, before in ((starts[:1], begin), (starts[1:], ends[:-1])):
+        np.minimum(np.maximum(times, before, out=times), until, out=times)
+    flown = (ends - starts).sum(axis=(0, 1))
+    total[flight] += flown
+    total[waiting] += (ends[-1] - begin).sum(axis=0) - flown
+    total[alike.idle] += (until - ends[-1]).sum(axis=0)
 
 
 def _sorted(rows: Times) -> Times:
@@ -211,6 +207,9 @@ def _share_gaps(
     Overlapping transfers share a gap in order of their start, then of their end, then of their
     part: of nothing but times, whatever else the run was made of.
     """
+    if not len(alike.transfers):
+        total[alike.idle] += np.maximum(until - begin, 0).sum(axis=0)
+        return
     starts, ends = start[alike.transfers], end[alike.transfers]
     flight = np.broadcast_to(gaps.exposed[alike.transfers][:, :, None], starts.shape)
     order = np.lexsort((flight, ends, starts), axis=0)

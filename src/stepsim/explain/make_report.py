@@ -26,7 +26,7 @@ from stepsim.explain.report import (
     by_name,
 )
 from stepsim.explain.throughput import Throughput, throughput
-from stepsim.explain.traffic import Traffic, find_traffic, other_traffic
+from stepsim.explain.traffic import Traffic, other_traffic
 from stepsim.network.collectives.cost import MEASURED
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
@@ -93,6 +93,7 @@ def make_report(
     timeline: Timeline,
     prices: Prices,
     ranks: SimulatedRanks,
+    traffic: Traffic,
     *,
     workload: str,
     warnings: tuple[str, ...],
@@ -105,13 +106,13 @@ def make_report(
 ) -> Report:
     """Analyse a timeline of a workload; `warnings` are those of before the run.
 
-    `ranks` are the timeline's `simulated_ranks`. `effort` is what the step is worth, where a model
-    says it, `memory` what ranks hold, `findings` what a look at the input found, `unslowed_ps` the
-    step time of a step whose compute communication does not slow, where this one's is.
+    `ranks` are the timeline's `simulated_ranks`, `traffic` is what its graph puts on links at these
+    prices. `effort` is what the step is worth, where a model says it, `memory` what ranks hold,
+    `findings` what a look at the input found, `unslowed_ps` the step time of a step whose compute
+    communication does not slow, where this one's is.
     """
     graph, plan, options = timeline.graph, timeline.graph.plan, timeline.graph.options
     step, pipeline = timeline.step_time_ps, timeline.pipeline_time_ps
-    traffic = find_traffic(graph, prices)
     links = link_use(graph, prices.topology, traffic, step)
     path = path_runs(timeline, critical_path(timeline))
     stages = _stages(timeline, ranks, memory)
@@ -316,16 +317,10 @@ def _stages(
 
 def _stage_bubble(bubbles: Sequence[Bubble], counts: NDArray[np.int64]) -> Bubble:
     """The mean of some actors' bubbles; an actor counts as often as it stands for ranks."""
-
-    def mean(values: list[int]) -> int:
-        return round(float(np.average(values, weights=counts)))
-
-    return Bubble(
-        before=mean([bubble.before for bubble in bubbles]),
-        between=mean([bubble.between for bubble in bubbles]),
-        after=mean([bubble.after for bubble in bubbles]),
-        busy=mean([bubble.busy for bubble in bubbles]),
-    )
+    names = ("before", "between", "after", "busy")
+    values = [[getattr(bubble, name) for bubble in bubbles] for name in names]
+    means = np.average(values, axis=1, weights=counts).tolist()
+    return Bubble(**dict(zip(names, map(round, means), strict=True)))
 
 
 def _stage_memory(timeline: Timeline, stage: int, peak: "StagePeak") -> StageMemory:

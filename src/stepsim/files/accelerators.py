@@ -558,8 +558,14 @@ def _scans(file: DeviceFile) -> Iterator[tuple[str, ScanRate]]:
 
 
 def _file(name_or_path: str | Path, kind: str) -> Path:
-    """File of a shipped name, in any case and by any of its names, or the user's own path."""
+    """File of a shipped name, in any case and by any of its names, or the user's own path.
+
+    What files hold is read where the name is that of none of them: most people type that name.
+    """
     path = Path(name_or_path)
+    called = shipped_folder(f"{kind}s") / f"{str(name_or_path).lower()}.toml"
+    if path.name == str(name_or_path) and isfile(called):
+        return called
     names = names_of_files(kind)
     found = names.get(str(name_or_path).lower())
     if found is not None:

@@ -338,8 +338,10 @@ def shadowed(kind: str, name: object) -> list[str]:
 
     `kind` is one of `shipped_kinds`. Nothing is said of what is no such name.
     """
+    if not isinstance(name, str | Path):
+        return []
     text = str(name)
-    if not isinstance(name, str | Path) or not exists(text) or kind not in shipped_kinds(text):
+    if not exists(text) or kind not in shipped_kinds(text):
         return []
     return [f"{text}: the shipped {kind} is taken; .{os.sep}{text} is the file of this name"]
 

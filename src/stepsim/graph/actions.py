@@ -131,7 +131,7 @@ class _TaskListBuilder(Struct, kw_only=True):
     comms: CommNumbers
     detached: Stream | None = None
     tasks: list[Task] = field(default_factory=list)
-    _last: dict[Stream, int] = field(default_factory=dict)
+    _last: dict[Stream, tuple[int]] = field(default_factory=dict)
     _launches: tuple[int, ...] = ()
 
     def compute(
@@ -221,7 +221,10 @@ class _TaskListBuilder(Struct, kw_only=True):
         host_part: HostPart | None = None,
         kernels: Kernels = NO_KERNELS,
     ) -> tuple[int, ...]:
-        queued = (self._last[stream],) if stream in self._last else ()
+        queued = self._last.get(stream, ())
+        if after != queued:
+            after = tuple(sorted({*after, *queued}))
+        self._last[stream] = own = (len(self.tasks),)
         self.tasks.append(
             Task(
                 kind=kind,
@@ -230,13 +233,12 @@ class _TaskListBuilder(Struct, kw_only=True):
                 phase=phase,
                 duration_ps=duration_ps,
                 comm=comm,
-                after=tuple(sorted({*after, *queued})),
+                after=after,
                 host_part=host_part,
                 kernels=kernels,
             )
         )
-        self._last[stream] = len(self.tasks) - 1
-        return (self._last[stream],)
+        return own
 
 
 class HostTimes(Struct, frozen=True, kw_only=True):

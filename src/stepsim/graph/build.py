@@ -6,28 +6,30 @@ join a segment of one stage's program with a segment of another's.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import distinct, narrowed
+from stepsim.base.arrays import Bools, Small, distinct, narrowed
 from stepsim.base.errors import ScheduleError
-from stepsim.base.kept import keep, kept_beside
+from stepsim.base.kept import kept_beside
 from stepsim.graph.actions import CommNumbers, TaskList
 from stepsim.graph.programs import (
     NONE,
-    Looks,
     Program,
     Rows,
+    Segments,
     Shape,
     ShapeFamily,
+    StageSteps,
     looks_of,
     step_rows,
     waits_of,
 )
 from stepsim.graph.task_lists import TaskLists, TaskOptions
-from stepsim.graph.writer import AlikeStages, ProgramWriter, Written
+from stepsim.graph.writer import AlikeStages, ProgramWriter, Written, merged
 from stepsim.network.prices import Use
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import (
@@ -44,10 +46,8 @@ from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.stages import Stages
 from stepsim.workload.rows import CollectiveKind, CommOp, Group, ParallelAxis, Stream
 
-_SMALL = 1 << 13
-"""Segments of a stage up to which its programs are kept for the next graph."""
-_VARIANTS = 8
-"""Programs, and looks of segments, that are kept of one shape."""
+_AT_ONCE = 1 << 14
+"""Rows of stages that are made segments at once: many more do not fit the cache."""
 
 
 class TaskGraph(Struct, frozen=True, kw_only=True):
@@ -91,9 +91,20 @@ class TaskGraph(Struct, frozen=True, kw_only=True):
                 yield program.message, Stream(stream)
 
 
-class _Asked(NamedTuple):
-    """What segments depend on beside schedule and stages."""
+class _Parts(NamedTuple):
+    """What of a task graph depends on stages, schedule and `_Asked` alone, named as there."""
 
+    programs: tuple[Program, ...]
+    task_lists: tuple[TaskList, ...]
+    comms: tuple[CommOp, ...]
+    notes: tuple[str, ...]
+
+
+class _Asked(NamedTuple):
+    """What programs depend on beside schedule and stages; groups that are `alone` are one rank."""
+
+    alone: frozenset[Group]
+    task_options: TaskOptions
     p2p: P2PMode
     switches: P2POptions
     free: bool
@@ -104,28 +115,24 @@ def build_taskgraph(
 ) -> TaskGraph:
     """Compute first, in the schedule's order; then one pass adds the communication."""
     p2p = options.p2p or default_mode(schedule)
-    asked = _Asked(p2p=p2p, switches=_switches(options), free=p2p.free or options.eager_transfers)
+    asked = _Asked(
+        alone=plan.alone,
+        task_options=TaskOptions.of(options),
+        p2p=p2p,
+        switches=_switches(options),
+        free=p2p.free or options.eager_transfers,
+    )
+    parts = _parts(stages, schedule, asked)
+    return TaskGraph(plan=plan, schedule=schedule, options=options, p2p=p2p, **parts._asdict())
+
+
+def _parts(stages: Stages, schedule: Schedule, asked: _Asked) -> _Parts:
+    """Programs of all stages."""
     task_lists = TaskLists(
-        comms=CommNumbers(alone=plan.alone),
-        options=TaskOptions.of(options),
+        comms=CommNumbers(alone=asked.alone),
+        options=asked.task_options,
         last_stage=schedule.placement.stages - 1,
     )
-    return TaskGraph(
-        plan=plan,
-        schedule=schedule,
-        options=options,
-        p2p=p2p,
-        programs=_programs(stages, schedule, asked, task_lists),
-        task_lists=tuple(task_lists.lists),
-        comms=tuple(task_lists.comms.ops),
-        notes=_dropped_notes(task_lists.comms),
-    )
-
-
-def _programs(
-    stages: Stages, schedule: Schedule, asked: _Asked, task_lists: TaskLists
-) -> tuple[Program, ...]:
-    """What every stage runs; its task lists and communications get their numbers."""
     message = task_lists.comms.number(
         CommOp(
             kind=CollectiveKind.SEND_RECV,
@@ -143,60 +150,56 @@ def _programs(
     ]
     number = NONE if message is None else message
     every = zip(_shaped(schedule, asked, written), written, strict=True)
-    return tuple(_program(schedule, shape, each, number, task_lists.lists) for shape, each in every)
+    return _Parts(
+        programs=tuple(
+            _program(schedule, shape, lists, each, number, task_lists.lists)
+            for (shape, lists), each in every
+        ),
+        task_lists=tuple(task_lists.lists),
+        comms=tuple(task_lists.comms.ops),
+        notes=_dropped_notes(task_lists.comms),
+    )
 
 
 def _program(
     schedule: Schedule,
     shape: Shape,
+    lists: Small,
     written: Written,
     message: int,
     task_lists: Sequence[TaskList],
 ) -> Program:
-    """What a stage runs: the program of before where it computes and sends the same."""
-    used = {number: task_lists[number] for number in written.used}
-    key = (message, *written.key, *used.items())
-    program = shape.programs.get(key)
-    if program is None:
-        looks, look = _looks(shape, written)
-        program = Program(
-            stage=written.stage,
-            entries=schedule.orders[written.stage],
-            message=message,
-            shape=shape,
-            lists=used,
-            looks=looks,
-            look=look,
-        )
-        if written.is_plain and len(shape) <= _SMALL:
-            keep(shape.programs, key, program, _VARIANTS)
-    return program
+    """What a stage runs."""
+    looks, look = looks_of(shape, lists)
+    return Program(
+        stage=written.stage,
+        entries=schedule.orders[written.stage],
+        message=message,
+        shape=shape,
+        lists={number: task_lists[number] for number in written.used},
+        looks=looks,
+        look=look,
+    )
 
 
-def _looks(shape: Shape, written: Written) -> Looks:
-    """What the segments of a stage do: found before where they do the same."""
-    found = shape.looks.get(written.key)
-    if found is None:
-        found = looks_of(shape, written.of_segments(shape.entry))
-        keep(shape.looks, written.key, found, _VARIANTS)
-    return found
-
-
-def _shaped(schedule: Schedule, asked: _Asked, written: Sequence[Written]) -> Sequence[Shape]:
-    """The segments of every stage."""
+def _shaped(
+    schedule: Schedule, asked: _Asked, written: Sequence[Written]
+) -> Iterator[tuple[Shape, Small]]:
+    """The segments of every stage, and the task list of each."""
     if all(each.is_plain for each in written):
         tails = tuple(each.has_tail for each in written)
-        return _plain_shapes(schedule, asked.p2p, asked.switches, asked.free, tails)
-
-    def rows() -> Iterator[Rows]:
-        every = asked.p2p.programs(schedule, asked.switches)
-        for each, steps in zip(written, every, strict=True):
-            own = step_rows(
-                schedule, each.stage, steps, free=asked.free, tail=each.has_tail, on_dp=each.on_dp
-            )
-            yield each.merged(own, np.flatnonzero(steps.kind == StepKind.COMPUTE))
-
-    return _joined(schedule, rows())
+        shapes = _plain_shapes(schedule, asked.p2p, asked.switches, asked.free, tails)
+        every = zip(shapes, written, strict=True)
+        return ((shape, each.plain_lists(shape.entry)) for shape, each in every)
+    marks = [(each.has_tail, each.on_dp) for each in written]
+    rows = (
+        merged(
+            [written[each.stage] for each in stages],
+            step_rows(schedule, stages, free=asked.free),
+        )
+        for stages in _side_by_side(schedule, asked.p2p, asked.switches, marks)
+    )
+    return iter(_joined(schedule, rows))
 
 
 @kept_beside
@@ -204,14 +207,32 @@ def _plain_shapes(
     schedule: Schedule, p2p: P2PMode, switches: P2POptions, free: bool, tails: tuple[bool, ...]
 ) -> tuple[Shape, ...]:
     """The segments of stages whose entries are one each; `tails` say what has something after."""
+    nowhere = [np.zeros(len(order), dtype=bool) for order in schedule.columns]
+    marks = [*zip(tails, nowhere, strict=True)]
+    every = _side_by_side(schedule, p2p, switches, marks)
+    rows = (step_rows(schedule, stages, free=free) for stages in every)
+    return tuple(shape for shape, _ in _joined(schedule, rows))
 
-    def rows() -> Iterator[Rows]:
-        every = p2p.programs(schedule, switches)
-        for stage, (steps, tail) in enumerate(zip(every, tails, strict=True)):
-            nowhere = np.zeros(len(schedule.columns[stage]), dtype=bool)
-            yield step_rows(schedule, stage, steps, free=free, tail=tail, on_dp=nowhere)
 
-    return _joined(schedule, rows())
+def _side_by_side(
+    schedule: Schedule,
+    p2p: P2PMode,
+    switches: P2POptions,
+    marks: Sequence[tuple[bool, Bools]],
+) -> Iterator[list[StageSteps]]:
+    """Steps of stages, as many stages at once as have few: columns of few cost as much.
+
+    `marks` are a stage's tail and entries on the stream of reductions, see `StageSteps`.
+    """
+    stages, count = list[StageSteps](), 0
+    programs = zip(p2p.programs(schedule, switches), marks, strict=True)
+    for stage, (steps, (tail, on_dp)) in enumerate(programs):
+        if stages and count + len(steps.kind) > _AT_ONCE:
+            yield stages
+            stages, count = list[StageSteps](), 0
+        stages.append(StageSteps(stage, steps, tail, on_dp))
+        count += len(steps.kind)
+    yield stages
 
 
 def _switches(options: StepOptions) -> P2POptions:
@@ -228,41 +249,53 @@ def _dropped_notes(comms: CommNumbers) -> tuple[str, ...]:
     return (f"collectives on {groups} groups transfer nothing: these groups have one rank",)
 
 
-def _joined(schedule: Schedule, every: Iterable[Rows]) -> tuple[Shape, ...]:
-    """The finished segments: each end of a message knows the other.
+def _joined(schedule: Schedule, every: Iterable[Rows]) -> list[tuple[Shape, Small]]:
+    """The finished segments, each end of a message knows the other; and their task lists.
 
     Rows are made when their turn comes: all of them at once are the most that a graph needs.
     """
     family = ShapeFamily()
     place = np.full(4 * schedule.placement.stages * schedule.microbatches, NONE, dtype=np.int32)
-    numbers, shapes = np.zeros(0, dtype=np.int32), []
+    numbers, found = np.zeros(0, dtype=np.int32), list[tuple[Shape, Small]]()
     for rows in every:
-        here = np.flatnonzero(rows.kind >= 0)
-        if len(here) > len(numbers):
-            numbers = np.arange(len(here), dtype=np.int32)
-        ends = rows.end.take(here)
-        messages = np.flatnonzero(ends >= 0)
-        place[ends.take(messages)] = messages
-        shapes.append(
-            Shape(
-                numbers=numbers[: len(here)],
-                kind=rows.kind.take(here),
-                stream=rows.stream.take(here),
-                entry=rows.entry.take(here),
-                peer_stage=narrowed(rows.peer_stage, schedule.placement.ranks).take(here),
-                peer=ends,
-                after=waits_of(rows, place),
-                family=family,
-            )
-        )
-    for stage, shape in enumerate(shapes):
+        segments = Segments.of(rows)
+        longest = int(np.diff(segments.firsts).max())
+        if longest > len(numbers):
+            numbers = np.arange(longest, dtype=np.int32)
+        found += _shapes(rows, segments, place, numbers, schedule.placement.ranks, family)
+    for stage, (shape, _) in enumerate(found):
         messages = np.flatnonzero(shape.peer >= 0)
-        found = place.take(shape.peer.take(messages) ^ 1)
-        alone = messages[found < 0]
+        other = place.take(shape.peer.take(messages) ^ 1)
+        alone = messages[other < 0]
         if len(alone):
             raise ScheduleError(_unmatched(schedule, stage, int(shape.peer[alone[0]])))
-        shape.peer[messages] = found
-    return tuple(shapes)
+        shape.peer[messages] = other
+    return found
+
+
+def _shapes(
+    rows: Rows, segments: Segments, place: Small, numbers: Small, ranks: int, family: ShapeFamily
+) -> Iterator[tuple[Shape, Small]]:
+    """Segments of stages, and their task lists; messages are put into `place` by their ends."""
+    end = rows.end.take(segments.place)
+    messages = np.flatnonzero(end >= 0)
+    place[end.take(messages)] = segments.number.take(messages)
+    after = waits_of(rows, segments, place)
+    kind, stream = rows.kind.take(segments.place), rows.stream.take(segments.place)
+    entry, task_list = rows.entry.take(segments.place), rows.task_list.take(segments.place)
+    peer_stage = narrowed(rows.peer_stage, ranks).take(segments.place)
+    for a, b in pairwise(segments.firsts.tolist()):
+        shape = Shape(
+            numbers=numbers[: b - a],
+            kind=kind[a:b],
+            stream=stream[a:b],
+            entry=entry[a:b],
+            peer_stage=peer_stage[a:b],
+            peer=end[a:b],
+            after=after.part(a, b),
+            family=family,
+        )
+        yield shape, task_list[a:b]
 
 
 def _unmatched(schedule: Schedule, stage: int, end: int) -> str:

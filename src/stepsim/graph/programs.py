@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from msgspec import Struct, field
@@ -23,6 +23,8 @@ from stepsim.parallel.p2p import P2PProgram, StepKind
 from stepsim.parallel.p2p.columns import far_ranks
 from stepsim.parallel.schedules import OrderEntry, Schedule
 from stepsim.workload.rows import Stream
+
+_Number = TypeVar("_Number", bound=np.generic)
 
 
 class SegmentKind(IntEnum):
@@ -71,8 +73,7 @@ class ShapeFamily(Struct, frozen=True, eq=False):
 class Shape(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """The segments of a stage but for what they compute, as columns, each named as in `Segment`.
 
-    `numbers` are those of the segments, `programs` those of this shape, by what they compute, and
-    `looks` those of its segments, by the numbers of their task lists.
+    `numbers` are those of the segments.
     """
 
     numbers: Small
@@ -83,8 +84,6 @@ class Shape(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     peer: Small
     after: Lists
     family: ShapeFamily
-    programs: "dict[tuple[object, ...], Program]" = field(default_factory=dict)
-    looks: "dict[tuple[object, ...], Looks]" = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -199,13 +198,14 @@ class Joins(IntEnum):
 
 
 class Rows(Struct, frozen=True, kw_only=True, eq=False):
-    """Rows of a program as columns.
+    """Rows of the programs of some stages as columns, one stage after the other.
 
     A row is a segment of a `kind` on a `stream`, or, where that is -1, a wait. `end` is the end of
     a message that it is or waits for, -1 for others.
     `reads` says whether it waits for the front; else it waits for row `waits`, if any. It is queued
     behind the last row that `sets` the stream it is `behind`. It `joins` the front, or what it
-    waits for does.
+    waits for does. It runs a `task_list`, -1 where that is said elsewhere.
+    Those of stage i are from `stages[i]` to `stages[i + 1]`: no column, and none of `COLUMNS`.
     """
 
     kind: NDArray[np.int8]
@@ -219,36 +219,64 @@ class Rows(Struct, frozen=True, kw_only=True, eq=False):
     sets: NDArray[np.int8]
     joins: NDArray[np.int8]
 
+    task_list: Small
+    stages: Small
+
     @classmethod
-    def of(cls, **columns: NDArray[np.integer | np.bool_]) -> Self:
-        """Rows from columns of any integers."""
+    def of(cls, stages: Small, **columns: NDArray[np.integer | np.bool_]) -> Self:
+        """Rows of stages from columns of any integers."""
         kinds = {"reads": bool} | dict.fromkeys(
             ("kind", "stream", "behind", "sets", "joins"), np.int8
         )
-        return cls(
-            **{name: each.astype(kinds.get(name, np.int32)) for name, each in columns.items()}
-        )
+        own = {name: each.astype(kinds.get(name, np.int32)) for name, each in columns.items()}
+        return cls(**own, stages=stages)
 
 
-def waits_of(rows: Rows, posted: Small) -> Lists:
-    """What every segment waits for, by the numbers of segments: front first, its stream last.
+COLUMNS = tuple(name for name in Rows.__struct_fields__ if name != "stages")
+
+
+class Segments(NamedTuple):
+    """Where the segments of stages are among their rows, and the number of each in its stage.
+
+    Those of stage i are from `firsts[i]` to `firsts[i + 1]`.
+    """
+
+    place: Ints
+    number: Small
+    firsts: Ints
+
+    @classmethod
+    def of(cls, rows: Rows) -> Self:
+        """The segments of rows."""
+        place = np.flatnonzero(rows.kind >= 0)
+        firsts = place.searchsorted(rows.stages)
+        number = np.arange(len(place), dtype=np.int32)
+        number -= firsts[:-1].astype(np.int32).repeat(np.diff(firsts))
+        return cls(place, number, firsts)
+
+
+def waits_of(rows: Rows, segments: Segments, posted: Small) -> Lists:
+    """What every segment waits for, by its stage's numbers: front first, its stream last.
 
     `posted[e]` is the segment that is end e of a message.
     """
-    segments = np.flatnonzero(rows.kind >= 0)
     number = np.full(len(rows.kind), NONE, dtype=np.int32)
-    number[segments] = np.arange(len(segments), dtype=np.int32)
+    number[segments.place] = segments.number
     joins = rows.joins > 0
     front = number.compress(joins)
     front = np.where(front >= 0, front, posted.take(rows.end.compress(joins)))
     past = np.cumsum(joins, dtype=np.int32) - joins
     since = np.zeros(len(past) + 1, dtype=np.int32)
-    np.maximum.accumulate(past * (rows.joins == Joins.ALONE), out=since[1:])
-    first = since.take(segments)
-    sizes = (past.take(segments) - first) * rows.reads.take(segments)
-    waits = rows.waits.take(segments)
+    since[1:] = past * (rows.joins == Joins.ALONE)
+    since[rows.stages[:-1]] = past.take(rows.stages[:-1])
+    first = np.maximum.accumulate(since).take(segments.place)
+    sizes = (past.take(segments.place) - first) * rows.reads.take(segments.place)
+    waits = rows.waits.take(segments.place)
     named = np.flatnonzero(waits >= 0)
-    behind, before = _queued(rows.behind.take(segments), rows.sets.take(segments))
+    behind, before = _queued(rows.behind.take(segments.place), rows.sets.take(segments.place))
+    stage = segments.firsts.searchsorted(behind, side="right") - 1
+    own = before >= segments.firsts.take(stage)
+    behind, before = behind.compress(own), segments.number.take(before.compress(own))
     is_new = ~_among(before, front, first.take(behind), sizes.take(behind))
     behind, before = behind.compress(is_new), before.compress(is_new)
     sizes[behind] += 1
@@ -288,58 +316,81 @@ _QUEUES = np.array(
 """Streams of sends to the rank before and to the next, and of receipts of such."""
 
 
-def step_rows(
-    schedule: Schedule, stage: int, steps: P2PProgram, *, free: bool, tail: bool, on_dp: Bools
-) -> Rows:
-    """A row for every step, and one for the `tail` that follows the pipeline.
+class StageSteps(NamedTuple):
+    """A stage and the steps of its point-to-point program.
+
+    It has a `tail` where something follows the pipeline. `on_dp[i]` says whether entry i has
+    collectives on the stream of the gradient reductions.
+    """
+
+    stage: int
+    steps: P2PProgram
+    tail: bool
+    on_dp: Bools
+
+
+def step_rows(schedule: Schedule, every: Sequence[StageSteps], *, free: bool) -> Rows:
+    """A row for every step of stages, and one for the tail that follows the pipeline of each.
 
     Where messages are `free`, they leave when they are posted, overtaking others, and are received
-    when they come; sends are never waited for. `on_dp[i]` says whether entry i has collectives on
-    the stream of the gradient reductions: these queue there, and the tail does behind them.
+    when they come; sends are never waited for. The tail queues behind the gradient reductions.
     """
-    step, what = np.append(steps.kind, np.int8(NONE)), np.append(steps.what, np.int32(NONE))
+    stages = bounds(np.array([len(each.steps.kind) + 1 for each in every]))
+    tails = stages[1:] - 1
+    step = _with_tails([each.steps.kind for each in every], NONE)
+    what = _with_tails([each.steps.what for each in every], NONE)
+    alone = _with_tails([each.steps.alone for each in every], False)
     is_run, is_post, waits = (step == kind for kind in StepKind)
     ends = np.where(is_run, np.int32(NONE), what)
     receives = (ends & 1 == 1) & ~is_run
     posts, runs = np.flatnonzero(is_post), np.flatnonzero(is_run)
     peer = np.full(len(step), NONE, dtype=np.int32)
     stream = np.full(len(step), NONE, dtype=np.int8)
-    peer[posts], stream[posts] = _messages(schedule, stage, ends.take(posts))
+    stage = np.array([each.stage for each in every]).repeat(np.diff(stages))
+    peer[posts], stream[posts] = _messages(schedule, stage.take(posts), ends.take(posts))
     queue = np.full(len(step), NONE, dtype=np.int8) if free else stream.copy()
-    queue[runs.compress(on_dp.take(what.take(runs)))] = Stream.DP
+    queue[runs.compress(np.concatenate([each.on_dp for each in every]))] = Stream.DP
     if free:
         stream[posts] = Stream.EAGER
         waits &= receives
-    stream[runs] = Stream.COMPUTE
-    stream[-1] = Stream.COMPUTE
-    alone = np.append(steps.alone & (not free), False)
-    begins = is_run | (alone & np.append(True, ~steps.alone))
+        alone[:] = False
+    stream[runs] = stream[tails] = Stream.COMPUTE
+    begins = is_run | (alone & np.append(True, ~alone[:-1]))
     kind = receives + np.int8(SegmentKind.SEND)
     kind[is_run] = SegmentKind.ACTION
     kind[~(is_run | is_post)] = NONE
-    kind[-1] = SegmentKind.PER_STEP if tail else NONE
+    kind[tails.compress([each.tail for each in every])] = SegmentKind.PER_STEP
     joins = begins + np.int8(Joins.BESIDE)
     joins[~(is_run | waits)] = Joins.NOT
     reads = is_run | (is_post & ~(receives & free))
-    reads[-1] = True
+    reads[tails] = True
     behind = queue.copy()
-    behind[-1] = Stream.DP
+    behind[tails] = Stream.DP
+    nothing = np.full(len(step), NONE, dtype=np.int32)
     return Rows(
         kind=kind,
         stream=stream,
-        entry=np.where(is_run, what, np.int32(NONE)),
+        entry=np.where(is_run, what, nothing),
         end=ends,
         peer_stage=peer,
         reads=reads,
-        waits=np.full(len(step), NONE, dtype=np.int32),
+        waits=nothing,
         behind=behind,
         sets=queue,
         joins=joins,
+        task_list=nothing,
+        stages=stages,
     )
 
 
-def _messages(schedule: Schedule, stage: int, ends: Small) -> tuple[Ints, NDArray[np.int8]]:
-    """The stage at the other side of ends, and the stream they queue on.
+def _with_tails(columns: Sequence[NDArray[_Number]], tail: int) -> NDArray[_Number]:
+    """Columns of stages one after the other, with a value after each."""
+    last = np.array([tail], dtype=columns[0].dtype)
+    return np.concatenate([part for column in columns for part in (column, last)])
+
+
+def _messages(schedule: Schedule, stage: Ints, ends: Small) -> tuple[Ints, NDArray[np.int8]]:
+    """The stage at the other side of ends of a `stage`, and the stream they queue on.
 
     To the next rank or to the one before; with two ranks activations go forward.
     """

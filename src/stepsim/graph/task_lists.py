@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from typing import Self
-from weakref import WeakValueDictionary
 
 from msgspec import Struct, field
 
+from stepsim.base.kept import Same
 from stepsim.base.structs import replace
 from stepsim.graph.actions import (
     BackwardParts,
@@ -28,7 +28,6 @@ _GRADIENTS = {
     ActionKind.INPUT_GRAD: (True, False),
     ActionKind.WEIGHT_GRAD: (False, True),
 }
-_every: WeakValueDictionary[tuple[Task, ...], TaskList] = WeakValueDictionary()
 
 
 class TaskOptions(Struct, frozen=True, kw_only=True):
@@ -59,51 +58,55 @@ class TaskLists(Struct, kw_only=True):
     options: TaskOptions
     last_stage: int
     lists: list[TaskList] = field(default_factory=list)
-    _numbers: dict[TaskList, int] = field(default_factory=dict)
+    _numbers: dict[tuple[Task, ...], int] = field(default_factory=dict)
+    _of_actions: dict[tuple[object, ...], int] = field(default_factory=dict)
 
     def action(self, action: Action, rows: tuple[Row, ...], part: range | None = None) -> int:
         """Number of the task list of an action, or of some rows' share of it."""
         host = self.options.host.around(
             action, last_stage=self.last_stage, rows=len(rows), part=part
         )
-        if action.kind is ActionKind.FORWARD:
+        key = Same(rows), action.kind, part, host
+        if key not in self._of_actions:
+            self._of_actions[key] = self.add(self._of_action(rows, action.kind, part, host))
+        return self._of_actions[key]
+
+    def _of_action(
+        self, rows: tuple[Row, ...], kind: ActionKind, part: range | None, host: HostTimes
+    ) -> TaskList:
+        if kind is ActionKind.FORWARD:
             own = rows if part is None else rows[part.start : part.stop]
-            return self.add(_one(forward_tasks(own, self.comms, host)))
-        input_grad, weight_grad = _GRADIENTS[action.kind]
+            return forward_tasks(own, self.comms, host)
+        input_grad, weight_grad = _GRADIENTS[kind]
         parts = BackwardParts(
             input_grad=input_grad,
             weight_grad=weight_grad,
             tp_overlap=self.options.tp_overlap,
             part=part,
         )
-        return self.add(_one(backward_tasks(rows, self.comms, parts, host)))
+        return backward_tasks(rows, self.comms, parts, host)
 
     def fused(self, forward: int, backward: int) -> int:
         """Number of the task list of a fused pair of two task lists."""
         halves = self.lists[forward], self.lists[backward]
-        return self.add(_one(fused_tasks(*halves, self.comms, self.options.fused_factor)))
+        return self.add(fused_tasks(*halves, self.comms, self.options.fused_factor))
 
-    def per_step(self, items: tuple[StepItem, ...]) -> int:
+    def per_step(self, items: Sequence[StepItem]) -> int:
         """Number of the task list of what follows the pipeline."""
-        return self.add(_one(per_step_tasks(items, self.comms)))
+        return self.add(per_step_tasks(items, self.comms))
 
     def beside(self, label: str, ops: Sequence[CommOp], stream: Stream) -> int | None:
         """Number of the task list of collectives beside the actions; None if none is."""
         phase = Phase.FORWARD if stream is Stream.FSDP else Phase.WEIGHT_GRAD
         made = reduction_tasks(label, ops, self.comms, stream=stream, phase=phase)
-        return None if made is None else self.add(_one(made))
+        return None if made is None else self.add(made)
 
     def add(self, task_list: TaskList) -> int:
-        """Number of a task list."""
-        if task_list not in self._numbers:
-            self._numbers[task_list] = len(self.lists)
+        """Number of a task list, that of the one with the same tasks where there is one."""
+        number = self._numbers.setdefault(task_list.tasks, len(self.lists))
+        if number == len(self.lists):
             self.lists.append(task_list)
-        return self._numbers[task_list]
-
-
-def _one(task_list: TaskList) -> TaskList:
-    """The task list, or the one that says the same, where there is one."""
-    return _every.setdefault(task_list.tasks, task_list)
+        return number
 
 
 class Buckets(Struct, kw_only=True):

@@ -9,6 +9,7 @@ from stepsim.base.arrays import Ints, Small
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import Program, SegmentKind
 from stepsim.parallel.schedules import ActionKind
+from stepsim.parallel.schedules.order import ACTION_KINDS, Order
 from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
 from stepsim.workload.rows import Kernels, Phase, Stream
 
@@ -23,6 +24,8 @@ PHASES_OF_ACTIONS = {
     ActionKind.INPUT_GRAD: TaskPhase.INPUT_GRAD,
     ActionKind.WEIGHT_GRAD: TaskPhase.WEIGHT_GRAD,
 }
+_PHASES_OF_KINDS = np.array([PHASES_OF_ACTIONS[kind] for kind in ACTION_KINDS])
+"""Phases by the numbers of kinds of actions."""
 _WHOLE = {
     SegmentKind.ACTION: (TaskKind.COMPUTE, UNKNOWN, "action"),
     SegmentKind.PER_STEP: (TaskKind.COMPUTE, TaskPhase.UPDATE, "optimizer and gradient sync"),
@@ -92,13 +95,12 @@ class TaskTable(Struct, frozen=True, kw_only=True, eq=False):
         row = np.where(kind == SegmentKind.RECV, self.receipts + peer, row)
         columns = {name: values[row] for name, values in self.columns.items()}
         columns["stream"] = np.where(inner < 0, program.shape.stream[segment], columns["stream"])
-        actions = [done.parts()[0] for done in program.entries]
+        order = Order.of(program.entries)
         for name in ("chunk", "microbatch"):
-            of_entries = np.array([getattr(action, name) for action in actions] + [UNKNOWN])
-            columns[name] = of_entries[entry]
-        of_entries = np.array([PHASES_OF_ACTIONS[action.kind] for action in actions] + [UNKNOWN])
+            columns[name] = np.append(getattr(order, name)[:, 0], UNKNOWN)[entry]
+        phase = np.append(_PHASES_OF_KINDS[order.kind[:, 0]], UNKNOWN)[entry]
         whole = (inner < 0) & (kind == SegmentKind.ACTION)
-        columns["phase"] = np.where(whole, of_entries[entry], columns["phase"])
+        columns["phase"] = np.where(whole, phase, columns["phase"])
         return columns | {"segment": segment.astype(np.int64), "entry": entry}
 
 

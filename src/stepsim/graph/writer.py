@@ -12,11 +12,10 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Bools, Ints, Small, distinct, narrowed, numbers_of, spans
+from stepsim.base.arrays import Bools, Ints, Small, bounds, distinct, narrowed, numbers_of, spans
 from stepsim.base.errors import ScheduleError
-from stepsim.base.kept import kept_beside
 from stepsim.base.structs import replace
-from stepsim.graph.programs import NONE, Joins, Rows, SegmentKind
+from stepsim.graph.programs import COLUMNS, NONE, Joins, Rows, SegmentKind
 from stepsim.graph.task_lists import Buckets, TaskLists, gradient_buckets
 from stepsim.parallel.schedules import Action, ActionKind, Schedule
 from stepsim.parallel.schedules.order import ACTION_KINDS, Order
@@ -24,7 +23,6 @@ from stepsim.parallel.stages import StageWork
 from stepsim.workload.rows import CommOp, Row, Shards, Stream
 
 _NOTHING = {"reads": False, "joins": Joins.NOT}
-_COLUMNS = (*Rows.__struct_fields__, "task_list")
 _Entry = tuple[int, tuple[Action, ...], bool]
 """The place of an entry, its parts, and whether it is more than one segment."""
 
@@ -33,19 +31,16 @@ class Written(Struct, frozen=True, kw_only=True, eq=False):
     """What a stage computes: an entry of look i the task list `numbers[i]`, the `tail` another.
 
     It is -1 where nothing follows the pipeline, and for entries of several segments: columns of
-    these are `rows`, each at the `place` of its entry. `look` has the look of every entry, `alike`
-    the blocks of the same rows, and `on_dp` are the entries that use the reductions' stream.
-    `merged_lists` are the task lists of segments where some entries have several.
+    these are `rows`, each at the `place` of its entry. `look` has the look of every entry, and
+    `on_dp` are the entries that use the reductions' stream.
     """
 
     stage: int
     numbers: tuple[int, ...]
     look: NDArray[np.integer]
     tail: int
-    alike: tuple[tuple[int, ...], ...]
     on_dp: Bools
     rows: dict[str, Ints]
-    merged_lists: list[Small] = field(default_factory=list)
 
     @property
     def has_tail(self) -> bool:
@@ -58,53 +53,46 @@ class Written(Struct, frozen=True, kw_only=True, eq=False):
         return not (len(self.rows["place"]) or self.on_dp.any())
 
     @property
-    def key(self) -> tuple[object, ...]:
-        """What stages share whose entries do the same, by the numbers of their task lists."""
-        return self.alike, self.numbers, self.tail
-
-    @property
     def used(self) -> list[int]:
         """The task lists that it runs, ascending."""
         own = distinct(self.rows["task_list"]).tolist()
         return sorted({*self.numbers, self.tail, *own} - {NONE})
 
-    def merged(self, steps: Rows, computed: Ints) -> Rows:
-        """Rows of steps with those of several segments; `computed[i]` is the step of entry i."""
-        own, place = self._plain_lists(steps.entry), computed.take(self.rows["place"])
-        if not len(place):
-            return steps
-        kept = np.flatnonzero((steps.entry < 0) | (own >= 0))
-        order = np.argsort(np.concatenate((kept, place)), kind="stable")
-        final = np.empty_like(order)
-        final[order] = np.arange(len(order))
-        moved = np.full(len(steps.kind), NONE)
-        moved[kept] = final[: len(kept)]
-
-        def column(name: str, theirs: Small) -> Ints:
-            mine, theirs = self.rows[name], theirs[kept]
-            if name == "waits":
-                mine = np.where(mine >= 0, final[len(kept) + mine], NONE)
-                theirs = np.where(theirs >= 0, moved[theirs], NONE)
-            both: Ints = np.concatenate((theirs, mine))
-            return both.take(order)
-
-        rows = Rows.of(
-            **{name: column(name, getattr(steps, name)) for name in Rows.__struct_fields__}
-        )
-        self.merged_lists.append(column("task_list", own)[rows.kind >= 0].astype(np.int32))
-        return rows
-
-    def of_segments(self, entry: Small) -> Small:
-        """The task list of every segment, by the entries of segments."""
-        return self.merged_lists[0] if self.merged_lists else self._plain_lists(entry)
-
-    def _plain_lists(self, entry: Small) -> Small:
+    def plain_lists(self, entry: Small) -> Small:
         """The task list of segments that are one for each entry; the tail is the last of them."""
         lists = np.array(self.numbers, dtype=np.int32).take(self.look)
         found: Small = np.append(lists, np.int32(NONE)).take(entry)
         if self.has_tail:
             found[-1] = self.tail
         return found
+
+
+def merged(every: Sequence[Written], steps: Rows) -> Rows:
+    """Rows of the steps of stages, with those of entries that are several segments.
+
+    All have their task lists. For example the entries 0, 1, 2 of which entry 1 has two rows become
+    the rows of entry 0, the two, and those of entry 2.
+    """
+    bounded = zip(every, pairwise(steps.stages.tolist()), strict=True)
+    own = np.concatenate([each.plain_lists(steps.entry[a:b]) for each, (a, b) in bounded])
+    steps = replace(steps, task_list=own)
+    counts = np.array([len(each.rows["place"]) for each in every])
+    computed = np.flatnonzero(steps.kind == SegmentKind.ACTION)
+    first = computed.searchsorted(steps.stages[:-1]).repeat(counts)
+    place = computed.take(np.concatenate([each.rows["place"] for each in every]) + first)
+    kept = np.flatnonzero((steps.entry < 0) | (own >= 0))
+    order = np.argsort(np.concatenate((kept, place)), kind="stable")
+    final = np.empty_like(order)
+    final[order] = np.arange(len(order))
+    columns: dict[str, Ints] = {}
+    for name in COLUMNS:
+        written = np.concatenate([each.rows[name] for each in every])
+        if name == "waits":
+            behind = len(kept) + bounds(counts)[:-1].repeat(counts)
+            written = np.where(written >= 0, final.take(behind + written, mode="clip"), NONE)
+        columns[name] = np.concatenate((getattr(steps, name).take(kept), written)).take(order)
+    stages = kept.searchsorted(steps.stages) + bounds(counts)
+    return Rows.of(stages, **columns)
 
 
 class _Looked(NamedTuple):
@@ -170,8 +158,7 @@ class ProgramWriter(Struct, kw_only=True, dict=True):
         apart = self._apart(order)
         alone = np.zeros_like(apart)
         alone[[*self._first.values(), *(place for place, _ in self._final.values())]] = True
-        unlike = tuple(np.flatnonzero(apart & alone).tolist())
-        first, look = _looks(self.schedule, self.stage, self._kinds.alike, unlike)
+        first, look = _looks(order, self._kinds.alike, np.flatnonzero(apart & alone))
         turns = np.argsort(first)
         entries = [
             (place, order[place].parts(), bool(apart[place])) for place in first[turns].tolist()
@@ -185,7 +172,6 @@ class ProgramWriter(Struct, kw_only=True, dict=True):
             numbers=tuple(looked.numbers[each] for each in turn.tolist()),
             look=look,
             tail=looked.tail,
-            alike=self._kinds.alike,
             on_dp=looked.on_dp.take(turn).take(look),
             rows=_at_their_places(looked, turn.take(look)),
         )
@@ -211,7 +197,7 @@ class ProgramWriter(Struct, kw_only=True, dict=True):
             for place, parts, apart in entries
         )
         rows = tuple(tuple(map(id, blocks)) for blocks in self.work.chunks)
-        return rows, self.work.per_step, looks
+        return rows, id(self.work.per_step), looks
 
     def _looked(self, entries: "Sequence[_Entry]") -> _Looked:
         """Write an entry of every look."""
@@ -225,7 +211,7 @@ class ProgramWriter(Struct, kw_only=True, dict=True):
         on_dp = [each >= 0 and self._uses_dp(each) for each in numbers]
         columns = {
             name: np.array([row.get(name, NONE) for row in self.rows], dtype=np.int64)
-            for name in (*_COLUMNS, "unit", "paced")
+            for name in (*COLUMNS, "unit", "paced")
         }
         return _Looked(
             numbers=tuple(numbers),
@@ -422,7 +408,7 @@ def _at_their_places(looked: _Looked, look: NDArray[np.integer]) -> dict[str, In
     """
     counts = looked.counts.take(look)
     which = spans(looked.starts.take(look), counts)
-    columns = {name: looked.columns[name].take(which) for name in _COLUMNS}
+    columns = {name: looked.columns[name].take(which) for name in COLUMNS}
     place = np.arange(len(look)).repeat(counts)
     units: Bools = looked.columns["unit"].take(which) > 0
     paced: Bools = looked.columns["paced"].take(which) > 0
@@ -466,16 +452,14 @@ def _reduces_gradients(rows: Sequence[Row]) -> bool:
     return any(row.weight_grad.comms for row in rows)
 
 
-@kept_beside
 def _looks(
-    schedule: Schedule, stage: int, alike: tuple[tuple[int, ...], ...], apart: tuple[int, ...]
+    order: Order, alike: tuple[tuple[int, ...], ...], apart: Ints
 ) -> tuple[Ints, NDArray[np.integer]]:
-    """The first entry of each look of a stage, and the look of every entry.
+    """The first entry of each look of a stage's order, and the look of every entry.
 
     Entries look alike where kinds, chunks and rows of their parts are the same. `alike[c][b]` is
     the first block of chunk c with the rows of block b. Those `apart` are like no other.
     """
-    order = schedule.columns[stage]
     blocks = np.array([len(chunk) for chunk in alike])
     most, chunks = int(blocks.max()), len(blocks)
     block = order.microbatch % blocks[order.chunk]
@@ -487,7 +471,7 @@ def _looks(
     several: Ints = code[:, 0]
     for part in range(1, code.shape[1]):
         several = several * (len(ACTION_KINDS) * chunks * most + 1) + code[:, part]
-    several[list(apart)] = several.max(initial=0) + 1 + np.arange(len(apart))
+    several[apart] = several.max(initial=0) + 1 + np.arange(len(apart))
     first, look = numbers_of(several)
     return first, narrowed(look, len(first))
 

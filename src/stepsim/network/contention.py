@@ -7,7 +7,7 @@ quotient of ranks, sites and links is kept for runs that take the same ones.
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
@@ -19,6 +19,7 @@ from stepsim.network.fold import Actors, every_rank, fold
 from stepsim.network.prices import Prices, Use
 from stepsim.network.shared_links import (
     SiteColours,
+    TransferPlace,
     TransferSites,
     colour_sites,
     find_transfer_sites,
@@ -27,6 +28,8 @@ from stepsim.workload.rows import Stream
 
 _QUOTIENTS_KEPT = 8
 _NOTHING = (np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+TransferKey = tuple[int, int]
+"""Colour of a site, and a communication there."""
 _Slot = tuple[int, int, int]
 """Colour of a site, communication and phase."""
 
@@ -35,6 +38,29 @@ _User = tuple[int, Stream]
 
 _Streams = tuple[tuple[int, Stream], ...]
 """Communications and the streams on which each runs."""
+
+
+class PhaseLimits(NamedTuple):
+    """What limits the rate of a phase's flows: the most that they put on a link of each class.
+
+    Of the topology's classes `link_class[i]` a link carries at most `own[i]` flows of one site, and
+    `load[i]` of all sites of its colour together.
+    """
+
+    link_class: tuple[int, ...]
+    own: tuple[float, ...]
+    load: tuple[float, ...]
+
+    def levels(self, capacity: Floats) -> tuple[Floats, Floats]:
+        """Rate of a flow, in bytes/s: if one site has the links, and if all of its colour have.
+
+        `capacity` has shape (cases, classes), in bytes/s; without links there is no limit.
+        """
+        crossed = capacity[:, list(self.link_class)]
+        own, level = (
+            rounded((crossed / most).min(axis=1, initial=np.inf)) for most in (self.own, self.load)
+        )
+        return own, level
 
 
 class Quotient(Struct, frozen=True, kw_only=True, dict=True):
@@ -64,16 +90,16 @@ class Quotient(Struct, frozen=True, kw_only=True, dict=True):
         return np.unique(self.colours.link, return_index=True)[1]
 
     @cached_property
-    def chosen(self) -> list[tuple[int, int, int]]:
-        """A site of every colour and communication there: colour, communication, and its place."""
+    def chosen(self) -> dict[TransferKey, TransferPlace]:
+        """Where a site of every colour has each communication that happens there."""
         _, first = np.unique(self.colours.site, return_index=True)
         is_chosen = np.zeros(self.sites.count, dtype=bool)
         is_chosen[first] = True
-        return [
-            (int(self.colours.site[site]), place.comm, number)
-            for number, place in enumerate(self.sites.places)
+        return {
+            (int(self.colours.site[site]), place.comm): place
+            for place in self.sites.places
             for site in place.sites[is_chosen[place.sites]].tolist()
-        ]
+        }
 
     @cached_property
     def slots(self) -> dict[_Slot, tuple[Ints, Floats, Floats]]:
@@ -99,11 +125,24 @@ class Quotient(Struct, frozen=True, kw_only=True, dict=True):
             if len(rows)
         }
 
+    def links(self, key: TransferKey, phase: int) -> Ints:
+        """Colours of the links that a phase of a transfer crosses."""
+        return self.slots.get((*key, phase), _NOTHING)[0]
+
+    def limits(self, key: TransferKey, phase: int) -> PhaseLimits:
+        """What limits the flows of a phase of a transfer."""
+        link, *loads = self.slots.get((*key, phase), _NOTHING)
+        classes, number = np.unique(self.link_class[link], return_inverse=True)
+        own, load = np.zeros((2, len(classes)))
+        for most, flows in zip((own, load), loads, strict=True):
+            np.maximum.at(most, number, flows)
+        return PhaseLimits(*(tuple(column.tolist()) for column in (classes, own, load)))
+
     @cached_property
-    def isolated(self) -> dict[tuple[int, int], bool]:
-        """Whether only transfers that take turns cross the links of one, by colour and number."""
+    def isolated(self) -> dict[TransferKey, bool]:
+        """Whether only transfers that take turns cross the links of one."""
         users: dict[int, set[_User]] = defaultdict(set)
-        crossed: dict[tuple[int, int], set[int]] = defaultdict(set)
+        crossed: dict[TransferKey, set[int]] = defaultdict(set)
         streams: dict[int, list[Stream]] = defaultdict(list)
         for comm, stream in self.streams:
             streams[comm].append(stream)
@@ -111,10 +150,7 @@ class Quotient(Struct, frozen=True, kw_only=True, dict=True):
             crossed[site, comm] |= {*links.tolist()}
             for link in links.tolist():
                 users[link] |= {(site, stream) for stream in streams[comm]}
-        return {
-            (site, comm): all(len(users[link]) == 1 for link in crossed[site, comm])
-            for site, comm, _ in self.chosen
-        }
+        return {key: all(len(users[link]) == 1 for link in crossed[key]) for key in self.chosen}
 
 
 def find_contention(
@@ -167,11 +203,15 @@ class Contention(Struct, frozen=True, kw_only=True, dict=True):
         capacity: Floats = capacities[self.quotient.link_class]
         return capacity
 
+    def key(self, use: Use, group: int) -> TransferKey:
+        """What tells a communication in a group from others."""
+        site = self.quotient.sites.site(self.prices, use, group)
+        return int(self.quotient.colours.site[site]), use.comm
+
     def cost(self, use: Use, group: int) -> int | Transfer:
         """A communication in a group: a fixed time in ps if nothing can slow it, or a transfer."""
-        site = self.quotient.sites.site(self.prices, use, group)
-        key = int(self.quotient.colours.site[site]), use.comm
-        transfer = self._transfers[key]
+        key = self.key(use, group)
+        transfer = self.transfers[key]
         if use.peer_stage < 0 and self.quotient.isolated[key]:
             return transfer.duration_ps
         return transfer
@@ -179,14 +219,14 @@ class Contention(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def siblings_slow(self) -> bool:
         """Whether transfers of one colour, which all go at the same time, slow each other."""
-        return any(each.duration_ps > each.alone_ps for each in self._transfers.values())
+        return any(each.duration_ps > each.alone_ps for each in self.transfers.values())
 
     @cached_property
-    def _transfers(self) -> dict[tuple[int, int], Transfer]:
+    def transfers(self) -> dict[TransferKey, Transfer]:
         """One transfer per colour of site and communication, made from a site of that colour."""
         return {
-            (colour, comm): Transfer(phases=tuple(self._phases(colour, comm, place)))
-            for colour, comm, place in self.quotient.chosen
+            key: Transfer(phases=tuple(self._phases(key, place)))
+            for key, place in self.quotient.chosen.items()
         }
 
     @cached_property
@@ -201,9 +241,9 @@ class Contention(Struct, frozen=True, kw_only=True, dict=True):
         rates = (rounded(np.minimum.reduceat(capacity / each, starts)) for each in (own, load))
         return dict(zip(slots, zip(*(each.tolist() for each in rates), strict=True), strict=True))
 
-    def _phases(self, colour: int, comm: int, place: int) -> Iterator[TransferPhase]:
-        for number, price in enumerate(self.quotient.sites.places[place].phases(self.prices)):
-            slot = colour, comm, number
+    def _phases(self, key: TransferKey, place: TransferPlace) -> Iterator[TransferPhase]:
+        for number, price in enumerate(place.phases(self.prices)):
+            slot = *key, number
             link, _, load = self.quotient.slots.get(slot, _NOTHING)
             own_level, level = self._levels.get(slot, (np.inf, np.inf))
             yield TransferPhase(

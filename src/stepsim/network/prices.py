@@ -3,13 +3,14 @@
 Groups that look alike on the topology cost the same, so each distinct pattern is traced once.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 from msgspec import Struct, field
 
+from stepsim.base.arrays import Ints
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.network.collectives import (
@@ -69,6 +70,7 @@ class PhasePrice(Struct, frozen=True, kw_only=True, eq=False):
     rate: float = inf
 
 
+_Ps = TypeVar("_Ps", int, Ints)
 _MOST = 4096
 """Prices of a network up to which the next job on it takes what is known."""
 _ShapeKey = tuple[CollectiveKind, tuple[float, ...], bytes]
@@ -235,17 +237,30 @@ class Prices(Struct, kw_only=True):
 
 
 def _phases(op: CommOp, cost: Cost, steps: list[FlowStep]) -> tuple[PhasePrice, ...]:
-    """The phases of steps at their cost: latencies pass to the next step that carries bytes."""
-    latency, found = cost.launch_ps, []
-    for step, price in zip(steps, cost.steps, strict=True):
-        latency += price.latency_ps * step.timed
+    """The phases of steps at their cost."""
+    priced = [(step.time_ps, step.latency_ps) for step in cost.steps]
+    phases = []
+    for step, latency, alone in phases_of_steps(steps, cost.launch_ps, priced):
+        most = op.size_bytes * float(np.max(step.fraction)) * step.timed
+        rate = most / alone * PS_PER_S if cost.protocol and alone else inf
+        phases.append(PhasePrice(latency_ps=latency, alone_ps=alone, step=step, rate=rate))
+    return tuple(_stretched(phases, cost.time_ps) if cost.measured else phases)
+
+
+def phases_of_steps(
+    steps: Iterable[FlowStep], launch_ps: _Ps, priced: Iterable[tuple[_Ps, _Ps]]
+) -> Iterator[tuple[FlowStep, _Ps, _Ps]]:
+    """The phases of steps: whose bytes each carries, its latency, and its bytes' time alone, in ps.
+
+    `priced` are the time of one of each of the equal steps, and its path latency: numbers, or
+    columns of scenarios. Latencies pass to the next step that carries bytes.
+    """
+    latency = [launch_ps]
+    for step, (time, path) in zip(steps, priced, strict=True):
+        latency.append(path * step.timed)
         if np.any(step.fraction) and step.timed:
-            alone = (price.time_ps - price.latency_ps) * step.timed
-            most = op.size_bytes * float(np.max(step.fraction)) * step.timed
-            rate = most / alone * PS_PER_S if cost.protocol and alone else inf
-            found.append(PhasePrice(latency_ps=latency, alone_ps=alone, step=step, rate=rate))
-            latency = 0
-    return tuple(_stretched(found, cost.time_ps) if cost.measured else found)
+            yield step, sum(latency[1:], start=latency[0]), (time - path) * step.timed
+            latency = []
 
 
 def _stretched(phases: list[PhasePrice], time_ps: int) -> Iterator[PhasePrice]:

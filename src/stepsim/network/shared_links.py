@@ -49,7 +49,7 @@ class _Loads(Struct, frozen=True, kw_only=True):
     load: Floats
 
 
-class _TransferPlace(Struct, frozen=True, kw_only=True):
+class TransferPlace(Struct, frozen=True, kw_only=True):
     """Communication number `comm` in `groups` that look alike, which are at `sites`."""
 
     comm: int
@@ -75,7 +75,7 @@ class TransferSites(Struct, frozen=True, kw_only=True):
     loads: _Loads
     link_class: Ints
     first: dict[_SiteKind, int]
-    places: tuple[_TransferPlace, ...]
+    places: tuple[TransferPlace, ...]
 
     def site(self, prices: Prices, use: Use, group: int) -> int:
         """The site of a communication in a group of its kind."""
@@ -104,7 +104,7 @@ class _Tracer(Struct, kw_only=True):
     prices: Prices
     count: int = 0
     first: dict[_SiteKind, int] = field(default_factory=dict)
-    places: list[_TransferPlace] = field(default_factory=list)
+    places: list[TransferPlace] = field(default_factory=list)
     members: list[tuple[Ints, Ints, Ints]] = field(default_factory=list)
     loads: list[tuple[Ints, Ints, Ints, Ints, Floats]] = field(default_factory=list)
 
@@ -113,7 +113,7 @@ class _Tracer(Struct, kw_only=True):
         patterns = self.prices.patterns(use)
         first = self._first(_site_kind(self.prices, use), patterns)
         for groups in patterns.rows(use.ends[0], self.prices.plan.stage_ranks):
-            place = _TransferPlace(
+            place = TransferPlace(
                 comm=use.comm, patterns=patterns, groups=groups, sites=first + groups
             )
             self.places.append(place)
@@ -129,7 +129,7 @@ class _Tracer(Struct, kw_only=True):
             self.count += groups
         return self.first[kind]
 
-    def _trace(self, place: _TransferPlace) -> None:
+    def _trace(self, place: TransferPlace) -> None:
         """Trace a communication in groups that look alike."""
         npus = place.patterns.npus[place.groups]
         for number, phase in enumerate(place.phases(self.prices)):

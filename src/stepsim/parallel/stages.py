@@ -122,12 +122,15 @@ def _as_laid_out(
     """The stages of a whole model; each does once per step what its own rows call for."""
     by_block = [_slices(block, layout, placement.stages) for block in workload.microbatches]
     works, known = [], dict[tuple[int, ...], _Rows]()
+    items = dict[tuple[int, int], tuple[StepItem, ...]]()
     for rank in range(pp):
         places = [placement.stage(rank, chunk) for chunk in range(placement.chunks)]
         chunks = tuple(_shared((slices[place] for slices in by_block), known) for place in places)
-        rows = [row for blocks in chunks for row in blocks[0]]
-        items = [*workload.per_step, *owned_items(workload, rows)]
-        works.append(StageWork(chunks=chunks, per_step=tuple(_in_order(items))))
+        held = held_parameters(row for blocks in chunks for row in blocks[0])
+        if held not in items:
+            every = [*workload.per_step, *owned_items(workload, *held)]
+            items[held] = tuple(_in_order(every))
+        works.append(StageWork(chunks=chunks, per_step=items[held]))
     return Stages(
         works=tuple(works),
         pp_comm_bytes=workload.pp_comm_bytes if pp > 1 else 0,
@@ -150,11 +153,16 @@ def _slices(block: Microbatch, layout: "LayerLayout", stages: int) -> list[_Rows
     return found
 
 
-def owned_items(workload: Workload, rows: Iterable[Row]) -> Iterator[StepItem]:
-    """What a stage does once per step for the parameters of its rows."""
+def held_parameters(rows: Iterable[Row]) -> tuple[int, int]:
+    """Parameters of rows: of all but routed experts, and of these."""
     dense = expert = 0
     for row in rows:
         dense, expert = dense + row.parameters, expert + row.expert_parameters
+    return dense, expert
+
+
+def owned_items(workload: Workload, dense: int, expert: int) -> Iterator[StepItem]:
+    """What a stage does once per step for so many parameters, and so many of routed experts."""
     for each in workload.per_parameter:
         if held := expert if each.experts else dense:
             yield each.item(held)
@@ -267,8 +275,8 @@ def _per_step(
 
 def _in_order(items: Iterable[StepItem]) -> list[StepItem]:
     """Items in the order of their roles."""
-    order = list(Role)
-    return sorted(items, key=lambda item: order.index(item.role))
+    turn = {role: place for place, role in enumerate(Role)}
+    return sorted(items, key=lambda item: turn[item.role])
 
 
 def _loss_items(workload: Workload) -> Iterable[StepItem]:
@@ -279,8 +287,9 @@ def _loss_items(workload: Workload) -> Iterable[StepItem]:
 
 def _resized(item: StepItem, layers: Fraction, *, first: bool, last: bool) -> StepItem:
     """The item of a stage with so many layers for one of the file, with the ends that it has."""
+    compute = sizes = layers if item.per_layer else Fraction(1)
     ends = item.embedding_share + item.head_share
-    kept = item.embedding_share * first + item.head_share * last
-    compute = layers if item.per_layer else Fraction(1)
-    sizes = (1 - ends) * compute + kept
+    if ends:
+        kept = item.embedding_share * first + item.head_share * last
+        sizes = (1 - ends) * compute + kept
     return item if compute == sizes == 1 else item.times(compute=compute, sizes=sizes)

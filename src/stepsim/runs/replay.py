@@ -13,6 +13,7 @@ from stepsim.base.errors import TraceError, member
 from stepsim.base.structs import replace
 from stepsim.engine.timeline import run_graph
 from stepsim.explain.make_report import make_report, simulated_ranks
+from stepsim.explain.traffic import find_traffic
 from stepsim.graph.build import build_taskgraph
 from stepsim.measured.run import OpKind
 from stepsim.measured.step_ops import StepOp
@@ -167,17 +168,20 @@ def simulate_work(work: PipelineWork, schedule: Schedule, runtime: ReplayRuntime
     topology = runtime.topology.fit(work.plan.npus)
     prices = Prices(plan=work.plan, topology=topology, comms=graph.comms)
     timeline = run_graph(graph, prices, engine=Engine.LEVELS)
-    ranks = simulated_ranks(timeline)
+    ranks, traffic = simulated_ranks(timeline), find_traffic(graph, prices)
     report = make_report(
         timeline,
         prices,
         ranks,
+        traffic,
         workload=work.source,
         warnings=work.warnings,
     )
     # host time is the run's own: nobody set it
     report = replace(report, settings={})
-    return SimulatedStep(report=report, timeline=timeline, prices=prices, ranks=ranks)
+    return SimulatedStep(
+        report=report, timeline=timeline, prices=prices, ranks=ranks, traffic=traffic
+    )
 
 
 def schedule_for(work: PipelineWork, name: str) -> Schedule:

@@ -170,9 +170,7 @@ _KINDS: Mapping[str, _Kind] = MappingProxyType(
         "choices": lambda asked, question, _: asked.choices(),
         "numbers": lambda asked, question, _: {"numbers": asked.explorer.numbers(_state(question))},
         "lines": lambda asked, question, _: asked.lines(_state(question)),
-        "live": lambda asked, question, _: asked.explorer.live(
-            _state(question), brief=question.get("brief") is True
-        ),
+        "live": lambda asked, question, _: asked.explorer.live(_state(question)),
         "step": lambda asked, question, go: asked.explorer.step(_state(question), go),
         "shown": lambda asked, question, go: asked.explorer.shown(_state(question), go),
         "varies": lambda asked, question, _: asked.explorer.varies(_state(question)),

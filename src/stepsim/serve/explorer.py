@@ -25,15 +25,11 @@ from stepsim.explore.noise.speeds import SpeedNoise, noisy_speeds
 from stepsim.explore.sensitivity import find_sensitivity
 from stepsim.files.asked import StepInputs, read_inputs, read_options
 from stepsim.graph.actions import HostTimes
+from stepsim.network.prices import Prices
 from stepsim.network.topology.dimension import split_link
 from stepsim.serve.facts import answer_facts, document_shown, memory_shown, plain_table
 from stepsim.serve.helps import best_first, job_changes, speed_changes
-from stepsim.serve.lanes import (
-    lanes_of_batch,
-    lanes_of_timeline,
-    timeline_of_batch,
-    times_of_batch,
-)
+from stepsim.serve.lanes import lanes_of_timeline, timeline_of_batch, times_of_batch
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.load import network_load
 from stepsim.serve.plans import plan_map
@@ -80,11 +76,11 @@ class Explorer(Struct, kw_only=True):
         options, notes = replace(job.options, **degrees), (*job.notes, *said)
         return replace(job, options=options, notes=notes)
 
-    def live(self, state: ExplorerState, *, brief: bool = False) -> dict[str, object]:
-        """Totals, breakdown and timeline; equal to a run's. Raises PlanError where none can be.
+    def live(self, state: ExplorerState) -> dict[str, object]:
+        """Totals, breakdown and times; equal to a run's. Raises PlanError where none can be.
 
-        Only durations differ between states of one structure, so that nothing is built anew. The
-        timeline of a `brief` answer has starts and ends alone.
+        Only durations differ between states of one structure, so that nothing is built anew, and a
+        page that shows one of them asks for another: its timeline has starts and ends alone.
         """
         batch = self._batch(state)
         if not set(state.numbers) <= set(batch.setting.names):
@@ -94,7 +90,7 @@ class Explorer(Struct, kw_only=True):
         assert found.parts_ps is not None
         parts = {part.key: int(found.parts_ps[0, part]) for part in Part}
         plan, step_ps = batch.job.graph.plan, int(found.step_time_ps[0])
-        effort, lanes = batch.job.workload.effort, times_of_batch if brief else lanes_of_batch
+        effort = batch.job.workload.effort
         return {
             "step_ps": step_ps,
             "facts": answer_facts(
@@ -108,7 +104,7 @@ class Explorer(Struct, kw_only=True):
             "breakdown": parts,
             "memory": _memory(batch.job.memory),
             "band": self._band(batch, state),
-            "lanes": lanes(batch, *(column[:, 0] for column in times)),
+            "lanes": times_of_batch(batch, *(column[:, 0] for column in times)),
         }
 
     def step(self, state: ExplorerState, progress: Progress | None = None) -> dict[str, object]:
@@ -127,7 +123,7 @@ class Explorer(Struct, kw_only=True):
         run = self.run(self.inputs(state), progress)
         return {
             **document_shown(run.report),
-            "lanes": lanes_of_timeline(run.timeline).plain(),
+            "lanes": lanes_of_timeline(run.timeline),
             "network": network_load(run),
         }
 
@@ -222,7 +218,12 @@ class Explorer(Struct, kw_only=True):
     def run(self, job: StepInputs, progress: Progress | None = None) -> SimulatedStep:
         """The engine's run of a job."""
         return simulate_step(
-            job.workload, job.topology, job.options, notes=job.notes, progress=progress
+            job.workload,
+            job.topology,
+            job.options,
+            notes=job.notes,
+            like=self._prices(),
+            progress=progress,
         )
 
     def numbers(self, state: ExplorerState) -> list[dict[str, object]]:
@@ -253,6 +254,11 @@ class Explorer(Struct, kw_only=True):
         job = self.inputs(state)
         return step_size(job.workload, job.topology, job.options).seconds > _MOMENT_S
 
+    def _prices(self) -> list[Prices]:
+        """Prices of the structures that are kept, for another one on the same network."""
+        with self._lock:
+            return [batch.job.prices for batch in self._batches.values()]
+
     def _why_not_live(self, state: ExplorerState) -> str:
         """Why the state needs the engine; empty where the batch answers it."""
         try:
@@ -268,7 +274,9 @@ class Explorer(Struct, kw_only=True):
                 self._batches.move_to_end(state.structure)
                 return self._batches[state.structure]
         job = self.inputs(state.bare())
-        batch = make_batch(job.workload, job.topology, job.options, notes=job.notes)
+        batch = make_batch(
+            job.workload, job.topology, job.options, notes=job.notes, like=self._prices()
+        )
         with self._lock:
             self._batches[state.structure] = batch
             while len(self._batches) > _KEPT:

@@ -1,144 +1,76 @@
 """A timeline as a page draws it: one row per class of ranks, one span per action or transfer."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Bools, Ints, Lists, bounds, row_numbers
 from stepsim.engine.lay_out import Times, far_actor
 from stepsim.engine.timeline import Cohort, Timeline
 from stepsim.explain.critical_path import critical_path
 from stepsim.explore.batch import Batch
 from stepsim.graph.build import TaskGraph
-from stepsim.graph.programs import SegmentKind
+from stepsim.graph.programs import Program, SegmentKind
 from stepsim.network.fold import Actors
+from stepsim.parallel.schedules.order import ACTION_KINDS, Order
 from stepsim.show.palette import span_shades
-from stepsim.show.words import message_words, name_ranks
+from stepsim.show.words import message_way, name_ranks
 from stepsim.tables.spans import UNKNOWN, Spans, TaskKind
 from stepsim.workload.rows import ParallelAxis
 
 _MOST_SPANS = 40_000
-_MOST_DIGITS = 9
 _ACTIONS, _GRADIENTS, _MESSAGES = range(3)
 
 
-class _Lanes(Struct, frozen=True, kw_only=True):
-    """The spans of some rows; `row`, `lane`, `shade`, `start_ps`, ... have a value per span.
+def lanes_of_timeline(timeline: Timeline) -> dict[str, object]:
+    """The spans of a run as a message to a page: span i is of class `of[i]`.
 
-    A row has a lane for actions, one for gradient reductions and one for messages. `words` say
-    what a span is. `critical` marks the critical path where it is known. `waits` are the numbers
-    of the spans that each span waits for, and `axes` has a bit for every parallel axis that it
-    uses; both are left out where only durations differ from a run before. `left_out` says which
-    rows are not shown.
+    Columns of `classes` say the row of a span, its lane there (one for actions, one for gradient
+    reductions, one for messages), its shade, its start and the number that its name ends with, both
+    beside the last span of the same row and `stem` of a name, how long it `took`, whether it is on
+    the critical path, and, bit by bit, the parallel axes that it uses. `waits` are, for every span,
+    how far before it those stand that it waits for. `left_out` says which rows are not shown.
     """
-
-    rows: tuple[str, ...]
-    row: Ints
-    lane: Ints
-    shade: Ints
-    start_ps: Ints
-    end_ps: Ints
-    words: tuple[str, ...]
-    critical: Ints | None
-    left_out: str
-    waits: list[list[int]] | None = None
-    axes: list[int] | None = None
-
-    def plain(self) -> dict[str, object]:
-        """The spans as a message to a page, in classes."""
-        row = self.row.tolist()
-        stems, numbers = _numbered(self.words)
-        alike = list(zip(row, stems, strict=True))
-        columns: dict[str, Sequence[Hashable]] = {
-            "row": row,
-            "lane": self.lane.tolist(),
-            "shade": self.shade.tolist(),
-            **_timed(self.start_ps, self.end_ps, alike),
-            "stem": stems,
-            "number": _since(numbers, alike),
-        }
-        if self.critical is not None:
-            columns["critical"] = self.critical.tolist()
-        if self.axes is not None:
-            columns["axes"] = self.axes
-        waits = None
-        if self.waits is not None:
-            numbered = enumerate(self.waits)
-            waits = _classes(
-                {"back": [tuple(i - before for before in after) for i, after in numbered]}
-            )
-        return {"rows": self.rows, "left_out": self.left_out, "waits": waits, **_classes(columns)}
-
-
-def _classes(columns: Mapping[str, Sequence[Hashable]]) -> dict[str, object]:
-    """Columns as the class of each row: `of[i]` is the number of its values in `classes`.
-
-    Microbatches repeat what they do, so there are few classes. For example rows `a 1`, `b 1`, `a 1`
-    are `of` 0, 1, 0 with the classes `a 1` and `b 1`.
-    """
-    numbers: dict[tuple[Hashable, ...], int] = {}
-    of = [numbers.setdefault(row, len(numbers)) for row in zip(*columns.values(), strict=True)]
-    values = zip(*numbers, strict=True) if numbers else [()] * len(columns)
-    return {"of": of, "classes": dict(zip(columns, values, strict=True))}
-
-
-def _timed(start_ps: Ints, end_ps: Ints, alike: Sequence[Hashable]) -> dict[str, list[int | None]]:
-    """How much later each span starts than the last one alike, and how long it takes, in ps."""
-    return {"start": _since(start_ps.tolist(), alike), "took": (end_ps - start_ps).tolist()}
-
-
-def _since(values: Sequence[int | None], alike: Sequence[Hashable]) -> list[int | None]:
-    """By how much each value is above the last of equal `alike`, or above 0; None stays None."""
-    last: dict[Hashable, int] = {}
-    above: list[int | None] = []
-    for value, key in zip(values, alike, strict=True):
-        above.append(None if value is None else value - last.get(key, 0))
-        if value is not None:
-            last[key] = value
-    return above
-
-
-def _numbered(words: Sequence[str]) -> tuple[list[str], list[int | None]]:
-    """Words without the number that they end with, and that number.
-
-    For example `0F1`, `send`, `0B3` are `0F`, `send`, `0B` with the numbers 1, None, 3.
-    """
-    stems: list[str] = []
-    numbers: list[int | None] = []
-    for word in words:
-        stem = word.rstrip("0123456789")
-        digits = word[len(stem) :]
-        is_number = 0 < len(digits) <= _MOST_DIGITS and str(int(digits)) == digits
-        stems.append(stem if is_number else word)
-        numbers.append(int(digits) if is_number else None)
-    return stems, numbers
-
-
-def lanes_of_timeline(timeline: Timeline) -> _Lanes:
-    """Spans of a run, with its critical path."""
-    segments = {
-        rank: timeline.place(rank)[0].laid.segment for rank in timeline.actors.ranks.tolist()
+    graph, actors = timeline.graph, timeline.actors
+    chosen, left_out = shown_actors(graph, actors)
+    rows = _Rows.of(graph, actors, chosen)
+    tables = list(timeline.spans(actors.ranks[chosen].tolist(), whole=True))
+    names, axes = _Names.of(tables, graph), [op.axis for op in graph.comms]
+    alike = rows.row * len(names.stems) + names.stem
+    spans = _joined(tables)
+    columns = {
+        "row": rows.row,
+        "lane": _lanes(spans),
+        "shade": span_shades(spans, axes),
+        **_timed(spans, alike),
+        "stem": names.stem,
+        "number": _since(names.number, alike),
+        "critical": rows.on_path(timeline),
+        "axes": np.concatenate([_axis_bits(graph, program) for program in rows.programs]),
     }
-    path = critical_path(timeline)
-    on_path = {(step.rank, segments[step.rank].item(step.task)) for step in path}
-    return _lanes(timeline, {(timeline.actors.of(rank), segment) for rank, segment in on_path})
-
-
-def lanes_of_batch(batch: Batch, start: Times, end: Times) -> dict[str, object]:
-    """Spans of one scenario of a batch; `start` and `end` are those of its nodes, in ps."""
-    return _lanes(timeline_of_batch(batch, start, end), None).plain()
+    of, classes = _classes(columns)
+    return {
+        "rows": list(_row_names(graph, actors, chosen)),
+        "left_out": left_out,
+        "waits": rows.waits(graph, actors),
+        "of": of,
+        "classes": classes | names.texts(classes["stem"], classes["number"]),
+    }
 
 
 def times_of_batch(batch: Batch, start: Times, end: Times) -> dict[str, object]:
-    """Start and end of the spans alone, for a page that knows all else of them."""
+    """Start and end of the spans of one scenario alone, for a page that knows all else of them.
+
+    `start` and `end` are those of the nodes of the batch, in ps.
+    """
     timeline = timeline_of_batch(batch, start, end)
     chosen, _ = shown_actors(timeline.graph, timeline.actors)
     tables = list(timeline.spans(timeline.actors.ranks[chosen].tolist(), whole=True))
-    starts, ends = ([getattr(spans, n) for spans in tables] for n in ("start_ps", "end_ps"))
-    return _classes(
-        _timed(np.concatenate(starts), np.concatenate(ends), [0] * sum(map(len, starts)))
-    )
+    spans = _joined(tables)
+    columns = _timed(spans, np.zeros(len(spans), dtype=np.int64))
+    return dict(zip(("of", "classes"), _classes(columns), strict=True))
 
 
 def timeline_of_batch(batch: Batch, start: Times, end: Times) -> Timeline:
@@ -165,85 +97,197 @@ def shown_actors(graph: TaskGraph, actors: Actors) -> tuple[list[int], str]:
     return shown, f"first rank {stages}"
 
 
-def _lanes(timeline: Timeline, path: set[tuple[int, int]] | None) -> _Lanes:
-    """Rows of the chosen actors; `path` are actors and segments on the critical path, if known."""
-    graph, actors = timeline.graph, timeline.actors
-    chosen, left_out = shown_actors(graph, actors)
-    tables = list(timeline.spans(actors.ranks[chosen].tolist(), whole=True))
-    sizes = [len(spans) for spans in tables]
-    axes = [op.axis for op in graph.comms]
-    critical = waits = bits = None
-    if path is not None:
-        marks = [(a, s) in path for a, n in zip(chosen, sizes, strict=True) for s in range(n)]
-        critical = np.array(marks, dtype=np.int64)
-        waits = _waits(graph, actors, chosen)
-        bits = [bit for actor in chosen for bit in _axis_bits(graph, int(actors.stages[actor]))]
-    return _Lanes(
-        rows=tuple(_row_names(graph, actors, chosen)),
-        row=np.repeat(np.arange(len(chosen)), sizes),
-        lane=np.concatenate([_lane_of(spans) for spans in tables]),
-        shade=np.concatenate([span_shades(spans, axes) for spans in tables]),
-        start_ps=np.concatenate([spans.start_ps for spans in tables]),
-        end_ps=np.concatenate([spans.end_ps for spans in tables]),
-        words=tuple(words for spans in tables for words in _words(spans, graph)),
-        critical=critical,
-        left_out=left_out,
-        waits=waits,
-        axes=bits,
-    )
+def _classes(columns: Mapping[str, Ints]) -> tuple[list[int], dict[str, list[Any]]]:
+    """Columns as the class of each row, and the columns of the classes.
+
+    Microbatches repeat what they do, so there are few classes. For example rows `0 1`, `1 1`, `0 1`
+    are of the classes 0, 1, 0, which are `0 1` and `1 1`.
+    """
+    rows = np.stack([*columns.values()], axis=1)
+    first, number = row_numbers(rows)
+    return number.tolist(), dict(zip(columns, rows[first].T.tolist(), strict=True))
 
 
-def _waits(graph: TaskGraph, actors: Actors, chosen: Sequence[int]) -> list[list[int]]:
-    """What every span waits for: earlier ones of its rank, and of a receipt the send."""
-    programs = [graph.programs[int(actors.stages[actor])] for actor in chosen]
-    first = np.cumsum([0, *map(len, programs)]).tolist()
-    rows = {actor: row for row, actor in enumerate(chosen)}
-    waits: list[list[int]] = []
-    for actor, program, begin in zip(chosen, programs, first, strict=False):
-        own = [[begin + before for before in after] for after in program.shape.after.tolist()]
-        for segment in np.flatnonzero(program.shape.kind == SegmentKind.RECV).tolist():
-            stage = program.shape.peer_stage.item(segment)
-            row = rows.get(far_actor(actor, stage, actors, graph.plan))
-            if row is not None:
-                own[segment].append(first[row] + program.shape.peer.item(segment))
-        waits += own
-    return waits
+_JOINED = ("kind", "phase", "entry", "group", "start_ps", "end_ps", "alone_ps")
 
 
-def _axis_bits(graph: TaskGraph, stage: int) -> list[int]:
+def _joined(tables: Sequence[Spans]) -> Spans:
+    """One table of all rows, with what their lanes, shades and times follow from."""
+    columns = {name: [getattr(spans, name) for spans in tables] for name in _JOINED}
+    return Spans.of({name: np.concatenate(parts) for name, parts in columns.items()}, ())
+
+
+def _timed(spans: Spans, alike: Ints) -> dict[str, Ints]:
+    """How much later each span starts than the last one alike, and how long it takes, in ps."""
+    return {"start": _since(spans.start_ps, alike), "took": spans.end_ps - spans.start_ps}
+
+
+def _since(values: Ints, alike: Ints) -> Ints:
+    """By how much each value is above the last one of equal `alike`, or above 0.
+
+    For example 5, 1, 7, 4 of `alike` 0, 1, 0, 1 are 5, 1, 2, 3.
+    """
+    order = np.argsort(alike, kind="stable")
+    before, after = order[:-1], order[1:]
+    same = alike[before] == alike[after]
+    last = np.zeros_like(values)
+    last[after[same]] = values[before[same]]
+    return values - last
+
+
+class _Names(Struct, frozen=True, kw_only=True):
+    """What spans are called: span i is `stems[stem[i]]`, then `number[i]` if the stem is `counted`.
+
+    For example `0F1`, `send to stage 2` and `after the pipeline` have the stems `0F`, `send to
+    stage ` and `after the pipeline`, of which the last is not counted.
+    """
+
+    stems: list[str]
+    counted: set[int]
+    stem: Ints
+    number: Ints
+
+    @classmethod
+    def of(cls, tables: Sequence[Spans], graph: TaskGraph) -> "_Names":
+        """The names of the spans of some rows."""
+        names = [name for spans in tables for name in _names(spans, graph)]
+        known: dict[str, int] = {}
+        stem = [known.setdefault(stem, len(known)) for stem, _ in names]
+        return cls(
+            stems=list(known),
+            counted={known[stem] for stem, number in names if number is not None},
+            stem=np.array(stem),
+            number=np.array([number or 0 for _, number in names]),
+        )
+
+    def texts(self, stems: Sequence[int], numbers: Sequence[int]) -> dict[str, list[Any]]:
+        """Columns of stems as texts, and of numbers without those of stems that are not counted."""
+        pairs = zip(stems, numbers, strict=True)
+        return {
+            "stem": [self.stems[stem] for stem in stems],
+            "number": [number if stem in self.counted else None for stem, number in pairs],
+        }
+
+
+def _names(spans: Spans, graph: TaskGraph) -> Iterator[tuple[str, int | None]]:
+    """What every span of a rank is called: a stem, and a number behind it."""
+    actions = list(_action_names(Order.of(spans.entries or ())))
+    ways = {kind.value: message_way(kind) for kind in (TaskKind.SEND, TaskKind.RECV)}
+    collective = TaskKind.COLLECTIVE.value
+    columns = (spans.kind, spans.name, spans.entry, spans.peer // graph.plan.stage_ranks)
+    for kind, name, entry, peer in zip(*(column.tolist() for column in columns), strict=True):
+        if kind in ways:
+            yield ways[kind], peer
+        elif kind == collective:
+            yield spans.names[name], None
+        else:
+            yield actions[entry] if entry != UNKNOWN else ("after the pipeline", None)
+
+
+def _action_names(order: Order) -> Iterator[tuple[str, int | None]]:
+    """The token of every entry without its microbatch, and that; a pair has no such number."""
+    paired: Bools = order.kind[:, 1:].max(axis=1, initial=UNKNOWN) >= 0
+    columns = (order.kind[:, 0], order.stage[:, 0], order.microbatch[:, 0], paired)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    for entry, (kind, stage, microbatch, is_pair) in enumerate(rows):
+        if is_pair:
+            yield order[entry].token, None
+        else:
+            yield f"{stage}{ACTION_KINDS[kind]}", microbatch
+
+
+class _Rows(Struct, frozen=True, kw_only=True):
+    """The actors that are shown, with their programs: spans of row i begin with `first[i]`."""
+
+    actors: list[int]
+    programs: list[Program]
+    first: Ints
+
+    @classmethod
+    def of(cls, graph: TaskGraph, actors: Actors, chosen: list[int]) -> "_Rows":
+        """The rows of some actors."""
+        programs = [graph.programs[stage] for stage in actors.stages[chosen].tolist()]
+        first = np.cumsum([0, *map(len, programs)])
+        return cls(actors=chosen, programs=programs, first=first)
+
+    @property
+    def row(self) -> Ints:
+        """The row of every span."""
+        return np.repeat(np.arange(len(self.actors)), np.diff(self.first))
+
+    def on_path(self, timeline: Timeline) -> Ints:
+        """1 for every span on the critical path, else 0."""
+        ranks = timeline.actors.ranks[self.actors].tolist()
+        first = dict(zip(ranks, self.first.tolist(), strict=False))
+        segments = {rank: timeline.place(rank)[0].laid.segment for rank in ranks}
+        marks = np.zeros(self.first[-1], dtype=np.int64)
+        for step in critical_path(timeline):
+            if step.rank in first:
+                marks[first[step.rank] + segments[step.rank].item(step.task)] = 1
+        return marks
+
+    def waits(self, graph: TaskGraph, actors: Actors) -> dict[str, object]:
+        """How far before every span those stand that it waits for, in classes.
+
+        Spans wait for earlier ones of their row, a receipt for the send as well.
+        """
+        first, after, before = self._firsts, list[Ints](), list[Ints]()
+        for program, begin in zip(self.programs, first.values(), strict=True):
+            after.append(program.shape.after.owners.astype(np.int64) + begin)
+            before.append(program.shape.after.values.astype(np.int64) + begin)
+        sends = [self._sends(row, graph, actors, first) for row in range(len(self.actors))]
+        after += [receipts for receipts, _ in sends]
+        before += [sent for _, sent in sends]
+        spans = np.concatenate(after)
+        far = spans - np.concatenate(before)
+        order = np.argsort(spans, kind="stable")
+        counts = np.bincount(spans, minlength=int(self.first[-1]))
+        known: dict[tuple[int, ...], int] = {}
+        lists = Lists(bounds(counts), far[order].astype(np.int32)).tolist()
+        of = [known.setdefault(back, len(known)) for back in lists]
+        return {"of": of, "classes": {"back": list(known)}}
+
+    @property
+    def _firsts(self) -> dict[int, int]:
+        """The first span of every actor that is shown."""
+        return dict(zip(self.actors, self.first.tolist(), strict=False))
+
+    def _sends(
+        self, row: int, graph: TaskGraph, actors: Actors, first: Mapping[int, int]
+    ) -> tuple[Ints, Ints]:
+        """The receipts of a row whose sends are shown, and these; `first` is `_firsts`."""
+        shape, actor = self.programs[row].shape, self.actors[row]
+        begins = np.full(graph.plan.pp, UNKNOWN)
+        for stage in shape.senders:
+            begins[stage] = first.get(far_actor(actor, stage, actors, graph.plan), UNKNOWN)
+        receipts = np.flatnonzero(shape.kind == SegmentKind.RECV)
+        begin = begins[shape.peer_stage[receipts]]
+        receipts, begin = receipts[begin >= 0], begin[begin >= 0]
+        return receipts + self.first[row], begin + shape.peer[receipts]
+
+
+def _axis_bits(graph: TaskGraph, program: Program) -> Ints:
     """The parallel axes that every segment of a stage uses: bit i is axis i."""
-    program, axes = graph.programs[stage], list(ParallelAxis)
-    bits = []
+    axes, bits = list(ParallelAxis), []
     for look in program.looks:
         comms = program.lists[look.task_list].comms if look.task_list >= 0 else [program.message]
         used = {axes.index(graph.comms[comm].axis) for comm in comms}
         bits.append(sum(1 << axis for axis in used))
-    return [bits[look] for look in program.look.tolist()]
+    of_segments: Ints = np.array(bits)[program.look]
+    return of_segments
 
 
 def _row_names(graph: TaskGraph, actors: Actors, chosen: Sequence[int]) -> Iterator[str]:
     """Whom a row stands for."""
     per_stage = len(chosen) <= graph.plan.pp
     for actor in chosen:
-        alike = np.flatnonzero(actors.actor_of == actor).tolist()
-        stage = int(actors.stages[actor])
-        yield f"stage {stage}" if per_stage else f"stage {stage}, {name_ranks(alike)}"
+        words = f"stage {int(actors.stages[actor])}"
+        if not per_stage:
+            words += f", {name_ranks(np.flatnonzero(actors.actor_of == actor).tolist())}"
+        yield words
 
 
-def _lane_of(spans: Spans) -> Ints:
-    """The lane of every span of a row."""
+def _lanes(spans: Spans) -> Ints:
+    """The lane of every span."""
     messages = np.where(spans.of_kind(TaskKind.SEND, TaskKind.RECV), _MESSAGES, _ACTIONS)
     return np.where(spans.kind == TaskKind.COLLECTIVE, _GRADIENTS, messages)
-
-
-def _words(spans: Spans, graph: TaskGraph) -> Iterator[str]:
-    """What every span of a rank is called."""
-    tokens = [entry.token for entry in spans.entries or ()]
-    columns = (spans.kind, spans.name, spans.entry, spans.peer)
-    for kind, name, entry, peer in zip(*(column.tolist() for column in columns), strict=True):
-        if peer != UNKNOWN:
-            yield message_words(kind, graph.plan.stage_of(peer))
-        elif kind == TaskKind.COLLECTIVE:
-            yield spans.names[name]
-        else:
-            yield tokens[entry] if entry != UNKNOWN else "after the pipeline"

@@ -4,9 +4,9 @@ from collections import defaultdict
 
 import numpy as np
 
+from stepsim.base.arrays import distinct_rows
 from stepsim.base.units import Quantity, format_size_bytes
 from stepsim.explain.report import LinkUse
-from stepsim.explain.traffic import find_traffic
 from stepsim.network.topology import NestedTopology, Topology
 from stepsim.step.prepared import SimulatedStep
 from stepsim.workload.rows import ParallelAxis
@@ -31,11 +31,9 @@ def network_load(run: SimulatedStep) -> dict[str, object]:
 
 def _axes_of_classes(run: SimulatedStep) -> dict[int, int]:
     """The parallel axes that use links of every class, as bits."""
-    graph, bits = run.timeline.graph, defaultdict[int, int](int)
-    traffic = find_traffic(graph, run.prices)
+    graph, traffic, bits = run.timeline.graph, run.traffic, defaultdict[int, int](int)
     classes = run.prices.topology.link_class(traffic.link)
-    for pair in np.unique(np.stack([classes, traffic.user], axis=1), axis=0).tolist():
-        link, user = pair
+    for link, user in distinct_rows(np.stack([classes, traffic.user], axis=1)).tolist():
         bits[link] |= 1 << _AXES.index(graph.comms[traffic.uses[user].comm].axis)
     return bits
 

@@ -48,7 +48,7 @@ def _of_run(run: RunSummary | LeafRun) -> Plain:
         tables, pairs = _taken_apart([replay_table(run, step.report)])
     return {
         **document_shown(step.report, tables=tables, pairs=pairs),
-        "lanes": lanes_of_timeline(step.timeline).plain(),
+        "lanes": lanes_of_timeline(step.timeline),
         "as_it_is": _AS_IT_RAN,
     }
 

@@ -95,10 +95,9 @@ def action_words(entry: OrderEntry) -> str:
     return f"{' with '.join(parts)} ({entry.token})"
 
 
-def message_words(kind: int, stage: int) -> str:
-    """An end of a message, by its `TaskKind` and the stage at its other end."""
-    way = "send to" if kind == TaskKind.SEND else "receive from"
-    return f"{way} stage {stage}"
+def message_way(kind: int) -> str:
+    """An end of a message, by its `TaskKind`; the number of the stage at its other end follows."""
+    return "send to stage " if kind == TaskKind.SEND else "receive from stage "
 
 
 class CommWords(NamedTuple):

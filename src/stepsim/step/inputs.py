@@ -23,7 +23,6 @@ from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import (
     SCHEDULE_OPTIONS,
-    Action,
     ActionKind,
     Placement,
     Schedule,
@@ -32,6 +31,7 @@ from stepsim.parallel.schedules import (
     options_of,
 )
 from stepsim.parallel.schedules.check import check_schedule
+from stepsim.parallel.schedules.order import ACTION_KINDS, Order
 from stepsim.parallel.stages import Stages, split_stages
 from stepsim.workload.expert_load import ExpertCounts, ExpertLaw
 from stepsim.workload.model.model import Model
@@ -197,9 +197,8 @@ def search_times(
         entry = shape.entry[laid.segment]
         sends = (entry < 0) & (shape.kind[laid.segment] == SegmentKind.SEND)
         hop = max(hop, int(took[sends].max(initial=0)))
-        done = [action.kind for each in laid.program.entries for action in each.parts()]
         for name, kind in _KINDS.items():
-            is_kind = np.array([each is kind for each in done])
+            is_kind = graph.schedule.columns[stage].runs(kind)[:, 0]
             spent = int(took[(entry >= 0) & is_kind[entry]].sum())
             sums[name][stage] = max(sums[name][stage], spent)
     means = {name: [each // plan.microbatches for each in times] for name, times in sums.items()}
@@ -208,14 +207,9 @@ def search_times(
 
 def _one_by_one(plan: ParallelPlan) -> Schedule:
     """Every rank runs F, I and W of one microbatch after the other: a list, not a plan to run."""
-    orders = tuple(
-        tuple(
-            Action(kind=kind, stage=rank, chunk=0, microbatch=j)
-            for j in range(plan.microbatches)
-            for kind in _KINDS.values()
-        )
-        for rank in range(plan.pp)
-    )
+    kinds = np.array([ACTION_KINDS.index(kind) for kind in _KINDS.values()])
+    microbatch, place = np.divmod(np.arange(plan.microbatches * len(kinds)), len(kinds))
+    orders = tuple(Order.of_actions(kinds[place], rank, 0, microbatch) for rank in range(plan.pp))
     return Schedule(
         name="one-by-one",
         placement=Placement(ranks=plan.pp),

@@ -1,6 +1,7 @@
 """A step that is ready to run: everything before the run, and what is reported after it."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -11,6 +12,7 @@ from stepsim.base.structs import replace
 from stepsim.engine.timeline import MOST_EVENTS, LaidOutStep, Timeline, lay_out_step
 from stepsim.explain.make_report import make_report, simulated_ranks
 from stepsim.explain.report import Finding, Report, ResultDocument, SimulatedRanks
+from stepsim.explain.traffic import Traffic, find_traffic
 from stepsim.graph.build import TaskGraph, build_taskgraph
 from stepsim.network.placement import Crossing, find_crossing, idle_npus, place
 from stepsim.network.prices import Prices, make_prices
@@ -49,30 +51,43 @@ def quickest(options: StepOptions) -> StepOptions:
     return options
 
 
-class PreparedStep(Struct, frozen=True, kw_only=True):
+class PreparedStep(Struct, frozen=True, kw_only=True, dict=True):
     """A step that is ready to run: its graph, what its communications cost, and how it is run.
 
-    `workload` has its compute as the graph has it; `slow` are factors on the ranks' compute times.
-    `doubts` are what the input can hardly mean, `assumed` what was taken for granted, `notes` what
-    is as usual and may surprise. `memory` is what ranks hold, where that is known, `unfit` that it
-    is more than they have, `crossing` which groups lie in several nodes or racks.
-    `second_look` is what else is known of a model's step, `overlap` what communication takes from
-    compute, None where it takes nothing.
+    `given` is the workload as it was made or read, `workload` has its compute as the graph has it;
+    `slow` are factors on the ranks' compute times. `machine` is the whole network, of which the job
+    takes what `prices` tell. `assumed` is what was taken for granted, `notes` what is as usual and
+    may surprise. `memory` is what ranks hold, where that is known, `unfit` that it is more than
+    they have. `second_look` is what else is known of a model's step, `overlap` what communication
+    takes from compute, None where it takes nothing.
     """
+
+    given: Workload
+    machine: Topology
 
     workload: Workload
     options: StepOptions
     graph: TaskGraph
     prices: Prices
     slow: Floats | None
-    doubts: tuple[Doubt, ...]
     assumed: tuple[str, ...]
     notes: tuple[str, ...]
     memory: "StepMemory | None" = None
     unfit: TooLarge | None = None
-    crossing: Crossing | None = None
     second_look: "SecondLook | None" = None
     overlap: "OverlapCost | None" = None
+
+    @cached_property
+    def doubts(self) -> tuple[Doubt, ...]:
+        """What the input can hardly mean."""
+        bare = None if self.options.fill_placeholders else doubt_placeholders(self.given)
+        return (*self.given.doubts, *([bare] if bare else []))
+
+    @cached_property
+    def crossing(self) -> Crossing | None:
+        """Which groups lie in several nodes or racks; None where none does."""
+        placement = self.options.placement
+        return find_crossing(self.machine, self.prices.topology, self.graph.plan, placement)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -114,11 +129,13 @@ class PreparedStep(Struct, frozen=True, kw_only=True):
     def reported(self, timeline: Timeline, *, weigh: bool = False) -> "SimulatedStep":
         """What is known of its run; with `weigh` its doubts are told elsewhere."""
         work, ranks = self.workload, simulated_ranks(timeline)
+        traffic = find_traffic(self.graph, self.prices)
         doubts = () if weigh else tuple(doubt.text for doubt in self.doubts)
         report = make_report(
             timeline,
             self.prices,
             ranks,
+            traffic,
             workload=work.source,
             warnings=(*doubts, *self.assumed),
             reading=work.reading,
@@ -129,7 +146,12 @@ class PreparedStep(Struct, frozen=True, kw_only=True):
             unslowed_ps=self._unslowed().step_time_ps() if self.overlap else None,
         )
         return SimulatedStep(
-            report=report, timeline=timeline, prices=self.prices, ranks=ranks, memory=self.memory
+            report=report,
+            timeline=timeline,
+            prices=self.prices,
+            ranks=ranks,
+            traffic=traffic,
+            memory=self.memory,
         )
 
     def _unslowed(self) -> "PreparedStep":
@@ -148,7 +170,8 @@ class PreparedStep(Struct, frozen=True, kw_only=True):
 class SimulatedStep(Struct, frozen=True, kw_only=True):
     """A step that has run: what is reported, when every task ran, and at which prices.
 
-    `ranks` says what the step of every simulated rank goes into. `memory` is what ranks hold, None
+    `ranks` says what the step of every simulated rank goes into, `traffic` what the step puts on
+    the links of the network. `memory` is what ranks hold, None
     where nobody said.
     """
 
@@ -156,6 +179,7 @@ class SimulatedStep(Struct, frozen=True, kw_only=True):
     timeline: Timeline
     prices: Prices
     ranks: SimulatedRanks
+    traffic: Traffic
     memory: "StepMemory | None" = None
 
     @property
@@ -215,21 +239,19 @@ def prepare(
     said(__name__, "task graph: %d communications", len(graph.comms))
     idle = options.idle(schedule, graph.p2p)
     assumed = [*made.notes, *found, *assumed, *idle, *full]
-    bare = None if options.fill_placeholders else doubt_placeholders(made.workload)
-    doubts = (*made.workload.doubts, *([bare] if bare else []))
     every = (*work.warnings, *notes, *assumed, *stages.warnings)
     return PreparedStep(
+        given=made.workload,
+        machine=topology,
         workload=work,
         options=options,
         graph=graph,
         prices=prices,
         slow=options.slow.factors(plan.npus) if options.slow else None,
-        doubts=doubts,
         assumed=every,
         notes=(*work.notes, *_unknown_device(made, topology), *idle_npus(network)),
         memory=memory,
         unfit=unfit,
-        crossing=find_crossing(topology, network, plan, options.placement),
         second_look=_second_look(made, asked),
         overlap=_overlap_cost(made, topology) if options.overlap_cost else None,
     )

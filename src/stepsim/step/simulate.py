@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from stepsim.base import garbage
 from stepsim.base.structs import replace
+from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.step.doubts import weighed
@@ -32,17 +33,19 @@ def simulate_step(
     *,
     notes: Sequence[str] = (),
     weigh: bool = False,
+    like: Sequence[Prices] = (),
     progress: "OnProgress | None" = None,
     on_size: OnSize | None = None,
 ) -> SimulatedStep:
     """Run one training step; `notes` are what was assumed before, and stand among the warnings.
 
-    With `weigh` the report says what doubts about the workload are worth in step time. `on_size` is
-    called with the step's size before it is built.
+    With `weigh` the report says what doubts about the workload are worth in step time. `like` are
+    prices of steps before, which are taken again where they hold. `on_size` is called with the
+    step's size before it is built.
     Raises the errors of `stepsim.base.errors` when the input is wrong or contradictory.
     """
     with garbage.paused():
-        ready = prepare(workload, topology, options, notes=notes, on_size=on_size)
+        ready = prepare(workload, topology, options, notes=notes, like=like, on_size=on_size)
         timeline = ready.laid_out().timeline(progress)
         step = ready.reported(timeline, weigh=weigh)
         if weigh:

@@ -53,9 +53,9 @@ class NodeWaits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def is_narrow(self) -> bool:
-        """Whether Python's numbers, node by node, are as fast as columns, level by level."""
+        """Whether ends of one case come sooner node by node, in numbers, than by levels."""
         levels = 0 if self.levels is None else len(self.levels)
-        return len(self) <= min(_FEW_NODES, _NARROW * levels)
+        return len(self) <= _NARROW * levels
 
     @cached_property
     def lists(self) -> list[tuple[int, ...]]:
@@ -79,8 +79,10 @@ class NodeWaits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
 def listed_waits(after: Iterable[Sequence[int]], results: Sequence[int] | None = None) -> NodeWaits:
     """Nodes that stand in order already, and what each waits for: for one case, or vectors."""
-    wanted = None if results is None else tuple(results)
-    return NodeWaits(after=Lists.of(after), results=wanted)
+    lists = [tuple(before) for before in after]
+    waits = NodeWaits(after=Lists.of(lists), results=None if results is None else tuple(results))
+    vars(waits)["lists"] = lists  # as they are, not read back from the columns
+    return waits
 
 
 def ordered_waits(
@@ -178,9 +180,9 @@ def _few_levels(missing: list[int], starts: list[int], values: list[int]) -> tup
 
 
 _FEW_NODES = 1 << 15
-"""Nodes up to which Python's numbers, node by node, may be as fast as columns, level by level."""
-_NARROW = 32
-"""Nodes of a mean level up to which they are."""
+"""Nodes up to which levels are found as fast in Python's numbers as in columns."""
+_NARROW = 4
+"""Nodes of a mean level up to which ends are: a level in columns takes as long as four nodes."""
 
 
 @overload
@@ -220,7 +222,10 @@ def _of_numbers(waits: NodeWaits, duration_ps: list[int]) -> list[int]:
     """One case, node by node."""
     end_ps: list[int] = []
     for before, duration in zip(waits.lists, duration_ps, strict=True):
-        end_ps.append(max([end_ps[node] for node in before], default=0) + duration)
+        if len(before) == 1:
+            end_ps.append(end_ps[before[0]] + duration)
+        else:
+            end_ps.append(max([end_ps[node] for node in before], default=0) + duration)
     return end_ps
 
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from fractions import Fraction
 from functools import cached_property
-from math import ceil
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -316,8 +315,11 @@ class StepItem(Struct, frozen=True, kw_only=True):
 
     def times(self, *, compute: Fraction, sizes: Fraction) -> "StepItem":
         """The item with compute and sizes times factors, sizes rounded up."""
-        comms = (replace(op, size_bytes=ceil(op.size_bytes * sizes)) for op in self.work.comms)
-        compute_ps = int(self.work.compute_ps * compute)
+        whole, parts = sizes.as_integer_ratio()
+        comms = (
+            replace(op, size_bytes=-(-op.size_bytes * whole // parts)) for op in self.work.comms
+        )
+        compute_ps = self.work.compute_ps * compute.numerator // compute.denominator
         work = replace(self.work, compute_ps=compute_ps, comms=tuple(comms), host_ps=0)
         return replace(self, work=work)
 
@@ -378,6 +380,9 @@ class Shards(Struct, frozen=True, kw_only=True):
     once: bool = False
 
 
+_PHASES = tuple(Phase)
+
+
 class Row(Struct, frozen=True, kw_only=True):
     """Compute and collectives of a part of a layer, phase by phase; its name is a label.
 
@@ -409,11 +414,8 @@ class Row(Struct, frozen=True, kw_only=True):
 
     def works(self) -> tuple[tuple[Phase, Work], ...]:
         """Each phase with its work, in the order forward, input gradient, weight gradient."""
-        return (
-            (Phase.FORWARD, self.forward),
-            (Phase.INPUT_GRAD, self.input_grad),
-            (Phase.WEIGHT_GRAD, self.weight_grad),
-        )
+        works = (self.forward, self.input_grad, self.weight_grad)
+        return tuple(zip(_PHASES, works, strict=True))
 
     def with_works(self, change: Callable[[Phase, Work], Work]) -> "Row":
         """The row with the work of every phase changed."""
@@ -570,7 +572,8 @@ class Workload:
     def comms(self) -> Iterator[CommOp]:
         """Every collective, of rows and of items; of a row in several places once."""
         for row in {id(row): row for row in self.rows()}.values():
-            for _, work in row.works():
-                yield from work.comms
+            yield from row.forward.comms
+            yield from row.input_grad.comms
+            yield from row.weight_grad.comms
         for item in self.per_step:
             yield from item.work.comms

@@ -60,6 +60,15 @@ def test_transfers_meet_where_both_have_bytes_on_a_link(
     assert nodes._meet(transfers, flights) is meet
 
 
+def test_whether_flights_meet_is_told_case_by_case() -> None:
+    """Two on link 4 and one on link 7: the second begins at 10, 9 and 0, where the first ends."""
+    begin = np.array([[0, 0, 10], [10, 9, 0], [5, 5, 5]])
+    end = begin + 10
+    assert nodes.any_meet(np.array([4, 4, 7]), begin, end).tolist() == [False, True, False]
+    levels = np.array([[1.0, 1.0, np.inf], [2.0, 1.0 + 1e-12, np.inf]])
+    assert nodes.any_near(levels).tolist() == [False, True, False]
+
+
 @pytest.mark.parametrize(
     ("factor", "near"), [(1, False), (1 + 1e-12, True), (1 + 1e-10, False), (np.inf, False)]
 )

@@ -19,6 +19,7 @@ from stepsim.explain.make_report import (
     simulated_ranks,
 )
 from stepsim.explain.report import Report, SimulatedRanks
+from stepsim.explain.traffic import find_traffic
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import build
 from stepsim.workload.rows import Part
@@ -37,7 +38,9 @@ def reported(ranks: int, microbatches: int, name: str = "1f1b") -> tuple[Report,
     prices = prices_of(graph, hop_ps=0)
     timeline = run_graph(graph, prices)
     spent, before = simulated_ranks(timeline), ("said before",)
-    return make_report(timeline, prices, spent, workload="even", warnings=before), spent
+    return make_report(
+        timeline, prices, spent, find_traffic(graph, prices), workload="even", warnings=before
+    ), spent
 
 
 @pytest.mark.parametrize(("ranks", "microbatches"), SHAPES)

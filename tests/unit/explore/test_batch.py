@@ -16,7 +16,8 @@ import stepsim
 from stepsim.base.errors import PlanError, ScheduleError, SimulationError
 from stepsim.base.structs import replace
 from stepsim.explore.batch import Batch
-from stepsim.explore.batch.lengths import FixedLength, MeasuredLength, block_starts
+from stepsim.explore.batch.communications import MeasuredLength
+from stepsim.explore.batch.lengths import FixedLength, block_starts
 from stepsim.face import simulate
 from stepsim.graph.actions import (
     BackwardParts,

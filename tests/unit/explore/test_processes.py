@@ -3,13 +3,14 @@
 import os
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Future
 from threading import Event, Thread
 from typing import Any
 
 import pytest
 
 from stepsim.explore.sweep import processes
-from stepsim.explore.sweep.processes import LostWorkerError, Processes
+from stepsim.explore.sweep.processes import Call, LostWorkerError, Processes
 
 SOON = 60
 MADE_BY: list[int] = []
@@ -52,6 +53,32 @@ def test_an_answer_that_cannot_be_read_is_an_error_and_no_endless_wait(
             workers.submit(len, "abc").result(SOON)
         monkeypatch.undo()
         assert workers.submit(len, "abc").result(SOON) == 3
+
+
+def waiting(*likes: str) -> processes._Waiting:
+    """Tasks that wait, each with one property."""
+    tasks = processes._Waiting()
+    tasks.put([processes._Task(Future(), like.encode(), (like,)) for like in likes])
+    return tasks
+
+
+def test_a_worker_takes_tasks_like_its_own_then_those_of_nobody_then_of_the_busy() -> None:
+    tasks = waiting("a", "b", "a", "c", "b", "b")
+    taken = [tasks.take(worker) for worker in (0, 1, 1, 1, 1, 1)]
+    assert [task.request for task in taken if task] == [b"a", b"b", b"b", b"b", b"c", b"a"]
+
+
+def test_a_task_is_left_to_a_free_worker_that_did_another_like_it() -> None:
+    with Processes(2, {}) as workers:
+        call = Call(like=("a",), args=())
+        found = [workers.submit_all(os.getpid, [call])[0].result(SOON) for _ in range(6)]
+    assert len(set(found)) == 1
+
+
+def test_a_closed_list_gives_out_nothing() -> None:
+    tasks = waiting("a")
+    tasks.close()
+    assert tasks.take(0) is None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are forks on Linux alone")

@@ -3,7 +3,7 @@
 import sqlite3
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,12 @@ import stepsim
 from stepsim.base.errors import OutputError, StepsimError, SweepError
 from stepsim.base.structs import replace
 from stepsim.explore.sweep import SweepProgress, open_for_reading, run_sweep, swept
-from stepsim.explore.sweep.batched import Batched
-from stepsim.explore.sweep.evaluate import Simulation
+from stepsim.explore.sweep.batched import Batched, BatchedApart
+from stepsim.explore.sweep.evaluate import Outcomes, SimulatedGroup, Simulation
+from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.store import open_for_writing
 from stepsim.explore.sweep.table import AxisTotals, SweepTable
-from stepsim.files.load import read_model
+from stepsim.files.load import read_model, workload_of
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.network.topology.nested import with_link
 from stepsim.workload.rows import CollectiveKind
@@ -83,6 +84,61 @@ def test_batched_scenarios_are_the_simulated_ones(
         run_sweep(asked, tmp_path / f"{name}.sqlite", jobs=1, evaluators=evaluators)
         tables.append(exported(tmp_path / f"{name}.sqlite"))
     assert tables[0] == tables[1]
+
+
+@pytest.mark.parametrize(
+    ("workload", "axes", "options", "meet"),
+    [
+        ("gpt_tp4", ("nvlink.latency=0,3 us",), {"pp": 4}, "some"),
+        ("gpt_tp4", ("compute_scale=1,2",), {"pp": 4, "slow": "3:1.3"}, "all"),
+        ("gpt_tp4", ("algorithm=ring,tree", "nvlink.latency=0,3 us"), {"npus": 32}, "none"),
+        ("moe_128", ("host_overhead=0,7 us", "compute_scale=1,2"), {"p2p": "blocking"}, "none"),
+        ("moe_128", ("compute_scale=1,2",), {"dp_overlap": True}, "all"),
+    ],
+)
+def test_scenarios_that_share_links_in_time_are_the_simulated_ones(
+    tmp_path: Path,
+    workload: str,
+    axes: tuple[str, ...],
+    options: dict[str, Any],
+    meet: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Events run those whose transfers meet, or that have other links without a limit."""
+    options = options | {"contention": "fair", "microbatches": 8}
+    asked = study("fabric.bandwidth=50,100,400,800 Gbps", *axes, breakdown=True, **options)
+    asked = replace(asked, workload=workload_of(ROOT / "workloads" / f"{workload}.txt"))
+    alone, evaluate = list[int](), SimulatedGroup.evaluate
+
+    def counted(group: SimulatedGroup, columns: Mapping[str, AxisColumn]) -> Outcomes:
+        found = evaluate(group, columns)
+        alone.append(len(found.step_time_ps))
+        return found
+
+    monkeypatch.setattr(SimulatedGroup, "evaluate", counted)
+    run_sweep(asked, tmp_path / "columns.sqlite", jobs=1, evaluators=(BatchedApart(),))
+    assert {0: "none", asked.grid.size: "all"}.get(sum(alone), "some") == meet
+    run_sweep(asked, tmp_path / "one.sqlite", jobs=1, evaluators=(Simulation(),))
+    assert exported(tmp_path / "columns.sqlite") == exported(tmp_path / "one.sqlite")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "takes"),
+    [
+        ("contention", "fair", True),
+        ("contention", "siblings", False),
+        ("engine", "simpy", False),
+        ("overlap_cost", True, False),
+        ("schedule", "auto-zb", False),
+    ],
+)
+def test_columns_serve_links_shared_in_time_where_times_are_sums(
+    name: str, value: object, takes: bool
+) -> None:
+    options: dict[str, Any] = {"contention": "fair", name: value}
+    asked = study("fabric.bandwidth=1..4 GB/s:8", **options)
+    assert BatchedApart().accepts(asked, {}) is takes
+    assert not BatchedApart().accepts(study("fabric.bandwidth=1..4 GB/s:7", contention="fair"), {})
 
 
 @pytest.mark.parametrize(

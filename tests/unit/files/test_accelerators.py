@@ -9,6 +9,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.units import parse_size_bytes
 from stepsim.files.accelerators import (
     device_names,
+    names_of_files,
     read_device,
     read_framework,
 )
@@ -30,6 +31,16 @@ def test_a_shipped_device_says_where_its_numbers_are_from(name: str) -> None:
 def test_names_are_read_in_any_case_and_by_their_other_names() -> None:
     assert read_device("a100") == read_device("A100-80GB")
     assert read_framework("nemo").name == "nemo-performance"
+
+
+@pytest.mark.parametrize("kind", ["device", "framework"])
+def test_a_file_is_meant_by_its_own_name_and_by_no_other_file(kind: str) -> None:
+    """A name is looked up as that of a file first, so no file may be called as another is."""
+    files = list(shipped_folder(f"{kind}s").glob("*.toml"))
+    names = names_of_files(kind)
+    assert {names[path.stem] for path in files} == set(files)
+    read = read_device if kind == "device" else read_framework
+    assert all(read(name) == read(path) for name, path in names.items())
 
 
 def test_fp16_is_as_fast_as_bf16_and_mxfp8_as_fp8() -> None:

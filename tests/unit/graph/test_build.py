@@ -28,7 +28,6 @@ def test_plans_of_one_schedule_share_their_segments(moe: Path) -> None:
     )
     slower = graph(host_overhead_ps=7)
     assert first.programs[0].shape is slower.programs[0].shape
-    assert first.programs[0] is not slower.programs[0]
 
 
 def test_a_step_does_not_remember_those_before_it(moe: Path) -> None:

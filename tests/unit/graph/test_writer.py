@@ -9,9 +9,9 @@ from helpers import collective, row
 from stepsim.base.errors import ScheduleError
 from stepsim.base.structs import replace
 from stepsim.graph.actions import CommNumbers
-from stepsim.graph.programs import NONE, Joins, Rows, SegmentKind
+from stepsim.graph.programs import COLUMNS, NONE, Joins, Rows, SegmentKind
 from stepsim.graph.task_lists import TaskLists, TaskOptions
-from stepsim.graph.writer import ProgramWriter, Written
+from stepsim.graph.writer import ProgramWriter, Written, merged
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Action, ActionKind, Schedule, build
 from stepsim.parallel.stages import StageWork
@@ -69,7 +69,6 @@ def test_microbatches_take_the_blocks_in_turn() -> None:
     found, lists = written((PLAIN,), (replace(PLAIN, forward=Work(compute_ps=50)),))
     every = [durations(lists, found.numbers[look]) for look in found.look]
     assert every == [5, 50, 5, 50, 7, 7, 7, 7]
-    assert found.alike == ((0, 1),)
 
 
 def test_what_follows_the_pipeline_is_a_list_of_its_own() -> None:
@@ -169,7 +168,7 @@ def test_looks_cover_all_entries() -> None:
 
 def test_a_row_that_waits_for_the_first_row_still_does_among_the_others() -> None:
     """Entry 0 is a unit, a gather that waits for it and a unit more; entry 1 is one segment."""
-    columns = dict.fromkeys(Rows.__struct_fields__, NONE)
+    columns = dict.fromkeys(COLUMNS, NONE)
     entry = {**columns, "kind": SegmentKind.ACTION, "stream": Stream.COMPUTE, "reads": True}
     entry |= {"joins": Joins.ALONE, "place": 0, "task_list": 5}
     unit = {**entry, "entry": 0}
@@ -179,15 +178,18 @@ def test_a_row_that_waits_for_the_first_row_still_does_among_the_others() -> Non
         numbers=(NONE, 4),
         look=np.array([0, 1]),
         tail=NONE,
-        alike=((0,),),
         on_dp=np.array([False, False]),
         rows={name: np.array([each[name] for each in (unit, gather, unit)]) for name in unit},
     )
-    steps = [{**entry, "entry": 0}, {**entry, "entry": 1, "waits": NONE}]
-    merged = stage.merged(
-        Rows.of(**{name: np.array([step[name] for step in steps]) for name in columns}),
-        np.array([0, 1]),
+    steps = [{**entry, "entry": 0}, {**entry, "entry": 1, "waits": NONE}] * 2
+    rows = merged(
+        [stage, stage],
+        Rows.of(
+            np.array([0, 2, 4], dtype=np.int32),
+            **{name: np.array([step[name] for step in steps]) for name in columns},
+        ),
     )
-    assert merged.waits.tolist() == [NONE, 0, NONE, NONE]
-    assert merged.entry.tolist() == [0, NONE, 0, 1]
-    assert stage.of_segments(merged.entry).tolist() == [5, 5, 5, 4]
+    assert rows.stages.tolist() == [0, 4, 8]
+    assert rows.waits.tolist() == [NONE, 0, NONE, NONE, NONE, 4, NONE, NONE]
+    assert rows.entry.tolist() == [0, NONE, 0, 1] * 2
+    assert rows.task_list.tolist() == [5, 5, 5, 4] * 2

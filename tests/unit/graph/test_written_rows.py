@@ -2,10 +2,13 @@
 
 import numpy as np
 
-from stepsim.graph.programs import NONE, Joins, Rows, waits_of
+from stepsim.base.arrays import bounds
+from stepsim.graph.programs import COLUMNS, NONE, Joins, Rows, Segments, waits_of
 
 RUN, SEND, RECV = 0, 3, 4
-NOTHING = dict.fromkeys(("entry", "end", "peer_stage", "waits", "behind", "sets"), NONE)
+NOTHING = dict.fromkeys(
+    ("entry", "end", "peer_stage", "waits", "behind", "sets", "task_list"), NONE
+)
 
 
 def row(
@@ -14,10 +17,15 @@ def row(
     return {**NOTHING, "kind": kind, "stream": 0, "reads": reads, "joins": joins, **more}
 
 
-def waits(*rows: dict[str, int], ends: int = 1) -> list[tuple[int, ...]]:
-    """What each segment waits for; rows of kind -1 are waits and no segments."""
-    columns = {name: np.array([each[name] for each in rows]) for name in Rows.__struct_fields__}
-    made = Rows.of(**columns)
+def waits(*rows: dict[str, int], ends: int = 1, stages: int = 1) -> list[tuple[int, ...]]:
+    """What each segment waits for; rows of kind -1 are waits and no segments.
+
+    As many stages as asked for have these rows, one after the other.
+    """
+    columns = {name: np.array([each[name] for each in rows] * stages) for name in COLUMNS}
+    shift = len(rows) * np.arange(stages).repeat(len(rows))
+    columns["waits"] += np.where(columns["waits"] >= 0, shift, 0)
+    every = Rows.of(bounds(np.array([len(rows)] * stages)), **columns)
     posted = np.full(ends, NONE, dtype=np.int32)
     number = 0
     for each in rows:
@@ -25,7 +33,7 @@ def waits(*rows: dict[str, int], ends: int = 1) -> list[tuple[int, ...]]:
             if each["end"] >= 0:
                 posted[each["end"]] = number
             number += 1
-    return [tuple(after) for after in waits_of(made, posted).tolist()]
+    return waits_of(every, Segments.of(every), posted).tolist()
 
 
 def test_segments_that_take_the_place_of_the_front_are_a_chain() -> None:
@@ -71,3 +79,17 @@ def test_a_wait_puts_the_end_of_a_message_on_the_front() -> None:
 def test_rows_that_nobody_waits_for_leave_no_trace() -> None:
     rows = [row(joins=Joins.ALONE), row(SEND, end=0), row(joins=Joins.ALONE)]
     assert waits(*rows) == [(), (0,), (0,)]
+
+
+def test_stages_do_not_wait_for_each_other() -> None:
+    """Each has a front and queues of its own, and numbers its own segments."""
+    rows = [
+        row(joins=Joins.BESIDE, behind=5, sets=5),
+        row(joins=Joins.ALONE),
+        row(NONE),
+        row(behind=5, sets=5),
+        row(reads=False, waits=1),
+    ]
+    alone = waits(*rows)
+    assert alone == [(), (0,), (1, 0), (1,)]
+    assert waits(*rows, stages=3) == alone * 3

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 
 from stepsim.base.arrays import Floats
 from stepsim.network.fair_rates import rounded
-from stepsim.network.flights import Fabric, Transfer, TransferPhase, time_left_ps
+from stepsim.network.flights import (
+    Fabric,
+    Transfer,
+    TransferPhase,
+    shares_of_speed,
+    time_left_ps,
+    times_left_ps,
+)
 
 
 def phase(
@@ -220,6 +227,32 @@ def test_a_transfer_is_the_sum_of_its_phases() -> None:
 @pytest.mark.parametrize(("left", "speed", "takes"), [(10, 1, 10), (10, 0.3, 34), (0, 0.1, 0)])
 def test_time_left_is_rounded_up(left: float, speed: float, takes: int) -> None:
     assert time_left_ps(left, speed) == takes
+
+
+def test_times_left_of_many_are_those_of_one() -> None:
+    left = np.array([10, 10, 0, 0.1 + 0.2, 3 * (1 - 1e-12), 3 * (1 + 1e-12), -1e-9, 1e15])
+    speed = np.array([1, 0.3, 0.1, 0.3, 1.0, 1.0, 0.5, 0.7])
+    each = [time_left_ps(*pair) for pair in zip(left.tolist(), speed.tolist(), strict=True)]
+    assert times_left_ps(left, speed).tolist() == each
+    assert times_left_ps(np.array([1e18]), np.array([1e-12])).tolist() == [2**53]
+
+
+@pytest.mark.parametrize("own_level", [1e9, 3e9, np.inf])
+def test_shares_of_speed_of_many_are_those_of_one(own_level: float) -> None:
+    levels = [1e-9, 1e9, 2e9, 4e9, np.inf]
+    shares = shares_of_speed(np.array(levels), np.array([own_level]))
+    each = [
+        TransferPhase(
+            latency_ps=0,
+            alone_ps=1,
+            link=np.zeros(0, dtype=np.int64),
+            load=np.zeros(0),
+            own_level=own_level,
+            level=level,
+        )
+        for level in levels
+    ]
+    assert shares.tolist() == [phase.speed for phase in each]
 
 
 def test_last_digits_do_not_cost_a_picosecond() -> None:

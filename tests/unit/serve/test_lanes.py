@@ -3,12 +3,13 @@
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from serving import unfolded
 
 from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
-from stepsim.serve.lanes import _numbered, shown_actors
+from stepsim.serve.lanes import _classes, _since, shown_actors
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.state import ExplorerState
 
@@ -115,11 +116,26 @@ def test_an_answer_grows_slower_than_its_microbatches(explorer: Explorer) -> Non
     assert large < 6 * small
 
 
-@pytest.mark.parametrize("words", [["0F1", "0F2"], ["a", "a"], ["7", "007", "x1 "], [""]])
-def test_words_are_split_and_joined_again(words: list[str]) -> None:
-    stems, numbers = _numbered(words)
-    pairs = zip(stems, numbers, strict=True)
-    assert [stem + ("" if number is None else str(number)) for stem, number in pairs] == words
+@pytest.mark.parametrize("schedule", ["1f1b", "dualpipe", "zb-v"])
+def test_spans_are_called_by_their_actions(explorer: Explorer, schedule: str) -> None:
+    state = ExplorerState.of({**STATE, "schedule": schedule})
+    orders = explorer.run(explorer.inputs(state)).timeline.graph.schedule.tokens()
+    lanes = unfolded(explorer.shown(state)["lanes"])
+    named = set(zip(lanes["row"], lanes["words"], strict=True))
+    assert {(row, token) for row, order in enumerate(orders) for token in order} <= named
+    assert (0, "after the pipeline") in named
+
+
+def test_values_are_told_beside_the_last_one_alike() -> None:
+    values, alike = np.array([5, 1, 7, 4, 7]), np.array([0, 1, 0, 1, 2])
+    assert _since(values, alike).tolist() == [5, 1, 2, 3, 7]
+    assert _since(values[:0], alike[:0]).tolist() == []
+
+
+def test_rows_are_told_by_their_classes() -> None:
+    of, classes = _classes({"a": np.array([0, 1, 0]), "b": np.array([9, -4, 9])})
+    assert [[classes[name][number] for name in "ab"] for number in of] == [[0, 9], [1, -4], [0, 9]]
+    assert len(classes["a"]) == 2
 
 
 def test_too_many_tasks_are_left_out(explorer: Explorer) -> None:

@@ -83,6 +83,7 @@ def test_large_graphs_are_columns_and_say_the_same(graph: Graph) -> None:
     few = ends(waits, ordered)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(module, "_FEW_NODES", 0)
+        patched.setattr(module, "_NARROW", 0)
         assert ends(waits, ordered).tolist() == few.tolist()
         again, others = ordered_waits(lambda: graph.pairs, len(graph.after))
         assert ends(others, durations[np.argsort(again)])[again].tolist() == few[place].tolist()

@@ -13,15 +13,14 @@ from msgspec import Struct
 from stepsim.base.units import PS_PER_S
 from stepsim.engine.lay_out import Times
 from stepsim.explain.critical_path import walk_back
+from stepsim.explore.batch.communications import CommLength, communication_ps
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.explore.batch.lengths import (
     BlockLength,
-    CommLength,
     ComputeLength,
     HostLength,
     Length,
     TaskListLength,
-    communication_ps,
 )
 from stepsim.explore.batch.scenarios import HOST, Scenarios
 from stepsim.network.collectives.cost import TracedAlgorithm, steps_of

@@ -6,19 +6,19 @@ A `Length` may be a sum or a longest path of earlier ones, so they are evaluated
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats, Ints
-from stepsim.base.errors import SimulationError
-from stepsim.base.units import MAX_INT64, PS_PER_S
+from stepsim.base.units import PS_PER_S
 from stepsim.engine.beside import OverlapCost
 from stepsim.engine.lay_out import Times
 from stepsim.explain.breakdown import Gaps, breakdown, find_gaps, part_of, task_rows
-from stepsim.explore.batch.scenarios import AXES, PHASES, Scenarios
+from stepsim.explore.batch.communications import CommLength, MeasuredLength
+from stepsim.explore.batch.scenarios import PHASES, Scenarios
 from stepsim.explore.batch.slowed import (
     LossLength,
     SlowedLength,
@@ -27,18 +27,16 @@ from stepsim.explore.batch.slowed import (
 )
 from stepsim.graph.actions import HostPart, Task, TaskList
 from stepsim.graph.build import TaskGraph
-from stepsim.network.collectives import (
-    CollectiveShape,
-    collective_times_ps,
-    lone_times_ps,
-    with_siblings_ps,
-)
 from stepsim.network.prices import Prices, Use
 from stepsim.tables.ends import NodeWaits, ends, listed_waits
 from stepsim.tables.spans import TaskKind
 from stepsim.workload.model.slowing import Slowing
 from stepsim.workload.overlap import Demands
-from stepsim.workload.rows import CommOp, Part, Phase, Stream
+from stepsim.workload.rows import Part, Phase, Stream
+
+if TYPE_CHECKING:
+    from stepsim.explore.batch.transfers import TransferLength
+    from stepsim.network.contention import Contention, TransferKey
 
 _UNKNOWN = Demands()
 _NOTHING: Mapping[int, Times] = MappingProxyType({})
@@ -87,79 +85,6 @@ class HostLength(Struct, frozen=True):
     def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
         """Host time in ps, one per scenario."""
         return scenarios.host_ps[:, self.which]
-
-
-class CommLength(Struct, frozen=True):
-    """A communication in groups of one `look` on the topology."""
-
-    op: CommOp
-    look: bytes
-    shape: CollectiveShape
-
-    def __eq__(self, other: object) -> bool:
-        """Whether it is the same communication: groups of one look have one shape."""
-        return isinstance(other, CommLength) and (other.op, other.look) == (self.op, self.look)
-
-    def __hash__(self) -> int:
-        return hash((self.op, self.look))
-
-    def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
-        """By the scenario's links and sizes."""
-        times = communication_ps(self.shape, self.size_bytes(scenarios), scenarios)[0]
-        longest = np.maximum(times, self.op.least_ps)
-        return np.where(times > 0, longest + self.op.process_ps, 0)
-
-    @property
-    def axis(self) -> int:
-        """Place of its factor on bytes in `AXES`."""
-        return AXES.index(self.op.axis)
-
-    @property
-    def classes(self) -> Ints:
-        """Link classes on which its time depends."""
-        crossed = [step.shared + step.hops.sum(axis=0) for step in self.shape.steps]
-        return np.flatnonzero(sum(crossed, start=np.zeros(1)))
-
-    def size_bytes(self, scenarios: Scenarios) -> Floats:
-        """Whole bytes, as floats."""
-        size: Floats = np.rint(self.op.size_bytes * scenarios.size[:, self.axis])
-        return size
-
-
-class MeasuredLength(Struct, frozen=True):
-    """A communication whose time alone was measured; its siblings slow it."""
-
-    comm: CommLength
-    alone_ps: int
-
-    def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
-        """The measured time, stretched as the model's is by the scenario's links."""
-        shape, size = self.comm.shape, self.comm.size_bytes(scenarios)
-        times, chosen = communication_ps(shape, size, scenarios)
-        size = np.broadcast_to(size, times.shape)
-        alone = lone_times_ps(shape, chosen, size, scenarios.launch_ps, scenarios.links)
-        stretched = with_siblings_ps(self.alone_ps, times, alone)
-        op = self.comm.op
-        return np.maximum(stretched, op.least_ps) + op.process_ps
-
-
-def communication_ps(
-    shape: CollectiveShape, size_bytes: Floats, scenarios: Scenarios
-) -> tuple[Times, Times]:
-    """Picoseconds of a traced communication in many scenarios, and the candidate each takes.
-
-    Raises SimulationError where one takes 2**63 - 1 ps or more.
-    """
-    links = scenarios.links
-    rows = max(len(column) for column in (size_bytes, scenarios.launch_ps, *links))
-    size = np.broadcast_to(size_bytes, (rows,))
-    times, chosen = collective_times_ps(shape, size, scenarios.launch_ps, links)
-    if (times == MAX_INT64).any():
-        raise SimulationError(
-            "a collective takes more than 2**63 - 1 ps (106 days) in a scenario: "
-            "it cannot be simulated"
-        )
-    return times, chosen
 
 
 class BlockLength(Struct, frozen=True, dict=True):
@@ -234,16 +159,19 @@ class PricedComms(Struct, frozen=True):
 class LengthTable(Struct, kw_only=True):
     """The distinct lengths of a graph, each after those it is made of.
 
-    With `fixed` host times are those of the graph in every scenario. With `cost` communication
-    slows compute beside it, by an estimate; `base` is the job as it is.
+    With `fixed` host times are those of the graph in every scenario. With `contention` links are
+    shared in time, and the `transfers` meet no others. With `cost` communication slows compute
+    beside it, by an estimate; `base` is the job as it is.
     """
 
     graph: TaskGraph
     prices: Prices
     fixed: bool
+    contention: "Contention | None" = None
     cost: OverlapCost | None = None
     base: Scenarios | None = None
     lengths: list[Length] = field(default_factory=list)
+    transfers: "dict[TransferKey, TransferLength]" = field(default_factory=dict)
     _numbers: dict[Length, int] = field(default_factory=dict)
     _gaps: dict[int, Gaps] = field(default_factory=dict)
     _kernels: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
@@ -267,6 +195,8 @@ class LengthTable(Struct, kw_only=True):
     def comm(self, use: Use, rank: int) -> int:
         """Number of a communication's length in the group of a rank; measured alone it is fixed."""
         patterns = self.prices.patterns(use)
+        if self.contention:
+            return self._transfer(self.contention, self.contention.key(use, patterns.row(rank)))
         pattern = patterns.look(rank)
         op = self.graph.comms[use.comm]
         shape = self.prices.shape(op, patterns, pattern)
@@ -278,6 +208,14 @@ class LengthTable(Struct, kw_only=True):
             if cost.measured:
                 return self.number(MeasuredLength(comm, cost.alone_ps))
         return self.number(comm)
+
+    def _transfer(self, contention: "Contention", key: "TransferKey") -> int:
+        """Number of the length of a transfer that meets no other."""
+        from stepsim.explore.batch.transfers import TransferLength
+
+        if key not in self.transfers:
+            self.transfers[key] = TransferLength.of(contention, key)
+        return self.number(self.transfers[key])
 
     def loss(self, number: int, use: Use, rank: int) -> int:
         """Number of what is lost beside a communication whose length has a number."""

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from stepsim.base.arrays import Floats, Ints, distinct, row_numbers
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
+from stepsim.base.units import MOST_EXACT
 from stepsim.graph.actions import HostPart, HostTimes
 from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import LAUNCH_LATENCY, LINK_FIELDS
@@ -24,7 +25,6 @@ HOST = tuple(part.option for part in HostPart)
 """Options of host times, in the order of `HostPart`."""
 _WORTH = 2
 """Scenarios per distinct one from which on it is worth the gathering."""
-_MOST_EXACT = 2.0**53  # integers above have gaps in float64, in which costs are computed
 
 
 class Scenarios(Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ class Scenarios(Struct, frozen=True, kw_only=True):
         _check("efficiency", self.efficiency, good, "above 0, at most 1")
         for name in ("latency_ps", "endpoint_latency_ps", "launch_ps", "host_ps"):
             column = getattr(self, name)
-            _check(name, column, (column >= 0) & (column < _MOST_EXACT), "0 ps to 2**53 ps")
+            _check(name, column, (column >= 0) & (column < MOST_EXACT), "0 ps to 2**53 ps")
         _check("size", self.size, (self.size >= 0) & (self.size <= 1e6), "0 to 1e6")
         good = (self.compute > 0) & (self.compute <= 1e6)
         _check("compute scale", self.compute, good, "above 0, at most 1e6")
@@ -71,11 +71,11 @@ class Scenarios(Struct, frozen=True, kw_only=True):
         """The scenarios in order, at most `size` at a time, and where each part lies."""
         for first in range(0, self.count, size):
             part = slice(first, min(first + size, self.count))
-            yield part, self._some(part, part.stop - part.start)
+            yield part, self.some(part, part.stop - part.start)
 
     def row(self, number: int) -> "Scenarios":
         """One scenario by itself."""
-        return self._some(slice(number, number + 1), 1)
+        return self.some(slice(number, number + 1), 1)
 
     def distinct(self, classes: Ints, axis: int) -> "tuple[Scenarios, Ints] | None":
         """Scenarios of which no two agree on these classes, this axis of `AXES` and the launch.
@@ -93,9 +93,10 @@ class Scenarios(Struct, frozen=True, kw_only=True):
             places.append(np.searchsorted(values, column))
         together = np.zeros(self.count, dtype=np.int64)
         first, number = row_numbers(np.stack(places or [together], axis=1))
-        return (self._some(first, len(first)), number) if len(first) <= most else None
+        return (self.some(first, len(first)), number) if len(first) <= most else None
 
-    def _some(self, which: slice | Ints, count: int) -> "Scenarios":
+    def some(self, which: slice | Ints, count: int) -> "Scenarios":
+        """So many of the scenarios."""
         columns: dict[str, Any] = {
             name: column if len(column) == 1 else column[which] for name, column in self._columns()
         }

@@ -1,12 +1,12 @@
 """A search as people ask for it: sizes such as `256..1024`, and options with fixed values."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
-from stepsim.explore.batches.draws import DrawnBatches
 from stepsim.explore.plan.document import PlanDocument
 from stepsim.explore.plan.explain import explain_plan
 from stepsim.explore.plan.held import wider_values
@@ -26,6 +26,9 @@ from stepsim.step.model_plan import (
 from stepsim.step.models import machine_of
 from stepsim.workload.model.model import Model
 
+if TYPE_CHECKING:
+    from stepsim.explore.batches.draws import DrawnBatches
+
 _NAMES = {short: name for name, short in SHORT_NAMES.items()}
 
 
@@ -44,7 +47,7 @@ class PlanQuestion(Struct, frozen=True, kw_only=True):
     objective: str = "step"
     memory_share: float | None = None
     runs: int = 20
-    drawn: DrawnBatches | None = None
+    drawn: "DrawnBatches | None" = None
 
     def __post_init__(self) -> None:
         for name, value in (("runs", self.runs), ("max_pp", self.max_pp)):

@@ -1,13 +1,12 @@
 """What a search of plans found, as a document: `stepsim plan --json`."""
 
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 from msgspec import Meta
 
 from stepsim.base.structs import Bytes, Count, Document, Entry, Names, Picoseconds, Seconds, Share
 from stepsim.base.units import format_time_ps
 from stepsim.explain.throughput import Throughput
-from stepsim.explore.batches.draws import DrawnBatches
 from stepsim.explore.plan.held import held_values
 from stepsim.explore.plan.runs import DrawnSteps, step_options_of
 from stepsim.explore.plan.search import KNOWN_APART, PlanSearch, SearchedPlan
@@ -15,6 +14,9 @@ from stepsim.explore.plan.space import PlanSpace, plan_words
 from stepsim.files.models.launch import LaunchForm, launch_of
 from stepsim.workload.model.layout import layout_text
 from stepsim.workload.rows import Part
+
+if TYPE_CHECKING:
+    from stepsim.explore.batches.draws import DrawnBatches
 
 
 class PlanEntry(Entry, frozen=True, kw_only=True):
@@ -103,7 +105,7 @@ class PlanDocument(Document, frozen=True, kw_only=True):
         topology: str,
         top: int,
         notes: tuple[str, ...] = (),
-        drawn: DrawnBatches | None = None,
+        drawn: "DrawnBatches | None" = None,
     ) -> Self:
         """The best plans of a search of a space, at most `top`, and how to launch the first."""
         plans, base = found.best_kinds(top), space.base

@@ -34,9 +34,11 @@ def balanced_plans(plans: Sequence[ModelPlan], steps: StepModel) -> Iterator[Mod
     piped = [plan for plan in plans if plan.pp > 1 and not plan.order.folded]
     depth, ahead = steps.architecture.depth, len(steps.architecture.prediction_layers)
     balanced = cache(_balanced)
+    alike = {(plan.layout, plan.pp * plan.chunks): plan for plan in piped}
+    own = {key: plan.stage_slices(steps.architecture) for key, plan in alike.items()}
     for plan, ends in zip(piped, _end_costs(piped, steps), strict=True):
         layout = balanced(depth, ahead, plan.pp, plan.chunks, ends)
-        if layout and layout.slices != plan.stage_slices(steps.architecture):
+        if layout and layout.slices != own[plan.layout, plan.pp * plan.chunks]:
             yield replace(plan, layout=layout)
 
 

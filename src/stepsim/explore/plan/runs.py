@@ -5,13 +5,14 @@ workers only begin with the next candidates before they are asked for.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
+from itertools import islice
 from math import inf
 from pathlib import Path
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -24,7 +25,6 @@ from stepsim.base.structs import Entry, Picoseconds, Share, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.explain.make_report import StepTotals
 from stepsim.explain.throughput import Throughput
-from stepsim.explore.batches.draws import BatchSteps, DrawnBatches
 from stepsim.explore.plan.store import PlanStore, open_plans
 from stepsim.explore.sweep.executors import (
     ExecutorKind,
@@ -33,6 +33,7 @@ from stepsim.explore.sweep.executors import (
     dask_pool,
     local_pool,
 )
+from stepsim.explore.sweep.processes import Call
 from stepsim.explore.sweep.study import pack, unpack
 from stepsim.files.models.megatron_plan import counted_ends
 from stepsim.network.prices import Prices
@@ -46,8 +47,14 @@ from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan
 from stepsim.workload.rows import Part
 
+if TYPE_CHECKING:
+    from stepsim.explore.batches.draws import BatchSteps, DrawnBatches
+
 _POLL_S = 2.0
 _LOSSES = 3
+_AHEAD = 3
+"""Plans that are given out for each worker."""
+_Answer = TypeVar("_Answer")
 
 
 class DrawnSteps(Entry, frozen=True, kw_only=True):
@@ -65,7 +72,7 @@ class DrawnSteps(Entry, frozen=True, kw_only=True):
     fullest: float
 
     @classmethod
-    def of(cls, steps: BatchSteps, tokens: int) -> Self:
+    def of(cls, steps: "BatchSteps", tokens: int) -> Self:
         """What a search needs of drawn steps, where full ones have so many tokens."""
         return cls(
             mean_ps=round(steps.mean_ps),
@@ -107,7 +114,7 @@ class PlanJob(Struct, frozen=True, kw_only=True):
     model: Model
     topology: Topology
     base: StepOptions
-    drawn: DrawnBatches | None = None
+    drawn: "DrawnBatches | None" = None
     fastest_alone: bool = False
 
     def identity(self) -> dict[str, str]:
@@ -151,32 +158,22 @@ class PlanRuns(Struct, kw_only=True):
     known: dict[ModelPlan, PlanRun] = field(default_factory=dict)
     begun: dict[ModelPlan, Future[PlanRun]] = field(default_factory=dict)
 
-    def ahead(self, plans: Sequence[ModelPlan]) -> None:
-        """Begin with some plans, where there are workers for them beside this process.
+    def ahead(self, plans: Iterator[ModelPlan]) -> None:
+        """Begin with the first plans, where there are workers for them beside this process.
 
-        One is ready for each worker that ends its own before the first of them is known.
+        Each worker has one at work, one for when it ends before the first of them is known, and
+        one more to choose from. The others are looked at, too: a search counts what it looks at,
+        whoever computes.
         """
         if self.pool.workers > 1:
-            for plan in plans[: 2 * self.pool.workers]:
-                self._begin(plan)
+            first = islice(plans, _AHEAD * self.pool.workers)
+            self._begin([plan for plan in first if plan not in self.known and not self._held(plan)])
+        deque(plans, maxlen=0)
 
     def result(self, plan: ModelPlan) -> PlanRun:
         """The result of a plan; raises SweepError where workers keep dying."""
-        losses = 0
-        while plan not in self.known and not self._held(plan):
-            self._begin(plan)
-            wait([self.begun[plan]], timeout=_POLL_S, return_when=FIRST_COMPLETED)
-            self.pool.check()
-            future = self.begun[plan]
-            if not future.done():
-                continue
-            del self.begun[plan]
-            if future.cancelled() or isinstance(future.exception(), self.pool.losses):
-                losses += 1
-                if losses == _LOSSES:
-                    raise SweepError(f"workers were lost {_LOSSES} times over one plan")
-                continue
-            self._keep(plan, future.result())
+        if plan not in self.known and not self._held(plan):
+            self._keep(plan, self._answer(lambda: self._begin([plan])[0]))
         return self.known[plan]
 
     def whole(self, plan: ModelPlan) -> PlanRun:
@@ -191,12 +188,33 @@ class PlanRuns(Struct, kw_only=True):
         return run
 
     def warnings(self, plan: ModelPlan) -> tuple[str, ...]:
-        """What a whole report of a plan warns of."""
-        return _simulator(self.packed).warnings(plan)
+        """What a whole report of a plan warns of, from the worker that simulated it, if free."""
+        call = Call(like=(plan,), args=(self.packed, plan))
+        return self._answer(lambda: self.pool.submit_all(_warnings_packed, [call])[0])
 
-    def _begin(self, plan: ModelPlan) -> None:
-        if plan not in self.known and plan not in self.begun and not self._held(plan):
-            self.begun[plan] = self.pool.executor.submit(_run_packed, self.packed, plan)
+    def _answer(self, ask: Callable[[], Future[_Answer]]) -> _Answer:
+        """What a worker answers; raises SweepError where each of three workers was lost."""
+        for _ in range(_LOSSES):
+            future = ask()
+            while not future.done():
+                wait([future], timeout=_POLL_S)
+                self.pool.check()
+            if not self._is_lost(future):
+                return future.result()
+        raise SweepError(f"workers were lost {_LOSSES} times over one plan")
+
+    def _begin(self, plans: Sequence[ModelPlan]) -> list[Future[PlanRun]]:
+        """Results to come of plans; those of a kind come from one worker, while it is free."""
+        new = [plan for plan in plans if self._is_lost(self.begun.get(plan))]
+        calls = [Call(like=(plan, plan_kind(plan)), args=(self.packed, plan)) for plan in new]
+        self.begun.update(zip(new, self.pool.submit_all(_run_packed, calls), strict=True))
+        return [self.begun[plan] for plan in plans]
+
+    def _is_lost(self, future: Future[Any] | None) -> bool:
+        """Whether no worker is to give a result: none was asked, or it is lost."""
+        if future is None or not future.done():
+            return future is None
+        return future.cancelled() or isinstance(future.exception(), self.pool.losses)
 
     def _held(self, plan: ModelPlan) -> bool:
         """Whether the file has a result, which is then known."""
@@ -216,6 +234,7 @@ class PlanRuns(Struct, kw_only=True):
 
     def _keep(self, plan: ModelPlan, run: PlanRun) -> None:
         self.known[plan] = run
+        self.begun.pop(plan, None)
         if self.store is not None:
             self.store.put(content_hash(plan), msgspec.json.encode(run))
 
@@ -309,6 +328,11 @@ class _Simulator(Struct, kw_only=True):
 def _run_packed(packed: bytes, plan: ModelPlan) -> PlanRun:
     """What a worker does: the result of one plan of a packed job."""
     return _simulator(packed).run(plan)
+
+
+def _warnings_packed(packed: bytes, plan: ModelPlan) -> tuple[str, ...]:
+    """What a worker does: what a whole report of one plan of a packed job warns of."""
+    return _simulator(packed).warnings(plan)
 
 
 @lru_cache(maxsize=1)

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from itertools import islice, takewhile
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct, field
@@ -12,7 +13,6 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
-from stepsim.explore.batches.draws import DrawnBatches
 from stepsim.explore.plan.layouts import balanced_plans
 from stepsim.explore.plan.nearest import what_would_do
 from stepsim.explore.plan.runs import (
@@ -31,6 +31,7 @@ from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
 from stepsim.step.model_plan import slowing_of
 from stepsim.step.models import machine_of
+from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.interconnect import Interconnect
@@ -39,6 +40,9 @@ from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan
 from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.rows import Part, PartKind, parts_of
+
+if TYPE_CHECKING:
+    from stepsim.explore.batches.draws import DrawnBatches
 
 OnPlan = Callable[[int, int, int], None]
 """Called after every simulated plan with (plans done, plans to do, best step so far in ps)."""
@@ -172,7 +176,7 @@ def search_plans(
     objective: Objective = Objective.STEP,
     progress: OnPlan | None = None,
     workers: Workers = HERE,
-    drawn: DrawnBatches | None = None,
+    drawn: "DrawnBatches | None" = None,
 ) -> PlanSearch:
     """Simulate the plans of a space that are priced best, at most `runs` of them.
 
@@ -271,7 +275,7 @@ class _Race(Struct, kw_only=True):
                 continue
             left = (other for other in self.order[i:] if self._may_win(other))
             most = min(runs - tried, len(self.priced.plans))
-            opened.ahead([self.priced.plans[other] for other in islice(left, most)])
+            opened.ahead(self.priced.plans[other] for other in islice(left, most))
             tried += 1
             run = opened.result(self.priced.plans[index])
             if run.error:
@@ -364,7 +368,8 @@ def price_plans(
     steps = replace(steps, slowing=slowing_of(space.base, device, framework))
     if space.base.layout is None:
         plans += balanced_plans(plans, steps)
-    memory = rank_memory(model.architecture, device, framework, plans)
+    columns = plan_columns(plans)
+    memory = rank_memory(model.architecture, device, framework, plans, columns)
     share = memory.share_of(device)
     is_well = share < TIGHT_SHARE
     is_fit = is_well if memory_limit is None and is_well.any() else share <= limit
@@ -373,12 +378,12 @@ def price_plans(
         least = int(np.argmin(share))
         said = _none_fits(plans, memory, least, device, limit)
         raise PlanError(said + what_would_do(space, choose))
-    price = steps.seconds(plans)
+    price = steps.seconds(plans, columns)
     some = [plans[i] for i in fits.tolist()]
     return PricedPlans(
         plans=some,
         price=price[fits],
-        bound=_bounds(model, device, framework, some),
+        bound=_bounds(model, device, framework, some, columns.take(fits.tolist())),
         memory=memory.total[fits],
         unfit=[plans[i] for i in unfit.tolist()],
         unfit_price=price[unfit],
@@ -415,7 +420,11 @@ def _smallest(space: PlanSpace, device: Device, framework: Framework, limit: flo
 
 
 def _bounds(
-    model: Model, device: Device, framework: Framework, plans: Sequence[ModelPlan]
+    model: Model,
+    device: Device,
+    framework: Framework,
+    plans: Sequence[ModelPlan],
+    columns: PlanColumns,
 ) -> Floats:
     """Compute of the busiest rank in seconds: no step is shorter, whatever network and schedule."""
     bare = replace(
@@ -426,12 +435,7 @@ def _bounds(
         host_tp_ps=0,
         skew=0.0,
     )
-    alone = _step_model(model, device, bare, _NO_NETWORK)
-    bound = np.empty(len(plans))
-    for precision in {plan.precision for plan in plans}:
-        chosen = [i for i, plan in enumerate(plans) if plan.precision is precision]
-        bound[chosen] = alone.parts([plans[i] for i in chosen], precision).pipeline
-    return bound
+    return _step_model(model, device, bare, _NO_NETWORK).parts(plans, columns).pipeline
 
 
 def _step_model(

@@ -143,6 +143,8 @@ class PlanSpace(Struct, frozen=True, kw_only=True):
             self.values("recompute"),
             self.values("zero"),
         )
+        named = {**self._of_base(), **named}
+        checked: set[tuple[int, int | None]] = set()
         batch = f"global_batch is {self.global_batch}: "
         whole = named["chunks"] > 1 and not named["order"].chunks
         for (ep, expert_tp, run), size, recompute, zero in inner:
@@ -153,10 +155,22 @@ class PlanSpace(Struct, frozen=True, kw_only=True):
                 yield (5, -pp), f"{batch}{count} microbatches are no multiple of pp {pp}"
             else:
                 free = {"microbatch_size": size, "zero": zero, "recompute": recompute}
-                try:
-                    yield self._made({**named, **run, **free, "ep": ep, "expert_tp": expert_tp})
-                except PlanError as error:
-                    yield (6, 0), str(error)
+                degrees = {"ep": ep, "expert_tp": expert_tp}
+                yield self._made({**named, **run, **free, **degrees}, checked)
+
+    def _made(
+        self, named: Mapping[str, Any], checked: set[tuple[int, int | None]]
+    ) -> ModelPlan | _Obstacle:
+        """The plan, or why it does not divide the model: asked once for degrees of experts."""
+        try:
+            plan = ModelPlan(**named)
+            degrees = plan.ep, plan.expert_tp
+            if degrees not in checked:
+                check_plan(self.architecture, plan)
+                checked.add(degrees)
+            return self._by_recipe(plan)
+        except PlanError as error:
+            return (6, 0), str(error)
 
     def values(self, name: str) -> tuple[Any, ...]:
         """Values of an option beside degrees that plans are made with, in the order tried."""
@@ -193,15 +207,12 @@ class PlanSpace(Struct, frozen=True, kw_only=True):
         }
         return [dict(zip(chosen, run, strict=True)) for run in product(*chosen.values())]
 
-    def _made(self, named: Mapping[str, Any]) -> ModelPlan:
-        """The plan; raises PlanError where it does not divide the model."""
-        base = self.base
-        chosen = {name: getattr(base, name) for name in _OF_BASE}
+    def _of_base(self) -> dict[str, Any]:
+        """Fields that all plans have."""
+        chosen = {name: getattr(self.base, name) for name in _OF_BASE}
         asked: dict[str, Any] = {n: value for n, value in chosen.items() if value is not None}
-        asked["context"] = exchange_of(base)
-        plan = ModelPlan(global_batch=self.global_batch, sequence=self.sequence, **named, **asked)
-        check_plan(self.architecture, plan)
-        return self._by_recipe(plan)
+        job = {"global_batch": self.global_batch, "sequence": self.sequence}
+        return {**asked, **job, "context": exchange_of(self.base)}
 
     def _by_recipe(self, plan: ModelPlan) -> ModelPlan:
         """The plan with what a public recipe of the model sets, where nobody asked or fixed it."""
@@ -210,8 +221,7 @@ class PlanSpace(Struct, frozen=True, kw_only=True):
             return plan
         if "recompute" in self.fixed:
             return plan
-        zero = plan.zero if "zero" in self.fixed else self.asked.zero
-        asked = replace(self.asked, zero=zero)
+        asked = replace(self.asked, zero=plan.zero) if "zero" in self.fixed else self.asked
         return planned_by_recipe(asked, plan, device, framework, self.architecture)
 
     def _orders(self) -> tuple[PipelineOrder, ...]:

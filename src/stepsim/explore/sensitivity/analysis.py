@@ -17,9 +17,9 @@ from stepsim.base.errors import SimulationError
 from stepsim.base.structs import Document, Entry, Names, Picoseconds, replace
 from stepsim.base.units import Quantity
 from stepsim.engine.lay_out import Times
+from stepsim.explore.batch.communications import MeasuredLength
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.batch.gradients import CriticalPath, critical_paths, slopes
-from stepsim.explore.batch.lengths import MeasuredLength
 from stepsim.explore.batch.scenarios import HOST, PHASES, BatchBase
 from stepsim.graph.actions import HostTimes
 from stepsim.network.prices import Prices

@@ -4,13 +4,21 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 
+from stepsim.base.arrays import Ints
 from stepsim.base.errors import StepsimError
-from stepsim.base.units import Value
+from stepsim.base.units import PS_PER_S, Value
 from stepsim.explain.throughput import throughput
 from stepsim.explore.batch import Batch, BatchResult, make_batch
-from stepsim.explore.sweep.evaluate import Outcomes, ScenarioGroup, SimulatedGroup, Worth
+from stepsim.explore.sweep.evaluate import (
+    Outcomes,
+    PreparedGroup,
+    ScenarioGroup,
+    SimulatedGroup,
+    Simulation,
+    Worth,
+)
 from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.study import Study
 from stepsim.network.topology.nested import with_values
@@ -18,6 +26,8 @@ from stepsim.network.topology.nested import with_values
 _CHUNK = 50_000
 _PREPARED_S, _PARTS_PER_S, _TOTALS_PER_S = 0.5, 50_000, 500_000
 _FEWEST = 4
+_CHUNK_APART, _APART_PER_S = 64, 1000
+_FEWEST_APART = 8
 
 
 class Batched(Struct, frozen=True):
@@ -43,6 +53,43 @@ class Batched(Struct, frozen=True):
         return _BatchedGroup(batch=_batch(group, {}), alone=SimulatedGroup(group=group))
 
 
+class BatchedApart(Struct, frozen=True):
+    """Groups of several scenarios shared fairly, whose transfers do not meet.
+
+    `simulation` runs those whose transfers do.
+    """
+
+    simulation: Simulation = field(default_factory=Simulation)
+
+    @property
+    def chunk(self) -> int:
+        """As many as take two seconds where they need events after all."""
+        return _CHUNK_APART
+
+    def seconds(self, study: Study, scenarios: int) -> float:
+        """As `Batched`, of a few at a time."""
+        return _PREPARED_S + scenarios / _APART_PER_S
+
+    def accepts(self, study: Study, settings: Mapping[str, Value]) -> bool:
+        """Whether one graph and the same links serve enough scenarios."""
+        return study.grid.group_size >= _FEWEST_APART and study.shares_alike(settings)
+
+    def prepare(self, group: ScenarioGroup) -> PreparedGroup:
+        """Compile the group's graph, unless transfers meet at the numbers of the network itself."""
+        alone = self.simulation.prepare(group)
+        study, options = group.study, alone.options({})
+        names = [axis.name for axis in study.grid.axes if axis.kind.durations_only]
+        try:
+            ready, known = alone.ready, alone.known
+            is_sum = not (ready.workload.reads_network or ready.prices.table)
+            if not (is_sum and ready.laid_out().is_apart):
+                return alone
+            batch = make_batch(study.workload, study.topology, options, shared=True, like=known)
+        except StepsimError:
+            return alone
+        return _BatchedGroup(batch=batch, alone=alone) if batch.takes(names) else alone
+
+
 def _batch(group: ScenarioGroup, values: Mapping[str, Any]) -> Batch:
     """The graph of a group on the network that has these numbers."""
     study = group.study
@@ -59,9 +106,8 @@ class _BatchedGroup(Struct, frozen=True, kw_only=True):
 
     def evaluate(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
         """Results of scenarios; one that cannot be batched does not stop the others."""
-        breakdown = self.alone.group.study.breakdown
         try:
-            return self._outcomes(self.batch.evaluate(columns, parts=breakdown))
+            return self._together(columns)
         except StepsimError:
             count = max((len(column) for column in columns.values()), default=1)
             apart = not self.batch.takes(columns)
@@ -75,6 +121,16 @@ class _BatchedGroup(Struct, frozen=True, kw_only=True):
                 for half in halves
             )
             return _joined(first, second)
+
+    def _together(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
+        """Results of scenarios; those in which transfers meet are simulated one by one."""
+        result = self.batch.evaluate(columns, parts=self.alone.group.study.breakdown)
+        outcomes = self._outcomes(result)
+        if result.apart is None or result.apart.all():
+            return outcomes
+        meet = np.flatnonzero(~result.apart)
+        some = {name: column[meet] for name, column in columns.items()}
+        return outcomes.with_some(meet, self.alone.evaluate(some))
 
     @property
     def _estimates(self) -> bool:
@@ -91,16 +147,25 @@ class _BatchedGroup(Struct, frozen=True, kw_only=True):
         return self._outcomes(found)
 
     def _outcomes(self, found: BatchResult) -> Outcomes:
-        job = self.batch.job
-        effort = job.workload.effort
-        rates = throughput(effort, job.graph.plan.npus, step_s=1.0) if effort else None
         return Outcomes(
             step_time_ps=found.step_time_ps,
             pipeline_time_ps=found.pipeline_time_ps,
             bubble_fraction=found.bubble_fraction,
-            worth=Worth.scaled(rates, found.step_time_ps) if rates else None,
+            worth=self._worth(found.step_time_ps),
             parts_ps=found.parts_ps,
         )
+
+    def _worth(self, step_time_ps: Ints) -> Worth | None:
+        """What steps of a model are worth; of shared links to the last digit of single steps."""
+        effort, npus = self.batch.job.workload.effort, self.batch.job.graph.plan.npus
+        if effort is None:
+            return None
+        if self.batch.flights:
+            return Worth.of(
+                throughput(effort, npus, step / PS_PER_S) for step in step_time_ps.tolist()
+            )
+        rates = throughput(effort, npus, step_s=1.0)
+        return Worth.scaled(rates, step_time_ps) if rates else None
 
 
 def _joined(first: Outcomes, second: Outcomes) -> Outcomes:

@@ -6,10 +6,11 @@ faster for some groups stands before it in the list and says which groups it tak
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from msgspec import Struct, field
+from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import StepsimError
@@ -27,6 +28,8 @@ from stepsim.step.inputs import held_degrees
 from stepsim.step.prepared import PreparedStep
 from stepsim.step.totals import ready_step, step_totals
 from stepsim.workload.rows import Part
+
+_Number = TypeVar("_Number", bound=np.number)
 
 
 class ScenarioGroup(Struct, frozen=True, kw_only=True):
@@ -76,6 +79,14 @@ class Worth(Struct, frozen=True, kw_only=True):
             memory_bytes=np.concatenate((self.memory_bytes, other.memory_bytes)),
         )
 
+    def with_some(self, which: Ints, some: "Worth") -> "Worth":
+        """That of these steps, of which those `which` are worth what `some` says."""
+        return Worth(
+            tokens_per_s=_put(self.tokens_per_s, which, some.tokens_per_s),
+            mfu=_put(self.mfu, which, some.mfu),
+            memory_bytes=_put(self.memory_bytes, which, some.memory_bytes),
+        )
+
 
 def _row(rates: Throughput) -> tuple[float, float, int]:
     memory = -1 if rates.memory_bytes is None else rates.memory_bytes
@@ -102,6 +113,29 @@ class Outcomes(Struct, frozen=True, kw_only=True):
         columns += [self.parts_ps] if self.parts_ps is not None else []
         assert all(len(column) == len(self.step_time_ps) for column in columns)
         assert np.isfinite(self.bubble_fraction).all()
+
+    def with_some(self, which: Ints, some: "Outcomes") -> "Outcomes":
+        """These outcomes, in which the scenarios `which` come out as `some` says."""
+        worth, parts = self.worth, self.parts_ps
+        if worth is not None and some.worth is not None:
+            worth = worth.with_some(which, some.worth)
+        if parts is not None and some.parts_ps is not None:
+            parts = _put(parts, which, some.parts_ps)
+        return Outcomes(
+            step_time_ps=_put(self.step_time_ps, which, some.step_time_ps),
+            pipeline_time_ps=_put(self.pipeline_time_ps, which, some.pipeline_time_ps),
+            bubble_fraction=_put(self.bubble_fraction, which, some.bubble_fraction),
+            worth=worth,
+            parts_ps=parts,
+            errors={int(which[place]): why for place, why in some.errors.items()},
+        )
+
+
+def _put(column: NDArray[_Number], which: Ints, values: NDArray[_Number]) -> NDArray[_Number]:
+    """A column with other values of some scenarios."""
+    changed = column.copy()
+    changed[which] = values
+    return changed
 
 
 class PreparedGroup(Protocol):
@@ -186,24 +220,24 @@ class SimulatedGroup(Struct, frozen=True, kw_only=True, dict=True):
             return step_totals(
                 study.workload,
                 topology,
-                self._options(values),
+                self.options(values),
                 breakdown=study.breakdown,
                 known=self.known,
-                like=self._ready if values and all(map(is_number, values)) else None,
+                like=self.ready if values and all(map(is_number, values)) else None,
             )
         except StepsimError as error:
             return str(error)
 
-    def _options(self, values: Mapping[str, Any]) -> StepOptions:
+    def options(self, values: Mapping[str, Any]) -> StepOptions:
         """Those of a scenario that has these values."""
         options = self.group.study.step_options({**self.group.settings, **values})
         return replace(options, **self.degrees)
 
     @cached_property
-    def _ready(self) -> PreparedStep:
+    def ready(self) -> PreparedStep:
         """The step of the group on the study's own network."""
         study = self.group.study
-        return ready_step(study.workload, study.topology, self._options({}), self.known)
+        return ready_step(study.workload, study.topology, self.options({}), self.known)
 
 
 def failed(count: int, why: str, *, breakdown: bool) -> Outcomes:

@@ -4,7 +4,7 @@ A pool is a standard `concurrent.futures.Executor` and what stepsim must know be
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Executor, Future
 from contextlib import contextmanager
 from enum import StrEnum
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from stepsim import __version__
 from stepsim.base.errors import SweepError
-from stepsim.explore.sweep.processes import LostWorkerError, Processes
+from stepsim.explore.sweep.processes import Call, LostWorkerError, Processes
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -41,6 +41,12 @@ class Pool(Struct, frozen=True, kw_only=True):
     executor: Executor
     losses: tuple[type[BaseException], ...] = ()
     check: Callable[[], None] = lambda: None
+
+    def submit_all(self, fn: Callable[..., Any], calls: Sequence[Call]) -> list[Future[Any]]:
+        """Give out calls of a function; processes know who did others like them."""
+        if isinstance(self.executor, Processes):
+            return self.executor.submit_all(fn, calls)
+        return [self.executor.submit(fn, *call.args) for call in calls]
 
 
 class _Here(Executor):

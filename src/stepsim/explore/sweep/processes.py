@@ -16,12 +16,12 @@ import struct
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from queue import SimpleQueue
-from threading import Event, Thread, active_count
-from typing import Any, BinaryIO, NoReturn
+from threading import Condition, Event, Thread, active_count
+from typing import Any, BinaryIO, NamedTuple, NoReturn
 from warnings import catch_warnings, simplefilter
 
 from msgspec import Struct
@@ -33,7 +33,23 @@ _CODE = (
     "import sys; sys.path[:] = sys.argv[1:]; from stepsim.explore.sweep.processes import serve; "
     "serve()"
 )
-_Task = tuple[Future[Any], bytes]
+_LEFT = 3
+"""Rank of a task that is left to a free worker that did others like it."""
+
+
+class Call(NamedTuple):
+    """Arguments of a task, and properties: tasks that share one may share what a worker keeps."""
+
+    like: tuple[Hashable, ...]
+    args: tuple[Any, ...]
+
+
+class _Task(NamedTuple):
+    """A packed task, who waits for its result, and what it has in common with others."""
+
+    future: Future[Any]
+    request: bytes
+    like: tuple[Hashable, ...]
 
 
 class LostWorkerError(Exception):
@@ -47,29 +63,93 @@ class _RemoteError(Exception):
         return f"\n{self.args[0]}"
 
 
+class _Waiting:
+    """Tasks that wait for workers, and which worker did the last task with a property.
+
+    A worker takes the first task that is like one of its own, else the first that is like nobody's,
+    else the first that is like those of workers that are busy. Example: worker 0 is busy with a
+    task like a, and worker 1 did one like b. Of waiting tasks like a, c, b and b worker 1 takes
+    both like b first, then c, and then a unless worker 0 has come to take it.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: list[_Task] = []
+        self._owner: dict[Hashable, int] = {}
+        self._busy: set[int] = set()
+        self._closed = False
+        self._changed = Condition()
+
+    def put(self, tasks: Sequence[_Task]) -> None:
+        """Let tasks wait."""
+        with self._changed:
+            self._tasks += tasks
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Give out nothing more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def take(self, worker: int) -> _Task | None:
+        """The next task of a worker that is free, when there is one; None where it is to end."""
+        with self._changed:
+            self._busy.discard(worker)
+            while not self._closed:
+                if task := self._next(worker):
+                    self._owner.update(dict.fromkeys(task.like, worker))
+                    self._busy.add(worker)
+                    self._changed.notify_all()
+                    return task
+                self._changed.wait()
+        return None
+
+    def _next(self, worker: int) -> _Task | None:
+        """Take the task out of the list that a worker is to do; None where it is to wait."""
+        ranks = [self._rank(task, worker) for task in self._tasks]
+        first = min(ranks, default=_LEFT)
+        return None if first == _LEFT else self._tasks.pop(ranks.index(first))
+
+    def _rank(self, task: _Task, worker: int) -> int:
+        """How soon a worker takes a task, of 0, 1 and 2, or that it leaves it to another."""
+        owners = {self._owner[key] for key in task.like if key in self._owner}
+        if worker in owners:
+            return 0
+        return 1 if not owners else 2 if owners <= self._busy else _LEFT
+
+
 class Processes(Executor):
     """So many workers, forked at once or started with their first task; anew when lost."""
 
     def __init__(self, workers: int, environment: dict[str, str]) -> None:
-        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
+        self._tasks = _Waiting()
         self._environment = os.environ | environment
         self._workers: list[_Worker] = []
         forks = [_fork(self._environment) for _ in range(workers)] if _can_fork() else []
-        for _ in range(workers):
+        for number in range(workers):
             process = forks.pop() if forks else None
-            self._workers.append(_Worker(self._tasks, self._environment, process))
+            self._workers.append(_Worker(number, self._tasks, self._environment, process))
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Give a task to the next worker that is free."""
-        future: Future[Any] = Future()
-        self._tasks.put((future, pack((fn, args, kwargs))))
-        return future
+        task = _Task(Future(), pack((fn, args, kwargs)), ())
+        self._tasks.put([task])
+        return task.future
+
+    def submit_all(self, fn: Callable[..., Any], calls: Sequence[Call]) -> list[Future[Any]]:
+        """Give out calls at once, each to a worker that did one like it, if that worker is free.
+
+        Such a worker has kept what both calls need. Where it is busy, another takes the call.
+        """
+        tasks = [_Task(Future(), pack((fn, call.args, {})), call.like) for call in calls]
+        self._tasks.put(tasks)
+        return [task.future for task in tasks]
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End all workers, whatever they do; their tasks are lost."""
         for worker in self._workers:
             worker.stop()
-            self._tasks.put(None)
+        self._tasks.close()
         for worker in self._workers if wait else ():
             worker.join()
 
@@ -79,11 +159,13 @@ class _Worker(Thread):
 
     def __init__(
         self,
-        tasks: "SimpleQueue[_Task | None]",
+        number: int,
+        tasks: _Waiting,
         environment: dict[str, str],
         process: "_Fork | None",
     ) -> None:
         super().__init__(daemon=True)
+        self._number = number
         self._tasks = tasks
         self._environment = environment
         self._process: subprocess.Popen[bytes] | _Fork | None = process
@@ -92,10 +174,9 @@ class _Worker(Thread):
 
     def run(self) -> None:
         """Answer tasks until there is None."""
-        while task := self._tasks.get():
-            future, request = task
-            if future.set_running_or_notify_cancel():
-                self._fulfil(future, request)
+        while task := self._tasks.take(self._number):
+            if task.future.set_running_or_notify_cancel():
+                self._fulfil(task.future, task.request)
         self._end()
 
     def _fulfil(self, future: Future[Any], request: bytes) -> None:

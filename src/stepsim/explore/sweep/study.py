@@ -22,7 +22,7 @@ from stepsim.files.asked import with_axis_values
 from stepsim.files.reading import read_bytes
 from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import OVERSUBSCRIPTION, split_link
-from stepsim.network.topology.nested import with_link, with_uplinks
+from stepsim.network.topology.nested import NestedTopology, with_link, with_uplinks
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.schedules import needs_times
@@ -71,10 +71,24 @@ class Study(Struct, frozen=True, kw_only=True):
 
     def adds_up(self, settings: Mapping[str, Value]) -> bool:
         """Whether steps are sums of durations, in an order that does not depend on prices."""
-        contention = settings.get("contention", self.options.contention)
+        return self._is_ordered(settings) and not self._is_shared(settings)
+
+    def shares_alike(self, settings: Mapping[str, Value]) -> bool:
+        """Whether links are shared in time, and by the same transfers whatever their numbers are.
+
+        Steps are sums of durations where no transfer meets another, and communication slows none.
+        """
+        overlap = settings.get("overlap_cost", self.options.overlap_cost)
+        routed = isinstance(self.topology, NestedTopology)
+        able = routed and not (overlap or self.options.engine)
+        return able and self._is_ordered(settings) and self._is_shared(settings)
+
+    def _is_ordered(self, settings: Mapping[str, Value]) -> bool:
         schedule = settings.get("schedule", self.options.schedule)
-        ordered = not (isinstance(schedule, str) and needs_times(schedule))
-        return ordered and contention != Sharing.FAIR
+        return not (isinstance(schedule, str) and needs_times(schedule))
+
+    def _is_shared(self, settings: Mapping[str, Value]) -> bool:
+        return settings.get("contention", self.options.contention) == Sharing.FAIR
 
     def estimates(self, settings: Mapping[str, Value]) -> bool:
         """Whether what overlap costs is estimated: it is asked for, and no engine is."""

@@ -10,7 +10,7 @@ from msgspec import Struct
 from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.errors import StepsimError, SweepError
 from stepsim.base.units import Value
-from stepsim.explore.sweep.batched import Batched
+from stepsim.explore.sweep.batched import Batched, BatchedApart
 from stepsim.explore.sweep.evaluate import (
     Evaluator,
     Outcomes,
@@ -37,7 +37,7 @@ class SweepJob(Struct, frozen=True, kw_only=True):
     """A study and the ways to get its results, the preferred one first."""
 
     study: Study
-    evaluators: tuple[Evaluator, ...] = (Batched(), Simulation())
+    evaluators: tuple[Evaluator, ...] = (Batched(), BatchedApart(), Simulation())
 
     def evaluator(self, group: int) -> Evaluator:
         """The first evaluator that takes a group."""

@@ -12,7 +12,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_NS
 from stepsim.files.writing import write_whole
-from stepsim.parallel.stages import owned_items
+from stepsim.parallel.stages import held_parameters, owned_items
 from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,
@@ -64,7 +64,7 @@ def write_simai_text(workload: Workload, path: Path) -> list[str]:
     ]
     written = [each for row in map(_in_order, rows) for each in _single(row)]
     held = (*block.embedding, *chain.from_iterable(layers), *block.head)
-    items = [*workload.per_step, *owned_items(workload, held)]
+    items = [*workload.per_step, *owned_items(workload, *held_parameters(held))]
     steps = [_item(each) for each in sorted(items, key=lambda item: list(Role).index(item.role))]
     lines = [*steps, *map(_line, written)]
     made = workload.made_for

@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from stepsim.base.errors import TraceError
 from stepsim.files.reading import first_bytes, reader_of
-from stepsim.files.traces.protobuf import read_fields, read_varint
 
 if TYPE_CHECKING:
     from stepsim.measured.leaf_log import LeafRun
@@ -58,6 +57,8 @@ def is_chakra(start: bytes) -> bool:
         return _first_member(start).endswith(CHAKRA_ENDS)
     if not _LIKE_CHAKRA.match(start):
         return False
+    from stepsim.files.traces.protobuf import read_fields, read_varint
+
     try:
         length, place = read_varint(start, 0)
         number, told = next(read_fields(start[place : place + length]))

@@ -494,6 +494,27 @@ def steps_of(shape: CollectiveShape, candidate: int) -> Iterator[tuple[StepShape
         yield shape.steps[number], repeat
 
 
+def carried_out(
+    shape: CollectiveShape, candidate: int, size_bytes: Floats, launch_ps: Ints, links: Links
+) -> tuple[Ints, list[tuple[Ints, Ints]]]:
+    """What a candidate takes in many scenarios: its launch, and one of each of its equal steps.
+
+    Of a step come its time and how much of that is path latency, in ps. The columns have the shapes
+    of `collective_times_ps`. The launch includes what a protocol copies locally.
+    """
+    taken = shape.candidates[candidate]
+    once_ps = launch_ps * shape.launches
+    if taken.carrier:
+        once_ps = once_ps + taken.carrier.once_ps(size_bytes).astype(np.int64)
+    return once_ps, [
+        (
+            taken.step_times_ps(step, size_bytes, links).astype(np.int64),
+            taken.step_latencies_ps(step, links).astype(np.int64),
+        )
+        for step, _ in steps_of(shape, candidate)
+    ]
+
+
 def collective_cost(topology: Topology, shape: CollectiveShape, size_bytes: int) -> Cost:
     """Cost of a traced collective of this size; raises SimulationError beyond 106 days."""
     size = np.array([float(size_bytes)])
@@ -508,21 +529,16 @@ def collective_cost(topology: Topology, shape: CollectiveShape, size_bytes: int)
         )
     if size_bytes == 0 or not shape.steps:
         return Cost(time_ps=0, alone_ps=0, launch_ps=0, algorithm=candidate.algorithm)
+    launch_ps, priced = carried_out(shape, int(chosen[0]), size, launch, links)
     steps = tuple(
-        StepCost(
-            time_ps=int(candidate.step_times_ps(step, size, links)[0]),
-            latency_ps=int(candidate.step_latencies_ps(step, links)[0]),
-            repeat=repeat,
-        )
-        for step, repeat in steps_of(shape, int(chosen[0]))
+        StepCost(time_ps=int(time[0]), latency_ps=int(latency[0]), repeat=repeat)
+        for (time, latency), repeat in zip(priced, candidate.repeats, strict=True)
     )
     alone_ps = lone_times_ps(shape, chosen, size, launch, links) if shape.is_shared else times
-    launch_ps = topology.launch_latency_ps if shape.launches else 0
-    carrier = candidate.carrier
     return Cost(
         time_ps=int(times[0]),
         alone_ps=int(alone_ps[0]),
-        launch_ps=launch_ps + (int(carrier.once_ps(size)[0]) if carrier else 0),
+        launch_ps=int(launch_ps[0]),
         algorithm=candidate.algorithm,
         steps=steps,
         protocol=candidate.protocol,

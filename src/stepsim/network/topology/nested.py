@@ -159,9 +159,13 @@ class NestedTopology(Struct, frozen=True, kw_only=True, dict=True):
             first_class = classes.stop
         return tuple(axes)
 
+    @cached_property
+    def _offsets(self) -> Ints:
+        """The first link of every axis."""
+        return np.array([axis.offset for axis in self.axes], dtype=np.int64)
+
     def _axis_of(self, links: Ints) -> Ints:
-        starts = np.array([axis.offset for axis in self.axes], dtype=np.int64)
-        return np.searchsorted(starts, links, side="right").astype(np.int64) - 1
+        return self._offsets.searchsorted(links, side="right").astype(np.int64) - 1
 
     def link_class(self, link: Ints) -> Ints:
         """Index into `link_classes` of each link number."""
@@ -244,8 +248,10 @@ class NestedTopology(Struct, frozen=True, kw_only=True, dict=True):
     def _by_axis(self, links: Ints) -> Iterator[tuple[PlacedWiring, Ints]]:
         """Axes that have some of the links, and which."""
         owner = self._axis_of(links)
-        for k in distinct(owner):
-            yield self.axes[k], np.flatnonzero(owner == k)
+        for k, axis in enumerate(self.axes):
+            mine = np.flatnonzero(owner == k)
+            if len(mine):
+                yield axis, mine
 
     def layout(self, members: Ints) -> Layout:
         """How a group lies: its coordinates along every axis, and rings that follow the network."""

@@ -10,55 +10,58 @@ import numpy as np
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import ScheduleError
 from stepsim.parallel.p2p import P2PProgram, StepKind
-from stepsim.parallel.p2p.columns import exchanges, far_ranks
+from stepsim.parallel.p2p.columns import MessageEnds, StepWriter, exchanges, far_ranks
 from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.schedules.check import stuck_words
 
-_COMPUTE, _POST, _WAIT = (int(kind) for kind in StepKind)
+_NEVER = 1 << 62
+"""The turn of what is not sent yet."""
 
 
 def overlapped(schedule: Schedule) -> list[P2PProgram]:
     """Programs of all ranks. Raises ScheduleError when no order of the entries is possible."""
     moved = [exchanges(schedule, rank) for rank in range(len(schedule.orders))]
-    needed, leaving = ([_present(each[i]) for each in moved] for i in range(2))
-    far = [_receivers(schedule, each.sent) for each in moved]
-    steps: list[list[tuple[int, int]]] = [[] for _ in moved]
-    posted: set[int] = set()
-    place = [0] * len(moved)
+    steps = [StepWriter() for _ in moved]
+    for own, turn, ends in zip(steps, _turns(schedule, moved), moved, strict=True):
+        for received in ends.received.T:
+            own.put(StepKind.WAIT, turn, received)
+        own.put(StepKind.COMPUTE, turn, np.arange(len(turn)))
+        for sent in ends.sent.T:
+            own.put(StepKind.POST, turn, sent)
+            far = far_ranks(schedule, sent)
+            for rank in np.flatnonzero(np.bincount(far[sent >= 0])).tolist():
+                receipts = np.where((far == rank) & (sent >= 0), sent + 1, -1)
+                steps[rank].put(StepKind.POST, turn, receipts)
+    return [each.program() for each in steps]
+
+
+def _turns(schedule: Schedule, moved: list[MessageEnds]) -> list[Ints]:
+    """The turn of every entry of every rank; raises ScheduleError where ranks wait for ever.
+
+    Rank r of P has the turns r, P + r, 2P + r, ... An entry has the first after that of the entry
+    before it and those in which its inputs are sent.
+    """
+    needed, sent = ([each[part].tolist() for each in moved] for part in range(2))
+    turns: list[list[int]] = [[] for _ in moved]
+    # by end of a message; the last is that of no message, which nobody waits for
+    sent_in = [_NEVER] * (4 * schedule.placement.stages * schedule.microbatches) + [-1]
     waiting = list(range(len(moved)))
     while waiting:
-        before = sum(place)
+        before = sum(map(len, turns))
         for rank in waiting:
-            here = place[rank]
-            if here == len(needed[rank]) or not posted.issuperset(needed[rank][here]):
-                continue
-            steps[rank] += [(_WAIT, end) for end in needed[rank][here]]
-            steps[rank].append((_COMPUTE, here))
-            for end in leaving[rank][here]:
-                steps[rank].append((_POST, end))
-                steps[far[rank][end]].append((_POST, end + 1))
-                posted.add(end + 1)
-            place[rank] += 1
-        waiting = [rank for rank in waiting if place[rank] < len(needed[rank])]
-        if waiting and sum(place) == before:
-            raise ScheduleError(f"schedule {schedule.name}: {stuck_words(schedule, place)}")
-    return [_program(each) for each in steps]
-
-
-def _present(ends: Ints) -> list[list[int]]:
-    return [[end for end in several if end >= 0] for several in ends.tolist()]
-
-
-def _receivers(schedule: Schedule, sent: Ints) -> dict[int, int]:
-    """Rank that receives each message that is sent, by its end."""
-    ends = sent[sent >= 0]
-    return dict(zip(ends.tolist(), far_ranks(schedule, ends).tolist(), strict=True))
-
-
-def _program(steps: list[tuple[int, int]]) -> P2PProgram:
-    columns = np.array(steps, dtype=np.int32).reshape(-1, 2)
-    return P2PProgram(
-        kind=columns[:, 0].astype(np.int8),
-        what=columns[:, 1],
-        alone=np.zeros(len(columns), dtype=bool),
-    )
+            own = turns[rank]
+            last = own[-1] if own else -1
+            for place in range(len(own), len(needed[rank])):
+                for end in needed[rank][place]:
+                    last = max(last, sent_in[end])
+                if last == _NEVER:
+                    break
+                last += 1 + (rank - last - 1) % len(moved)
+                own.append(last)
+                for end in sent[rank][place]:
+                    sent_in[end + 1] = last
+        waiting = [rank for rank in waiting if len(turns[rank]) < len(needed[rank])]
+        if waiting and sum(map(len, turns)) == before:
+            stuck = stuck_words(schedule, [*map(len, turns)])
+            raise ScheduleError(f"schedule {schedule.name}: {stuck}")
+    return [np.array(own, dtype=np.int64) for own in turns]

@@ -11,18 +11,22 @@ between iterations when no rank waits for the others before its optimizer step (
 paper); the optimizer step itself is no part of it. Equal spans are told apart by makespan.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from heapq import heappop, heappush
 from itertools import product
 from math import inf
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from stepsim.base.errors import ScheduleError, bad_value
 from stepsim.base.structs import replace
-from stepsim.parallel.schedules.base import Action, ActionKind, Placement, Schedule, check_shape
+from stepsim.parallel.schedules.base import ActionKind, Placement, Schedule, check_shape
+
+if TYPE_CHECKING:
+    from stepsim.parallel.schedules.order import Order
 
 _NAME = "auto-zb"
 
@@ -86,7 +90,7 @@ def auto_zb(
         allowed = " or ".join(_OBJECTIVES)
         raise ScheduleError(bad_value(f"schedule {_NAME}", "objective", objective, allowed))
     best = _best_draft(job, spans_first=objective == "span")
-    orders = tuple(tuple(_actions(rank, kinds)) for rank, kinds in enumerate(best.orders))
+    orders = tuple(_order(rank, kinds) for rank, kinds in enumerate(best.orders))
     placement = Placement(ranks=ranks)
     return Schedule(name=_NAME, placement=placement, microbatches=microbatches, orders=orders)
 
@@ -113,12 +117,19 @@ def _check_memory(job: "_Job", memory_limit: float) -> None:
         )
 
 
-def _actions(rank: int, kinds: Sequence[int]) -> Iterator[Action]:
-    """Microbatches count up from 0 in each kind."""
-    count = [0, 0, 0]
-    for kind in kinds:
-        yield Action(kind=_KINDS[kind], stage=rank, chunk=0, microbatch=count[kind])
-        count[kind] += 1
+def _order(rank: int, kinds: Sequence[int]) -> "Order":
+    """A rank's order from places in `_KINDS`: microbatches count up from 0 in each kind."""
+    import numpy as np
+
+    from stepsim.parallel.schedules.order import ACTION_KINDS, Order
+
+    numbers = np.array([ACTION_KINDS.index(kind) for kind in _KINDS])
+    place = np.array(kinds, dtype=np.int64)
+    microbatch = np.zeros(len(place), dtype=np.int64)
+    for kind in range(len(_KINDS)):
+        same = np.flatnonzero(place == kind)
+        microbatch[same] = np.arange(len(same))
+    return Order.of_actions(numbers[place], rank, 0, microbatch)
 
 
 class _Job(Struct, frozen=True, kw_only=True):
@@ -186,18 +197,23 @@ class _Draft:
 
     def run(self, rank: int, kind: int) -> None:
         """Append the rank's next action of that kind."""
-        clock, order, done = self.clock[rank], self.orders[rank], self.done[rank]
-        start = max(clock, self.arrival(rank, kind))
+        self.append(rank, kind, 0 if kind == _W else self.arrival(rank, kind))
+
+    def append(self, rank: int, kind: int, arrival: int) -> None:
+        """As `run`, where the input is known to arrive then; that of W is there after I."""
+        start = clock = self.clock[rank]
+        order = self.orders[rank]
         if not order:
-            self.first[rank] = start
+            self.first[rank] = start = max(clock, arrival)
             self._compare(rank)
-        elif start > clock:
+        elif arrival > clock:
+            start = arrival
             self.idle[rank] += start - clock
             self.worst_idle = max(self.worst_idle, self.idle[rank])
             self._compare(rank)
         end = self.clock[rank] = start + self.job.durations[rank][kind]
         self._ends[rank][kind].append(end)
-        done[kind] += 1
+        self.done[rank][kind] += 1
         order.append(kind)
 
     def _compare(self, rank: int) -> None:
@@ -220,6 +236,8 @@ class _Draft:
 
     def missing_room(self, rank: int) -> int:
         """Weight gradients the rank must run before it can hold another forward."""
+        if not self.full(rank):
+            return 0
         pending = self.pending(rank)
         return next((n for n in range(pending) if not self.full(rank, n)), pending)
 
@@ -272,13 +290,12 @@ def _by_rounds(job: _Job, goal: _Goal, rules: _Rules) -> _Draft:
     for _ in range(1, job.microbatches):
         for rank in _advancing(draft, rules):
             _run_all(draft, rank, _W, draft.missing_room(rank))
-            _fill_gap(draft, rank, _F, rules)
-            draft.run(rank, _F)
+            draft.append(rank, _F, _fill_gap(draft, rank, _F, rules))
         for rank in reversed(range(job.ranks)):
-            _fill_gap(draft, rank, _I, rules)
+            arrival = _fill_gap(draft, rank, _I, rules)
             if rank == 0 and draft.done[0][_F] == job.microbatches:
                 _run_all(draft, 0, _W, draft.pending(0))  # nobody waits for rank 0's gradients
-            draft.run(rank, _I)
+            draft.append(rank, _I, arrival)
     for rank in range(job.ranks):
         _run_all(draft, rank, _W, draft.pending(rank))
     return draft
@@ -337,8 +354,8 @@ def _can_hold(draft: _Draft, rank: int) -> bool:
     return busy > wait and wait <= draft.worst_idle - draft.idle[rank]
 
 
-def _fill_gap(draft: _Draft, rank: int, kind: int, rules: _Rules) -> None:
-    """Run weight gradients while the rank waits for the input of its next action.
+def _fill_gap(draft: _Draft, rank: int, kind: int, rules: _Rules) -> int:
+    """Run weight gradients while the rank waits for the input of its next action; when it arrives.
 
     A last one that outlasts the wait runs only where waiting would make a new worst idle, or by
     rule.
@@ -351,6 +368,7 @@ def _fill_gap(draft: _Draft, rank: int, kind: int, rules: _Rules) -> None:
     free = draft.idle[rank] + wait <= draft.worst_idle
     if wait > 0 and draft.pending(rank) and (rules.fill_small_gaps or not free):
         draft.run(rank, _W)
+    return arrival
 
 
 def _self_timed(job: _Job, goal: _Goal, priority: Sequence[int], patient: bool) -> _Draft:

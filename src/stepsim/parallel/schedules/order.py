@@ -16,6 +16,7 @@ from stepsim.parallel.schedules.base import Action, ActionKind, FusedPair, Order
 
 ACTION_KINDS = tuple(ActionKind)
 """Kinds by the numbers that columns have for them."""
+_NUMBERS = {kind: number for number, kind in enumerate(ACTION_KINDS)}
 
 
 # no struct: the metaclass of sequences is another
@@ -37,12 +38,16 @@ class Order(Sequence[OrderEntry]):
         """The columns of entries."""
         if isinstance(entries, cls):
             return entries
-        width = max((len(entry.parts()) for entry in entries), default=1)
-        found = np.full((4, len(entries), width), -1, dtype=np.int32)
-        for place, entry in enumerate(entries):
-            for part, action in enumerate(entry.parts()):
-                number = ACTION_KINDS.index(action.kind)
-                found[:, place, part] = number, action.stage, action.chunk, action.microbatch
+        parts = [entry.parts() for entry in entries]
+        width = max(map(len, parts), default=1)
+        rows = [
+            (_NUMBERS[action.kind], action.stage, action.chunk, action.microbatch)
+            for actions in parts
+            for action in actions
+        ]
+        found = np.full((4, len(parts), width), -1, dtype=np.int32)
+        there = np.arange(width) < np.array([*map(len, parts)]).reshape(-1, 1)
+        found[:, there] = np.array(rows, dtype=np.int32).reshape(-1, 4).T
         kind, stage, chunk, microbatch = found
         return cls(kind=kind.astype(np.int8), stage=stage, chunk=chunk, microbatch=microbatch)
 

@@ -179,7 +179,7 @@ async function askLive() {
     liveWaits = false;
     const number = page.number;
     try {
-      const found = await ask({ kind: "live", number, state: page.state, brief: true });
+      const found = await ask({ kind: "live", number, state: page.state });
       if (number !== page.number || found.obsolete) continue;
       if (found.error) continue; // the engine will say why
       problem("");
@@ -191,7 +191,7 @@ async function askLive() {
   liveBusy = false;
 }
 
-/** Give a brief answer what only a whole one says, and durations do not change; false where they differ. */
+/** Give a quick answer what only a whole one says, and durations do not change; false where they differ. */
 function keepStructure(found) {
   const { lanes, network } = page.answer;
   if (!lanes || lanes.row.length !== found.lanes.start.length) return false;

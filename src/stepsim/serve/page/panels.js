@@ -135,8 +135,9 @@ async function showPlans(newest) {
 const NEARNESS = [["fast", 1.05], ["near", 1.15], ["fair", 1.4], ["slow", 2], ["far", Infinity]];
 
 function plansDrawn({ tp, pp, cells, now }) {
-  const grid = element("div", "", "grid"), fitting = cells.flat().filter((cell) => cell && cell.fits);
-  const best = Math.min(...fitting.map((cell) => cell.step_ps)), [scale, unit] = UNITS.find(([least]) => best >= least) || UNITS[4];
+  const grid = element("div", "", "grid"), known = cells.flat().filter(Boolean), fitting = known.filter((cell) => cell.fits);
+  const best = Math.min(...fitting.map((cell) => cell.step_ps)), most = Math.max(...known.map((cell) => cell.step_ps));
+  const [scale, unit] = UNITS.find(([least]) => best >= (most >= 10 * least ? least / 10 : least)) || UNITS[4]; // cells hold four digits
   grid.style.gridTemplateColumns = `34px repeat(${tp.length}, minmax(0, 1fr))`;
   grid.setAttribute("role", "group");
   grid.setAttribute("aria-label", "Plans: tp across, pp down; arrow keys move");

@@ -1,7 +1,7 @@
 // The timeline: stages with their actions on one axis of time for all states; tasks in lanes on zoom.
 
 const LEFT = 64, RIGHT = 12, BELOW = 22, TITLE = 20, ROW_GAP = 4;
-const MOST_ROW = 58, TALL_ROW = 210, FEW_ROWS = 420, WHOLE_ROWS = 2, LEAST_ROW = 5, LEAST_BELOW = 268, DETAIL_SHARE = 1 / 5, DETAIL_PAUSE_MS = 140;
+const TALL_ROW = 210, WHOLE_ROWS = 2, LEAST_ROW = 5, LEAST_BELOW = 268, DETAIL_SHARE = 1 / 5, DETAIL_PAUSE_MS = 140;
 const AFTER = "after the pipeline";
 const ACTIONS = 0, GRADIENTS = 1, MESSAGES = 2;
 const LEAST_BAR = 4; // narrower actions are mixed: a colour for each dot, by the time that each shade has of it
@@ -25,10 +25,10 @@ function drawnRuns() {
   return runs.filter(({ run }) => run && run.lanes);
 }
 
-/** Pixels for the canvas: what a screen without scrolling leaves, a fixed height on small ones. */
-function roomForTimeline() {
+/** Pixels for the canvas: all that a screen without scrolling leaves, a fixed height on small ones. */
+function roomForTimeline(rows) {
   const fits = matchMedia("(min-width: 1200px) and (min-height: 780px)").matches;
-  if (!fits) return 460;
+  if (!fits) return Math.min(460, TALL_ROW * rows + BELOW);
   const top = find("timeline").getBoundingClientRect().top, foot = find("lines").offsetHeight;
   return Math.max(160, innerHeight - top - foot - LEAST_BELOW - find("legend").offsetHeight - 18);
 }
@@ -44,8 +44,7 @@ function drawTimeline() {
   showLegend(runs);
   const rows = runs.reduce((sum, { run }) => sum + run.lanes.rows.length, 0);
   const titles = TITLE * runs.filter(({ title }) => title).length + (runs.length > 1 ? 6 : 0);
-  const most = Math.max(MOST_ROW, Math.min(TALL_ROW, FEW_ROWS / rows));
-  const row = Math.max(LEAST_ROW, Math.min(most, (roomForTimeline() - titles - BELOW) / rows));
+  const row = Math.max(LEAST_ROW, (roomForTimeline(rows) - titles - BELOW) / rows);
   const height = Math.round(rows * row + titles + BELOW), ratio = window.devicePixelRatio || 1;
   const width = canvas.clientWidth || 600, pen = canvas.getContext("2d");
   canvas.width = width * ratio;

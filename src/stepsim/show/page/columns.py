@@ -17,7 +17,7 @@ from stepsim.graph.actions import TaskList
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import Program
 from stepsim.show.palette import ACTION_SHADES, span_shades
-from stepsim.show.words import CommWords, action_words, comm_words, message_words, name_ranks
+from stepsim.show.words import CommWords, action_words, comm_words, message_way, name_ranks
 from stepsim.tables.spans import UNKNOWN, Spans, TaskKind
 from stepsim.workload.rows import Stream
 
@@ -269,7 +269,7 @@ class _Collector(Struct, kw_only=True):
         for kind, name, group, peer in zip(*(column.tolist() for column in columns), strict=True):
             words = spans.names[name]
             if peer != UNKNOWN:
-                words = message_words(kind, plan.stage_of(peer))
+                words = f"{message_way(kind)}{plan.stage_of(peer)}"
             elif group != UNKNOWN:
                 words = f"{words}: {comms[group].kind}"
             numbers.append(self.names.number(words))

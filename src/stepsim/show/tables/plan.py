@@ -2,9 +2,9 @@
 
 import shlex
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
-from stepsim.explore.plan.budget import BudgetDocument
 from stepsim.explore.plan.document import PlanDocument, PlanEntry
 from stepsim.files.models.launch import LaunchForm
 from stepsim.options import OPTIONS
@@ -23,6 +23,9 @@ from stepsim.show.tables.model import (
     table_of,
 )
 from stepsim.show.tables.step import accuracy_pairs
+
+if TYPE_CHECKING:
+    from stepsim.explore.plan.budget import BudgetDocument
 
 _DEGREES = ("npus", "tp", "cp", "pp", "dp", "ep", "expert_tp", "chunks", "microbatch_size")
 _NAMED = ("tp", "pp", "dp", "microbatch_size")
@@ -181,7 +184,7 @@ def _text_of(name: str) -> Callable[[PlanEntry], str]:
     return text
 
 
-def budget_shown(found: BudgetDocument) -> Iterator[Shown]:
+def budget_shown(found: "BudgetDocument") -> Iterator[Shown]:
     """A plan against its budget, a row per number."""
     yield table_of(
         found.plan,

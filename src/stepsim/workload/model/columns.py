@@ -19,6 +19,8 @@ from stepsim.workload.model.plan import (
 )
 
 _DISPATCHERS = tuple(ExpertDispatch)
+_MODULES = tuple(RecomputeModule)
+_SCOPES = tuple(GraphScope)
 
 
 class PlanColumns(Struct, frozen=True, kw_only=True):
@@ -101,7 +103,7 @@ def plan_columns(plans: Sequence[ModelPlan]) -> PlanColumns:
     selective, operators, offload, all_to_all, ring, tp_overlap, dp_overlap, graph = others[:8]
     once, sent, dispatcher, paired, beside_shared, delayed, *others = others[8:]
     whole, attended, adapters, unsaid, *parts = others
-    modules, scopes = parts[: len(RecomputeModule)], parts[len(RecomputeModule) :]
+    modules, scopes = parts[: len(_MODULES)], parts[len(_MODULES) :]
     tokens = size * sequence / cp
     return PlanColumns(
         tp=tp,
@@ -126,7 +128,7 @@ def plan_columns(plans: Sequence[ModelPlan]) -> PlanColumns:
         recompute_full=full,
         recompute_selective=selective,
         recompute_operators=operators,
-        drops=dict(zip(RecomputeModule, modules, strict=True)),
+        drops=dict(zip(_MODULES, modules, strict=True)),
         offload_layers=offload,
         context_all_to_all=all_to_all,
         context_ring=ring,
@@ -135,7 +137,7 @@ def plan_columns(plans: Sequence[ModelPlan]) -> PlanColumns:
         cuda_graph=graph,
         graphs_step=whole,
         graphs_unsaid=unsaid,
-        graphs=dict(zip(GraphScope, scopes, strict=True)),
+        graphs=dict(zip(_SCOPES, scopes, strict=True)),
         attended=attended,
         adapters=adapters,
         sends_once=once,
@@ -151,6 +153,8 @@ def _numbers(plan: ModelPlan) -> tuple[float, ...]:
     """A plan's fields in the order in which `plan_columns` takes them apart."""
     recompute, exchanges = plan.recompute, plan.ep > 1
     dispatch = plan.dispatch if exchanges else ExpertDispatch.ALL_TO_ALL
+    recompute = plan.recompute
+    scopes = plan.graph_scopes if plan.cuda_graph and plan.graph_scopes else ()
     return (
         plan.tp,
         plan.cp,
@@ -188,6 +192,6 @@ def _numbers(plan: ModelPlan) -> tuple[float, ...]:
         plan.attended,
         plan.adapters,
         plan.cuda_graph and plan.graph_scopes is None,
-        *(module in plan.recompute_modules for module in RecomputeModule),
-        *(plan.cuda_graph and scope in (plan.graph_scopes or ()) for scope in GraphScope),
+        *map(plan.recompute_modules.__contains__, _MODULES),
+        *map(scopes.__contains__, _SCOPES),
     )

@@ -3,9 +3,11 @@
 A layer keeps what its forward made until its backward has run.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from stepsim.base.arrays import Floats
+from stepsim.base.arrays import Floats, Ints
 from stepsim.workload.model.architecture import (
     Architecture,
     Attention,
@@ -21,7 +23,7 @@ from stepsim.workload.model.architecture import (
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.hyper_connections import kept_streams
-from stepsim.workload.model.layout import LayerLayout, layer_ranges
+from stepsim.workload.model.layout import LayerLayout
 from stepsim.workload.model.plan import ModelPlan, RecomputeModule
 
 
@@ -351,16 +353,24 @@ def counts_by_chunk(architecture: Architecture, layout: LayerLayout, places: Pla
     """
     stages = 1 + max(max(held) for held in places)
     slices = layout.resolve(architecture.depth, len(architecture.prediction_layers), stages)
-    number = {kind: i for i, kind in enumerate(architecture.layer_kinds())}
-    by_stage = np.zeros((len(number) + 2, stages))
-    for stage, (each, layers) in enumerate(zip(slices, layer_ranges(slices), strict=True)):
-        held = [architecture.layers[i] for i in layers]
-        held += architecture.prediction_layers[: each.prediction_layers]
-        for layer in held:
-            by_stage[number[layer], stage] += 1
-        by_stage[-2, stage] = each.embedding
-        by_stage[-1, stage] = each.head + each.prediction_layers
+    kinds = architecture.layer_kinds()
+    layers = _numbers(architecture.layers, kinds)
+    ahead = _numbers(architecture.prediction_layers, kinds)
+    by_stage = np.zeros((len(kinds) + 2, stages))
+    stage_of = np.repeat(np.arange(stages), [one.layers for one in slices])
+    np.add.at(by_stage, (layers, stage_of), 1)
+    for stage, one in enumerate(slices):
+        if one.prediction_layers:
+            np.add.at(by_stage[:, stage], ahead[: one.prediction_layers], 1)
+    by_stage[-2] = [one.embedding for one in slices]
+    by_stage[-1] = [one.head + one.prediction_layers for one in slices]
     return by_stage[:, np.array(places)]
+
+
+def _numbers(layers: Sequence[Layer], kinds: Sequence[Layer]) -> Ints:
+    """The number of each layer's kind; most layers are one object, and comparing them is slow."""
+    numbers = {key: kinds.index(one) for key, one in {id(one): one for one in layers}.items()}
+    return np.array([numbers[id(layer)] for layer in layers], dtype=np.int64)
 
 
 def dense_parameters(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Floats:
@@ -381,13 +391,14 @@ def _routed(layer: Layer, architecture: Architecture) -> int:
 
 
 def rank_parameters(
-    architecture: Architecture, columns: PlanColumns, layout: LayerLayout, places: Places
+    architecture: Architecture, columns: PlanColumns, counts: Floats
 ) -> tuple[Floats, Floats]:
-    """Dense and routed parameters of each rank; shape (plans, pp). The plans share the layout.
+    """Dense and routed parameters of each rank; shape (plans, pp).
 
-    The rank of the head has a copy of a tied embedding where that is on another rank.
+    `counts` are the `counts_by_chunk` of the layout that all plans have. The rank of the head has a
+    copy of a tied embedding where that is on another rank.
     """
-    counts = counts_by_chunk(architecture, layout, places).sum(axis=2)
+    counts = counts.sum(axis=2)
     kinds = architecture.layer_kinds()
     dense = np.stack([dense_parameters(each, architecture, columns) for each in kinds], axis=1)
     routed = np.stack([routed_parameters(each, architecture, columns) for each in kinds], axis=1)

@@ -86,7 +86,10 @@ class LayerLayout(Struct, frozen=True, kw_only=True):
         return next((name for name, one in _NAMED.items() if one == self and not one.equal), None)
 
     def check(self, layers: int, prediction_layers: int, stages: int) -> None:
-        """Raise PlanError where the slices do not add up to the model."""
+        """Raise PlanError where the slices do not add up to the model, or no share is even."""
+        if not self.slices:
+            self.even(layers, stages)
+            return
         found = {
             "virtual stages (pp x chunks)": (len(self.slices), stages),
             "layers": (sum(each.layers for each in self.slices), layers),

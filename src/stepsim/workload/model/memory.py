@@ -1,7 +1,7 @@
 """Memory of a rank: weights, gradients, optimizer, activations, logits, buffers; bytes.
 
 What each operator keeps for its backward follows Korthikanti et al. 2022; how many microbatches a
-rank keeps is the schedule's (`kept`, or `kept_by_1f1b`).
+rank keeps is the schedule's (`kept_by_1f1b`).
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Floats
+from stepsim.base.arrays import Floats, Ints
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.device import Device
@@ -32,9 +32,6 @@ from stepsim.workload.model.tower import tower_bytes
 
 TIGHT_SHARE = 0.92  # of the capacity, from which retries of the allocator cost 20 to 30 %
 _GATHERED_LAYERS = 2
-
-_Kept = tuple[tuple[int, ...], ...]
-"""Microbatches kept by each rank, of each of its chunks."""
 
 
 class RankMemory(Struct, frozen=True, kw_only=True):
@@ -68,39 +65,39 @@ class RankMemory(Struct, frozen=True, kw_only=True):
         return self.total / device.memory_bytes
 
 
-def _kept_by(plan: ModelPlan) -> _Kept:
-    """Microbatches that each rank keeps under a plan's schedule when it holds most.
+def _kept_by(order: PipelineOrder, pp: int, chunks: int, microbatches: Ints) -> Ints:
+    """Microbatches that each rank keeps of each chunk under a schedule when it holds most.
 
-    ZB-H1 keeps as many on every rank as 1F1B on the first; ZB-V as many, in chunks of half a stage:
-    2 pp - 1 - rank on the way down and rank + 1 on the way up.
+    Shape (plans, pp, chunks), for `microbatches` per plan. ZB-H1 keeps as many on every rank as
+    1F1B on the first; ZB-V as many, in chunks of half a stage: 2 pp - 1 - rank on the way down and
+    rank + 1 on the way up.
     """
-    pp, most = plan.pp, plan.microbatches
-    match plan.order:
+    rank = np.arange(pp)
+    match order:
         case PipelineOrder.ZB_H1:
-            return ((min(pp, most),),) * pp
+            most = np.full((pp, 1), pp)
         case PipelineOrder.ZB_V:
-            return tuple((min(2 * pp - 1 - r, most), min(r + 1, most)) for r in range(pp))
+            most = np.stack([2 * pp - 1 - rank, rank + 1], axis=1)
         case _:
-            return kept_by_1f1b(pp, plan.chunks, most)
+            return kept_by_1f1b(pp, chunks, microbatches)
+    kept: Ints = np.minimum(most, microbatches[:, None, None])
+    return kept
 
 
-def kept_by_1f1b(pp: int, chunks: int, microbatches: int) -> _Kept:
+def kept_by_1f1b(pp: int, chunks: int, microbatches: Ints) -> Ints:
     """Microbatches that each rank keeps of each chunk under 1F1B, or its interleaved form.
 
-    A rank runs its warm-up forwards and one more before its first backward: pp - rank of one
-    chunk, 2 (pp - rank - 1) + (v - 1) pp + 1 of v chunks, in groups of pp.
+    Shape (plans, pp, chunks), for `microbatches` per plan. A rank runs its warm-up forwards and one
+    more before its first backward: pp - rank of one chunk, 2 (pp - rank - 1) + (v - 1) pp + 1 of v
+    chunks, in groups of pp. Of 4 ranks and 2 chunks the second rank runs 9 forwards before, in
+    groups of 4, 4 and 1: it keeps 5 microbatches of its first chunk and 4 of its second.
     """
-    return tuple(_kept(rank, pp, chunks, microbatches) for rank in range(pp))
-
-
-def _kept(rank: int, pp: int, chunks: int, microbatches: int) -> tuple[int, ...]:
-    if chunks == 1:
-        return (min(pp - rank, microbatches),)
-    warm = min(2 * (pp - rank - 1) + (chunks - 1) * pp + 1, microbatches * chunks)
-    kept = [0] * chunks
-    for place in range(warm):
-        kept[place // pp % chunks] += 1
-    return tuple(kept)
+    after = pp - 1 - np.arange(pp)
+    warm = after + 1 if chunks == 1 else 2 * after + (chunks - 1) * pp + 1
+    rounds, rest = np.divmod(np.minimum(warm, microbatches[:, None] * chunks), pp * chunks)
+    last = np.clip(rest[:, :, None] - pp * np.arange(chunks), 0, pp)
+    kept: Ints = pp * rounds[:, :, None] + last
+    return kept
 
 
 def rank_memory(
@@ -108,12 +105,10 @@ def rank_memory(
     device: Device,
     framework: Framework,
     plans: Sequence[ModelPlan],
-    kept: Sequence[_Kept] | None = None,
+    columns: PlanColumns | None = None,
 ) -> RankMemory:
-    """Memory of the fullest rank of each plan; `kept` has an entry per plan."""
-    columns = plan_columns(plans)
-    if kept is None:
-        kept = [_kept_by(plan) for plan in plans]
+    """Memory of the fullest rank of each plan; `columns` are the plans', where they are known."""
+    columns = plan_columns(plans) if columns is None else columns
     parts = np.empty((6, len(plans)))
     groups: dict[object, list[int]] = {}
     for i, plan in enumerate(plans):
@@ -122,7 +117,8 @@ def rank_memory(
         plan = plans[chosen[0]]
         places = plan_places(plan)
         held = _held(architecture, framework, columns.take(chosen), plan.layout, places)
-        alive = np.array([kept[i] for i in chosen], dtype=np.float64)
+        count = np.array([plans[i].microbatches for i in chosen])
+        alive = _kept_by(plan.order, plan.pp, plan.chunks, count).astype(np.float64)
         live = np.einsum("gpc,gpc->gp", held.activations, alive) + held.working
         logits = held.logits.max(axis=2)
         states = (held.weights, held.gradients, held.optimizer)
@@ -168,8 +164,10 @@ def _held(
     counts = counts_by_chunk(architecture, layout, places)
     logits = np.multiply.outer(columns.tokens / columns.tp, counts[-1] > 0)
     logits = _logit_bytes(columns, framework)[:, None, None] * architecture.vocabulary * logits
-    weights, gradients, optimizer = _states(architecture, framework, columns, layout, places)
-    dense, routed = rank_parameters(architecture, columns, layout, places)
+    dense, routed = rank_parameters(architecture, columns, counts)
+    weights, gradients, optimizer = _states(
+        architecture, framework, columns, dense, routed, _first(places)
+    )
     whole = dense + routed
     working = working_bytes(architecture, columns, framework)
     spread, ranks = framework.fragmentation, counts.sum(axis=2)
@@ -226,10 +224,13 @@ def _states(
     architecture: Architecture,
     framework: Framework,
     columns: PlanColumns,
-    layout: LayerLayout,
-    places: Places,
+    dense: Floats,
+    routed: Floats,
+    first: Floats,
 ) -> tuple[Floats, Floats, Floats]:
     """Weights, gradients and optimizer of each rank; shape (plans, pp).
+
+    `dense` and `routed` are the `rank_parameters`, `first` is 1 for the rank of the first stage.
 
     Weights are 2 bytes (and two copies at 8 or 4 bits) where they are whole, with `casts_weights`
     the two copies at 8 bits alone. Shards of parameters are the fp32 master weights themselves;
@@ -237,7 +238,6 @@ def _states(
     nor an optimizer: those of a tower are 2 bytes on every rank of the first stage, and what
     adapters have is left out.
     """
-    dense, routed = rank_parameters(architecture, columns, layout, places)
     whole = dense + routed
     replicas = columns.stage_ranks / columns.tp
     expert_replicas = columns.stage_ranks / (columns.ep * columns.expert_tp)
@@ -248,7 +248,7 @@ def _states(
     alone = framework.casts_weights * columns.casts * (columns.element_bytes == 1)
     copies = (2.0 * (1 - alone) + columns.casts * 2.0 * columns.element_bytes)[:, None]
     weights = np.where(sharded, 0.0, copies * whole)
-    weights = weights + 2.0 * np.outer(architecture.frozen_parameters / columns.tp, _first(places))
+    weights = weights + 2.0 * np.outer(architecture.frozen_parameters / columns.tp, first)
     reduced = np.where((columns.zero >= 2)[:, None], own, whole)
     own = own * (columns.adapters == 0)[:, None]
     reduced = reduced * (columns.adapters == 0)[:, None]

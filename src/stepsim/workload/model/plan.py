@@ -231,7 +231,8 @@ def heads_divide(architecture: Architecture, tp: int) -> bool:
 
 def check_plan(architecture: Architecture, plan: ModelPlan) -> None:
     """Raise PlanError where the plan does not divide the model."""
-    for layer in architecture.layer_counts():
+    kinds = {id(layer): layer for layer in architecture.layers}
+    for layer in dict.fromkeys(kinds.values()):
         attention, mlp = layer.attention, layer.mlp
         if isinstance(attention, GroupedAttention | LatentAttention):
             _need_divisor("heads", attention.heads, "tp", plan.tp)
@@ -252,7 +253,8 @@ def check_plan(architecture: Architecture, plan: ModelPlan) -> None:
             _need_divisor("expert ffn", mlp.width, "expert_tp", plan.expert_degree)
     if plan.ep > 1 and not architecture.is_sparse:
         raise PlanError(f"ep is {plan.ep}: {architecture.name} has no experts: expected 1")
-    plan.stage_slices(architecture)
+    ahead = len(architecture.prediction_layers)
+    plan.layout.check(architecture.depth, ahead, plan.pp * plan.chunks)
 
 
 def _need_divisor(what: str, value: int, name: str, degree: int) -> None:

@@ -117,17 +117,25 @@ class StepModel(Struct, frozen=True, kw_only=True):
     interconnect: Interconnect
     slowing: Slowing | None = None
 
-    def seconds(self, plans: Sequence[ModelPlan]) -> Floats:
-        """Step time of each plan."""
-        result = np.empty(len(plans))
+    def seconds(self, plans: Sequence[ModelPlan], columns: PlanColumns | None = None) -> Floats:
+        """Step time of each plan; `columns` are the plans', where they are known."""
+        return self.parts(plans, columns).step
+
+    def parts(self, plans: Sequence[ModelPlan], columns: PlanColumns | None = None) -> _StepSeconds:
+        """Parts of the step of each plan; `columns` are the plans', where they are known."""
+        columns = plan_columns(plans) if columns is None else columns
+        parts = {name: np.empty(len(plans)) for name in _StepSeconds.__struct_fields__}
         for precision in {plan.precision for plan in plans}:
             chosen = [i for i, plan in enumerate(plans) if plan.precision is precision]
-            result[chosen] = self.parts([plans[i] for i in chosen], precision).step
-        return result
+            alike = self._parts([plans[i] for i in chosen], columns.take(chosen), precision)
+            for name, seconds in parts.items():
+                seconds[chosen] = getattr(alike, name)
+        return _StepSeconds(**parts)
 
-    def parts(self, plans: Sequence[ModelPlan], precision: Precision) -> _StepSeconds:
+    def _parts(
+        self, plans: Sequence[ModelPlan], columns: PlanColumns, precision: Precision
+    ) -> _StepSeconds:
         """Parts of the step of plans of one precision."""
-        columns = plan_columns(plans)
         layers, embedding, head = self._microbatch(columns, precision)
         slowest, total = self._ranks(plans, _part_table(layers, embedding, head))
         count, chunks = columns.microbatches, columns.chunks

@@ -31,7 +31,7 @@ PLAN = ModelPlan(tp=2, pp=4, dp=4, global_batch=128, sequence=8192)
 
 
 def test_parts_add_up_and_one_stage_has_no_bubble() -> None:
-    parts = model().parts([PLAN, replace(PLAN, pp=1, dp=16)], Precision.BF16)
+    parts = model().parts([PLAN, replace(PLAN, pp=1, dp=16)])
     total = parts.pipeline + parts.bubble + parts.data_parallel + parts.optimizer + parts.host
     np.testing.assert_array_equal(parts.step, total)
     assert parts.bubble[0] > 0
@@ -40,13 +40,13 @@ def test_parts_add_up_and_one_stage_has_no_bubble() -> None:
 
 def test_a_pipeline_takes_as_long_as_its_microbatches() -> None:
     once, twice = (replace(PLAN, global_batch=batch) for batch in (128, 256))
-    parts = model().parts([once, twice], Precision.BF16)
+    parts = model().parts([once, twice])
     assert parts.pipeline[1] == pytest.approx(2 * parts.pipeline[0])
     assert parts.bubble[1] == parts.bubble[0]
 
 
 def test_chunks_divide_the_bubble() -> None:
-    parts = model().parts([PLAN, replace(PLAN, chunks=4)], Precision.BF16)
+    parts = model().parts([PLAN, replace(PLAN, chunks=4)])
     assert parts.bubble[1] < 0.5 * parts.bubble[0]
 
 
@@ -109,6 +109,6 @@ def test_ranks_of_tp_hold_up_the_host_where_a_pipeline_leaves_its_node(
 def test_ranks_of_a_context_hold_the_same_parameters(zero: int) -> None:
     """Gradients are reduced, and shards owned, over dp times cp."""
     plain = replace(PLAN, pp=1, dp=8, zero=zero)
-    parts = model().parts([plain, replace(plain, dp=2, cp=4)], Precision.BF16)
+    parts = model().parts([plain, replace(plain, dp=2, cp=4)])
     assert parts.optimizer[0] == parts.optimizer[1] > 0
     assert parts.data_parallel[0] == parts.data_parallel[1] > 0

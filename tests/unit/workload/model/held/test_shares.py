@@ -5,11 +5,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stepsim.base.arrays import Floats
 from stepsim.files.load import read_model
+from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.columns import plan_columns
 from stepsim.workload.model.held import counts_by_chunk, loop_places, rank_parameters
 from stepsim.workload.model.layout import LayerLayout, parse_layout
 from stepsim.workload.model.plan import ModelPlan
+
+
+def even_counts(model: Architecture, pp: int = 1, chunks: int = 1) -> Floats:
+    """Layers and ends of every rank and chunk where layers are shared out evenly."""
+    return counts_by_chunk(model, LayerLayout(), loop_places(pp, chunks))
 
 
 @settings(max_examples=30)
@@ -21,7 +28,7 @@ from stepsim.workload.model.plan import ModelPlan
 def test_parameters_of_all_ranks_are_those_of_the_model(name: str, pp: int, chunks: int) -> None:
     model = read_model(name).architecture
     columns = plan_columns([ModelPlan(pp=pp, chunks=chunks)])
-    dense, routed = rank_parameters(model, columns, LayerLayout(), loop_places(pp, chunks))
+    dense, routed = rank_parameters(model, columns, even_counts(model, pp, chunks))
     copied = model.vocabulary * model.hidden if model.tied and pp > 1 else 0
     joint = 2 * model.hidden**2 + 3 * model.norm_parameters
     ahead = sum(joint + p.parameters(model.hidden, model.norm) for p in model.prediction_layers)
@@ -33,8 +40,8 @@ def test_degrees_share_parameters_out() -> None:
     model = read_model("qwen3-30b-a3b").architecture
     alone = plan_columns([ModelPlan()])
     shared = plan_columns([ModelPlan(tp=2, dp=4, ep=4, expert_tp=2, global_batch=4)])
-    dense, routed = rank_parameters(model, alone, LayerLayout(), loop_places(1, 1))
-    own_dense, own_routed = rank_parameters(model, shared, LayerLayout(), loop_places(1, 1))
+    dense, routed = rank_parameters(model, alone, even_counts(model))
+    own_dense, own_routed = rank_parameters(model, shared, even_counts(model))
     np.testing.assert_allclose(own_dense, dense / 2)
     np.testing.assert_allclose(own_routed, routed / 8)
 

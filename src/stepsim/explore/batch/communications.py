@@ -1,0 +1,92 @@
+"""How long communications take in every scenario, by its links and sizes."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from stepsim.base.arrays import Floats, Ints
+from stepsim.base.errors import SimulationError
+from stepsim.base.units import MAX_INT64
+from stepsim.engine.lay_out import Times
+from stepsim.explore.batch.scenarios import AXES, Scenarios
+from stepsim.network.collectives import (
+    CollectiveShape,
+    collective_times_ps,
+    lone_times_ps,
+    with_siblings_ps,
+)
+from stepsim.workload.rows import CommOp
+
+
+class CommLength(Struct, frozen=True):
+    """A communication in groups of one `look` on the topology."""
+
+    op: CommOp
+    look: bytes
+    shape: CollectiveShape
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same communication: groups of one look have one shape."""
+        return isinstance(other, CommLength) and (other.op, other.look) == (self.op, self.look)
+
+    def __hash__(self) -> int:
+        return hash((self.op, self.look))
+
+    def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
+        """By the scenario's links and sizes."""
+        times = communication_ps(self.shape, self.size_bytes(scenarios), scenarios)[0]
+        longest = np.maximum(times, self.op.least_ps)
+        return np.where(times > 0, longest + self.op.process_ps, 0)
+
+    @property
+    def axis(self) -> int:
+        """Place of its factor on bytes in `AXES`."""
+        return AXES.index(self.op.axis)
+
+    @property
+    def classes(self) -> Ints:
+        """Link classes on which its time depends."""
+        crossed = [step.shared + step.hops.sum(axis=0) for step in self.shape.steps]
+        return np.flatnonzero(sum(crossed, start=np.zeros(1)))
+
+    def size_bytes(self, scenarios: Scenarios) -> Floats:
+        """Whole bytes, as floats."""
+        size: Floats = np.rint(self.op.size_bytes * scenarios.size[:, self.axis])
+        return size
+
+
+class MeasuredLength(Struct, frozen=True):
+    """A communication whose time alone was measured; its siblings slow it."""
+
+    comm: CommLength
+    alone_ps: int
+
+    def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
+        """The measured time, stretched as the model's is by the scenario's links."""
+        shape, size = self.comm.shape, self.comm.size_bytes(scenarios)
+        times, chosen = communication_ps(shape, size, scenarios)
+        size = np.broadcast_to(size, times.shape)
+        alone = lone_times_ps(shape, chosen, size, scenarios.launch_ps, scenarios.links)
+        stretched = with_siblings_ps(self.alone_ps, times, alone)
+        op = self.comm.op
+        return np.maximum(stretched, op.least_ps) + op.process_ps
+
+
+def communication_ps(
+    shape: CollectiveShape, size_bytes: Floats, scenarios: Scenarios
+) -> tuple[Times, Times]:
+    """Picoseconds of a traced communication in many scenarios, and the candidate each takes.
+
+    Raises SimulationError where one takes 2**63 - 1 ps or more.
+    """
+    links = scenarios.links
+    rows = max(len(column) for column in (size_bytes, scenarios.launch_ps, *links))
+    size = np.broadcast_to(size_bytes, (rows,))
+    times, chosen = collective_times_ps(shape, size, scenarios.launch_ps, links)
+    if (times == MAX_INT64).any():
+        raise SimulationError(
+            "a collective takes more than 2**63 - 1 ps (106 days) in a scenario: "
+            "it cannot be simulated"
+        )
+    return times, chosen

@@ -1,0 +1,78 @@
+"""Workers of a search: who is asked for a result, and what becomes of it where one is lost."""
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any
+
+import pytest
+
+from stepsim.base.errors import SweepError
+from stepsim.explore.plan.asked import make_space, parse_fixed
+from stepsim.explore.plan.runs import PlanJob, PlanRuns, run_plan
+from stepsim.explore.sweep.executors import Pool
+from stepsim.explore.sweep.processes import LostWorkerError
+from stepsim.explore.sweep.study import pack
+from stepsim.files.asked import read_inputs
+from stepsim.workload.model.model import Model
+from stepsim.workload.model.plan import ModelPlan
+
+
+class Losing(Executor):
+    """Loses the worker of the first tasks, and does the others at once."""
+
+    def __init__(self, lost: int) -> None:
+        self.left = lost
+        self.asked: list[str] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.asked.append(fn.__name__)
+        self.left -= 1
+        if self.left >= 0:
+            future.set_exception(LostWorkerError("gone"))
+        else:
+            future.set_result(fn(*args, **kwargs))
+        return future
+
+
+@pytest.fixture(scope="module")
+def searched() -> tuple[PlanJob, ModelPlan]:
+    inputs = read_inputs("llama-3.1-8b", "hgx-h100", {"global_batch": 16, "sequence": 4096})
+    model, topology = inputs.workload, inputs.topology
+    assert isinstance(model, Model)
+    fixed = parse_fixed(["tp=2", "pp=2", "cp=1", "vpp=1", "mbs=1", "recompute=none"])
+    space = make_space(model, topology, inputs.options, (8,), fixed=fixed, most={})
+    return PlanJob(model=model, topology=topology, base=space.base), next(space.plans())
+
+
+def runs(job: PlanJob, executor: Executor, workers: int = 1) -> PlanRuns:
+    pool = Pool(workers=workers, executor=executor, losses=(LostWorkerError,))
+    return PlanRuns(packed=pack(job), pool=pool, store=None)
+
+
+def test_another_worker_is_asked_where_one_is_lost(searched: tuple[PlanJob, ModelPlan]) -> None:
+    job, plan = searched
+    losing = Losing(2)
+    assert runs(job, losing).result(plan) == run_plan(job, plan)
+    assert losing.asked == ["_run_packed"] * 3
+
+
+def test_a_search_ends_where_workers_keep_dying(searched: tuple[PlanJob, ModelPlan]) -> None:
+    job, plan = searched
+    for ask in (PlanRuns.result, PlanRuns.warnings):
+        with pytest.raises(SweepError, match="workers were lost 3 times over one plan"):
+            ask(runs(job, Losing(3)), plan)
+
+
+def test_a_plan_is_begun_once_and_its_warnings_are_a_workers(
+    searched: tuple[PlanJob, ModelPlan],
+) -> None:
+    job, plan = searched
+    executor = Losing(0)
+    opened = runs(job, executor, workers=2)
+    opened.ahead(iter([plan]))
+    opened.ahead(iter([plan]))
+    assert opened.result(plan) == run_plan(job, plan)
+    opened.ahead(iter([plan]))
+    opened.warnings(plan)
+    assert executor.asked == ["_run_packed", "_warnings_packed"]
