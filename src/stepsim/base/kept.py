@@ -1,7 +1,7 @@
-"""Results of the last calls, kept for those that ask again with the same object."""
+"""Results that are kept beside the object they were made of, for those that ask again."""
 
-from collections.abc import Callable, Hashable
-from functools import lru_cache, update_wrapper
+from collections.abc import Callable
+from functools import update_wrapper
 from typing import Concatenate, Generic, ParamSpec, TypeVar, cast
 from weakref import finalize
 
@@ -34,32 +34,6 @@ def keep(known: dict[_Key, _Result], key: _Key, value: _Result, most: int) -> No
     if len(known) >= most:
         known.clear()
     known[key] = value
-
-
-def kept(
-    most: int,
-) -> Callable[
-    [Callable[Concatenate[_Object, _More], _Result]],
-    Callable[Concatenate[_Object, _More], _Result],
-]:
-    """Keep the last results of a function of an object that does not change, and of values.
-
-    The object is told by what it is, not by what it holds; it lives as long as its results.
-    """
-
-    def keeping(
-        function: Callable[Concatenate[_Object, _More], _Result],
-    ) -> Callable[Concatenate[_Object, _More], _Result]:
-        @lru_cache(maxsize=most)
-        def of_same(same: Same[_Object], *more: Hashable) -> _Result:
-            return cast("Callable[..., _Result]", function)(same.it, *more)
-
-        def of_object(it: _Object, *more: _More.args, **_: _More.kwargs) -> _Result:
-            return of_same(Same(it), *more)
-
-        return update_wrapper(cast("Callable[..., _Result]", of_object), function)
-
-    return keeping
 
 
 def kept_beside(

@@ -26,7 +26,7 @@ from stepsim.network.collectives import (
     parse_algorithm,
 )
 from stepsim.network.topology import Topology
-from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
+from stepsim.network.topology.network import MAX_NPUS
 from stepsim.parallel.schedules import Schedule
 from stepsim.step.compare import compare_schedules, usual_schedules
 from stepsim.step.simulate import simulate_step
@@ -157,7 +157,7 @@ def collective_time(
     unknown kinds, algorithms or ranks.
     """
     if isinstance(topology, str | Path):
-        _check_ranks(ranks, MAX_TOPOLOGY_NPUS)
+        _check_ranks(ranks, MAX_NPUS)
         topology = topology_of(topology, npus=max(ranks) + 1)
     else:
         topology = topology_of(topology)

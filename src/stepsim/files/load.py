@@ -44,7 +44,7 @@ from stepsim.network.topology.dimension import (
     split_link,
 )
 from stepsim.network.topology.nested import with_link, with_values
-from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
+from stepsim.network.topology.network import MAX_NPUS
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
 
@@ -93,8 +93,8 @@ def topology_of(
     numbers: Mapping[str, object] | None = None,
 ) -> Topology:
     """A topology as `stepsim.load_topology` takes it; raises TopologyError, and PlanError."""
-    if npus is not None and not 1 <= npus <= MAX_TOPOLOGY_NPUS:
-        raise PlanError(f"npus is {npus}: expected 1 to {MAX_TOPOLOGY_NPUS}")
+    if npus is not None and not 1 <= npus <= MAX_NPUS:
+        raise PlanError(f"npus is {npus}: expected 1 to {MAX_NPUS}")
     found = with_numbers(_topology(topology), numbers or {})
     return found if npus is None else found.fit(npus)
 

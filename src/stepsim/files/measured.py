@@ -19,7 +19,7 @@ from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile_run import run_of_profile
 from stepsim.measured.summary import RunSummary, summarise
 from stepsim.network.measured_times import CommTable
-from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
+from stepsim.network.topology.network import MAX_NPUS
 
 Run = RunSummary | LeafRun | str | Path
 """A measured run: read already, or its path."""
@@ -33,8 +33,8 @@ def load_run(path: str | Path, *, node_size: int | None = None) -> RunSummary | 
     naming file, line and field.
     """
     path = Path(path)
-    if node_size is not None and not 1 <= node_size <= MAX_TOPOLOGY_NPUS:
-        raise TraceError(f"node_size is {node_size}: expected 1 to {MAX_TOPOLOGY_NPUS}")
+    if node_size is not None and not 1 <= node_size <= MAX_NPUS:
+        raise TraceError(f"node_size is {node_size}: expected 1 to {MAX_NPUS}")
     if not exists(path):
         raise TraceError(f"{path}: no such file or folder")
     if is_profile(path):

@@ -129,7 +129,10 @@ class RunProfile(Struct, frozen=True, kw_only=True, eq=False):
         lacking = missing_ranks(numbers, self.degrees.npus or 0)
         if self.degrees.stage_ranks is None or lacking:
             traced = ", ".join(map(str, numbers[:8]))
-            raise TraceError(f"{self.source}: only rank {traced} was traced: expected all ranks")
+            raise TraceError(
+                f"{self.source}: only rank {traced} was traced: expected all ranks "
+                "(stepsim what-if takes one)"
+            )
         return self.profile
 
 

@@ -24,6 +24,9 @@ from stepsim.workload.model.slowing import Slowing
 
 DEFAULT_SEQUENCE = 4096
 """Tokens of a sample where nobody says it."""
+SEQUENCE_ASSUMED = (
+    f"no sequence given: stepsim assumes {DEFAULT_SEQUENCE} tokens (--sequence sets it)"
+)
 DEFAULT_TOKENS = 4 * 2**20
 """Tokens of a step, about, where nobody says how large its batch is."""
 
@@ -253,9 +256,7 @@ def model_plan(
     tp, cp, pp, ep = (getattr(options, name) or 1 for name in ("tp", "cp", "pp", "ep"))
     dp = _replicas(topology, options, tp * cp * pp, ep, notes)
     if options.sequence is None:
-        notes.append(
-            f"no sequence given: stepsim assumes {DEFAULT_SEQUENCE} tokens (--sequence sets it)"
-        )
+        notes.append(SEQUENCE_ASSUMED)
     chunks = chunks_of(options, pp)
     layout = asked_layout(model.architecture, options, pp * chunks)
     notes += _said_of_layout(model.architecture, options, layout, pp * chunks)

@@ -47,7 +47,8 @@ _S_OF_EVENT, _S_OF_SHARING_EVENT = 45e-6, 120e-6
 _S_OF_LEVEL, _S_IN_COLUMN = 110e-6, 6e-6
 _S_OF_SEARCH = 2e-3
 _BYTES_OF_MICROBATCH, _BYTES_OF_EVENT, _BYTES_IN_COLUMN = 8_000, 400, 150
-_S_OF_NPU, _BYTES_OF_NPU = 2e-6, 600
+_S_OF_NPU, _BYTES_OF_NPU = 0.1e-6, 50
+_S_OF_MEMBER, _BYTES_OF_MEMBER = 50e-6, 4_000  # of the largest group
 _S_OF_SHARING_NPU, _BYTES_OF_SHARING_NPU = 18e-6, 2_400
 
 
@@ -96,8 +97,8 @@ def size_of(workload: Workload, plan: ParallelPlan, options: StepOptions) -> Ste
         depth = plan.microbatches * 2 * chunks * (2 if stages > 1 else 1)
         depth = depth * tasks_of_actions // actions
         seconds = depth * _S_OF_LEVEL + tasks * _S_IN_COLUMN
-        return _sized(plan, options, tasks, seconds, _BYTES_IN_COLUMN)
-    return _sized(plan, options, tasks, seconds, _BYTES_OF_EVENT)
+        return _sized(workload, plan, options, tasks, seconds, _BYTES_IN_COLUMN)
+    return _sized(workload, plan, options, tasks, seconds, _BYTES_OF_EVENT)
 
 
 def memory_of_machine() -> int | None:
@@ -109,17 +110,26 @@ def memory_of_machine() -> int | None:
 
 
 def _sized(
-    plan: ParallelPlan, options: StepOptions, tasks: int, seconds: float, of_task: int
+    workload: Workload,
+    plan: ParallelPlan,
+    options: StepOptions,
+    tasks: int,
+    seconds: float,
+    of_task: int,
 ) -> StepSize:
-    searched = isinstance(options.schedule, str) and needs_times(options.schedule)
-    sharing = options.contention is Sharing.FAIR
-    seconds += plan.npus * (_S_OF_SHARING_NPU if sharing else _S_OF_NPU)
-    of_npu = _BYTES_OF_SHARING_NPU if sharing else _BYTES_OF_NPU
-    return StepSize(
-        tasks=tasks,
-        seconds=seconds + (plan.pp * plan.microbatches * _S_OF_SEARCH if searched else 0.0),
-        size_bytes=plan.microbatches * _BYTES_OF_MICROBATCH + tasks * of_task + plan.npus * of_npu,
-    )
+    """Size of a step of so many tasks: the schedule's search and what ranks take are added."""
+    if isinstance(options.schedule, str) and needs_times(options.schedule):
+        seconds += plan.pp * plan.microbatches * _S_OF_SEARCH
+    if options.contention is Sharing.FAIR:
+        of_ranks = plan.npus * _S_OF_SHARING_NPU, plan.npus * _BYTES_OF_SHARING_NPU
+    else:
+        members = max([plan.replicas, *(plan.group_size(op.group) for op in workload.comms())])
+        of_ranks = (
+            plan.npus * _S_OF_NPU + members * _S_OF_MEMBER,
+            plan.npus * _BYTES_OF_NPU + members * _BYTES_OF_MEMBER,
+        )
+    of_tasks = plan.microbatches * _BYTES_OF_MICROBATCH + tasks * of_task
+    return StepSize(tasks=tasks, seconds=seconds + of_ranks[0], size_bytes=of_tasks + of_ranks[1])
 
 
 def _shape(schedule: str | Schedule, ranks: int, chunks: int | None) -> tuple[int, int]:

@@ -86,7 +86,10 @@ def test_a_million_microbatches_that_share_links_are_refused(run: Run, workloads
 
 @pytest.mark.parametrize("contention", ["siblings", "fair"])
 def test_every_npu_takes_memory(contention: str, workloads: Path) -> None:
-    """The graph of a larger job is the same: what grows are columns with a line per NPU."""
+    """The graph of a larger job is the same: what grows are columns with a line per NPU.
+
+    Each member of the largest group, here a fourth of the NPUs, takes 4,000 bytes besides.
+    """
     sizes = []
     for npus in (16, MAX_NPUS):
         asked = {"npus": npus, "contention": contention}
@@ -95,21 +98,31 @@ def test_every_npu_takes_memory(contention: str, workloads: Path) -> None:
     few, many = sizes
     assert many.tasks == few.tasks
     of_npu = (many.size_bytes - few.size_bytes) // (MAX_NPUS - 16)
-    assert of_npu == (2400 if contention == "fair" else 600)
+    assert of_npu == (2400 if contention == "fair" else 50 + 4000 // 4)
 
 
 @pytest.mark.slow
-def test_four_million_npus_run_as_a_million_do(run: Run, workloads: Path) -> None:
+def test_sixteen_million_npus_run_as_a_million_do(run: Run, workloads: Path) -> None:
     """Replicas of more NPUs compute the same: a step is longer only by what gradients take."""
     steps = []
     for npus in (1 << 20, MAX_NPUS):
-        job = ("simulate", workloads / "gpt_tp4.txt", "--npus", npus, "-q", "--json", "-")
+        job = ("simulate", workloads / "gpt_1024.txt", "--npus", npus, "-q", "--json", "-")
         code, out, err = run(*map(str, job))
         assert code == 0, err
         steps.append(json.loads(out))
     few, many = steps
     assert few["breakdown_ps"]["compute"] == many["breakdown_ps"]["compute"]
     assert few["step_time_ps"] < many["step_time_ps"]
+
+
+def test_one_group_of_all_npus_takes_more_than_many() -> None:
+    """Ranks of a group are priced one by one: 16 million replicas need more than most machines."""
+    sizes = []
+    for name, asked in (("gpt2", {"tp": 1, "pp": 1}), ("llama-3.1-405b", {"tp": 8, "pp": 16})):
+        job = read_inputs(name, "hgx-h100", {"npus": MAX_NPUS, "microbatch_size": 1, **asked})
+        sizes.append(step_size(job.workload, job.topology, job.options).size_bytes)
+    assert sizes[0] > 60e9
+    assert sizes[1] < 4e9
 
 
 def test_more_npus_than_the_largest_job_are_refused(run: Run, workloads: Path) -> None:

@@ -17,7 +17,12 @@ from stepsim.files.asked import StepInputs
 from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import OPTIONS, StepOptions
-from stepsim.step.model_plan import DEFAULT_SEQUENCE, as_jobs_run, default_batch
+from stepsim.step.model_plan import (
+    DEFAULT_SEQUENCE,
+    SEQUENCE_ASSUMED,
+    as_jobs_run,
+    default_batch,
+)
 from stepsim.step.models import machine_of
 from stepsim.workload.model.model import Model
 
@@ -136,14 +141,14 @@ def _with_job(options: StepOptions, npus: int, notes: list[str]) -> StepOptions:
     They are what simulate assumes, the batch that of a replica on each of the NPUs.
     """
     if options.sequence is None:
-        notes.append(
-            f"no sequence given: stepsim assumes {DEFAULT_SEQUENCE} tokens (--sequence sets it)"
-        )
+        notes.append(SEQUENCE_ASSUMED)
         options = replace(options, sequence=DEFAULT_SEQUENCE)
     if options.global_batch is None:
         assert options.sequence is not None
         batch = default_batch(npus, 1, options.sequence)
-        notes.append(f"no global_batch given: stepsim assumes {batch} samples (--global-batch)")
+        notes.append(
+            f"no global_batch given: stepsim assumes {batch} samples (--global-batch sets it)"
+        )
         options = replace(options, global_batch=batch)
     return options
 

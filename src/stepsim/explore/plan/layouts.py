@@ -1,7 +1,7 @@
 """Layouts that a search tries beside equal stages: the ends counted by what they cost."""
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 
@@ -33,10 +33,11 @@ def balanced_plans(plans: Sequence[ModelPlan], steps: StepModel) -> Iterator[Mod
         return
     piped = [plan for plan in plans if plan.pp > 1 and not plan.order.folded]
     depth, ahead = steps.architecture.depth, len(steps.architecture.prediction_layers)
+    balanced = cache(_balanced)
     alike = {(plan.layout, plan.pp * plan.chunks): plan for plan in piped}
     own = {key: plan.stage_slices(steps.architecture) for key, plan in alike.items()}
     for plan, ends in zip(piped, _end_costs(piped, steps), strict=True):
-        layout = _balanced(depth, ahead, plan.pp, plan.chunks, ends)
+        layout = balanced(depth, ahead, plan.pp, plan.chunks, ends)
         if layout and layout.slices != own[plan.layout, plan.pp * plan.chunks]:
             yield replace(plan, layout=layout)
 
@@ -65,7 +66,6 @@ def _in_layers(table: Floats, architecture: Architecture) -> list[tuple[int, int
     return [(int(embedding), int(head)) for embedding, head in ends.tolist()]
 
 
-@lru_cache(maxsize=4096)
 def _balanced(
     depth: int, ahead: int, pp: int, chunks: int, ends: tuple[int, int]
 ) -> LayerLayout | None:

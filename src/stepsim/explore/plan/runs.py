@@ -39,6 +39,7 @@ from stepsim.files.models.megatron_plan import counted_ends
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
+from stepsim.parallel.schedules import forget_schedules
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
 from stepsim.step.totals import RunStep, run_step
 from stepsim.workload.model.choices import ExpertDispatch
@@ -266,6 +267,7 @@ def open_runs(job: PlanJob, workers: Workers) -> Iterator[PlanRuns]:
         finally:
             deque((each.cancel() for each in runs.begun.values()), maxlen=0)
             _simulator.cache_clear()
+            forget_schedules()
 
 
 class _Simulator(Struct, kw_only=True):

@@ -22,7 +22,13 @@ from stepsim.explore.sweep.grid import ScenarioSpan
 from stepsim.explore.sweep.store import SweepProgress, SweepStore, open_for_writing
 from stepsim.explore.sweep.study import Study, pack
 from stepsim.explore.sweep.table import AxisTotals, SweepTable
-from stepsim.explore.sweep.work import SpanResult, SweepJob, check_options, evaluate_span
+from stepsim.explore.sweep.work import (
+    SpanResult,
+    SweepJob,
+    check_options,
+    evaluate_span,
+    forget_jobs,
+)
 
 _How = ParamSpec("_How")
 _ProgressCall = Callable[[SweepProgress], None]
@@ -65,9 +71,10 @@ def swept(
         expected = ", ".join(ExecutorKind)
         raise SweepError(f"executor is {executor!r}: expected one of {expected}") from None
     check_executor(kind, jobs, scheduler)
-    check_options(study)
     job = SweepJob(study=study, evaluators=tuple(evaluators))
     with ExitStack() as opened:
+        opened.callback(forget_jobs)
+        check_options(study)
         # a scheduler that cannot be reached must not leave a database behind
         pool = opened.enter_context(dask_pool(scheduler)) if scheduler else None
         store = opened.enter_context(

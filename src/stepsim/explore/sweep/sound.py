@@ -8,7 +8,6 @@ read: one is written with every row, one for the tables that describe the sweep.
 import sqlite3
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from zlib import crc32
 
@@ -102,7 +101,6 @@ def row_digests(numbers: Sequence[Ints | Floats], errors: Mapping[int, str]) -> 
     return digests
 
 
-@lru_cache(maxsize=1)
 def _added_by_bytes(numbers: int) -> NDArray[np.uint32]:
     """What each byte adds to the CRC-32 of so many numbers: (numbers, 8, 256).
 

@@ -24,6 +24,7 @@ from stepsim.explore.sweep.study import Study, unpack
 from stepsim.network.placement import place
 from stepsim.network.topology.dimension import LINK_FIELDS
 from stepsim.network.topology.nested import followed, with_uplinks
+from stepsim.parallel.schedules import forget_schedules
 from stepsim.step.inputs import choose_plan, make_work
 from stepsim.step.prepared import prepare
 
@@ -149,6 +150,13 @@ def _prepare(packed: bytes, group: int) -> _Ready:
     except StepsimError as error:
         return _Ready(group=str(error), links=links)
     return _Ready(group=prepared, links=links)
+
+
+def forget_jobs() -> None:
+    """Keep nothing of a sweep that ran in this process: its job, groups and schedules."""
+    _job.cache_clear()
+    _prepare.cache_clear()
+    forget_schedules()
 
 
 def _links(study: Study, settings: Mapping[str, Value]) -> tuple[_Links, ...]:

@@ -188,6 +188,9 @@ _KEYS = {
     "overlap-moe-expert-parallel-comm": "comm_overlap.overlap_moe_expert_parallel_comm",
     "moe-shared-expert-overlap": "model.moe_shared_expert_overlap",
     "delay-wgrad-compute": "comm_overlap.delay_wgrad_compute",
+    "overlap-dispatch-backward-with-experts-wgrad": (
+        "model.overlap_dispatch_backward_with_experts_wgrad"
+    ),
     "num-virtual-stages-per-pipeline-rank": "model.virtual_pipeline_model_parallel_size",
     "pipeline-model-parallel-layout": "model.pipeline_model_parallel_layout",
     "account-for-embedding-in-pipeline-split": "model.account_for_embedding_in_pipeline_split",

@@ -15,7 +15,14 @@ from msgspec import Struct
 from stepsim.base.errors import PlanError, WorkloadError, bad_value
 from stepsim.base.structs import replace
 from stepsim.files.models.fields import MOST_LAYERS
-from stepsim.files.models.megatron_rules import FSDP_STAGES, broken_rules, megatron_arguments
+from stepsim.files.models.megatron_rules import (
+    BESIDE_WEIGHTS,
+    FSDP_STAGES,
+    PAIRED_EXCHANGES,
+    PAIRED_WEIGHTS,
+    broken_rules,
+    megatron_arguments,
+)
 from stepsim.files.models.patterns import PART_LETTERS, PartMakers
 from stepsim.workload.model.architecture import (
     Activation,
@@ -482,9 +489,6 @@ def _zero(arguments: _Arguments) -> int:
     return FSDP_STAGES[strategy]
 
 
-_OVERLAPPED = "overlap-moe-expert-parallel-comm"
-
-
 def _exchanges(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
     """How keys and values, and tokens of experts, are exchanged."""
     kind = (arguments.text("cp-comm-type").split() or ["p2p"])[0]
@@ -497,10 +501,9 @@ def _exchanges(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
         deepep = "deepep" if arguments.has("moe-enable-deepep") else "all_to_all"
         yield "dispatch", backend if backend in ("deepep", "hybridep") else deepep
     if arguments.has("num-experts"):
-        yield "expert_overlap", arguments.has(_OVERLAPPED)
+        yield "expert_overlap", arguments.has(PAIRED_EXCHANGES)
         yield "shared_overlap", arguments.has("moe-shared-expert-overlap")
-        beside = "overlap-dispatch-backward-with-experts-wgrad"
-        yield "delay_wgrad", arguments.has("delay-wgrad-compute", beside)
+        yield "delay_wgrad", arguments.has(PAIRED_WEIGHTS, BESIDE_WEIGHTS)
 
 
 def _precision(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
@@ -554,7 +557,7 @@ def _placement(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
         last = arguments.has("account-for-loss-in-pipeline-split")
         yield "layout", "ends" if first and last else "embedding" if first else "head"
     if chunks > 1:
-        pairs = arguments.has("num-experts") and arguments.has(_OVERLAPPED)
+        pairs = arguments.has("num-experts") and arguments.has(PAIRED_EXCHANGES)
         yield "schedule", f"{'combined-1f1b' if pairs else 'interleaved'}:{chunks}"
 
 

@@ -4,7 +4,14 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 
-from stepsim.files.models.megatron_rules import FSDP_STAGES, broken_rules, megatron_arguments
+from stepsim.files.models.megatron_rules import (
+    BESIDE_WEIGHTS,
+    FSDP_STAGES,
+    PAIRED_EXCHANGES,
+    PAIRED_WEIGHTS,
+    broken_rules,
+    megatron_arguments,
+)
 from stepsim.workload.model.architecture import (
     Architecture,
     ExpertMlp,
@@ -105,11 +112,11 @@ def _experts(plan: ModelPlan) -> Iterator[str]:
     if plan.ep > 1:
         yield from _DISPATCHERS.get(plan.dispatch, ())
     if plan.runs_pairs:
-        yield "--overlap-moe-expert-parallel-comm"
+        yield f"--{PAIRED_EXCHANGES}"
     if plan.ep > 1 and plan.shared_overlap:
         yield "--moe-shared-expert-overlap"
     if plan.ep > 1 and plan.delay_wgrad:
-        yield "--delay-wgrad-compute"
+        yield f"--{PAIRED_WEIGHTS if plan.runs_pairs else BESIDE_WEIGHTS}"
 
 
 def _stages(plan: ModelPlan, slices: tuple[StageSlice, ...]) -> Iterator[str]:

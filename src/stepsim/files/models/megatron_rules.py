@@ -34,6 +34,13 @@ _COUNTED_ENDS = (
     "account-for-embedding-in-pipeline-split",
     "account-for-loss-in-pipeline-split",
 )
+PAIRED_EXCHANGES = "overlap-moe-expert-parallel-comm"
+"""Exchanges of a microbatch's experts run beside the compute of another one."""
+PAIRED_WEIGHTS, BESIDE_WEIGHTS = (
+    "delay-wgrad-compute",
+    "overlap-dispatch-backward-with-experts-wgrad",
+)
+"""What runs exchanges of input gradients beside weight gradients: in pairs, and without them."""
 
 
 class _UnknownError(Exception):
@@ -340,6 +347,21 @@ RULES: tuple[Rule, ...] = (
             )
         ),
     ),
+    Rule(
+        said=f"--{PAIRED_EXCHANGES} needs --{_EP} above 1, and in a pipeline virtual stages",
+        holds=lambda line: (
+            not line.has(PAIRED_EXCHANGES) or (line.ep > 1 and (line.pp == 1 or line.chunks > 1))
+        ),
+    ),
+    Rule(
+        said=f"--{PAIRED_EXCHANGES} goes without --recompute-granularity full",
+        holds=lambda line: (
+            not line.has(PAIRED_EXCHANGES) or line.text("recompute-granularity") != "full"
+        ),
+    ),
+    _excludes(PAIRED_EXCHANGES, "moe-shared-expert-overlap"),
+    _needs(PAIRED_WEIGHTS, PAIRED_EXCHANGES),
+    _excludes(BESIDE_WEIGHTS, PAIRED_EXCHANGES, PAIRED_WEIGHTS),
     Rule(
         said="--moe-enable-deepep needs --moe-token-dispatcher-type flex",
         holds=lambda line: (

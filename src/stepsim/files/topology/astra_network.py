@@ -17,7 +17,7 @@ from stepsim.base.errors import TopologyError, bad_value, one_line
 from stepsim.base.units import MAX_INT64, PS_PER_NS, plain_number
 from stepsim.files.reading import read_text
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
-from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
+from stepsim.network.topology.network import MAX_NPUS
 
 _KINDS = {
     "Ring": DimensionKind.RING,
@@ -38,11 +38,9 @@ def read_astra_network(path: Path) -> NestedTopology:
     try:
         lists = _lists(text)
         sizes = [_number("npus_count", i, word) for i, word in enumerate(lists["npus_count"])]
-        if prod(max(1, size) for size in sizes) > MAX_TOPOLOGY_NPUS:
+        if prod(max(1, size) for size in sizes) > MAX_NPUS:
             npus = " x ".join(lists["npus_count"])
-            raise TopologyError(
-                bad_value("npus_count", "product", npus, f"at most {MAX_TOPOLOGY_NPUS}")
-            )
+            raise TopologyError(bad_value("npus_count", "product", npus, f"at most {MAX_NPUS}"))
         return NestedTopology(
             name=one_line(path.stem),
             source=one_line(f"ASTRA-sim analytical network file {path.name}"),

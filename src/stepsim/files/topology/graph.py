@@ -48,7 +48,7 @@ from stepsim.network.topology.dimension import (
 )
 from stepsim.network.topology.graph import listed_topology
 from stepsim.network.topology.listed import ListedTopology
-from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
+from stepsim.network.topology.network import MAX_NPUS
 
 _MOST_PARALLEL = 1024
 _NPU = re.compile(r"npu(0|[1-9]\d{0,8})")
@@ -106,8 +106,8 @@ def _names(graph: nx.Graph) -> dict[Hashable, str]:
         if kind == "npu":
             npus.append(node)
         names[node] = _switch_name(place, str(node)) if kind == "switch" else ""
-    if not 1 <= len(npus) <= MAX_TOPOLOGY_NPUS:
-        allowed = f"1 to {MAX_TOPOLOGY_NPUS} nodes of kind npu"
+    if not 1 <= len(npus) <= MAX_NPUS:
+        allowed = f"1 to {MAX_NPUS} nodes of kind npu"
         raise TopologyError(f"the graph has {len(npus)} NPUs: expected {allowed}")
     texts: dict[str, Hashable] = {}
     for node, name in names.items():

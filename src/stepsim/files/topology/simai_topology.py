@@ -16,7 +16,7 @@ from stepsim.files.reading import read_text
 from stepsim.files.topology.tables import quantity
 from stepsim.network.topology import LinkClass
 from stepsim.network.topology.listed import ListedTopology
-from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
+from stepsim.network.topology.network import MAX_NPUS
 
 _Class = tuple[str, str, str]
 """What a cable joins, bandwidth and latency."""
@@ -90,7 +90,7 @@ def _header(line: str) -> _Header:
     nodes, per_server, nvswitches, switches, links = (
         _count("line 1", field, word) for field, word in zip(fields, words, strict=False)
     )
-    if not nvswitches + switches < nodes <= MAX_TOPOLOGY_NPUS:
+    if not nvswitches + switches < nodes <= MAX_NPUS:
         raise TopologyError(f"line 1: {nodes} nodes, {nvswitches + switches} of them switches")
     if per_server < 1:
         raise TopologyError(bad_value("line 1", "GPUs per server", per_server, "at least 1"))

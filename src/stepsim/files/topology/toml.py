@@ -25,7 +25,7 @@ from stepsim.files.topology.tables import (
 )
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology, Topology
 from stepsim.network.topology.dimension import Accuracy, FollowingLinks, Library, Protocol
-from stepsim.network.topology.network import MAX_TOPOLOGY_NPUS
+from stepsim.network.topology.network import MAX_NPUS
 from stepsim.network.topology.wirings import MAX_CABLED, DragonflyShape, Ports, TreeShape
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ def _listed(
     from stepsim.network.topology.graph import listed_topology
 
     most = 2 * len(file.link)
-    if file.npus is None or not 1 <= file.npus <= MAX_TOPOLOGY_NPUS:
-        raise TopologyError(bad_value("npus", "value", file.npus, f"1 to {MAX_TOPOLOGY_NPUS}"))
+    if file.npus is None or not 1 <= file.npus <= MAX_NPUS:
+        raise TopologyError(bad_value("npus", "value", file.npus, f"1 to {MAX_NPUS}"))
     if file.node_size is not None and not 1 <= file.node_size <= file.npus:
         raise TopologyError(bad_value("node_size", "value", file.node_size, f"1 to {file.npus}"))
     if file.npus > most:
@@ -176,8 +176,8 @@ def dimensions_of(tables: list[DimensionTable]) -> tuple[Dimension, ...]:
             raise TopologyError(bad_value(place, "used", table.used, expected))
         found.append(_dimension(place, link_class(f"dimension[{i}]", table), table, inside))
         npus = inside * found[-1].size
-        if npus > MAX_TOPOLOGY_NPUS:
-            allowed = f"at most {MAX_TOPOLOGY_NPUS}"
+        if npus > MAX_NPUS:
+            allowed = f"at most {MAX_NPUS}"
             raise TopologyError(bad_value("dimension", "product of sizes", npus, allowed))
         try:
             found[-1].wirings(inside)
@@ -258,7 +258,7 @@ def _full_size(place: str, dimension: Dimension, inside: int) -> int:
 
 def _with_shape(place: str, table: DimensionTable, dimension: Dimension) -> Dimension:
     sides = table.shape
-    if not sides or min(sides) < 1 or prod(sides) > MAX_TOPOLOGY_NPUS:
+    if not sides or min(sides) < 1 or prod(sides) > MAX_NPUS:
         expected = "the length of every side, e.g. [4, 4, 4]"
         raise TopologyError(bad_value(place, "shape", sides, expected))
     return replace(dimension, shape=tuple(sides), size=prod(sides))
@@ -348,8 +348,8 @@ def _with_dragonfly(place: str, table: DimensionTable, dimension: Dimension) -> 
 
 
 def _positive(place: str, field: str, value: int | None) -> int:
-    if value is None or not 1 <= value <= MAX_TOPOLOGY_NPUS:
-        raise TopologyError(bad_value(place, field, value, f"1 to {MAX_TOPOLOGY_NPUS}"))
+    if value is None or not 1 <= value <= MAX_NPUS:
+        raise TopologyError(bad_value(place, field, value, f"1 to {MAX_NPUS}"))
     return value
 
 

@@ -132,7 +132,12 @@ def _alive(name: str, ranks: int, microbatches: int, chunks: int | None) -> Sche
 
 
 _schedules: WeakValueDictionary[tuple[str, int, int, int | None], Schedule] = WeakValueDictionary()
-_small = lru_cache(maxsize=64)(_alive)
+_small = lru_cache(maxsize=64)(_alive)  # base/memo names what needs it
+
+
+def forget_schedules() -> None:
+    """Keep no schedule alive for those that ask again: at the end of a search or a sweep."""
+    _small.cache_clear()
 
 
 def needs_times(name: str) -> bool:
@@ -181,6 +186,7 @@ __all__ = [
     "Runtime",
     "Schedule",
     "build",
+    "forget_schedules",
     "needs_times",
     "options_of",
     "parse_name",

@@ -151,6 +151,8 @@ def plan_columns(plans: Sequence[ModelPlan]) -> PlanColumns:
 
 def _numbers(plan: ModelPlan) -> tuple[float, ...]:
     """A plan's fields in the order in which `plan_columns` takes them apart."""
+    recompute, exchanges = plan.recompute, plan.ep > 1
+    dispatch = plan.dispatch if exchanges else ExpertDispatch.ALL_TO_ALL
     recompute = plan.recompute
     scopes = plan.graph_scopes if plan.cuda_graph and plan.graph_scopes else ()
     return (
@@ -180,12 +182,12 @@ def _numbers(plan: ModelPlan) -> tuple[float, ...]:
         plan.tp_comm_overlap,
         plan.dp_overlap,
         plan.cuda_graph,
-        plan.dispatch.once,
-        plan.dispatch.element_bytes,
-        _DISPATCHERS.index(plan.dispatch),
+        dispatch.once,
+        dispatch.element_bytes,
+        _DISPATCHERS.index(dispatch),
         plan.paired_share,
-        plan.shared_overlap,
-        plan.delay_wgrad,
+        plan.shared_overlap and exchanges,
+        plan.delay_wgrad and exchanges,
         plan.cuda_graph and plan.graph_scopes == (),
         plan.attended,
         plan.adapters,

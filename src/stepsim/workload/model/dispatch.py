@@ -139,7 +139,7 @@ class ExpertWay(Struct, frozen=True, kw_only=True):
 
 
 def _sends_once(columns: PlanColumns) -> NDArray[np.bool_]:
-    return (columns.sends_once > 0) & (columns.ep > 1)
+    return columns.sends_once > 0
 
 
 def reached(mlp: ExpertMlp, places: Floats) -> Floats:
@@ -183,7 +183,7 @@ def map_bytes(mlp: ExpertMlp, columns: PlanColumns) -> Floats:
     hybrid-ep of deepseek-ai/DeepEP: `all_gather_into_tensor` of a routing map of bools). Others
     send counts, and the backward has the forward's map.
     """
-    gathers = np.isin(columns.dispatcher, _MAPPED) & (columns.ep > 1)
+    gathers = np.isin(columns.dispatcher, _MAPPED)
     return np.where(gathers, columns.shard_tokens * mlp.experts * columns.ep, 0.0)
 
 

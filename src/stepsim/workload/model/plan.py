@@ -62,7 +62,8 @@ class ModelPlan(Struct, frozen=True, kw_only=True):
     gradients.
     Exchanges between experts run beside the compute of another microbatch with `expert_overlap`,
     beside shared experts with `shared_overlap`, and those of input gradients beside the weight
-    gradients of the experts with `delay_wgrad`, else after them.
+    gradients of the experts with `delay_wgrad`, else after them. Where `ep` is 1 nothing is
+    exchanged: these three and `dispatch` change nothing.
     """
 
     tp: int = 1

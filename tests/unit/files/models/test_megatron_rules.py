@@ -18,6 +18,8 @@ TORCH = "--use-torch-fsdp2 --num-layers 8 --untie-embeddings-and-output-weights"
 PLAIN = "--num-layers 32 --pipeline-model-parallel-size 4"
 LAYOUT = "--pipeline-model-parallel-layout Et*8|t*8|t*8|t*8L"
 EXPERTS = "--num-layers 8 --num-experts 8 --expert-model-parallel-size 4"
+IN_PAIRS = f"{EXPERTS} --overlap-moe-expert-parallel-comm"
+BESIDE_WEIGHTS = "--overlap-dispatch-backward-with-experts-wgrad"
 
 GOOD = (
     PLAN,
@@ -32,6 +34,9 @@ GOOD = (
     f"{PLAN} {FSDP} --data-parallel-sharding-strategy optim_grads_params",
     f"{TORCH} --no-gradient-accumulation-fusion",
     f"{EXPERTS} --moe-token-dispatcher-type flex --moe-enable-deepep",
+    f"{IN_PAIRS} --delay-wgrad-compute",
+    f"{IN_PAIRS} --pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2",
+    f"{EXPERTS} --moe-shared-expert-overlap {BESIDE_WEIGHTS}",
     "--recompute-granularity full --recompute-method block --recompute-num-layers 3",
     "--recompute-granularity selective --enable-cuda-graph",
     "--fp8-format e4m3 --fp8-recipe mxfp8",
@@ -118,6 +123,16 @@ BAD = {
     "--expert-model-parallel-size above 1 divides": (
         "--num-layers 8 --num-experts 6 --expert-model-parallel-size 4"
     ),
+    "--overlap-moe-expert-parallel-comm needs": "--overlap-moe-expert-parallel-comm",
+    "in a pipeline virtual stages": f"{IN_PAIRS} --pipeline-model-parallel-size 2",
+    "--overlap-moe-expert-parallel-comm goes without --recompute": (
+        f"{IN_PAIRS} --recompute-granularity full"
+    ),
+    "--overlap-moe-expert-parallel-comm goes without --moe-shared": (
+        f"{IN_PAIRS} --moe-shared-expert-overlap"
+    ),
+    "--delay-wgrad-compute needs": f"{EXPERTS} --delay-wgrad-compute",
+    f"{BESIDE_WEIGHTS} goes without": f"{IN_PAIRS} {BESIDE_WEIGHTS}",
     "--moe-enable-deepep needs": f"{EXPERTS} --moe-enable-deepep",
     "--moe-token-dispatcher-type flex needs": "--moe-token-dispatcher-type flex",
     "CUDA graphs go without": "--recompute-granularity full --recompute-method uniform "

@@ -1,0 +1,47 @@
+"""A search of plans and a sweep keep nothing of their job once they have answered."""
+
+import gc
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+import stepsim
+from stepsim.explore.plan.runs import PlanJob
+from stepsim.explore.sweep.work import SweepJob
+from stepsim.graph.actions import TaskList
+from stepsim.graph.build import TaskGraph
+from stepsim.graph.programs import Program, Shape
+from stepsim.network.prices import Prices
+from stepsim.parallel.schedules import Schedule
+from stepsim.workload.model.plan import ModelPlan
+from stepsim.workload.rows import Workload
+
+KINDS = (
+    *(PlanJob, SweepJob, TaskList, TaskGraph, Program, Shape),
+    *(Prices, Schedule, ModelPlan, Workload),
+)
+
+
+def alive() -> Counter[str]:
+    """How many objects of a step there are in this process, by the name of their class."""
+    gc.collect()
+    return Counter(type(one).__name__ for one in gc.get_objects() if isinstance(one, KINDS))
+
+
+def search() -> object:
+    return stepsim.plan("gpt2", "hgx-h100", gpus=8, global_batch=32, sequence=1024, runs=4)
+
+
+def sweep() -> object:
+    axes = {"pp": [1, 2, 4], "schedule": ["1f1b", "gpipe"], "tp": [1, 2]}
+    return stepsim.sweep("gpt2", axes=axes, npus=8, global_batch=32, sequence=1024)
+
+
+@pytest.mark.parametrize("ask", [search, sweep])
+def test_nothing_of_a_job_outlives_its_answer(ask: Callable[[], object]) -> None:
+    before = alive()
+    answer = ask()
+    assert answer is not None
+    del answer
+    assert alive() - before == Counter()
