@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats, Ints, Lists, Small, bounds, distinct, narrowed, spans
 from stepsim.base.errors import SimulationError
-from stepsim.base.kept import keep
 from stepsim.base.units import MAX_INT64
 from stepsim.graph.actions import Task, TaskList
 from stepsim.graph.build import TaskGraph
@@ -37,11 +36,6 @@ _Number = TypeVar("_Number", bound=np.integer)
 GROUPS = tuple(Group)
 """Kinds of groups by the numbers that columns have for them."""
 MESSAGES = GROUPS.index(Group.PP)
-
-KEPT_TASKS = 1 << 13
-"""Tasks up to which the layout of a program is kept for other prices."""
-_VARIANTS = 4
-"""Layouts of a program that are kept."""
 
 
 class TaskListTimes(Struct, frozen=True, kw_only=True, eq=False):
@@ -121,16 +115,6 @@ class ProgramLayout(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def layout_of(program: Program, met: tuple[Met, ...], coalesce: bool) -> ProgramLayout:
-    """The layout of a program, that of before where one is kept."""
-    found: ProgramLayout | None = program.layouts.get((met, coalesce))
-    if found is None:
-        found = _layout(program, met, coalesce)
-        if found.tasks <= KEPT_TASKS:
-            keep(program.layouts, (met, coalesce), found, _VARIANTS)
-    return found
-
-
-def _layout(program: Program, met: tuple[Met, ...], coalesce: bool) -> ProgramLayout:
     """How a program is laid out whose uses are `met` so."""
     pieces = _Pieces(program=program, met=met, coalesce=coalesce).of_looks()
     uses = tuple(use for piece in pieces for use in piece.use_of_task)
@@ -323,6 +307,7 @@ def lay_out(
     none is without `coalesce`.
     """
     known: dict[tuple[object, ...], LaidOut] = {}
+    layouts: dict[tuple[object, ...], ProgramLayout] = {}
     timed: _Timed = {}
     runnable = Runnable(programs=[], transfers=[])
     for actor in range(len(actors)):
@@ -344,7 +329,10 @@ def lay_out(
         looks = [_look(use, rank, prices, contention) for use in uses] if by_look else []
         key = id(program), factor, met, paid, *looks
         if key not in known:
-            known[key] = _laid_out(program, met, factor, paid, timed, coalesce=coalesce)
+            form = id(program), met
+            if form not in layouts:
+                layouts[form] = layout_of(program, met, coalesce)
+            known[key] = _laid_out(program, layouts[form], factor, paid, timed)
         runnable.programs.append(known[key])
     return runnable
 
@@ -365,18 +353,15 @@ def _cost(use: Use, rank: int, prices: Prices, contention: "Contention | None") 
 
 def _laid_out(
     program: Program,
-    met: tuple[Met, ...],
+    layout: ProgramLayout,
     factor: float,
     paid: tuple[int, ...],
     timed: _Timed,
-    *,
-    coalesce: bool,
 ) -> LaidOut:
-    """A program at such a factor on compute, whose uses take what is `paid` and are `met` so.
+    """A program at such a factor on compute, whose uses take what is `paid`.
 
     Task lists are `timed` once for all programs that run them at the same prices.
     """
-    layout = layout_of(program, met, coalesce)
     every = zip(program.uses, paid, strict=True)
     prices = {use.comm: each for use, each in every if use.peer_stage < 0}
     times: dict[int, TaskListTimes] = {}

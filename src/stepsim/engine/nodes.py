@@ -9,15 +9,15 @@ had met, one pair would have been the first to, and until then the events give t
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Floats, Ints, Lists, Small, bounds, row_numbers, spans
-from stepsim.base.kept import Same, keep
+from stepsim.base.kept import keep
 from stepsim.base.units import LARGEST_SUM
-from stepsim.engine.lay_out import GROUPS, KEPT_TASKS, LaidOut, Runnable, Times, far_actor
+from stepsim.engine.lay_out import GROUPS, LaidOut, Runnable, Times, far_actor
 from stepsim.graph.programs import SegmentKind, Shape
 from stepsim.network.fold import Actors
 from stepsim.parallel.ranks import ParallelPlan
@@ -71,17 +71,12 @@ class NodeTimes(Struct, frozen=True, kw_only=True, eq=False):
         return [end - laid.duration_ps for end, laid in columns], task_ends
 
 
-def run_levels(
-    programs: Sequence[LaidOut],
-    actors: Actors,
-    plan: ParallelPlan,
-    known: dict[object, Any] | None = None,
-) -> NodeTimes | None:
-    """When every task of every actor runs; `known` are nodes of runs of the same actors.
+def run_levels(programs: Sequence[LaidOut], actors: Actors, plan: ParallelPlan) -> NodeTimes | None:
+    """When every task of every actor runs.
 
-    None where not every task can start, or the times may not fit 64 bits: events tell why.
+    It is None where not every task can start, or the times may not fit 64 bits: events tell why.
     """
-    graph = make_nodes(programs, actors, plan, known)
+    graph = make_nodes(programs, actors, plan)
     duration_ps = graph.duration_ps(programs)
     if not graph.is_complete or float(duration_ps.sum(dtype=np.float64)) > LARGEST_SUM:
         return None
@@ -101,16 +96,11 @@ _Far = tuple[tuple[int, int], ...]
 """The stages that an actor receives from, and the actor of each that sends to it."""
 
 
-def make_nodes(
-    programs: Sequence[LaidOut],
-    actors: Actors,
-    plan: ParallelPlan,
-    known: dict[object, Any] | None = None,
-) -> NodeGraph:
+def make_nodes(programs: Sequence[LaidOut], actors: Actors, plan: ParallelPlan) -> NodeGraph:
     """The nodes of the laid-out programs of all actors.
 
-    Where every segment is one task that meets nobody but in messages, they depend on shapes alone;
-    else on layouts, by which those of the same actors come to be `known`.
+    Where every segment is one task that meets nobody but in messages, they depend on shapes alone,
+    and stay beside these.
     """
     shapes = tuple(laid.program.shape for laid in programs)
     far = tuple(
@@ -128,13 +118,7 @@ def make_nodes(
             found = _flat_nodes(shapes, far)
             keep(flat, (stages, far), found, _VARIANTS)
         return found
-    layouts = tuple(Same(laid.group) for laid in programs)
-    found = known.get(layouts) if known else None
-    if found is None:
-        found = _joined_nodes(programs, actors, far)
-        if known is not None and all(len(laid) <= KEPT_TASKS for laid in programs):
-            keep(known, layouts, found, _VARIANTS)
-    return found
+    return _joined_nodes(programs, actors, far)
 
 
 def _joined_nodes(programs: Sequence[LaidOut], actors: Actors, far: tuple[_Far, ...]) -> NodeGraph:
@@ -221,21 +205,13 @@ class _Flights(NamedTuple):
     start: Times
 
 
-def run_apart(
-    runnable: Runnable,
-    actors: Actors,
-    plan: ParallelPlan,
-    known: dict[object, Any] | None = None,
-) -> NodeTimes | None:
-    """When every task runs, if no transfer meets another on a link; else None: events tell.
-
-    `known` are nodes of runs of the same actors.
-    """
+def run_apart(runnable: Runnable, actors: Actors, plan: ParallelPlan) -> NodeTimes | None:
+    """When every task runs, if no transfer meets another on a link; else None: events tell."""
     every = {id(each): each for several in runnable.transfers for each in several.values()}
     transfers = list(every.values())
     if _are_near(transfers):
         return None
-    times = run_levels(runnable.programs, actors, plan, known)
+    times = run_levels(runnable.programs, actors, plan)
     if times is None:
         return None
     number = {key: i for i, key in enumerate(every)}

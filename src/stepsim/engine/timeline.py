@@ -342,13 +342,12 @@ class LaidOutStep(Struct, frozen=True, kw_only=True):
         """
         if self.slowing:
             return None
-        quotient = contention.quotient
-        tried = quotient.apart
+        tried = contention.quotient.apart
         if tried[False] > tried[True]:
             return None
         from stepsim.engine.nodes import run_apart
 
-        found = run_apart(self.runnable, self.actors, self.graph.plan, quotient.nodes)
+        found = run_apart(self.runnable, self.actors, self.graph.plan)
         tried[found is not None] += 1
         return found
 

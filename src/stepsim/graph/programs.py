@@ -100,7 +100,7 @@ class Program(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     `entries` is the schedule's order, `message` the number of the communication of all messages,
     `lists` are its task lists by their numbers. Segment i has the look `looks[look[i]]`; looks
-    stand in the order in which they appear. `layouts` are those that the engine knows of it.
+    stand in the order in which they appear.
     """
 
     stage: int
@@ -110,7 +110,6 @@ class Program(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     lists: Mapping[int, TaskList]
     looks: tuple[Look, ...]
     look: NDArray[np.integer]
-    layouts: dict[object, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.shape)

@@ -7,7 +7,7 @@ quotient of ranks, sites and links is kept for runs that take the same ones.
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
@@ -67,8 +67,7 @@ class Quotient(Struct, frozen=True, kw_only=True, dict=True):
     """Classes of ranks, sites and links: those of links that are not `free` matter.
 
     `streams` are those of every communication. `apart` counts runs in which no transfer met another
-    on a link, and under False those in which some did; `nodes` are the graphs of nodes of such
-    runs, which prices do not change.
+    on a link, and under False those in which some did.
     """
 
     sites: TransferSites
@@ -77,7 +76,6 @@ class Quotient(Struct, frozen=True, kw_only=True, dict=True):
     free: tuple[bool, ...]
     streams: _Streams
     apart: Counter[bool] = field(default_factory=Counter)
-    nodes: dict[object, Any] = field(default_factory=dict)
 
     @cached_property
     def link_class(self) -> Ints:

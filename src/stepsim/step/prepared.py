@@ -17,11 +17,9 @@ from stepsim.graph.build import TaskGraph, build_taskgraph
 from stepsim.network.placement import Crossing, find_crossing, idle_npus, place
 from stepsim.network.prices import Prices, make_prices
 from stepsim.network.topology import Topology
-from stepsim.network.topology.nested import NestedTopology
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.parallel.schedules import needs_times
 from stepsim.parallel.stages import split_stages
 from stepsim.step.inputs import (
     MadeWork,
@@ -95,23 +93,6 @@ class PreparedStep(Struct, frozen=True, kw_only=True, dict=True):
         first = (self.unfit.text(),) if self.unfit else ()
         crossed = (self.crossing.text,) if self.crossing else ()
         return (*first, *(doubt.text for doubt in self.doubts), *crossed, *self.assumed)
-
-    @property
-    def keeps_graph(self) -> bool:
-        """Whether the graph of a workload file is the same where links have other numbers.
-
-        Not where a schedule is searched for by its times, nor where routes depend on latencies.
-        """
-        routed = isinstance(self.prices.topology, NestedTopology)
-        return routed and not needs_times(self.graph.schedule.name)
-
-    def on(self, topology: Topology) -> "PreparedStep":
-        """The step at the prices of a network whose links have other numbers, see `keeps_graph`.
-
-        What is said of the step stays that of the first network.
-        """
-        network = place(topology, self.graph.plan, self.options.placement)
-        return replace(self, prices=self.prices.on(network))
 
     def laid_out(self) -> LaidOutStep:
         """Who is simulated, and what each of them runs."""

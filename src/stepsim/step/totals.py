@@ -10,7 +10,6 @@ from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.step.inputs import WorkSource
 from stepsim.step.prepared import PreparedStep, SimulatedStep, prepare, quickest
-from stepsim.workload.rows import Workload
 
 PRICES_KEPT = 8
 """Prices of as many steps are kept for those that follow."""
@@ -41,18 +40,12 @@ def step_totals(
     *,
     breakdown: bool,
     known: list[Prices],
-    like: PreparedStep | None = None,
 ) -> StepTotals:
     """Run one training step for its totals alone, the quickest way; raises as `simulate_step` does.
 
-    `known` are prices of earlier steps; those of this one come to stand last. `like` is the same
-    step on a network whose links have other numbers: where its graph is the same, only prices are
-    found anew. A model is built anew, for its work may depend on the network.
+    `known` are prices of earlier steps; those of this one come to stand last.
     """
     with garbage.paused():
-        if like and like.keeps_graph and isinstance(workload, Workload):
-            ready = like.on(topology)
-            return RunStep(ready=ready, timeline=_timeline(ready)).totals(breakdown=breakdown)
         return run_step(workload, topology, options, known).totals(breakdown=breakdown)
 
 

@@ -93,9 +93,3 @@ def test_the_first_task_of_a_segment_waits_for_the_ends_of_those_before_it() -> 
     for segment, after in enumerate(of.shape.after.tolist()):
         begins = laid.after[int(laid.first[segment])]
         assert {int(laid.segment[task]) for task in begins} == set(after)
-
-
-def test_a_layout_is_kept_for_other_prices() -> None:
-    of = program()
-    assert layout_of(of, met(of), True) is layout_of(of, met(of), True)
-    assert layout_of(of, met(of), False) is not layout_of(of, met(of), True)

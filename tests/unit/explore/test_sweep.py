@@ -138,7 +138,7 @@ def test_columns_serve_links_shared_in_time_where_times_are_sums(
     options: dict[str, Any] = {"contention": "fair", name: value}
     asked = study("fabric.bandwidth=1..4 GB/s:8", **options)
     assert BatchedApart().accepts(asked, {}) is takes
-    assert not BatchedApart().accepts(study("fabric.bandwidth=1..4 GB/s:7", contention="fair"), {})
+    assert not BatchedApart().accepts(study("fabric.bandwidth=1..4 GB/s:3", contention="fair"), {})
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from jobs import make_batch
 
 from stepsim.engine.timeline import find_actors
 from stepsim.explore.batch import Batch
+from stepsim.network.placement import place
 from stepsim.network.topology.nested import with_values
 from stepsim.parallel.modes import Sharing
 
@@ -25,16 +26,17 @@ def test_a_transfer_takes_as_long_in_columns_as_by_itself(batch: Batch) -> None:
     job = batch.job
     assert job.prices.sharing is Sharing.FAIR
     assert batch.table.transfers
-    for place, bandwidth in enumerate(BANDWIDTHS.tolist()):
-        on = job.on(with_values(batch.setting.topology, {"fabric.bandwidth": bandwidth}))
-        _, contention = find_actors(on.graph, on.prices, on.slow, fold_ranks=True)
+    for number, bandwidth in enumerate(BANDWIDTHS.tolist()):
+        network = with_values(batch.setting.topology, {"fabric.bandwidth": bandwidth})
+        prices = job.prices.on(place(network, job.graph.plan, job.options.placement))
+        _, contention = find_actors(job.graph, prices, job.slow, fold_ranks=True)
         assert contention
         for key, length in batch.table.transfers.items():
             flight = length.flight(scenarios)
             assert flight.same_flows.all()
             transfer = contention.transfers[key]
-            assert flight.taken_ps[place] == transfer.duration_ps
-            assert flight.level[:, place].tolist() == [each.level for each in transfer.phases]
+            assert flight.taken_ps[number] == transfer.duration_ps
+            assert flight.level[:, number].tolist() == [each.level for each in transfer.phases]
 
 
 def test_equal_transfers_have_one_length(batch: Batch) -> None:

@@ -27,7 +27,6 @@ _CHUNK = 50_000
 _PREPARED_S, _PARTS_PER_S, _TOTALS_PER_S = 0.5, 50_000, 500_000
 _FEWEST = 4
 _CHUNK_APART, _APART_PER_S = 64, 1000
-_FEWEST_APART = 8
 
 
 class Batched(Struct, frozen=True):
@@ -72,7 +71,7 @@ class BatchedApart(Struct, frozen=True):
 
     def accepts(self, study: Study, settings: Mapping[str, Value]) -> bool:
         """Whether one graph and the same links serve enough scenarios."""
-        return study.grid.group_size >= _FEWEST_APART and study.shares_alike(settings)
+        return study.grid.group_size >= _FEWEST and study.shares_alike(settings)
 
     def prepare(self, group: ScenarioGroup) -> PreparedGroup:
         """Compile the group's graph, unless transfers meet at the numbers of the network itself."""
@@ -80,7 +79,7 @@ class BatchedApart(Struct, frozen=True):
         study, options = group.study, alone.options({})
         names = [axis.name for axis in study.grid.axes if axis.kind.durations_only]
         try:
-            ready, known = alone.ready, alone.known
+            ready, known = alone.ready(), alone.known
             is_sum = not (ready.workload.reads_network or ready.prices.table)
             if not (is_sum and ready.laid_out().is_apart):
                 return alone

@@ -5,7 +5,6 @@ faster for some groups stands before it in the list and says which groups it tak
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
@@ -21,7 +20,6 @@ from stepsim.explain.throughput import Throughput
 from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.study import Study
 from stepsim.network.prices import Prices
-from stepsim.network.topology.dimension import is_number
 from stepsim.network.topology.nested import with_values
 from stepsim.options import StepOptions
 from stepsim.step.inputs import held_degrees
@@ -196,8 +194,7 @@ class Simulation(Struct, frozen=True, eq=False):
 class SimulatedGroup(Struct, frozen=True, kw_only=True, dict=True):
     """A group of which every scenario is simulated by itself, with the same `degrees` of a model.
 
-    Those are options of a plan that fits, where none are given. Scenarios that differ in numbers of
-    links alone are priced anew on the graph of one step.
+    Those are options of a plan that fits, where none are given.
     """
 
     group: ScenarioGroup
@@ -223,7 +220,6 @@ class SimulatedGroup(Struct, frozen=True, kw_only=True, dict=True):
                 self.options(values),
                 breakdown=study.breakdown,
                 known=self.known,
-                like=self.ready if values and all(map(is_number, values)) else None,
             )
         except StepsimError as error:
             return str(error)
@@ -233,7 +229,6 @@ class SimulatedGroup(Struct, frozen=True, kw_only=True, dict=True):
         options = self.group.study.step_options({**self.group.settings, **values})
         return replace(options, **self.degrees)
 
-    @cached_property
     def ready(self) -> PreparedStep:
         """The step of the group on the study's own network."""
         study = self.group.study
