@@ -91,20 +91,9 @@ class TaskGraph(Struct, frozen=True, kw_only=True):
                 yield program.message, Stream(stream)
 
 
-class _Parts(NamedTuple):
-    """What of a task graph depends on stages, schedule and `_Asked` alone, named as there."""
+class _Sent(NamedTuple):
+    """How messages are sent, which sets segments beside the schedule and what is computed."""
 
-    programs: tuple[Program, ...]
-    task_lists: tuple[TaskList, ...]
-    comms: tuple[CommOp, ...]
-    notes: tuple[str, ...]
-
-
-class _Asked(NamedTuple):
-    """What programs depend on beside schedule and stages; groups that are `alone` are one rank."""
-
-    alone: frozenset[Group]
-    task_options: TaskOptions
     p2p: P2PMode
     switches: P2POptions
     free: bool
@@ -115,22 +104,10 @@ def build_taskgraph(
 ) -> TaskGraph:
     """Compute first, in the schedule's order; then one pass adds the communication."""
     p2p = options.p2p or default_mode(schedule)
-    asked = _Asked(
-        alone=plan.alone,
-        task_options=TaskOptions.of(options),
-        p2p=p2p,
-        switches=_switches(options),
-        free=p2p.free or options.eager_transfers,
-    )
-    parts = _parts(stages, schedule, asked)
-    return TaskGraph(plan=plan, schedule=schedule, options=options, p2p=p2p, **parts._asdict())
-
-
-def _parts(stages: Stages, schedule: Schedule, asked: _Asked) -> _Parts:
-    """Programs of all stages."""
+    sent = _Sent(p2p, _switches(options), free=p2p.free or options.eager_transfers)
     task_lists = TaskLists(
-        comms=CommNumbers(alone=asked.alone),
-        options=asked.task_options,
+        comms=CommNumbers(alone=plan.alone),
+        options=TaskOptions.of(options),
         last_stage=schedule.placement.stages - 1,
     )
     message = task_lists.comms.number(
@@ -141,16 +118,14 @@ def _parts(stages: Stages, schedule: Schedule, asked: _Asked) -> _Parts:
             size_bytes=stages.pp_comm_bytes,
         )
     )
-    alike: AlikeStages = {}
-    written = [
-        ProgramWriter(
-            stage=stage, work=work, schedule=schedule, task_lists=task_lists, alike=alike
-        ).write()
-        for stage, work in enumerate(stages.works)
-    ]
+    written = _written(stages, schedule, task_lists)
     number = NONE if message is None else message
-    every = zip(_shaped(schedule, asked, written), written, strict=True)
-    return _Parts(
+    every = zip(_shaped(schedule, sent, written), written, strict=True)
+    return TaskGraph(
+        plan=plan,
+        schedule=schedule,
+        options=options,
+        p2p=p2p,
         programs=tuple(
             _program(schedule, shape, lists, each, number, task_lists.lists)
             for (shape, lists), each in every
@@ -159,6 +134,17 @@ def _parts(stages: Stages, schedule: Schedule, asked: _Asked) -> _Parts:
         comms=tuple(task_lists.comms.ops),
         notes=_dropped_notes(task_lists.comms),
     )
+
+
+def _written(stages: Stages, schedule: Schedule, task_lists: TaskLists) -> list[Written]:
+    """What every stage computes."""
+    alike: AlikeStages = {}
+    return [
+        ProgramWriter(
+            stage=stage, work=work, schedule=schedule, task_lists=task_lists, alike=alike
+        ).write()
+        for stage, work in enumerate(stages.works)
+    ]
 
 
 def _program(
@@ -183,41 +169,38 @@ def _program(
 
 
 def _shaped(
-    schedule: Schedule, asked: _Asked, written: Sequence[Written]
+    schedule: Schedule, sent: _Sent, written: Sequence[Written]
 ) -> Iterator[tuple[Shape, Small]]:
     """The segments of every stage, and the task list of each."""
     if all(each.is_plain for each in written):
         tails = tuple(each.has_tail for each in written)
-        shapes = _plain_shapes(schedule, asked.p2p, asked.switches, asked.free, tails)
+        shapes = _plain_shapes(schedule, sent, tails)
         every = zip(shapes, written, strict=True)
         return ((shape, each.plain_lists(shape.entry)) for shape, each in every)
     marks = [(each.has_tail, each.on_dp) for each in written]
     rows = (
         merged(
             [written[each.stage] for each in stages],
-            step_rows(schedule, stages, free=asked.free),
+            step_rows(schedule, stages, free=sent.free),
         )
-        for stages in _side_by_side(schedule, asked.p2p, asked.switches, marks)
+        for stages in _side_by_side(schedule, sent, marks)
     )
     return iter(_joined(schedule, rows))
 
 
 @kept_beside
-def _plain_shapes(
-    schedule: Schedule, p2p: P2PMode, switches: P2POptions, free: bool, tails: tuple[bool, ...]
-) -> tuple[Shape, ...]:
+def _plain_shapes(schedule: Schedule, sent: _Sent, tails: tuple[bool, ...]) -> tuple[Shape, ...]:
     """The segments of stages whose entries are one each; `tails` say what has something after."""
     nowhere = [np.zeros(len(order), dtype=bool) for order in schedule.columns]
     marks = [*zip(tails, nowhere, strict=True)]
-    every = _side_by_side(schedule, p2p, switches, marks)
-    rows = (step_rows(schedule, stages, free=free) for stages in every)
+    every = _side_by_side(schedule, sent, marks)
+    rows = (step_rows(schedule, stages, free=sent.free) for stages in every)
     return tuple(shape for shape, _ in _joined(schedule, rows))
 
 
 def _side_by_side(
     schedule: Schedule,
-    p2p: P2PMode,
-    switches: P2POptions,
+    sent: _Sent,
     marks: Sequence[tuple[bool, Bools]],
 ) -> Iterator[list[StageSteps]]:
     """Steps of stages, as many stages at once as have few: columns of few cost as much.
@@ -225,7 +208,7 @@ def _side_by_side(
     `marks` are a stage's tail and entries on the stream of reductions, see `StageSteps`.
     """
     stages, count = list[StageSteps](), 0
-    programs = zip(p2p.programs(schedule, switches), marks, strict=True)
+    programs = zip(sent.p2p.programs(schedule, sent.switches), marks, strict=True)
     for stage, (steps, (tail, on_dp)) in enumerate(programs):
         if stages and count + len(steps.kind) > _AT_ONCE:
             yield stages
