@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum, EnumType
-from functools import cache, wraps
+from functools import wraps
 from inspect import Parameter, signature
 from numbers import Integral, Real
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_typ
 from msgspec.structs import astuple, force_setattr
 
 from stepsim.base.errors import PlanError, bad_value
+from stepsim.base.memo import remembered
 
 _Inputs = ParamSpec("_Inputs")
 _Output = TypeVar("_Output")
@@ -67,12 +68,12 @@ class _Names(dict[str, object]):
         return getattr(builtins, name, object)
 
 
-@cache  # base/memo names what needs it
+@remembered
 def _hints(owner: Any) -> dict[str, Any]:
     return get_type_hints(owner, localns=_Names(vars(sys.modules[owner.__module__])))
 
 
-@cache
+@remembered
 def _fields(kind: Any) -> tuple[tuple[str, Any, frozenset[Any]], ...]:
     """Name and hint of each field, and the types whose values need no second look.
 
