@@ -187,7 +187,8 @@ class ProgramWriter(Struct, kw_only=True, dict=True):
                         part.kind,
                         part.chunk,
                         part.microbatch % len(self.work.chunks[part.chunk]),
-                        part.stage in (0, last),
+                        part.stage == 0,
+                        part.stage == last,
                         self._first[part.chunk] == place,
                         self._final[part.chunk] == (place, part),
                     )
