@@ -30,6 +30,7 @@ from stepsim.workload.rows import (
     Row,
     StepItem,
     Stream,
+    Work,
 )
 
 After = tuple[int, ...]
@@ -68,9 +69,10 @@ class TaskList:
         self.tasks.append(Task(stream=stream, own_ps=own_ps, op=op, after=(*after, *queued)))
         return (len(self.tasks) - 1,)
 
-    def compute(self, own_ps: int, after: After) -> After:
-        """Add compute, if there is any."""
-        return self.add(Stream.COMPUTE, after, own_ps) if own_ps else after
+    def compute(self, work: Work, after: After) -> After:
+        """Add what the device waits for the host, and compute, if there is any."""
+        after = self.host(work.wait_ps, after)
+        return self.add(Stream.COMPUTE, after, work.compute_ps) if work.compute_ps else after
 
     def host(self, own_ps: int, after: After) -> After:
         """Add time that the device gives the host, if there is any."""
@@ -101,7 +103,7 @@ class TaskList:
         late: dict[int, After] = {}
         for i, row in enumerate(rows):
             after = self.launched(after) if row.forward.host_ps else after
-            begun, after = after, self.compute(row.forward.compute_ps, after)
+            begun, after = after, self.compute(row.forward, after)
             self.launch(row.forward.host_ps, begun)
             done = self.exchange(row.forward.comms, after)
             if row.forward_lag:
@@ -355,15 +357,15 @@ class RankWriter:
                 if row.recompute:
                     kept = [j for j in range(i + 1) if rows[j].checkpoint]
                     after = tasks.forward(rows[kept[-1] if kept else 0 : i], after)
-                computed = tasks.compute(row.input_grad.compute_ps, after)
+                computed = tasks.compute(row.input_grad, after)
                 if ahead:
-                    computed = tasks.compute(row.weight_grad.compute_ps, computed)
+                    computed = tasks.compute(row.weight_grad, computed)
                 exchanged = tasks.exchange(row.input_grad.comms, computed)
             own: After = ()
             if weights and not ahead:
                 serial = not self.options.tp_overlap
                 serial = serial and bool(row.weight_grad.compute_ps or not row.backward_lag)
-                own = tasks.compute(row.weight_grad.compute_ps, exchanged if serial else computed)
+                own = tasks.compute(row.weight_grad, exchanged if serial else computed)
             tasks.launch(host_ps, begun)
             if row.backward_lag and exchanged != computed:
                 last = max(i - row.backward_lag, part.start)
@@ -377,7 +379,7 @@ class RankWriter:
         after: After = ()
         for item in items:
             begun = after
-            after = tasks.compute(item.work.compute_ps, after)
+            after = tasks.compute(item.work, after)
             tasks.launch(item.work.host_ps, begun)
             after = tasks.exchange(item.work.comms, tasks.launched(after))
         return tasks

@@ -95,9 +95,13 @@ def rows(draw: st.DrawFn, *, reduces: bool = False) -> Row:
     reduced = draw(comms(DATA)) if reduces else ()
     return replace(
         row(0, 0),
-        forward=Work(compute_ps=draw(TIMES), comms=draw(comms(MODEL)), host_ps=draw(host)),
+        forward=Work(
+            compute_ps=draw(TIMES), comms=draw(comms(MODEL)), host_ps=draw(host), wait_ps=draw(host)
+        ),
         input_grad=Work(compute_ps=draw(TIMES), comms=draw(comms(MODEL)), host_ps=draw(host)),
-        weight_grad=Work(compute_ps=draw(TIMES), comms=reduced, host_ps=draw(host)),
+        weight_grad=Work(
+            compute_ps=draw(TIMES), comms=reduced, host_ps=draw(host), wait_ps=draw(host)
+        ),
         recompute=draw(st.integers(0, 9)) == 0,
         forward_lag=draw(st.sampled_from([0, 0, 0, 1])),
     )

@@ -137,7 +137,14 @@ class _TaskListBuilder(Struct, kw_only=True):
     def compute(
         self, label: str, phase: Phase, work: Work, after: tuple[int, ...]
     ) -> tuple[int, ...]:
-        """Add a row's compute; returns what follows it, `after` itself if there is none."""
+        """Add a row's wait for the host, and its compute; returns what follows them.
+
+        That is `after` itself where there is neither.
+        """
+        if work.wait_ps:
+            after = self._add(
+                TaskKind.HOST, Stream.COMPUTE, "wait for the host", phase, after, work.wait_ps
+            )
         if not work.compute_ps:
             return after
         return self._add(

@@ -170,7 +170,7 @@ def _tasks_of_rows(workload: Workload) -> int:
     """Tasks of all rows of one microbatch, forward and backward, in all stages."""
     block = workload.microbatches[0]
     works = [work for row in block.rows() for _, work in row.works()]
-    tasks = sum((work.compute_ps > 0) + len(work.comms) for work in works)
+    tasks = sum((work.compute_ps > 0) + (work.wait_ps > 0) + len(work.comms) for work in works)
     # a file has the rows of one stage, a model all of them and a layout
     return tasks if workload.layout else tasks * workload.made_for.pp
 

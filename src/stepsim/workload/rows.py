@@ -202,16 +202,12 @@ class CommOp(Struct, frozen=True, kw_only=True):
     least_ps: int = 0
 
 
-HOST_WAIT = "wait for the host"
-"""What a kernel is called that is none: its device waits."""
-
-
 class Kernel(Struct, frozen=True, kw_only=True):
-    """A kernel of a row's compute, or what its kernels wait for the host.
+    """A kernel of a row's compute.
 
     It takes its `weight`, relative to those of the other kernels of the same work, of the compute
-    time. `operator` is what PyTorch calls such an operator, empty for a wait; `sides` are the
-    shapes of what it multiplies. It asks `demand` of a GPU in so many `launches`, None where nobody
+    time. `operator` is what PyTorch calls such an operator; `sides` are the shapes of what it
+    multiplies. It asks `demand` of a GPU in so many `launches`, None where nobody
     says it.
     """
 
@@ -263,20 +259,23 @@ class Work(Struct, frozen=True, kw_only=True):
 
     `kernels` are what the compute is made of, in order. `host_ps` is how long the host takes to
     launch the kernels of this row and of those that follow it up to the next row with such a time:
-    the host begins when the row does, and that next row waits for it. No factor on compute changes
-    it.
+    the host begins when the row does, and that next row waits for it. `wait_ps` is how long the
+    device waits for the host before it computes, however long its kernels are. No factor on compute
+    changes either.
     """
 
     compute_ps: int = 0
     comms: tuple[CommOp, ...] = ()
     host_ps: int = 0
+    wait_ps: int = 0
     kernels: Kernels = NO_KERNELS
 
     def __post_init__(self) -> None:
         if self.compute_ps < 0:
             raise WorkloadError(f"compute time is {self.compute_ps} ps: expected at least 0")
-        if self.host_ps < 0:
-            raise WorkloadError(f"host time is {self.host_ps} ps: expected at least 0")
+        least = min(self.host_ps, self.wait_ps)
+        if least < 0:
+            raise WorkloadError(f"host time is {least} ps: expected at least 0")
 
 
 class Role(StrEnum):

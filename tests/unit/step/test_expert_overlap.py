@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+import stepsim
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.explore.plan.asked import make_space, parse_fixed
@@ -144,3 +145,17 @@ def test_published_pairs_of_steps_gain_as_much(
     inputs = read_inputs("qwen3-30b-a3b", "hgx-h100", asked)
     step = simulate_step(inputs.workload, inputs.topology, inputs.options)
     assert step.step_time_s == pytest.approx(measured, rel=most)
+
+
+def test_overlap_gains_no_more_than_it_hides() -> None:
+    """The device waits while the host reads how many tokens experts have: a part of its own."""
+    job = {"npus": 16, "ep": 8, "tp": 1, "pp": 1, "global_batch": 64, "sequence": 4096}
+    shown = ("host", "exposed_ep", "exposed_host")
+    alone, paired = (
+        stepsim.simulate("mixtral-8x7b", "hgx-h100", **job, expert_overlap=overlap).report
+        for overlap in (False, True)
+    )
+    hidden_ps = sum(alone.breakdown_ps[part] - paired.breakdown_ps[part] for part in shown)
+    assert alone.breakdown_ps["host"] > 0.1 * alone.step_time_ps
+    assert paired.breakdown_ps["compute"] == pytest.approx(alone.breakdown_ps["compute"], rel=1e-3)
+    assert alone.step_time_ps - paired.step_time_ps == pytest.approx(hidden_ps, rel=0.01)

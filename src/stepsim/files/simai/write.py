@@ -107,15 +107,16 @@ def _named_layer(layer: Sequence[Row]) -> Iterator[Row]:
 def _in_order(row: Row) -> Row:
     """The row with all that passes before its collectives as compute: the text has no word for it.
 
-    That are small collectives ahead of exchanges between experts, and weight gradients that run
-    before the collectives of the input gradients.
+    That are waits for the host, small collectives ahead of exchanges between experts, and weight
+    gradients that run before the collectives of the input gradients.
     """
-    late = row.weight_grad.compute_ps if row.weights_first and row.input_grad.comms else 0
+    weights = row.weight_grad.wait_ps + row.weight_grad.compute_ps
+    late = weights if row.weights_first and row.input_grad.comms else 0
     moved = {Phase.INPUT_GRAD: late, Phase.WEIGHT_GRAD: -late}
 
     def longer(phase: Phase, work: Work) -> Work:
-        ahead = sum(op.process_ps for op in work.comms) + moved.get(phase, 0)
-        return replace(work, compute_ps=work.compute_ps + ahead)
+        ahead = work.wait_ps + sum(op.process_ps for op in work.comms) + moved.get(phase, 0)
+        return replace(work, compute_ps=work.compute_ps + ahead, wait_ps=0)
 
     return row.with_works(longer)
 

@@ -50,7 +50,6 @@ from stepsim.workload.model.pricing import PhaseSeconds, Pricer
 from stepsim.workload.model.tower import tower_blocks
 from stepsim.workload.overlap import KernelDemand, KernelKind
 from stepsim.workload.rows import (
-    HOST_WAIT,
     CollectiveKind,
     CommOp,
     Group,
@@ -420,7 +419,7 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
         listed = tuple(blocks)
         waits = self._waits_ps(listed, layer)
         rows = [self._row(block, waited) for block, waited in zip(listed, waits, strict=True)]
-        rows = [row for row in rows if any(w.compute_ps or w.comms for _, w in row.works())]
+        rows = [r for r in rows if any(w.compute_ps or w.comms or w.wait_ps for _, w in r.works())]
         if self.plan.tp_comm_overlap and self.plan.tp > 1:
             return with_gaps(rows, exposed=self.framework.exposed_tp)
         return tuple(rows)
@@ -440,10 +439,10 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
         if self.plan.recompute is Recompute.OPERATORS:
             back += self.framework.operator_recompute * forward
         sent = (*block.forward, *block.backward) if again else block.backward
-        kernels = self._kernels(priced, waited, again=again)
+        kernels = self._kernels(priced, again=again)
         seconds = forward, back, _one(price.weight_grad)
         works = [
-            Work(compute_ps=_ps(each) + waited, kernels=run)
+            Work(compute_ps=_ps(each), kernels=run, wait_ps=waited)
             for each, run in zip(seconds, kernels, strict=True)
         ]
         return Row(
@@ -458,7 +457,7 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
         )
 
     def _kernels(
-        self, priced: Sequence[tuple[Operator, PhaseSeconds]], waited: int, *, again: bool
+        self, priced: Sequence[tuple[Operator, PhaseSeconds]], *, again: bool
     ) -> tuple[Kernels, Kernels, Kernels]:
         """What a block runs in each phase: forwards in order, and backwards in reverse.
 
@@ -480,10 +479,9 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
             first = forward if again else made(0, (price.again for _, price in priced))
             if self.plan.recompute is Recompute.OPERATORS:
                 first = [*first, *(each.in_part(share) for each in forward)]
-        wait = Kernel(name=HOST_WAIT, operator="", weight=waited / PS_PER_S)
         phases = (forward, [*first, *back], weights)
         forward_run, back_run, weights_run = (
-            Kernels(tuple(kernel for kernel in (wait, *run) if kernel.weight > 0)) for run in phases
+            Kernels(tuple(kernel for kernel in run if kernel.weight > 0)) for run in phases
         )
         return forward_run, back_run, weights_run
 
@@ -518,19 +516,18 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
 
     def _held_up(self, layer: Layer, rows: _Rows, launched: float, *, again: bool) -> _Rows:
         """Rows slowed by gathers beside them and by stragglers, with the host's launches."""
-        computed = [sum(getattr(r, phase).compute_ps for r in rows) for phase in Phase]
+        works = [[getattr(row, phase) for row in rows] for phase in Phase]
+        computed = [sum(work.compute_ps + work.wait_ps for work in phase) for phase in works]
         slow_f, slow_b = self._gather_slowdown(layer, computed[0], computed[1] + computed[2])
         if self.plan.zero >= 2 and slow_b > 1 and self.framework.fsdp_slowdown:
             self.networked.append(layer)
-        slow = {Phase.FORWARD: slow_f}
-        slowed = tuple(
-            row.with_works(
-                lambda phase, work: replace(
-                    work, compute_ps=round(work.compute_ps * slow.get(phase, slow_b))
-                )
-            )
-            for row in rows
-        )
+
+        def longer(phase: Phase, work: Work) -> Work:
+            factor = slow_f if phase is Phase.FORWARD else slow_b
+            compute_ps, wait_ps = round(work.compute_ps * factor), round(work.wait_ps * factor)
+            return replace(work, compute_ps=compute_ps, wait_ps=wait_ps)
+
+        slowed = tuple(row.with_works(longer) for row in rows)
         alone = slow_f * computed[0] * (2 if again else 1)
         alone += slow_b * (computed[1] + computed[2])
         if launched * (4 / 3 if again else 1) > alone:

@@ -43,6 +43,15 @@ _STEP = 1e9
 """Bytes per second to which rates are rounded: plans that hardly differ share one slowdown."""
 
 
+def law_holds(device: Device) -> bool:
+    """Whether the law is known of a device: its multiprocessors are counted, and not shared.
+
+    A compute unit of CDNA runs blocks of several kernels at a time: there the law is worse than no
+    slowdown.
+    """
+    return device.processors is not None and not device.generation.startswith("cdna")
+
+
 class Slowing(Struct, frozen=True, kw_only=True):
     """A GPU and the SMs that each communication holds: None as many as usual, 0 copy engines.
 
