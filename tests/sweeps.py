@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,7 @@ class QuickGroup:
         )
 
     def _obey(self, folder: Path, columns: Mapping[str, AxisColumn]) -> None:
-        if (folder / "kill").exists():
+        with suppress(FileNotFoundError):  # of several workers the one that takes the file
             (folder / "kill").unlink()
             os.kill(os.getpid(), signal.SIGKILL)
         if (folder / "stop").exists():

@@ -1,5 +1,6 @@
 """`stepsim simulate`: one step of a workload, or a measured run replayed."""
 
+import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -247,11 +248,15 @@ def simulate_command(
         with working("writing the page", enabled=not options.quiet):
             found = find_what_if(job)
             write_step(result, report, command=command_line(), what_if=found)
-    _show_step(result, json, options, asked)
+    _show_step(result, json, options, asked, job)
 
 
 def _show_step(
-    result: "SimulatedStep", json: str | None, options: OneStepOptions, asked: TablesAsked
+    result: "SimulatedStep",
+    json: str | None,
+    options: OneStepOptions,
+    asked: TablesAsked,
+    job: "StepInputs",
 ) -> None:
     """Print the answer, the tables that were asked for, what was assumed, and what to look at."""
     from stepsim.show.tables.answer import answer_of
@@ -260,6 +265,11 @@ def _show_step(
     report, answer = result.report, answer_of(result.report)
     tables = asked.chosen(lambda: step_tables(report, len(result.ranks.counts)))
     show(json, lambda: result.document().to_json(), tables, answer=answer)
+    if not (options.quiet or json):
+        from stepsim.explore.overlap import said_of_step
+
+        sys.stdout.flush()
+        warn(said_of_step(job.workload, job.topology, job.options, report.step_time_ps))
     warn_of(
         [report],
         quiet=options.quiet,

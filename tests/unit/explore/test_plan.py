@@ -632,7 +632,7 @@ def test_the_largest_loss_is_named() -> None:
 def test_launches_that_kernels_wait_for_are_a_loss() -> None:
     fixed = ("tp=4", "pp=1", "ep=8", "mbs=1", "recompute=none", "etp=1")
     model, made, topology = space(*fixed, model="qwen3-30b-a3b", global_batch=64)
-    assert search_plans(model, made, topology, memory_limit=10).binds.startswith("exposed host: ")
+    assert search_plans(model, made, topology, memory_limit=10).binds.startswith("host: ")
 
 
 def test_the_best_plan_has_the_accuracy_and_the_range_of_its_step(run: Run) -> None:

@@ -149,7 +149,14 @@ def test_published_pairs_of_steps_gain_as_much(
 
 def test_overlap_gains_no_more_than_it_hides() -> None:
     """The device waits while the host reads how many tokens experts have: a part of its own."""
-    job = {"npus": 16, "ep": 8, "tp": 1, "pp": 1, "global_batch": 64, "sequence": 4096}
+    job: dict[str, Any] = {
+        "npus": 16,
+        "ep": 8,
+        "tp": 1,
+        "pp": 1,
+        "global_batch": 64,
+        "sequence": 4096,
+    }
     shown = ("host", "exposed_ep", "exposed_host")
     alone, paired = (
         stepsim.simulate("mixtral-8x7b", "hgx-h100", **job, expert_overlap=overlap).report

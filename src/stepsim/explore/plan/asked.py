@@ -29,6 +29,8 @@ from stepsim.workload.model.model import Model
 if TYPE_CHECKING:
     from stepsim.explore.batches.draws import DrawnBatches
 
+_WITH_OVERLAP = 5
+"""Plans of a search of which it is said what overlap would cost."""
 _NAMES = {short: name for name, short in SHORT_NAMES.items()}
 
 
@@ -72,13 +74,16 @@ class _PlanAnswer(Struct, frozen=True, kw_only=True):
 
     def document(self, top: int) -> PlanDocument:
         """The best plans, one of a kind, at most `top` of them."""
-        name = self.topology.name
+        from stepsim.explore.overlap import said_of_plans
+
+        best = self.search.best_kinds(min(top, _WITH_OVERLAP))
+        said = said_of_plans(self.model, self.topology, self.space.base, best)
         return PlanDocument.of(
             self.search,
             self.space,
-            topology=name,
+            topology=self.topology.name,
             top=top,
-            notes=self.notes,
+            notes=(*said, *self.notes),
             drawn=self.question.drawn,
         )
 

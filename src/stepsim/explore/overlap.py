@@ -1,0 +1,74 @@
+"""What overlap would cost a step whose communication slows nothing, as sweeps estimate it.
+
+Overlap is free unless a step asks otherwise: constants that were set again with its cost make
+published runs of several sources worse (docs/decisions/0084). So an answer says what it leaves out.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from stepsim.base.structs import replace
+from stepsim.base.units import format_time_ps
+from stepsim.explore.batch import make_batch
+from stepsim.explore.plan.runs import step_options_of
+from stepsim.explore.plan.search import SearchedPlan
+from stepsim.explore.plan.space import plan_words
+from stepsim.network.topology import Topology
+from stepsim.options import StepOptions
+from stepsim.parallel.modes import Sharing
+from stepsim.step.inputs import WorkSource
+from stepsim.workload.model.device import Device
+from stepsim.workload.model.model import Model
+from stepsim.workload.model.slowing import law_holds
+
+_WORTH_SAYING = 0.005
+"""What overlap costs is said from this share of a step on."""
+_NEAR = 1.1
+"""Plans whose steps are at most so many times the first one's may be faster where overlap costs."""
+
+
+def slowed_step_ps(source: WorkSource, topology: Topology, options: StepOptions) -> int | None:
+    """Step time in ps with what overlap costs.
+
+    None where the step has it already, or the law is not known: of workload files, of devices whose
+    multiprocessors are not counted or are shared, of links shared in time, of measured memory.
+    """
+    device = options.device
+    is_free = not options.overlap_cost and options.contention is not Sharing.FAIR
+    known = isinstance(source, Model) and isinstance(device, Device) and law_holds(device)
+    if not (is_free and known) or options.activation_size_bytes is not None:
+        return None
+    asked = replace(options, overlap_cost=True, engine=None)
+    return int(make_batch(source, topology, asked, estimate=True).evaluate({}).step_time_ps[0])
+
+
+def said_of_step(
+    source: WorkSource, topology: Topology, options: StepOptions, step_ps: int
+) -> Iterator[str]:
+    """What overlap would cost a step that takes `step_ps`, where that is worth a line."""
+    slowed_ps = slowed_step_ps(source, topology, options)
+    if slowed_ps and slowed_ps > step_ps * (1 + _WORTH_SAYING):
+        yield (
+            "overlap is free: communication does not slow the compute beside it; with "
+            f"--overlap-cost the step takes {format_time_ps(slowed_ps)} "
+            f"({slowed_ps / step_ps - 1:+.1%})"
+        )
+
+
+def said_of_plans(
+    model: Model, topology: Topology, base: StepOptions, plans: Iterable[SearchedPlan]
+) -> Iterator[str]:
+    """What overlap would cost the first of some plans, and whether another is then faster."""
+    first, *others = plans
+    near = [first, *(each for each in others if each.step_ps <= _NEAR * first.step_ps)]
+    slowed = {
+        plan_words(each.plan): slowed_step_ps(model, topology, step_options_of(each.plan, base))
+        for each in near
+    }
+    found = {words: step_ps for words, step_ps in slowed.items() if step_ps}
+    own = found.get(plan_words(first.plan))
+    if not own or own <= first.step_ps * (1 + _WORTH_SAYING):
+        return
+    best = min(found, key=lambda words: found[words])
+    said = f"with --overlap-cost the first plan takes {format_time_ps(own)}"
+    other = f", and {best} is faster: {format_time_ps(found[best])}" if found[best] < own else ""
+    yield f"overlap is free: communication does not slow the compute beside it; {said}{other}"
