@@ -99,3 +99,19 @@ def test_plans_priced_together_are_those_priced_alone(name: str) -> None:
     together = steps.seconds(plans)
     alone = [float(steps.seconds([plan])[0]) for plan in plans]
     assert np.allclose(together, alone, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("name", sorted(PUBLISHED))
+def test_shorter_documents_are_never_slower(name: str) -> None:
+    """Of a sequence filled with shorter samples a token reads fewer keys; nothing else grows."""
+    steps = StepModel(
+        architecture=read(name),
+        device=read_device("h100"),
+        framework=read_framework("megatron-core"),
+        interconnect=NETWORK,
+    )
+    plan = ModelPlan(sequence=8192, cuda_graph=True)
+    packed = [replace(plan, packed=length) for length in (8192, 4096, 1024, 256, 64, 8)]
+    seconds = steps.seconds(packed)
+    assert (np.diff(seconds) <= 1e-9 * seconds[0]).all(), seconds
+    assert seconds[0] == pytest.approx(steps.seconds([plan])[0], rel=1e-12)

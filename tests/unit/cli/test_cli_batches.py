@@ -141,3 +141,13 @@ def test_what_a_sweep_of_packers_cannot_be_is_one_line(
     code, out, err = run("sweep", "llama-3-8b", *JOB, *arguments)
     assert (code, out) == (2, "")
     assert said in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("model", ["deepseek-v3.2", "deepseek-v4-flash", "glm-5"])
+def test_documents_of_models_with_sparse_attention(run: Run, model: str) -> None:
+    """Attention's share of a batch is what shorter documents save: never below zero."""
+    job = ("--gpus", "64", "--tp", "8", "--pp", "2", "--mbs", "1", "--global-batch", "16")
+    asked = ("--seq", "8192", "-t", "hgx-h100", "--lengths", "fixed(length=2048)", "--steps", "3")
+    code, out, err = run("simulate", model, *job, *asked)
+    assert code == 0, err
+    assert " per step with packer " in out

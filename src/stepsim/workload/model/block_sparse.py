@@ -85,7 +85,7 @@ class BlockSparseAttention(Mixer, frozen=True, kw_only=True):
         choice. Attention: 2 t k a (d + dv) for k keys, 2.5 times that backward.
         """
         t, part = columns.tokens, self.attention
-        scores = t * columns.sequence / 2
+        scores = t * columns.attended / 2
         blocks = SCORE_BYTES * scores * self.indexer.heads / self.block
         none = np.zeros_like(t)
         yield mixer_kernel(
@@ -93,11 +93,10 @@ class BlockSparseAttention(Mixer, frozen=True, kw_only=True):
         )
         yield memory("choice of blocks", blocks, none)
         pairs = 2.0 * t * self.indexer.read(columns) * self.heads / columns.tp
-        rows = columns.microbatch_size * self.heads / columns.tp
-        shared = np.full_like(rows, self.heads / part.kv_heads)
-        keys = self.indexer.read(columns)
+        heads, keys = self.heads / columns.tp, self.indexer.read(columns)
+        shared = np.full_like(heads, self.heads / part.kv_heads)
         flops = pairs * (part.head_dim + part.values)
-        yield fused_attention(flops, part.head_dim, rows, keys, shared)
+        yield fused_attention(flops, part.head_dim, heads, keys, columns, shared)
 
     def exchanges(self, columns: PlanColumns) -> MixerExchanges:
         """Keys, values and the indexer's keys gathered along cp, gradients of the first two back.

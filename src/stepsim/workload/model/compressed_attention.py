@@ -90,10 +90,10 @@ class CompressedAttention(Mixer, frozen=True, kw_only=True):
 
     def read(self, columns: PlanColumns) -> Floats:
         """Keys that a token reads on average: of the window, and pooled ones."""
-        near = keys_before(columns.sequence, float(self.window))
+        near = keys_before(columns.attended, float(self.window))
         if self.indexer is not None:
             return near + self.indexer.read(columns)
-        return near + (columns.sequence / self.ratio / 2 if self.ratio else 0.0)
+        return near + (columns.attended / self.ratio / 2 if self.ratio else 0.0)
 
     def operators(self, hidden: int, columns: PlanColumns) -> MixerOperators:
         """Projections, pooling, indexer, attention, and the result through its low ranks."""
@@ -150,9 +150,8 @@ class CompressedAttention(Mixer, frozen=True, kw_only=True):
         if self.indexer is not None:
             for item in self.indexer.choice(columns):
                 yield replace(item, core=True)
-        rows = columns.microbatch_size * self.heads / columns.tp
         keys, heads = self.read(columns), self.heads / columns.tp
-        yield fused_attention(2.0 * share * keys, self.head_dim, rows, keys, heads)
+        yield fused_attention(2.0 * share * keys, self.head_dim, heads, keys, columns)
         if self.indexer is not None:
             target = self.indexer.target(share * self.indexer.read(columns), columns)
             yield replace(target, core=True)

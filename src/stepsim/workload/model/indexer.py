@@ -52,7 +52,7 @@ class Indexer(Struct, frozen=True, kw_only=True):
 
     def read(self, columns: PlanColumns) -> Floats:
         """Keys that a token reads, on average of the sequence; one may stand for several tokens."""
-        return keys_before(columns.sequence / self.ratio, float(self.top_k))
+        return keys_before(columns.attended / self.ratio, float(self.top_k))
 
     def projections(
         self, rank: float, hidden: float, keys: float, columns: PlanColumns
@@ -75,7 +75,7 @@ class Indexer(Struct, frozen=True, kw_only=True):
         again, gradients of queries and of keys. The choice reads each score in 4 bytes.
         """
         t, keys = columns.tokens, self.read(columns)
-        scores, chosen = t * columns.sequence / self.ratio / 2, SCORE_BYTES * t * keys
+        scores, chosen = t * columns.attended / self.ratio / 2, SCORE_BYTES * t * keys
         yield mixer_kernel(
             "index scores",
             flops=(2.0 * scores * self.width, 6.0 * t * keys * self.width),

@@ -269,11 +269,17 @@ def mixer_kernel(
 
 
 def fused_attention(
-    flops: Floats, head_dim: int, rows: Floats, keys: Floats, heads: Floats
+    flops: Floats,
+    head_dim: int,
+    heads: Floats,
+    keys: Floats,
+    columns: PlanColumns,
+    sharing: Floats | None = None,
 ) -> Operator:
-    """Fused core attention of a mixer to some `keys`, which are one for all `heads` of a rank.
+    """Fused core attention of a mixer to some `keys`, with so many `heads` on a rank.
 
-    Its backward takes 2.5 times as many operations.
+    `sharing` heads have a key in common, all of the rank where it is None. The backward takes 2.5
+    times as many operations.
     """
     zero, one = np.zeros_like(flops), np.ones_like(flops)
     return Operator(
@@ -284,11 +290,16 @@ def fused_attention(
         weight_grad=Amounts(flops=zero, bytes_moved=zero, launches=zero),
         core=True,
         head_dim=head_dim,
-        rows=rows,
+        rows=_rows(heads, columns),
         module=RecomputeModule.CORE_ATTENTION,
         keys=keys,
-        sharing=heads,
+        sharing=heads if sharing is None else sharing,
     )
+
+
+def _rows(heads: Floats, columns: PlanColumns) -> Floats:
+    """Sequences times heads of a rank's core attention: each packed sample is a sequence."""
+    return columns.microbatch_size * heads * columns.sequence / columns.attended
 
 
 def recomputed_with(module: RecomputeModule, operators: Iterable[Operator]) -> Iterator[Operator]:
@@ -474,7 +485,7 @@ def _core(
         weight_grad=Amounts(flops=zero, bytes_moved=zero, launches=zero),
         core=True,
         head_dim=attention.head_dim,
-        rows=columns.microbatch_size * heads * columns.sequence / seq,
+        rows=_rows(heads, columns),
         module=RecomputeModule.CORE_ATTENTION,
         keys=None if window is None else keys,
     )

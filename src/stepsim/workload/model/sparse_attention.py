@@ -104,9 +104,9 @@ class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
         attention = fused_attention(
             pairs * (self.key_width + self.latent.kv_rank),
             self.key_width,
-            columns.microbatch_size * self.heads / columns.tp,
-            self.indexer.read(columns),
             self.heads / columns.tp,
+            self.indexer.read(columns),
+            columns,
         )
         if not self.chooses:
             return (attention,)

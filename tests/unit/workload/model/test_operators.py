@@ -17,7 +17,7 @@ from stepsim.workload.model.architecture import (
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
 from stepsim.workload.model.columns import plan_columns
 from stepsim.workload.model.context import Block
-from stepsim.workload.model.operators import Operator
+from stepsim.workload.model.operators import Operator, grouped
 from stepsim.workload.model.plan import AttentionKernel, ContextParallelKind, ModelPlan, Precision
 from stepsim.workload.rows import CollectiveKind, Group
 
@@ -267,3 +267,18 @@ def test_experts_of_gpt_oss_alone_are_clamped() -> None:
         name: read_model(name).architecture.layers[-1].mlp for name in ("gpt-oss-20b", "kimi-k2")
     }
     assert [isinstance(mlp, ExpertMlp) and mlp.clamped for mlp in found.values()] == [True, False]
+
+
+@pytest.mark.parametrize(("precision", "element"), [(Precision.BF16, 2), (Precision.FP8, 1)])
+def test_grouped_products_read_operands_and_write_results(
+    precision: Precision, element: int
+) -> None:
+    """4 experts, 100 rows in all, 8 to 24 wide: weights of 768, inputs of 800, results of 2,400."""
+    columns = plan_columns([replace(PLAN, precision=precision)])
+    found = grouped("product", columns, np.array([100.0]), np.array([4.0]), 8.0, 24.0)
+    assert amounts(found) == (
+        *(2 * 100 * 8 * 24,) * 3,
+        element * (768 + 800) + 2 * 2400,
+        element * (768 + 2400) + 2 * 800,
+        element * (800 + 2400) + 8 * 768,
+    )
