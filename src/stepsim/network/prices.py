@@ -73,8 +73,8 @@ class PhasePrice(Struct, frozen=True, kw_only=True, eq=False):
 _Ps = TypeVar("_Ps", int, Ints)
 _MOST = 4096
 """Prices of a network up to which the next job on it takes what is known."""
-_ShapeKey = tuple[CollectiveKind, tuple[float, ...], bytes]
-"""Kind and loads of a communication, and the look of its group."""
+_ShapeKey = tuple[CollectiveKind, bytes]
+"""Kind of a communication, and the look of its group."""
 
 
 class Prices(Struct, kw_only=True):
@@ -190,7 +190,7 @@ class Prices(Struct, kw_only=True):
 
     def _measured_ps(self, op: CommOp, members: Ranks) -> int | None:
         """What the table says, None where it says nothing."""
-        if self.table is None or op.loads or not op.size_bytes:
+        if self.table is None or not op.size_bytes:
             return None
         _, counts = np.unique(members // self.topology.node_size, return_counts=True)
         if len(set(counts.tolist())) > 1:
@@ -218,21 +218,19 @@ class Prices(Struct, kw_only=True):
         cost = self.cost(op, patterns, pattern)
         if not cost.steps:
             return []
-        key = op.kind, op.loads, patterns.key(pattern), cost.algorithm
+        key = op.kind, patterns.key(pattern), cost.algorithm
         if key not in self._steps:
             layout = self.topology.layout(patterns.distinct[pattern])
-            self._steps[key] = flow_steps(op.kind, layout, cost.algorithm, op.loads)
+            self._steps[key] = flow_steps(op.kind, layout, cost.algorithm)
         return self._steps[key]
 
     def shape(self, op: CommOp, patterns: GroupPatterns, pattern: int) -> CollectiveShape:
         """Traced flows of a collective in groups of one look."""
-        key = op.kind, op.loads, patterns.key(pattern)
+        key = op.kind, patterns.key(pattern)
         if key not in self._shapes:
             wanted = self.algorithms.get(op.kind, Algorithm.AUTO)
             members, beside = patterns.distinct[pattern], patterns.beside[pattern]
-            self._shapes[key] = collective_shape(
-                self.topology, op.kind, members, wanted, op.loads, beside
-            )
+            self._shapes[key] = collective_shape(self.topology, op.kind, members, wanted, beside)
         return self._shapes[key]
 
 

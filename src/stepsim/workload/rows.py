@@ -187,16 +187,14 @@ class CommOp(Struct, frozen=True, kw_only=True):
 
     For all-to-all it is what each rank sends in total, its own share included; for send_recv it is
     the message. Broadcast and scatter start at the first rank of the group, reduce and gather end
-    there. `loads` are what each member of an uneven all-to-all receives, over the mean. With
-    `of_share` the size is what one member has before an all-gather, until the plan is known;
-    `process_ps` passes after it; it takes at least `least_ps`, whatever the network.
+    there. With `of_share` the size is what one member has before an all-gather, until the plan is
+    known; `process_ps` passes after it; it takes at least `least_ps`, whatever the network.
     """
 
     kind: CollectiveKind
     group: Group
     axis: ParallelAxis
     size_bytes: int
-    loads: tuple[float, ...] = ()
     of_share: bool = False
     process_ps: int = 0
     least_ps: int = 0

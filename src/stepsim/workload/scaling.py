@@ -211,16 +211,16 @@ def skewed_loads(skew: float, ep: int) -> tuple[float, ...]:
 
 
 def load_experts(workload: Workload, loads: tuple[float, ...]) -> Workload:
-    """The workload with all-to-alls that carry `loads` and expert rows of the busiest rank.
+    """The workload with the expert rows and exchanges of the busiest of ranks with such `loads`.
 
-    Compute and bytes of expert rows grow with the largest load: all ranks wait for that one. Raises
-    PlanError if no row exchanges tokens between experts.
+    Compute and bytes grow with the largest load: all ranks wait for that one, and what it receives
+    is what its link carries. Raises PlanError if no row exchanges tokens between experts.
     """
     _need_exchanges(workload)
     busiest = f"the busiest of {len(loads)} expert ranks has {max(loads):.2f} times the mean load"
 
     def loaded(block: Microbatch) -> Microbatch:
-        layers = (tuple(_rows(layer, max(loads), loads)) for layer in block.layers)
+        layers = (tuple(_rows(layer, max(loads))) for layer in block.layers)
         return replace(block, layers=tuple(layers))
 
     return replace(
@@ -301,7 +301,7 @@ def _need_exchanges(workload: Workload) -> None:
         raise PlanError(f"{workload.source}: no all-to-all over ep groups: no experts to load")
 
 
-def _rows(rows: Sequence[Row], factor: float, loads: tuple[float, ...] = ()) -> Iterator[Row]:
+def _rows(rows: Sequence[Row], factor: float) -> Iterator[Row]:
     """Rows of a layer with `factor` times the tokens of experts.
 
     Where rows do not say which are the experts' own, those are from after the first exchange to the
@@ -310,28 +310,24 @@ def _rows(rows: Sequence[Row], factor: float, loads: tuple[float, ...] = ()) -> 
     inside, says = False, any(row.routed for row in rows)
     for row in rows:
         own = row.routed if says else inside
-        yield row.with_works(partial(_loaded, factor, own, loads))
+        yield row.with_works(partial(_loaded, factor, own))
         if any(map(_exchanges, row.forward.comms)):
             inside = not inside
 
 
-def _loaded(factor: float, own: bool, loads: tuple[float, ...], _: Phase, work: Work) -> Work:
-    """A row's work with more tokens, its compute if it is experts' `own`.
-
-    Exchanges between experts carry the loads instead, if there are some.
-    """
+def _loaded(factor: float, own: bool, _: Phase, work: Work) -> Work:
+    """A row's work with more tokens, its compute if it is experts' `own`."""
     return replace(
         work,
         compute_ps=round(work.compute_ps * (factor if own else 1.0)),
-        comms=tuple(_loaded_op(op, factor, loads, own=own) for op in work.comms),
+        comms=tuple(_loaded_op(op, factor, own=own) for op in work.comms),
     )
 
 
-def _loaded_op(op: CommOp, factor: float, loads: tuple[float, ...], *, own: bool) -> CommOp:
+def _loaded_op(op: CommOp, factor: float, *, own: bool) -> CommOp:
     size = round(op.size_bytes * factor)
     if _exchanges(op):
-        least = round(op.least_ps * factor)
-        return replace(op, size_bytes=op.size_bytes if loads else size, loads=loads, least_ps=least)
+        return replace(op, size_bytes=size, least_ps=round(op.least_ps * factor))
     return replace(op, size_bytes=size) if own or op.group is Group.ETP else op
 
 

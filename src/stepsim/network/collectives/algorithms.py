@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
-from stepsim.network.collectives.direct import DIRECT, uneven_all_to_all
+from stepsim.network.collectives.direct import DIRECT
 from stepsim.network.collectives.double_binary_tree import DOUBLE_BINARY_TREE
 from stepsim.network.collectives.flows import (
     FlatAlgorithm,
@@ -67,8 +67,6 @@ LEVELLED: Mapping[Algorithm, LevelledAlgorithm] = MappingProxyType(
 LEVEL_ALGORITHMS = tuple(name for name, algorithm in FLAT.items() if algorithm.level)
 """What a level of a levelled algorithm can use."""
 _MAX_CHUNKS = 1 << 16
-UNEVEN = Algorithm.DIRECT
-"""What carries out an all-to-all with uneven loads."""
 
 
 class AlgorithmChoice(Struct, frozen=True, kw_only=True):
@@ -163,12 +161,10 @@ def flow_steps(
     kind: Kind,
     layout: Layout,
     choice: AlgorithmChoice | Algorithm | None = None,
-    loads: tuple[float, ...] = (),
 ) -> list[FlowStep]:
     """Steps of a collective over a group that lies so; none for a group of one.
 
-    Without a choice they are those of the basic algorithm. `loads` make an all-to-all uneven: see
-    `uneven_all_to_all`. Raises PlanError when the algorithm
+    Without a choice they are those of the basic algorithm. Raises PlanError when the algorithm
     cannot carry it out, or when the choice leaves something open: `auto`, or levels.
     """
     choice = _as_choice(choice or basic_algorithm(kind))
@@ -177,8 +173,6 @@ def flow_steps(
         raise PlanError(f"{kind} cannot use {choice}: {reason}")
     if layout.ranks < 2:
         return []
-    if loads:
-        return uneven_all_to_all(loads)
     if choice.algorithm in FLAT:
         flat_steps = FLAT[choice.algorithm].steps(kind, layout)
         return [_chunked(step, choice, choice.chunks) for step in flat_steps]
@@ -231,8 +225,10 @@ def candidates(
     """The choices to price, each with its levels set.
 
     `auto` prices what is `offered` (empty: everything), can carry the kind out on this group and is
-    worth its price: see `_worth_pricing`. Where that is nothing, the basic algorithm remains.
-    Raises PlanError when the wanted algorithm cannot.
+    worth its price: see `_worth_pricing`. Where that is nothing, the basic algorithm remains. An
+    all-to-all may go directly everywhere: every network routes messages, tori too, where it takes
+    size / (4 x bandwidth of both directions) along a ring (How to Scale Your Model, chapter 3, of
+    TPUs). Raises PlanError when the wanted algorithm cannot.
     """
     wanted = _along_its_dimensions(layout, _as_choice(wanted))
     if wanted.algorithm is not Algorithm.AUTO:
@@ -244,12 +240,16 @@ def candidates(
     found = [
         choice
         for algorithm in Algorithm
-        if algorithm in offered or not offered
+        if algorithm in (*offered, *_EVERYWHERE.get(kind, ())) or not offered
         if not refusal(kind, layout, _as_choice(algorithm))
         if _worth_pricing(kind, layout, algorithm)
         for choice in _with_levels(kind, layout, _as_choice(algorithm), offered)
     ]
     return tuple(found) or (_as_choice(basic_algorithm(kind)),)
+
+
+_EVERYWHERE = MappingProxyType({Kind.ALL_TO_ALL: (Algorithm.DIRECT,)})
+"""What carries a kind out on every machine, whatever its library offers beside it."""
 
 
 def _views(choice: AlgorithmChoice) -> Iterator[AlgorithmChoice]:

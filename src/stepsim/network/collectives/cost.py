@@ -28,7 +28,6 @@ from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.network.collectives.algorithms import (
     FLAT,
-    UNEVEN,
     Algorithm,
     AlgorithmChoice,
     candidates,
@@ -366,13 +365,12 @@ def collective_shape(
     kind: CollectiveKind,
     members: Ints,
     algorithm: AlgorithmChoice | Algorithm = Algorithm.AUTO,
-    loads: tuple[float, ...] = (),
     beside: Beside | None = None,
 ) -> CollectiveShape:
     """Trace the flows of all candidates over a topology, equal steps once.
 
-    `beside` is the group's place among those that act with it. An all-to-all with uneven `loads` is
-    sent directly. Raises PlanError when the algorithm cannot carry out the kind over these members.
+    `beside` is the group's place among those that act with it. Raises PlanError when the algorithm
+    cannot carry out the kind over these members.
     """
     layout = topology.layout(members)
     beside_npus = beside.siblings.groups if beside else ()
@@ -389,13 +387,12 @@ def collective_shape(
 
     found: list[TracedAlgorithm] = []
     bare: list[TracedAlgorithm] = []
-    wanted = UNEVEN if loads else algorithm
     layouts = beside.siblings.layouts if beside and beside.siblings.count > 1 else ()
-    able = [candidates(kind, each, wanted, topology.algorithms) for each in layouts]
-    for choice in candidates(kind, layout, wanted, topology.algorithms):
-        steps = flow_steps(kind, layout, choice, loads)
+    able = [candidates(kind, each, algorithm, topology.algorithms) for each in layouts]
+    for choice in candidates(kind, layout, algorithm, topology.algorithms):
+        steps = flow_steps(kind, layout, choice)
         every = [
-            flow_steps(kind, other, choice if choice in choices else choices[0], loads)
+            flow_steps(kind, other, choice if choice in choices else choices[0])
             for other, choices in zip(layouts, able, strict=True)
         ]
         order = tuple(

@@ -39,18 +39,6 @@ def _exchange(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
     ]
 
 
-def uneven_all_to_all(loads: tuple[float, ...]) -> list[FlowStep]:
-    """All-to-all in which member i gets `loads[i]` times the mean of what is sent: one step.
-
-    Every rank sends each member that member's share, as tokens go to experts; members without any
-    load get no message.
-    """
-    ranks = len(loads)
-    sources, destinations = np.nonzero(~np.eye(ranks, dtype=bool) & (np.array(loads) > 0))
-    shares = np.array(loads)[destinations] / ranks
-    return [FlowStep(sources=sources, destinations=destinations, fraction=shares)]
-
-
 def _scatter(layout: Layout) -> list[FlowStep]:
     """The first member sends everyone its block of S/n at once, as NCCL's grouped sends do."""
     others = np.arange(1, layout.ranks, dtype=np.int64)
