@@ -1,11 +1,12 @@
 """How long the nodes of a job take, by what the documents of their microbatch are.
 
-A microbatch of n tokens whose documents' squared lengths sum to q takes, in every node, a time that
-rises with n as the model's own steps of shorter sequences do, and by a constant for each unit of q
-beyond that of short documents: attention is the only operator whose work is not proportional to the
-tokens. Both are found by pricing the same job at a few lengths, so operators, launches and
-exchanges are those that every other command has. What a tower for images sees is the model's share
-of a microbatch's tokens.
+A microbatch of n tokens whose documents' squared lengths sum to q costs attention what documents of
+q / n tokens do: attention is the only operator whose work is not proportional to the tokens. So in
+every node its time is that of a sequence of n tokens filled with such documents. The same job is
+priced at a few sequences, each filled with documents of these lengths, so operators, launches and
+exchanges are those that every other command has; between them times are drawn as straight lines,
+for what the host hides of attention at one length shows at another. What a tower for images sees is
+the model's share of a microbatch's tokens.
 """
 
 from collections.abc import Sequence
@@ -20,30 +21,32 @@ from stepsim.base.structs import replace
 from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.graph.programs import Program, SegmentKind
+from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.step.inputs import make_work
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan
 
-SHARES = (8, 4, 2, 1)
-"""Sequences that are priced, as parts of the whole; documents are the shortest of them."""
+SHARES = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)
+"""Sequences that are priced, and lengths of their documents, as shares of the whole."""
 
 
 class MicrobatchPrices(Struct, frozen=True, kw_only=True, eq=False):
     """What the nodes of `batch` take at any load of a microbatch.
 
-    `tokens` are those of a microbatch at each level that was priced, ascending, where its documents
-    have `document` tokens. A node's time is linear in `features`: `weights` has the distinct rows,
-    and `row` is that of every node. `whole_ps` are the nodes' times with one document a sample,
-    `microbatch` their microbatches, -1 for what a step does once. `attention` is the share of a
-    full microbatch's compute that grows with the squares of documents, of `samples` samples.
-    `options` are those of the job, with all degrees of its plan. `sharing` is that of `BatchShape`.
+    `tokens` are those of a microbatch at each level that was priced, ascending, `documents` the
+    lengths there of documents that fill it. A node's time is linear in `features`: `weights` has
+    the distinct rows, and `row` is that of every node. `whole_ps` are the nodes' times with one
+    document a sample, `microbatch` their microbatches, -1 for what a step does once. `attention` is
+    the share of a full microbatch's compute that grows with the squares of documents, of `samples`
+    samples. `options` are those of the job, with all degrees of its plan. `sharing` is that of
+    `BatchShape`.
     """
 
     batch: Batch
     tokens: Floats
-    document: int
+    documents: Floats
     weights: Floats
     row: Ints
     whole_ps: Times
@@ -61,23 +64,41 @@ class MicrobatchPrices(Struct, frozen=True, kw_only=True, eq=False):
     def features(self, tokens: Floats, squares: Floats) -> Floats:
         """What times are linear in, for loads of any shape: (features, ...).
 
-        One, tokens within each level, and squares beyond those of short documents.
+        Of each level its share of a load between two, times 1 and the part of its documents' length
+        that lies between every two lengths. For example at levels of 1, 2 and 4 tokens a load of 3
+        tokens, one document, is half of both upper levels: 1/2, 1/2 and 1/2 of each of them.
         """
-        edges = np.concatenate(([0.0], self.tokens))
-        edges[-1] = np.inf
-        parts = [np.clip(tokens - low, 0.0, high - low) for low, high in pairwise(edges.tolist())]
+        below = np.clip(np.searchsorted(self.tokens, tokens) - 1, 0, len(self.tokens) - 2)
+        low, high = self.tokens[below], self.tokens[below + 1]
+        passed = (tokens - low) / (high - low)
+        length = np.divide(squares, tokens, out=np.zeros_like(squares), where=tokens > 0)
         busy = (tokens > 0).astype(np.float64)
-        return np.stack([busy, *parts, squares - tokens * self.document])
+        edges = [-np.inf, *self.documents[1:-1].tolist(), np.inf]
+        longer = [
+            np.clip(length, least, most) - start
+            for start, (least, most) in zip(self.documents, pairwise(edges), strict=False)
+        ]
+        parts = [busy, *(busy * each for each in longer)]
+        levels = (
+            np.where(below == level, 1 - passed, 0.0) + np.where(below + 1 == level, passed, 0.0)
+            for level in range(len(self.tokens))
+        )
+        return np.stack([share * part for share in levels for part in parts])
 
 
-def _weights(tokens: Floats, short_ps: Times, per_square_ps: Floats) -> Floats:
-    """Weights of `MicrobatchPrices.features`, a row per node, from what nodes take at each level.
+def _weights(tokens: Floats, documents: Floats, priced_ps: Times) -> Floats:
+    """Weights of `MicrobatchPrices.features`, a row per node.
 
-    Below the shortest level work shrinks with the tokens of the next one.
+    `priced_ps` has what nodes take of shape (nodes, levels, documents), as far as documents fit a
+    level. Where they do not, a level's time rises with their length as that of the next one does,
+    by its share of the tokens.
     """
-    rise = np.diff(short_ps, axis=1) / np.diff(tokens)
-    start = short_ps[:, 0] - rise[:, 0] * tokens[0]
-    return np.column_stack((start, rise[:, :1], rise, per_square_ps))
+    rises = np.diff(priced_ps, axis=2) / np.diff(documents)
+    for level in range(len(tokens) - 2, -1, -1):
+        share = tokens[level] / tokens[level + 1]
+        rises[:, level, level:] = rises[:, level + 1, level:] * share
+    found = np.concatenate((priced_ps[:, :, :1], rises), axis=2)
+    return np.asarray(found.reshape(len(found), -1))
 
 
 def _node_microbatches(batch: Batch) -> Ints:
@@ -127,38 +148,42 @@ def microbatch_prices(
     assert work.built is not None
     plan = work.built.plan
     unit = 2 * plan.cp * plan.tp
-    lengths = sorted({max(plan.sequence // share // unit, 1) * unit for share in SHARES[:-1]})
-    lengths = [length for length in lengths if length < plan.sequence]
-    if not lengths:
+    lengths = sorted({max(int(plan.sequence * share) // unit, 1) * unit for share in SHARES[:-1]})
+    lengths = [*(length for length in lengths if length < plan.sequence), plan.sequence]
+    if len(lengths) < 2:
         raise PlanError(
             f"sequence is {plan.sequence}: expected at least {2 * unit} tokens to tell short "
             f"documents from long ones with tp {plan.tp} and cp {plan.cp}"
         )
-    document = lengths[0]
     held = _held(options, plan)
 
-    def priced(sequence: int, packed: int | None, *, whole: bool) -> Batch:
+    def priced(sequence: int, packed: int, *, whole: bool, like: Sequence[Prices] = ()) -> Batch:
         asked = replace(held, sequence=sequence, packed=packed)
         seeing = _with_images(model, sequence / plan.sequence)
-        return make_batch(seeing, topology, asked, notes=notes, coalesce=whole)
+        return make_batch(seeing, topology, asked, notes=notes, coalesce=whole, like=like)
 
-    batch = priced(plan.sequence, None, whole=coalesce)
+    batch = priced(plan.sequence, plan.sequence, whole=coalesce)
     if coalesce and _replicas_meet(batch):
-        coalesce, batch = False, priced(plan.sequence, None, whole=False)
+        coalesce, batch = False, priced(plan.sequence, plan.sequence, whole=False)
     size, whole_ps, microbatch = plan.microbatch_size, _node_ps(batch), _node_microbatches(batch)
-    tokens = np.array([*lengths, plan.sequence], dtype=np.float64) * size
-    every = (*lengths, plan.sequence)
-    short = [_node_ps(priced(length, document, whole=coalesce)) for length in every]
-    short_ps, whole_squares = np.stack(short, axis=1), float(size) * plan.sequence**2
-    per_square_ps = (whole_ps - short_ps[:, -1]) / (whole_squares - tokens[-1] * document)
+    documents = np.array(lengths, dtype=np.float64)
+    tokens, like = documents * size, (batch.job.prices,)
+    priced_ps = np.zeros((len(whole_ps), len(lengths), len(lengths)), dtype=np.int64)
+    for level, length in enumerate(lengths):
+        for number, document in enumerate(lengths[: level + 1]):
+            other = priced(length, document, whole=coalesce, like=like)
+            priced_ps[:, level, number] = _node_ps(other)
+    whole_squares = float(size) * plan.sequence**2
+    short_ps = priced_ps[:, -1, 0]
+    per_square_ps = (whole_ps - short_ps) / (whole_squares - tokens[-1] * documents[0])
     # nodes of one row are alike in every price, so that they share what is computed of them
-    first, row = row_numbers(np.column_stack((short_ps, whole_ps)))
+    first, row = row_numbers(priced_ps.reshape(len(whole_ps), -1))
     full, own = float(whole_ps[microbatch == 0].sum()), per_square_ps[microbatch == 0]
     return MicrobatchPrices(
         batch=batch,
         tokens=tokens,
-        document=document,
-        weights=_weights(tokens, short_ps[first], per_square_ps[first]),
+        documents=documents,
+        weights=_weights(tokens, documents, priced_ps[first]),
         row=row,
         whole_ps=whole_ps,
         microbatch=microbatch,

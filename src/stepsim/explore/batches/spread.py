@@ -42,7 +42,7 @@ def spread_prices(
         prices = microbatch_prices(model, topology, alone, notes)
     plan = prices.batch.job.graph.plan
     tokens = np.full((1, 1, plan.microbatches), float(prices.full_tokens))
-    document, limit = prices.document, prices.full_tokens // prices.samples
+    document, limit = int(prices.documents[0]), prices.full_tokens // prices.samples
 
     def alone_ps(length: int) -> int:
         """A step of one rank's documents of this length, whatever its limit is."""
@@ -56,7 +56,7 @@ def spread_prices(
     for degree in _degrees(plan.dp, max(usual, -(-longest // limit))):
         job = with_degree(prices.options, degree, 1)
         whole = limit * degree
-        packed = whole // SHARES[0]  # documents as short as in the prices of that job
+        packed = int(whole * SHARES[0])  # documents as short as in the prices of that job
         low, high = (
             document + (_planned_ps(model, topology, job, length, notes) - short) / per_token
             for length in (packed, None)
