@@ -177,7 +177,8 @@ class _Executions(NamedTuple):
     """Runs of kernels in columns: what each took at a `place`, and how much of that was covered.
 
     `comm` is the operation that covered most of it, if any. A `kernel` is told from another by the
-    kind of GPU, its name and form, and those of its neighbours on its stream.
+    kind of GPU and the stage, its name and form, and those of its neighbours on its stream: one
+    name may be the work of a whole stage, and stages differ.
     """
 
     kernel: Ints
@@ -264,7 +265,8 @@ def _executions(profile: Profile, *, with_comms: bool = False) -> _Executions:
         for i in np.flatnonzero(chosen & (share != 0)).tolist() if with_comms else ():
             comm[i] = comms.longest(int(start[i]), int(end[i]))
         gpu = np.full(len(work), gpus.index(gpus[rank]))
-        columns = (*kernels, gpu, work, end - start, share, comm)
+        stage = np.full(len(work), UNKNOWN if (at := profile.ranks[rank].stage) is None else at)
+        columns = (*kernels, gpu, stage, work, end - start, share, comm)
         parts.append([column[chosen] for column in columns])
     *kernels, place, took, share, comm = map(np.concatenate, zip(*parts, strict=True))
     return _Executions(column_numbers(kernels), place, took, share, comm)

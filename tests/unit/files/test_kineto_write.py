@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -153,6 +154,30 @@ def test_replacing_the_slow_rank_gives_the_step_without_it(
     best = next(each for each in changes if not each.name.startswith(OTHER_ORDERS))
     assert best.name == "replace-rank-13"
     assert best.step_ps == healthy.report.step_time_ps < slow.report.step_time_ps
+
+
+@pytest.mark.parametrize(
+    ("ranks", "first"),
+    [
+        ("0:2", "replace-rank-0"),
+        ("5:1.5", "replace-rank-5"),
+        ("0:2,5:2", "replace-slow-ranks"),
+        ("1:1.3,2:1.4", "replace-slow-ranks"),
+    ],
+)
+def test_what_mends_slow_workers_of_a_model_is_first(
+    ranks: str, first: str, tmp_path: Path
+) -> None:
+    """Optimizers wait for reductions, and these for the slow ranks: nothing of it is the host's."""
+    job: dict[str, Any] = {"npus": 8, "tp": 1, "pp": 2, "microbatch_size": 1, "sequence": 4096}
+    job |= {"global_batch": 64, "topology": "hgx-h100"}
+    slow, healthy = (stepsim.simulate("llama-3-8b", **job, slow=each) for each in (ranks, None))
+    write_kineto(profile_of_step(slow.timeline, slow.prices, source="slow"), tmp_path / "run")
+    found = improve_profile(read_profile(tmp_path / "run"))
+    assert found.replayed_ps == pytest.approx(slow.report.step_time_ps, rel=1e-5)
+    gain = 1 - healthy.report.step_time_ps / slow.report.step_time_ps
+    assert found.changes[0].name == first
+    assert found.changes[0].gain == pytest.approx(gain, abs=0.02)
 
 
 def test_a_rank_of_host_operations_alone_is_written(tmp_path: Path) -> None:

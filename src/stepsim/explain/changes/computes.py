@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Bools, Ints
+from stepsim.base.arrays import Bools, Ints, distinct
 from stepsim.explain.changes.made import (
     Changes,
     ProfileChange,
@@ -24,6 +24,10 @@ from stepsim.tables.spans import UNKNOWN, TaskKind
 
 _EXPERTS = re.compile(r"expert|moe|\bep\d*\b", re.IGNORECASE)
 _EXCHANGE = re.compile(r"all_?to_?all|sendrecv|a2a", re.IGNORECASE)
+_SLOW = 1.1
+"""A worker is slow from so many times the median compute on: healthy ones differ by 1 to 3 %."""
+_NAMED = 8
+"""Slow workers that are named."""
 _NOT_TOLD = "the run does not name stages: Kineto and Nsight know no pipeline"
 
 
@@ -77,24 +81,45 @@ def compute_changes(waits: Waits) -> Changes:
 
 
 def _replaced(seen: _Seen, slow_rank: int) -> ProfileChange | UntoldChange:
-    """The slowest worker computes as the others of its stage do."""
-    waits, events = seen.waits, seen.events
-    slow = next(i for i, ran in enumerate(waits.profile.ranks) if ran.rank == slow_rank)
-    stage, mine = waits.profile.ranks[slow].stage, events.rank == slow
-    of_others = (seen.program == seen.program[mine][0]) & ~mine & seen.compute
-    if not of_others.any():
-        return UntoldChange(
-            name=f"replace-rank-{slow_rank}", why="no other rank does the same work"
-        )
-    alike = seen.alike
-    of_stage = "" if stage is None else f" of stage {stage}"
+    """The slowest worker, and others as slow, compute as the rest of those that run the same do."""
+    waits, events, ranks = seen.waits, seen.events, seen.waits.profile.ranks
+    slow = next(i for i, ran in enumerate(ranks) if ran.rank == slow_rank)
+    places = [slow, *(place for place in _slow_places(seen) if place != slow)]
+    names = sorted(ranks[place].rank for place in places)
+    name = f"replace-rank-{slow_rank}" if len(names) == 1 else "replace-slow-ranks"
+    mine = np.isin(events.rank, places)
+    others = np.isin(seen.program, seen.program[mine]) & ~mine & seen.compute
+    if not others.any():
+        return UntoldChange(name=name, why="no other rank does the same work")
+    stage = ranks[slow].stage
+    of_stage = "" if stage is None or len(names) > 1 else f" of stage {stage}"
+    several = ", ".join(map(str, names[:_NAMED])) + (", ..." if len(names) > _NAMED else "")
+    said = f"rank {slow_rank} computes" if len(names) == 1 else f"ranks {several} compute"
     return times_changed(
         waits,
-        f"replace-rank-{slow_rank}",
-        f"rank {slow_rank} computes as the others{of_stage} do",
-        _as_mean(waits.own_ps, mine & seen.compute, of_others, alike),
+        name,
+        f"{said} as the others{of_stage} do",
+        _as_mean(waits.own_ps, mine & seen.compute, others, same(seen.alike, seen.program)),
         "its computes take the mean of theirs",
     )
+
+
+def _slow_places(seen: _Seen) -> list[int]:
+    """Places of ranks that compute longer than the median of those that run the same.
+
+    Where most of them do it is no worker that is slow.
+    """
+    count = len(seen.waits.profile.ranks)
+    chosen = np.flatnonzero(seen.compute)
+    work = np.bincount(seen.events.rank[chosen], seen.waits.own_ps[chosen], minlength=count)
+    program = np.full(count, UNKNOWN)
+    program[seen.events.rank] = seen.program
+    found = []
+    for number in distinct(program).tolist():
+        alike = np.flatnonzero(program == number)
+        limit = _SLOW * float(np.median(work[alike]))
+        found += alike[work[alike] > limit].tolist()
+    return found
 
 
 def _even_stages(seen: _Seen, slow_stage: int) -> ProfileChange | UntoldChange:

@@ -7,7 +7,7 @@ are reduced once the last backward of their chunk has ended.
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints
+from stepsim.base.arrays import Bools, Ints, distinct
 from stepsim.base.errors import TraceError
 from stepsim.measured.profile.events import Events, Following, Profile, same
 from stepsim.measured.profile.waits import Waits, chained
@@ -124,11 +124,17 @@ def _soon_after(events: Events) -> Following:
     A kernel that waits for an event of another stream starts a few microseconds after it; one that
     the host launches late does not.
     """
-    every = np.arange(len(events))
-    before = _last_by(events, every, events.end_ps, every, events.start_ps)
-    late = events.start_ps - events.end_ps[before]
-    soon = (before >= 0) & (late <= _SOON_PS) & (events.start_ps[before] < events.start_ps)
-    return before[soon], every[soon]
+    found = [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))]
+    for stream in distinct(events.stream).tolist():
+        mine = events.stream == stream
+        others = np.flatnonzero(~mine & (events.duration_ps > 0))
+        these = np.flatnonzero(mine)
+        before = _last_by(events, others, events.end_ps[others], these, events.start_ps[these])
+        late = events.start_ps[these] - events.end_ps[before]
+        soon = (before >= 0) & (late <= _SOON_PS)
+        found.append((before[soon], these[soon]))
+    before, after = (np.concatenate(each) for each in zip(*found, strict=True))
+    return before, after
 
 
 def _last_by(events: Events, these: Ints, times: Ints, others: Ints, limits: Ints) -> Ints:

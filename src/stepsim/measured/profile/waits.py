@@ -176,9 +176,18 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def delay_ps(self) -> Ints:
         """Time between what an operation follows and its own start, as recorded.
 
-        It is the host's, and where waits are not complete, what other streams hold it up.
+        It is the host's, and where waits are not complete, what other streams hold it up. A message
+        starts when both ends are ready: an end that waited for the other was not late, so both have
+        what passed after the last of them was ready.
         """
-        return np.asarray(np.maximum(self.profile.events.start_ps - self.ready_ps, 0), np.int64)
+        events, meetings = self.profile.events, self.meetings
+        start, ready = events.start_ps.copy(), self.ready_ps.copy()
+        messages = np.flatnonzero(events.of_kind(TaskKind.SEND, TaskKind.RECV))
+        for times in (start, ready):
+            last = np.full(int(meetings.max()) + 1, np.iinfo(np.int64).min)
+            np.maximum.at(last, meetings[messages], times[messages])
+            times[messages] = last[meetings[messages]]
+        return np.asarray(np.maximum(start - ready, 0), dtype=np.int64)
 
     def held_ps(self) -> Ints:
         """The part of each delay in which its rank runs something else: no host made it wait.
