@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import Run
 
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
@@ -396,3 +397,40 @@ def test_the_public_trace_of_deepseek_exposes_its_exchanges(shared: Path) -> Non
     (share,) = rank_shares(pipeline_waits(profile))
     assert share.communication_ps == pytest.approx(113e9, rel=0.01)
     assert share.exposed_ps == pytest.approx(4.19e9, abs=0.1e9)
+
+
+def ahead_of_the_device(steps: int, *, marks: bool = True) -> list[dict[str, Any]]:
+    """A host that launches each step of 100 ms, and copies its batch, 60 ms before it runs."""
+    events = []
+    for step in range(steps):
+        at = 100_000.0 * step
+        if marks:
+            name = f"ProfilerStep#{step + 5}"
+            mark = {"cat": "user_annotation", "name": name, "tid": 1, "ts": at, "dur": 1e5}
+            events.append({"ph": "X", "pid": 1, **mark})
+        ran = (("gpu_memcpy", "copy", 25, 80.0, 1e3), ("kernel", "forward", 7, 6e4, 6e4))
+        for i, (cat, name, stream, begin, took) in enumerate((*ran, ("kernel", "b", 7, 12e4, 4e4))):
+            number = {"correlation": 3 * step + i + 1}
+            launch = {"cat": "cuda_runtime", "name": "launch", "ts": at + 50 + i, "dur": 1.0}
+            events.append({"ph": "X", "pid": 1, "tid": 1, **launch, "args": number})
+            where = {"stream": stream, "device": 0}
+            kernel = {"cat": cat, "name": name, "tid": stream, "ts": at + begin, "dur": took}
+            events.append({"ph": "X", "pid": 0, **kernel, "args": number | where})
+    return events
+
+
+@pytest.mark.parametrize(("marks", "said"), [(True, "per step"), (False, "in the recording")])
+def test_steps_that_overlap_on_the_device_are_cut_there(
+    marks: bool, said: str, tmp_path: Path, run: Run
+) -> None:
+    """A step is from one begin of its compute to the next: the copy ahead of it is no idle time."""
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"traceEvents": ahead_of_the_device(4, marks=marks)}))
+    profile = read_profile(path)
+    recording = int(profile.events.end_ps.max() - profile.events.start_ps.min())
+    assert int(profile.step_times_ps().sum()) <= recording
+    if marks:
+        assert profile.step_times_ps().tolist() == [100 * 10**9] * 4
+        assert improve_profile(profile).changes == ()
+    _, out, _ = run("inspect", path)
+    assert said in out.splitlines()[0]

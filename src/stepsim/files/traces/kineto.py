@@ -192,6 +192,7 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
         world=known.world_size,
         file=name,
         steps=tuple(steps[place] for place in used.tolist()),
+        has_steps=bool(ours.steps),
         names=[kinds[i][1] for i in kept.tolist()],
         groups=[_group(arguments[i], groups) for i in kept.tolist()],
         columns={key: column[kept] for key, column in columns.items()},

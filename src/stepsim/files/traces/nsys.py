@@ -269,6 +269,7 @@ def _rank(
         world=None,
         file=str(path),
         steps=tuple(numbers[place] for place in used.tolist()),
+        has_steps=bool(steps.get(process)),
         names=[row[7] for row in ordered],
         groups=[("", ())] * count,
         columns=columns,

@@ -137,7 +137,8 @@ class Profile(Struct, frozen=True, kw_only=True, eq=False):
     are the pairs of operations that wait for each other, None where the format does not tell them.
     `marks` are the ranges in which programs said what they computed, `operators` launched
     operations, `forms` are how kernels were launched, where the format says it. The job has `world`
-    ranks, `peak_bytes` are what a rank's allocator held at most; None where not told.
+    ranks, `peak_bytes` are what a rank's allocator held at most; None where not told. Without
+    `has_steps` the only step is the whole recording.
     """
 
     source: str
@@ -154,6 +155,7 @@ class Profile(Struct, frozen=True, kw_only=True, eq=False):
     operators: tuple[HostOperator, ...] = ()
     world: int | None = None
     peak_bytes: int | None = None
+    has_steps: bool = True
 
     def __post_init__(self) -> None:
         if not self.ranks or not len(self.events):

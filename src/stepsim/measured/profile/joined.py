@@ -41,6 +41,7 @@ class RankOperations(Struct, frozen=True, kw_only=True, eq=False):
     `operator` of places. `follows` are pairs of these operations that wait for each other, where
     the format tells them; the allocator held `peak_bytes`. `forms` are how its kernels were
     launched, None for other operations, and nothing at all where the format does not say it.
+    Without `has_steps` nothing told steps, and the whole recording counts as one.
     """
 
     rank: int
@@ -60,6 +61,7 @@ class RankOperations(Struct, frozen=True, kw_only=True, eq=False):
     operators: tuple[HostOperator, ...] = ()
     peak_bytes: int | None = None
     gpu: str = ""
+    has_steps: bool = True
     forms: Sequence[KernelForm | None] = ()
 
 
@@ -68,8 +70,8 @@ def join_ranks(
 ) -> Profile:
     """All ranks in one profile: names, steps, groups and meetings in common.
 
-    Their clocks are put on one axis by the ends of collectives, unless they are `one_clock`. Raises
-    TraceError for a rank that is there twice.
+    Their clocks are put on one axis by the ends of collectives, unless they are `one_clock`. Steps
+    that overlap on the device are cut there. Raises TraceError for a rank that is there twice.
     """
     parts = sorted(read, key=lambda part: part.rank)
     for one, other in pairwise(parts):
@@ -142,8 +144,54 @@ def join_ranks(
         world=max((part.world or 0 for part in parts), default=0) or None,
         peak_bytes=max((part.peak_bytes or 0 for part in parts), default=0) or None,
         forms=tuple(forms),
+        has_steps=any(part.has_steps for part in parts),
     )
-    return _aligned(profile, parts, one_clock=one_clock)
+    return _cut_on_device(_aligned(profile, parts, one_clock=one_clock))
+
+
+def _cut_on_device(profile: Profile) -> Profile:
+    """Steps that overlap on the device, from one begin of main compute to the next.
+
+    A host that is ahead launches a step, and copies its batch, while the device still runs the one
+    before. So an operation belongs to the step whose compute began last before it, a meeting to
+    that of its first member; what ran before the first step is left out. The main stream is that
+    which computes longest.
+    """
+    events, count = profile.events, len(profile.steps)
+    begins = [_main_begins(events, places, count) for places in profile.places_of_ranks()]
+    is_known = count > 1 and all(len(begin) for begin, _ in begins)
+    if not (is_known and any(overlaps for _, overlaps in begins)):
+        return profile
+    step = np.full(len(events), UNKNOWN, dtype=np.int64)
+    for places, (begin, _) in zip(profile.places_of_ranks(), begins, strict=True):
+        step[places] = np.searchsorted(begin, events.start_ps[places], side="right") - 1
+    met = np.flatnonzero(events.meeting != UNKNOWN)
+    first = np.full(int(events.meeting.max(initial=0)) + 1, count, dtype=np.int64)
+    np.minimum.at(first, events.meeting[met], step[met])
+    step[met] = first[events.meeting[met]]
+    cut = replace(profile, events=replace(events, step=step))
+    return cut.of_steps(*profile.steps)
+
+
+def _main_begins(events: Events, places: Ints, steps: int) -> tuple[Ints, bool]:
+    """When a rank's main stream begins to compute each step, and whether steps overlap on the rank.
+
+    Nothing begins where a step computes nothing there.
+    """
+    step, compute = events.step[places], events.of_kind(TaskKind.COMPUTE)[places]
+    start, end, stream = (
+        column[places] for column in (events.start_ps, events.end_ps, events.stream)
+    )
+    streams, number = np.unique(stream[compute], return_inverse=True)
+    took = np.bincount(number, weights=(end - start)[compute], minlength=1)
+    main = compute & (stream == (streams[int(took.argmax())] if len(streams) else UNKNOWN))
+    begin, first = np.full((2, steps), np.iinfo(np.int64).max)
+    last = np.full(steps, np.iinfo(np.int64).min)
+    np.minimum.at(begin, step[main], start[main])
+    np.minimum.at(first, step, start)
+    np.maximum.at(last, step, end)
+    is_known = len(np.unique(step[main])) == steps and bool((np.diff(begin) > 0).all())
+    return begin[: steps * is_known], bool((first[1:] < last[:-1]).any())
 
 
 def _check_one_run(parts: Sequence[RankOperations]) -> None:

@@ -176,18 +176,21 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def delay_ps(self) -> Ints:
         """Time between what an operation follows and its own start, as recorded.
 
-        It is the host's, and where waits are not complete, what other streams hold it up. A message
-        starts when both ends are ready: an end that waited for the other was not late, so both have
-        what passed after the last of them was ready.
+        It is the host's, and where waits are not complete, what other streams hold it up. Both ends
+        of a message that are recorded to start together began when the later of them was ready: an
+        end that waited for the other was not late.
         """
-        events, meetings = self.profile.events, self.meetings
-        start, ready = events.start_ps.copy(), self.ready_ps.copy()
-        messages = np.flatnonzero(events.of_kind(TaskKind.SEND, TaskKind.RECV))
-        for times in (start, ready):
-            last = np.full(int(meetings.max()) + 1, np.iinfo(np.int64).min)
-            np.maximum.at(last, meetings[messages], times[messages])
-            times[messages] = last[meetings[messages]]
-        return np.asarray(np.maximum(start - ready, 0), dtype=np.int64)
+        events, meetings, ready = self.profile.events, self.meetings, self.ready_ps.copy()
+        message = events.of_kind(TaskKind.SEND, TaskKind.RECV)
+        count = int(meetings.max()) + 1
+        first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, UNKNOWN)
+        np.minimum.at(first, meetings, events.start_ps)
+        np.maximum.at(last, meetings, events.start_ps)
+        together = message & (first == last)[meetings]
+        latest = np.full(count, np.iinfo(np.int64).min)
+        np.maximum.at(latest, meetings, ready)
+        ready[together] = latest[meetings[together]]
+        return np.asarray(np.maximum(events.start_ps - ready, 0), dtype=np.int64)
 
     def held_ps(self) -> Ints:
         """The part of each delay in which its rank runs something else: no host made it wait.

@@ -81,10 +81,19 @@ def profile_answer(found: Stragglers) -> Answer:
     slow = dict(_slowdown_pairs(found))
     return Answer(
         job=f"{profile.source}   {dict(_profile_pairs(profile))['job']}, {_steps(profile)}",
-        time=f"{format_time_ps(int(measured.mean()))} per step, recorded   {_replay_words(errors)}",
+        time=f"{_mean(measured)} {_recorded(profile)}   {_replay_words(errors)}",
         parts="   ".join(f"{name} {slow[name]}" for name in _SLOWED if name in slow),
         advice="next: --full (all tables), stepsim improve (what would help)",
     )
+
+
+def _each(profile: Profile) -> str:
+    """What a time of a profile is of: a step, or all of a recording that marks none."""
+    return "per step" if profile.has_steps else "in the recording, which marks no steps"
+
+
+def _recorded(profile: Profile) -> str:
+    return f"{_each(profile)}, recorded" if profile.has_steps else _each(profile)
 
 
 def _steps(profile: Profile) -> str:
@@ -135,7 +144,7 @@ def contents_shown(profile: Profile) -> Iterator[Shown]:
 
 def improvements_answer(found: Improvements) -> tuple[str, str]:
     """What would help most, and the step that it is a share of."""
-    recorded = f"{format_time_ps(found.measured_ps)} per step, recorded"
+    recorded = f"{format_time_ps(found.measured_ps)} {_recorded(found.profile)}"
     replayed = f"{format_time_ps(found.replayed_ps)} replayed"
     ideal = f"{found.ceiling:.1%} less with every worker, microbatch and the host ideal"
     step = f"{recorded}   {replayed}   {ideal}"
@@ -215,12 +224,12 @@ def _profile_pairs(profile: Profile) -> Pairs:
 
 def _slowest_words(found: Stragglers) -> str:
     """How long a step takes, and what makes it so long, in a line."""
-    mean = _mean(found.profile.step_times_ps())
+    mean = f"{_mean(found.profile.step_times_ps())} {_each(found.profile)}"
     if not found.by_stage:
-        return f"{mean} per step: host delays {_delayed(found)}"
+        return f"{mean}: host delays {_delayed(found)}"
     slowest = ", ".join(map(str, found.slowest))
     ideal = f"{found.slowdown:.3f} times the ideal step of {_mean(found.ideal_ps)}"
-    return f"{mean} per step: {ideal}, slowest worker rank {slowest}"
+    return f"{mean}: {ideal}, slowest worker rank {slowest}"
 
 
 def _slowdown_pairs(found: Stragglers) -> Pairs:
