@@ -121,7 +121,13 @@ def _noise_over(
     from stepsim.show.terminal import sweep_bar
 
     grid = Grid(axes=tuple(parse_axis(text) for text in axes))
-    study = Study(workload=job.workload, topology=job.topology, grid=grid, options=job.options)
+    study = Study(
+        workload=job.workload,
+        topology=job.topology,
+        grid=grid,
+        options=job.options,
+        own_machines=options.topology is None,
+    )
     if options.plot:
         band_axes(grid)
     boundless = infinite(axis.name for axis in grid.axes if inf in axis.values)

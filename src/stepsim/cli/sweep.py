@@ -335,6 +335,7 @@ def _study(file: Path, options: _SweepOptions, given: frozenset[str]) -> "Study"
         grid=grid,
         options=job.options,
         breakdown=options.breakdown or figure_kind(options.plot_kind).of_parts,
+        own_machines=options.topology is None,
     )
 
 

@@ -151,6 +151,7 @@ def sweep(
         grid=grid,
         options=job.options,
         breakdown=grid.size <= _MOST_IN_PARTS if breakdown is None else breakdown,
+        own_machines=topology is None,
     )
     with ExitStack() as at_end:
         path = Path(database) if database else _unnamed(at_end)

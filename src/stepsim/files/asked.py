@@ -208,18 +208,14 @@ def _device(value: object) -> "Device | None":
 
 
 def foreign_links(network: Topology, devices: Iterable[object]) -> list[str]:
-    """What to say of devices on an axis that run on the links of another machine than their own."""
+    """What to say of devices on an axis of which no machine is known."""
     from stepsim.files.accelerators import read_device
 
-    machines = {str(device): read_device(str(device)).topology for device in devices}
-    others = [
-        f"{device} ({machine or 'no machine known'})"
-        for device, machine in machines.items()
-        if machine != network.name
-    ]
+    others = [str(device) for device in devices if not read_device(str(device)).topology]
     if not others:
         return []
-    return [f"device: the links of {network.name} are assumed for {', '.join(others)} too"]
+    said = ", ".join(others)
+    return [f"device: no machine of {said} is known: the links of {network.name} are assumed"]
 
 
 def _topology_or_default(

@@ -1,5 +1,7 @@
 """`stepsim sweep`: flags, sweep files, databases, outputs, refusals."""
 
+import csv
+import json
 import re
 from pathlib import Path
 
@@ -47,7 +49,7 @@ def test_a_sweep_prints_stores_exports_and_draws(run: Run, tmp_path: Path) -> No
     header, *rows = table.read_text().splitlines()
     assert header == (
         "fabric.bandwidth_bytes_per_s,schedule,step_time_ps,pipeline_time_ps,bubble_fraction,"
-        "total_bandwidth_bytes_per_s,tokens_per_s,mfu,memory_bytes,error"
+        "total_bandwidth_bytes_per_s,tokens_per_s,mfu,memory_bytes,fits,error"
     )
     assert [row.split(",")[1] for row in rows] == ["1f1b"] * 3 + ["zb-h1"] * 3 + ["dualpipe-v"] * 3
     assert figure.read_bytes().startswith(b"\x89PNG")
@@ -249,3 +251,27 @@ def test_what_has_run_takes_no_options_of_a_run(run: Run, tmp_path: Path) -> Non
     code, out, err = run("sweep", database, "--npus", "32", "--set", "pp=2,4", "-q")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "leave out --npus, --set" in err
+
+
+def test_the_fastest_job_is_one_that_fits(run: Run, tmp_path: Path) -> None:
+    job = ("llama-3-70b", "--gpus", "64", "--global-batch", "64", "--seq", "8192", "-t", "hgx-h100")
+    axes = ("--set", "tp=2,8", "--set", "pp=1,8")
+    table = tmp_path / "plans.csv"
+    code, out, _ = run("sweep", *job, *axes, "-q", "--export", table)
+    rows = list(csv.DictReader(table.open()))
+    fitting = {row["fits"] for row in rows}
+    assert (code, fitting) == (0, {"0", "1"})
+    best = min((row for row in rows if row["fits"] == "1"), key=lambda r: int(r["step_time_ps"]))
+    assert min(int(row["step_time_ps"]) for row in rows) < int(best["step_time_ps"])
+    assert out.splitlines()[0].endswith(f"with tp={best['tp']}, pp={best['pp']}")
+    _, out, _ = run("sweep", *job, "--set", "tp=2", "--set", "pp=1", "-q")
+    assert "per step, if it fitted with tp=2, pp=1" in out.splitlines()[0]
+
+
+def test_a_device_of_an_axis_runs_in_its_own_machine(run: Run) -> None:
+    job = ("llama-3-8b", "--gpus", "16", "--tp", "4", "--global-batch", "32", "--seq", "4096")
+    _, swept, _ = run("sweep", *job, "--set", "device=b200,a100-80gb", "-q", "--json", "-")
+    for scenario in json.loads(swept)["scenarios"]:
+        device = scenario["settings"]["device"]
+        _, alone, _ = run("simulate", *job, "--device", device, "-q", "--json", "-")
+        assert scenario["step_time_ps"] == json.loads(alone)["step_time_ps"]

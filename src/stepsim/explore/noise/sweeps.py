@@ -86,7 +86,7 @@ def _draws(study: Study, scenario: int, model: NoiseModel, samples: int, seed: i
     }
     return simulate_noise(
         study.workload,
-        with_values(study.topology, values),
+        with_values(study.network(values), values),
         study.step_options(values),
         model=model,
         samples=samples,

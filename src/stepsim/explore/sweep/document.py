@@ -28,7 +28,8 @@ class _AxisEntry(Entry, frozen=True, kw_only=True):
 class _SweptEntry(Entry, frozen=True, kw_only=True):
     """A scenario: the values of its axes, and its numbers or why it has none.
 
-    `tokens_per_s`, of one NPU, `mfu` and `memory_bytes`, of the fullest rank, are known of models.
+    `tokens_per_s`, of one NPU, `mfu` and `memory_bytes`, of the fullest rank, are known of models,
+    and whether that `fits` the device.
     """
 
     settings: dict[str, str]
@@ -39,6 +40,7 @@ class _SweptEntry(Entry, frozen=True, kw_only=True):
     tokens_per_s: float | None = None
     mfu: float | None = None
     memory_bytes: Bytes | None = None
+    fits: bool | None = None
     breakdown_ps: dict[str, Picoseconds] | None = None
     error: str | None = None
 
@@ -75,6 +77,7 @@ def _swept(table: SweepTable) -> Iterator[_SweptEntry]:
     for columns in table.pieces(texts=True):
         for row in zip(*columns, strict=True):
             own: dict[str, Any] = dict(zip(table.header, row, strict=True))
+            own["fits"] = None if own["fits"] is None else bool(own["fits"])
             settings = {axis.name: own.pop(axis.column) for axis in table.axes}
             times = {part.removesuffix("_ps"): own.pop(part) for part in parts}
             kept = times if times and own["error"] is None else None

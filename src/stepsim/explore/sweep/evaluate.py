@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, Value
@@ -40,33 +40,36 @@ class ScenarioGroup(Struct, frozen=True, kw_only=True):
 class Worth(Struct, frozen=True, kw_only=True):
     """What steps of a model are worth, one element each, as `Throughput` says it.
 
-    What is unknown is NaN, or -1 bytes.
+    What is unknown is NaN, or -1; `fits` is 1 where the fullest rank has room for what it holds.
     """
 
     tokens_per_s: Floats
     mfu: Floats
     memory_bytes: Ints
+    fits: Ints
 
     @classmethod
     def of(cls, rates: Iterable[Throughput | None]) -> Self:
         """That of some steps, None for those of which nothing is known."""
-        rows = [(np.nan, np.nan, -1) if each is None else _row(each) for each in rates]
-        tokens, mfu, memory = zip(*rows, strict=True) if rows else ((), (), ())
+        rows = [(np.nan, np.nan, -1, -1) if each is None else _row(each) for each in rates]
+        tokens, mfu, memory, fits = zip(*rows, strict=True) if rows else ((), (), (), ())
         return cls(
             tokens_per_s=np.array(tokens, dtype=float),
             mfu=np.array(mfu, dtype=float),
             memory_bytes=np.array(memory, dtype=np.int64),
+            fits=np.array(fits, dtype=np.int64),
         )
 
     @classmethod
     def scaled(cls, rates: Throughput, step_time_ps: Ints) -> Self:
         """That of steps of other times than a second, which has these `rates`."""
-        tokens, mfu, memory = _row(rates)
+        tokens, mfu, memory, fits = _row(rates)
         seconds = np.where(step_time_ps > 0, step_time_ps / PS_PER_S, np.nan)
         return cls(
             tokens_per_s=tokens / seconds,
             mfu=mfu / seconds,
             memory_bytes=np.where(step_time_ps > 0, memory, -1).astype(np.int64),
+            fits=np.where(step_time_ps > 0, fits, -1).astype(np.int64),
         )
 
     def before(self, other: "Worth") -> "Worth":
@@ -75,6 +78,7 @@ class Worth(Struct, frozen=True, kw_only=True):
             tokens_per_s=np.concatenate((self.tokens_per_s, other.tokens_per_s)),
             mfu=np.concatenate((self.mfu, other.mfu)),
             memory_bytes=np.concatenate((self.memory_bytes, other.memory_bytes)),
+            fits=np.concatenate((self.fits, other.fits)),
         )
 
     def with_some(self, which: Ints, some: "Worth") -> "Worth":
@@ -83,12 +87,14 @@ class Worth(Struct, frozen=True, kw_only=True):
             tokens_per_s=_put(self.tokens_per_s, which, some.tokens_per_s),
             mfu=_put(self.mfu, which, some.mfu),
             memory_bytes=_put(self.memory_bytes, which, some.memory_bytes),
+            fits=_put(self.fits, which, some.fits),
         )
 
 
-def _row(rates: Throughput) -> tuple[float, float, int]:
-    memory = -1 if rates.memory_bytes is None else rates.memory_bytes
-    return rates.tokens_per_s, rates.mfu, memory
+def _row(rates: Throughput) -> tuple[float, float, int, int]:
+    if rates.memory_bytes is None:
+        return rates.tokens_per_s, rates.mfu, -1, -1
+    return rates.tokens_per_s, rates.mfu, rates.memory_bytes, int(rates.fits)
 
 
 class Outcomes(Struct, frozen=True, kw_only=True):
@@ -111,6 +117,13 @@ class Outcomes(Struct, frozen=True, kw_only=True):
         columns += [self.parts_ps] if self.parts_ps is not None else []
         assert all(len(column) == len(self.step_time_ps) for column in columns)
         assert np.isfinite(self.bubble_fraction).all()
+
+    @property
+    def lacks(self) -> Bools:
+        """Which scenarios are known not to fit."""
+        if self.worth is None:
+            return np.zeros(len(self.step_time_ps), dtype=np.bool_)
+        return np.asarray(self.worth.fits == 0)
 
     def with_some(self, which: Ints, some: "Outcomes") -> "Outcomes":
         """These outcomes, in which the scenarios `which` come out as `some` says."""
@@ -185,9 +198,8 @@ class Simulation(Struct, frozen=True, eq=False):
     def prepare(self, group: ScenarioGroup) -> "SimulatedGroup":
         """Nothing is shared but the workload and the topology, which are read already."""
         study = group.study
-        degrees, _ = held_degrees(
-            study.workload, study.topology, study.step_options(group.settings)
-        )
+        network, options = study.network(group.settings), study.step_options(group.settings)
+        degrees, _ = held_degrees(study.workload, network, options)
         return SimulatedGroup(group=group, degrees=degrees, known=self.known)
 
 
@@ -213,7 +225,7 @@ class SimulatedGroup(Struct, frozen=True, kw_only=True, dict=True):
     def _totals(self, values: dict[str, Any]) -> StepTotals | str:
         study = self.group.study
         try:
-            topology = with_values(study.topology, values)
+            topology = with_values(study.network(self.group.settings), values)
             return step_totals(
                 study.workload,
                 topology,
@@ -230,9 +242,10 @@ class SimulatedGroup(Struct, frozen=True, kw_only=True, dict=True):
         return replace(options, **self.degrees)
 
     def ready(self) -> PreparedStep:
-        """The step of the group on the study's own network."""
+        """The step of the group on the network as it is."""
         study = self.group.study
-        return ready_step(study.workload, study.topology, self.options({}), self.known)
+        network = study.network(self.group.settings)
+        return ready_step(study.workload, network, self.options({}), self.known)
 
 
 def failed(count: int, why: str, *, breakdown: bool) -> Outcomes:

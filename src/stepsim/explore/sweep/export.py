@@ -59,12 +59,12 @@ def _types(table: SweepTable, arrow: Any) -> list[Any]:
     axes = [of_axis.get(axis.quantity, arrow.int64()) for axis in table.axes]
     times = [arrow.int64(), arrow.int64()]
     numbers = [arrow.float64()] * 4
-    memory = arrow.int64()
+    memory = [arrow.int64()] * 2
     return [
         *axes,
         *times,
         *numbers,
-        memory,
+        *memory,
         *[arrow.int64() for _ in table.part_columns],
         arrow.string(),
     ]

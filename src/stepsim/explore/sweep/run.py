@@ -122,8 +122,9 @@ def _run(
         try:
             for result in _results(pool, packed, _spans(job, missing)):
                 store.write(result)
+                found = result.outcomes
                 for each in totals.values():
-                    each.add(result.scenarios, result.outcomes.step_time_ps, result.ran)
+                    each.add(result.scenarios, found.step_time_ps, result.ran, found.lacks)
                 losses = 0
                 seen = _advanced(seen, result)
                 if progress:

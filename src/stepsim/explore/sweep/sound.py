@@ -21,7 +21,7 @@ from stepsim.explore.sweep.database import schema_of
 from stepsim.workload.rows import Part
 
 APPLICATION_ID = 0x57E9_51A  # names the file's kind in its header, see `man file`
-VERSION = 4
+VERSION = 5
 PART_COLUMNS = tuple(f"{part.key}_ps" for part in Part)
 
 TABLES = {
@@ -33,20 +33,20 @@ TABLES = {
     "PRIMARY KEY (axis, position)) WITHOUT ROWID",
     "result": "CREATE TABLE result (id INTEGER PRIMARY KEY, step_time_ps INTEGER, "
     "pipeline_time_ps INTEGER, bubble_fraction REAL, total_bandwidth REAL, tokens_per_s REAL, "
-    "mfu REAL, memory_bytes INTEGER, error TEXT, "
+    "mfu REAL, memory_bytes INTEGER, fits INTEGER, error TEXT, "
     f"{', '.join(f'{name} INTEGER' for name in PART_COLUMNS)}, digest INTEGER)",
     "seal": "CREATE TABLE seal (digest INTEGER)",
 }
 NUMBER_COLUMNS = (
     *("step_time_ps", "pipeline_time_ps", "bubble_fraction", "total_bandwidth"),
-    *("tokens_per_s", "mfu", "memory_bytes"),
+    *("tokens_per_s", "mfu", "memory_bytes", "fits"),
     *PART_COLUMNS,
 )
 _OR_NONE = ", ".join(f"ifnull({name}, -1)" for name in NUMBER_COLUMNS)
 ROW_DIGEST = f"row_digest(error, id, {_OR_NONE})"
 """The checksum of a row in SQL."""
 _SEALED = {"identity": "name", "sweep": "rowid", "axis": "axis", "axis_value": "axis, position"}
-_NUMBERS = struct.Struct(f"<3q4d{1 + len(Part)}q")
+_NUMBERS = struct.Struct(f"<3q4d{2 + len(Part)}q")
 _LONGEST = 10_000
 _BELOW = " OR ".join(f"{name} < 0" for name in PART_COLUMNS)
 _SOUND = {
@@ -65,7 +65,7 @@ _SOUND = {
     f"AND (length(error) < {_LONGEST} OR error IS NULL AND step_time_ps >= 0 "
     "AND pipeline_time_ps >= 0 AND bubble_fraction BETWEEN 0 AND 1.000001) "
     "AND (total_bandwidth IS NULL OR total_bandwidth >= 0 AND total_bandwidth < 9e999) "
-    "AND (tokens_per_s < 0 OR mfu < 0 OR memory_bytes < 0 OR "
+    "AND (tokens_per_s < 0 OR mfu < 0 OR memory_bytes < 0 OR fits NOT IN (0, 1) OR "
     f"{_BELOW}) IS NOT 1",
 }
 """What every row of a table is like; 9e999 is infinite."""

@@ -255,7 +255,7 @@ def _columns(result: SpanResult) -> dict[str, Sequence[object]]:
     worth = found.worth or Worth.of([None] * count)
     valued = ran & np.isfinite(worth.mfu)
     known = [ran] * 3 + [np.isfinite(result.total_bandwidth)]
-    known += [valued, valued, valued & (worth.memory_bytes >= 0)]
+    known += [valued, valued, valued & (worth.memory_bytes >= 0), valued & (worth.fits >= 0)]
     known += [ran & (found.parts_ps is not None)] * len(PART_COLUMNS)
     numbers: list[Ints | Floats] = [
         found.step_time_ps,
@@ -265,6 +265,7 @@ def _columns(result: SpanResult) -> dict[str, Sequence[object]]:
         worth.tokens_per_s,
         worth.mfu,
         worth.memory_bytes,
+        worth.fits,
         *parts.T,
     ]
     scenario = result.scenarios

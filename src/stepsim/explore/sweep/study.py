@@ -18,7 +18,9 @@ from stepsim.base.structs import replace
 from stepsim.base.units import Value
 from stepsim.explore.sweep.axes import Axis
 from stepsim.explore.sweep.grid import Grid
+from stepsim.files.accelerators import read_device
 from stepsim.files.asked import with_axis_values
+from stepsim.files.load import topology_of
 from stepsim.files.reading import read_bytes
 from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import OVERSUBSCRIPTION, split_link
@@ -41,8 +43,9 @@ _ESTIMATED = (
 class Study(Struct, frozen=True, kw_only=True):
     """A workload, a topology, the options that stay, and the grid.
 
-    With `breakdown` the parts of the step time are kept of every scenario. Raises SweepError for
-    axes that this topology does not have.
+    With `breakdown` the parts of the step time are kept of every scenario. With `own_machines`
+    devices of an axis run in the machines that they ship in, as where one is asked for and no
+    topology. Raises SweepError for axes that this topology does not have.
     """
 
     workload: WorkSource
@@ -50,6 +53,7 @@ class Study(Struct, frozen=True, kw_only=True):
     grid: Grid
     options: StepOptions = _DEFAULTS
     breakdown: bool = False
+    own_machines: bool = False
 
     def __post_init__(self) -> None:
         names = {axis.name for axis in self.grid.axes}
@@ -58,6 +62,12 @@ class Study(Struct, frozen=True, kw_only=True):
             link, _, field = axis.name.rpartition(".")
             if field == OVERSUBSCRIPTION.name and f"{link}-up.bandwidth" in names:
                 raise SweepError(f"{axis.name} and {link}-up.bandwidth are one number: sweep one")
+
+    def network(self, settings: Mapping[str, Value]) -> Topology:
+        """The network of scenarios with these values of axes, their numbers of links left out."""
+        device = settings.get("device") if self.own_machines else None
+        machine = read_device(str(device)).topology if device else None
+        return topology_of(machine) if machine else self.topology
 
     def step_options(self, settings: Mapping[str, Value]) -> StepOptions:
         """The options of a scenario for values of axes, link and topology axes left out.
@@ -133,6 +143,8 @@ def identity(study: Study) -> dict[str, str]:
     }
     for option in study.options.changed():
         shown[f"option {option.name}"] = _shown(option, getattr(study.options, option.field))
+    if study.own_machines and any(axis.name == "device" for axis in study.grid.axes):
+        shown["machines"] = "those of the devices"
     if study.notes:
         shown[NOTES] = "; ".join(study.notes)
     shown["axes"] = ", ".join(axis.name for axis in study.grid.axes)

@@ -26,7 +26,10 @@ _NUMBERS = (
     "tokens_per_s",
     "mfu",
     "memory_bytes",
+    "fits",
 )
+_FITS_FIRST = "fits IS 0"
+"""What orders scenarios that do not fit behind all others, whatever their step would take."""
 
 
 class StoredAxis(Struct, frozen=True, kw_only=True):
@@ -54,10 +57,11 @@ class StoredAxis(Struct, frozen=True, kw_only=True):
 
 
 class Extreme(NamedTuple):
-    """A scenario and its step time in ps."""
+    """A scenario, its step time in ps, and whether it fits: None where that is not known."""
 
     scenario: int
     step_time_ps: int
+    fits: int | None = None
 
 
 class ParetoPoint(NamedTuple):
@@ -69,7 +73,10 @@ class ParetoPoint(NamedTuple):
 
 
 class _ValueTotals(NamedTuple):
-    """Scenarios with one value of an axis: least and mean step time in ps, None if all failed."""
+    """Scenarios with one value of an axis: least and mean step time in ps, None if all failed.
+
+    The least is that of those that fit, None where none does.
+    """
 
     position: int
     least_ps: int | None
@@ -104,13 +111,14 @@ class AxisTotals(Struct, frozen=True, kw_only=True):
             failed=failed,
         )
 
-    def add(self, scenarios: Ints, step_time_ps: Ints, ran: Bools) -> None:
-        """Add scenarios; those that did not run have failed."""
+    def add(self, scenarios: Ints, step_time_ps: Ints, ran: Bools, lacks: Bools) -> None:
+        """Add scenarios: those that did not run failed, one that lacks memory is no least."""
         value = scenarios // self.stride % len(self.scenarios)
         np.add.at(self.scenarios, value, 1)
         np.add.at(self.failed, value[~ran], 1)
+        able = ran & ~lacks
+        np.minimum.at(self.least_ps, value[able], step_time_ps[able])
         value, times = value[ran], step_time_ps[ran]
-        np.minimum.at(self.least_ps, value, times)
         np.add.at(self.upper, value, times >> 32)
         np.add.at(self.lower, value, times & 0xFFFFFFFF)
 
@@ -121,7 +129,7 @@ class AxisTotals(Struct, frozen=True, kw_only=True):
             count, failed = int(self.scenarios[value]), int(self.failed[value])
             least = mean = None
             if ran := count - failed:
-                least = int(self.least_ps[value])
+                least = int(self.least_ps[value]) if self.least_ps[value] < MAX_INT64 else None
                 mean = ((int(self.upper[value]) << 32) + int(self.lower[value])) / ran
             found.append(_ValueTotals(value, least, mean, count, failed))
         return found
@@ -201,7 +209,7 @@ class SweepTable(Struct, frozen=True, kw_only=True, dict=True):
         """
         numbers = (
             "step_time_ps, pipeline_time_ps, bubble_fraction, total_bandwidth, tokens_per_s, mfu, "
-            "memory_bytes"
+            "memory_bytes, fits"
         )
         columns = ", ".join((numbers, *self.part_columns, "error"))
         for scenarios, *found in self._read(f"id, {columns}"):
@@ -222,11 +230,14 @@ class SweepTable(Struct, frozen=True, kw_only=True, dict=True):
         return [values[i] for i in axis.positions(scenarios).tolist()]
 
     def extremes(self, count: int, *, slowest: bool = False) -> list[Extreme]:
-        """The fastest or slowest scenarios, the first first; ties in the order of scenarios."""
+        """The fastest or slowest scenarios, the first first; ties in the order of scenarios.
+
+        Those that do not fit their devices follow all others.
+        """
         order = "DESC" if slowest else "ASC"
         query = (
-            "SELECT id, step_time_ps FROM result WHERE error IS NULL "
-            f"ORDER BY step_time_ps {order}, id LIMIT ?"
+            "SELECT id, step_time_ps, fits FROM result WHERE error IS NULL "
+            f"ORDER BY {_FITS_FIRST}, step_time_ps {order}, id LIMIT ?"
         )
         return [Extreme(*row) for row in self._all(query, count)]
 
@@ -254,24 +265,26 @@ class SweepTable(Struct, frozen=True, kw_only=True, dict=True):
         if self.totals is not None:
             return self.totals
         found = {axis.name: AxisTotals.of(axis.stride, len(axis.texts)) for axis in self.axes}
-        for each in self._read("id, ifnull(step_time_ps, -1)"):
-            scenarios, times = np.array(each, dtype=np.int64)
+        for each in self._read("id, ifnull(step_time_ps, -1), fits IS 0"):
+            scenarios, times, lacks = np.array(each, dtype=np.int64)
             for totals in found.values():
-                totals.add(scenarios, times, times >= 0)
+                totals.add(scenarios, times, times >= 0, lacks > 0)
         return found
 
     def fastest(self, axes: Sequence[StoredAxis], columns: Sequence[str]) -> Floats:
         """Numbers of the fastest scenario for every combination of these axes over all others.
 
         An array whose first dimension is that of the columns, the others those of the axes; NaN
-        where no scenario has a result. Of equally fast scenarios the first counts.
+        where no scenario has a result. Of equally fast scenarios the first counts, and one that
+        does not fit only where none does.
         """
         shape = tuple(len(axis.texts) for axis in axes)
         keys = [f"id / {axis.stride} % {len(axis.texts)} AS key{i}" for i, axis in enumerate(axes)]
         source = f"SELECT *, {', '.join(keys)} FROM result WHERE error IS NULL"
         names = ", ".join(f"key{i}" for i in range(len(axes)))
         if prod(shape) < prod(len(axis.texts) for axis in self.axes):
-            place = f"row_number() OVER (PARTITION BY {names} ORDER BY step_time_ps, id)"
+            order = f"{_FITS_FIRST}, step_time_ps, id"
+            place = f"row_number() OVER (PARTITION BY {names} ORDER BY {order})"
             source = f"SELECT * FROM (SELECT *, {place} AS place FROM ({source})) WHERE place = 1"
         found = np.full((len(columns), *shape), np.nan)
         for row in self._each(f"SELECT {names}, {', '.join(columns)} FROM ({source})"):
@@ -279,11 +292,12 @@ class SweepTable(Struct, frozen=True, kw_only=True, dict=True):
         return found
 
     def pareto_front(self) -> list[ParetoPoint]:
-        """Scenarios that no other beats in step time with as little total bandwidth, ascending."""
+        """Scenarios that fit and none beats in step time with as little bandwidth, ascending."""
         front: list[ParetoPoint] = []
         query = (
             "SELECT total_bandwidth, min(step_time_ps), id FROM result WHERE error IS NULL "
-            "AND total_bandwidth IS NOT NULL GROUP BY total_bandwidth ORDER BY total_bandwidth"
+            "AND total_bandwidth IS NOT NULL AND fits IS NOT 0 "
+            "GROUP BY total_bandwidth ORDER BY total_bandwidth"
         )
         for bandwidth, least, scenario in self._each(query):
             if not front or least < front[-1].step_time_ps:

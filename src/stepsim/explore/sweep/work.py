@@ -84,7 +84,7 @@ def check_options(study: Study) -> None:
 def _refusal(study: Study, settings: Mapping[str, Value]) -> str:
     """Why a job cannot be prepared; empty if it can."""
     try:
-        prepare(study.workload, study.topology, study.step_options(settings))
+        prepare(study.workload, study.network(settings), study.step_options(settings))
     except StepsimError as error:
         return str(error)
     return ""
@@ -96,9 +96,11 @@ def evaluate_span(packed: bytes, span: ScenarioSpan) -> SpanResult:
     A user's mistake is the reason of its scenarios; an error of our own is raised.
     """
     study = _job(packed).study
-    columns = with_uplinks(study.topology, study.grid.columns(span))
+    group = span.start // study.grid.group_size
+    network = study.network(study.grid.settings(group))
+    columns = with_uplinks(network, study.grid.columns(span))
     count = span.stop - span.start if columns else 1
-    ready = _prepare(packed, span.start // study.grid.group_size)
+    ready = _prepare(packed, group)
     if isinstance(ready.group, str):
         outcomes = failed(count, ready.group, breakdown=study.breakdown)
     else:
@@ -161,9 +163,10 @@ def forget_jobs() -> None:
 
 def _links(study: Study, settings: Mapping[str, Value]) -> tuple[_Links, ...]:
     """Number and bandwidth of the links of each class in a job of the group's size."""
-    made = make_work(study.workload, study.topology, study.step_options(settings))
-    plan, _ = choose_plan(made.workload, study.topology, made.sized)
-    topology = place(study.topology, plan, made.options.placement)
+    network = study.network(settings)
+    made = make_work(study.workload, network, study.step_options(settings))
+    plan, _ = choose_plan(made.workload, network, made.sized)
+    topology = place(network, plan, made.options.placement)
     counts: Sequence[int] = topology.link_counts()
     leaders = followed(topology, _BANDWIDTH)
     return tuple(

@@ -135,6 +135,7 @@ def _noisy(each: NoiseResult | str) -> tuple[float | str, ...]:
 
 _MOST_VALUES = 16
 _STEP = TIME.of("step_time_ps")
+_FITS = TEXT.of(lambda each: "if it fitted" if each.fits == 0 else "")
 _EXTREMES = 3
 
 
@@ -155,7 +156,8 @@ def sweep_shown(table: SweepTable, *, kept: bool = True) -> Iterator[Shown]:
     for caption, slowest in (("fastest", False), ("slowest", True)):
         found = table.extremes(_EXTREMES, slowest=slowest)
         scenario = LONG.of(lambda each: _settings(table, each.scenario))
-        yield table_of(caption, found, {"step": _STEP, "scenario": scenario})
+        fits = {"": _FITS} if any(each.fits == 0 for each in found) else {}
+        yield table_of(caption, found, {"step": _STEP, **fits, "scenario": scenario})
     yield from (axis_table(table, axis) for axis in table.axes)
     failure = table.first_error()
     if failure:
@@ -170,7 +172,8 @@ def _best_scenario(table: SweepTable) -> Iterator[str]:
         return
     best, worst = format_time_ps(fast[0].step_time_ps), format_time_ps(slow[0].step_time_ps)
     longer = slow[0].step_time_ps / fast[0].step_time_ps - 1
-    yield f"fastest: {best} per step with {_settings(table, fast[0].scenario)}"
+    lacks = ", if it fitted" if fast[0].fits == 0 else ""
+    yield f"fastest: {best} per step{lacks} with {_settings(table, fast[0].scenario)}"
     yield f"slowest: {worst}, {longer:+.1%}, with {_settings(table, slow[0].scenario)}"
 
 
