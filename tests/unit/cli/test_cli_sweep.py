@@ -258,7 +258,7 @@ def test_the_fastest_job_is_one_that_fits(run: Run, tmp_path: Path) -> None:
     axes = ("--set", "tp=2,8", "--set", "pp=1,8")
     table = tmp_path / "plans.csv"
     code, out, _ = run("sweep", *job, *axes, "-q", "--export", table)
-    rows = list(csv.DictReader(table.open()))
+    rows = list(csv.DictReader(table.read_text().splitlines()))
     fitting = {row["fits"] for row in rows}
     assert (code, fitting) == (0, {"0", "1"})
     best = min((row for row in rows if row["fits"] == "1"), key=lambda r: int(r["step_time_ps"]))
