@@ -323,6 +323,11 @@ class StepOptions:
         "Run exchanges between experts beside another microbatch's compute.",
         absent=_AS_RUN,
         flags=("--expert-overlap/--no-expert-overlap",),
+        idle=lambda asked, schedule, _: (
+            "a pipeline has one microbatch, and none runs beside it"
+            if asked.expert_overlap and schedule.microbatches == 1
+            else ""
+        ),
     )
     shared_overlap: bool | None = asked(
         None,

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from os.path import isfile
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 import tomli_w
@@ -125,7 +125,10 @@ class DeviceFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     topology: str | None = None
     generation: Annotated[str, Meta(description="whose devices share what is not measured")] = ""
     framework: Annotated[str | None, Meta(description="of its jobs where nobody says it")] = None
-    lends: Annotated[bool, Meta(description="bf16's rates to fp16, fp8's to mxfp8")] = True
+    lends: Annotated[
+        tuple[Literal["fp16", "mxfp8"], ...],
+        Meta(description="formats that the chip has, at the rates of bf16 and fp8"),
+    ] = ("fp16",)
     sources: dict[str, str] = {}
 
 
@@ -362,7 +365,11 @@ def _read_device(path: Path) -> Device:
 
 def device_toml(device: Device) -> str:
     """A device as its file has it; sizes and times are exact, rates have four digits."""
-    lends = all(own in device.rates for own, other in _LENT.items() if other in device.rates)
+    lends = [
+        own.value
+        for own, other in _LENT.items()
+        if own in device.rates and device.rates[own] == device.rates.get(other)
+    ]
     rates = {
         name.value: {
             "peak": _tera(rate.peak),
@@ -370,7 +377,7 @@ def device_toml(device: Device) -> str:
             "start": exact_time(rate.start_ps),
         }
         for name, rate in device.rates.items()
-        if not lends or name not in _LENT or rate != device.rates.get(_LENT[name])
+        if name.value not in lends
     }
     attention = {
         name: {
@@ -417,7 +424,7 @@ def device_toml(device: Device) -> str:
         "topology": device.topology,
         "generation": device.generation or None,
         "framework": device.framework,
-        "lends": None if lends else False,
+        "lends": None if lends == ["fp16"] else lends,
     }
     optional = {name: table for name, table in (("grouped", grouped), ("scan", scans)) if table}
     tables = {"rate": rates, "attention": attention, **optional, "sources": dict(device.sources)}
@@ -514,14 +521,14 @@ def framework_of_year(name: str, year: str) -> str:
 
 
 def _rates(file: DeviceFile) -> Iterator[tuple[Precision, MatrixRate]]:
-    """Rates by precision; fp16 is bf16's and mxfp8 fp8's, if the device lends them.
+    """Rates by precision; fp16 is bf16's and mxfp8 fp8's, where the chip has these formats.
 
     Raises PlanError where there are none in 16 bits, in which heads run whatever the precision.
     """
     known = {precision.value: precision for precision in Precision}
     tables = dict(file.rate)
     for own, other in _LENT.items():
-        if other in tables and file.lends:
+        if other.value in tables and own.value in file.lends:
             tables.setdefault(own.value, tables[other.value])
     if not {Precision.BF16.value, Precision.FP16.value} & tables.keys():
         raise PlanError(bad_value("rate", "tables", sorted(file.rate), "one of them bf16 or fp16"))

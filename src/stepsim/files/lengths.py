@@ -91,7 +91,7 @@ def _checked(path: Path, rows: Iterator[_Row]) -> Iterator[int]:
     documents = 0
     for line, value, count in rows:
         length = _whole(f"{path}:{line}", "length", value, LONGEST)
-        times = _whole(f"{path}:{line}", _COUNT, count, LONGEST)
+        times = _whole(f"{path}:{line}", _COUNT, count, 1 << 40)
         documents += times
         if documents > _MOST:
             raise WorkloadError(f"{path}: more than {_MOST:,} lengths: take a sample of them")
@@ -127,7 +127,7 @@ def _of_json_lines(path: Path, content: str) -> Iterator[_Row]:
             continue
         try:
             value: Any = msgspec.json.decode(text)
-        except msgspec.DecodeError as reason:
+        except (msgspec.DecodeError, RecursionError) as reason:
             raise WorkloadError(f"{path}:{line}: not valid JSON: {reason}") from None
         count: object = 1
         if isinstance(value, dict):

@@ -96,6 +96,7 @@ class Service(Struct, kw_only=True):
 
     `token` is asked for where other machines can connect, empty on the loopback. Questions that
     take long go to `workers`; `quick` is kept for all others, so that they wait for none of these.
+    `busy` are connections whose request is under way.
     """
 
     answers: Answers
@@ -108,6 +109,7 @@ class Service(Struct, kw_only=True):
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="stepsim-quick")
     )
     jobs: dict[str, list[tuple[int, Job]]] = field(default_factory=dict)
+    busy: set[IOStream] = field(default_factory=set)
     uploading: int = 0
 
     def begin(self, tab: str, number: int) -> None:
@@ -208,6 +210,7 @@ def make_server(service: Service, host: str, port: int) -> tuple[HTTPServer, str
         idle_connection_timeout=_IDLE_S,
         body_timeout=_BODY_S,
     )
+    server.connections, server.service = {}, service
     server.add_socket(listening)
     query = f"?token={service.token}" if service.token else ""
     return server, f"http://{shown}:{port}/{query}"
@@ -219,19 +222,30 @@ def new_token() -> str:
 
 
 class _Server(HTTPServer):
-    """A server with so many connections at a time: others are closed as they come."""
+    """A server with so many connections at a time, the first that came first.
 
-    connections = 0
+    For a further one the oldest is closed that has sent no whole request: who holds back headers
+    shuts nobody else out. Where all have, the new one is.
+    """
+
+    connections: dict[IOStream, None]
+    service: Service
 
     def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
-        if self.connections >= _MOST_CONNECTIONS:
-            stream.close()
-            return
-        self.connections += 1
+        if len(self.connections) >= _MOST_CONNECTIONS:
+            idle = (each for each in self.connections if each not in self.service.busy)
+            oldest = next(idle, stream)
+            oldest.close()
+            if oldest is stream:
+                return
+            self.connections.pop(oldest)
+        self.connections[stream] = None
         super().handle_stream(stream, address)
 
     def on_close(self, server_conn: object) -> None:
-        self.connections -= 1
+        stream = cast(Any, server_conn).stream
+        self.connections.pop(stream, None)
+        self.service.busy.discard(stream)
         super().on_close(server_conn)
 
 
@@ -258,12 +272,17 @@ class _Handler(RequestHandler):
         return b"".join(self.pieces)
 
     def prepare(self) -> None:
+        self.stream = cast(HTTP1Connection, self.request.connection).stream
+        self.service.busy.add(self.stream)
         try:
             self.check_host()
             self.check_page()
         except HTTPError:
             self.set_header("Connection", "close")
             raise
+
+    def on_finish(self) -> None:
+        self.service.busy.discard(self.stream)
 
     def check_host(self) -> None:
         """Refuse names and pages of others, as they stand in the headers; raises HTTPError."""
@@ -354,6 +373,7 @@ class _UploadHandler(_Handler):
         connection.set_body_timeout(_UPLOAD_S)
 
     def on_finish(self) -> None:
+        super().on_finish()
         self.service.uploading -= self.counted
         self.counted = 0
         self.pieces.clear()

@@ -17,8 +17,9 @@ from msgspec import Struct
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError, bad_value
 
-LONGEST = 1 << 40
-"""Most tokens of a document: their square fits 2**80, which floats hold to 16 digits."""
+LONGEST = 1 << 24
+"""Most tokens of a document: thousands of sequences, into which packers cut it."""
+_MOST_SIBLINGS = 1 << 20
 
 
 class LengthLaw(Struct, frozen=True, kw_only=True):
@@ -68,8 +69,8 @@ class Pareto(LengthLaw, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0.05 <= self.shape <= 1000:
-            raise PlanError(bad_value("pareto", "shape", self.shape, "0.05 to 1000"))
+        if not 0.2 <= self.shape <= 1000:
+            raise PlanError(bad_value("pareto", "shape", self.shape, "0.2 to 1000"))
 
     def _raw(self, generator: np.random.Generator, count: int) -> Floats:
         return self.least * (1.0 + generator.pareto(self.shape, count))
@@ -159,9 +160,10 @@ class SiblingLengths(Struct, frozen=True, kw_only=True):
     spread: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.count < 1 or not 0 <= self.spread <= 20:
-            shown = f"{self.count} with a spread of {self.spread}"
-            raise PlanError(f"siblings are {shown}: expected at least 1, a spread of 0 to 20")
+        if not (1 <= self.count <= _MOST_SIBLINGS and 0 <= self.spread <= 20):
+            shown = f"{self.count:.4g} with a spread of {self.spread:.4g}"
+            allowed = f"1 to {_MOST_SIBLINGS}, a spread of 0 to 20"
+            raise PlanError(f"siblings are {shown}: expected {allowed}")
 
     @property
     def most(self) -> int:
@@ -210,7 +212,7 @@ Lengths = LengthLaw | ListedLengths | Mixture | SiblingLengths
 _LAWS: Mapping[str, type[LengthLaw]] = MappingProxyType(
     {"lognormal": Lognormal, "pareto": Pareto, "uniform": Uniform, "fixed": Fixed}
 )
-_CALL = re.compile(r"(?:(?P<weight>[0-9.]+)\s+)?(?P<name>[a-z]+)\((?P<values>[^()]*)\)")
+_CALL = re.compile(r"(?:(?P<weight>\d+\.?\d*|\.\d+)\s+)?(?P<name>[a-z]+)\((?P<values>[^()]*)\)")
 
 
 def parse_lengths(text: str) -> Lengths:

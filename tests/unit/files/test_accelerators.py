@@ -44,9 +44,16 @@ def test_a_file_is_meant_by_its_own_name_and_by_no_other_file(kind: str) -> None
 
 
 def test_fp16_is_as_fast_as_bf16_and_mxfp8_as_fp8() -> None:
-    rates = read_device("h100").rates
+    rates = read_device("b200").rates
     assert rates[Precision.FP16] == rates[Precision.BF16]
     assert rates[Precision.MXFP8] == rates[Precision.FP8]
+
+
+@pytest.mark.parametrize("device", ["h100", "h800", "a100-80gb", "mi300x", "mi325x", "tpu-v6e"])
+def test_a_chip_without_a_format_is_lent_none(device: str) -> None:
+    found = read_device(device)
+    with pytest.raises(PlanError, match=r"precision is mxfp8: .* has .*bf16"):
+        found.rate_of(Precision.MXFP8)
 
 
 def test_an_unknown_device_is_refused_by_name() -> None:

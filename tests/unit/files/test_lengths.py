@@ -88,3 +88,10 @@ def test_what_is_no_length_is_named(name: str, text: str, said: str, tmp_path: P
 def test_a_file_that_is_not_there_is_named() -> None:
     with pytest.raises(WorkloadError, match="cannot read the lengths of documents"):
         read_lengths("no_such_lengths.txt")
+
+
+def test_a_line_of_many_brackets_is_no_length(tmp_path: Path) -> None:
+    path = tmp_path / "nested.jsonl"
+    path.write_text("[" * 100_000)
+    with pytest.raises(WorkloadError, match=r"nested.jsonl:1: not valid JSON"):
+        read_lengths(str(path))

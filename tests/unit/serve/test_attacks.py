@@ -150,14 +150,29 @@ def test_only_so_many_connect_at_a_time(service: Service, monkeypatch: pytest.Mo
     for address in running(service):
         port = int(urlsplit(address).port or 0)
         idle = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(3)]
+        for client in idle:
+            client.sendall(b"GET / HTTP/1.1\r\nHo")
         time.sleep(0.2)
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as other:
-            assert other.recv(100) == b""
-        idle[0].sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        assert idle[0].recv(12) == b"HTTP/1.1 200"
+        assert is_answered(port)
+        assert idle[0].recv(100) == b""
+        idle[2].sendall(b"st: 127.0.0.1\r\n\r\n")
+        assert idle[2].recv(12) == b"HTTP/1.1 200"
         for client in idle:
             client.close()
         assert soon(partial(is_answered, port))
+
+
+def test_half_headers_shut_out_nobody(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_MOST_CONNECTIONS", 20)
+    for address in running(service):
+        port = int(urlsplit(address).port or 0)
+        held = []
+        for _ in range(30):
+            held.append(socket.create_connection(("127.0.0.1", port), timeout=20))
+            held[-1].sendall(b"GET / HTTP/1.1\r\nHo")
+        assert all(is_answered(port) for _ in range(5))
+        for client in held:
+            client.close()
 
 
 def is_answered(port: int) -> bool:

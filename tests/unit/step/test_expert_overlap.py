@@ -166,3 +166,10 @@ def test_overlap_gains_no_more_than_it_hides() -> None:
     assert alone.breakdown_ps["host"] > 0.1 * alone.step_time_ps
     assert paired.breakdown_ps["compute"] == pytest.approx(alone.breakdown_ps["compute"], rel=1e-3)
     assert alone.step_time_ps - paired.step_time_ps == pytest.approx(hidden_ps, rel=0.01)
+
+
+def test_one_microbatch_has_none_beside_it() -> None:
+    job: dict[str, Any] = {"npus": 16, "ep": 8, "tp": 1, "pp": 1, "sequence": 4096}
+    job |= {"global_batch": 16, "microbatch_size": 1, "expert_overlap": True}
+    found = stepsim.simulate("mixtral-8x7b", "hgx-h100", **job).report.warnings
+    assert [text for text in found if text.startswith("expert_overlap on has no effect: ")]

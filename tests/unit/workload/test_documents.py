@@ -106,6 +106,13 @@ def test_laws_are_read_as_they_are_written(text: str, law: object) -> None:
         ("fixed(length=7, siblings=2.5)", "siblings is 2.5: expected a whole number"),
         ("fixed(length=7, spread=0.3)", "spread is 0.3: expected beside siblings"),
         ("pareto(shape=0)", "pareto: shape is 0.0: expected"),
+        ("pareto(shape=0.05)", "pareto: shape is 0.05: expected 0.2 to 1000"),
+        ("fixed(length=1e12)", "fixed: length is 1000000000000: expected 1 to 16777216"),
+        (
+            "fixed(length=7, siblings=1e300)",
+            "siblings are 1e.300 with a spread of 0: expected 1 to",
+        ),
+        ("1.2.3 fixed(length=5)", "lengths are '1.2.3 fixed"),
     ],
 )
 def test_laws_that_cannot_be_are_refused(text: str, said: str) -> None:
