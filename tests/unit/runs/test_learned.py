@@ -328,6 +328,7 @@ def test_deepseeks_trace_teaches_eight_classes(shared: Path, tmp_path: Path) -> 
     config = tmp_path / "config.json"
     config.write_text(json.dumps(layers))
     asked = {"npus": 64, "ep": 64, "device": "h800", "global_batch": 64, "precision": "fp8"}
+    asked["dispatch"] = "deepep_fp8"
     job = read_inputs(config, None, asked)
     trace = shared / "reference/profiles/kineto/deepseek_train.json.gz"
     found, _ = calibrate_profiles([load_profile(trace)], jobs=[job])

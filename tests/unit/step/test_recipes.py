@@ -233,3 +233,15 @@ def test_what_is_launched_recomputes_the_modules_and_is_read_back(
     assert isinstance(model, Model)
     back = with_launch(model, path)
     assert "recompute" not in back.asked
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+def test_a_dispatcher_is_the_frameworks_not_that_of_the_one_job_of_a_device(precision: str) -> None:
+    job = {"npus": 16, "pp": 2, "ep": 8, "mbs": 1, "global_batch": 128, "precision": precision}
+    on = {device: plan_of("qwen3-30b-a3b", device=device, **job) for device in ("h800", "h100")}
+    assert on["h800"].dispatch == on["h100"].dispatch == "all_to_all"
+
+
+def test_a_job_that_ran_with_another_dispatcher_keeps_it_with_its_recipe() -> None:
+    assert plan_of("deepseek-v3", **DEEPSEEK).dispatch == "deepep_fp8"
+    assert plan_of("deepseek-v3", **DEEPSEEK, recipe=False).dispatch == "all_to_all"
