@@ -1,7 +1,7 @@
 """Errors of predictions whose constants were set without the source that is predicted."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import exp, log1p
 from statistics import fmean
 from types import MappingProxyType
@@ -15,8 +15,20 @@ from stepsim.files.model_steps import PublishedStep
 ALSO_OF = MappingProxyType({"nemo-performance": "megatron-core"})
 """Frameworks whose runs count for another as well: NeMo's kernels and host are Megatron-Core's."""
 
+KIN = (
+    ("megatron-core", "nemo-performance", "megatron-bridge", "megatron-2021", "megatron-deepspeed"),
+    (
+        *("torch-fsdp-compiled", "torch-fsdp-compiled-2024", "composer-fsdp", "torch-fsdp-eager"),
+        *("nanotron", "internevo"),
+    ),
+)
+"""Frameworks whose runs tell how far off predictions of each other are: Megatron's, torch's."""
 COVERED = 0.8
-"""Share of the runs of other sources that a range holds."""
+"""Share of the runs of a model family of another source that a range holds."""
+_FEWEST = 3
+"""Model families that a range is of at least."""
+_WIDEST = 1.5
+"""Runs that disagree more than this power of their range widens are no pool: a larger one is."""
 
 
 class LeftOut(Struct, frozen=True, kw_only=True):
@@ -37,6 +49,13 @@ class LeftOut(Struct, frozen=True, kw_only=True):
         return self.step.architecture.mixes
 
     @property
+    def unit(self) -> tuple[str, str]:
+        """What is left out: a family of models of one source, e.g. llama of megatron-bridge."""
+        name = self.step.model.lower()
+        end = next((i for i, each in enumerate(name) if not each.isalpha()), None)
+        return name[:end], self.step.source
+
+    @property
     def log_ratio(self) -> float:
         """Logarithm of predicted over measured seconds."""
         return log1p(self.error)
@@ -50,14 +69,14 @@ class LeftOut(Struct, frozen=True, kw_only=True):
 def measured_range(rows: Iterable[LeftOut]) -> tuple[float, float]:
     """Factors on a prediction between which `COVERED` of measured steps lie.
 
-    Each run counts as one over the root of the runs of its source, so that a source of many runs
-    counts for more than one of few, and not for all.
+    Each run counts as one over the root of the runs of its unit, so that a unit of many runs counts
+    for more than one of few, and not for all.
     """
-    by_source: dict[str, list[float]] = defaultdict(list)
+    by_unit: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in rows:
-        by_source[row.step.source].append(-row.log_ratio)
-    logs = np.array([each for logs in by_source.values() for each in logs])
-    weights = np.array([len(logs) ** -0.5 for logs in by_source.values() for _ in logs])
+        by_unit[row.unit].append(-row.log_ratio)
+    logs = np.array([each for logs in by_unit.values() for each in logs])
+    weights = np.array([len(logs) ** -0.5 for logs in by_unit.values() for _ in logs])
     order = np.argsort(logs)
     share = np.cumsum(weights[order]) - weights[order] / 2
     edges = np.array([(1 - COVERED) / 2, (1 + COVERED) / 2]) * weights.sum()
@@ -66,28 +85,73 @@ def measured_range(rows: Iterable[LeftOut]) -> tuple[float, float]:
 
 
 def coverage(rows: Sequence[LeftOut], power: float = 1.0) -> float:
-    """Share of runs in the range of the runs of all other sources, its factors to a power."""
+    """Share of runs in the range of the runs of all other units, its factors to a power."""
     held = []
-    for source in sorted({row.step.source for row in rows}):
-        low, high = measured_range(row for row in rows if row.step.source != source)
-        own = [exp(-row.log_ratio) for row in rows if row.step.source == source]
+    for unit in sorted({row.unit for row in rows}):
+        low, high = measured_range(row for row in rows if row.unit != unit)
+        own = [exp(-row.log_ratio) for row in rows if row.unit == unit]
         held += [low**power <= each <= high**power for each in own]
     return fmean(held)
 
 
-def covering_range(rows: Sequence[LeftOut]) -> tuple[float, float]:
-    """The range of all runs, wide enough that it would have held `COVERED` of left-out ones.
+def covering_power(rows: Sequence[LeftOut]) -> float:
+    """The least power of the range's factors with which it holds `COVERED` of left-out runs.
 
-    Runs of a new source lie further off than those that a range is made of: its factors are taken
-    to the least power, in steps of 0.05, with which the range of the others holds that share of the
-    runs of each source in turn. With one source alone nothing is known, and the power is 1.
+    Runs of another unit lie further off than those that a range is made of. It is tried in steps of
+    0.05 up to 4; of one unit nothing is known, and it is 1.
     """
-    several = len({row.step.source for row in rows}) > 1
+    several = len({row.unit for row in rows}) > 1
     powers = [1 + step / 20 for step in range(61)]
     enough = (power for power in powers if not several or coverage(rows, power) >= COVERED)
-    power = next(enough, powers[-1])
-    low, high = measured_range(rows)
+    return next(enough, powers[-1])
+
+
+def covering_range(rows: Sequence[LeftOut]) -> tuple[float, float]:
+    """The range of all runs, wide enough that it would have held `COVERED` of left-out ones."""
+    (low, high), power = measured_range(rows), covering_power(rows)
     return low**power, high**power
+
+
+def kin_of(framework: str) -> tuple[str, ...]:
+    """Frameworks whose runs count for a framework's range, itself among them."""
+    return next((kin for kin in KIN if framework in kin), (framework,))
+
+
+def pool_of(
+    rows: Sequence[LeftOut], framework: str, generation: str, *, sparse: bool, mixes: bool
+) -> Sequence[LeftOut]:
+    """The runs that say how far off a framework's steps on a generation of GPUs are.
+
+    The narrowest of: those of its kin on the generation, all on it, all of its kin. A pool has runs
+    of three families of models at least, and these agree, so that its range needs no widening
+    beyond `_WIDEST`. Empty where none does.
+    """
+    alike = [row for row in rows if (row.is_sparse, row.mixes) == (sparse, mixes)]
+    kin = [row for row in alike if row.framework in kin_of(framework)]
+    here = [row for row in alike if read_device(row.step.device).generation == generation]
+    for pool in ([row for row in kin if row in here], here, kin):
+        if len({row.unit[0] for row in pool}) >= _FEWEST and covering_power(pool) <= _WIDEST:
+            return pool
+    return []
+
+
+def is_held(rows: Sequence[LeftOut]) -> Iterator[tuple[LeftOut, bool]]:
+    """The runs of kinds with a range, and whether that of their pool without their unit holds them.
+
+    The pool is chosen, and widened, with all of its runs.
+    """
+    pools: dict[tuple[object, ...], tuple[Sequence[LeftOut], float]] = {}
+    for row in rows:
+        generation = read_device(row.step.device).generation
+        key = kin_of(row.framework), generation, row.is_sparse, row.mixes
+        if key not in pools:
+            kind = {"sparse": row.is_sparse, "mixes": row.mixes}
+            pool = pool_of(rows, row.framework, generation, **kind)
+            pools[key] = pool, covering_power(pool) if pool else 1.0
+        pool, power = pools[key]
+        if pool:
+            low, high = measured_range(each for each in pool if each.unit != row.unit)
+            yield row, low**power <= exp(-row.log_ratio) <= high**power
 
 
 def error_tables(
@@ -96,28 +160,29 @@ def error_tables(
     """What runs say of predictions with each framework, as `[[error]]` tables of its file.
 
     Errors are those of one device and kind of model; the range, and how far it reaches, is that of
-    all runs of the kind. Runs of sources that are predicted `as_shipped` have no part in a range,
-    and none of their own.
+    its pool, also where only kin ran on the device. Runs of sources that are predicted `as_shipped`
+    have no part in a range, and none of their own.
     """
     groups: dict[tuple[str, str, bool, bool], list[LeftOut]] = defaultdict(list)
     for row in rows:
+        device = read_device(row.step.device).name
         for framework in {row.framework, ALSO_OF.get(row.framework, row.framework)}:
-            device = read_device(row.step.device).name
             groups[framework, device, row.is_sparse, row.mixes].append(row)
+        for framework in kin_of(row.framework):
+            if row.step.source not in as_shipped:
+                _ = groups[framework, device, row.is_sparse, row.mixes]
+    judged = [row for row in rows if row.step.source not in as_shipped]
     tables: dict[str, list[dict[str, object]]] = defaultdict(list)
     for (framework, device, sparse, mixes), alike in sorted(groups.items()):
-        apart = [row.step.source in as_shipped for row in alike]
-        kind = [
-            row
-            for row in rows
-            if (row.is_sparse, row.mixes) == (sparse, mixes)
-            and row.step.source not in as_shipped
-            and not all(apart)
-        ]
-        names: dict[str, object] = {"device": device, "generation": read_device(device).generation}
-        names |= {"experts": sparse} | ({"mixes": True} if mixes else {})
-        reach = _range(kind) if kind else {}
-        tables[framework].append({**names, **_errors(alike), **reach})
+        apart = alike and all(row.step.source in as_shipped for row in alike)
+        generation = read_device(device).generation
+        pool = pool_of(judged, framework, generation, sparse=sparse, mixes=mixes)
+        names: dict[str, object] = {"device": device, "generation": generation, "experts": sparse}
+        names |= {"mixes": True} if mixes else {}
+        errors = _errors(alike) if alike else {}
+        reach = _range(pool) if pool and not apart else {}
+        if errors or reach:
+            tables[framework].append({**names, **errors, **reach})
     return tables
 
 

@@ -31,12 +31,10 @@ import tomli_w
 from accuracy_order import most_npus
 from left_out import (
     ALSO_OF,
-    COVERED,
     LeftOut,
-    coverage,
-    covering_range,
     error_tables,
     held_rows,
+    is_held,
 )
 
 from stepsim.base.arrays import Floats
@@ -376,11 +374,19 @@ def print_by_source(rows: Sequence[LeftOut]) -> None:
             means.append(fmean(map(abs, errors)))
             print(f"{kind:8}{source:22}{len(errors):4} {means[-1]:7.1%} {fmean(errors):+7.1%}")
         print(f"{kind:8}mean of {len(means)} sources: {fmean(means):.1%}")
-        low, high = covering_range(alike)
-        print(
-            f"{kind:8}runs in the range of other sources: {coverage(alike):.1%}, as it is widened"
-        )
-        print(f"{kind:8}so that it holds {COVERED:.0%}: {low:.3f} to {high:.3f}\n")
+    print_ranges(rows)
+
+
+def print_ranges(rows: Sequence[LeftOut]) -> None:
+    """The share of runs that the range of the runs of others holds, kind by kind."""
+    held: dict[str, list[bool]] = defaultdict(list)
+    for row, is_inside in is_held(rows):
+        generation = read_device(row.step.device).generation.partition("-")[0]
+        kind = "hybrid" if row.mixes else "experts" if row.is_sparse else "dense"
+        for name in (kind, *([] if row.mixes else [generation])):
+            held[name].append(is_inside)
+    for name, each in held.items():
+        print(f"{name:10}{len(each):4} runs, {fmean(each):.1%} in the range of others")
 
 
 def write_constants(values: Mapping[Key, float]) -> None:

@@ -140,9 +140,9 @@ class ErrorTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """
 
     device: str
-    mean: Annotated[Share, Meta(ge=0, le=1e9)]
-    runs: Annotated[int, Meta(ge=1)]
-    source: str
+    mean: Annotated[Share, Meta(ge=0, le=1e9)] = 0.0
+    runs: Annotated[int, Meta(ge=0, description="0: those of kin alone tell its range")] = 0
+    source: str = ""
     experts: bool = False
     mixes: Annotated[bool, Meta(description="of hybrids and of sparse attention")] = False
     generation: Annotated[str, Meta(description="of the device")] = ""

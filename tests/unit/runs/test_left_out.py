@@ -10,6 +10,7 @@ from left_out import (
     covering_range,
     error_tables,
     measured_range,
+    pool_of,
 )
 from published_rows import table
 
@@ -66,9 +67,40 @@ def test_a_range_is_widened_until_it_holds_left_out_sources(step: PublishedStep)
     assert low < measured_range(far)[0] < 1 < measured_range(far)[1] < high
 
 
-def test_tables_have_errors_of_a_device_and_the_range_of_a_kind(step: PublishedStep) -> None:
+def families(step: PublishedStep, *names: str) -> list[LeftOut]:
+    """Runs of models of some families that are predicted alike well, each of a source of its own."""
+    spread = [-0.1 + 0.01 * i for i in range(21)]
+    return [
+        replace(row, step=replace(row.step, model=f"{name}-8b"))
+        for name in names
+        for row in rows(step, name, spread)
+    ]
+
+
+def test_tables_have_errors_of_a_device_and_no_range_of_two_families(step: PublishedStep) -> None:
     (found,) = error_tables(rows(step, "one", [0.1, -0.1, 0.0]))["megatron-core"]
     assert (found["runs"], found["experts"], found["source"]) == (3, False, "one")
     assert found["mean"] == pytest.approx((exp(0.1) - 1 + 1 - exp(-0.1)) / 3, abs=1e-3)
     assert found["median"] == pytest.approx(1 - exp(-0.1), abs=1e-3)
-    assert found["most_npus"] == step.plan.npus
+    assert "low" not in found
+    (found,) = error_tables(families(step, "llama", "gpt"))["megatron-core"]
+    assert "low" not in found
+
+
+def test_frameworks_without_runs_have_the_range_of_their_kin(step: PublishedStep) -> None:
+    tables = error_tables(families(step, "llama", "gpt", "qwen"))
+    (own,), (kin,) = tables["megatron-core"], tables["megatron-2021"]
+    assert (own["low"], own["high"]) == pytest.approx((0.92, 1.08), abs=0.02)
+    assert (own["low"], own["others"], own["most_npus"]) == (kin["low"], 3, step.plan.npus)
+    assert (own["runs"], "runs" in kin) == (63, False)
+    assert "torch-fsdp-compiled" not in tables
+
+
+def test_runs_that_disagree_are_no_pool(step: PublishedStep) -> None:
+    spread = [-0.01, 0.0, 0.01]
+    far = [
+        replace(row, step=replace(row.step, model=name))
+        for name, shift in (("llama", 0.5), ("gpt", 0.0), ("qwen", -0.5))
+        for row in rows(step, name, [shift + each for each in spread])
+    ]
+    assert not pool_of(far, "megatron-core", "hopper", sparse=False, mixes=False)
