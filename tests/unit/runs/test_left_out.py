@@ -68,7 +68,7 @@ def test_a_range_is_widened_until_it_holds_left_out_sources(step: PublishedStep)
 
 
 def families(step: PublishedStep, *names: str) -> list[LeftOut]:
-    """Runs of models of some families that are predicted alike well, each of a source of its own."""
+    """Runs of models of some families, predicted alike well, each of a source of its own."""
     spread = [-0.1 + 0.01 * i for i in range(21)]
     return [
         replace(row, step=replace(row.step, model=f"{name}-8b"))
