@@ -114,13 +114,13 @@ def _left_out() -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|---|---|---|---|"
     alike: dict[tuple[str, ...], list[str]] = {}
     for name in framework_names():
-        for band in read_framework(name).errors:
+        for band in (each for each in read_framework(name).errors if each.runs):
             kind = "hybrid" if band.mixes else "experts" if band.sparse else "dense"
             errors = [f"{each:.1%}" for each in (band.error, band.median, band.ninety)]
             reach = [f"{band.low:.3f}", f"{band.high:.3f}", str(band.others)]
             cells = (
                 *(band.device, kind, str(band.runs)),
-                *(errors if band.runs else ("", "", "")),
+                *errors,
                 *(reach if band.others else ("", "", "")),
                 band.source,
             )
