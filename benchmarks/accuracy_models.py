@@ -109,27 +109,27 @@ def _sources(found: PublishedValidation, clean: PublishedValidation) -> Iterator
 
 def _left_out() -> Iterator[str]:
     """The errors that the files of frameworks state, and the ranges."""
-    columns = "mean | median | 90 % within | from | to | sources of the range | runs of"
+    columns = "mean | median | 90 % within | range | sources"
     yield f"| framework | GPU | models | runs | {columns} |"
-    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|---|---|---|---|"
     alike: dict[tuple[str, ...], list[str]] = {}
     for name in framework_names():
         for band in (each for each in read_framework(name).errors if each.runs):
             kind = "hybrid" if band.mixes else "experts" if band.sparse else "dense"
             errors = [f"{each:.1%}" for each in (band.error, band.median, band.ninety)]
-            reach = [f"{band.low:.3f}", f"{band.high:.3f}", str(band.others)]
+            reach = f"{band.low:.3f}-{band.high:.3f}" if band.others else ""
             cells = (
                 *(band.device, kind, str(band.runs)),
                 *errors,
-                *(reach if band.others else ("", "", "")),
+                reach,
                 band.source,
             )
             alike.setdefault(cells, []).append(name)
     for cells, names in alike.items():
         yield f"| {', '.join(names)} | {' | '.join(cells)} |"
     yield ""
-    yield "Measured steps lie between the factors *from* and *to* of their prediction in 80 % of"
-    yield "runs: of frameworks of one kin on a generation of GPUs, where three families of models"
+    yield "Of measured steps 80 % lie between these factors of their prediction (*range*): those of"
+    yield "frameworks of one kin on a generation of GPUs, where three families of models"
     yield "or more ran there and agree, else of all on it, else of the kin. What is left out in"
     yield "turn is a family of models of a source. A range is wider beyond the largest job, the"
     yield "longest sequence and the largest cp of its runs."
