@@ -405,7 +405,9 @@ def test_errors_that_frameworks_state_are_of_all_runs(
         for each in read_framework(name).errors
         if each.others
     }
-    assert {key: each.runs for key, each in stated.items()} == found
+    own = Counter({key: each.runs for key, each in stated.items() if each.runs})
+    assert own <= found
+    assert all(mixes for *_, mixes in found - own)
     for each in stated.values():
         assert 0 < each.median <= each.ninety
         assert each.low < 1 < each.high
