@@ -411,7 +411,7 @@ def test_errors_that_frameworks_state_are_of_all_runs(
     for each in stated.values():
         assert 0 < each.median <= each.ninety
         assert each.low < 1 < each.high
-        assert each.others >= (3 if each.mixes else 5)
+        assert each.others >= 3
 
 
 def test_a_model_with_experts_is_the_public_one_of_its_name(tmp_path: Path) -> None:
