@@ -409,7 +409,7 @@ def test_errors_that_frameworks_state_are_of_all_runs(
     assert own <= found
     assert all(mixes for *_, mixes in found - own)
     for each in stated.values():
-        assert 0 < each.median <= each.ninety
+        assert bool(each.runs) == (0 < each.median <= each.ninety)
         assert each.low < 1 < each.high
         assert each.others >= 3
 
