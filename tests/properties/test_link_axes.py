@@ -181,7 +181,7 @@ def stored(report: Report, topology: Topology) -> list[object]:
         report.pipeline_time_ps,
         report.bubble_fraction,
         None if total == float("inf") else pytest.approx(total),
-        *[None] * 3,  # what is known of models
+        *[None] * 4,  # what is known of models
         *report.breakdown_ps.values(),
         None,
     ]

@@ -193,7 +193,7 @@ def test_the_command_writes_what_others_take(run: Run, tmp_path: Path) -> None:
     assert "product forward, 4096 x 6144 x 4096, bf16" in out
     assert "layer launches  3 ms" in out
     assert "torch 2.0, CUDA 12" in device.read_text()
-    assert "fp16, mxfp8 are those of H100" in err
+    assert "rates of fp16 are those of H100" in err
     small = ("llama-3-8b", "--npus", "8", "--tp", "2", "--global-batch", "8", "-q")
     code, out, _ = run("simulate", *small, "--device", device)
     assert code == 0
