@@ -71,7 +71,9 @@ def test_every_source_has_every_view(name: str, source: Made, tmp_path: Path, ru
         views += ["--results", str(tmp_path / "results")]
     code, printed, said = run(*command, "-q", *views)
     assert (code, said) == (0, "")
-    assert re.search("[0-9] m?s (per step|explained|in the recording)", printed.splitlines()[1]), "the answer"
+    assert re.search("[0-9] m?s (per step|explained|in the recording)", printed.splitlines()[1]), (
+        "the answer"
+    )
     check_files(paths)
     traces = [paths["--kineto"], paths["--chakra"]]
     if command[0] == "compare":
