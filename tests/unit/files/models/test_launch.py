@@ -48,10 +48,15 @@ FIELDS = (
 )
 
 
+def machine_of(way: int) -> str:
+    """A topology whose GPUs have the precision of a way."""
+    return "hgx-b200" if WAYS[way].get("precision") == "mxfp8" else "hgx-h100"
+
+
 @cache
 def searched(model: str, framework: str, way: int) -> tuple[StepInputs, PlanSpace]:
     asked = {"global_batch": 32, "sequence": 4096, "framework": framework, **WAYS[way]}
-    job = read_inputs(model, "hgx-h100", asked)
+    job = read_inputs(model, machine_of(way), asked)
     assert isinstance(job.workload, Model)
     fixed = parse_fixed(["zero=0,1,2,3", "recompute=none,full,selective,operators"])
     return job, make_space(job.workload, job.topology, job.options, (16,), fixed=fixed, most={})
@@ -117,7 +122,7 @@ def check_round_trip(
     typed = {"npus": plan.npus, "framework": framework}
     if launch.form is LaunchForm.TORCHTITAN:  # FSDP has no switch of it
         typed["dp_overlap"] = plan.dp_overlap
-    inputs = read_inputs(again, "hgx-h100", typed)
+    inputs = read_inputs(again, machine_of(way), typed)
     found, _ = model_plan(again, inputs.topology, inputs.options)
     for field in FIELDS:
         assert getattr(found, field) == getattr(plan, field), field
