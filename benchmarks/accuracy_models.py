@@ -118,12 +118,7 @@ def _left_out() -> Iterator[str]:
             kind = "hybrid" if band.mixes else "experts" if band.sparse else "dense"
             errors = [f"{each:.1%}" for each in (band.error, band.median, band.ninety)]
             reach = f"{band.low:.3f}-{band.high:.3f}" if band.others else ""
-            cells = (
-                *(band.device, kind, str(band.runs)),
-                *errors,
-                reach,
-                band.source,
-            )
+            cells = (band.device, kind, str(band.runs), *errors, reach, band.source)
             alike.setdefault(cells, []).append(name)
     for cells, names in alike.items():
         yield f"| {', '.join(names)} | {' | '.join(cells)} |"

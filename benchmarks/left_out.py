@@ -49,6 +49,11 @@ class LeftOut(Struct, frozen=True, kw_only=True):
         return self.step.architecture.mixes
 
     @property
+    def generation(self) -> str:
+        """That of its GPUs."""
+        return read_device(self.step.device).generation
+
+    @property
     def unit(self) -> tuple[str, str]:
         """What is left out: a family of models of one source, e.g. llama of megatron-bridge."""
         name = self.step.model.lower()
@@ -128,8 +133,8 @@ def pool_of(
     """
     alike = [row for row in rows if (row.is_sparse, row.mixes) == (sparse, mixes)]
     kin = [row for row in alike if row.framework in kin_of(framework)]
-    here = [row for row in alike if read_device(row.step.device).generation == generation]
-    for pool in ([row for row in kin if row in here], here, kin):
+    here = [row for row in alike if row.generation == generation]
+    for pool in ([row for row in kin if row.generation == generation], here, kin):
         if len({row.unit[0] for row in pool}) >= _FEWEST and covering_power(pool) <= _WIDEST:
             return pool
     return []
@@ -142,11 +147,10 @@ def is_held(rows: Sequence[LeftOut]) -> Iterator[tuple[LeftOut, bool]]:
     """
     pools: dict[tuple[object, ...], tuple[Sequence[LeftOut], float]] = {}
     for row in rows:
-        generation = read_device(row.step.device).generation
-        key = kin_of(row.framework), generation, row.is_sparse, row.mixes
+        key = kin_of(row.framework), row.generation, row.is_sparse, row.mixes
         if key not in pools:
             kind = {"sparse": row.is_sparse, "mixes": row.mixes}
-            pool = pool_of(rows, row.framework, generation, **kind)
+            pool = pool_of(rows, row.framework, row.generation, **kind)
             pools[key] = pool, covering_power(pool) if pool else 1.0
         pool, power = pools[key]
         if pool:
@@ -170,7 +174,7 @@ def error_tables(
             groups[framework, device, row.is_sparse, row.mixes].append(row)
         for framework in kin_of(row.framework):
             if row.step.source not in as_shipped:
-                _ = groups[framework, device, row.is_sparse, row.mixes]
+                groups.setdefault((framework, device, row.is_sparse, row.mixes), [])
     judged = [row for row in rows if row.step.source not in as_shipped]
     tables: dict[str, list[dict[str, object]]] = defaultdict(list)
     for (framework, device, sparse, mixes), alike in sorted(groups.items()):

@@ -381,7 +381,7 @@ def print_ranges(rows: Sequence[LeftOut]) -> None:
     """The share of runs that the range of the runs of others holds, kind by kind."""
     held: dict[str, list[bool]] = defaultdict(list)
     for row, is_inside in is_held(rows):
-        generation = read_device(row.step.device).generation.partition("-")[0]
+        generation = row.generation.partition("-")[0]
         kind = "hybrid" if row.mixes else "experts" if row.is_sparse else "dense"
         for name in (kind, *([] if row.mixes else [generation])):
             held[name].append(is_inside)
