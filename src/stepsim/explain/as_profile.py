@@ -153,11 +153,11 @@ def _in_kernels(profile: Profile, made_of: Ints, kernels: Sequence[Kernels]) -> 
     end[parts] = start[parts] + np.rint(lasts * ends[number]).astype(np.int64)
     start[parts] += np.rint(lasts * begins[number]).astype(np.int64)
     names = dict.fromkeys((*profile.names, *(f"{SIMULATED}{kernel.name}" for kernel in run)))
-    called = dict.fromkeys(_operator(kernel) for kernel in run if kernel.operator)
+    called = dict.fromkeys(map(_operator, run))
     of_name, of_operator = ({key: i for i, key in enumerate(keys)} for keys in (names, called))
     columns = {name: getattr(taken, name) for name in ("name", "operator")}
     columns["name"][parts] = np.array([of_name[f"{SIMULATED}{k.name}"] for k in run])[number]
-    operators = [of_operator.get(_operator(kernel), UNKNOWN) for kernel in run]
+    operators = [of_operator[_operator(kernel)] for kernel in run]
     columns["operator"][parts] = np.array(operators, dtype=np.int64)[number]
     made = replace(taken, start_ps=start, end_ps=end, **columns)
     return replace(profile, names=tuple(names), events=made, operators=tuple(called), follows=None)

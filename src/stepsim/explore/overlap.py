@@ -20,6 +20,7 @@ from stepsim.workload.model.device import Device
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.slowing import law_holds
 
+_FREE = "overlap is free: communication does not slow the compute beside it; with --overlap-cost"
 _WORTH_SAYING = 0.005
 """What overlap costs is said from this share of a step on."""
 _NEAR = 1.1
@@ -47,11 +48,8 @@ def said_of_step(
     """What overlap would cost a step that takes `step_ps`, where that is worth a line."""
     slowed_ps = slowed_step_ps(source, topology, options)
     if slowed_ps and slowed_ps > step_ps * (1 + _WORTH_SAYING):
-        yield (
-            "overlap is free: communication does not slow the compute beside it; with "
-            f"--overlap-cost the step takes {format_time_ps(slowed_ps)} "
-            f"({slowed_ps / step_ps - 1:+.1%})"
-        )
+        more = f"{slowed_ps / step_ps - 1:+.1%}"
+        yield f"{_FREE} the step takes {format_time_ps(slowed_ps)} ({more})"
 
 
 def said_of_plans(
@@ -59,16 +57,17 @@ def said_of_plans(
 ) -> Iterator[str]:
     """What overlap would cost the first of some plans, and whether another is then faster."""
     first, *others = plans
-    near = [first, *(each for each in others if each.step_ps <= _NEAR * first.step_ps)]
-    slowed = {
-        plan_words(each.plan): slowed_step_ps(model, topology, step_options_of(each.plan, base))
-        for each in near
-    }
-    found = {words: step_ps for words, step_ps in slowed.items() if step_ps}
-    own = found.get(plan_words(first.plan))
+
+    def slowed_ps(each: SearchedPlan) -> int | None:
+        return slowed_step_ps(model, topology, step_options_of(each.plan, base))
+
+    own = slowed_ps(first)
     if not own or own <= first.step_ps * (1 + _WORTH_SAYING):
         return
-    best = min(found, key=lambda words: found[words])
-    said = f"with --overlap-cost the first plan takes {format_time_ps(own)}"
-    other = f", and {best} is faster: {format_time_ps(found[best])}" if found[best] < own else ""
-    yield f"overlap is free: communication does not slow the compute beside it; {said}{other}"
+    least, best = own, first
+    for each in (other for other in others if other.step_ps <= _NEAR * first.step_ps):
+        found = slowed_ps(each)
+        if found and found < least:
+            least, best = found, each
+    faster = f", and {plan_words(best.plan)} is faster: {format_time_ps(least)}"
+    yield f"{_FREE} the first plan takes {format_time_ps(own)}{faster if least < own else ''}"

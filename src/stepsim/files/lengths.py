@@ -27,6 +27,7 @@ _JSON_LINES = frozenset({".jsonl", ".ndjson"})
 _OPERATION = "optype"
 """The column that NDTimeline's profiles have and lists of lengths do not."""
 _MOST = 50_000_000
+_MOST_ALIKE = 1 << 40
 _Row = tuple[int, object, object]
 """A line of a file, the length there, and how many documents have it."""
 
@@ -91,7 +92,7 @@ def _checked(path: Path, rows: Iterator[_Row]) -> Iterator[int]:
     documents = 0
     for line, value, count in rows:
         length = _whole(f"{path}:{line}", "length", value, LONGEST)
-        times = _whole(f"{path}:{line}", _COUNT, count, 1 << 40)
+        times = _whole(f"{path}:{line}", _COUNT, count, _MOST_ALIKE)
         documents += times
         if documents > _MOST:
             raise WorkloadError(f"{path}: more than {_MOST:,} lengths: take a sample of them")

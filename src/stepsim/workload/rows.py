@@ -205,8 +205,7 @@ class Kernel(Struct, frozen=True, kw_only=True):
 
     It takes its `weight`, relative to those of the other kernels of the same work, of the compute
     time. `operator` is what PyTorch calls such an operator; `sides` are the shapes of what it
-    multiplies. It asks `demand` of a GPU in so many `launches`, None where nobody
-    says it.
+    multiplies. It asks `demand` of a GPU in so many `launches`, None where nobody says it.
     """
 
     name: str

@@ -169,10 +169,12 @@ def microbatch_prices(
     documents = np.array(lengths, dtype=np.float64)
     tokens, like = documents * size, (batch.job.prices,)
     priced_ps = np.zeros((len(whole_ps), len(lengths), len(lengths)), dtype=np.int64)
+    priced_ps[:, -1, -1] = whole_ps
     for level, length in enumerate(lengths):
         for number, document in enumerate(lengths[: level + 1]):
-            other = priced(length, document, whole=coalesce, like=like)
-            priced_ps[:, level, number] = _node_ps(other)
+            if document < plan.sequence:
+                other = priced(length, document, whole=coalesce, like=like)
+                priced_ps[:, level, number] = _node_ps(other)
     whole_squares = float(size) * plan.sequence**2
     short_ps = priced_ps[:, -1, 0]
     per_square_ps = (whole_ps - short_ps) / (whole_squares - tokens[-1] * documents[0])

@@ -83,8 +83,7 @@ class BatchedApart(Struct, frozen=True):
             is_sum = not (ready.workload.reads_network or ready.prices.table)
             if not (is_sum and ready.laid_out().is_apart):
                 return alone
-            network = study.network(group.settings)
-            batch = make_batch(study.workload, network, options, shared=True, like=known)
+            batch = make_batch(study.workload, group.network, options, shared=True, like=known)
         except StepsimError:
             return alone
         return _BatchedGroup(batch=batch, alone=alone) if batch.takes(names) else alone
@@ -93,7 +92,7 @@ class BatchedApart(Struct, frozen=True):
 def _batch(group: ScenarioGroup, values: Mapping[str, Any]) -> Batch:
     """The graph of a group on the network that has these numbers."""
     study = group.study
-    topology = with_values(study.network(group.settings), values)
+    topology = with_values(group.network, values)
     options = study.step_options({**group.settings, **values})
     return make_batch(study.workload, topology, options, estimate=True)
 

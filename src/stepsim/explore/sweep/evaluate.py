@@ -5,6 +5,7 @@ faster for some groups stands before it in the list and says which groups it tak
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from stepsim.explain.throughput import Throughput
 from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.study import Study
 from stepsim.network.prices import Prices
+from stepsim.network.topology import Topology
 from stepsim.network.topology.nested import with_values
 from stepsim.options import StepOptions
 from stepsim.step.inputs import held_degrees
@@ -30,11 +32,16 @@ from stepsim.workload.rows import Part
 _Number = TypeVar("_Number", bound=np.number)
 
 
-class ScenarioGroup(Struct, frozen=True, kw_only=True):
+class ScenarioGroup(Struct, frozen=True, kw_only=True, dict=True):
     """Scenarios that share a task graph: a study, and the values of the axes that change graphs."""
 
     study: Study
     settings: Mapping[str, Value]
+
+    @cached_property
+    def network(self) -> Topology:
+        """Its network; scenarios change numbers of its links."""
+        return self.study.network(self.settings)
 
 
 class Worth(Struct, frozen=True, kw_only=True):
@@ -198,8 +205,8 @@ class Simulation(Struct, frozen=True, eq=False):
     def prepare(self, group: ScenarioGroup) -> "SimulatedGroup":
         """Nothing is shared but the workload and the topology, which are read already."""
         study = group.study
-        network, options = study.network(group.settings), study.step_options(group.settings)
-        degrees, _ = held_degrees(study.workload, network, options)
+        options = study.step_options(group.settings)
+        degrees, _ = held_degrees(study.workload, group.network, options)
         return SimulatedGroup(group=group, degrees=degrees, known=self.known)
 
 
@@ -225,7 +232,7 @@ class SimulatedGroup(Struct, frozen=True, kw_only=True, dict=True):
     def _totals(self, values: dict[str, Any]) -> StepTotals | str:
         study = self.group.study
         try:
-            topology = with_values(study.network(self.group.settings), values)
+            topology = with_values(self.group.network, values)
             return step_totals(
                 study.workload,
                 topology,
@@ -243,9 +250,8 @@ class SimulatedGroup(Struct, frozen=True, kw_only=True, dict=True):
 
     def ready(self) -> PreparedStep:
         """The step of the group on the network as it is."""
-        study = self.group.study
-        network = study.network(self.group.settings)
-        return ready_step(study.workload, network, self.options({}), self.known)
+        group = self.group
+        return ready_step(group.study.workload, group.network, self.options({}), self.known)
 
 
 def failed(count: int, why: str, *, breakdown: bool) -> Outcomes:

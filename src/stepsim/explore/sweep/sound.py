@@ -37,11 +37,11 @@ TABLES = {
     f"{', '.join(f'{name} INTEGER' for name in PART_COLUMNS)}, digest INTEGER)",
     "seal": "CREATE TABLE seal (digest INTEGER)",
 }
-NUMBER_COLUMNS = (
+STEP_COLUMNS = (
     *("step_time_ps", "pipeline_time_ps", "bubble_fraction", "total_bandwidth"),
     *("tokens_per_s", "mfu", "memory_bytes", "fits"),
-    *PART_COLUMNS,
 )
+NUMBER_COLUMNS = (*STEP_COLUMNS, *PART_COLUMNS)
 _OR_NONE = ", ".join(f"ifnull({name}, -1)" for name in NUMBER_COLUMNS)
 ROW_DIGEST = f"row_digest(error, id, {_OR_NONE})"
 """The checksum of a row in SQL."""

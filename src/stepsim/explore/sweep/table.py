@@ -12,7 +12,7 @@ from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.errors import SweepError
 from stepsim.base.units import MAX_INT64, PS_PER_S, Quantity, Value
 from stepsim.explore.sweep.database import database_errors
-from stepsim.explore.sweep.sound import PART_COLUMNS
+from stepsim.explore.sweep.sound import PART_COLUMNS, STEP_COLUMNS
 from stepsim.explore.sweep.store import SweepProgress, SweepStore
 from stepsim.explore.sweep.study import NOTES
 
@@ -28,8 +28,8 @@ _NUMBERS = (
     "memory_bytes",
     "fits",
 )
-_FITS_FIRST = "fits IS 0"
-"""What orders scenarios that do not fit behind all others, whatever their step would take."""
+_LACKS = "fits IS 0"
+"""Whether a scenario is known not to fit; in an order such ones follow all others."""
 
 
 class StoredAxis(Struct, frozen=True, kw_only=True):
@@ -207,11 +207,7 @@ class SweepTable(Struct, frozen=True, kw_only=True, dict=True):
 
         Numbers of axes are in their unit, with `texts` as the user wrote them.
         """
-        numbers = (
-            "step_time_ps, pipeline_time_ps, bubble_fraction, total_bandwidth, tokens_per_s, mfu, "
-            "memory_bytes, fits"
-        )
-        columns = ", ".join((numbers, *self.part_columns, "error"))
+        columns = ", ".join((*STEP_COLUMNS, *self.part_columns, "error"))
         for scenarios, *found in self._read(f"id, {columns}"):
             ids = np.array(scenarios, dtype=np.int64)
             yield [self._shown(axis, ids, texts=texts) for axis in self.axes] + found
@@ -237,7 +233,7 @@ class SweepTable(Struct, frozen=True, kw_only=True, dict=True):
         order = "DESC" if slowest else "ASC"
         query = (
             "SELECT id, step_time_ps, fits FROM result WHERE error IS NULL "
-            f"ORDER BY {_FITS_FIRST}, step_time_ps {order}, id LIMIT ?"
+            f"ORDER BY {_LACKS}, step_time_ps {order}, id LIMIT ?"
         )
         return [Extreme(*row) for row in self._all(query, count)]
 
@@ -265,7 +261,7 @@ class SweepTable(Struct, frozen=True, kw_only=True, dict=True):
         if self.totals is not None:
             return self.totals
         found = {axis.name: AxisTotals.of(axis.stride, len(axis.texts)) for axis in self.axes}
-        for each in self._read("id, ifnull(step_time_ps, -1), fits IS 0"):
+        for each in self._read(f"id, ifnull(step_time_ps, -1), {_LACKS}"):
             scenarios, times, lacks = np.array(each, dtype=np.int64)
             for totals in found.values():
                 totals.add(scenarios, times, times >= 0, lacks > 0)
@@ -283,7 +279,7 @@ class SweepTable(Struct, frozen=True, kw_only=True, dict=True):
         source = f"SELECT *, {', '.join(keys)} FROM result WHERE error IS NULL"
         names = ", ".join(f"key{i}" for i in range(len(axes)))
         if prod(shape) < prod(len(axis.texts) for axis in self.axes):
-            order = f"{_FITS_FIRST}, step_time_ps, id"
+            order = f"{_LACKS}, step_time_ps, id"
             place = f"row_number() OVER (PARTITION BY {names} ORDER BY {order})"
             source = f"SELECT * FROM (SELECT *, {place} AS place FROM ({source})) WHERE place = 1"
         found = np.full((len(columns), *shape), np.nan)
@@ -296,7 +292,7 @@ class SweepTable(Struct, frozen=True, kw_only=True, dict=True):
         front: list[ParetoPoint] = []
         query = (
             "SELECT total_bandwidth, min(step_time_ps), id FROM result WHERE error IS NULL "
-            "AND total_bandwidth IS NOT NULL AND fits IS NOT 0 "
+            f"AND total_bandwidth IS NOT NULL AND NOT {_LACKS} "
             "GROUP BY total_bandwidth ORDER BY total_bandwidth"
         )
         for bandwidth, least, scenario in self._each(query):

@@ -124,7 +124,7 @@ def _soon_after(events: Events) -> Following:
     A kernel that waits for an event of another stream starts a few microseconds after it; one that
     the host launches late does not.
     """
-    found = [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))]
+    found: list[Following] = []
     for stream in distinct(events.stream).tolist():
         mine = events.stream == stream
         others = np.flatnonzero(~mine & (events.duration_ps > 0))

@@ -180,17 +180,19 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         of a message that are recorded to start together began when the later of them was ready: an
         end that waited for the other was not late.
         """
-        events, meetings, ready = self.profile.events, self.meetings, self.ready_ps.copy()
+        events = self.profile.events
         message = events.of_kind(TaskKind.SEND, TaskKind.RECV)
-        count = int(meetings.max()) + 1
-        first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, UNKNOWN)
-        np.minimum.at(first, meetings, events.start_ps)
-        np.maximum.at(last, meetings, events.start_ps)
-        together = message & (first == last)[meetings]
-        latest = np.full(count, np.iinfo(np.int64).min)
-        np.maximum.at(latest, meetings, ready)
-        ready[together] = latest[meetings[together]]
+        first = -self._last_of_meeting(-events.start_ps)
+        together = first == self._last_of_meeting(events.start_ps)
+        latest = self._last_of_meeting(self.ready_ps)
+        ready = np.where(message & together, latest, self.ready_ps)
         return np.asarray(np.maximum(events.start_ps - ready, 0), dtype=np.int64)
+
+    def _last_of_meeting(self, times_ps: Ints) -> Ints:
+        """The latest of these times of operations among those that meet each of them."""
+        last = np.full(int(self.meetings.max()) + 1, np.iinfo(np.int64).min)
+        np.maximum.at(last, self.meetings, times_ps)
+        return np.asarray(last[self.meetings])
 
     def held_ps(self) -> Ints:
         """The part of each delay in which its rank runs something else: no host made it wait.
@@ -209,10 +211,9 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     @cached_property
     def own_ps(self) -> Ints:
         """What each operation takes once its meeting is complete, as recorded."""
-        events, meetings = self.profile.events, self.meetings
-        last = np.full(int(meetings.max()) + 1, np.iinfo(np.int64).min)
-        np.maximum.at(last, meetings, events.start_ps)
-        return np.asarray(np.maximum(events.end_ps - last[meetings], 0), dtype=np.int64)
+        events = self.profile.events
+        begun = self._last_of_meeting(events.start_ps)
+        return np.asarray(np.maximum(events.end_ps - begun, 0), dtype=np.int64)
 
     @cached_property
     def ideal_ps(self) -> Ints:

@@ -66,6 +66,8 @@ LEVELLED: Mapping[Algorithm, LevelledAlgorithm] = MappingProxyType(
 )
 LEVEL_ALGORITHMS = tuple(name for name, algorithm in FLAT.items() if algorithm.level)
 """What a level of a levelled algorithm can use."""
+_EVERYWHERE = MappingProxyType({Kind.ALL_TO_ALL: (Algorithm.DIRECT,)})
+"""What carries a kind out on every machine, whatever its library offers beside it."""
 _MAX_CHUNKS = 1 << 16
 
 
@@ -246,10 +248,6 @@ def candidates(
         for choice in _with_levels(kind, layout, _as_choice(algorithm), offered)
     ]
     return tuple(found) or (_as_choice(basic_algorithm(kind)),)
-
-
-_EVERYWHERE = MappingProxyType({Kind.ALL_TO_ALL: (Algorithm.DIRECT,)})
-"""What carries a kind out on every machine, whatever its library offers beside it."""
 
 
 def _views(choice: AlgorithmChoice) -> Iterator[AlgorithmChoice]:
