@@ -6,4 +6,4 @@ COPY . /src
 RUN pip install --no-cache-dir /src && rm -rf /src
 WORKDIR /out
 ENTRYPOINT ["stepsim"]
-CMD ["simulate", "llama-3-8b", "--gpus", "64", "--plot", "step.png"]
+CMD ["simulate", "llama-3-70b", "--gpus", "64", "--plot", "step.png"]

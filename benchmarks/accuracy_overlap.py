@@ -12,6 +12,7 @@ channels can, point-to-point kernels to wait, DeepEP to move what its authors me
 kernels are those of threads, as in `kernels_published.csv`.
 """
 
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from accuracy_order import most_npus
+from kernels_beside_comms import LEAST_US, BesideRow, comm_demand, kernel_demand, read_beside_rows
 from numpy.typing import NDArray
 from sizes import arguments
 
@@ -30,13 +32,11 @@ import stepsim
 from stepsim.base.errors import PlanError, StepsimError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
-from stepsim.files.accelerators import read_device, read_gpu
-from stepsim.files.beside_csv import read_beside_rows
+from stepsim.files.accelerators import device_names, read_device
 from stepsim.files.model_steps import PublishedStep, read_published_steps
 from stepsim.files.reading import csv_rows
-from stepsim.measured.calibration.overlap import LEAST_US, comm_demand, kernel_demand
-from stepsim.measured.kernels_beside import BesideRow
 from stepsim.runs.published import model_of
+from stepsim.workload.model.device import Device
 from stepsim.workload.model.plan import Precision
 from stepsim.workload.model.slowing import Slowing
 from stepsim.workload.overlap import (
@@ -48,7 +48,7 @@ from stepsim.workload.overlap import (
     KernelDemand,
     KernelKind,
     OverlapLaw,
-    beside_s,
+    delay_s,
     memory_stretch,
     slowdown,
 )
@@ -78,6 +78,17 @@ class Row(NamedTuple):
     def late_us(self) -> float:
         """By how much it took longer beside the communication, in us."""
         return self.row.beside_us - self.row.alone_us
+
+
+def beside_s(
+    alone_s: float,
+    kernel: KernelDemand,
+    beside: Sequence[CommDemand],
+    gpu: GpuLimits,
+    numbers: OverlapLaw = LAW,
+) -> float:
+    """Seconds of a kernel of `alone_s` seconds that runs beside communications all the time."""
+    return alone_s * slowdown(kernel, beside, gpu, numbers) + delay_s(beside, gpu, numbers)
 
 
 def law(row: Row) -> float:
@@ -118,6 +129,19 @@ def read_rows(path: Path) -> list[Row]:
     return judged(clean_rows(path))
 
 
+def gpu_called(name: str) -> Device:
+    """The shipped device that a tool calls so, e.g. `NVIDIA H100 80GB HBM3`; raises PlanError.
+
+    It is the one of that chip with most words of its name among the words of this one.
+    """
+    words = set(re.findall("[a-z0-9]+", name.lower()))
+    known = {each: set(re.findall("[a-z0-9]+", each)) for each in device_names()}
+    fits = [each for each in known if each.split("-")[0] in words and "pcie" not in words]
+    if not fits:
+        raise PlanError(f"GPU is {name!r}: expected one of {', '.join(known)}")
+    return read_device(max(fits, key=lambda each: len(known[each] & words)))
+
+
 def clean_rows(path: Path) -> list[Row]:
     """The clean rows of a table; those of GPUs whose SMs nobody knows are named on stderr."""
     told = csv_rows(path, path.read_text(), StepsimError)
@@ -125,7 +149,7 @@ def clean_rows(path: Path) -> list[Row]:
     gpus = {}
     for name in sorted({row.gpu for _, row in pairs}):
         try:
-            gpus[name] = GpuLimits.of(read_gpu(name))
+            gpus[name] = GpuLimits.of(gpu_called(name))
         except PlanError as error:
             print(f"left out: {error}", file=sys.stderr)
     return [
@@ -336,8 +360,8 @@ STEPS = (
         "hgx-h100",
         9369 / 9593 - 1,
         _LLAMA | {"framework": "torch-fsdp-compiled"},
-        {"comm_sms": None},
-        {"comm_sms": 0},
+        {"overlap_cost": "on"},
+        {"overlap_cost": "0"},
     ),
 )
 
@@ -383,7 +407,7 @@ def _both_errors(step: PublishedStep) -> tuple[float, float]:
     slowed = replace(
         plain,
         framework=replace(plain.framework, fsdp_slowdown=0.0),
-        slowing=Slowing.on(plain.device, plain.framework, None, {}),
+        slowing=Slowing.on(plain.device, plain.framework, None),
     )
     assert step.measured_s
     measured_s = step.measured_s

@@ -58,7 +58,6 @@ def iteration_ms(
         host_overhead_ps=round(host_ps),
         topology=message_topology((link,), 8),
         p2p=mode,
-        eager_transfers=schedule.name == "auto-zb",
     )
     work = PipelineWork(source="published", plan=plan, works=works, message_bytes=1)
     step = simulate_work(work, schedule, runtime)

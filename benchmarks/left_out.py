@@ -190,22 +190,6 @@ def error_tables(
     return tables
 
 
-def held_rows(rows: Iterable[LeftOut]) -> list[tuple[str | int, ...]]:
-    """Rows of `frameworks/held.csv`: errors by framework, source, model, device and precision."""
-    groups: dict[tuple[str | int, ...], list[float]] = defaultdict(list)
-    for row in rows:
-        step, device = row.step, read_device(row.step.device)
-        names = " ".join(filter(None, (row.framework, ALSO_OF.get(row.framework))))
-        machine = device.name, device.generation, step.plan.precision.value
-        kind = int(row.is_sparse), int(row.mixes)
-        model = step.model, *machine, *kind, step.architecture.parameters()
-        groups[names, step.source, *model].append(abs(row.error))
-    return [
-        (*key, len(errors), f"{fmean(errors):.4f}", f"{max(errors):.4f}")
-        for key, errors in sorted(groups.items())
-    ]
-
-
 def _errors(rows: Sequence[LeftOut]) -> dict[str, object]:
     errors = [abs(row.error) for row in rows]
     sources = sorted({row.step.source for row in rows})

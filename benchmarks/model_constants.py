@@ -4,9 +4,6 @@ python benchmarks/model_constants.py ../shared             constants as set on a
 python benchmarks/model_constants.py ../shared --write     writes them into devices/ and frameworks/
 python benchmarks/model_constants.py ../shared --left-out  errors of each source, left out
 python benchmarks/model_constants.py ../shared --errors    writes them into frameworks/*.toml,
-                                                           and by model into frameworks/held.csv
-python benchmarks/model_constants.py ../shared --held      writes frameworks/held.csv alone
-python benchmarks/model_constants.py ../shared --rates     what runs achieved: frameworks/rates.csv
 
 A constant is set on the runs of every source that it concerns, each source with the same weight, by
 the closed form. With a source left out, it is set again on the others: a generation's clocks on
@@ -14,14 +11,12 @@ other runs on it, a framework's numbers on its other runs and those of its famil
 source are then simulated with these, on the machine's own topology.
 """
 
-import csv
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import log
-from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
@@ -30,10 +25,8 @@ import numpy as np
 import tomli_w
 from accuracy_order import most_npus
 from left_out import (
-    ALSO_OF,
     LeftOut,
     error_tables,
-    held_rows,
     is_held,
 )
 
@@ -42,8 +35,6 @@ from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.files.accelerators import (
-    HELD_HEADER,
-    RATES_HEADER,
     device_names,
     framework_names,
     read_device,
@@ -334,11 +325,8 @@ def main() -> None:
     small = "--small" in sys.argv
     steps = comparable(path) if path == PUBLIC else [*comparable(path), *comparable(PUBLIC)]
     runs = grouped(step for step in steps if not small or step.source in _SMALL)
-    if "--rates" in sys.argv:
-        write_rates(runs)
-        return
     values = shipped_values(runs)
-    if {"--errors", "--left-out", "--held"}.isdisjoint(sys.argv):
+    if {"--errors", "--left-out"}.isdisjoint(sys.argv):
         fit = Fit(runs=runs, values=values)
         setting = [each for each in runs if each.steps[0].source not in AS_SHIPPED]
         fit.set_all({key for each in setting for key in each.keys})
@@ -353,8 +341,6 @@ def main() -> None:
     print_by_source(rows)
     if "--errors" in sys.argv:
         write_errors(rows)
-    if {"--errors", "--held"} & set(sys.argv):
-        write_held(rows)
 
 
 def print_by_source(rows: Sequence[LeftOut]) -> None:
@@ -427,60 +413,6 @@ def write_errors(rows: Sequence[LeftOut]) -> None:
         kept = path.read_text().split("[[error]]")[0].rstrip()
         written = "\n".join(f"[[error]]\n{tomli_w.dumps(each)}" for each in tables.get(name, []))
         path.write_text(f"{kept}\n\n{written}" if written else f"{kept}\n")
-
-
-def write_held(rows: Iterable[LeftOut]) -> None:
-    """Write what predictions were held against: errors by source, model, device and precision."""
-    with (shipped_folder("frameworks") / "held.csv").open("w", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(HELD_HEADER)
-        table.writerows(held_rows(rows))
-
-
-def write_rates(runs: Iterable[Runs]) -> None:
-    """Write the MFU of published runs: the fastest of those that are alike.
-
-    Machines that are slow for reasons of their own are left out.
-    """
-    rows: dict[tuple[str | int, ...], tuple[float, float]] = {}
-    for each in runs:
-        for step in each.steps:
-            if step.source in MACHINES:
-                continue
-            try:
-                found = achieved(step, each.model)
-            except StepsimError as error:
-                print(f"{step.source} {step.name}: {error}", file=sys.stderr)
-                continue
-            key = alike(step, each.model)
-            rows[key] = max(found, rows.get(key, found), key=itemgetter(1))
-    with (shipped_folder("frameworks") / "rates.csv").open("w", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(RATES_HEADER)
-        for key in sorted(rows):
-            table.writerow((*key, *(f"{value:.4g}" for value in rows[key])))
-
-
-def alike(step: PublishedStep, model: StepModel) -> tuple[str | int, ...]:
-    """What a run is, in the first columns of the table: its model, machine and size."""
-    name, plan, device = model.framework.name, step.plan, model.device
-    architecture = step.architecture
-    return (
-        " ".join(filter(None, (name, ALSO_OF.get(name)))),
-        *(step.source, step.model, device.name, device.generation, plan.precision.value),
-        *(int(architecture.is_sparse), architecture.parameters()),
-        *(plan.npus, plan.sequence, plan.tokens),
-    )
-
-
-def achieved(step: PublishedStep, model: StepModel) -> tuple[float, float]:
-    """Floating-point operations that the model of a run needs for a token, and the run's MFU."""
-    found = simulated(step, model)
-    rates = found.throughput
-    assert rates is not None
-    assert step.measured_s
-    mfu = rates.mfu * found.step_time_ps / PS_PER_S / step.measured_s
-    return rates.model_tflops * 1e12 / rates.tokens_per_s, mfu
 
 
 if __name__ == "__main__":

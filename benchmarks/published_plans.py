@@ -23,8 +23,8 @@ from stepsim.explore.plan.search import (
     search_plans,
     searched,
 )
-from stepsim.explore.plan.space import PlanSpace, plan_words
 from stepsim.files.asked import StepInputs, read_inputs
+from stepsim.step.plan_space import PlanSpace, plan_words
 from stepsim.workload.model.model import Model
 
 _NAMES = {

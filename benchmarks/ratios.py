@@ -30,24 +30,17 @@ from sizes import sized
 from stepsim.base import garbage
 from stepsim.engine import nodes
 from stepsim.engine.lay_out import lay_out
-from stepsim.engine.run import run
 from stepsim.engine.timeline import run_graph
 from stepsim.explain.as_profile import profile_of_step
 from stepsim.explain.improve import improve_profile
 from stepsim.explore.batch import make_batch
-from stepsim.explore.sweep.axes import parse_axis
-from stepsim.explore.sweep.evaluate import ScenarioGroup
-from stepsim.explore.sweep.grid import Grid, ScenarioSpan
-from stepsim.explore.sweep.study import Study
-from stepsim.explore.sweep.work import SweepJob
 from stepsim.files.load import topology_of, workload_of
 from stepsim.files.simai.text import read_simai_document
-from stepsim.network.flights import Fabric
 from stepsim.network.fold import fold
 from stepsim.network.one_collective import probe_collective
 from stepsim.network.prices import Prices
 from stepsim.options import StepOptions
-from stepsim.parallel.modes import Engine, Sharing
+from stepsim.parallel.modes import Engine
 from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
 from stepsim.serve.library import NamedNouns
@@ -133,33 +126,6 @@ def large(engine: Engine) -> Callable[[], object]:
     workload, topology = workload_of(WORKLOAD), topology_of("hgx-h100")
     ready = prepare(workload, topology, LARGE)
     return lambda: run_graph(ready.graph, ready.prices, engine=engine)
-
-
-FAIR = StepOptions(contention=Sharing.FAIR)
-BANDWIDTHS = parse_axis(f"fabric.bandwidth=40GB/s..41GB/s:{sized(64, 8)}")
-
-
-def fair_sweep() -> Timed:
-    """Seconds of a scenario in a sweep of bandwidths that are shared in time, with its graph."""
-    workload, topology = workload_of(WORKLOAD), topology_of("hgx-h100")
-    grid = Grid(axes=(BANDWIDTHS,))
-    study = Study(workload=workload, topology=topology, grid=grid, options=FAIR)
-    evaluator = SweepJob(study=study).evaluator(0)
-    group, columns = (
-        ScenarioGroup(study=study, settings={}),
-        grid.columns(ScenarioSpan(0, grid.size)),
-    )
-    sweep = call(lambda: evaluator.prepare(group).evaluate(columns))
-    return lambda: sweep() / grid.size
-
-
-def fair_events() -> Callable[[], object]:
-    """The events of one of its scenarios."""
-    ready = prepare(workload_of(WORKLOAD), topology_of("hgx-h100"), FAIR)
-    laid = ready.laid_out()
-    assert laid.contention
-    capacity, plan = laid.contention.capacity, ready.graph.plan
-    return lambda: run(laid.runnable, laid.actors, plan, Fabric(capacity=capacity))
 
 
 def machine_code(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -285,13 +251,6 @@ def structural() -> str:
     return f"{min(times) * 1e3:.0f} to {max(times) * 1e3:.0f} ms, {max(sizes) / 1e3:.0f} kB"
 
 
-def fair_scenarios() -> str:
-    """Scenarios a second of a sweep of bandwidths that are shared in time."""
-    sweep = fair_sweep()
-    with garbage.seldom():
-        return f"{1 / sweep():.0f}"
-
-
 def improved() -> str:
     """Microseconds for each operation of a profile, until every change is ranked."""
     workload, topology = workload_of(WORKLOAD), topology_of("hgx-h100")
@@ -340,7 +299,6 @@ LINES = {
     "explorer: microbatches, pp, schedule": Line(
         "92 to 282 ms, 828 kB", "50 ms, 100 kB", structural
     ),
-    "scenarios a second of a fair sweep": Line("44", "200", fair_scenarios),
     f"--kineto of {sized('1,024', '16')} NPUs": Line("67 s", "6 s", written(*SIMULATE, "--kineto")),
     f"--chakra of {sized('512', '16')} NPUs": Line(
         "58 s", "6 s", written(*SIMULATE, "--npus", sized("512", "16"), "--chakra")
@@ -390,7 +348,7 @@ def overlap_rows() -> dict[str, tuple[Timed, Timed]]:
     axes = [f"fabric.bandwidth=100..800 Gbps:{sized(16, 2)}", "schedule=1f1b,zb-h1"]
     sweep = [*STEPSIM, "sweep", "-q", "-t", "hgx-h100", str(WORKLOAD)]
     sweep += [word for axis in axes for word in ("--set", axis)]
-    slowed = ["--overlap-cost"]
+    slowed = ["--overlap-cost", "on"]
     return {
         f"simulate {job} --overlap-cost over the same without": (
             command(*large, *slowed),
@@ -496,7 +454,6 @@ def main() -> None:
             call(step(sized(1048576, 256))),
             call(step()),
         ),
-        "a scenario of a fair sweep over its events": (fair_sweep(), call(fair_events())),
         f"a run with {shape} by events over level by level": (
             call(large(Engine.SIMPY)),
             call(large(Engine.LEVELS)),

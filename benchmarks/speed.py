@@ -24,10 +24,6 @@ COMMANDS = {
     "gpt_tp4, 16 NPUs": [*STEPSIM, "simulate", "-q", str(WORKLOADS / "gpt_tp4.txt")],
     "moe_128, 128 NPUs": [*STEPSIM, "simulate", "-q", str(WORKLOADS / "moe_128.txt")],
     "gpt_1024, 1024 NPUs": [*STEPSIM, "simulate", "-q", LARGEST],
-    "gpt_1024, every NPU (--no-fold)": [
-        *STEPSIM,
-        *("simulate", "-q", "--no-fold", LARGEST),
-    ],
     "gpt_1024, 131072 NPUs": [
         *STEPSIM,
         *("simulate", "-q", "--npus", sized("131072", "2048"), LARGEST),

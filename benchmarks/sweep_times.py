@@ -24,7 +24,7 @@ def sweep(folder: str, name: str, *arguments: str) -> tuple[float, float]:
 def main() -> None:
     """Print the table and the gain of the second worker."""
     with tempfile.TemporaryDirectory() as folder:
-        figures = ["--plot", f"{folder}/a.png", "--pareto", f"{folder}/b.png"]
+        figures = ["--plot", f"{folder}/a.png"]
         axes = ["--set", "fabric.bandwidth=50..800 Gbps:" + sized("64", "4"), "--set", FIVE]
         found = {"64 bandwidths x 5 schedules, figures": sweep(folder, "a", *axes, *figures)}
         for jobs in ("1", "2"):

@@ -27,7 +27,7 @@ def test_batch(benchmark: Any, scenarios: int, parts: bool) -> None:
     assert len(batch.passes.program) == 1008
     found = benchmark.pedantic(batch.evaluate, (columns,), {"parts": parts}, rounds=3)
     assert len(found.step_time_ps) == scenarios
-    assert batch.evaluate({}).step_time_ps.tolist() == [14_448_297_714_007]
+    assert batch.evaluate({}).step_time_ps.tolist() == [14_448_339_714_007]
 
 
 def test_sensitivity(benchmark: Any) -> None:
@@ -42,7 +42,7 @@ def test_noise(benchmark: Any) -> None:
 
 
 def test_drawn_batches(benchmark: Any) -> None:
-    """Under 20 s and 2 GB: 1,000 steps of 1,024 GPUs whose documents differ, six packers."""
+    """Under 20 s and 2 GB: 1,000 steps of 1,024 GPUs whose documents differ, five packers."""
     options: dict[str, Any] = {
         "lengths": "lognormal(mu=6.5, sigma=1, most=8192)",
         "npus": sized(1024, 64),
@@ -53,7 +53,7 @@ def test_drawn_batches(benchmark: Any) -> None:
         "steps": sized(1000, 3),
     }
     found = benchmark.pedantic(batches, ("llama-3-70b", "hgx-h100"), options, rounds=1)
-    assert len(found.packed) == 6
+    assert len(found.packed) == 5
     assert all(len(steps.step_ps) == options["steps"] for steps in found.packed)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
     assert peak < 2e9

@@ -20,7 +20,7 @@ def test_engine(benchmark: Any, fold: bool, tasks: int) -> None:
     )
     assert sum(cohort.start.size for cohort in timeline.cohorts) == tasks
     step_time_ps = timeline.step_time_ps
-    assert step_time_ps == 14_448_297_714_007
+    assert step_time_ps == 14_448_339_714_007
 
 
 def test_contention(benchmark: Any) -> None:

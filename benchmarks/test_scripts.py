@@ -31,10 +31,9 @@ PRINTED = {
     "accuracy_kernels": "| simumax | experts, weight gradient | B200 |",
     "accuracy_memory": "| bigscience | 27 | 27 |",
     "accuracy_models": "stepsim inspect nanotron",
-    "accuracy_nccl": "## Outliers",
+    "accuracy_nccl": "## Sizes between",
     "accuracy_order": "| vtrain",
     "accuracy_overlap": "## Published kernels",
-    "accuracy_protocols": "## Shipped topologies",
     "accuracy_releases": "| other models |",
     "accuracy_runs": "## Logs of leaf modules",
     "model_constants": "hopper                    sustained",
@@ -52,10 +51,9 @@ DATA = {
     "accuracy_kernels": SHARED,
     "accuracy_memory": SHARED / "reference" / "steps" / "dev.csv",
     "accuracy_models": SHARED,
-    "accuracy_nccl": MEASURED / "nccl",
+    "accuracy_nccl": SHARED / "reference",
     "accuracy_order": SHARED / "reference" / "steps" / "dev.csv",
     "accuracy_overlap": SHARED / "reference" / "overlap",
-    "accuracy_protocols": SHARED / "reference",
     "accuracy_releases": SHARED / "reference" / "steps" / "releases.csv",
     "accuracy_runs": SHARED,
     "dispatch_times": SHARED / "reference" / "kernels" / "moe_dispatch.csv",
@@ -68,7 +66,7 @@ DATA = {
 
 PAGES = {
     "interleaving": ("interleaving.md", 10),
-    "accuracy_nccl": ("appendix/nccl.md", 10),
+    "accuracy_nccl": ("nccl.md", 8),
     "accuracy_overlap": ("overlap.md", 25),
     "zero_bubble": ("zero_bubble.md", 4),
 }

@@ -85,29 +85,6 @@ PICTURES = (
         needs="bubbles.png",
     ),
     picture(
-        "bound",
-        "What bounds the step",
-        "Compute-bound: at least half of the step is work, that is compute and host time, so "
-        "nothing but faster work makes it more than twice as fast. Otherwise host-bound where "
-        "kernels wait for their launches longer than for anything else, network-bound where "
-        "more of it is exposed communication (idle with an awaited transfer in flight) than "
-        "idle (with none: head, inner, tail and skew), else idle-bound. Lines: step time "
-        "in s.",
-        f"stepsim sweep {SMALL} --set 'fabric.bandwidth=6.25..800 Gbps:43 log' "
-        "--set 'microbatches=1..32' --db bound.sqlite --plot FIGURE --plot-kind bound "
-        "--plot-axes fabric.bandwidth,microbatches",
-    ),
-    picture(
-        "bands",
-        "Step time over bandwidth, with noise",
-        "Medians of 500 drawn steps in the band in which nine of ten lie. Compute tasks vary by "
-        "3 %, transfers by 10 %; both are assumptions of this example. Noise makes steps slower "
-        "than planned, as the slowest of many ranks sets the pace.",
-        f"stepsim noise {SMALL} -m 8 --set 'fabric.bandwidth=25..800 Gbps:6 log' "
-        "--set schedule=1f1b,interleaved:2 --task 0.03 --communication 0.1 --samples 500 "
-        "--plot FIGURE",
-    ),
-    picture(
         "noise",
         "Noise of one job",
         "",
@@ -120,11 +97,11 @@ PICTURES = (
         "stepsim simulate workloads/moe_128.txt --sensitivity -t hgx-h100 --plot FIGURE",
     ),
     picture(
-        "sweep_lines sweep_pareto",
-        "Step time over bandwidth, and what bandwidth buys",
-        "The front joins the scenarios that no other beats with as little bandwidth.",
+        "sweep_lines",
+        "Step time over bandwidth",
+        "",
         f"stepsim sweep {GPT} --set 'fabric.bandwidth=50..800 Gbps:64' {SCHEDULES} "
-        "--db lines.sqlite --plot FIGURE --pareto FIGURE",
+        "--db lines.sqlite --plot FIGURE",
     ),
     picture(
         "sweep_map",

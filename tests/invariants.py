@@ -28,6 +28,14 @@ def check_timeline(timeline: Timeline) -> None:
         assert min(lengths) >= 0, members
 
 
+def check_same_times(one: Timeline, other: Timeline) -> None:
+    """Every task of every rank ran at the same time in both."""
+    for rank in range(one.graph.plan.npus):
+        mine, theirs = one.tasks(rank), other.tasks(rank)
+        assert (mine.start == theirs.start).all(), rank
+        assert (mine.end == theirs.end).all(), rank
+
+
 def check_streams(timeline: Timeline) -> None:
     """No two spans of a serial stream overlap on any simulated rank."""
     for spans in timeline.spans():

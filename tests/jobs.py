@@ -32,7 +32,7 @@ def make_batch(
     topology: Topology | str | Path | None = None,
     *,
     coalesce: bool = True,
-    shared: bool = False,
+    fold_ranks: bool = True,
     **typed: object,
 ) -> Batch:
     """A job compiled for evaluation."""
@@ -43,5 +43,5 @@ def make_batch(
         job.options,
         notes=job.notes,
         coalesce=coalesce,
-        shared=shared,
+        fold_ranks=fold_ranks,
     )

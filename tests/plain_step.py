@@ -115,7 +115,7 @@ class TaskList:
         return self.launched(after)
 
 
-def fused(forward: TaskList, backward: TaskList, factor: float) -> TaskList:
+def fused(forward: TaskList, backward: TaskList) -> TaskList:
     """A forward and a backward that take turns."""
     halves, merged = (forward, backward), TaskList(alone=forward.alone)
     exchanges = [
@@ -133,17 +133,12 @@ def fused(forward: TaskList, backward: TaskList, factor: float) -> TaskList:
         other = number == (0 if by_exchange else 1)
         turns += [(shares[i], other, number, i) for i in range(len(half.tasks))]
     place: dict[tuple[int, int], After] = {}
-    computed = 0
     for _, _, half_number, i in sorted(turns):
         task = halves[half_number].tasks[i]
         after = tuple(j for before in task.after for j in place[half_number, before])
-        took = task.own_ps
         if i in halves[half_number].host_time:
             merged.host_time.add(len(merged.tasks))
-        elif task.stream is not Stream.HOST:
-            took = round((computed + took) * factor) - round(computed * factor)
-            computed += task.own_ps
-        place[half_number, i] = merged.add(task.stream, after, took, task.op)
+        place[half_number, i] = merged.add(task.stream, after, task.own_ps, task.op)
     return merged
 
 
@@ -271,11 +266,8 @@ class RankWriter:
                 self.run(self.tasks(parts[0], shared, range(i, i + 1)))
                 self.reductions(shared[i])
             return
-        lists, factor = (
-            [self.tasks(part, self.rows(part)) for part in parts],
-            self.options.fused_factor,
-        )
-        self.run(lists[0] if len(lists) == 1 else fused(lists[0], lists[1], factor))
+        lists = [self.tasks(part, self.rows(part)) for part in parts]
+        self.run(lists[0] if len(lists) == 1 else fused(*lists))
         for part in finals:
             for row in reversed(self.rows(part)):
                 self.reductions(row)
@@ -363,7 +355,7 @@ class RankWriter:
                 exchanged = tasks.exchange(row.input_grad.comms, computed)
             own: After = ()
             if weights and not ahead:
-                serial = not self.options.tp_overlap
+                serial = row.weights_last
                 serial = serial and bool(row.weight_grad.compute_ps or not row.backward_lag)
                 own = tasks.compute(row.weight_grad, exchanged if serial else computed)
             tasks.launch(host_ps, begun)
@@ -517,7 +509,7 @@ def plain_step(source: WorkSource, topology: Topology, options: StepOptions) -> 
     switches = P2POptions(
         warmup_flush=options.warmup_flush, deallocate_outputs=options.deallocate_outputs
     )
-    free = mode.free or options.eager_transfers
+    free = mode.free
     programs = [
         RankWriter(rank, each, schedule, options, plan.alone, free).write(steps)
         for rank, (each, steps) in enumerate(

@@ -121,3 +121,11 @@ def exported(database: Path, suffix: str = ".csv") -> bytes:
     with open_for_reading(database) as store:
         write_table(SweepTable(store=store), target)
     return target.read_bytes()
+
+
+def rows_of(database: Path) -> list[dict[str, Any]]:
+    """What a sweep stored of each scenario, by the names of the columns of its table."""
+    names = exported(database).decode().splitlines()[0].split(",")
+    with open_for_reading(database) as store:
+        (columns,) = SweepTable(store=store).pieces()
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]

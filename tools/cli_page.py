@@ -15,7 +15,6 @@ from typer.models import ArgumentInfo, OptionInfo
 from stepsim.cli import make_app
 from stepsim.cli.commands import COMMANDS, CommandGroup
 from stepsim.cli.options import NO_MEMORY, OF_SIZE, CommandOptions
-from stepsim.cli.renamed import renamed
 
 _OF_COMMANDS = frozenset(CommandOptions.__dataclass_fields__) - {"asked"}
 SHARED = {
@@ -23,15 +22,6 @@ SHARED = {
     "Options of a job": _OF_COMMANDS | OF_SIZE | {"compute_scale"},
 }
 """Options that several commands share, by the title of their section; the larger set first."""
-
-_OLD = (
-    ("sweep-report", "sweep.sqlite"),
-    ("sensitivity", "FILE"),
-    ("check", "plan.toml", "--max-step", "4s"),
-    ("export-site", "DIR", "WORKLOAD"),
-    ("convert", "1f1b", "order.csv", "--pp", "4", "-m", "8"),
-)
-"""A command line of each old name."""
 
 _DEFAULT = re.compile(r" \[default: (.+)\]$")
 _WORDS = {bool: "", str: "TEXT", int: "INTEGER", float: "NUMBER", Path: "PATH"}
@@ -151,28 +141,14 @@ def _index() -> Iterator[str]:
             ("0", "done"),
             (
                 "1",
-                "done, but an error is above `--max-error`, a plan exceeds its budget, or `doctor` "
-                "found something broken; or nobody reads standard output any more, as after `head`",
+                "done, but an error is above `--max-error` or a plan exceeds its budget; or nobody "
+                "reads standard output any more, as after `head`",
             ),
             ("2", "a mistake in a file or an option, said in one message on stderr"),
             ("130", "interrupted"),
         ),
     )
     yield "Files are written whole or not at all."
-    yield ""
-    yield "## Old names"
-    yield ""
-    yield "They work in this release, and a line on stderr gives the new spelling; `--quiet` leaves"
-    yield "it out."
-    yield ""
-    yield from table(
-        ("old", "new"),
-        ((_code(old), _code(renamed(old))) for old in _OLD),
-    )
-
-
-def _code(words: Iterable[str]) -> str:
-    return f"`{' '.join(words)}`"
 
 
 def _page(name: str) -> Iterator[str]:

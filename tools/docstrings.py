@@ -46,8 +46,6 @@ FORMULAS = (
     *("network/collectives", "parallel/schedules", "parallel/p2p"),
     *("network/topology/wirings/dragonfly", "network/topology/wirings/fat_tree"),
     *("network/fair_rates", "network/measured_times", "network/one_collective"),
-    *("files/simai/formula", "explore/noise/factors"),
-    *("measured/calibration/lines", "measured/calibration/link_classes"),
 )
 _SOURCE = re.compile(
     r"et al\.|\((19|20)\d\d\)|arXiv|\b(19|20)\d\d\b|NCCL|nccl-tests|Megatron|[Tt]orch|SimAI"

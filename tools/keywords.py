@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from stepsim.measured.calibration.calibration import Calibration
     from stepsim.network.measured_times import CommTable
-    from stepsim.parallel.ranks import ParallelPlan
     from stepsim.parallel.schedules import Schedule
     from stepsim.workload.model.calibration import ModelCalibration
     from stepsim.workload.model.device import Device
@@ -56,7 +55,6 @@ _FILES = {
     "comm_table": "str | Path | Sequence[str | Path] | CommTable",
     "expert_load": "str | Path | Sequence[float]",
     "algorithm": "str | Sequence[str]",
-    "plan": "ParallelPlan",
     "slow": "str | SlowRanks",
     "compute_scale": "str | float | ComputeScale",
 }

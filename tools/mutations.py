@@ -67,13 +67,16 @@ ROOMS: Mapping[str, Room] = MappingProxyType(
         ),
         "graph": Room(
             ("graph", "write"),
-            ("unit/graph", "golden", "oracles/test_pipeline.py", "oracles/test_chunks.py"),
+            (
+                *("unit/graph", "golden", "properties/test_plain_step.py"),
+                *("oracles/test_pipeline.py", "oracles/test_chunks.py"),
+            ),
         ),
         "engine": Room(
             ("engine", "tables", "run"),
             (
                 *("unit/engine", "unit/tables", "golden", "oracles/test_pipeline.py"),
-                "properties/test_folding.py",
+                *("properties/test_plain_step.py", "properties/test_folding.py"),
             ),
         ),
     }

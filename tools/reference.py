@@ -1,7 +1,6 @@
 """Write what is made from the program: reference, types of options, coverage.
 
-python tools/reference.py            write docs/reference/*.md, docs/coverage.md,
-                                     docs/schemas/*.json and keywords.py
+python tools/reference.py            write docs/reference/*.md, docs/coverage.md and keywords.py
 python tools/reference.py --check    say which of them are not current
 """
 
@@ -13,8 +12,6 @@ from cli_page import cli_pages
 from coverage_page import coverage_page
 from keywords import keywords_module
 from schema_page import schemas_page
-
-from stepsim.show.schemas import FORMATS, schema_json
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -28,7 +25,7 @@ def outputs() -> dict[Path, bytes]:
     }
     for name, text in cli_pages().items():
         found[DOCS / "reference" / "cli" / f"{name}.md"] = text.encode()
-    return found | {DOCS / "schemas" / f"{name}.json": schema_json(name) for name in FORMATS}
+    return found
 
 
 def main() -> None:

@@ -23,11 +23,8 @@ def _schema_lines() -> Iterator[str]:
     yield "that are text are described in [file formats](../formats.md)."
     yield ""
     yield from table(
-        ("format", "of", "JSON Schema"),
-        (
-            (f"[`{name}`](#{name})", form.what, f"[{name}.json](../schemas/{name}.json)")
-            for name, form in FORMATS.items()
-        ),
+        ("format", "of"),
+        ((f"[`{name}`](#{name})", form.what) for name, form in FORMATS.items()),
     )
     for name, form in FORMATS.items():
         yield f"## {name}"

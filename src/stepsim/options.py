@@ -21,20 +21,20 @@ from stepsim.workload.model.choices import (
     ExpertDispatch,
     Precision,
     Recompute,
+    StateFormat,
 )
 
 if TYPE_CHECKING:
     from stepsim.network.measured_times import CommTable
     from stepsim.parallel.p2p import P2PMode
-    from stepsim.parallel.ranks import ParallelPlan
     from stepsim.parallel.schedules import Schedule
     from stepsim.workload.expert_load import ExpertLoad
     from stepsim.workload.model.calibration import ModelCalibration
     from stepsim.workload.model.device import Device
     from stepsim.workload.model.framework import Framework
+    from stepsim.workload.overlap import CommSms
     from stepsim.workload.scaling import ComputeScale, SlowRanks
 
-_MAX_FUSED_FACTOR = 100.0
 _DEGREE = "1; without any degree a plan that fits"
 _AS_RUN = "as the framework's jobs run"
 
@@ -72,16 +72,28 @@ def _schedule_class() -> type:
     return Schedule
 
 
-def _plan_class() -> type:
-    from stepsim.parallel.ranks import ParallelPlan
-
-    return ParallelPlan
-
-
 def _table_class() -> type:
     from stepsim.network.measured_times import CommTable
 
     return CommTable
+
+
+def _sms_class() -> type:
+    from stepsim.workload.overlap import CommSms
+
+    return CommSms
+
+
+def _comm_sms(text: str) -> "CommSms | None":
+    from stepsim.workload.overlap import parse_comm_sms
+
+    return parse_comm_sms(text)
+
+
+def _load(text: str) -> object:
+    from stepsim.workload.expert_load import parse_expert_law
+
+    return parse_expert_law(text)
 
 
 def _scale_class() -> type:
@@ -202,16 +214,6 @@ class StepOptions:
         absent="1",
         flags=("--microbatch-size", "--mbs"),
     )
-    plan: "ParallelPlan | None" = asked(
-        None,
-        _NAME,
-        _JOB,
-        "A ParallelPlan: degrees and microbatches of a workload.",
-        flags=(),
-        noun=_plan_class,
-        is_axis=False,
-        is_reported=True,
-    )
     tp: int | None = asked(
         None, _COUNT, _MODEL, "Ranks that split every layer.", absent=_DEGREE, is_reported=True
     )
@@ -266,6 +268,18 @@ class StepOptions:
     recompute_layers: int | None = asked(
         None, _COUNT, _MODEL, "Layers of a stage that recompute fully.", absent="all"
     )
+    states: StateFormat | None = asked(
+        None,
+        _NAME,
+        _MODEL,
+        "Format of gradients and the optimizer: {names}; bf16 has no master weights.",
+        absent=_AS_RUN,
+        choices=lambda: StateFormat,
+        read=StateFormat,
+    )
+    loss_chunks: int | None = asked(
+        None, _COUNT, _MODEL, "Parts of a microbatch that have logits at a time.", absent=_AS_RUN
+    )
     layout: str | None = asked(
         None,
         _NAME,
@@ -274,7 +288,9 @@ class StepOptions:
         absent="equal",
         read=_layout,
     )
-    zero: int | None = asked(None, _COUNT, _MODEL, "ZeRO stage, 0 to 3; 3 is FSDP.", absent=_AS_RUN)
+    zero: int | None = asked(
+        None, _COUNT, _MODEL, "ZeRO stage, 0 to 3; 3 is FSDP (--fsdp elsewhere).", absent=_AS_RUN
+    )
     shard_ranks: int | None = asked(
         None, _COUNT, _MODEL, "Ranks that share a copy; fewer than all: HSDP.", absent="all"
     )
@@ -344,15 +360,6 @@ class StepOptions:
         "Run exchanges of experts' input gradients beside their weight gradients.",
         absent=_AS_RUN,
         flags=("--delay-wgrad/--no-delay-wgrad",),
-    )
-    expert_seed: int = asked(
-        0,
-        _COUNT,
-        _MODEL,
-        "Equal seeds draw equal loads of experts.",
-        idle=lambda asked, *_: (
-            "" if hasattr(asked.expert_load, "law") else "no load of experts is drawn (expert_load)"
-        ),
     )
     tp_comm_overlap: bool | None = asked(
         None,
@@ -470,13 +477,6 @@ class StepOptions:
         "Wait for each asynchronous forward send at once, as Megatron's training does.",
         idle=_only_overlapped,
     )
-    eager_transfers: bool = asked(
-        False,
-        _SWITCH,
-        _PIPELINE,
-        "A transfer starts when its send is posted; sends are never waited for.",
-        flags=(),
-    )
     group_size: int | None = asked(
         None, _COUNT, _PIPELINE, "Microbatches per group of an interleaved schedule."
     )
@@ -490,9 +490,6 @@ class StepOptions:
         "Who runs embedding and head rows: ends, or every stage (SimAI).",
         choices=lambda: StageRows,
         read=StageRows,
-    )
-    tp_overlap: bool = asked(
-        True, _SWITCH, _NETWORK, "Compute weight gradients beside the input gradient's collective."
     )
     dp_overlap: bool | None = asked(
         None,
@@ -520,21 +517,16 @@ class StepOptions:
         read=Sharing,
         is_reported=True,
     )
-    overlap_cost: bool = asked(
-        False,
-        _SWITCH,
-        _NETWORK,
-        "Communication slows the compute beside it: it takes multiprocessors and memory bandwidth.",
-    )
-    comm_sms: int | None = asked(
+    overlap_cost: "CommSms | None" = asked(
         None,
-        _COUNT,
+        _NAME,
         _NETWORK,
-        "Multiprocessors that each communication holds, with --overlap-cost; 0: copy engines.",
-        absent="as libraries do",
-        idle=lambda asked, *_: (
-            "" if asked.overlap_cost else "communication slows nothing (overlap_cost)"
-        ),
+        "Communication slows the compute beside it: on, or how many multiprocessors each one holds "
+        "(0: copy engines); it takes memory bandwidth besides.",
+        absent="off",
+        noun=_sms_class,
+        read=_comm_sms,
+        write=str,
     )
     algorithm: tuple[str, ...] = asked(
         (),
@@ -561,15 +553,12 @@ class StepOptions:
         None,
         _NAME,
         _COMPUTE,
-        "Tokens of experts: power:1.2 or dirichlet:0.5, drawn for each layer and microbatch; or a "
-        "file of counts.",
+        "Tokens of experts: skew:1.5, the busiest rank over the mean; power:1.2 or dirichlet:0.5, "
+        "drawn for each layer and microbatch (power:1.2:7 from seed 7); or a file of counts.",
         absent="balanced",
+        read=_load,
         write=_load_text,
         is_file=True,
-        is_axis=False,
-    )
-    expert_skew: float | None = asked(
-        None, _FACTOR, _COMPUTE, "Load of the busiest expert rank over the mean."
     )
     slow: "SlowRanks | None" = asked(
         None,
@@ -585,7 +574,7 @@ class StepOptions:
         None,
         _FACTOR,
         _COMPUTE,
-        "Factor on compute, e.g. 0.5, or forward=0.5,input_grad=0.6,weight_grad=0.6.",
+        "Factor on compute, e.g. 0.5, or forward=0.5,weight_grad=0.6.",
         absent="1",
         noun=_scale_class,
         read=_scale,
@@ -618,15 +607,6 @@ class StepOptions:
     )
     get_batch_ps: int = asked(0, _TIME, _COMPUTE, "Host time before the first stage's forwards.")
     loss_time_ps: int = asked(0, _TIME, _COMPUTE, "Host time after the last stage's forwards.")
-    fused_factor: float = asked(
-        1.0,
-        _FACTOR,
-        _COMPUTE,
-        "Compute of a fused pair over that of its halves.",
-        idle=lambda _, schedule, __: (
-            "" if schedule.has_pairs else f"{schedule.label} has no fused pairs"
-        ),
-    )
     activation_size_bytes: int | None = asked(
         None,
         _SIZE,
@@ -646,15 +626,6 @@ class StepOptions:
         is_axis=False,
         absent="simpy, for large jobs levels",
     )
-    fold_ranks: bool = asked(
-        True,
-        _SWITCH,
-        _RUN,
-        "Simulate one rank of each class of ranks.",
-        flags=("--fold/--no-fold",),
-        is_axis=False,
-        is_reported=True,
-    )
 
     def __post_init__(self) -> None:
         if self.dp_bucket_bytes < 1:
@@ -664,23 +635,6 @@ class StepOptions:
                 "engine is levels with contention fair: expected simpy, transfers that share links "
                 "in time need events"
             )
-        if self.engine is Engine.LEVELS and self.overlap_cost:
-            raise PlanError(
-                "engine is levels with overlap_cost: expected simpy, compute that communication "
-                "slows needs events"
-            )
-        if not 0 < self.fused_factor <= _MAX_FUSED_FACTOR:
-            expected = f"expected above 0, at most {_MAX_FUSED_FACTOR}"
-            raise PlanError(f"fused_factor is {self.fused_factor}: {expected}")
-        if self.expert_seed < 0:
-            raise PlanError(f"expert_seed is {self.expert_seed}: expected at least 0")
-        if self.expert_load is not None and self.expert_skew is not None:
-            raise PlanError("expert_load and expert_skew say the same: give one of them")
-
-    @property
-    def needs_events(self) -> bool:
-        """Whether times are no sums of durations: links are shared in time, or SMs are."""
-        return self.contention is Sharing.FAIR or self.overlap_cost
 
     @property
     def samples(self) -> int:

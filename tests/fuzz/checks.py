@@ -194,8 +194,6 @@ def check_expert_counts(path: Path) -> None:
 
 def check_measurements(path: Path) -> None:
     from stepsim.files.collectives.measurements import read_measurements
-    from stepsim.measured.calibration.nccl import fit_nccl
-    from stepsim.measured.calibration.nccl_document import CollectiveFitDocument
 
     table = read_measurements([path], CollectiveKind.ALL_REDUCE)
     kept, _ = table.without_outliers()
@@ -203,8 +201,6 @@ def check_measurements(path: Path) -> None:
         for size in (0, 1, 12345, 1 << 40):
             time = curve.duration_ps(size)
             assert time is None or 0 <= time < 2**63, f"{size} bytes take {time} ps"
-    if _chosen(path, 4):
-        finite_json(CollectiveFitDocument.of(fit_nccl(table)).to_json())
 
 
 def finite_json(text: bytes | str) -> None:
@@ -234,16 +230,6 @@ def check_profile(path: Path) -> None:
     found = find_stragglers(pipeline_waits(profile))
     printed(path, profile_shown(found))
     printed(path, profile_replay_shown(found))
-
-
-def check_contents(path: Path) -> None:
-    from stepsim.explain.contents import ContentsDocument
-    from stepsim.files.traces.forms import read_profile
-    from stepsim.show.tables.profiles import contents_shown
-
-    profile = read_profile(path)
-    printed(path, contents_shown(profile))
-    finite_json(ContentsDocument.of(profile).to_json())
 
 
 def check_run(source: Path) -> None:
@@ -316,7 +302,6 @@ def check_sweep(path: Path) -> None:
         table = SweepTable(store=store)
         write_table(table, path.with_suffix(".csv"))
         printed(path, sweep_shown(table))
-        table.pareto_front()
 
 
 def parse_axis(text: str) -> None:

@@ -16,17 +16,17 @@ from stepsim.base.errors import StepsimError
 
 _OPTIONS = (
     *("--npus", "--pp", "--microbatches", "--global-batch", "--microbatch-size", "--topology"),
-    *("--compute-scale", "--schedule", "--chunks", "--slow", "--expert-skew", "--algorithm"),
+    *("--compute-scale", "--schedule", "--chunks", "--slow", "--expert-load", "--algorithm"),
     *("--host-overhead", "--contention", "--kind", "--size", "--ranks", "--rank-order", "--p2p"),
     *("--stage-rows", "--dp-bucket", "--activation-size", "--fused-factor", "--group-size"),
     *("--memory-limit", "--samples", "--seed", "--task", "--rank", "--stragglers", "--schedules"),
-    *("--dp-overlap", "--strict", "--no-fold", "-q"),
+    *("--dp-overlap", "--strict", "-q"),
 )
 COMMANDS = (
     "simulate W --topology T --microbatches 4 --schedule gpipe --slow 0:1.5 -q",
     "simulate W --npus 8 --pp 2 --microbatches 4 --schedule interleaved:2 --contention fair",
     "simulate W --npus 4 --global-batch 16 --microbatch-size 2 --compute-scale forward=0.5",
-    "simulate W --host-overhead 10us --dp-overlap --dp-bucket 1MB --fused-factor 0.9 --no-fold",
+    "simulate W --host-overhead 10us --dp-overlap --dp-bucket 1MB",
     "simulate W --rank-order tp-pp-dp --p2p eager --stage-rows every --activation-size 2GiB",
     "collective --kind all_reduce --size 8..1GiB:x16 --ranks 0-7,16 --algorithm ring,nvls",
     "collective --kind send_recv --size 0 --ranks 0,1",

@@ -28,7 +28,7 @@ TP=2
 MODEL_ARGS=(
     --num-layers 4      # layers
     --hidden-size 1024 --num-attention-heads=16
-    --num-experts 8 --moe-router-topk 2 --moe-layer-freq ([0]*1+[1]*3)
+    --num-experts 8 --moe-router-topk 2 --moe-layer-freq '([0]*1+[1]*3)'
 )
 torchrun --nproc_per_node 8 pretrain_gpt.py ${MODEL_ARGS[@]} \\
     --tensor-model-parallel-size ${TP} --pipeline-model-parallel-size 2 --micro-batch-size 1 \\
@@ -55,7 +55,6 @@ precision = "bf16"
 factor = 1.07
 runs = 3
 spread = 0.02
-host_layer = "1.5 ms"
 [[rate]]
 device = "H100"
 precision = "bf16"

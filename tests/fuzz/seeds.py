@@ -79,7 +79,7 @@ SWEEP = """workload = "gpt_tp4.txt"
 fabric.bandwidth = "100..800 Gbps:8"
 microbatches = [8, 16]
 schedule = "1f1b,interleaved:2"
-tp_overlap = [true, false]
+dp_overlap = [true, false]
 [options]
 topology = "hgx-h100"
 dp-overlap = true
@@ -95,15 +95,15 @@ jobs = 2
 executor = "local"
 """
 STEP_TABLE = (
-    "workload,topology,schedule,microbatches,slow,expert_skew,tp_overlap,measured_s\n"
+    "workload,topology,schedule,microbatches,slow,expert_load,dp_overlap,measured_s\n"
     "gpt.txt,hgx-h100,1f1b,32,0:1.5,,true,4.21\n"
-    '"moe, small.txt",nets/a.toml,interleaved:2,,,1.2,false,0.5\n'
+    '"moe, small.txt",nets/a.toml,interleaved:2,,,skew:1.2,false,0.5\n'
 )
 STEP_TABLE_TOML = """[[run]]
 workload = "gpt.txt"
 measured_s = 4.2
 microbatches = 32
-tp_overlap = false
+dp_overlap = false
 compute_scale = "0.5"
 [[run]]
 workload = "moe.txt"
@@ -320,17 +320,6 @@ def kineto() -> tuple[bytes, ...]:
     from stepsim.files.traces.kineto_write import write_kineto
 
     return (next(iter(_written(write_kineto).values())),)
-
-
-EXECUTION_GRAPH = """{"schema": "1.0.1", "pid": 1, "nodes": [
-{"id": 2, "name": "aten::mm", "parent": 1, "tid": 1, "inputs": [[5, 6, 0, 48, 4, "cuda:0"]]},
-{"id": 3, "name": "record_param_comms", "parent": 1, "tid": 1,
- "inputs": [[5, 6, 0, 48, 4, "cuda:0"], 7, 94, 0, "allreduce", [], []], "outputs": []}]}"""
-
-
-def execution_graphs() -> tuple[bytes, ...]:
-    """A PyTorch execution graph of two operators."""
-    return (EXECUTION_GRAPH.encode(),)
 
 
 def _written(write: Callable[[Profile, Path], list[Path]]) -> dict[str, bytes]:

@@ -35,17 +35,14 @@ EXAMPLES: Mapping[Words, Mapping[str, object]] = {
     ("improve",): {"run": "profile"},
     ("sweep",): {"file": "w.txt", "axes": "microbatches=1,2", "jobs": 1},
     ("plan",): {"model": "gpt2", "gpus": "2", "global_batch": 2, "sequence": 64, "runs": 1},
-    ("serve",): {"workloads": "w.txt", "port": 0, "show": False},
+    ("serve",): {"files": "w.txt", "port": 0, "show": False},
     ("report",): {"file": "r.json", "output": "out.html"},
     ("list",): {"kind": "devices"},
     ("schema",): {},
-    ("measure",): {"model": "gpt2", "output": "out.toml", "sequence": 64, "sustain": "0s"},
-    ("doctor",): {},
     ("calibrate", "trace"): {"paths": "profile", "output": "out.toml"},
     ("calibrate", "runs"): {"paths": "trace.txt", "output": "out.toml"},
     ("calibrate", "model"): {"steps": "steps.csv"},
     ("calibrate", "nccl"): {"files": "nccl.csv"},
-    ("calibrate", "overlap"): {"paths": "profile", "output": "out.toml"},
 }
 """Of every command, values of parameters with which it does its work on the files of `prepare`."""
 
@@ -62,6 +59,7 @@ _CHECKED = {
 TOGETHER: Mapping[tuple[str, str], Mapping[str, object]] = {
     **{("plan", name): _CHECKED for name in ("check", "max_step", "max_memory", "max_bubble")},
     ("improve", "output"): {"apply": "kernels"},
+    ("serve", "site"): {"port": None, "show": None},
     ("inspect", "json"): {"file": "hgx-h100"},
     ("inspect", "plot"): {"file": "hgx-h100"},
     ("model", "gemm"): {"device": "h100"},
@@ -71,8 +69,6 @@ TOGETHER: Mapping[tuple[str, str], Mapping[str, object]] = {
 ENDLESS = {("serve",)}
 """Commands that end when they are told to."""
 
-ELSEWHERE = {("measure",)}
-"""Commands that need a machine that tests have not."""
 
 NAMES_OR_FILES = {"file", "topology", "schedule", "schedules", "device", "framework", "start"}
 """Parameters that are a name or a file."""
@@ -111,11 +107,11 @@ def is_folder(parameter: Any) -> bool:
     return is_output(parameter) and _help_of(parameter).endswith(("a folder.", "new folder."))
 
 
-def is_input(parameter: Any, *, every: bool = False) -> bool:
-    """Whether a parameter may name a file to read: by its type, or with `every` by any text."""
+def is_input(parameter: Any) -> bool:
+    """Whether a parameter may name a file to read, by its type."""
     if is_output(parameter):
         return False
-    texts = r"\b(Path|str)\b" if every or parameter.name in NAMES_OR_FILES else r"\bPath\b"
+    texts = r"\b(Path|str)\b" if parameter.name in NAMES_OR_FILES else r"\bPath\b"
     return bool(re.search(texts, _type_of(parameter)))
 
 
@@ -164,14 +160,6 @@ def arguments(words: Words, command: Any, **given: object) -> list[str]:
         else:
             typed.append(f"{each.opts[0]}={value}")
     return typed
-
-
-def files_of(words: Words, command: Any) -> Iterator[tuple[str, object]]:
-    """Parameters that name files in the example of a command, and their values."""
-    values = EXAMPLES[words]
-    for each in command.params:
-        if each.name in values and (is_output(each) or is_input(each)):
-            yield each.name, values[each.name]
 
 
 def of_one_command(cases: Iterable[Any]) -> list[Any]:

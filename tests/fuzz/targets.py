@@ -16,7 +16,7 @@ Run = Callable[[bytes, Path], object]
 class Target:
     """A reader: what mutations start from, and what is done with bytes in an empty folder.
 
-    `run` raises StepsimError where the bytes are refused. `weight` is the share of a campaign.
+    `run` raises StepsimError where the bytes are refused.
     """
 
     seeds: Callable[[], Sequence[bytes]]
@@ -41,16 +41,13 @@ def words(parse: Callable[[str], object], *texts: str) -> Target:
     return Target(
         seeds=lambda: seeds.encoded(*texts),
         run=lambda data, _: parse(data.decode("utf-8", "surrogateescape")),
-        weight=0.5,
     )
 
 
 TARGETS: Mapping[str, Target] = {
-    "workload": Target(
-        seeds=seeds.workloads, run=in_file("w.txt", checks.check_workload), weight=4
-    ),
+    "workload": Target(seeds=seeds.workloads, run=in_file("w.txt", checks.check_workload)),
     "topology-toml": Target(
-        seeds=seeds.topology_tomls, run=in_file("t.toml", checks.check_topology), weight=2.5
+        seeds=seeds.topology_tomls, run=in_file("t.toml", checks.check_topology)
     ),
     "topology-astra": Target(
         seeds=lambda: seeds.encoded(seeds.ASTRA), run=in_file("t.yml", checks.check_topology)
@@ -83,21 +80,16 @@ TARGETS: Mapping[str, Target] = {
         run=in_file("router.csv", checks.check_expert_counts),
     ),
     "measurements": Target(
-        seeds=seeds.measurements, run=in_file("m.csv", checks.check_measurements), weight=2
+        seeds=seeds.measurements, run=in_file("m.csv", checks.check_measurements)
     ),
-    "megatron-trace": Target(
-        seeds=seeds.traces, run=in_file("rank0.txt", checks.check_run), weight=1.5
-    ),
+    "megatron-trace": Target(seeds=seeds.traces, run=in_file("rank0.txt", checks.check_run)),
     "megatron-folder": Target(
-        seeds=seeds.traces, run=in_file("run/rank0.txt", checks.check_folder), weight=0.5
+        seeds=seeds.traces, run=in_file("run/rank0.txt", checks.check_folder)
     ),
     "chakra-trace": Target(seeds=seeds.chakra, run=in_file("t.0.et", checks.check_profile)),
     "kineto-trace": Target(seeds=seeds.kineto, run=in_file("rank0.json", checks.check_profile)),
-    "execution-graph": Target(
-        seeds=seeds.execution_graphs, run=in_file("rank0.json", checks.check_contents)
-    ),
     "ndtimeline": Target(
-        seeds=model_checks.ndtimelines, run=in_file("a.parquet", checks.check_profile), weight=0.3
+        seeds=model_checks.ndtimelines, run=in_file("a.parquet", checks.check_profile)
     ),
     "nsys-export": Target(
         seeds=model_checks.nsys_exports, run=in_file("a.sqlite", checks.check_profile)
@@ -152,17 +144,11 @@ TARGETS: Mapping[str, Target] = {
         run=in_file("g.csv", model_checks.check_gemm),
     ),
     "optimus-log": Target(seeds=seeds.optimus_logs, run=in_file("log.txt", checks.check_log)),
-    "result-json": Target(
-        seeds=seeds.results, run=in_file("r.json", checks.check_result), weight=1.5
-    ),
-    "html-report": Target(
-        seeds=seeds.reports, run=in_file("r.json", checks.check_report), weight=0.05
-    ),
-    "sweep-database": Target(
-        seeds=seeds.sweeps, run=in_file("s.sqlite", checks.check_sweep), weight=0.5
-    ),
+    "result-json": Target(seeds=seeds.results, run=in_file("r.json", checks.check_result)),
+    "html-report": Target(seeds=seeds.reports, run=in_file("r.json", checks.check_report)),
+    "sweep-database": Target(seeds=seeds.sweeps, run=in_file("s.sqlite", checks.check_sweep)),
     "command-line": Target(
-        seeds=lambda: seeds.encoded(*commands.COMMANDS), run=commands.run_command, weight=0.3
+        seeds=lambda: seeds.encoded(*commands.COMMANDS), run=commands.run_command
     ),
     "axis": words(
         checks.parse_axis,
@@ -171,7 +157,7 @@ TARGETS: Mapping[str, Target] = {
         "microbatches=8..16",
         "schedule=1f1b,interleaved:2",
         "algorithm=all_reduce=ring;auto",
-        "tp_overlap=on,off",
+        "dp_overlap=on,off",
         "compute_scale=0.5,1e0,2",
     ),
     "units": words(checks.parse_units, "500ns", "1.5 us", "64 MiB", "400Gbps", "50 GB/s", "inf"),

@@ -1,11 +1,9 @@
-"""A damaged or hostile file of simulated plans is refused, or gives what was written."""
+"""A hostile file of simulated plans is refused."""
 
 import os
-import random
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from zlib import crc32
 
 import pytest
 from helpers import Run
@@ -33,35 +31,6 @@ def held(path: Path) -> dict[str, bytes]:
     return {plan: run for plan, run in found.items() if run is not None}
 
 
-def damage(folder: Path, tries: int) -> dict[str, int]:
-    """What becomes of a file after each of so many damages of one byte."""
-    data, damaged = made(folder / "made.sqlite").read_bytes(), folder / "damaged.sqlite"
-    assert held(folder / "made.sqlite") == RUNS
-    chance = random.Random(tries)
-    used = [place for place, byte in enumerate(data) if byte]
-    found = {"refused": 0, "some": 0, "all": 0}
-    for _ in range(tries):
-        place, flip = chance.choice(used), chance.randrange(1, 256)
-        damaged.write_bytes(data[:place] + bytes([data[place] ^ flip]) + data[place + 1 :])
-        try:
-            runs = held(damaged)
-        except StepsimError:
-            found["refused"] += 1
-        else:
-            assert runs.items() <= RUNS.items(), (place, flip)
-            found["all" if runs == RUNS else "some"] += 1
-    return found
-
-
-def test_a_damaged_byte_changes_no_result(tmp_path: Path) -> None:
-    assert damage(tmp_path, 60)["refused"] > 20
-
-
-@pytest.mark.slow
-def test_many_damaged_bytes_change_no_result(tmp_path: Path) -> None:
-    print(damage(tmp_path, 2000))
-
-
 @pytest.mark.parametrize(
     "statement",
     [
@@ -71,8 +40,6 @@ def test_many_damaged_bytes_change_no_result(tmp_path: Path) -> None:
         "CREATE INDEX quick ON plan (run)",
         "CREATE TRIGGER slow AFTER INSERT ON plan BEGIN INSERT INTO plan SELECT * FROM ("
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n); END",
-        "UPDATE plan SET run = '{}'",
-        "UPDATE plan SET run = zeroblob(100)",
         "DROP TABLE plan",
     ],
 )
@@ -102,9 +69,7 @@ def test_a_result_that_no_search_writes_is_refused(written: str, tmp_path: Path,
     assert run(*PLAN, *more)[0] == 0
     with closing(sqlite3.connect(path)) as connection, connection:
         for (plan,) in connection.execute("SELECT hash FROM plan").fetchall():
-            digest = crc32(written.encode(), crc32(plan.encode()))
-            row = written.encode(), digest, plan
-            connection.execute("UPDATE plan SET run = ?, digest = ? WHERE hash = ?", row)
+            connection.execute("UPDATE plan SET run = ? WHERE hash = ?", (written.encode(), plan))
     code, out, err = run(*PLAN, *more, "--resume")
     assert (code, out) == (2, "")
     assert "the database is damaged" in err

@@ -16,7 +16,6 @@ from stepsim.base.errors import SimulationError, StepsimError
 from stepsim.files.traces.chakra import read_chakra
 
 HEADER = "HYBRID_TRANSFORMER_FWD_IN_BCKWD\n1\n"
-LAYER = seeds.CALIBRATION[seeds.CALIBRATION.index("[[layer_times]]") :]
 DIGITS = "1" * 5000
 LONG = "9" * 400
 
@@ -187,7 +186,6 @@ def test_escapes_in_a_result(tmp_path: Path) -> None:
 
 DAMAGE = [
     "UPDATE result SET step_time_ps = NULL",
-    "UPDATE result SET step_time_ps = 'x' WHERE id = 0",
     "UPDATE result SET id = id + 1000",
     "UPDATE result SET id = -1 WHERE id = 0",
     "UPDATE axis SET quantity = 'x'",

@@ -97,22 +97,7 @@ def test_names_that_a_spreadsheet_would_run(name: str, run: Run, tmp_path: Path)
     for command in (
         ("simulate", work, "-t", network, "-q", "--csv", table),
         ("collective", "--kind", "all_reduce", "--size", "1MiB", "-t", network, "--csv", table),
-        ("compare", work, "-t", network, "-q", "--csv", table),
-        ("simulate", work, "--sensitivity", "-t", network, "-q", "--csv", table),
         ("inspect", network, "--csv", table),
-        (
-            "sweep",
-            work,
-            "-t",
-            network,
-            "--set",
-            "microbatches=1,2",
-            "-q",
-            "--export",
-            table,
-            "--db",
-            tmp_path / "s.sqlite",
-        ),
     ):
         table.unlink(missing_ok=True)
         code, _, err = run(*command)

@@ -75,16 +75,6 @@ def test_device_without_end(tmp_path: Path) -> None:
         assert "device" in refusal(reader, path) or reader == "database"
 
 
-@pytest.mark.parametrize("made_up", ["/proc/self/environ", "/proc/kmsg"])
-def test_file_that_the_system_makes_up(made_up: str, tmp_path: Path) -> None:
-    if not os.access(made_up, os.R_OK):
-        pytest.skip(f"{made_up} cannot be read here")
-    for reader in READERS:
-        path = named(tmp_path, reader)
-        path.symlink_to(made_up)
-        refusal(reader, path)
-
-
 def test_sparse_file_of_10_gigabytes(tmp_path: Path) -> None:
     for reader in READERS:
         path = named(tmp_path, reader)

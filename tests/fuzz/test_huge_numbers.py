@@ -27,28 +27,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def options(*, every: bool) -> list[Any]:
-    """Every option of every command that takes a number, or with `every` that takes a value."""
-    return [
-        pytest.param(words, command, each, id=f"{'-'.join(words)}-{each.name}")
-        for words, command in surface.commands()
-        for each in command.params
-        if surface.is_number(each)
-        or (
-            every
-            and words not in surface.ENDLESS
-            and not surface.is_output(each)
-            and not getattr(each, "is_flag", False)
-        )
-    ]
-
-
 def by_command() -> list[Any]:
     """Every command with its options that take a number."""
-    found: dict[surface.Words, tuple[Any, list[Any]]] = {}
-    for words, command, option in (param.values for param in options(every=False)):
-        found.setdefault(words, (command, []))[1].append(option)
-    return [pytest.param(words, *own, id="-".join(words)) for words, own in found.items()]
+    found = {
+        "-".join(words): (
+            words,
+            command,
+            [each for each in command.params if surface.is_number(each)],
+        )
+        for words, command in surface.commands()
+    }
+    return [pytest.param(*own, id=name) for name, own in found.items() if own[2]]
 
 
 @pytest.mark.parametrize(("words", "command", "numbers"), by_command())
@@ -57,14 +46,6 @@ def test_options(
 ) -> None:
     for place, option in enumerate(numbers):
         check_option(words, command, option, run, (QUICK[place % 2],))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("words", "command", "option"), options(every=True))
-def test_options_with_all_values(
-    words: surface.Words, command: Any, option: Any, run: Run, folder: Path
-) -> None:
-    check_option(words, command, option, run, (*HUGE, *NO_NUMBERS))
 
 
 def check_option(
@@ -92,11 +73,6 @@ def test_fields_of_a_result(run: Run, folder: Path) -> None:
     check_fields(run, folder, 40)
 
 
-@pytest.mark.slow
-def test_every_field_of_a_result(run: Run, folder: Path) -> None:
-    check_fields(run, folder, 1)
-
-
 def check_fields(run: Run, folder: Path, every: int) -> None:
     """Commands that read results end with a result or one error, whatever a field holds."""
     for text in islice(fields(seeds.results()[0].decode()), 0, None, every):
@@ -113,20 +89,13 @@ SWEEPS = (
     "[axes]\ncompute_scale = [{}]",
     "[axes]\nmicrobatches = [1]\n[run]\njobs = {}",
     "[axes]\nmicrobatches = [1]\n[options]\nnpus = {}",
-    "[axes]\nmicrobatches = [1]\n[options]\nexpert-skew = {}",
+    "[axes]\nmicrobatches = [1]\n[options]\nmemory-limit = {}",
     "[axes]\nmicrobatches = [1]\n[options]\ncompute-scale = {}",
 )
 
 
 @pytest.mark.parametrize(("entry", "value"), in_turn(SWEEPS, [*HUGE, *NO_NUMBERS]))
 def test_fields_of_a_sweep(entry: str, value: str, run: Run, folder: Path) -> None:
-    check_sweep(entry, value, run, folder)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("value", [*HUGE, *NO_NUMBERS])
-@pytest.mark.parametrize("entry", SWEEPS)
-def test_fields_of_a_sweep_with_all_values(entry: str, value: str, run: Run, folder: Path) -> None:
     check_sweep(entry, value, run, folder)
 
 

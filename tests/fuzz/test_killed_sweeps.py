@@ -143,14 +143,6 @@ def test_kills_at_random_moments(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("jobs", "kinds", "kills"), [("1", KINDS[:3], 60), ("2", KINDS, 80)])
-def test_many_kills_at_random_moments(
-    run: Run, tmp_path: Path, jobs: str, kinds: tuple[str, ...], kills: int
-) -> None:
-    check_kills(run, tmp_path, kills, ("--jobs", jobs), kinds)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("kills", [60])
 def test_many_kills_with_workers_of_dask(run: Run, tmp_path: Path, kills: int) -> None:
     pytest.importorskip("distributed", reason="Dask is an optional extra")

@@ -11,7 +11,7 @@ from pairs import in_turn
 
 HUGE = ("1000000000000", "9223372036854775808", "1" + "0" * 30, "-1", "0", "1e308", "nan", "inf")
 COUNTS = ("--microbatches", "--npus", "--pp", "--chunks", "--global-batch", "--microbatch-size")
-FACTORS = ("--compute-scale", "--fused-factor", "--expert-skew", "--memory-limit")
+FACTORS = ("--compute-scale", "--memory-limit")
 TIMES = ("--host-overhead", "--get-batch", "--loss-time")
 SIZES = ("--dp-bucket", "--activation-size")
 
@@ -52,13 +52,6 @@ def test_options(option: str, value: str, run: Run, small: Path) -> None:
     ends(*run("simulate", small, "-q", "--json", "-", option.format(value)))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("value", HUGE)
-@pytest.mark.parametrize("option", OPTIONS)
-def test_options_with_all_values(option: str, value: str, run: Run, small: Path) -> None:
-    ends(*run("simulate", small, "-q", "--json", "-", option.format(value)))
-
-
 SIZES_OF_MODELS = {
     "--microbatch-size": ("1", "1024", "1048576", "1048577", "1000000000", "9" * 18, "9" * 40),
     "--sequence": ("64", "65536", "1073741824", "1073741825", "9" * 18, "9" * 40),
@@ -86,14 +79,11 @@ def test_larger_sizes_of_a_model_hold_more_or_are_refused(option: str, run: Run)
     ("old", "new"),
     [
         ("pp: 1 ", "pp: 16777216 "),
-        ("all_gpus: 2", "all_gpus: 16777216"),
         ("group: 1", "group: 16777216"),
-        ("ep: 1", "ep: 16777216"),
         ("pp_comm: 1024", "pp_comm: 9223372036854775807"),
         (" 2000 ALL", " 10000000000000 ALL"),
         ("ALLREDUCE 4096", "ALLREDUCE 9223372036854775807"),
         ("REDUCESCATTER 4096", "ALLTOALL 9223372036854775807"),
-        ("checkpoints: 0", "checkpoints: 16777216"),
         ("ga: 1", "ga: 16777216"),
     ],
 )
@@ -127,14 +117,6 @@ def test_collectives(size: str, ranks: str, run: Run) -> None:
     ends(*run("collective", *probe, "--json", "-"))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("size", PROBES)
-@pytest.mark.parametrize("ranks", ["0", "0,1", "0-4194303", "0-4194304"])
-def test_collectives_of_all_sizes(size: str, ranks: str, run: Run) -> None:
-    probe = ("--kind", "broadcast", "--size", size, "--ranks", ranks)
-    ends(*run("collective", *probe, "--json", "-"))
-
-
 def test_no_bandwidth_where_no_time_passes(run: Run) -> None:
     for size, ranks in (("0", "0-7"), ("1MiB", "0")):
         code, out, _ = run("collective", "--kind", "all_reduce", "--size", size, "--ranks", ranks)
@@ -160,11 +142,3 @@ def test_hopeless_sweep_is_one_error(run: Run, small: Path) -> None:
     assert not database.exists()
     code, _, _ = run(*command, "--slow", "1:2")
     assert code == 0
-
-
-def test_option_that_some_scenarios_allow(run: Run, small: Path) -> None:
-    database = small.with_name("sweep.sqlite")
-    sweep = ("sweep", small, "--set", "npus=2,4", "--slow", "3:2", "--db", database, "-q")
-    code, out, _ = run(*sweep)
-    assert code == 0
-    assert "1 failed" in out or "failed" in out

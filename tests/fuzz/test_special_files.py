@@ -1,8 +1,9 @@
 """Files that are none, or endless, in every place of the command line that takes a path."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,6 @@ INPUTS: dict[str, Callable[[Path], object]] = {
     "pipe": os.mkfifo,
     "device": lambda path: path.symlink_to("/dev/zero"),
     "sparse": sparse,
-    "system": lambda path: path.symlink_to("/proc/self/environ"),
-    "log": lambda path: path.symlink_to("/proc/kmsg"),
-    "circle": lambda path: path.symlink_to(path),
-    "folder": Path.mkdir,
-    "empty": Path.touch,
-    "rubbish": lambda path: path.write_bytes(bytes(range(256)) * 64),
 }
 OUTPUTS: dict[str, Callable[[Path], object]] = {
     "nowhere": lambda _: None,
@@ -43,8 +38,8 @@ NAMES = {"nowhere": "no/folder/x/{}", "name": "x" * 300 + "{}"}
 """Names of outputs of some kinds."""
 
 
-def places(chosen: Callable[[Any], bool], kinds: list[str], *, every: bool) -> list[Any]:
-    """(command, parameter, kind of file): all kinds for each parameter, or one after the other."""
+def places(chosen: Callable[[Any], bool], kinds: Iterable[str]) -> list[Any]:
+    """(command, parameter, kind of file): kinds one after the other."""
     found = [
         (words, command, each)
         for words, command in surface.commands()
@@ -53,8 +48,7 @@ def places(chosen: Callable[[Any], bool], kinds: list[str], *, every: bool) -> l
     ]
     return [
         pytest.param(*place, kind, id=f"{'-'.join(place[0])}-{place[2].name}-{kind}")
-        for number, place in enumerate(found)
-        for kind in (kinds if every else [kinds[number % len(kinds)]])
+        for place, kind in zip(found, cycle(kinds), strict=False)
     ]
 
 
@@ -105,36 +99,13 @@ def check_input(words: surface.Words, command: Any, given: Any, kind: str, run: 
 
 @pytest.mark.parametrize(
     "cases",
-    surface.of_one_command(places(surface.is_input, ["pipe", "device", "sparse"], every=False)),
+    surface.of_one_command(places(surface.is_input, INPUTS)),
 )
 def test_inputs(cases: Sequence[Case], run: Run, tmp_path: Path) -> None:
     for case in cases:
         with surface.empty_folder(tmp_path) as folder:
             surface.prepare(folder)
             check_input(*case, run)
-
-
-def every_input(kind: str) -> list[Any]:
-    """Cases of all parameters that may name a file, by command."""
-    inputs = places(lambda each: surface.is_input(each, every=True), [kind], every=True)
-    return surface.of_one_command(inputs)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "cases",
-    [
-        pytest.param(*case.values, id=f"{case.id}-{kind}")
-        for kind in INPUTS
-        for case in every_input(kind)
-    ],
-)
-def test_every_input(cases: Sequence[Case], run: Run, tmp_path: Path) -> None:
-    for case in cases:
-        if case[-1] != "log" or os.access("/proc/kmsg", os.R_OK):
-            with surface.empty_folder(tmp_path) as folder:
-                surface.prepare(folder)
-                check_input(*case, run)
 
 
 def check_output(words: surface.Words, command: Any, output: Any, kind: str, run: Run) -> None:
@@ -152,21 +123,9 @@ def check_output(words: surface.Words, command: Any, output: Any, kind: str, run
     assert sorted(os.listdir()) == before
 
 
-@pytest.mark.parametrize(
-    "cases", surface.of_one_command(places(surface.is_output, list(OUTPUTS), every=False))
-)
+@pytest.mark.parametrize("cases", surface.of_one_command(places(surface.is_output, OUTPUTS)))
 def test_outputs(cases: Sequence[Case], run: Run, tmp_path: Path) -> None:
     for case in cases:
         with surface.empty_folder(tmp_path) as folder:
             surface.prepare(folder)
             check_output(*case, run)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "command", "output", "kind"), places(surface.is_output, list(OUTPUTS), every=True)
-)
-def test_every_output(
-    words: surface.Words, command: Any, output: Any, kind: str, run: Run, folder: Path
-) -> None:
-    check_output(words, command, output, kind, run)

@@ -114,12 +114,6 @@ def test_double_binary_tree_moves_the_size_twice_and_fills_twice_its_depth(ranks
     assert depth <= ceil(log2(ranks)) + 1
 
 
-def test_trees_of_ranks_that_share_no_node_have_no_chains() -> None:
-    steps = flow_steps(AR, network((SWITCH, 8)).layout(np.arange(8)), Algorithm.DOUBLE_BINARY_TREE)
-    depth = max(tree_depth(parents) for parents in double_tree(8))
-    assert [each.repeat for each in steps] == [2 * depth - 1, 1]
-
-
 @pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8, 9, 16, 33])
 def test_two_trees_span_all_nodes_and_pass_on_in_one_only(ranks: int) -> None:
     trees = double_tree(ranks)

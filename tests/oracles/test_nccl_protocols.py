@@ -1,16 +1,15 @@
-"""Shipped machines against the public tables of NCCL that their protocols were fitted to."""
+"""Shipped machines against the public tables of NCCL that their protocols were set by."""
 
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from accuracy_nccl import errors_of
 
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.load import topology_of
-from stepsim.measured.calibration.accuracy import errors_of
-from stepsim.measured.calibration.protocols import fit_protocols, with_library
-from stepsim.network.topology.dimension import GOOD, PLAIN, SIZE_BANDS
+from stepsim.network.topology.dimension import GOOD, SIZE_BANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = Path(os.environ.get("STEPSIM_SHARED", ROOT.parent / "shared")) / "reference"
@@ -35,31 +34,14 @@ CASES = [
 def test_mean_errors_are_within_what_counts_as_good(
     topology: str, table: Path, source: str
 ) -> None:
-    network = topology_of(topology)
     curves = read_measurements([table]).choose(source).without_outliers()[0].curves
     for kind in {curve.kind for curve in curves}:
         alike = [curve for curve in curves if curve.kind == kind and curve.ranks > 1]
         sizes = np.concatenate([curve.size_bytes for curve in alike])
-        errors = np.abs(np.concatenate([errors_of(network, curve) for curve in alike]))
+        errors = np.abs(np.concatenate([errors_of(topology, curve) for curve in alike]))
         for (first, end), good in zip(SIZE_BANDS, GOOD, strict=True):
             inside = errors[(sizes >= first) & (sizes < end)]
             assert inside.mean() <= good, (kind, first)
-
-
-@pytest.mark.skipif(not REFERENCE.exists(), reason="the reference material is not here")
-def test_more_nodes_than_a_fit_has_seen_are_met_as_well() -> None:
-    """Fitted to one and two nodes of A100, all-reduces over 4, 8 and 16 nodes are good."""
-    table = read_measurements([ONE_NODE, NCCL / "nccl_allreduce_a100_1_128gpus.csv"])
-    curves = table.choose("A100").without_outliers()[0].curves
-    few = [curve for curve in curves if curve.nodes <= 2 and curve.ranks > 1]
-    network = fit_protocols(with_library(topology_of("hgx-a100"), PLAIN), few)
-    judged = [curve for curve in curves if curve.nodes > 2]
-    assert {curve.nodes for curve in judged} == {4, 8, 16}
-    for curve in judged:
-        errors = np.abs(errors_of(network, curve))
-        for (first, end), good in zip(SIZE_BANDS, GOOD, strict=True):
-            inside = errors[(curve.size_bytes >= first) & (curve.size_bytes < end)]
-            assert inside.mean() <= good, (curve.nodes, first)
 
 
 def test_a_tree_is_launched_and_fills_nics_as_the_ring_of_its_protocol() -> None:

@@ -12,9 +12,8 @@ from helpers import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from jobs import make_batch
-from random_jobs import Job, flat, jobs, nested, networks
+from random_jobs import Job, jobs, networks
 
-from stepsim.base.structs import replace
 from stepsim.explore.batch.scenarios import HOST
 from stepsim.explore.noise.draws import NoiseModel
 from stepsim.face import noise, sensitivity, simulate
@@ -93,32 +92,6 @@ def test_a_batch_equals_the_engine(
         assert np.array_equal(ranks[:, :, i], step.ranks.breakdown[step.ranks.actor_of])
 
 
-@examples(80)
-@given(job=jobs(), network=st.one_of(flat(), nested()), data=st.data())
-def test_a_shared_batch_equals_the_events_where_no_transfers_meet(
-    job: Job, network: Topology, data: st.DataObject
-) -> None:
-    slow = data.draw(st.sampled_from([None, "0:1.3"]))
-    options: dict[str, Any] = {**job.options(), "slow": slow, "contention": "fair"}
-    folds = data.draw(st.booleans())
-    batch = make_batch(job.workload, network, shared=True, fold_ranks=folds, **options)
-    names = columns_of(network) | ({} if batch.fixed else of_tasks())
-    chosen = data.draw(st.lists(st.sampled_from(sorted(names)), max_size=5, unique=True))
-    columns = {name: data.draw(st.lists(names[name], min_size=3, max_size=3)) for name in chosen}
-    found, totals = batch.evaluate(columns, parts=True), batch.evaluate(columns)
-    assert found.apart is not None
-    assert found.parts_ps is not None
-    assert np.array_equal(found.step_time_ps, totals.step_time_ps)
-    for i in np.flatnonzero(found.apart).tolist():
-        values = {name: column[i] for name, column in columns.items()}
-        changed = options | options_of(values) | {"engine": "simpy"}
-        report = simulate(job.workload, with_values(network, values), **changed).report
-        assert found.step_time_ps[i] == report.step_time_ps
-        assert found.pipeline_time_ps[i] == report.pipeline_time_ps
-        assert found.bubble_fraction[i] == report.bubble_fraction
-        assert found.parts_ps[i].tolist() == list(report.breakdown_ps.values())
-
-
 TAKEN = ("loss", "host", "get_batch", "attention", "forward", "gradients", "send", "")
 """Names that tasks have already, or none."""
 HOST_TIMES = dict(zip(HOST, (500, 1_500, 2_500), strict=True))
@@ -194,26 +167,3 @@ def test_no_time_depends_on_a_label(job: Job, network: Topology, seed: int, time
     assert set(found.values()) == {found["events"]}, found
     # fused halves may take other turns
     assert "dualpipe" in job.schedule or found["events"] > plain.step_time_ps
-
-
-@examples(20)
-@given(job=jobs(), network=networks(), seed=st.integers(0, 2**32))
-def test_rows_may_have_the_names_of_host_times(job: Job, network: Topology, seed: int) -> None:
-    """Names that users give in their files: rows that launch kernels are called as host times."""
-    chance = Random(seed)
-
-    def called(row: Row) -> Row:
-        launching = replace(row.forward, host_ps=row.forward.host_ps or 900)
-        return replace(row, name=chance.choice(TAKEN) or "row", forward=launching)
-
-    blocks = tuple(
-        replace(
-            block,
-            embedding=tuple(map(called, block.embedding)),
-            layers=tuple(tuple(map(called, layer)) for layer in block.layers),
-        )
-        for block in job.workload.microbatches
-    )
-    other = replace(job, workload=replace(job.workload, microbatches=blocks))
-    found = step_times(other, network, **HOST_TIMES)
-    assert set(found.values()) == {found["events"]}, found

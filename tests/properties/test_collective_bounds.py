@@ -32,7 +32,6 @@ from stepsim.network.topology.dimension import PLAIN
 from stepsim.workload.rows import CollectiveKind
 
 NPUS = 32
-SIDES = (True, False)
 SIZES = st.integers(1, 2**36)
 KINDS = st.sampled_from(CollectiveKind)
 IN_SWITCH = {Algorithm.NVLS}
@@ -112,24 +111,6 @@ def choices(name: str, kind: CollectiveKind, members: Ints) -> list[AlgorithmCho
     return [c for a in able_algorithms(kind, layout) for c in candidates(kind, layout, a)]
 
 
-@pytest.mark.parametrize("name", topology_names())
-def test_every_algorithm_of_every_kind_respects_injection_and_bisection(name: str) -> None:
-    """On 16 NPUs, two nodes where nodes have eight: cuts round the first, the last and a half."""
-    topology = shipped(name)
-    size, npus = 2**34, min(16, topology.npus)
-    members = np.arange(npus) + (np.arange(npus) // 8) * max(0, topology.node_size - 8)
-    members = members[members < topology.npus]
-    last = len(members) - 1
-    for inside in ({0}, {last}, set(range(last + 1 - (last + 1) // 2)), set(range(1, last + 1))):
-        ends = [[int(m) for i, m in enumerate(members) if (i in inside) is side] for side in SIDES]
-        rate = cut(name, *ends)
-        for kind in CollectiveKind:
-            crossing = must_cross(kind, len(ends[0]), len(ends[1]), 0 in inside)
-            bound_ps = crossing * size / rate * PS_PER_S if rate < inf else 0.0
-            for choice, cost in costs(name, kind, tuple(members.tolist()), size).items():
-                assert cost >= bound_ps * (1 - 1e-9), (kind, choice, inside)
-
-
 @examples(60)
 @given(groups(), KINDS, st.integers(2**24, 2**36), st.data())
 def test_no_algorithm_beats_what_must_cross_a_cut(
@@ -148,19 +129,6 @@ def test_no_algorithm_beats_what_must_cross_a_cut(
     shape = collective_shape(topology, kind, members, choice)
     time_ps = collective_cost(topology, shape, size).time_ps
     assert time_ps >= bound_ps * (1 - 1e-9) - 100, choice
-
-
-@cache
-def costs(
-    name: str, kind: CollectiveKind, members: tuple[int, ...], size: int
-) -> dict[AlgorithmChoice, int]:
-    topology, group = shipped(name), np.array(members)
-    return {
-        choice: collective_cost(
-            topology, collective_shape(topology, kind, group, choice), size
-        ).time_ps
-        for choice in choices(name, kind, group)
-    }
 
 
 @examples(60)
@@ -220,8 +188,11 @@ def test_everybody_who_must_hear_of_somebody_does(
     others = (ranks - 1) / ranks
     match kind:
         case CollectiveKind.SEND_RECV:
-            assert heard[1, 0]
-            assert into.tolist() == [0, 1, *[0] * (ranks - 2)]
+            if ranks == 2:
+                assert heard[1, 0]
+                assert into.tolist() == [0, 1]
+            else:  # all send to the next one of a ring
+                assert into.tolist() == out.tolist() == [1.0] * ranks
         case CollectiveKind.BROADCAST | CollectiveKind.SCATTER:
             assert heard[:, 0].all()
             must = 1.0 if kind is CollectiveKind.BROADCAST else 1 / ranks

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepsim.files.collectives.times_csv import format_comm_table, parse_comm_table
-from stepsim.measured.calibration.curves import fit_curve
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.workload.rows import CollectiveKind
 
@@ -123,13 +122,3 @@ def test_a_written_table_reads_as_it_was(machine: str, source: str, curve: Measu
     assert again.key == named.key
     assert again.size_bytes.tolist() == named.size_bytes.tolist()
     assert again.time_ps.tolist() == named.time_ps.tolist()
-
-
-@given(st.floats(0, 1e9), st.floats(1e-3, 1e6), st.integers(4, 30))
-def test_an_exact_line_is_found(latency: float, per_byte: float, count: int) -> None:
-    """Latency in ps and ps per byte, at powers of two from 1 KiB on."""
-    sizes = [1 << (10 + number) for number in range(count)]
-    points = {size: max(1, round(latency + per_byte * size)) for size in sizes}
-    fit = fit_curve(curve_of(points))
-    errors = [abs(row.fitted_ps - row.measured_ps) / row.measured_ps for row in fit.rows()]
-    assert float(np.median(errors)) < 1e-3 + 1 / min(points.values())

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from helpers import examples, row
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from invariants import check_same_times
 from jobs import asked, make_batch
 from random_jobs import Job, circumstances, jobs, networks
 
@@ -43,15 +44,6 @@ def test_folding_changes_no_number(job: Job, network: Topology, data: st.DataObj
     check_folding(job, network, data.draw(circumstances(job)))
 
 
-@pytest.mark.slow
-@given(job=jobs(), network=networks(), data=st.data())
-@settings(max_examples=1000)
-def test_folding_changes_no_number_of_many_jobs(
-    job: Job, network: Topology, data: st.DataObject
-) -> None:
-    check_folding(job, network, data.draw(circumstances(job)))
-
-
 def check_folding(job: Job, network: Topology, asked: dict[str, Any]) -> None:
     """Whoever is simulated by whatever engine, all that is said and when tasks ran are the same."""
     shares = asked["contention"] == "fair"
@@ -65,7 +57,7 @@ def check_folding(job: Job, network: Topology, asked: dict[str, Any]) -> None:
     )
     for every in others:
         assert list(differences(numbers(folded), numbers(every))) == []
-        check_times(folded, every)
+        check_same_times(folded.timeline, every.timeline)
     if shares:
         check_totals(folded, job, network, asked)
     else:
@@ -76,21 +68,12 @@ def check_folding(job: Job, network: Topology, asked: dict[str, Any]) -> None:
 def check_totals(folded: Result, job: Job, network: Topology, given: dict[str, Any]) -> None:
     """Totals, which take no events where no transfers meet, are those of the report."""
     report = folded.report
-    for fold in (True, False):
-        options = asked(**job.options(), **given, fold_ranks=fold)
-        found = step_totals(job.workload, network, options, breakdown=True, known=[])
-        assert found.step_time_ps == report.step_time_ps
-        assert found.pipeline_time_ps == report.pipeline_time_ps
-        assert found.bubble_fraction == report.bubble_fraction
-        assert found.breakdown_ps == report.breakdown_ps
-
-
-def check_times(folded: Result, every: Result) -> None:
-    """Every task of every rank ran at the same time."""
-    for rank in range(folded.report.npus):
-        one, other = folded.timeline.tasks(rank), every.timeline.tasks(rank)
-        assert (one.start == other.start).all()
-        assert (one.end == other.end).all()
+    options = asked(**job.options(), **given)
+    found = step_totals(job.workload, network, options, breakdown=True, known=[])
+    assert found.step_time_ps == report.step_time_ps
+    assert found.pipeline_time_ps == report.pipeline_time_ps
+    assert found.bubble_fraction == report.bubble_fraction
+    assert found.breakdown_ps == report.breakdown_ps
 
 
 def numbers(result: Result) -> Any:

@@ -1,7 +1,5 @@
 """What is kept of steps that have run changes no number of those that follow."""
 
-from pathlib import Path
-
 import pytest
 from helpers import examples, two_levels
 from hypothesis import given
@@ -10,7 +8,6 @@ from jobs import asked
 from random_jobs import Job, circumstances, jobs, networks
 
 from stepsim.base.structs import replace
-from stepsim.files.load import topology_of, workload_of
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.network.topology.nested import is_fixed, leaders, same_but_numbers, with_values
@@ -38,18 +35,6 @@ def test_prices_of_other_numbers_change_none(
         changed = with_values(network, values)
         alone = step_totals(job.workload, changed, options, breakdown=True, known=[])
         assert step_totals(job.workload, changed, options, breakdown=True, known=known) == alone
-
-
-def test_a_fair_step_keeps_who_shares_which_links(moe: Path) -> None:
-    """One quotient serves all bandwidths at which the same algorithms are taken."""
-    workload, topology = workload_of(moe), topology_of("hgx-h100")
-    known: list[Prices] = []
-    for bandwidth in (40e9, 50e9, 60e9):
-        changed = with_values(topology, {"fabric.bandwidth": bandwidth})
-        options = asked(contention="fair")
-        step_totals(workload, changed, options, breakdown=False, known=known)
-    assert all(each.quotients is known[0].quotients for each in known)
-    assert len(known[0].quotients) == 1
 
 
 @pytest.mark.parametrize("other", [{"nodes": 3}, {}])

@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from traces import MadeRun, ps
 
 from stepsim.base.structs import replace
-from stepsim.files.calibrations import read_calibration, write_calibration
 from stepsim.files.traces.megatron_trace import read_megatron_trace
 from stepsim.measured.calibration.calibration import Fitted, LeafOverhead, message_topology
 from stepsim.measured.calibration.runs import calibrate_traces
-from stepsim.measured.calibration.toml import CalibrationFile
 from stepsim.measured.leaf_log import LeafRun, LeafStage
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary, summarise
@@ -109,18 +107,6 @@ def test_hidden_stages_are_inferred(
     ready = with_runtime(alone)
     result = replay(ready.summary, ready.runtime).report
     assert result.pipeline_time_ps == pytest.approx(alone.pipeline_ps, rel=0.02)
-
-
-@examples(25)
-@given(made_runs())
-def test_a_calibration_is_read_as_it_was_written(run: MadeRun) -> None:
-    calibration = calibrate_traces([written(run)])
-    with tempfile.TemporaryDirectory() as name:
-        path = Path(name) / "calibration.toml"
-        write_calibration(calibration, path)
-        again = read_calibration(path)
-    assert CalibrationFile.of(again) == CalibrationFile.of(calibration)
-    assert again.unidentified == calibration.unidentified
 
 
 @examples(25)

@@ -138,21 +138,6 @@ def test_eager_is_the_fastest_mode(name: str, data: st.DataObject, options: Step
         assert run(schedule, times, mode, options).pipeline_time_ps >= bound, mode
 
 
-@every_schedule
-@some_examples
-@given(data=st.data(), options=runtimes())
-def test_eager_transfers_are_between_the_bound_and_rendezvous(
-    name: str, data: st.DataObject, options: StepOptions
-) -> None:
-    schedule = data.draw(SHAPES[name])
-    times = data.draw(costs(schedule))
-    bound = run(schedule, times).pipeline_time_ps
-    free = replace(options, eager_transfers=True)
-    for mode in modes(schedule):
-        rendezvous = run(schedule, times, mode, options).pipeline_time_ps
-        assert bound <= run(schedule, times, mode, free).pipeline_time_ps <= rendezvous, mode
-
-
 @some_examples
 @given(schedule=SHAPES["interleaved"], data=st.data())
 def test_waiting_for_sends_at_once_never_saves_time(

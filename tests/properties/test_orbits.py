@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import examples
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict
 from random_jobs import Job, jobs
 
 import stepsim
 from stepsim.files.load import topology_of
-from stepsim.network.groups import Orbits, turns_of_ranks
+from stepsim.network.groups import turns_of_ranks
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.network.topology.placed import Turn
 from stepsim.network.topology.wirings import Ports, TreeShape
@@ -68,17 +68,6 @@ def networks(draw: st.DrawFn, npus: int) -> NestedTopology:
 @given(job=jobs(), data=st.data())
 @examples(30)
 def test_orbits_change_no_number(job: Job, data: st.DataObject) -> None:
-    check_orbits(job, data)
-
-
-@pytest.mark.slow
-@given(job=jobs(), data=st.data())
-@settings(max_examples=1000)
-def test_orbits_change_no_number_of_many_jobs(job: Job, data: st.DataObject) -> None:
-    check_orbits(job, data)
-
-
-def check_orbits(job: Job, data: st.DataObject) -> None:
     """All that is said of a step is the same on a network that nobody knows to turn."""
     network = data.draw(networks(job.workload.made_for.npus or 1))
     asked: dict[str, Any] = {
@@ -126,15 +115,12 @@ def test_a_turned_network_is_itself(name: str, order: RankOrder) -> None:
         assert np.array_equal(load.loads[order_of], moved.loads)
 
 
-def test_a_million_ranks_are_as_many_orbits_as_stages() -> None:
+def test_ranks_of_a_stage_turn_where_nodes_are_alike() -> None:
     """With tp 8 in a node of 8 and dp over nodes that are all alike, a stage's ranks are one."""
     plan = ParallelPlan(tp=8, dp=8192, pp=16)
     network = topology_of("hgx-h100").fit(plan.npus)
     turns = turns_of_ranks(plan, [Group.TP, Group.DP], network)
     assert turns == ((1, 8), (8, 65536))
-    orbits = Orbits(count=plan.npus, turns=turns)
-    assert orbits.lowest.tolist() == [stage * 65536 for stage in range(16)]
-    assert orbits.places(np.array([0, 7, 65535, 65536, plan.npus - 1])).tolist() == [0, 0, 0, 1, 15]
 
 
 def test_groups_that_are_not_nested_have_no_orbits() -> None:
@@ -143,10 +129,3 @@ def test_groups_that_are_not_nested_have_no_orbits() -> None:
     network = topology_of("ideal").fit(6)
     assert turns_of_ranks(plan, [Group.EP, Group.FSDP], network) == ()
     assert turns_of_ranks(plan, [Group.EP], network) == ((1, 3), (3, 6))
-
-
-def test_orbits_share_the_numbers_out() -> None:
-    orbits = Orbits(count=24, turns=((2, 4), (4, 12)))
-    assert orbits.size == 6
-    assert orbits.lowest.tolist() == [0, 1, 12, 13]
-    assert np.bincount(orbits.places(np.arange(24))).tolist() == [6] * 4

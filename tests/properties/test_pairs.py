@@ -23,18 +23,6 @@ def test_every_two_values_meet_in_a_row(factors: dict[str, list[int]]) -> None:
     assert all(list(row) == list(factors) for row in rows)
 
 
-def test_rows_are_few() -> None:
-    """Two factors need their product, the largest two at least theirs; others cost little more."""
-    assert len(pairwise({"a": "xyz", "b": "pq"})) == 6
-    assert len(pairwise({str(number): (False, True) for number in range(30)})) <= 12
-    assert len(pairwise({str(number): range(8) for number in range(3)})) <= 80
-
-
-def test_rows_repeat() -> None:
-    factors = {"a": (1, 2), "b": (3, 4, 5), "c": (6, 7)}
-    assert pairwise(factors) == pairwise(factors)
-
-
 def test_every_value_has_its_turn() -> None:
     assert in_turn("abc", [1, 2]) == [("a", 1), ("b", 2), ("c", 1)]
     assert in_turn("a", [1, 2]) == [("a", 1), ("a", 2)]

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from stepsim import collective_time
 from stepsim.base.structs import replace
 from stepsim.files.load import topology_of
 from stepsim.network.placement import KEPT_WHOLE, find_crossing, place
@@ -15,8 +14,6 @@ from stepsim.network.topology import Dimension, DimensionKind, LinkClass, Nested
 from stepsim.parallel.modes import JobPlacement, RankOrder
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.rows import Group
-
-NEW_MACHINES = ["gb300-nvl72", "hgx-b300", "hgx-h800-8x400g"]
 
 
 def racks(
@@ -139,24 +136,3 @@ def test_npus_taken_of_a_rack_of_72(npus: int, degrees: dict[str, Any], taken: i
         network = place(topology_of(name), plan, JobPlacement.ALIGNED)
         assert network.node_size == taken
         assert network.npus == -(-npus // taken) * taken
-
-
-@pytest.mark.parametrize("machine", NEW_MACHINES)
-@pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "all_to_all"])
-@pytest.mark.parametrize("links", ["nvlink", "fabric"])
-def test_more_bandwidth_is_never_slower(machine: str, kind: str, links: str) -> None:
-    topology = topology_of(machine, npus=128)
-    rated = next(link.bandwidth for link in topology.link_classes if link.name == links)
-    for size in (4096, 1 << 20, 1 << 28):
-        times = [
-            collective_time(
-                topology_of(
-                    machine, npus=128, numbers={f"{links}.bandwidth": f"{factor * rated} B/s"}
-                ),
-                kind,
-                size,
-                range(128),
-            )
-            for factor in (0.5, 1, 2)
-        ]
-        assert times == sorted(times, reverse=True)

@@ -43,7 +43,6 @@ def test_random_jobs(count: int) -> None:
         typed = job.options() | data.draw(circumstances(job))
         typed |= {
             "stage_rows": data.draw(st.sampled_from(["ends", "every"])),
-            "tp_overlap": data.draw(st.booleans()),
             "contention": "none" if typed["contention"] == "fair" else typed["contention"],
         }
         check_step(job.workload, network, **typed)

@@ -33,11 +33,10 @@ HEAVY = {
     "bokeh": ("show/page",),
     "jinja2": ("show/page",),
     "simpy": ("engine/run.py",),
-    "networkx": ("network/topology", "files/topology"),
+    "networkx": ("network/topology", "files/topology", "show/figures/topologies"),
     "matplotlib": ("show", "cli", "face"),
     "pandas": ("show/frames.py",),
     "rich": ("show", "cli"),
-    "torch": ("measured/device/torch_timer.py",),
     "tornado": ("serve/server.py",),
 }
 

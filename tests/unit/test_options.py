@@ -26,7 +26,7 @@ COMMANDS = {command.__name__.removesuffix("_command"): command for command in CA
 
 def test_every_field_is_an_option_and_every_option_is_tried() -> None:
     assert {option.field for option in OPTIONS.values()} == {f.name for f in fields(StepOptions)}
-    assert TYPED.keys() == OPTIONS.keys() - {"plan", "eager_transfers", "comm_table", "calibration"}
+    assert TYPED.keys() == OPTIONS.keys() - {"comm_table", "calibration"}
 
 
 @pytest.mark.parametrize("command", ["simulate", "noise", "sweep"])
@@ -42,11 +42,10 @@ def test_compare_leaves_out_what_it_compares() -> None:
 
 def test_tables_of_steps_and_axes_have_the_same_options() -> None:
     columns = set(MeasuredStepRow.__struct_fields__) & OPTIONS.keys()
-    assert columns == ON_COMMAND_LINE - {"calibration", "comm_table", "expert_load"}
+    assert columns == ON_COMMAND_LINE - {"calibration", "comm_table"}
     assert OPTION_AXES.keys() < OPTIONS.keys()
     assert OPTIONS.keys() - OPTION_AXES.keys() == {
-        *("plan", "calibration", "comm_table", "expert_load", "slow", "activation_size"),
-        *("engine", "fold_ranks"),
+        *("calibration", "comm_table", "slow", "activation_size", "engine"),
     }
 
 
@@ -56,7 +55,6 @@ def test_tables_of_steps_and_axes_have_the_same_options() -> None:
         ("warmup_flush", {}, "only interleaved schedules"),
         ("deallocate_outputs", {"schedule": "zb-h1"}, "only interleaved schedules"),
         ("dp_bucket", {}, "gradients are not overlapped"),
-        ("fused_factor", {}, "1f1b has no fused pairs"),
     ],
 )
 def test_an_idle_option_is_named(name: str, beside: dict[str, Any], why: str, moe: Path) -> None:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from math import inf, isfinite
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Self, TypeVar, cast, get_args
 
@@ -22,6 +23,7 @@ from stepsim.base.errors import StepsimError, bad_value
 from stepsim.base.units import BANDWIDTH_PATTERN, MAX_INT64, PS_PER_S, SIZE_PATTERN, TIME_PATTERN
 
 _Noun = TypeVar("_Noun")
+_Data = TypeVar("_Data")
 
 
 def replace(noun: _Noun, /, **changes: Any) -> _Noun:
@@ -108,6 +110,11 @@ class TomlTable(
 def json_text(document: object, indent: int = 1) -> bytes:
     """A document as UTF-8 JSON for people to read too, ending with a newline."""
     return msgspec.json.format(msgspec.json.encode(document), indent=indent) + b"\n"
+
+
+def shipped(module: str, name: str, kind: type[_Data]) -> _Data:
+    """What a TOML file says that lies beside a `module`, given by its own file."""
+    return msgspec.toml.decode(Path(module).with_name(name).read_bytes(), type=kind)
 
 
 def toml_text(document: msgspec.Struct) -> str:
@@ -264,6 +271,8 @@ Positive = Annotated[float, Meta(ge=1e-6, le=1e9)]
 """What multiplies or divides: so far from 0 and from infinite that results are neither."""
 
 Share = Annotated[float, Meta(description="a share: 0.1 is 10 %")]
+UnitShare = Annotated[Share, Meta(ge=0, le=1)]
+Amount = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 def shown(name: str) -> Meta:

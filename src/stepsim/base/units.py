@@ -238,6 +238,11 @@ class Quantity(StrEnum):
 
 
 def _count(text: str) -> int:
+    thousands = re.fullmatch(r"([0-9]{1,9})[kK]", text)
+    if thousands:
+        return int(thousands[1]) << 10
+    if re.fullmatch(r"[0-9.]+[MGB]", text):
+        raise UnitError(f"{text!r} is not {_EXPECTED[Quantity.COUNT]}; samples, not tokens")
     return _whole(text, _EXPECTED[Quantity.COUNT])
 
 
@@ -287,7 +292,7 @@ _EXPECTED: Mapping[Quantity, str] = MappingProxyType(
         Quantity.TIME: "a time such as '250 us', or a number of seconds from 0",
         Quantity.SIZE: "a size such as '64 MiB', or a whole number of bytes",
         Quantity.FACTOR: "a factor above 0 such as 0.5",
-        Quantity.COUNT: "a whole number such as 16",
+        Quantity.COUNT: "a whole number such as 16, or 8k for 8,192",
         Quantity.SWITCH: "on or off",
         Quantity.NAME: "a name",
     }

@@ -10,7 +10,7 @@ import typer
 
 from stepsim.base.errors import OutputError, PlanError
 from stepsim.base.option import Panel
-from stepsim.cli.options import NO_MEMORY, CommandOptions, OneStepOptions, TraceOutput
+from stepsim.cli.options import NO_MEMORY, CommandOptions, OneStepOptions
 from stepsim.cli.terminal import StudyFiles, command_line, warn
 
 if TYPE_CHECKING:
@@ -20,19 +20,16 @@ if TYPE_CHECKING:
 
 BESIDE_LENGTHS = NO_MEMORY | {
     *("file", "lengths", "packers", "steps", "seed", "json", "csv", "plot", "style"),
-    *("report", "trace", "ranks", "window", "topology", "strict", "comm_source", "numbers"),
+    *("report", "topology", "strict", "comm_source", "numbers"),
 }
 """Options that do something beside --lengths."""
-PACKER_NAMES = (
-    "sequence, padded, grouped, concat, greedy, first-fit, balanced, dynamic-cp, hybrid; all but "
-    "the last two with or without +swap. A profile's microbatches: recorded, recorded+swap."
-)
+PACKER_NAMES = "sequence, padded, grouped, concat, first-fit, balanced, dynamic-cp."
 BESIDE_DRAWN_SWEEP = NO_MEMORY | {
     *("file", "lengths", "packers", "steps", "seed", "json", "csv", "axes"),
     *("topology", "strict", "comm_source"),
 }
 """Options that do something beside --lengths in a sweep."""
-USUAL_NAMES = "padded,grouped,concat,greedy,first-fit,balanced"
+USUAL_NAMES = "padded,grouped,concat,first-fit,balanced"
 """Packers that are compared where nobody names some."""
 
 
@@ -50,8 +47,7 @@ class LengthOptions:
         str | None,
         _of_lengths(
             "--lengths",
-            "Documents' tokens: a file, a law as 'lognormal(mu=6, sigma=1, most=8192)', or a "
-            "profile whose microbatches differ.",
+            "Documents' tokens: a file, or a law as 'lognormal(mu=6, sigma=1, most=8192)'.",
         ),
     ] = None
     packers: Annotated[
@@ -59,7 +55,7 @@ class LengthOptions:
         _of_lengths(
             "--packers",
             "With --lengths, how documents become microbatches: " + PACKER_NAMES,
-            f"{USUAL_NAMES}; greedy for plans",
+            f"{USUAL_NAMES.replace(',', ', ')}; first-fit for plans",
         ),
     ] = None
     steps: Annotated[
@@ -88,36 +84,27 @@ def show_batches(
     options: BatchOptions,
     files: StudyFiles,
     report: Path | None,
-    trace: TraceOutput | None,
 ) -> None:
     """Print how long steps of documents of different lengths take under some packers.
 
-    A figure, a page and a trace show a typical and the slowest step of the best packer. Raises the
+    Raises the
     errors of the readers, PlanError for a workload file, which does not say what of its time is
     attention, and OutputError for a file that cannot be written.
     """
     from stepsim.explore.batches.document import BatchDocument
-    from stepsim.explore.batches.timelines import shown_steps
     from stepsim.show.figures.batches import plot_batches
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.batches import batches_shown
-    from stepsim.show.terminal import working
 
-    files.check(file, page=report, files=[trace.path] if trace else [])
+    files.check(file, page=report)
     job, model = _job_of(file, options)
     study = _study(job, model, options)
-    steps = []
-    if files.plot or report or trace:
-        with working("simulating two of the steps", enabled=not options.quiet):
-            steps = shown_steps(study.best, model, job.topology, job.options)
-    if trace:
-        trace.write(steps, quiet=options.quiet)
     if report:
         from stepsim.show.page.batches_page import batches_page
         from stepsim.show.page.write import write_page
 
-        write_page(batches_page(study, steps, command=command_line()), report)
-    document, draw = BatchDocument.of(study), partial(plot_batches, study, steps=steps)
+        write_page(batches_page(study, command=command_line()), report)
+    document, draw = BatchDocument.of(study), partial(plot_batches, study)
     said = () if options.quiet else study.warnings
     files.show(document.to_json, batches_shown(study), tables_of(document), draw, said)
 
@@ -182,18 +169,15 @@ def _job_of(file: Path, options: CommandOptions) -> "tuple[StepInputs, Model]":
 def _study(job: "StepInputs", model: "Model", options: BatchOptions) -> "BatchStudy":
     """The drawn steps under all packers."""
     from stepsim.explore.batches.draws import simulate_batches
-    from stepsim.explore.batches.works import usual_packers
     from stepsim.files.lengths import read_lengths
     from stepsim.show.terminal import working
 
     lengths, steps = options.lengths or "", 1000 if options.steps is None else options.steps
-    drawn = read_lengths(lengths)
-    usual = usual_packers(drawn, USUAL_NAMES.split(","))
-    packers = [*map(str.strip, options.packers.split(","))] if options.packers else usual
+    packers = [*map(str.strip, (options.packers or USUAL_NAMES).split(","))]
     with working(f"drawing {steps} steps", enabled=not options.quiet):
         return simulate_batches(
             *(model, job.topology, job.options),
-            lengths=drawn,
+            lengths=read_lengths(lengths),
             source=lengths,
             packers=packers,
             steps=steps,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from stepsim.base.errors import CalibrationError, OutputError, PlanError, member
+from stepsim.base.errors import CalibrationError, PlanError, member
 from stepsim.base.option import Panel
 from stepsim.cli.measured import (
     CommSourceOption,
@@ -19,20 +19,14 @@ from stepsim.cli.options import NO_MEMORY, OneStepOptions, takes
 from stepsim.cli.root import LightGroup
 from stepsim.cli.terminal import (
     CsvOption,
-    JsonOption,
     QuietOption,
     check_outputs,
-    show,
     show_tables,
     warn,
-    write_rows,
 )
 
 if TYPE_CHECKING:
     from stepsim.files.asked import StepInputs
-    from stepsim.measured.calibration.nccl import MachineFit, NcclFit
-    from stepsim.measured.clocks import NodePlacement
-    from stepsim.network.measured_times import CommTable
     from stepsim.workload.model.calibration import MeasuredRate
 
 
@@ -248,58 +242,15 @@ def _gemm_rate(path: Path, device: str | None, precision: str) -> "MeasuredRate"
     return fit_gemm_rates(path, read_device(device), known)
 
 
-@app.command("overlap")
-def calibrate_overlap(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="TRACE...",
-            help="Profiles of Kineto or Nsight Systems, or tables that it wrote.",
-        ),
-    ],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Calibration file to write.")
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option("--device", help="The GPU of all traces.", show_default="as they call it"),
-    ] = None,
-    csv: CsvOption = None,
-    quiet: QuietOption = False,
-) -> None:
-    """Find what communications take of a GPU, from kernels alone and beside them.
-
-    The CSV has a row for every kernel; -o writes what --calibration takes for --overlap-cost.
-    """
-    from stepsim.files.calibrations import model_calibration_toml
-    from stepsim.files.writing import write_whole
-    from stepsim.runs.overlap import calibrate_overlap_rows, overlap_rows
-    from stepsim.show.tables.overlap import beside_columns, overlap_shown
-
-    check_outputs(paths, files=[output, csv])
-    rows, notes = overlap_rows(paths)
-    warn(notes, quiet=quiet)
-    calibration, fits = calibrate_overlap_rows(rows, device, [path.name for path in paths])
-    warn(calibration.notes, quiet=quiet)
-    if output:
-        write_whole(output, model_calibration_toml(calibration).encode())
-    write_rows(csv, {"kernels": lambda: beside_columns(rows)})
-    show_tables(overlap_shown(rows, fits))
-
-
 @app.command("nccl")
 def calibrate_nccl(
     files: Annotated[
         list[Path],
         typer.Argument(metavar="FILE...", help="Output of nccl-tests, or tables as CSV."),
     ],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the links as a topology TOML.")
-    ] = None,
     table: Annotated[
         Path | None, typer.Option("--table", help="Write the times as a table for --comm-table.")
     ] = None,
-    json: JsonOption = None,
     csv: CsvOption = None,
     source: Annotated[
         str | None,
@@ -311,121 +262,22 @@ def calibrate_nccl(
         str | None,
         typer.Option("--kind", help="Collective of nccl-tests output that does not name it."),
     ] = None,
-    node_size: Annotated[
-        int | None,
-        typer.Option("--node-size", min=1, help="Ranks of a node.", show_default="as measured"),
-    ] = None,
-    topology: Annotated[
-        str | None,
-        typer.Option(
-            "--topology", "-t", help="Fit the protocols of this topology; -o writes a copy."
-        ),
-    ] = None,
-    start: Annotated[
-        str | None,
-        typer.Option(
-            "--start", help="Start the fit of --topology from the protocols of this topology."
-        ),
-    ] = None,
-    latency: Annotated[
-        str, typer.Option("--latency", help="Latency to write with -o: of bulk or of small sizes.")
-    ] = "bulk",
-    node_bandwidth: Annotated[
-        str | None,
-        typer.Option(
-            "--node-bandwidth", help="Rated bandwidth inside a node; the fit gives the efficiency."
-        ),
-    ] = None,
-    fabric_bandwidth: Annotated[
-        str | None,
-        typer.Option("--fabric-bandwidth", help="Rated bandwidth of a rank's link between nodes."),
-    ] = None,
     sizes: Annotated[
         bool, typer.Option("--sizes", help="Print every size, not powers of two only.")
     ] = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Fit latency, bandwidth and efficiency of links to measured collectives.
-
-    Prints the error of the fit for every size, and the outliers that were left out. With
-    --topology the protocols of its library are fitted (LL, LL128, Simple) by algorithm, and the
-    errors printed are those of the times it then gives.
-    """
-    from stepsim.files.collectives.fits import write_topology
+    """Read measured collectives: times and bandwidths, and the outliers that are left out."""
     from stepsim.files.collectives.measurements import read_measurements
     from stepsim.files.collectives.samples import collective_kind
     from stepsim.files.collectives.times_csv import write_comm_table
-    from stepsim.measured.calibration.link_classes import Regime
-    from stepsim.measured.calibration.nccl import fit_nccl
-    from stepsim.measured.calibration.nccl_document import CollectiveFitDocument
-    from stepsim.show.tables.calibration import nccl_shown
+    from stepsim.show.tables.calibration import measurements_shown
 
-    check_outputs(files, json=json, files=[output, table, csv])
-    nominal = _nominal(node_bandwidth, fabric_bandwidth)
+    check_outputs(files, files=[table, csv])
     known = collective_kind(kind, "command line", "--kind") if kind else None
     measured = read_measurements(files, known)
-    measured = measured.choose(source) if source else measured
-    if topology:
-        _check_fit_options(json, table, node_bandwidth, fabric_bandwidth, node_size)
-        _fit_topology(topology, start, measured, output, csv, quiet=quiet)
-        return
-    fit = fit_nccl(measured, node_size)
-    warn(fit.warnings, quiet=quiet)
-    if output:
-        machine, regime = _only_machine(fit), member(Regime, latency, "latency", CalibrationError)
-        write_topology(machine, output, regime=regime, nominal=nominal)
-    if table:
-        write_comm_table(measured.without_outliers()[0], table)
-    show(json, CollectiveFitDocument.of(fit).to_json, nccl_shown(fit, every_size=sizes), csv)
-
-
-def _check_fit_options(json: str | None, table: Path | None, *links: str | int | None) -> None:
-    """Raise OutputError for options that a fit of protocols has no use for."""
-    if json or table or any(links):
-        raise OutputError(
-            "--topology goes with -o, --source and --kind: leave out --json, --table, --node-size "
-            "and bandwidths, which the topology has"
-        )
-
-
-def _fit_topology(
-    name: str,
-    start: str | None,
-    measured: "CommTable",
-    output: Path | None,
-    csv: Path | None,
-    *,
-    quiet: bool,
-) -> None:
-    from stepsim.files.collectives.fits import write_fitted
-    from stepsim.files.load import topology_of
-    from stepsim.files.reading import topology_file
-    from stepsim.measured.calibration.accuracy import fit_with_accuracy
-    from stepsim.show.tables.inspection import library_shown
-
+    clean, outliers = (measured.choose(source) if source else measured).without_outliers()
     warn(measured.warnings, quiet=quiet)
-    clean, outliers = measured.without_outliers()
-    first = topology_of(start) if start else None
-    fitted = fit_with_accuracy(topology_of(name), clean.curves, first)
-    if output:
-        write_fitted(topology_file(name), fitted, output)
-    show_tables([*library_shown(fitted.library), f"outliers left out: {len(outliers)}"], csv)
-
-
-def _nominal(node: str | None, fabric: str | None) -> "dict[NodePlacement, float]":
-    from stepsim.base.units import parse_bandwidth
-    from stepsim.measured.clocks import NodePlacement
-
-    given = {NodePlacement.INTRA_NODE: node, NodePlacement.INTER_NODE: fabric}
-    return {place: parse_bandwidth(text) for place, text in given.items() if text}
-
-
-def _only_machine(fit: "NcclFit") -> "MachineFit":
-    """The machine of a fit; raises CalibrationError where there are several."""
-    if len(fit.machines) > 1:
-        names = ", ".join(repr(machine.machine) for machine in fit.machines)
-        raise CalibrationError(
-            f"{fit.source}: {len(fit.machines)} machines: {names}: a topology needs one: choose it "
-            "with --source"
-        )
-    return fit.machines[0]
+    if table:
+        write_comm_table(clean, table)
+    show_tables(measurements_shown(clean, outliers, every_size=sizes), csv)

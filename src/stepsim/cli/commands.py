@@ -71,14 +71,10 @@ COMMANDS: Mapping[str, Listed] = MappingProxyType(
             _MEASURED,
             has_parts=True,
         ),
-        "measure": Listed(
-            "measure", "Time kernels of a model on this machine's GPU (needs torch).", _MEASURED
-        ),
         "serve": Listed("serve", "Open an explorer in the browser.", _SHOW),
         "report": Listed("documents", "Write a stored result as one HTML page.", _SHOW),
         "list": Listed("listing", "List models, devices, topologies and the like by name.", _SHOW),
         "schema": Listed("documents", "Print the JSON Schema of a file format."),
-        "doctor": Listed("doctor", "Check this installation; exit code 1 if something is broken."),
     }
 )
 """Commands by name, in the order of the first page."""
@@ -91,7 +87,7 @@ see why.
 
 {groups}`stepsim COMMAND --help` says what a command takes. `--version` prints the
 version, `--install-completion` lets the shell complete names and options.
-Also: `doctor` checks this installation, `schema` prints JSON Schemas.
+Also: `schema` prints JSON Schemas.
 """
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepsim.base.errors import PlanError
 from stepsim.base.option import Panel
 from stepsim.cli.batches import BESIDE_LENGTHS, BatchOptions, show_batches
 from stepsim.cli.options import (
@@ -73,9 +72,6 @@ def compare_command(
             rich_help_panel=Panel.PIPELINE.value,
         ),
     ] = None,
-    with_: Annotated[
-        str | None, typer.Option("--with", help="simai-formula: add SimAI's closed formula.")
-    ] = None,
     full: FullOption = False,
     show_: ShowOption = None,
     json: JsonOption = None,
@@ -108,8 +104,7 @@ def compare_command(
     """
     if options.lengths is not None:
         refuse_beside(context, "--lengths", BESIDE_LENGTHS - {"schedule", "chunks"})
-        traced = check_trace(trace, ranks, window)
-        show_batches(file, options, StudyFiles(json, csv, plot, style), report, traced)
+        show_batches(file, options, StudyFiles(json, csv, plot, style), report)
         return
     options.check_lengths()
     from stepsim.files.asked import read_schedules
@@ -124,12 +119,9 @@ def compare_command(
     from stepsim.step.compare import (
         ComparisonDocument,
         compare_schedules,
-        simai_totals,
         usual_schedules,
     )
 
-    if with_ not in (None, "simai-formula"):
-        raise PlanError(f"with is {with_!r}: expected simai-formula")
     check_outputs(
         [file],
         json=json,
@@ -168,8 +160,7 @@ def compare_command(
         with working("writing the page", enabled=not options.quiet):
             found = find_each_what_if(comparison, job)
             write_comparison(comparison, report, command=command_line(), what_if=found)
-    totals = simai_totals(file, comparison) if with_ else None
-    document = ComparisonDocument.of(comparison, totals)
+    document = ComparisonDocument.of(comparison)
     write_rows(csv, tables_of(document))
     answer = comparison_answer(document)
     tables = chain(comparison_shown(document), asked.chosen(lambda: comparison_tables(document)))

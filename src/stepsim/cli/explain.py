@@ -1,13 +1,16 @@
 """`stepsim explain`: a training log beside its prediction."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stepsim.base.option import Panel
-from stepsim.cli.options import NO_MEMORY, OneStepOptions, PlanFileOption, takes
+from stepsim.cli.options import NO_MEMORY, LineOption, OneStepOptions, PlanFileOption, takes
 from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
@@ -16,6 +19,9 @@ from stepsim.cli.terminal import (
     warn,
     write_rows,
 )
+
+if TYPE_CHECKING:
+    from stepsim.runs.explained import LogExplanation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +38,24 @@ class _ExplainOptions(OneStepOptions):
         ),
     ] = None
     plan_file: PlanFileOption = None
+    line: LineOption = None
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Exit with 1 if the run is slow, with 3 if it is impossible, not steady or "
+            "nobody knows.",
+        ),
+    ] = False
+
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            help="Read the log as it grows, and print its first line again; until it stays as it "
+            "is for 20 steps, and a minute.",
+        ),
+    ] = False
 
 
 @takes(_ExplainOptions, NO_MEMORY)
@@ -43,8 +67,9 @@ def explain_command(
 ) -> None:
     """Explain a training log: measured and predicted, usual suspects.
 
-    The log is one of Megatron-LM, Megatron-Bridge, NeMo, torchtitan, nanotron or DeepSpeed. The
-    arguments that it holds are the job; options that are given come first.
+    The log is one of Megatron-LM, NeMo, torchtitan, DeepSpeed, the Hugging Face Trainer, MaxText or
+    another that trains; of a program that is not known --line says what its steps look like. The
+    arguments that the log holds are the job; options that are given come first.
     """
     from stepsim.files.load import read_numbers
     from stepsim.runs.explained import explained_log
@@ -54,16 +79,43 @@ def explain_command(
 
     given = [options.plan_file] if options.plan_file else []
     check_outputs([log, *given], json=json, files=[csv])
+    explain = partial(
+        explained_log,
+        log,
+        options.asked,
+        config=options.config,
+        plan_file=options.plan_file,
+        topology=options.topology,
+        numbers=read_numbers(options.numbers or ()),
+        comm_source=options.comm_source or "",
+        line=options.line,
+    )
+    if options.follow:
+        _follow(log, lambda: explain(suspects=False))
     with working("simulating the usual suspects", enabled=not options.quiet):
-        found = explained_log(
-            log,
-            options.asked,
-            config=options.config,
-            plan_file=options.plan_file,
-            topology=options.topology,
-            numbers=read_numbers(options.numbers or ()),
-            comm_source=options.comm_source or "",
-        )
+        found = explain()
     warn(found.warnings, quiet=options.quiet)
     write_rows(csv, tables_of(found))
     show(json, found.to_json, explanation_shown(found))
+    if options.check and (code := _CODES.get(found.verdict, 3)):
+        raise typer.Exit(code)
+
+
+def _follow(log: Path, explain: Callable[[], "LogExplanation"]) -> None:
+    """Print what a log says whenever it has grown, until it does no longer."""
+    from stepsim.show.tables.explanation import explanation_shown
+
+    size, still_s, most_s = -1, 0.0, _STILL_S
+    while still_s < most_s:
+        if size != (grown := log.stat().st_size):
+            found = explain()
+            typer.echo(next(iter(explanation_shown(found))))
+            size, still_s, most_s = grown, 0.0, max(_STILL_S, _STILL_STEPS * found.measured_s)
+        time.sleep(_EVERY_S)
+        still_s += _EVERY_S
+
+
+_EVERY_S, _STILL_S, _STILL_STEPS = 5.0, 60.0, 20
+"""How often a log is looked at, and when it grows no longer."""
+_CODES = {"inside": 0, "faster": 0, "slower": 1}
+"""Exit codes of what `--check` finds; 3 of the others."""

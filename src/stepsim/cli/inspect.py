@@ -12,6 +12,7 @@ from stepsim.cli.options import (
     OF_MODEL,
     OF_SIZE,
     CommandOptions,
+    LineOption,
     StyleOption,
     refuse_beside,
     refuse_options,
@@ -44,6 +45,7 @@ def inspect_command(
     ] = None,
     style: StyleOption = FigureStyle.SCREEN,
     node_size: NodeSizeOption = None,
+    line: LineOption = None,
 ) -> None:
     """Print what stepsim understands of a file or a name.
 
@@ -52,6 +54,7 @@ def inspect_command(
     in torch's CSV notation, or write it to a CSV file.
     """
     from stepsim.files.accelerators import is_accelerator
+    from stepsim.files.foreign import refuse_foreign
     from stepsim.files.load import (
         is_model,
         is_model_at_sight,
@@ -88,11 +91,13 @@ def inspect_command(
     _refuse_unknown(file)
     refuse_run_options(path, node_size=node_size)
     check_outputs([path], files=[csv])
-    if lies and has_step_lines(path):
+    if lies and (line or has_step_lines(path)):
         refuse_options(path, options, *drawn)
-        _inspect_step_log(path, json, csv)
+        _inspect_step_log(path, line, json, csv)
         return
     described = is_model(path) if lies else is_public(file)
+    if lies and not described:
+        refuse_foreign(path)
     if not described and (is_topology(file) or not (lies or path.suffix)):
         _inspect_topology(file, options, json, csv, plot, style)
         if "device" in kinds and not (json or csv or plot):
@@ -144,13 +149,13 @@ def _inspect_constants(name: str, json: str | None, csv: Path | None) -> None:
         show_tables(constants_of_framework(read_framework(name)), csv)
 
 
-def _inspect_step_log(file: Path, json: str | None, csv: Path | None) -> None:
+def _inspect_step_log(file: Path, line: str | None, json: str | None, csv: Path | None) -> None:
     from stepsim.files.traces.step_lines import read_step_log
     from stepsim.show.tables.measured import step_log_shown
 
     if json:
         raise OutputError(f"{file}: --json is not for logs of steps: leave it out")
-    show_tables(step_log_shown(read_step_log(file)), csv)
+    show_tables(step_log_shown(read_step_log(file, line)), csv)
 
 
 def _refuse_unknown(name: str) -> None:
@@ -172,9 +177,21 @@ def _refuse_unknown(name: str) -> None:
 
 
 def _inspect_workload(file: Path, options: CommandOptions, csv: Path | None) -> None:
+    from stepsim.files.load import is_model, read_model
     from stepsim.show.tables.inspection import workload_shown
     from stepsim.step.inspection import inspect_work
+    from stepsim.workload.model.architecture import said_of_architecture
+    from stepsim.workload.model.model import Unread
 
+    if "npus" not in options.asked and is_model(file):
+        model = read_model(file, options.environment)
+        size = model.asked.get("npus")
+        if isinstance(size, Unread):
+            warn([size.why, *model.said], quiet=options.quiet)
+            show_tables(
+                [(("workload", model.source), *said_of_architecture(model.architecture))], csv
+            )
+            return
     job = options.inputs(file)
     seen, device = inspect_work(job.workload, job.topology, job.options)
     warn(seen.warnings, quiet=options.quiet)

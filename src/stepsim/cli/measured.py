@@ -25,7 +25,6 @@ from stepsim.cli.terminal import (
     advise,
     check_outputs,
     command_line,
-    named_files,
     show,
     show_tables,
     warn,
@@ -58,7 +57,7 @@ CommSourceOption = Annotated[
 NodeSizeOption = Annotated[
     int | None,
     typer.Option(
-        "--node-size", min=1, help="Ranks per node.", show_default="what the clocks show, else 8"
+        "--node-size", min=1, help="Ranks per node.", show_default="as measured, or the topology's"
     ),
 ]
 TimesOption = Annotated[
@@ -124,10 +123,7 @@ def validate_command(
         raise PlanError("--leave-out names sources of published steps: there are none")
     known = read_calibration(calibration) if calibration else None
     loaded, steps = load_measurements(runs, node_size=node_size)
-    named = [
-        *(step.workload for step in steps),
-        *named_files((step.topology, step.schedule) for step in steps),
-    ]
+    named = [step.workload for step in steps]
     check_outputs(named, json=json, figures=[plot], files=[csv])
     found = validate_measured(
         loaded,

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stepsim.base.errors import OutputError
 from stepsim.cli.options import RunOptions, SetOption, StyleOption, takes
 from stepsim.cli.terminal import (
     CsvOption,
     JsonOption,
     StudyFiles,
     WorkloadArgument,
+    show,
     warn,
+    write_rows,
 )
 from stepsim.show.figures.style import FigureStyle
 
@@ -80,6 +83,8 @@ def noise_command(
     )
     job = options.inputs(file)
     if axes:
+        if options.files.plot:
+            raise OutputError("--plot draws the steps of one job: expected no --set")
         _noise_over(job, axes, options, model, samples=samples, seed=seed)
         return
     with working(f"drawing {samples} steps", enabled=not options.quiet):
@@ -115,7 +120,6 @@ def _noise_over(
     from stepsim.explore.noise.sweeps import sweep_noise
     from stepsim.explore.sweep import Grid, Study, parse_axis
     from stepsim.files.load import infinite
-    from stepsim.show.figures.sweep.bands import band_axes, plot_noise_sweep
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.studies import noise_sweep_shown
     from stepsim.show.terminal import sweep_bar
@@ -128,12 +132,10 @@ def _noise_over(
         options=job.options,
         own_machines=options.topology is None,
     )
-    if options.plot:
-        band_axes(grid)
     boundless = infinite(axis.name for axis in grid.axes if inf in axis.values)
     warn([*job.workload.said, *job.notes, *boundless], quiet=options.quiet)
     with sweep_bar(enabled=not options.quiet) as bar:
         found = sweep_noise(study, model=model, samples=samples, seed=seed, progress=bar)
     document = NoiseSweepDocument.of(found)
-    draw = partial(plot_noise_sweep, found)
-    options.files.show(document.to_json, noise_sweep_shown(found), tables_of(document), draw)
+    write_rows(options.files.csv, tables_of(document))
+    show(options.files.json, document.to_json, noise_sweep_shown(found))

@@ -110,12 +110,21 @@ class _Switch(StrEnum):
     OFF = "off"
 
 
+LineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--line",
+        metavar="REGEX",
+        help="What a log's step lines look like, with groups such as (?P<step>..) and (?P<s>..).",
+    ),
+]
+
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="NAME=RANGE",
-        help="An axis, e.g. 'fabric.bandwidth=100..800 Gbps:8' or schedule=1f1b,zb-h1.",
+        help="An axis, e.g. tp=1,2,4 or 'fabric.latency=1us,2us'.",
     ),
 ]
 
@@ -148,6 +157,15 @@ class CommandOptions:
             "--verbose", "-v", help="Print each stage of the work and its time on stderr."
         ),
     ] = False
+    env: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--env",
+            metavar="NAME=VALUE",
+            help="A variable of a launch script's environment. Repeatable.",
+            rich_help_panel=Panel.MODEL.value,
+        ),
+    ] = None
     asked: Mapping[str, object] = field(default_factory=dict)
 
     @property
@@ -157,6 +175,17 @@ class CommandOptions:
         names = [*(name for name in own if getattr(self, name, None)), *self.asked]
         given = ["--" + name.replace("_", "-") for name in names]
         return [*given, "--set"] if getattr(self, "numbers", None) else given
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables of a script that were given; raises PlanError for a text that is none."""
+        found = {}
+        for text in self.env or ():
+            name, equals, value = text.partition("=")
+            if not (equals and (name.isidentifier() or name.isdecimal())):
+                raise PlanError(f"--env is {text!r}: expected NAME=VALUE")
+            found[name] = value
+        return found
 
     def file_of(self, name: str) -> Path | None:
         """The file that was typed as an option."""
@@ -174,18 +203,20 @@ class CommandOptions:
                 found[name] = str(several[0])
         return found
 
-    def inputs(self, file: "Path | Model") -> "StepInputs":
+    def inputs(self, file: "Path | Model", node_size: int | None = None) -> "StepInputs":
         """Read everything that the options name; raises the errors of the readers."""
         from stepsim.files.asked import read_inputs
         from stepsim.files.load import read_numbers
 
+        node = {} if node_size is None else {"node_size": str(node_size)}
         return read_inputs(
             file,
             self.topology,
             self.asked,
             comm_source=getattr(self, "comm_source", None) or "",
             strict=self.strict,
-            numbers=read_numbers(getattr(self, "numbers", None) or ()),
+            numbers=node | read_numbers(getattr(self, "numbers", None) or ()),
+            environment=self.environment,
         )
 
 

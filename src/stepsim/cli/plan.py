@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _SEARCHED = {
     *("npus", "microbatches", "tp", "cp", "pp", "ep", "expert_tp", "chunks", "schedule"),
     *("microbatch_size", "recompute", "recompute_layers", "zero", "shard_ranks"),
-    *("activation_size", "group_size", "memory_limit", "fused_factor"),
+    *("activation_size", "group_size", "memory_limit"),
 }
 _ASKED = ON_COMMAND_LINE - _SEARCHED
 _BUDGET = frozenset({"max_step", "max_memory", "max_bubble"})
@@ -59,7 +59,7 @@ class _SearchOptions(BatchOptions):
         str | None,
         typer.Option(
             "--search",
-            help="Options to vary too, of zero,recompute,overlap,dispatch,graphs.",
+            help="Options to vary too, of zero, recompute, overlap, dispatch, graphs.",
         ),
     ] = None
     max_pp: Annotated[
@@ -98,6 +98,9 @@ class _SearchOptions(BatchOptions):
     ] = None
     json: JsonOption = None
     csv: CsvOption = None
+    full: Annotated[
+        bool, typer.Option("--full", help="Print the model's arguments too, for Megatron-LM.")
+    ] = False
     plot: Annotated[
         Path | None,
         typer.Option("--plot", help="Draw step against GPUs or memory: .png, .svg or .pdf."),
@@ -189,7 +192,7 @@ def plan_command(
         found_options = {**document.plans[0].options, **options.typed_files()}
         write_plan(options.toml, str(model), name, found_options)
     write_rows(options.csv, tables_of(document))
-    show(options.json, document.to_json, plans_shown(document))
+    show(options.json, document.to_json, plans_shown(document, full=options.full))
     if options.explain:
         show_tables([found.explain(options.explain)])
 
@@ -229,11 +232,10 @@ def _drawn(options: _SearchOptions) -> "DrawnBatches | None":
     if options.lengths is None:
         return None
     from stepsim.explore.batches.draws import DrawnBatches
-    from stepsim.explore.batches.works import usual_packers
     from stepsim.files.lengths import read_lengths
 
     lengths = read_lengths(options.lengths)
-    packer = (options.packers or usual_packers(lengths, ("greedy",))[0]).strip()
+    packer = (options.packers or "first-fit").strip()
     if "," in packer:
         raise PlanError(f"packers are {packer!r}: expected one, by which all plans are judged")
     return DrawnBatches(

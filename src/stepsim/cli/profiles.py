@@ -41,9 +41,7 @@ def improve_command(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", help="Where --apply writes: a .parquet, or a folder for Chakra."
-        ),
+        typer.Option("--output", "-o", help="Where --apply writes: a folder for Chakra traces."),
     ] = None,
     report: Annotated[
         Path | None, typer.Option("--report", help="Write a page, one HTML file.")
@@ -60,20 +58,16 @@ def improve_command(
     """Rank changes of a profiled run by the step time they save."""
     from stepsim.explain.improve import ImprovementsDocument, change_profile, improve_profile
     from stepsim.files.traces.chakra_write import write_chakra
-    from stepsim.files.traces.ndtimeline import write_ndtimeline
     from stepsim.show.frames import tables_of
     from stepsim.show.tables.profiles import improvements_shown
 
     if (apply is None) != (output is None):
         raise PlanError("expected --apply NAME and --output FILE together")
-    one_file = output is not None and output.suffix == ".parquet"
-    files, folders = ([csv, output], []) if one_file else ([csv], [output])
-    check_outputs([run], json=json, files=files, folders=folders, page=report)
+    check_outputs([run], json=json, files=[csv], folders=[output], page=report)
     profile = read_with_progress(run, quiet=quiet).on_nodes(node_size)
     warn(profile.warnings, quiet=quiet)
     if apply and output:
-        write = write_ndtimeline if one_file else write_chakra
-        write(change_profile(profile, apply), output)
+        write_chakra(change_profile(profile, apply), output)
     found = improve_profile(profile)
     document = ImprovementsDocument.of(found)
     if report:
@@ -117,21 +111,12 @@ class RunViews(Struct, frozen=True, kw_only=True):
 def inspect_profile(
     path: Path, *, json: str | None = None, csv: Path | None = None, quiet: bool = False
 ) -> None:
-    """Print where the steps of a profile go, and which workers are slow.
-
-    Of a profile without times, what it holds.
-    """
-    from stepsim.explain.contents import ContentsDocument
-    from stepsim.show.tables.profiles import contents_shown, profile_shown
+    """Print where the steps of a profile go, and which workers are slow."""
+    from stepsim.show.tables.profiles import profile_shown
 
     check_outputs([path], json=json, files=[csv])
-    profile = read_with_progress(path, quiet=quiet)
-    if profile.is_timed:
-        found = _stragglers(profile, quiet=quiet)
-        _show_profile(found, profile_shown(found), json=json, csv=csv)
-        return
-    warn(profile.warnings, quiet=quiet)
-    show(json, lambda: ContentsDocument.of(profile).to_json(), contents_shown(profile), csv)
+    found = _stragglers(read_with_progress(path, quiet=quiet), quiet=quiet)
+    _show_profile(found, profile_shown(found), json=json, csv=csv)
 
 
 def simulate_profile(

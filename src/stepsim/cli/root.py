@@ -8,6 +8,7 @@ nothing of it; all else is left to it.
 import errno
 import inspect
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -23,9 +24,9 @@ import typer.core
 
 from stepsim import __version__
 from stepsim.base import garbage
-from stepsim.base.errors import StepsimError, one_line
+from stepsim.base.errors import StepsimError, UnitError, one_line
+from stepsim.base.units import Quantity
 from stepsim.cli.commands import COMMANDS, first_page
-from stepsim.cli.renamed import advice, renamed
 from stepsim.cli.terminal import Stopped
 
 _COMPLETING = "_STEPSIM_COMPLETE"
@@ -103,19 +104,24 @@ def _asked(words: list[str]) -> typer.Typer:
     return make_app(listed=True)
 
 
-def _words() -> tuple[list[str], list[str]]:
-    """What is typed, and the words that say which command is needed: a shell's, to complete them.
+_MEANT = {"--fsdp": "--zero 3", "--batch-size": "--global-batch, and --mbs of a microbatch"}
+"""Options of other programs that people type here, and what they are called."""
 
-    An old name is given in its new spelling, and a line of advice says so.
-    """
+
+def _name_others(words: list[str]) -> None:
+    """Raise StepsimError for an option of another program, saying what it is called here."""
+    for word in words:
+        if (meant := _MEANT.get(word.partition("=")[0])) is not None:
+            raise StepsimError(f"{word}: no such option: expected {meant}")
+
+
+def _words() -> tuple[list[str], list[str]]:
+    """What is typed, and what says which command is needed: a shell's words, to complete them."""
     typed = sys.argv[1:]
     if _COMPLETING in os.environ:
         lines = [os.environ[name] for name in _LINES if name in os.environ]
         return typed, "".join(lines[:1]).split()[1:]
-    words = renamed(typed)
-    if said := advice(typed, words):
-        typer.echo(said, err=True)
-    return words, words
+    return typed, typed
 
 
 def _leave_files_to_readers(app: typer.Typer) -> None:
@@ -147,6 +153,7 @@ def main() -> None:
         with _stoppable(), garbage.seldom():
             try:
                 words, needed = _words()
+                _name_others(words)
                 _asked(needed)(args=words)
             finally:
                 sys.stdout.flush()  # what stdout says of it is said here, not when Python ends
@@ -211,7 +218,6 @@ def _lacks_memory(error: Exception) -> bool:
 
 def _prepare_output() -> None:
     """Let names hold what the terminal's encoding lacks, and tell stdout's errors from others."""
-    _reopen_closed()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -223,22 +229,6 @@ def _prepare_output() -> None:
             line_buffering=old.line_buffering,
             write_through=old.write_through,
         )
-
-
-def _reopen_closed() -> None:
-    """Open standard streams that the shell has closed (`>&-`), so that no other file takes over.
-
-    Nothing comes from stdin, stderr leads nowhere, and writing to stdout fails as it should: with
-    "Bad file descriptor", since nobody can see a result.
-    """
-    for name, mode, flags in (
-        ("stdin", "r", os.O_RDONLY),
-        ("stdout", "w", os.O_RDONLY),
-        ("stderr", "w", os.O_WRONLY),
-    ):
-        if getattr(sys, name) is None:
-            handle = os.open(os.devnull, flags)
-            setattr(sys, name, os.fdopen(handle, mode, encoding="utf-8", closefd=False))
 
 
 def _system_error(error: OSError) -> str:
@@ -295,7 +285,10 @@ class _PlainValues:
         """The value of a parameter; raises what typer raises for one that it cannot be."""
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
-        read = _all(value, self._read) if self.several else self._read(value)
+        try:
+            read = _all(value, self._read) if self.several else self._read(value)
+        except UnitError as error:
+            raise typer.BadParameter(str(error), ctx=ctx, param=param) from None
         if read is not None:
             return read
         param._runtime_param = None
@@ -311,6 +304,8 @@ class _PlainValues:
             from stepsim.files.load import typed_path
 
             return typed_path(value)
+        if self.kind is int and re.fullmatch("[0-9.]+[a-zA-Z]", value):
+            value = str(Quantity.COUNT.parse(value))
         return self.kind(value) if self.kind is not int or _is_count(value, *self.limits) else None
 
 

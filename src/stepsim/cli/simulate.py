@@ -11,7 +11,7 @@ import typer
 from stepsim.base import garbage
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
-from stepsim.base.units import PS_PER_S, format_size_bytes, format_time_ps
+from stepsim.base.units import format_size_bytes
 from stepsim.cli.against import AgainstViews, hold_step_against
 from stepsim.cli.batches import BESIDE_LENGTHS, BatchOptions, show_batches
 from stepsim.cli.measured import NodeSizeOption, TimesOption, simulate_measured
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from stepsim.step.size import StepSize
     from stepsim.workload.model.model import Model
 
-_LONG_S = 5.0
+_MANY_TASKS = 100_000
 """Seconds from which a run is told of before it begins."""
 
 
@@ -96,16 +96,18 @@ class _SimulateOptions(BatchOptions):
         ),
     ] = False
 
-    def inputs(self, file: "Path | Model") -> "StepInputs":
+    def inputs(self, file: "Path | Model", node_size: int | None = None) -> "StepInputs":
         """Read everything that the options name; raises the errors of the readers."""
         if self.plan_file is None:
-            return super().inputs(file)
+            return super().inputs(file, node_size)
         from stepsim.files.load import is_model, read_model
         from stepsim.files.models.launch import with_launch
 
         if not isinstance(file, Path) or not is_model(file):
             raise PlanError(f"{file}: --plan-file gives a model its plan: expected a model")
-        return super().inputs(with_launch(read_model(file), self.plan_file))
+        return super().inputs(
+            with_launch(read_model(file, self.environment), self.plan_file), node_size
+        )
 
 
 @takes(_SimulateOptions, ON_COMMAND_LINE)
@@ -149,8 +151,7 @@ def simulate_command(
     """
     if options.lengths is not None:
         refuse_beside(context, "--lengths", BESIDE_LENGTHS | {"plan_file"})
-        traced = check_trace(trace, ranks, window)
-        show_batches(file, options, StudyFiles(json, csv, plot, style), report, traced)
+        show_batches(file, options, StudyFiles(json, csv, plot, style), report)
         return
     options.check_lengths()
     if options.against:
@@ -214,11 +215,11 @@ def simulate_command(
             quiet=options.quiet,
         )
         return
-    refuse_run_options(file, times=times, node_size=node_size)
+    refuse_run_options(file, times=times)
     from stepsim.show.tables.step import STEP_TABLES
 
     asked.check(STEP_TABLES)
-    job = options.inputs(file)
+    job = options.inputs(file, node_size)
 
     from stepsim.show.terminal import progress_bar, working
     from stepsim.step.simulate import simulate_step
@@ -340,20 +341,17 @@ def _draw(
 
 
 def _look_at_size(size: "StepSize", *, force: bool, quiet: bool) -> None:
-    """Say what a long run will take; raises PlanError where this machine has not the memory."""
+    """Say how large a long run is; raises PlanError where this machine has not the memory."""
     from stepsim.step.size import memory_of_machine
 
-    about = (
-        f"about {size.tasks:,} tasks, {format_time_ps(round(size.seconds * PS_PER_S))} and "
-        f"{format_size_bytes(size.size_bytes)}"
-    )
+    about = f"about {size.tasks:,} tasks and {format_size_bytes(size.size_bytes)}"
     memory = memory_of_machine()
     if memory and size.size_bytes > memory and not force:
         raise PlanError(
             f"this step needs {about}, and this machine has {format_size_bytes(memory)}: expected "
             "fewer microbatches or ranks, or --force"
         )
-    if size.seconds > _LONG_S and not quiet:
+    if size.tasks > _MANY_TASKS and not quiet:
         typer.echo(f"simulating {about}", err=True)
 
 

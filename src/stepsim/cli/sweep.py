@@ -29,7 +29,6 @@ from stepsim.cli.terminal import (
     StudyFiles,
     check_outputs,
     command_line,
-    named_files,
     show,
     warn,
 )
@@ -62,17 +61,13 @@ class _ShowOptions:
         str,
         typer.Option(
             "--plot-kind",
-            help="What to draw: time, bubble, breakdown or bound.",
+            help="What to draw: time, bubble or breakdown.",
             autocompletion=completed_figure_kinds,
         ),
     ] = "time"
     plot_axes: Annotated[
         str | None,
         typer.Option("--plot-axes", help="Axes of the figure, e.g. fabric.bandwidth,schedule."),
-    ] = None
-    pareto: Annotated[
-        Path | None,
-        typer.Option("--pareto", help="Draw step time against the bandwidth of all links."),
     ] = None
     report: ReportOption = None
     style: StyleOption = FigureStyle.SCREEN
@@ -99,9 +94,8 @@ class _ShowOptions:
             raise OutputError("--plot-kind is about a figure: name one with --plot")
         for path in self.export or ():
             check_export_path(path)
-        figures = [self.plot, self.pareto]
         files = [*(self.export or ()), self.csv, *written]
-        check_outputs(inputs, json=self.json, figures=figures, files=files, page=self.report)
+        check_outputs(inputs, json=self.json, figures=[self.plot], files=files, page=self.report)
 
 
 _OF_DATABASE = {each.name for each in fields(_ShowOptions)} | {"file"}
@@ -320,8 +314,6 @@ def _study(file: Path, options: _SweepOptions, given: frozenset[str]) -> "Study"
 
     grid = Grid(axes=tuple(parse_axis(text) for text in options.axes or ()))
     axes = {axis.name for axis in grid.axes}
-    if "expert_skew" in axes and "expert_load" in options.asked:
-        raise SweepError("expert_skew is an axis and --expert-load an option: give one of them")
     for name in sorted(given & axes):
         raise SweepError(f"{name} is an axis and an option: give one of them")
     job = options.inputs(file)
@@ -341,23 +333,11 @@ def _study(file: Path, options: _SweepOptions, given: frozenset[str]) -> "Study"
 
 def _check_outputs(options: _SweepOptions, inputs: list[Path]) -> None:
     """Refuse what cannot be shown in the end before any work."""
-    from stepsim.explore.sweep import parse_axis
-    from stepsim.show.figures.sweep import figure_kind
-    from stepsim.show.figures.sweep.views import PlotLayout
-
-    named = named_files([options.topology, *options.asked.values(), *(options.axes or ())])
-    options.check([*inputs, *named], *([options.database] if options.database else []))
+    options.check(inputs, *([options.database] if options.database else []))
     known = {text.partition("=")[0].strip() for text in options.axes or ()}
     for name in options.plot_names:
         if name not in known:
             raise SweepError(f"--plot-axes: {name!r} is no axis of this sweep")
-    if figure_kind(options.plot_kind).layout is PlotLayout.MAP:
-        axes = [parse_axis(text) for text in options.axes or ()]
-        numbers = [a.name for a in axes if a.kind.quantity.numeric and len(a.values) > 1]
-        if len([n for n in options.plot_names or numbers if n in numbers]) < 2:
-            raise SweepError(
-                f"--plot-kind {options.plot_kind} needs two axes with several numbers each"
-            )
 
 
 def _show(table: "SweepTable", options: _ShowOptions, *, kept: bool) -> None:
@@ -380,13 +360,11 @@ def _show(table: "SweepTable", options: _ShowOptions, *, kept: bool) -> None:
 
 
 def _draw(table: "SweepTable", options: _ShowOptions) -> None:
-    from stepsim.show.figures.sweep import plot_pareto, plot_sweep
+    from stepsim.show.figures.sweep import plot_sweep
 
     if options.plot:
         kind, style = options.plot_kind, options.style
         plot_sweep(table, options.plot, options.plot_names, kind=kind, style=style)
-    if options.pareto:
-        plot_pareto(table, options.pareto, style=options.style)
     if options.report:
         from stepsim.show.page.write import write_sweep
 

@@ -1,12 +1,11 @@
 """What commands share: where results may go, warnings, and showing a result."""
 
+import re
 import signal
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import environ
-from os.path import isdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -76,8 +75,7 @@ def check_outputs(
 ) -> None:
     """Refuse outputs that cannot be written before the work, not after it; raises OutputError.
 
-    `inputs` are files to read beside those that stand on the command line, `folders` hold files
-    that shall be all that is in them.
+    `inputs` are files to read, `folders` hold files that shall be all that is in them.
     """
     drawn = [path for path in figures if path]
     written = [*drawn, *(path for path in (*files, page) if path)]
@@ -99,45 +97,11 @@ def check_outputs(
         if str(path) == _STDOUT:
             raise OutputError("only --json can be written to stdout: name a file")
         (check_new_folder if path in made else check_writable)(path)
-    check_separate([*inputs, *_typed_inputs(every)], every)
+    check_separate(inputs, every)
     for path in drawn:
         check_figure_path(path)
     if page:
         check_page_path(page)
-
-
-def named_files(values: Iterable[object]) -> Iterator[Path]:
-    """Files that may be read for values of options: those they name, in lists and axes too."""
-    from stepsim.files.reading import topology_file, topology_names
-
-    for value in values:
-        if isinstance(value, list | tuple):
-            yield from named_files(value)
-        elif isinstance(value, str | Path):
-            text = str(value)
-            for each in {text, *text.split(","), *text.partition("=")[2].split(",")} - {""}:
-                path = topology_file(each) if each in topology_names() else Path(each.strip())
-                yield from _traces(path) if isdir(path) else [path]
-
-
-def _traces(folder: Path) -> Iterator[Path]:
-    from stepsim.files.traces.megatron_trace import TRACE_SUFFIXES
-
-    return (file for file in folder.iterdir() if file.suffix in TRACE_SUFFIXES)
-
-
-def _typed_inputs(outputs: Iterable[Path]) -> Iterator[Path]:
-    """Files that stand on the command line where no output does."""
-    written = Counter(outputs)
-    for word in sys.argv[1:]:
-        short = word.startswith("-") and not word.startswith("--")
-        attached = [word[2:]] if short else []  # as in -oFILE
-        texts = [*attached, word.partition("=")[2]] if word.startswith("-") else [word]
-        output = next((path for path in map(Path, texts) if written[path]), None)
-        if output:
-            written[output] -= 1
-        else:
-            yield from named_files(texts)
 
 
 def command_line() -> str:
@@ -147,10 +111,16 @@ def command_line() -> str:
     return shlex.join(["stepsim", *sys.argv[1:]])
 
 
+def _labelled(text: str) -> str:
+    """A note for stderr: what was assumed, or a warning of what may be wrong."""
+    label = "assumed" if re.search(r"\bassume[sd]\b|: guessed |^defaults of", text) else "warning"
+    return f"{label}: {one_line(text)}"
+
+
 def warn(warnings: Iterable[str], *, quiet: bool = False) -> None:
     """Print warnings on stderr unless asked to be quiet."""
     for warning in () if quiet else warnings:
-        typer.echo(f"warning: {one_line(warning)}", err=True)
+        typer.echo(_labelled(warning), err=True)
 
 
 def warn_of(
@@ -172,7 +142,7 @@ def warn_of(
     every = list(reports)
     said = _said_of(every)
     for text, is_weighty in said[:most]:
-        line = f"warning: {one_line(text)}"
+        line = _labelled(text)
         coloured = is_weighty and not environ.get("NO_COLOR")
         typer.echo(typer.style(line, fg="red") if coloured else line, err=True)
     if left := len(said[most:]) if most is not None else 0:

@@ -7,14 +7,25 @@ the prices, which say how long tasks take.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Floats, Ints, Lists, Small, bounds, distinct, narrowed, spans
+from stepsim.base.arrays import (
+    Floats,
+    Ints,
+    Lists,
+    Small,
+    bounds,
+    distinct,
+    narrowed,
+    row_numbers,
+    spans,
+)
 from stepsim.base.errors import SimulationError
+from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64
 from stepsim.graph.actions import Task, TaskList
 from stepsim.graph.build import TaskGraph
@@ -81,6 +92,12 @@ class LaidOut(Struct, frozen=True, kw_only=True, eq=False):
         """How long each task takes."""
         found: Times = self.row_ps.take(self.row)
         return found
+
+    def taking(self, duration_ps: Times) -> Self:
+        """The program whose tasks take so long; those of one row may differ."""
+        first, row = row_numbers(np.column_stack((self.row, duration_ps)).astype(np.int64))
+        rows = tuple(self.rows[each] for each in self.row[first].tolist())
+        return replace(self, row=row, rows=rows, row_ps=duration_ps[first])
 
     def alike(self) -> Iterator[tuple[Look, int, Ints]]:
         """Tasks that do the same: the look of their segment, their place in it, and which they are.
@@ -326,7 +343,7 @@ def lay_out(
             for use, group in zip(uses, groups, strict=True)
         )
         factor = 1.0 if slow is None else float(slow[rank])
-        looks = [_look(use, rank, prices, contention) for use in uses] if by_look else []
+        looks = [prices.patterns(use).look(rank) for use in uses] if by_look else []
         key = id(program), factor, met, paid, *looks
         if key not in known:
             form = id(program), met
@@ -335,12 +352,6 @@ def lay_out(
             known[key] = _laid_out(program, layouts[form], factor, paid, timed)
         runnable.programs.append(known[key])
     return runnable
-
-
-def _look(use: Use, rank: int, prices: Prices, contention: "Contention | None") -> object:
-    """What sets what a communication costs a rank at all prices."""
-    patterns = prices.patterns(use)
-    return contention.key(use, patterns.row(rank)) if contention else patterns.look(rank)
 
 
 def _cost(use: Use, rank: int, prices: Prices, contention: "Contention | None") -> "int | Transfer":

@@ -1,9 +1,7 @@
 """The graph of a run as one list of nodes, for times without events.
 
-A node is a task, or a transfer of all its members. They serve runs without shared links, and those
-with shared links in which no two transfers are on a link at the same time: each transfer then takes
-as long as by itself. That nobody met anybody is seen in these times afterwards: if two transfers
-had met, one pair would have been the first to, and until then the events give the same times.
+A node is a task, or a transfer of all its members. They serve runs whose links are not shared in
+time.
 """
 
 from collections.abc import Sequence
@@ -14,17 +12,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Bools, Floats, Ints, Lists, Small, bounds, row_numbers, spans
+from stepsim.base.arrays import Ints, Lists, Small, bounds, row_numbers
 from stepsim.base.kept import keep
 from stepsim.base.units import LARGEST_SUM
-from stepsim.engine.lay_out import GROUPS, LaidOut, Runnable, Times, far_actor
+from stepsim.engine.lay_out import GROUPS, LaidOut, Times, far_actor
 from stepsim.graph.programs import SegmentKind, Shape
 from stepsim.network.fold import Actors
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.tables.ends import NodeWaits, ends, ordered_waits
 
 if TYPE_CHECKING:
-    from stepsim.network.flights import Transfer
+    pass
 
 _VARIANTS = 8
 """Nodes that are kept of graphs whose segments are the same."""
@@ -192,89 +190,3 @@ def _pairs(nodes: Sequence[Small], after: Sequence[Lists]) -> Ints:
         part |= numbers.repeat(waits.counts)
         begin += len(part)
     return pairs
-
-
-_NEAR = 1e-11
-"""Levels that are as near to each other may be found together as one: `fair_rates` rounds them."""
-
-
-class _Flights(NamedTuple):
-    """Transfers that run, as columns: the number of each in a list, and when it starts in ps."""
-
-    transfer: Ints
-    start: Times
-
-
-def run_apart(runnable: Runnable, actors: Actors, plan: ParallelPlan) -> NodeTimes | None:
-    """When every task runs, if no transfer meets another on a link; else None: events tell."""
-    every = {id(each): each for several in runnable.transfers for each in several.values()}
-    transfers = list(every.values())
-    if _are_near(transfers):
-        return None
-    times = run_levels(runnable.programs, actors, plan)
-    if times is None:
-        return None
-    number = {key: i for i, key in enumerate(every)}
-    return None if _meet(transfers, _flights(runnable, times, number)) else times
-
-
-def _are_near(transfers: "Sequence[Transfer]") -> bool:
-    """Whether flights that share nothing may change each other's speed by a rounding."""
-    levels = [phase.level for each in transfers for phase in each.phases]
-    return bool(any_near(np.array(levels).reshape(-1, 1))[0])
-
-
-def any_near(levels: Floats) -> Bools:
-    """Of each case, whether levels, of shape (flights, cases), are near and not the same."""
-    ordered = np.sort(levels, axis=0)
-    low, high = ordered[:-1], ordered[1:]
-    near: Bools = np.any((high > low) & (high <= low * (1 + _NEAR)), axis=0)
-    return near
-
-
-def _flights(runnable: Runnable, times: NodeTimes, number: dict[int, int]) -> _Flights:
-    """Every transfer once, of the first of its members."""
-    is_new = np.ones(len(times.graph), dtype=bool)
-    numbers, starts = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
-    columns = zip(runnable.programs, runnable.transfers, times.graph.node_of, strict=True)
-    for laid, transfers, nodes in columns:
-        flies = np.flatnonzero(laid.slowed >= 0)
-        flies = flies[is_new[nodes[flies]]]
-        is_new[nodes[flies]] = False
-        of_use = [number[id(transfers[use])] if use in transfers else -1 for use in laid.uses]
-        numbers.append(np.array(of_use, dtype=np.int64)[laid.slowed[flies]])
-        starts.append(times.end[nodes[flies]] - laid.duration_ps[flies])
-    return _Flights(np.concatenate(numbers), np.concatenate(starts))
-
-
-def _meet(transfers: "Sequence[Transfer]", flights: _Flights) -> bool:
-    """Whether two flights are on a link at the same time; one may begin when another ends."""
-    rows = [[*_uses_of_links(each)] for each in transfers]
-    table = np.array([row for several in rows for row in several], dtype=np.int64).reshape(-1, 3)
-    counts = np.array([len(several) for several in rows], dtype=np.int64)
-    mine = counts[flights.transfer]
-    link, begin, end = table[spans(bounds(counts)[flights.transfer], mine)].T
-    start = np.repeat(flights.start, mine)
-    return bool(any_meet(link, (start + begin)[:, None], (start + end)[:, None])[0])
-
-
-def any_meet(link: Ints, begin: Times, end: Times) -> Bools:
-    """Of each case, whether two flights are on a link at the same time.
-
-    Flight i is on `link[i]` from `begin[i]` to `end[i]`, of shape (flights, cases).
-    """
-    order = np.lexsort((end, begin, np.broadcast_to(link[:, None], begin.shape)), axis=0)
-    begin, end = (np.take_along_axis(times, order, axis=0) for times in (begin, end))
-    same_link = np.diff(np.sort(link)) == 0
-    meet: Bools = np.any(same_link[:, None] & (begin[1:] < end[:-1]), axis=0)
-    return meet
-
-
-def _uses_of_links(transfer: "Transfer") -> list[tuple[int, int, int]]:
-    """The links that carry its bytes, and from when to when, in ps from its start."""
-    found, now = [], 0
-    for phase in transfer.phases:
-        begin = now + phase.latency_ps
-        now += phase.duration_ps
-        found += [(link, begin, now) for link in phase.link.tolist()]
-    return found

@@ -7,7 +7,7 @@ which they were scheduled, so every run is the same.
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import simpy
@@ -24,10 +24,6 @@ from stepsim.network.fold import Actors
 from stepsim.network.prices import Use
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.rows import Group
-
-if TYPE_CHECKING:
-    from stepsim.engine.beside import Taken
-    from stepsim.engine.paces import Paces
 
 OnProgress = Callable[[int, int], None]
 """Called now and then with (tasks ended, all tasks)."""
@@ -54,13 +50,11 @@ def run(
     plan: ParallelPlan,
     fabric: Fabric | None = None,
     progress: OnProgress | None = None,
-    paces: "Paces | None" = None,
 ) -> tuple[_Times, _Times]:
     """Start and end of every task of every actor.
 
-    `fabric` holds the links that transfers share, `paces` what communications take from compute;
-    without it they take nothing. Raises SimulationError naming what is stuck when not every task
-    can start, and when the run exceeds 2**63 - 1 ps.
+    `fabric` holds the links that transfers share. Raises SimulationError naming what is
+    stuck when not every task can start, and when the run exceeds 2**63 - 1 ps.
     """
     fabric = fabric or Fabric(capacity=np.zeros(0))
     run = _Run(
@@ -70,7 +64,6 @@ def run(
         plan=plan,
         fabric=fabric,
         progress=progress,
-        paces=paces,
     )
     return run.go()
 
@@ -104,7 +97,6 @@ class _Listed(Struct, frozen=True, kw_only=True):
     slowed: list[int]
     segment: "array[int]"
     inner: "array[int]"
-    row: "array[int]"
     followers: list[tuple[int, ...]]
     kind: list[int]
     peer_stage: list[int]
@@ -118,7 +110,6 @@ class _Listed(Struct, frozen=True, kw_only=True):
             slowed=laid.slowed.tolist(),
             segment=_whole(laid.segment),
             inner=_whole(laid.inner),
-            row=_whole(laid.row),
             followers=laid.after.turned(len(laid)).tolist(),
             kind=laid.program.shape.kind.tolist(),
             peer_stage=laid.program.shape.peer_stage.tolist(),
@@ -138,7 +129,6 @@ class _Run(Struct, kw_only=True):
     plan: ParallelPlan
     fabric: Fabric
     progress: OnProgress | None
-    paces: "Paces | None" = None
     env: simpy.Environment = field(default_factory=lambda: simpy.Environment(initial_time=0))
     start: _Times = field(default_factory=list)
     finish: _Times = field(default_factory=list)
@@ -149,7 +139,6 @@ class _Run(Struct, kw_only=True):
     far: dict[_Member, int] = field(default_factory=dict)
     arrived: dict[_Meeting, list[_Member]] = field(default_factory=dict)
     flights: dict[int, _Flight] = field(default_factory=dict)
-    forecasts: list[int] = field(default_factory=list)
     launched: int = 0
     settling: bool = False
     ended: int = 0
@@ -160,7 +149,6 @@ class _Run(Struct, kw_only=True):
         self.finish = [array("q", bytes(8 * len(laid))) for laid in self.programs]
         self.missing = [laid.after.counts.tolist() for laid in self.programs]
         self.total = sum(map(len, self.programs))
-        self.forecasts = [0 for _ in self.programs]
         listed = {id(laid): _Listed.of(laid) for laid in self.programs}
         self.listed = [listed[id(laid)] for laid in self.programs]
         nothing = np.zeros(0, dtype=np.int64)
@@ -185,8 +173,6 @@ class _Run(Struct, kw_only=True):
             members = self.arrived.setdefault(key, [])
             members.append((actor, task))
             if len(members) < size:
-                if self.paces:
-                    self.take(self.paces.rows[actor].waits, actor, task, 1)
                 return
             del self.arrived[key]
         else:
@@ -215,8 +201,6 @@ class _Run(Struct, kw_only=True):
         actor, task = members[0]
         listed = self.listed[actor]
         use = listed.slowed[task]
-        if self.paces and self.paced(self.paces, members):
-            return
         if use < 0:
             self.after(listed.duration_ps[task], self.end, members)
         else:
@@ -224,43 +208,6 @@ class _Run(Struct, kw_only=True):
             transfer = self.transfers[actor][self.programs[actor].uses[use]]
             self.flights[self.launched] = _Flight(members=members, transfer=transfer)
             self.next_phase(self.launched)
-
-    def paced(self, paces: "Paces", members: list[_Member]) -> bool:
-        """Begin compute at its pace; members of a transfer stop waiting, and begin to move bytes.
-
-        False where the task takes a fixed time, or that of its transfer.
-        """
-        actor, task = members[0]
-        listed = self.listed[actor]
-        if listed.group[task] >= 0:
-            for member, its_task in members[:-1]:  # the last to arrive has not waited
-                self.take(paces.rows[member].waits, member, its_task, -1)
-            for member, its_task in members:
-                self.take(paces.rows[member].moves, member, its_task, 1)
-            return False
-        work = paces.rows[actor].works[listed.row[task]]
-        if work is None:
-            return False
-        now = int(self.env.now)
-        self.foresee(actor, paces.enter(actor, task, work, now) - now)
-        return True
-
-    def foresee(self, actor: int, delay_ps: int) -> None:
-        """Forecast the end of an actor's compute; earlier forecasts are out of date."""
-        self.forecasts[actor] += 1
-        self.after(delay_ps, self.computed, (actor, self.forecasts[actor]))
-
-    def take(self, demands: "list[Taken | None]", actor: int, task: int, sign: int) -> None:
-        """Begin or end what a communication takes from an actor's compute."""
-        demand = demands[self.listed[actor].row[task]]
-        if demand and self.paces and self.paces.change(actor, demand, sign):
-            self.settle_soon()
-
-    def computed(self, event: simpy.Event) -> None:
-        """Compute is over, unless the forecast is out of date."""
-        actor, forecast = event.value or (0, 0)
-        if self.paces and forecast == self.forecasts[actor]:
-            self.release([(actor, self.paces.leave(actor))])
 
     def after(self, delay_ps: int, callback: Callable[[simpy.Event], None], value: Any) -> None:
         """Call back with an event of this value when the time has passed."""
@@ -295,15 +242,13 @@ class _Run(Struct, kw_only=True):
             _Settling(self.env).callbacks.append(self.settle)
 
     def settle(self, _: simpy.Event) -> None:
-        """Forecast the ends of all flights and computes whose speed has changed."""
+        """Forecast the ends of all flights whose speed has changed."""
         self.settling = False
         now = int(self.env.now)
         for number, end_ps in self.fabric.settle(now):
             flight = self.flights[number]
             flight.forecast += 1
             self.after(end_ps - now, self.arrive_bytes, (number, flight.phase, flight.forecast))
-        for actor, end_ps in self.paces.settle(now) if self.paces else ():
-            self.foresee(actor, end_ps - now)
 
     def arrive_bytes(self, event: simpy.Event) -> None:
         """The bytes of a phase have arrived, unless the forecast is out of date."""
@@ -324,8 +269,6 @@ class _Run(Struct, kw_only=True):
         now = int(self.env.now)
         for actor, task in members:
             self.finish[actor][task] = now
-            if self.paces and self.listed[actor].group[task] >= 0:
-                self.take(self.paces.rows[actor].moves, actor, task, -1)
             missing = self.missing[actor]
             for follower in self.listed[actor].followers[task]:
                 missing[follower] -= 1

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats, Ints, Small
 from stepsim.base.errors import PlanError, said
+from stepsim.base.structs import replace
 from stepsim.engine.lay_out import LaidOut, Runnable, Times, lay_out
 from stepsim.graph.build import TaskGraph
 from stepsim.graph.programs import SegmentKind
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from stepsim.engine.beside import OverlapCost
     from stepsim.engine.nodes import NodeTimes
-    from stepsim.engine.paces import Paces
     from stepsim.engine.run import OnProgress
     from stepsim.network.contention import Contention
 
@@ -88,6 +88,7 @@ class Timeline(Struct, frozen=True, kw_only=True, dict=True):
     """The result of a run, and what ran it. Ranks that behave alike share an actor's times.
 
     `siblings_slow` says that transfers which the durations hold for one have slowed each other.
+    `unslowed_ps` is the step time without what communications take from compute, where they do.
     """
 
     graph: TaskGraph
@@ -95,6 +96,7 @@ class Timeline(Struct, frozen=True, kw_only=True, dict=True):
     cohorts: tuple[Cohort, ...]
     engine: Engine = Engine.SIMPY
     siblings_slow: bool = False
+    unslowed_ps: int | None = None
 
     @property
     def slowed(self) -> bool:
@@ -217,6 +219,7 @@ def make_timeline(
     *,
     engine: Engine,
     siblings_slow: bool = False,
+    unslowed_ps: int | None = None,
 ) -> Timeline:
     """Timeline from the times of an engine, one array per actor."""
     by_flat: dict[int, list[int]] = {}
@@ -227,6 +230,7 @@ def make_timeline(
         actors=actors,
         engine=engine,
         siblings_slow=siblings_slow,
+        unslowed_ps=unslowed_ps,
         cohorts=tuple(
             Cohort(
                 laid=programs[members[0]],
@@ -284,17 +288,17 @@ MOST_EVENTS = 20_000
 """Tasks above which columns take the place of events, unless an engine is asked for."""
 
 
-class _Slowing(Struct, frozen=True, kw_only=True):
-    """What slows compute: `paces` makes it; `whole` are the programs with every task by itself."""
+_SLOWED_RUNS = 3
+"""Runs after which what is slowed changes no more that matters."""
 
-    paces: "Callable[[], Paces]"
-    whole: list[LaidOut]
+_TimesOfAll = tuple[list[Times], list[Times]]
+"""Start and end of every task of every actor, in ps."""
 
 
 class LaidOutStep(Struct, frozen=True, kw_only=True):
     """Who is simulated, what each of them runs, on which shared links, and by which engine.
 
-    `slowing` has what communications take from compute, None where they take nothing.
+    `slow_compute` gives programs slowed by communications, None where they take nothing.
     """
 
     graph: TaskGraph
@@ -302,25 +306,32 @@ class LaidOutStep(Struct, frozen=True, kw_only=True):
     runnable: Runnable
     contention: "Contention | None"
     engine: Engine
-    slowing: "_Slowing | None" = None
+    slow_compute: "Callable[[_TimesOfAll], list[LaidOut]] | None" = None
 
-    def timeline(self, progress: "OnProgress | None" = None, *, apart: bool = False) -> Timeline:
-        """Run it, by columns or events; with `apart` by columns where no transfer meets another."""
-        contention = self.contention
-        found = self._apart(contention) if apart and contention else None
-        found = found or self.by_levels()
-        programs = self.slowing.whole if self.slowing else self.runnable.programs
-        starts, ends = found.of_tasks() if found else self._events(progress)
+    def timeline(self, progress: "OnProgress | None" = None) -> Timeline:
+        """Run it, by columns or events."""
+        times, unslowed_ps = self._times(progress), None
+        if self.slow_compute:
+            unslowed_ps = max(int(end.max(initial=0)) for end in times[1])
+            for _ in range(_SLOWED_RUNS):
+                slowed = replace(self.runnable, programs=self.slow_compute(times))
+                times = replace(self, runnable=slowed)._times(progress)
         said(__name__, "all tasks ended")
+        contention = self.contention
         return make_timeline(
             self.graph,
             self.actors,
-            programs,
-            starts,
-            ends,
+            self.runnable.programs,
+            *times,
             engine=self.engine,
             siblings_slow=contention is not None and contention.siblings_slow,
+            unslowed_ps=unslowed_ps,
         )
+
+    def _times(self, progress: "OnProgress | None") -> "_TimesOfAll":
+        """Starts and ends of all tasks, by columns or events."""
+        found = self.by_levels()
+        return found.of_tasks() if found else self._events(progress)
 
     def by_levels(self) -> "NodeTimes | None":
         """When every task runs, where columns are asked for and can hold it."""
@@ -330,41 +341,14 @@ class LaidOutStep(Struct, frozen=True, kw_only=True):
 
         return run_levels(self.runnable.programs, self.actors, self.graph.plan)
 
-    @property
-    def is_apart(self) -> bool:
-        """Whether no transfer meets another on links that are shared in time."""
-        return self.contention is not None and self._apart(self.contention) is not None
-
-    def _apart(self, contention: "Contention") -> "NodeTimes | None":
-        """When every task runs, if no transfer meets another.
-
-        Where more runs of its kind were found to have some that meet, it is not tried.
-        """
-        if self.slowing:
-            return None
-        tried = contention.quotient.apart
-        if tried[False] > tried[True]:
-            return None
-        from stepsim.engine.nodes import run_apart
-
-        found = run_apart(self.runnable, self.actors, self.graph.plan)
-        tried[found is not None] += 1
-        return found
-
-    def _events(self, progress: "OnProgress | None") -> tuple[list[Times], list[Times]]:
+    def _events(self, progress: "OnProgress | None") -> "_TimesOfAll":
         """Starts and ends of all tasks, by events."""
         from stepsim.engine.run import run
         from stepsim.network.flights import Fabric
 
         fabric = Fabric(capacity=self.contention.capacity) if self.contention else None
-        paces = self.slowing.paces() if self.slowing else None
-        starts, ends = run(self.runnable, self.actors, self.graph.plan, fabric, progress, paces)
-        times = [*map(_column, starts)], [*map(_column, ends)]
-        if self.slowing and paces:
-            from stepsim.engine.paces import apart
-
-            times = apart(paces, self.runnable.programs, self.slowing.whole, times)
-        return times
+        starts, ends = run(self.runnable, self.actors, self.graph.plan, fabric, progress)
+        return [*map(_column, starts)], [*map(_column, ends)]
 
 
 def _column(times: "array[int]") -> Times:
@@ -384,7 +368,7 @@ def find_actors(
 
         uses, streams = graph.uses, graph.streams()
         contention = find_contention(prices, uses, streams, slow, fold_ranks=fold_ranks)
-        return contention.quotient.actors, contention
+        return contention.actors, contention
     return fold(prices, graph.uses, slow) if fold_ranks else every_rank(prices), None
 
 
@@ -400,30 +384,28 @@ def lay_out_step(
 
     `slow` are factors on the ranks' compute times. Unless an engine is asked for, columns take the
     place of events in large jobs whose links are not shared in time. With `cost` communication
-    slows the compute beside it, and events run it; its timeline has every task by itself.
+    slows the compute beside it, and every task is by itself.
     """
     actors, contention = find_actors(graph, prices, slow, fold_ranks=fold_ranks)
     said(__name__, "%d of %d ranks are simulated", len(actors), graph.plan.npus)
-    runnable = lay_out(graph, actors, prices, slow, contention)
+    runnable = lay_out(graph, actors, prices, slow, contention, coalesce=cost is None)
     tasks = sum(map(len, runnable.programs))
     said(__name__, "%d tasks laid out", tasks)
     if engine is None:
-        many = tasks > MOST_EVENTS and not contention and not cost
+        many = tasks > MOST_EVENTS and not contention
         engine = Engine.LEVELS if many else Engine.SIMPY
-    slowing = None
+    slow_tasks = None
     if cost:
-        from stepsim.engine.paces import make_paces
+        from stepsim.engine.beside import slow_compute
 
-        whole = lay_out(graph, actors, prices, slow, contention, coalesce=False)
-        paces = partial(make_paces, runnable.programs, actors, prices, cost)
-        slowing = _Slowing(paces=paces, whole=whole.programs)
+        slow_tasks = partial(slow_compute, runnable.programs, actors, prices, cost)
     return LaidOutStep(
         graph=graph,
         actors=actors,
         runnable=runnable,
         contention=contention,
         engine=engine,
-        slowing=slowing,
+        slow_compute=slow_tasks,
     )
 
 

@@ -133,12 +133,12 @@ def _claimers(rows: _TaskRows, is_busy: Bools) -> Ints:
     direct = is_busy.take(owner)
     # the first owner is written last
     claimer[before.compress(direct)[::-1]] = owner.compress(direct)[::-1]
-    owner, before = owner.compress(~direct), before.compress(~direct)
-    while True:
-        sooner = claimer.take(owner) < claimer.take(before)
-        if not sooner.any():
-            return claimer
-        np.minimum.at(claimer, before[sooner], claimer[owner[sooner]])
+    first = claimer.tolist()
+    # who waits stands behind what it waits for: the last ones know first
+    chains = zip(owner.compress(~direct)[::-1], before.compress(~direct)[::-1], strict=True)
+    for waiting, awaited in chains:
+        first[awaited] = min(first[awaited], first[waiting])
+    return np.array(first)
 
 
 def _alike(awaited: Lists, part: NDArray[np.int8]) -> Iterator[_Alike]:

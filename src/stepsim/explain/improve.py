@@ -98,8 +98,7 @@ class _UntoldEntry(Entry, frozen=True, kw_only=True):
 class _LengthsEntry(Entry, frozen=True, kw_only=True):
     """How unequal microbatches are: spreads are coefficients of variation.
 
-    Work of the longest replica is over the mean, mean steps are over those of equal work; `drawn`
-    ones have works of the law that was fitted.
+    Work of the longest replica is over the mean.
     """
 
     work_spread: float
@@ -107,10 +106,6 @@ class _LengthsEntry(Entry, frozen=True, kw_only=True):
     longest_over_mean: float
     swapped_over_mean: float
     waiting: Share
-    ran_over_equal: float
-    ran_spread: float
-    drawn_over_equal: float
-    drawn_spread: float
 
 
 class ImprovementsDocument(Document, frozen=True, kw_only=True):

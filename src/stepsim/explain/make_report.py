@@ -12,7 +12,7 @@ from stepsim.base.arrays import Floats
 from stepsim.base.units import MAX_INT64, PS_PER_S, format_size_bytes
 from stepsim.engine.timeline import Cohort, Timeline
 from stepsim.explain.breakdown import cohorts_breakdown
-from stepsim.explain.critical_path import PathRuns, critical_path, path_parts, path_runs
+from stepsim.explain.critical_path import critical_path, path_parts, path_runs
 from stepsim.explain.network_use import PlacedComm, comm_use, link_use
 from stepsim.explain.report import (
     Bubble,
@@ -26,7 +26,7 @@ from stepsim.explain.report import (
     by_name,
 )
 from stepsim.explain.throughput import Throughput, throughput
-from stepsim.explain.traffic import Traffic, other_traffic
+from stepsim.explain.traffic import Traffic
 from stepsim.network.collectives.cost import MEASURED
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
@@ -34,7 +34,7 @@ from stepsim.network.topology.dimension import Accuracy, size_band
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.schedules import ActionKind
 from stepsim.parallel.schedules.order import peak_live
-from stepsim.workload.rows import CommOp, Part
+from stepsim.workload.rows import Part
 
 if TYPE_CHECKING:
     from stepsim.explain.memory import StagePeak, StepMemory
@@ -150,7 +150,6 @@ def make_report(
         comms=comms,
         reading=reading,
         warnings=(
-            *_traffic_warnings(timeline, prices, traffic, path),
             *_link_warnings(timeline, links, options.contention),
             *_price_warnings(comms, prices),
             *poor,
@@ -196,28 +195,6 @@ def _link_warnings(
                 f"link {use.busiest} would be in use {use.utilisation:.0%} of the step: {who} "
                 "do not slow each other here (--contention fair), so the step time is too short"
             )
-
-
-def _traffic_warnings(
-    timeline: Timeline, prices: Prices, traffic: Traffic, path: Sequence[PathRuns]
-) -> Iterator[str]:
-    """Communications that other traffic would slow, and by how much."""
-    if timeline.graph.options.contention is not Sharing.SIBLINGS:
-        return
-    for each in other_traffic(timeline, prices, traffic, path):
-        longer, worth = each.extra_ps / each.path_ps, each.extra_ps / timeline.step_time_ps
-        size = format_size_bytes(each.op.size_bytes)
-        whose = dict.fromkeys(_named_beside(other, each.op) for other in each.others)
-        yield (
-            f"{each.op.group} {each.op.kind} of {size} meets {', '.join(whose)} on its links: "
-            f"with --contention fair about {longer:.0%} longer, {worth:.1%} of the step "
-            "(an estimate, from where they overlap and what the links carry)"
-        )
-
-
-def _named_beside(other: CommOp, op: CommOp) -> str:
-    """What slows a communication; the same one is another stage's."""
-    return "that of other stages" if other == op else f"{other.group} {other.kind}"
 
 
 def make_totals(

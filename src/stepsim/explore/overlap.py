@@ -9,18 +9,18 @@ from collections.abc import Iterable, Iterator
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
 from stepsim.explore.batch import make_batch
-from stepsim.explore.plan.runs import step_options_of
 from stepsim.explore.plan.search import SearchedPlan
-from stepsim.explore.plan.space import plan_words
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.step.inputs import WorkSource
+from stepsim.step.plan_space import plan_words, step_options_of
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.slowing import law_holds
+from stepsim.workload.overlap import CommSms
 
-_FREE = "overlap is free: communication does not slow the compute beside it; with --overlap-cost"
+_FREE = "overlap is free: communication does not slow the compute beside it; with --overlap-cost on"
 _WORTH_SAYING = 0.005
 """What overlap costs is said from this share of a step on."""
 _NEAR = 1.1
@@ -38,7 +38,7 @@ def slowed_step_ps(source: WorkSource, topology: Topology, options: StepOptions)
     known = isinstance(source, Model) and isinstance(device, Device) and law_holds(device)
     if not (is_free and known) or options.activation_size_bytes is not None:
         return None
-    asked = replace(options, overlap_cost=True, engine=None)
+    asked = replace(options, overlap_cost=CommSms(), engine=None)
     return int(make_batch(source, topology, asked, estimate=True).evaluate({}).step_time_ps[0])
 
 

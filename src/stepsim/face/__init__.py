@@ -1,33 +1,38 @@
 """The Python interface: the words of the command line, as functions."""
 
 from stepsim.face.results import (
-    AgainstResult,
-    Comparison,
-    NoiseDistribution,
-    Result,
-    SensitivityResult,
+    AgainstResult as AgainstResult,
+)
+from stepsim.face.results import (
+    Comparison as Comparison,
+)
+from stepsim.face.results import (
+    NoiseDistribution as NoiseDistribution,
+)
+from stepsim.face.results import (
+    Result as Result,
+)
+from stepsim.face.results import (
+    SensitivityResult as SensitivityResult,
 )
 from stepsim.face.steps import (
-    collective_time,
-    compare,
-    load_topology,
-    load_workload,
-    noise,
-    sensitivity,
-    simulate,
+    collective_time as collective_time,
 )
-
-__all__ = [
-    "AgainstResult",
-    "Comparison",
-    "NoiseDistribution",
-    "Result",
-    "SensitivityResult",
-    "collective_time",
-    "compare",
-    "load_topology",
-    "load_workload",
-    "noise",
-    "sensitivity",
-    "simulate",
-]
+from stepsim.face.steps import (
+    compare as compare,
+)
+from stepsim.face.steps import (
+    load_topology as load_topology,
+)
+from stepsim.face.steps import (
+    load_workload as load_workload,
+)
+from stepsim.face.steps import (
+    noise as noise,
+)
+from stepsim.face.steps import (
+    sensitivity as sensitivity,
+)
+from stepsim.face.steps import (
+    simulate as simulate,
+)

@@ -9,7 +9,6 @@ from stepsim.base.errors import PlanError
 from stepsim.base.structs import Document
 from stepsim.explore.batches.document import BatchDocument
 from stepsim.explore.batches.draws import USUAL_PACKERS, BatchStudy, simulate_batches
-from stepsim.explore.batches.works import usual_packers
 from stepsim.face.described import takes_options, warn_caller
 from stepsim.face.keywords import StepKeywords
 from stepsim.face.viewed import Viewed, taken_as
@@ -63,8 +62,7 @@ def batches(
 ) -> BatchesResult:
     """Steps of a model whose documents have different lengths, under each packer.
 
-    `lengths` are a file, a law such as `"lognormal(mu=6, sigma=1, most=8192)"`, or numbers; of a
-    profile the work of its microbatches is drawn, `recorded` or `recorded+swap`.
+    `lengths` are a file, a law such as `"lognormal(mu=6, sigma=1, most=8192)"`, or numbers.
     `packers` are names, or functions of one's own from lengths and a
     `stepsim.parallel.packers.BatchShape` to a `Packing`: they take the documents of whole steps, or
     in a `PackerEntry` what that says. `options` are those of `simulate`; equal arguments give equal
@@ -81,7 +79,7 @@ def batches(
         job.options,
         lengths=drawn,
         source=source,
-        packers=usual_packers(drawn, USUAL_PACKERS) if packers is None else packers,
+        packers=USUAL_PACKERS if packers is None else packers,
         steps=steps,
         seed=seed,
         notes=job.notes,

@@ -36,7 +36,7 @@ from stepsim.show.tables.inspection import (
 )
 from stepsim.show.tables.measured import leaf_run_shown, run_shown
 from stepsim.show.tables.model import Shown, Table
-from stepsim.show.tables.profiles import contents_shown, profile_shown
+from stepsim.show.tables.profiles import profile_shown
 from stepsim.step.inspection import inspect_work
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Workload
@@ -126,11 +126,8 @@ def _of_topology(topology: Topology) -> InspectionResult:
 
 def _of_profile(path: Path) -> InspectionResult:
     profile = load_profile(path)
-    timed = profile.is_timed
-    shown = profile_shown(find_stragglers(pipeline_waits(profile))) if timed else None
-    return InspectionResult(
-        shown=tuple(shown or contents_shown(profile)), warnings=tuple(profile.warnings)
-    )
+    shown = profile_shown(find_stragglers(pipeline_waits(profile)))
+    return InspectionResult(shown=tuple(shown), warnings=tuple(profile.warnings))
 
 
 def _of_work(job: StepInputs) -> InspectionResult:

@@ -39,7 +39,7 @@ def explain_log(
 ) -> LogExplanationResult:
     """A training log beside its prediction, and what could make the difference.
 
-    The log is one of Megatron-LM, Megatron-Bridge, NeMo, torchtitan, nanotron or DeepSpeed. What it
+    The log is one of a framework that `files/traces/log_forms.toml` lists. What it
     says of its job is taken; `options`, those of `simulate`, come first. `config` names the model
     where the log does not: a public name or a file. `plan_file` is a plan of `stepsim plan` or of a
     framework. Raises TraceError for a log that cannot be read, WorkloadError and PlanError where

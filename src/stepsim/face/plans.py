@@ -54,7 +54,7 @@ def plan(
     store: str | Path | None = None,
     resume: bool = False,
     lengths: str | Path | Sequence[int] | None = None,
-    packer: str = "greedy",
+    packer: str = "first-fit",
     steps: int = 100,
     seed: int = 0,
     **options: Unpack[SharedKeywords],

@@ -47,6 +47,7 @@ def simulate(
     topology: "TopologyLike | None" = None,
     *,
     progress: OnProgress | None = None,
+    fold_ranks: bool = True,
     **options: Unpack[StepKeywords],
 ) -> Result:
     """Simulate one training step.
@@ -54,13 +55,20 @@ def simulate(
     Without `topology` it is the machine of the device, else hgx-h100. `options` are those of
     `stepsim.options.StepOptions`, as people type them: `host_overhead="250 us"` (or 0.00025,
     seconds), `dp_bucket="25 MB"`, `slow="12:1.3,40-47:1.1"`, `compute_scale=0.5`, a schedule's
-    name, .csv file or noun. What a reader should know of the input is a StepsimWarning, once per
+    name, .csv file or noun. Without `fold_ranks` every rank is simulated, not one of each class.
+    What a reader should know of the input is a StepsimWarning, once per
     line of code, and stands in `warnings` of the result. Raises the errors of
     `stepsim.base.errors` when the input is wrong or contradictory.
     """
     job = read_inputs(workload, topology, options)
     step = simulate_step(
-        job.workload, job.topology, job.options, notes=job.notes, weigh=True, progress=progress
+        job.workload,
+        job.topology,
+        job.options,
+        notes=job.notes,
+        weigh=True,
+        progress=progress,
+        fold_ranks=fold_ranks,
     )
     warn_caller(step.report.said)
     return taken_as(Result, step, inputs=job)

@@ -93,23 +93,13 @@ class SweepResult(Viewed, Struct, frozen=True, kw_only=True, weakref=True):
     ) -> "Figure":
         """Step times over some axes; with a path also a .png, .svg or .pdf file.
 
-        `kind` is time, bubble, breakdown or bound; the last two need a sweep with `breakdown`.
+        `kind` is time, bubble or breakdown; the last needs a sweep with `breakdown`.
         Raises SweepError for axes and kinds that cannot be drawn, OutputError.
         """
         from stepsim.show.figures.sweep import plot_sweep
 
         with self._opened() as found:
             return plot_sweep(found, path, axes, kind=kind, style=style)
-
-    @checked
-    def plot_pareto(
-        self, path: str | Path | None = None, *, style: FigureStyle | str = FigureStyle.SCREEN
-    ) -> "Figure":
-        """Step times against the bandwidth of all links; with a path also a file."""
-        from stepsim.show.figures.sweep import plot_pareto
-
-        with self._opened() as found:
-            return plot_pareto(found, path, style=style)
 
     @checked
     def write_report(self, path: str | Path, *, axes: Sequence[str] = ()) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 
-from stepsim.base.errors import PlanError
+from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.base.option import Option
 from stepsim.base.structs import replace
 from stepsim.base.units import Value
@@ -33,11 +33,12 @@ from stepsim.workload.expert_load import (
     ExpertCounts,
     ExpertLaw,
     ExpertLoad,
+    ExpertSkew,
     is_expert_law,
     parse_expert_law,
 )
 from stepsim.workload.model.choices import Precision
-from stepsim.workload.model.model import Model
+from stepsim.workload.model.model import Model, Unread
 from stepsim.workload.rows import Workload
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ def read_options(
         if value is not None and not (isinstance(value, list | tuple) and not value):
             option = OPTIONS[name]
             fields[option.field] = _read(option, value, comm_source, notes)
+    if fields.get("schedule") == OPTIONS["schedule"].default:
+        fields.setdefault("chunks", 1)  # who names it wants no virtual stages
     calibration = fields.get("calibration")
     is_traced = calibration and not OPTIONS["calibration"].holds(calibration)
     traced = fields.pop("calibration") if is_traced else None
@@ -116,13 +119,16 @@ def read_inputs(
     comm_source: str = "",
     strict: bool = False,
     numbers: Mapping[str, object] = _NO_NUMBERS,
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> StepInputs:
     """Everything that a person named, read; raises the errors of the readers.
 
-    `numbers` replace those of the topology, see `with_numbers`.
+    `numbers` replace those of the topology, see `with_numbers`; `environment` is a script's.
     """
     work = (
-        workload if isinstance(workload, Workload | Model) else load_work(workload, strict=strict)
+        workload
+        if isinstance(workload, Workload | Model)
+        else load_work(workload, strict=strict, environment=environment)
     )
     network, assumed = _topology_or_default(topology, _device_of(work, typed))
     assumed += _shadowed(workload, topology, typed)
@@ -157,10 +163,15 @@ def _asked_of(
         own.pop("global_batch", None)
     if "global_batch" in typed:
         own.pop("microbatches", None)
+    if "chunks" in typed and own.get("schedule") == OPTIONS["schedule"].default:
+        own.pop("schedule")
     defaults: dict[str, object] = {"framework": DEFAULT_FRAMEWORK}
     if topology.device:
         defaults["device"] = topology.device
     said = {**own, **typed}
+    for value in said.values():
+        if isinstance(value, Unread):
+            raise WorkloadError(value.why)
     device = _device(said.get("device") or topology.device)
     usual = _usual_of(device) if device else {}
     notes = [
@@ -295,11 +306,10 @@ def _expert_load(value: object) -> "ExpertLoad | None":
     if isinstance(value, str | Path):
         path = Path(value)
         return read_expert_counts(path) if is_expert_counts(path) else tuple(read_expert_load(path))
-    if isinstance(value, ExpertLaw | ExpertCounts):
+    if isinstance(value, ExpertLaw | ExpertSkew | ExpertCounts):
         return value
     if isinstance(value, list | tuple) and all(isinstance(each, int | float) for each in value):
         return tuple(map(float, value))
     raise PlanError(
         f"expert_load is {value!r}: expected a law, the tokens of each expert, or a file with them "
-        "(expert_skew takes the load of the busiest expert rank over the mean)"
     )

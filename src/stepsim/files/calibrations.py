@@ -4,103 +4,41 @@ A `calibration.toml` of measured runs holds what `stepsim.measured.calibration.t
 """
 
 from pathlib import Path
-from typing import Annotated, Self
 
 import msgspec
 import tomli_w
-from msgspec import Meta
 from msgspec.structs import asdict
 
 from stepsim.base.arguments import checked
 from stepsim.base.errors import CalibrationError, StepsimError, bad_value
 from stepsim.base.structs import (
     SCHEMA_VERSION,
-    Bandwidth,
-    Positive,
-    Share,
-    Time,
-    replace,
     toml_text,
 )
-from stepsim.base.units import exact_time, parse_bandwidth, parse_time_ps
 from stepsim.files.reading import csv_rows, first_bytes, read_text, read_toml
 from stepsim.files.writing import write_whole
 from stepsim.measured.calibration.calibration import Calibration
+from stepsim.measured.calibration.products import fit_products
 from stepsim.measured.calibration.toml import TFLOPS, CalibrationFile, ProductRateTable
-from stepsim.measured.device.fit import fit_products
 from stepsim.workload.model.calibration import (
     MachineFactor,
     MeasuredRate,
-    MeasuredTraits,
     ModelCalibration,
 )
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.plan import Precision
 from stepsim.workload.model.pricing import WEIGHT_GRADIENT_FACTOR
-from stepsim.workload.overlap import CommEngine
 from stepsim.workload.rows import Phase
 
 _LEAST, _MOST = 1e-6, 1e9
-
-
-class _FactorTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[[factor]]`: measured over predicted compute of a device, a framework and a precision."""
-
-    device: str
-    framework: str
-    precision: Precision
-    factor: Positive
-    runs: Annotated[int, Meta(ge=1)]
-    spread: Annotated[Share, Meta(description="largest residual of a step", ge=0, le=1e9)]
-    host_layer: Time | None = None
-
-
-class _OverlapTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[[overlap]]`: what communications took of a device; no `memory`: kernels missed none."""
-
-    device: str
-    engine: CommEngine
-    sms: Annotated[int, Meta(ge=0, le=100_000)]
-    delay: Time
-    rows: Annotated[int, Meta(ge=1)]
-    error: Annotated[Share, Meta(description="mean over kernels beside them", ge=0, le=1e9)]
-    memory: Bandwidth | None = None
-
-    @classmethod
-    def of(cls, measured: MeasuredTraits) -> Self:
-        """The table of measured traits."""
-        traits = measured.traits
-        return cls(
-            device=measured.device,
-            engine=measured.engine,
-            sms=traits.sms,
-            memory=f"{traits.bytes_per_s / 1e9:.5g} GB/s" if traits.bytes_per_s else None,
-            delay=f"{traits.delay_us:g} us",
-            rows=measured.rows,
-            error=round(measured.error, 4),
-        )
-
-    def measured(self, path: Path) -> MeasuredTraits:
-        """The traits; what was not measured is as usual."""
-        traits = replace(
-            self.engine.traits,
-            sms=self.sms,
-            bytes_per_s=parse_bandwidth(self.memory) if self.memory else 0.0,
-            delay_us=parse_time_ps(self.delay) / 1e6,
-            sources={"calibration": str(path)},
-        )
-        return MeasuredTraits(
-            device=self.device, engine=self.engine, traits=traits, rows=self.rows, error=self.error
-        )
 
 
 class _ModelCalibrationFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """What measured steps and kernels said of machines; `notes` are what they could not say."""
 
     sources: list[str] = []
-    factor: list[_FactorTable] = []
+    factor: list[MachineFactor] = []
     rate: list[ProductRateTable] = []
-    overlap: list[_OverlapTable] = []
     notes: list[str] = []
 
 
@@ -108,20 +46,8 @@ def read_model_calibration(path: Path) -> ModelCalibration:
     """A calibration written by `stepsim calibrate model`; raises CalibrationError."""
     file = read_toml(path, _ModelCalibrationFile, CalibrationError, "calibration of predictions")
     return ModelCalibration(
-        factors=tuple(
-            MachineFactor(
-                device=each.device,
-                framework=each.framework,
-                precision=each.precision,
-                factor=each.factor,
-                runs=each.runs,
-                spread=each.spread,
-                host_layer_ps=None if each.host_layer is None else parse_time_ps(each.host_layer),
-            )
-            for each in file.factor
-        ),
+        factors=tuple(file.factor),
         rates=tuple(each.measured() for each in file.rate),
-        overlap=tuple(each.measured(path) for each in file.overlap),
         sources=tuple(file.sources),
         notes=tuple(file.notes),
         path=str(path),
@@ -130,28 +56,11 @@ def read_model_calibration(path: Path) -> ModelCalibration:
 
 def model_calibration_toml(calibration: ModelCalibration) -> str:
     """The calibration as TOML."""
-    factors = [_factor_table(each) for each in calibration.factors]
+    factors = msgspec.to_builtins(calibration.factors)
     rates = [asdict(ProductRateTable.of(each)) for each in calibration.rates]
     parts = {"sources": list(calibration.sources), "notes": list(calibration.notes)}
-    overlap = [
-        {name: value for name, value in asdict(_OverlapTable.of(each)).items() if value is not None}
-        for each in calibration.overlap
-    ]
-    tables = {"factor": factors, "rate": rates, "overlap": overlap}
+    tables = {"factor": factors, "rate": rates}
     return tomli_w.dumps({key: value for key, value in {**parts, **tables}.items() if value})
-
-
-def _factor_table(factor: MachineFactor) -> dict[str, object]:
-    host = factor.host_layer_ps
-    return {
-        "device": factor.device,
-        "framework": factor.framework,
-        "precision": factor.precision.value,
-        "factor": round(factor.factor, 4),
-        "runs": factor.runs,
-        "spread": round(factor.spread, 4),
-        **({} if host is None else {"host_layer": exact_time(host)}),
-    }
 
 
 def fit_gemm_rates(path: Path, device: Device, precision: Precision) -> MeasuredRate:
@@ -216,7 +125,7 @@ def _shape(
 def is_model_calibration(path: Path) -> bool:
     """Whether a file holds numbers of predictions, not times of a traced machine."""
     start = first_bytes(path, 1 << 16)
-    tables = b"[[factor]]", b"[[rate]]", b"[[overlap]]"
+    tables = b"[[factor]]", b"[[rate]]"
     return b"schema_version" not in start and any(table in start for table in tables)
 
 

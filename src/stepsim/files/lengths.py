@@ -1,9 +1,8 @@
-"""Lengths of documents: a law written as a text, a file of them, or a profile.
+"""Lengths of documents: a law written as a text, or a file of them.
 
 A file has one number a line (`#` begins a comment), or is a CSV or Parquet table with a column
 `length`, `tokens` or `num_tokens` (or one column alone), or JSON lines with such a field, or with
 numbers alone. A column or field `count` says how many documents have a row's length.
-Of a profile the work of its microbatches is read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,19 +12,14 @@ from typing import Any
 
 import msgspec
 
-from stepsim.base.errors import PlanError, TraceError, WorkloadError, bad_value
-from stepsim.files.measured import load_profile
+from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.files.reading import csv_rows, open_file, parquet_library, read_text
-from stepsim.files.traces.forms import is_measured, is_profile
-from stepsim.measured.profile.works import microbatch_works
-from stepsim.workload.documents import LONGEST, Lengths, ListedLengths, ListedWorks, parse_lengths
+from stepsim.workload.documents import LONGEST, Lengths, ListedLengths, parse_lengths
 
 _COLUMNS = ("length", "lengths", "tokens", "num_tokens", "n_tokens")
 _COUNT = "count"
 _TABLES = frozenset({".csv", ".tsv"})
 _JSON_LINES = frozenset({".jsonl", ".ndjson"})
-_OPERATION = "optype"
-"""The column that NDTimeline's profiles have and lists of lengths do not."""
 _MOST = 50_000_000
 _MOST_ALIKE = 1 << 40
 _Row = tuple[int, object, object]
@@ -34,7 +28,7 @@ _Row = tuple[int, object, object]
 
 def lengths_of(
     lengths: str | Path | Sequence[int],
-) -> tuple[Lengths | ListedWorks, str]:
+) -> tuple[Lengths, str]:
     """Lengths as Python has them, and where they are from: a file, a law, or numbers.
 
     Raises the errors of `read_lengths`.
@@ -44,17 +38,14 @@ def lengths_of(
     return ListedLengths(lengths=tuple(lengths)), "a list"
 
 
-def read_lengths(text: str) -> Lengths | ListedWorks:
-    """The lengths that a text names: a file of them, a profile with works, else a law.
+def read_lengths(text: str) -> Lengths:
+    """The lengths that a text names: a file of them, else a law.
 
-    Raises WorkloadError naming file, line and value, PlanError for a law that cannot be, TraceError
-    naming what a profile does not tell.
+    Raises WorkloadError naming file, line and value, PlanError for a law that cannot be.
     """
     path = Path(text)
     if "(" in text and not path.exists():
         return parse_lengths(text)
-    if path.exists() and _is_run(path):
-        return _of_profile(path)
     suffix = path.suffix.lower()
     if suffix == ".parquet":
         values = _of_parquet(path)
@@ -70,21 +61,6 @@ def read_lengths(text: str) -> Lengths | ListedWorks:
     if not lengths:
         raise WorkloadError(f"{path}: no lengths: expected a number per line")
     return ListedLengths(lengths=lengths)
-
-
-def _is_run(path: Path) -> bool:
-    """Whether a path is a profile or a run: a Parquet file of one names its operations."""
-    if path.suffix.lower() == ".parquet":
-        return _OPERATION in _parquet_names(path)
-    return is_profile(path) or is_measured(path)
-
-
-def _of_profile(path: Path) -> ListedWorks:
-    """The works of a profile's microbatches as a law."""
-    try:
-        return microbatch_works(load_profile(path)).law
-    except PlanError as reason:
-        raise TraceError(f"{path}: cannot tell unequal lengths: {reason}") from None
 
 
 def _checked(path: Path, rows: Iterator[_Row]) -> Iterator[int]:
@@ -135,16 +111,6 @@ def _of_json_lines(path: Path, content: str) -> Iterator[_Row]:
             column, count = _column_of(path, list(value), f":{line}"), value.get(_COUNT, 1)
             value = value[column]
         yield line, value, count
-
-
-def _parquet_names(path: Path) -> list[str]:
-    """The columns of a Parquet file."""
-    arrow, parquet = parquet_library(path, WorkloadError)
-    try:
-        with open_file(path) as file:
-            return list(parquet.ParquetFile(file).schema_arrow.names)
-    except (OSError, arrow.ArrowException) as reason:
-        raise WorkloadError(f"{path}: cannot read the lengths of documents: {reason}") from None
 
 
 def _of_parquet(path: Path) -> Iterator[_Row]:

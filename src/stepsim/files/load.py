@@ -5,12 +5,14 @@ reads it. Modules that read forms are imported when there is a file of the form.
 topology are typed as `fabric.bandwidth=400 Gbps`.
 """
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from os.path import exists, isdir
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
@@ -24,6 +26,8 @@ from stepsim.base.errors import (
     one_line,
 )
 from stepsim.base.memo import remembered
+from stepsim.base.structs import replace
+from stepsim.files.foreign import refuse_foreign
 from stepsim.files.reading import (
     first_bytes,
     parse_toml,
@@ -43,13 +47,14 @@ from stepsim.network.topology.dimension import (
     OVERSUBSCRIPTION,
     split_link,
 )
-from stepsim.network.topology.nested import with_link, with_values
+from stepsim.network.topology.nested import with_leaves, with_link, with_node_size, with_values
 from stepsim.network.topology.network import MAX_NPUS
-from stepsim.workload.model.model import Model
+from stepsim.workload.model.model import Model, Unread
 from stepsim.workload.rows import Workload
 
 if TYPE_CHECKING:
     from stepsim.explain.report import ResultDocument
+    from stepsim.files.models.recipes import ForeignRecipe
     from stepsim.network.measured_times import CommTable
     from stepsim.network.topology.network import TopologyLike
 
@@ -76,14 +81,25 @@ def workload_of(path: str | Path, *, strict: bool = False) -> Workload:
     """The workload in a file; raises WorkloadError, with `strict` for doubts about the file too."""
     if Path(path).suffix == ".toml" and Path(path).exists():
         raise WorkloadError(f"{path}: TOML is no workload: a topology is given by --topology (-t)")
+    refuse_foreign(Path(path))
     start = first_bytes(Path(path), _BEGINNING)
     found = next(each for each in WORKLOAD_FORMATS if each.begins(start))
     return found.read(Path(path), strict)
 
 
-def load_work(path: str | Path, *, strict: bool = False) -> Workload | Model:
-    """A model by name or file, else a workload file; raises WorkloadError."""
-    return read_model(path) if is_model(path) else workload_of(path, strict=strict)
+_NO_ENVIRONMENT: Mapping[str, str] = MappingProxyType({})
+
+
+def load_work(
+    path: str | Path, *, strict: bool = False, environment: Mapping[str, str] = _NO_ENVIRONMENT
+) -> Workload | Model:
+    """A model by name or file, else a workload file; raises WorkloadError.
+
+    A launch script has the variables of the `environment`.
+    """
+    if is_model(path):
+        return read_model(path, environment)
+    return workload_of(path, strict=strict)
 
 
 def topology_of(
@@ -142,6 +158,21 @@ _CONFIG = "config.json"
 _BASE = "based_on"
 
 
+_IS_JOB = r"(?m)^\s*flavor\s*="
+"""What a job of torchtitan has."""
+_SAYS_MODEL = {
+    ".json": re.compile(rb'(?s)"architectures"|"model_type".*"hidden|"hidden.*"model_type"'),
+    ".toml": re.compile(rf"{_IS_JOB}|architectures|{_BASE}".encode()),
+    ".py": re.compile(rb"model_registry\("),
+    "": re.compile(
+        rb"(--num[-_]layers|--hidden[-_]size|--model[-_]name[-_]or[-_]path|\bmodel\.num_layers=|\A\s*--)"
+    ),
+}
+"""What files that say their model have, by their suffix; scripts have any."""
+_OF_MODELS = {"num-layers", "hidden-size", "hybrid-layer-pattern", "hybrid-override-pattern"}
+_SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
+
+
 def is_model(path: str | Path) -> bool:
     """Whether this is a model: a public one's name, or a file or folder that describes one.
 
@@ -155,25 +186,20 @@ def is_model(path: str | Path) -> bool:
         return _is_bare(name) or _is_hub_id(name)
     if isdir(path):
         return False
-    start = first_bytes(path, _BEGINNING_OF_MODELS)
-    if path.suffix == ".json":
-        return b'"architectures"' in start or path.name.endswith(_CONFIG)
-    if path.suffix == ".toml":
-        return b"architectures" in start or _BASE.encode() in start
-    return _is_megatron(path, start)
+    if path.suffix in _SCRIPTS:
+        return True
+    if path.suffix in (".yaml", ".yml"):
+        from stepsim.files.models.recipes import is_recipe
+
+        return is_recipe(path)
+    says = _SAYS_MODEL.get(path.suffix, _SAYS_MODEL[""])
+    found = says.search(first_bytes(path, _BEGINNING_OF_MODELS))
+    return found is not None or path.name.endswith(_CONFIG)
 
 
 def is_model_at_sight(path: str | Path) -> bool:
     """Whether this is a model whatever it holds: a public name, or a folder with a config.json."""
     return is_public(str(path)) or exists(Path(path) / _CONFIG)
-
-
-def _is_megatron(path: Path, start: bytes) -> bool:
-    """Whether a text holds Megatron-LM's arguments; `start` is its beginning."""
-    found = rb"(--num[-_]layers|--hidden[-_]size)\b"
-    if path.suffix in (".yaml", ".yml"):
-        found = rb"(?m)^\s*(--)?(num[-_]layers|hidden[-_]size)[\"']?\s*:"
-    return re.search(found, start) is not None
 
 
 def _is_bare(name: str) -> bool:
@@ -211,8 +237,10 @@ def _of_hub(name: str) -> str:
     )
 
 
-def read_model(path: str | Path) -> Model:
+def read_model(path: str | Path, environment: Mapping[str, str] = _NO_ENVIRONMENT) -> Model:
     """A model by name or file: `config.json`, a TOML of the same keys, Megatron-LM's arguments.
+
+    A launch script has the variables of the `environment`.
 
     A name may be that of a repository on huggingface.co whose configuration is shipped. A TOML file
     may say `based_on` a public model and change some keys. Raises WorkloadError naming the file,
@@ -226,11 +254,80 @@ def read_model(path: str | Path) -> Model:
     text = read_text(path, WorkloadError, "model", "a model's configuration")
     if path.suffix == ".json":
         return _described(_json(path, text), str(path), _name_of(path))
-    if path.suffix == ".toml":
+    if path.suffix == ".toml" and not re.search(_IS_JOB, text):
         return _described(_toml(path, text), str(path), _name_of(path))
-    from stepsim.files.models.megatron import read_megatron
+    if path.suffix in (".toml", ".py"):
+        return _of_job(path, text, environment)
+    return _of_arguments(path, text, environment)
 
-    return read_megatron(path, text)
+
+def _of_job(path: Path, text: str, environment: Mapping[str, str]) -> Model:
+    """The model and the plan of a job of torchtitan, in TOML or a registry of jobs in Python."""
+    from stepsim.files.models.recipes import job_notes
+    from stepsim.files.models.torchtitan import torchtitan_asked, torchtitan_job, torchtitan_model
+
+    job = _toml(path, text) if path.suffix == ".toml" else torchtitan_job(path, text, environment)
+    said = job.get("model", {})
+    name = torchtitan_model(str(said.get("name")), str(said.get("flavor")))
+    if not name:
+        called = f"{said.get('name')} {said.get('flavor')}"
+        raise WorkloadError(bad_value(str(path), "model", called, "a name and flavor that ships"))
+    model = read_model(name)
+    model = replace(model, warnings=(*model.warnings, *job_notes(path, job)))
+    asked = dict(torchtitan_asked(str(path), job, model.architecture.depth))
+    return _with_size(path, model, asked)
+
+
+def _with_size(path: Path, model: Model, asked: Mapping[str, object]) -> Model:
+    """The model with what a recipe asks; its size stays open where nothing says it."""
+    size = Unread(f"{path}: nothing says on how many GPUs it runs: give --gpus")
+    return replace(model, source=path.name, asked={"npus": size, **model.asked, **asked})
+
+
+def _of_arguments(path: Path, text: str, environment: Mapping[str, str]) -> Model:
+    """The model and the plan of a recipe, or of what a launch script starts."""
+    from stepsim.files.models.megatron import model_of_script
+    from stepsim.files.models.recipes import RECIPES, recipe_of, recipe_of_file
+    from stepsim.files.models.scripts import script_arguments
+
+    if path.suffix in RECIPES:
+        recipe = recipe_of_file(path, environment)
+        if recipe is None:
+            raise WorkloadError(f"{path}: no recipe that stepsim reads: expected a model's keys")
+        return _of_recipe(path, recipe)
+    script = script_arguments(path, text, environment)
+    keys = {name.replace("-", "_"): value or "true" for name, value in script.values.items()}
+    recipe = recipe_of(path, keys, environment)
+    if recipe is None and not script.values.keys() & _OF_MODELS:
+        raise WorkloadError(
+            f"{path}: no command that trains a model is known in it: give the script that it "
+            "calls, or a model and this as its plan (--plan-file)"
+        )
+    if recipe is None or (recipe.form.megatron and "num-layers" in script.values):
+        return model_of_script(path, script)
+    model = _of_recipe(path, recipe)
+    return replace(model, asked={**model.asked, "npus": script.npus}) if script.npus else model
+
+
+def _of_recipe(path: Path, recipe: "ForeignRecipe") -> Model:
+    """The model that a recipe names or describes, with its plan."""
+    from stepsim.files.models.megatron import model_of_arguments
+
+    if recipe.form.megatron:
+        model = model_of_arguments(path, recipe.arguments, recipe.unknown)
+    elif recipe.model:
+        parts = Path(recipe.model).parts[-2:]
+        lies_here = exists(Path(recipe.model) / _CONFIG) or len(parts) < 2
+        model = read_model(recipe.model if lies_here else "/".join(parts))
+    else:
+        raise WorkloadError(
+            f"{path}: {recipe.form.name} names no model: give it one, e.g. "
+            f"stepsim simulate {EXAMPLE} --gpus 8 --plan-file {path}"
+        )
+    model = replace(model, source=path.name, warnings=(*model.warnings, *recipe.notes))
+    if recipe.form.megatron:
+        return replace(model, asked={**model.asked, **recipe.asked})
+    return _with_size(path, model, recipe.asked_of(model.architecture))
 
 
 def _described(values: Any, place: str, name: str) -> Model:
@@ -282,14 +379,18 @@ EXAMPLE = "llama-3.1-8b"
 
 
 def _public() -> Mapping[str, Mapping[str, Any]]:
-    return _models_of("public.toml")
+    return _models_of("public.json")
 
 
 @remembered
 def _models_of(name: str) -> Mapping[str, Mapping[str, Any]]:
-    """Configurations of the models of a shipped file, by their names."""
+    """Configurations of public models by their names: facts alone, in Hugging Face's words.
+
+    Each is the config.json that its vendor publishes, where `source` names no other.
+    """
     path = shipped_folder("models") / name
-    return parse_toml(read_text(path, WorkloadError, "public models", "TOML"))
+    found: dict[str, Any] = json.loads(read_text(path, WorkloadError, "public models", "JSON"))
+    return found
 
 
 def public_names() -> list[str]:
@@ -362,13 +463,17 @@ def public_model(name: str) -> Mapping[str, Any]:
 def with_numbers(topology: Topology, numbers: Mapping[str, object]) -> Topology:
     """The topology with other numbers, as people type them: `{"fabric.bandwidth": "400 Gbps"}`.
 
-    Raises TopologyError naming the number, or the links it would belong to.
+    `node_size` is how many NPUs share a node. Raises TopologyError naming the number, or the links
+    it would belong to.
     """
     values: dict[str, float] = {}
     for name, value in numbers.items():
         link, field = split_link(name)
+        if name == "node_size":
+            topology = with_node_size(topology, value)
+            continue
         if link and name == f"{link}.{OVERSUBSCRIPTION.name}":
-            field = OVERSUBSCRIPTION
+            topology, field = with_leaves(topology, link), OVERSUBSCRIPTION
         elif field:
             with_link(topology, link)
         elif name == LAUNCH_LATENCY.name:

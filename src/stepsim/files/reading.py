@@ -44,8 +44,8 @@ def reader_of(module: str, name: str) -> Callable[..., Any]:
 def open_file(path: Path, most: int | None = MAX_FILE_BYTES) -> BinaryIO:
     """A file opened to be read.
 
-    Raises OSError where there is none, it holds more than `most` bytes, or it is a folder, a pipe,
-    a device, or a file that the system makes up as it is read.
+    Raises OSError where there is none, it holds more than `most` bytes, or it is a folder, a pipe
+    or a device.
     """
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
@@ -67,8 +67,6 @@ def _check_plain(handle: int, most: int | None) -> None:
         raise OSError(errno.EINVAL, what)
     if most is not None and found.st_size > most:
         raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MiB")
-    if not found.st_size and os.read(handle, 1):
-        raise OSError(errno.EINVAL, "the system makes it up: it is no file")
 
 
 def first_bytes(path: Path, size: int) -> bytes:

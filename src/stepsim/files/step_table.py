@@ -33,7 +33,7 @@ _KINDS: Mapping[Quantity, type[int] | type[float] | type[bool]] = {
 _OPTIONS: Mapping[str, type[int] | type[float] | type[str] | type[bool]] = {
     name: str if option.read else _KINDS.get(option.quantity, str)
     for name, option in OPTIONS.items()
-    if option.flags != () and not option.is_file and name != "schedule"
+    if option.flags != () and (option.read or not option.is_file) and name != "schedule"
 }
 """Options of a row beside workload, topology and schedule, and what each is in TOML."""
 

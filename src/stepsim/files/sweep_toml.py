@@ -30,7 +30,6 @@ class OutputTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     plot: Annotated[str | None, Meta(description="figure, .png, .svg or .pdf")] = None
     plot_kind: Annotated[str | None, Meta(description="what it shows, as --plot-kind")] = None
     plot_axes: Annotated[str | None, Meta(description="names of its axes, x,y")] = None
-    pareto: Annotated[str | None, Meta(description="figure of time against bandwidth")] = None
     report: Annotated[str | None, Meta(description="HTML page")] = None
     style: Annotated[str | None, Meta(description="width and type of figures")] = None
     breakdown: Annotated[bool | None, Meta(description="whether the parts are stored")] = None
@@ -66,7 +65,7 @@ def read_sweep(path: Path) -> SweepFile:
         file.output,
         **{
             name: _beside(path, getattr(file.output, name))
-            for name in ("database", "plot", "pareto", "report")
+            for name in ("database", "plot", "report")
         },
         export=[str(path.parent / name) for name in file.output.export],
     )

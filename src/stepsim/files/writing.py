@@ -43,29 +43,19 @@ def check_writable(path: Path) -> None:
 def check_separate(inputs: Sequence[Path], outputs: Sequence[Path]) -> None:
     """Raise OutputError when an output would replace an input or another output.
 
-    A file is the same under each of its names, links and hard links too.
+    A file is the same under each of its names, links too.
     """
-    known = {_identity(path) for path in inputs}
+    known = {realpath(path) for path in inputs}
     for path in outputs:
-        if _identity(path) in known:
+        if realpath(path) in known:
             raise OutputError(
                 f"{path}: cannot write: it is an input, or two outputs go to the same file"
             )
-        known.add(_identity(path))
+        known.add(realpath(path))
     real = {Path(realpath(path)) for path in outputs}
     for path in outputs:
         if real & set(Path(realpath(path)).parents):
             raise OutputError(f"{path}: cannot write: it lies in a folder that is an output")
-
-
-def _identity(path: Path) -> object:
-    """What is the same for all names of a file."""
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError):  # there is none, or cannot be
-        return str(path) if "\0" in str(path) else realpath(path)
-    # a pipe or a device takes all that is written into it
-    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else realpath(path)
 
 
 def check_figure_path(path: Path) -> None:

@@ -306,13 +306,11 @@ def forward_tasks(rows: Sequence[Row], comms: CommNumbers, host: HostTimes) -> T
 class BackwardParts(Struct, frozen=True, kw_only=True):
     """Which part of a backward a task list holds, and how it is issued.
 
-    With `tp_overlap` a full backward computes the weight gradient beside the input gradient's
-    collective, else after it. `part` takes some rows' share.
+    `part` takes some rows' share.
     """
 
     input_grad: bool = True
     weight_grad: bool = True
-    tp_overlap: bool = True
     part: range | None = None
 
     def host_ps(self, row: Row) -> int:
@@ -325,10 +323,11 @@ def backward_tasks(
 ) -> TaskList:
     """Backward of a chunk, or its input-gradient or weight-gradient part: rows in reverse.
 
-    Input-gradient compute; its collective, beside which the weight-gradient compute runs, or after
-    it, if the row has `weights_first`; the next row waits for both, or, after a row with a
-    `backward_lag`, for the collective only at the end of the row that many places on. Rows between
-    the last checkpoint and a `recompute` row run forward again before that row's backward.
+    Input-gradient compute; its collective, beside which the weight-gradient compute runs, before it
+    if the row has `weights_first`, after it if it has `weights_last`; the next row waits for both,
+    or, after a row with a `backward_lag`, for the collective only at the end of the row that many
+    places on. Rows between the last checkpoint and a `recompute` row run forward again before that
+    row's backward.
     Weight-gradient collectives are not part of it: they run once per step.
     """
     builder = _TaskListBuilder(comms=comms)
@@ -349,7 +348,7 @@ def backward_tasks(
             reduced = builder.collectives(row.name, Phase.INPUT_GRAD, row.input_grad, gradient)
         weights: tuple[int, ...] = ()
         if parts.weight_grad and not (row.weights_first and parts.input_grad):
-            waits = not parts.tp_overlap and (row.weight_grad.compute_ps or not row.backward_lag)
+            waits = row.weights_last and (row.weight_grad.compute_ps or not row.backward_lag)
             beside = reduced if waits else gradient
             weights = builder.compute(row.name, Phase.WEIGHT_GRAD, row.weight_grad, beside)
         builder.launch(row.name, Phase.INPUT_GRAD, host_ps, begun)
@@ -361,29 +360,21 @@ def backward_tasks(
     return builder.build("backward", Phase.INPUT_GRAD)
 
 
-def fused_tasks(
-    forward: TaskList, backward: TaskList, comms: CommNumbers, factor: float
-) -> TaskList:
+def fused_tasks(forward: TaskList, backward: TaskList, comms: CommNumbers) -> TaskList:
     """A forward and a backward as one: they take turns on the compute stream.
 
     Where both exchange tokens between experts, a half computes up to its next exchange while that
     of the other is under way, the backward first (Megatron-LM `TransformerLayerSchedulePlan.run`;
     DeepSeek-V3 technical report, section 3.2.1). Else tasks are merged by how far each half has
-    come. Compute times are scaled by `factor`, the time of the pair over that of its halves; their
-    sum is rounded once.
+    come.
     """
     builder = _TaskListBuilder(comms=comms)
     halves = (forward, backward)
     place: dict[tuple[int, int], tuple[int, ...]] = {}
-    computed = 0
     for half, number in _turns(halves, comms):
         task = halves[half].tasks[number]
-        scaled = task.duration_ps
-        if task.kind is not TaskKind.HOST:
-            scaled = round((computed + task.duration_ps) * factor) - round(computed * factor)
-            computed += task.duration_ps
         after = tuple(i for earlier in task.after for i in place[half, earlier])
-        place[half, number] = builder.copy(task, scaled, after)
+        place[half, number] = builder.copy(task, task.duration_ps, after)
     return builder.build("fused", Phase.FORWARD)
 
 

@@ -104,7 +104,7 @@ def build_taskgraph(
 ) -> TaskGraph:
     """Compute first, in the schedule's order; then one pass adds the communication."""
     p2p = options.p2p or default_mode(schedule)
-    sent = _Sent(p2p, _switches(options), free=p2p.free or options.eager_transfers)
+    sent = _Sent(p2p, _switches(options), free=p2p.free)
     task_lists = TaskLists(
         comms=CommNumbers(alone=plan.alone),
         options=TaskOptions.of(options),

@@ -34,20 +34,16 @@ class TaskOptions(Struct, frozen=True, kw_only=True):
     """What of a step's options its task lists depend on, each as it is named there."""
 
     host: HostTimes
-    tp_overlap: bool
     dp_overlap: bool
     dp_bucket_bytes: int
-    fused_factor: float
 
     @classmethod
     def of(cls, options: StepOptions) -> Self:
         """Those of a step."""
         return cls(
             host=HostTimes.of(options),
-            tp_overlap=options.tp_overlap,
             dp_overlap=bool(options.dp_overlap),
             dp_bucket_bytes=options.dp_bucket_bytes,
-            fused_factor=options.fused_factor,
         )
 
 
@@ -81,7 +77,6 @@ class TaskLists(Struct, kw_only=True):
         parts = BackwardParts(
             input_grad=input_grad,
             weight_grad=weight_grad,
-            tp_overlap=self.options.tp_overlap,
             part=part,
         )
         return backward_tasks(rows, self.comms, parts, host)
@@ -89,7 +84,7 @@ class TaskLists(Struct, kw_only=True):
     def fused(self, forward: int, backward: int) -> int:
         """Number of the task list of a fused pair of two task lists."""
         halves = self.lists[forward], self.lists[backward]
-        return self.add(fused_tasks(*halves, self.comms, self.options.fused_factor))
+        return self.add(fused_tasks(*halves, self.comms))
 
     def per_step(self, items: Sequence[StepItem]) -> int:
         """Number of the task list of what follows the pipeline."""

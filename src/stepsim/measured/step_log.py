@@ -8,7 +8,9 @@ median. Lines out of line that follow the first warm up too; others are steps wi
 evaluation or a slow rank. The median of the rest is the step.
 """
 
-from statistics import median
+import re
+from itertools import pairwise
+from statistics import correlation, linear_regression, median
 
 from msgspec import Struct
 
@@ -18,6 +20,10 @@ from stepsim.base.units import MAX_INT64, PS_PER_S
 _SPREADS = 4.0
 _NORMAL = 1.4826
 _LEAST = 0.02
+_LEAST_TREND = 0.02
+_FEWEST_SLOW = 3
+_FEWEST, _STRAIGHT = 6, 0.9
+"""Steps, and how straight their line is (the correlation with their number), that make a trend."""
 
 
 class SteadySteps(Struct, frozen=True, kw_only=True):
@@ -31,9 +37,10 @@ class SteadySteps(Struct, frozen=True, kw_only=True):
 class StepLog(Struct, frozen=True, kw_only=True):
     """The step lines of a log, in its order.
 
-    `numbers` are those of the steps. Frameworks print `seconds` of a step, or `tokens_per_s` of an
-    NPU; the other is empty. `tflops` are those of an NPU and second, empty where they are not
-    printed. `timers` are seconds of the slowest rank by name, where they are printed.
+    `numbers` are those of the steps. Frameworks print `seconds` of a step, `tokens_per_s` of an NPU
+    or `samples_per_s` of all; the others are empty. `tflops` are those of an NPU and second, empty
+    where they are not printed. `timers` are seconds of the slowest rank by name, `quickest` those
+    of the quickest, `memory` the most bytes that a rank held, where they are printed.
     """
 
     source: str
@@ -41,8 +48,11 @@ class StepLog(Struct, frozen=True, kw_only=True):
     numbers: tuple[int, ...]
     seconds: tuple[float, ...] = ()
     tokens_per_s: tuple[float, ...] = ()
+    samples_per_s: tuple[float, ...] = ()
     tflops: tuple[float, ...] = ()
     timers: dict[str, tuple[float, ...]]
+    quickest: dict[str, tuple[float, ...]] = {}
+    memory: int | None = None
 
     def __post_init__(self) -> None:
         if not self.values or len(self.values) != len(self.numbers):
@@ -50,13 +60,58 @@ class StepLog(Struct, frozen=True, kw_only=True):
 
     @property
     def values(self) -> tuple[float, ...]:
-        """What the framework prints of every step: seconds, else tokens a second."""
-        return self.seconds or self.tokens_per_s
+        """What the framework prints of every step: seconds, else tokens or samples a second."""
+        return self.seconds or self.tokens_per_s or self.samples_per_s
 
     @property
     def steady(self) -> SteadySteps:
         """Which lines tell what a step takes once the job runs steadily."""
         return steady_places(self.values)
+
+    @property
+    def trend(self) -> tuple[float, float] | None:
+        """The first and the last step of a straight line through all after the first, in medians.
+
+        None where steps do not grow or shrink steadily: by less than `_LEAST_TREND` of the median,
+        or by no more than chance moves them.
+        """
+        times = self.values[1:] if self.seconds else tuple(1 / each for each in self.values[1:])
+        if len(times) < _FEWEST:
+            return None
+        slope, start = linear_regression(range(len(times)), times)
+        middle, end = median(times), start + slope * (len(times) - 1)
+        drifts = abs(end - start) > _LEAST_TREND * middle
+        if not drifts or abs(correlation(range(len(times)), times)) < _STRAIGHT:
+            return None
+        return start / middle, end / middle
+
+    @property
+    def period(self) -> tuple[int, float] | None:
+        """Slow steps that come back: after how many steps, and by how many medians longer.
+
+        None where fewer than `_FEWEST_SLOW` come back, or not after as many steps each time.
+        """
+        seconds = self.seconds or tuple(1 / each for each in self.values)
+        middle = median(seconds[place] for place in self.steady.kept)
+        slow = [place for place in self.steady.out_of_line if seconds[place] > middle]
+        gaps = {self.numbers[b] - self.numbers[a] for a, b in pairwise(slow)}
+        if len(slow) < _FEWEST_SLOW or len(gaps) != 1:
+            return None
+        return gaps.pop(), median(seconds[place] for place in slow) / middle - 1
+
+    def timed(self, pattern: str) -> float | None:
+        """Seconds of a step under the timers whose names a pattern fits; None without any."""
+        found = [typical(each) for name, each in self.timers.items() if re.fullmatch(pattern, name)]
+        return sum(found) if found else None
+
+    def uneven(self, pattern: str) -> float | None:
+        """The slowest rank over the quickest under timers, the most uneven; None without both."""
+        ratios = [
+            typical(self.timers[name]) / typical(each)
+            for name, each in self.quickest.items()
+            if re.fullmatch(pattern, name)
+        ]
+        return max(ratios, default=None)
 
     @property
     def steady_tflops(self) -> float | None:
@@ -65,19 +120,21 @@ class StepLog(Struct, frozen=True, kw_only=True):
             return None
         return median(self.tflops[place] for place in self.steady.kept)
 
-    def step_ps(self, tokens: int | None = None) -> int:
-        """The median step; `tokens` are those of a step and NPU, for logs that print their rate.
+    def step_ps(self, tokens: int | None = None, samples: int | None = None) -> int:
+        """The median step; for logs that print a rate `tokens` are a step's of an NPU.
 
-        Raises TraceError where they are needed and not given, or the step is too long.
+        `samples` are those of all. Raises TraceError where they are needed and not given, or the
+        step is too long.
         """
         if self.seconds:
             return self._ps(typical(self.seconds))
-        if tokens is None:
+        count = tokens if self.tokens_per_s else samples
+        if count is None:
             raise TraceError(
-                f"{self.source}: {self.form} prints tokens per second: expected the npus, "
+                f"{self.source}: {self.form} prints a rate per second: expected the npus, "
                 "global_batch and sequence of a step beside it"
             )
-        return self._ps(tokens / typical(self.tokens_per_s))
+        return self._ps(count / typical(self.values))
 
     def _ps(self, seconds: float) -> int:
         if not seconds * PS_PER_S < MAX_INT64:

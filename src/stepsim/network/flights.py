@@ -12,7 +12,6 @@ import numpy as np
 from msgspec import Struct, field
 
 from stepsim.base.arrays import Floats, Ints
-from stepsim.base.units import MOST_EXACT
 from stepsim.network.fair_rates import Crossings, fair_levels
 
 _SLACK_PS = 1e-6
@@ -74,21 +73,6 @@ def time_left_ps(remaining_ps: float, speed: float) -> int:
     if abs(time - near) <= _SLACK_PS + _ROUNDING * time:
         return max(near, 0)
     return max(ceil(time), 0)
-
-
-def shares_of_speed(level: Floats, own_level: Floats) -> Floats:
-    """Shares of the speed alone at many levels, as `_speed` has them."""
-    level, own_level = np.broadcast_arrays(level, own_level)
-    share = np.divide(level, own_level, out=np.ones(level.shape), where=np.isfinite(own_level))
-    return np.minimum(np.maximum(share, _SLOWEST), 1.0)
-
-
-def times_left_ps(remaining_ps: Floats | Ints, speed: Floats) -> Ints:
-    """As `time_left_ps`, of many; none is more than `MOST_EXACT`."""
-    time = np.minimum(remaining_ps / speed, MOST_EXACT)
-    near = np.rint(time)
-    whole = np.where(np.abs(time - near) <= _SLACK_PS + _ROUNDING * time, near, np.ceil(time))
-    return np.maximum(whole, 0).astype(np.int64)
 
 
 class _Flight(Struct, kw_only=True):

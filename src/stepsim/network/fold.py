@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Floats, row_numbers
 from stepsim.base.structs import replace
-from stepsim.network.groups import Orbits, lowered, turns_of_ranks
+from stepsim.network.groups import lowered
 from stepsim.network.prices import Prices, Use
 from stepsim.network.shared_links import TransferSites, refine_sites, sites_of_ranks, uncoloured
 from stepsim.parallel.ranks import Ranks
@@ -32,7 +32,7 @@ class Actors(Struct, frozen=True, kw_only=True, dict=True):
 
     `ranks[a]` is the rank that actor a is, `counts` how many ranks it stands for, `stages` its
     stage. `groups[kind][a]` names the group of an actor, and `sizes[kind][g]` says how many actors
-    meet in group g. The ranks of orbit i have the actor `orbit_actor[i]`.
+    meet in group g. Rank r has the actor `actor_of[r]`.
     """
 
     ranks: Ranks
@@ -40,8 +40,7 @@ class Actors(Struct, frozen=True, kw_only=True, dict=True):
     stages: Ranks
     groups: dict[Group, Ranks]
     sizes: dict[Group, Ranks]
-    orbits: Orbits
-    orbit_actor: Ranks
+    actor_of: Ranks
 
     def __len__(self) -> int:
         """Number of actors."""
@@ -49,26 +48,12 @@ class Actors(Struct, frozen=True, kw_only=True, dict=True):
 
     def of(self, rank: int) -> int:
         """The actor that stands for a rank."""
-        if not self.orbits.turns:
-            return int(self.orbit_actor[rank])
-        for low, high in self.orbits.turns:
-            rank -= rank % high // low * low
-        return self._actor_of_lowest[rank]
-
-    @cached_property
-    def _actor_of_lowest(self) -> dict[int, int]:
-        return dict(zip(self.orbits.lowest.tolist(), self.orbit_actor.tolist(), strict=True))
-
-    @cached_property
-    def actor_of(self) -> Ranks:
-        """The actor of every rank."""
-        return self.orbit_actor[self.orbits.places(np.arange(self.orbits.count))]
+        return int(self.actor_of[rank])
 
 
 def every_rank(prices: Prices) -> Actors:
     """Actors without folding: one for each rank."""
-    orbits = Orbits(count=prices.plan.npus)
-    return _Folding(prices=prices, pairs=(), orbits=orbits).actors(orbits.lowest)
+    return _Folding(prices=prices, pairs=()).actors(np.arange(prices.plan.npus))
 
 
 def fold(
@@ -80,28 +65,22 @@ def fold(
     """One actor per class of ranks that behave alike, whose stages communicate in these `uses`.
 
     `slow` are factors on the ranks' compute times; with `sites` links are shared. Without either
-    the classes are kept with the prices, for all steps whose ranks talk to the same others, and
-    ranks that no number tells apart are not looked at one by one.
+    the classes are kept with the prices, for all steps whose ranks talk to the same others.
     """
-    plan = prices.plan
     pairs = tuple(sorted({(use.stage, use.peer_stage) for use in uses if use.peer_stage >= 0}))
     if slow is not None or sites is not None:
-        folding = _Folding(prices=prices, pairs=pairs, orbits=Orbits(count=plan.npus))
-        return folding.run(slow, sites)
+        return _Folding(prices=prices, pairs=pairs).run(slow, sites)
     key = tuple(_kinds(prices)), pairs
     if key not in prices.folds:
-        orbits = Orbits(count=plan.npus, turns=turns_of_ranks(plan, key[0], prices.topology))
-        folding = _Folding(prices=prices, pairs=pairs, orbits=orbits)
-        prices.folds[key] = folding.run(None, None)
+        prices.folds[key] = _Folding(prices=prices, pairs=pairs).run(None, None)
     return prices.folds[key]
 
 
 class _Folding(Struct, frozen=True, kw_only=True, dict=True):
-    """Refines classes of the orbits of ranks, each seen by its lowest rank."""
+    """Refines classes of ranks."""
 
     prices: Prices
     pairs: _StagePairs
-    orbits: Orbits
 
     def run(self, slow: Floats | None, sites: TransferSites | None) -> Actors:
         own = [*self.own_traits()]
@@ -132,7 +111,7 @@ class _Folding(Struct, frozen=True, kw_only=True, dict=True):
 
     def own_traits(self) -> Iterable[Ranks]:
         """What sets ranks apart by themselves: stage, and how their groups lie on the topology."""
-        ranks = self.orbits.lowest
+        ranks = np.arange(self.prices.plan.npus)
         stages = ranks // self.prices.plan.stage_ranks
         yield stages
         for kind in _kinds(self.prices):
@@ -154,24 +133,20 @@ class _Folding(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def meetings(self) -> dict[Group, tuple[Ranks, Ranks]]:
-        """Per kind the orbits that meet in each group that has a lowest rank, and whose is which.
-
-        An orbit that has several members in a group has as many in all that it is in.
-        """
-        plan, orbits, found = self.prices.plan, self.orbits, {}
+        """Per kind the ranks that meet in each group, and which group each rank is in."""
+        plan, found = self.prices.plan, {}
         for kind in _kinds(self.prices):
             low, high = plan.span(kind)
-            ranks = orbits.lowest
-            firsts, group_of = np.unique(lowered(ranks, [(low, high)]), return_inverse=True)
+            own = lowered(np.arange(plan.npus), [(low, high)])
+            firsts, group_of = np.unique(own, return_inverse=True)
             steps = np.arange(0, high, low, dtype=np.int64)
-            apart = steps[orbits.of(steps) == steps]
-            found[kind] = orbits.places(firsts[:, None] + apart), group_of.reshape(-1)
+            found[kind] = firsts[:, None] + steps, group_of.reshape(-1)
         return found
 
     def actors(self, colours: Ranks) -> Actors:
         """An actor for each class."""
         _, first, counts = np.unique(colours, return_index=True, return_counts=True)
-        ranks = self.orbits.lowest[first]
+        ranks = first
         groups: dict[Group, Ranks] = {}
         sizes: dict[Group, Ranks] = {}
         for kind, (members, group_of) in self.meetings.items():
@@ -181,12 +156,11 @@ class _Folding(Struct, frozen=True, kw_only=True, dict=True):
             sizes[kind] = 1 + (np.diff(met[one], axis=1) != 0).sum(axis=1)
         return Actors(
             ranks=ranks.astype(np.int64),
-            counts=counts.astype(np.int64) * self.orbits.size,
+            counts=counts.astype(np.int64),
             stages=(ranks // self.prices.plan.stage_ranks).astype(np.int64),
             groups=groups,
             sizes=sizes,
-            orbits=self.orbits,
-            orbit_actor=colours,
+            actor_of=colours,
         )
 
 

@@ -5,12 +5,10 @@ run the same collectives at the same time. So are the pairs that carry a message
 
 Job and network cannot tell ranks apart that differ in a digit of their number that may be shifted.
 A shift of a digit `rank % high // low` takes groups of ranks to groups where all spans of groups
-are whole digits, and the network to itself where the same digit of NPU numbers turns. One rank of
-each orbit then says all that a million could.
+are whole digits, and the network to itself where the same digit of NPU numbers turns.
 """
 
 from collections.abc import Iterable
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -154,39 +152,6 @@ def _beside(
         Beside(siblings=siblings, look=int(np.searchsorted(looks, pattern[group])))
         for group, (looks, siblings) in ((each, known[kind[each]]) for each in first.tolist())
     )
-
-
-class Orbits(Struct, frozen=True, kw_only=True, dict=True):
-    """Orbits of the numbers below `count` under shifts of the digits `turns`, which ascend."""
-
-    count: int
-    turns: tuple[Turn, ...] = ()
-
-    @cached_property
-    def size(self) -> int:
-        """Numbers of each orbit."""
-        size = 1
-        for low, high in self.turns:
-            size *= high // low
-        return size
-
-    @cached_property
-    def lowest(self) -> Ints:
-        """The lowest number of each orbit, ascending."""
-        ends = [1, *(end for turn in self.turns for end in turn), self.count]
-        found = np.zeros(1, dtype=np.int64)
-        for low, high in zip(ends[::2], ends[1::2], strict=True):
-            digits = np.arange(0, high, low, dtype=np.int64)
-            found = (digits[:, None] + found).reshape(-1)
-        return found
-
-    def of(self, numbers: Ints) -> Ints:
-        """The lowest number of the orbit of each."""
-        return lowered(numbers, self.turns)
-
-    def places(self, numbers: Ints) -> Ints:
-        """The place of each number's orbit among `lowest`."""
-        return np.searchsorted(self.lowest, self.of(numbers)).astype(np.int64)
 
 
 def lowered(numbers: Ints, turns: Iterable[Turn]) -> Ints:

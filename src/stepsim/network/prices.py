@@ -32,7 +32,6 @@ from stepsim.parallel.ranks import ParallelPlan, Ranks
 from stepsim.workload.rows import CollectiveKind, CommOp, Group
 
 if TYPE_CHECKING:
-    from stepsim.network.contention import Quotient
     from stepsim.network.fold import Actors
     from stepsim.network.measured_times import CommTable
 
@@ -78,12 +77,12 @@ _ShapeKey = tuple[CollectiveKind, bytes]
 
 
 class Prices(Struct, kw_only=True):
-    """Duration of communications by rank; shapes are traced when first asked for.
+    """Duration of communications by rank, in ps; shapes are traced when first asked for.
 
     `algorithms` are those asked for; other kinds take the fastest beside their siblings, also where
     links are shared fairly, for then sharing slows them when they run. Times in `table` replace the
     model's for groups that hold equally many ranks of each of their nodes. `folds` are classes of
-    ranks at these prices, kept by who talks to whom; `quotients` those of ranks that share links.
+    ranks at these prices, kept by who talks to whom.
     Where all stages lie alike, and links are not shared in time, groups are those of the first
     stage.
     """
@@ -95,7 +94,6 @@ class Prices(Struct, kw_only=True):
     table: "CommTable | None" = None
     sharing: Sharing = Sharing.NONE
     folds: "dict[tuple[object, ...], Actors]" = field(default_factory=dict)
-    quotients: "dict[tuple[object, ...], Quotient]" = field(default_factory=dict)
     _stages_alike: bool = False
     _groups: dict[Group, GroupPatterns] = field(default_factory=dict)
     _pairs: dict[tuple[int, int], GroupPatterns] = field(default_factory=dict)
@@ -131,7 +129,7 @@ class Prices(Struct, kw_only=True):
         """
         if len(self._costs) > _MOST:
             return None
-        return replace(self.of(other), folds={}, quotients={}, _groups={}, _pairs={})
+        return replace(self.of(other), folds={}, _groups={}, _pairs={})
 
     def are(self, other: "Prices") -> bool:
         """Whether all that is found for one is known to the other."""

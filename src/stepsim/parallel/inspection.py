@@ -44,8 +44,10 @@ def inspect_workload(
     workload: Workload, plan: ParallelPlan, warnings: Iterable[str] = ()
 ) -> Inspection:
     """Add up what one rank of the first stage computes and communicates."""
-    stages = split_stages(workload, plan, Placement(ranks=plan.pp))
-    rows = stages.works[0].chunks[0][0]
+    slices = len(workload.layout.slices) if workload.layout else 0
+    placement = Placement(ranks=plan.pp, chunks=max(slices // plan.pp, 1))
+    stages = split_stages(workload, plan, placement)
+    rows = [row for chunk in stages.works[0].chunks for row in chunk[0]]
     step = stages.works[0].per_step
     return Inspection(
         workload=workload,
@@ -77,7 +79,9 @@ def _per_microbatch(row: Row) -> list[tuple[Phase, Work]]:
 def _layers_per_stage(workload: Workload, stages: Stages) -> tuple[int, ...]:
     """Layers of each stage in the first block, counted by their first rows."""
     starts = {id(layer[0]) for layer in workload.microbatches[0].layers}
-    return tuple(sum(id(row) in starts for row in work.chunks[0][0]) for work in stages.works)
+    return tuple(
+        sum(id(row) in starts for chunk in work.chunks for row in chunk[0]) for work in stages.works
+    )
 
 
 def _traffic(works: Iterable[Work]) -> tuple[_Traffic, ...]:

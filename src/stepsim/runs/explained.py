@@ -8,34 +8,25 @@ from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta
 
-from stepsim.base.errors import PlanError, StepsimError, WorkloadError
+from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.base.structs import Count, Document, Entry, Names, Seconds, Share, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.explain.report import Report
 from stepsim.files.asked import StepInputs, read_inputs
-from stepsim.files.load import read_model, with_numbers
+from stepsim.files.load import read_model
 from stepsim.files.models.launch import with_launch
 from stepsim.files.traces.logged_jobs import LoggedJob, read_logged_job
 from stepsim.files.traces.step_lines import read_step_log
 from stepsim.measured.step_log import StepLog
-from stepsim.network.topology import Topology
-from stepsim.options import ALIASES, OPTIONS, StepOptions
-from stepsim.step.inputs import held_degrees, make_work
+from stepsim.options import ALIASES
+from stepsim.runs.suspects import LogEvidence, Simulated, Suspects, held_bytes
+from stepsim.step.inputs import held_degrees
 from stepsim.step.simulate import simulate_step
-from stepsim.workload.model.choices import (
-    AttentionKernel,
-    ExpertDispatch,
-    PipelineOrder,
-    Precision,
-    Recompute,
-)
-from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.plan import ModelPlan
 
 if TYPE_CHECKING:
     from stepsim.network.topology.network import TopologyLike
@@ -46,9 +37,7 @@ _LEAST_WORTH = 0.002
 It is chosen, not fitted. Half of the steps in Optimus's logs of A40 are more than 2.1 to 4.1 % off
 their median, so that the mean of 250 of the steadiest is still uncertain by 0.2 %.
 """
-_SLOW = 1.1
-_SKEW = 1.3
-_LATE = 4
+_NEAR_GAP = 0.15
 _NO_NUMBERS: Mapping[str, object] = MappingProxyType({})
 _FLOPS_APART = 0.1
 """A log's count of operations that differs by more is another model or another way to count."""
@@ -60,24 +49,43 @@ class LogVerdict(StrEnum):
     INSIDE = "inside"
     SLOWER = "slower"
     FASTER = "faster"
+    IMPOSSIBLE = "impossible"
+    UNSTEADY = "unsteady"
     UNKNOWN = "unknown"
 
 
 class LogSuspect(Entry, frozen=True, kw_only=True):
     """Something that a log may not show: `what` would be, and what `check` would tell.
 
-    `is_contradicted` where the log or the options say otherwise. `step_s` is the predicted step
-    with it, `worth` the share of the predicted step that it adds, and `explains` the share of the
-    gap between prediction and log that this is, None without a gap.
+    `is_contradicted` where the log's arguments or the options say otherwise and nothing speaks for
+    it, `is_solved` where its `factor` is the one that explains the step; `odd` is how many
+    spreads that is from the usual size. `evidence` is what memory and timers of the log say.
+    `step_s` is the predicted step with it, `worth` the share of the predicted step that it adds,
+    and `explains` the share of the gap between prediction and log that this is, None without a gap.
     """
 
     name: str
     what: str
     check: str
     is_contradicted: bool
+    is_solved: bool
+    factor: float | None
+    odd: float
+    evidence: LogEvidence
     step_s: Seconds
     worth: Share
     explains: Share | None
+
+
+class LogPeriod(Entry, frozen=True, kw_only=True):
+    """Slow steps that come back: one of `every` steps is `longer` by so many medians of a step.
+
+    `share` is what that takes of the run.
+    """
+
+    every: Count
+    longer: float
+    share: Share
 
 
 class LogExplanation(Document, frozen=True, kw_only=True):
@@ -99,6 +107,12 @@ class LogExplanation(Document, frozen=True, kw_only=True):
     low_s: Seconds | None
     high_s: Seconds | None
     error: Share
+    tokens_per_s: Annotated[float, Meta(description="of a GPU, as measured")]
+    mfu: Annotated[float, Meta(description="as measured")]
+    trend_s: Annotated[
+        tuple[Seconds, Seconds] | None, Meta(description="first and last step, where they drift")
+    ]
+    period: Annotated[LogPeriod | None, Meta(description="slow steps that come back regularly")]
     measured_tflops: float | None
     predicted_tflops: float | None
     steps: Count
@@ -107,20 +121,6 @@ class LogExplanation(Document, frozen=True, kw_only=True):
     suspects: tuple[LogSuspect, ...]
     without_worth: Names
     warnings: Annotated[Names, Meta(description="what was assumed")]
-
-
-class _Change(Struct, frozen=True, kw_only=True):
-    """A suspect before it is simulated: other options, or other numbers of the topology.
-
-    `now` is what the prediction has in place of `what`, empty where that needs no words.
-    """
-
-    name: str
-    what: str
-    check: str
-    now: str = ""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    numbers: Mapping[str, object] = field(default_factory=dict)
 
 
 def explained_log(
@@ -132,15 +132,17 @@ def explained_log(
     topology: "TopologyLike | None" = None,
     numbers: Mapping[str, object] = _NO_NUMBERS,
     comm_source: str = "",
+    line: str | None = None,
+    suspects: bool = True,
 ) -> LogExplanation:
-    """Read a log and what it says of its job, and explain it.
+    """Read a log and what it says of its job, and explain it; without `suspects` only judge it.
 
     `typed` are options of a step, by name as people type them: they come before those of a
     `plan_file`, and these before those of the log. `config` names the model where the log does not,
     or another one. Raises TraceError for a log that cannot be read, WorkloadError where nobody says
     the model, PlanError where nobody says the GPUs, and the errors of `simulate_step`.
     """
-    log = read_step_log(path)
+    log = read_step_log(path, line)
     job = read_logged_job(path, log.form)
     model = _model_of(path, job, config)
     given = {ALIASES.get(name, name): value for name, value in typed.items() if value is not None}
@@ -153,7 +155,8 @@ def explained_log(
     inputs = read_inputs(
         model, topology, {**said, **given}, comm_source=comm_source, numbers=numbers
     )
-    return _explain(log, model, inputs, known={*model.asked, *said, *given})
+    known = {*model.asked, *said, *given}
+    return _explain(log, model, inputs, known=known, with_suspects=suspects)
 
 
 def _model_of(path: Path, job: LoggedJob, config: str | Path | None) -> Model:
@@ -171,7 +174,12 @@ def _model_of(path: Path, job: LoggedJob, config: str | Path | None) -> Model:
 
 
 def _explain(
-    log: StepLog, model: Model, inputs: StepInputs, *, known: Collection[str] = ()
+    log: StepLog,
+    model: Model,
+    inputs: StepInputs,
+    *,
+    known: Collection[str] = (),
+    with_suspects: bool = True,
 ) -> LogExplanation:
     """Predict the step of a log, and simulate the usual suspects.
 
@@ -186,24 +194,39 @@ def _explain(
     rates = report.throughput
     if rates is None:
         raise WorkloadError(f"{log.source}: the predicted step takes no time")
-    measured = log.step_ps(round(rates.global_batch * rates.sequence / report.npus)) / PS_PER_S
+    tokens = round(rates.global_batch * rates.sequence / report.npus)
+    measured = log.step_ps(tokens, rates.global_batch) / PS_PER_S
     predicted = report.step_time_ps / PS_PER_S
-    found = [
-        (each, _changed_step(each, model, topology, options))
-        for each in _changes(model, topology, options)
-    ]
-    suspects = [_suspect(each, step, predicted, measured, known) for each, step in found if step]
+    trend = log.trend
+    drift = None if trend is None else (measured * trend[0], measured * trend[1])
+    measured = measured if drift is None else drift[0]
+    mfu = rates.mfu * predicted / measured
+    beside = Suspects(
+        model=model,
+        topology=topology,
+        options=options,
+        predicted=predicted,
+        measured=measured,
+        memory=held_bytes(report),
+        log=log,
+    )
+    found = beside.simulated() if with_suspects else ()
+    suspects = [_suspect(each, predicted, measured, known) for each in found]
     steady = log.steady
     return LogExplanation(
         source=log.source,
         framework=log.form,
         job=_job_words(report),
-        verdict=_verdict(measured, rates.low_s, rates.high_s),
+        verdict=_verdict(measured, rates.low_s, rates.high_s, mfu, steady=drift is None),
         measured_s=measured,
         predicted_s=predicted,
         low_s=rates.low_s,
         high_s=rates.high_s,
         error=predicted / measured - 1,
+        tokens_per_s=tokens / measured,
+        mfu=mfu,
+        trend_s=drift,
+        period=_period(log),
         measured_tflops=log.steady_tflops,
         predicted_tflops=rates.model_tflops,
         steps=len(steady.kept),
@@ -224,7 +247,13 @@ def _job_words(report: Report) -> str:
     return f"{report.workload} on {report.npus:,} {who} ({report.topology}): {degrees}{batch}"
 
 
-def _verdict(measured: float, low: float | None, high: float | None) -> LogVerdict:
+def _verdict(
+    measured: float, low: float | None, high: float | None, mfu: float, *, steady: bool
+) -> LogVerdict:
+    if mfu > 1:
+        return LogVerdict.IMPOSSIBLE
+    if not steady:
+        return LogVerdict.UNSTEADY
     if low is None or high is None:
         return LogVerdict.UNKNOWN
     if measured > high:
@@ -233,46 +262,66 @@ def _verdict(measured: float, low: float | None, high: float | None) -> LogVerdi
 
 
 def _ordered(found: list[LogSuspect], predicted: float, measured: float) -> list[LogSuspect]:
-    """Suspects that move the step towards the measured one, the nearest to it first.
+    """Suspects that move the step towards the measured one, the likeliest first.
 
-    Those that the log contradicts stand last.
+    Those that explain nearly all come before others, then those that the log speaks for, settings
+    before sizes, and the most usual size; those that the log contradicts come last.
     """
+    near = _NEAR_GAP * abs(measured - predicted)
     slower = measured >= predicted
     towards = [
         each for each in found if abs(each.worth) >= _LEAST_WORTH and (each.worth > 0) is slower
     ]
-    return sorted(
-        towards, key=lambda each: (each.is_contradicted, abs(each.step_s - measured), each.name)
-    )
+
+    def key(each: LogSuspect) -> tuple[bool, bool, bool, bool, bool, float, float]:
+        apart = abs(each.step_s - measured)
+        explains = each.is_solved or apart <= near
+        spoken = each.evidence is LogEvidence.FOR
+        against = each.evidence is LogEvidence.AGAINST
+        odd = each.odd if explains else 0.0
+        loose = 0.0 if each.is_solved else apart
+        return (
+            each.is_contradicted,
+            against,
+            not explains,
+            not spoken,
+            each.is_solved,
+            odd,
+            loose,
+        )
+
+    return sorted(towards, key=key)
 
 
 def _suspect(
-    change: _Change, step_ps: int, predicted: float, measured: float, known: Collection[str]
+    found: Simulated, predicted: float, measured: float, known: Collection[str]
 ) -> LogSuspect:
-    step, gap = step_ps / PS_PER_S, measured - predicted
+    change, step, gap = found.change, found.step_s, measured - predicted
     said = not (change.options.keys() - {"framework"}).isdisjoint(known)
+    spoken = found.evidence is LogEvidence.FOR
     now = f" ({'said' if said else 'assumed'}: {change.now})" if change.now else ""
     return LogSuspect(
         name=change.name,
         what=f"{change.what}{now}",
         check=change.check,
-        is_contradicted=said,
+        is_contradicted=said and not spoken,
+        is_solved=found.is_solved,
+        factor=change.size,
+        odd=change.odd,
+        evidence=found.evidence,
         step_s=step,
         worth=step / predicted - 1,
         explains=(step - predicted) / gap if gap else None,
     )
 
 
-def _changed_step(
-    change: _Change, model: Model, topology: Topology, options: StepOptions
-) -> int | None:
-    """The step with a change in ps; None where the job cannot run with it."""
-    try:
-        network = with_numbers(topology, change.numbers)
-        changed = replace(options, **change.options)
-        return int(simulate_step(model, network, changed).report.step_time_ps)
-    except StepsimError:
+def _period(log: StepLog) -> LogPeriod | None:
+    """Slow steps that come back after as many steps each time."""
+    found = log.period
+    if found is None:
         return None
+    every, extra = found
+    return LogPeriod(every=every, longer=extra, share=extra / every / (1 + extra / every))
 
 
 def _counted_otherwise(log: StepLog, report: Report, measured: float) -> Iterator[str]:
@@ -287,144 +336,3 @@ def _counted_otherwise(log: StepLog, report: Report, measured: float) -> Iterato
             f"{log.source}: {log.form} counts {ratio:.2f} times as many operations in a step: "
             "another model or batch, or another way to count (causal attention, recomputation)"
         )
-
-
-def _changes(model: Model, topology: Topology, options: StepOptions) -> Iterator[_Change]:
-    """The usual suspects of a job, as it is planned."""
-    built = make_work(model, topology, options).built
-    if built is None:
-        return
-    plan = built.plan
-    yield from _of_memory(plan)
-    yield from _of_overlap(plan)
-    yield from _of_pipeline(plan)
-    yield from _of_kernels(plan)
-    yield from _of_links(topology)
-    yield from _of_hardware(plan, options, sparse=model.architecture.is_sparse)
-
-
-def _of_memory(plan: ModelPlan) -> Iterator[_Change]:
-    words = {
-        Recompute.NONE: "nothing is recomputed",
-        Recompute.SELECTIVE: "core attention is recomputed",
-        Recompute.FULL: "whole layers are recomputed",
-    }
-    for kind, what in words.items():
-        if kind is not plan.recompute:
-            yield _Change(
-                name=f"recompute-{kind}",
-                what=what,
-                now=str(plan.recompute),
-                check="the arguments of recomputation or activation checkpointing",
-                options={"recompute": kind, "recompute_layers": None},
-            )
-
-
-def _of_overlap(plan: ModelPlan) -> Iterator[_Change]:
-    switches = {
-        "dp_overlap": (plan.dp > 1, "gradients and parameters move beside compute"),
-        "tp_comm_overlap": (plan.tp > 1, "tp collectives are pipelined with their products"),
-        "expert_overlap": (plan.ep > 1, "exchanges of experts run beside compute"),
-        "cuda_graph": (True, "CUDA graphs launch the layers"),
-    }
-    for name, (applies, what) in switches.items():
-        if applies:
-            on = getattr(plan, name)
-            yield _Change(
-                name=f"{name.replace('_', '-')}-{'off' if on else 'on'}",
-                what=f"{what}: {'off' if on else 'on'}",
-                now="on" if on else "off",
-                check=f"the framework's argument of {name.replace('_', ' ')}",
-                options={name: not on},
-            )
-
-
-def _of_pipeline(plan: ModelPlan) -> Iterator[_Change]:
-    """The other of Megatron-LM's schedules, and the other way to exchange tokens of experts."""
-    if plan.pp > 1 and plan.order is PipelineOrder.ALTERNATING:
-        plain = plan.chunks > 1
-        yield _Change(
-            name="schedule-1f1b" if plain else "schedule-interleaved",
-            what="a rank runs one stage" if plain else "a rank runs two virtual stages",
-            now=f"{plan.chunks}",
-            check="the argument of virtual pipeline stages",
-            options={"schedule": "1f1b" if plain else "interleaved:2", "chunks": None},
-        )
-    if plan.ep > 1:
-        plain = plan.dispatch is ExpertDispatch.ALL_TO_ALL
-        other = ExpertDispatch.DEEPEP if plain else ExpertDispatch.ALL_TO_ALL
-        yield _Change(
-            name=f"dispatch-{other.replace('_', '-')}",
-            what=f"tokens go to experts by {other.replace('_', '-')}",
-            now=str(plan.dispatch),
-            check="the argument of the token dispatcher; names of kernels in a profile",
-            options={"dispatch": other},
-        )
-
-
-def _of_kernels(plan: ModelPlan) -> Iterator[_Change]:
-    fused = plan.attention is AttentionKernel.FLASH
-    yield _Change(
-        name="attention-unfused" if fused else "attention-flash",
-        what="attention runs without a fused kernel" if fused else "attention is fused",
-        now="flash" if fused else "unfused",
-        check="names of attention kernels in a profile; the attention backend in the log",
-        options={"attention": AttentionKernel.UNFUSED if fused else AttentionKernel.FLASH},
-    )
-    other = Precision.FP8 if plan.precision is Precision.BF16 else Precision.BF16
-    yield _Change(
-        name=f"precision-{other}",
-        what=f"products run in {other}",
-        now=str(plan.precision),
-        check="the argument of the precision; fp8 or not in names of kernels",
-        options={"precision": other},
-    )
-
-
-def _of_links(topology: Topology) -> Iterator[_Change]:
-    for link in topology.link_classes:
-        yield _Change(
-            name=f"slow-{link.name}",
-            what=f"{link.name} links carry half of their bandwidth",
-            check="nccl-tests between these GPUs; NCCL_DEBUG=INFO for the transport",
-            numbers={f"{link.name}.bandwidth": link.bandwidth / 2},
-        )
-
-
-def _of_hardware(plan: ModelPlan, options: StepOptions, *, sparse: bool) -> Iterator[_Change]:
-    if isinstance(options.framework, Framework):
-        yield _Change(
-            name="host-bound",
-            what=f"the host takes {_LATE} times as long to launch a layer",
-            check="gaps between kernels in a profile (stepsim improve): launches, data loader, GC",
-            options={"framework": _late(options.framework)},
-        )
-    yield _Change(
-        name="slow-gpu",
-        what=f"one GPU computes {_SLOW} times as long",
-        check="traces of all ranks (stepsim inspect); clocks, power and temperature",
-        options={"slow": OPTIONS["slow"].of(f"0:{_SLOW}")},
-    )
-    yield _Change(
-        name="slow-clocks",
-        what=f"all GPUs compute {_SLOW} times as long",
-        check="power limits and clocks while it trains (nvidia-smi -q -d PERFORMANCE)",
-        options={"compute_scale": OPTIONS["compute_scale"].of(_SLOW)},
-    )
-    if sparse and plan.ep > 1 and options.expert_load is None:
-        skewed = options.expert_skew is not None and options.expert_skew > 1
-        yield _Change(
-            name="experts-balanced" if skewed else "experts-uneven",
-            what=f"the busiest expert rank has {1.0 if skewed else _SKEW} of the mean load",
-            check="tokens per expert of the router",
-            options={"expert_skew": 1.0 if skewed else _SKEW},
-        )
-
-
-def _late(framework: Framework) -> Framework:
-    """A framework whose host launches layers more slowly."""
-    return replace(
-        framework,
-        host_layer_ps=framework.host_layer_ps * _LATE,
-        host_expert_layer_ps=framework.host_expert_layer_ps * _LATE,
-    )

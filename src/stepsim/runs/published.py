@@ -220,7 +220,9 @@ def model_of(step: PublishedStep) -> StepModel:
     precision, sparse = step.plan.precision, step.architecture.is_sparse
     framework = framework.of_job(device.name, precision, sparse=sparse, release=step.release)
     framework = framework.of_model(step.model, device.name, precision)
-    framework = replace(framework, context=step.context or framework.context)
+    # the runs are of 2025 and before, when a loss had all logits at a time
+    context = step.context or framework.context
+    framework = replace(framework, context=context, loss_chunks=1)
     return StepModel(
         architecture=step.architecture,
         device=device,
@@ -247,7 +249,7 @@ def simulated(step: PublishedStep, model: StepModel) -> StepTotals:
     options = StepOptions(
         npus=plan.npus,
         schedule=PAIRED if plan.runs_pairs else "interleaved" if looped else "1f1b",
-        chunks=plan.chunks if looped else None,
+        chunks=plan.chunks,
         layout=plan.layout.text(),
         recipe=bool(framework.recipes),
         cp_comm=plan.context,

@@ -1,8 +1,4 @@
-"""Calibration of predictions from measured steps: a factor per machine, and host time per layer.
-
-Nothing is fitted that the steps do not tell: the host time needs steps that it bounds and others
-that it does not, and must halve what stays unexplained without one.
-"""
+"""Calibration of predictions from measured steps: a factor on the compute of each machine."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,7 +8,6 @@ from msgspec import Struct
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import CalibrationError, StepsimError
 from stepsim.base.structs import replace
-from stepsim.base.units import PS_PER_S
 from stepsim.files.model_steps import PublishedStep
 from stepsim.runs.published import model_of
 from stepsim.workload.model.calibration import (
@@ -24,9 +19,6 @@ from stepsim.workload.model.calibration import (
 from stepsim.workload.model.plan import Precision
 from stepsim.workload.model.step_time import StepModel
 
-_HOST_TIMES_S = np.geomspace(0.2e-3, 20e-3, 41)
-_LEAST_RUNS = 4
-_LEFT_OVER = 0.5
 _ROUNDS = 12
 _SLOWEST = 0.1, 10.0  # of compute, measured over predicted
 
@@ -69,13 +61,12 @@ def calibrate_steps(
     rows: list[CalibratedStep] = []
     for machine, several in groups.items():
         try:
-            factor, found, note = _calibrate(machine, several)
+            factor, found = _calibrate(machine, several)
         except CalibrationError as error:
             notes.append(str(error))
             continue
         factors.append(factor)
         rows += found
-        notes += [note] if note else []
     if not factors:
         why = notes[0] if notes else "expected complete rows with step_s"
         raise CalibrationError(f"no measured step: {why}")
@@ -104,12 +95,11 @@ def _by_machine(
 
 def _calibrate(
     machine: _Machine, several: Sequence[tuple[PublishedStep, StepModel]]
-) -> tuple[MachineFactor, list[CalibratedStep], str]:
-    """The machine's factor, its steps, and why the host time per layer is not told."""
+) -> tuple[MachineFactor, list[CalibratedStep]]:
+    """The machine's factor and its steps."""
     measured = np.array([step.measured_s for step, _ in several], dtype=np.float64)
-    before = _predicted(several, 1.0, None)
-    host_s, note = _host(several, measured)
-    factor, left = _factor(several, measured, host_s)
+    before = _predicted(several, 1.0)
+    factor, left = _factor(several, measured)
     device, framework, precision = machine
     after = measured * np.exp(left)
     rows = [
@@ -120,22 +110,21 @@ def _calibrate(
         device=device,
         framework=framework,
         precision=precision,
-        factor=factor,
+        factor=round(factor, 4),
         runs=len(several),
-        spread=float(np.abs(after / measured - 1).max()),
-        host_layer_ps=None if host_s is None else round(host_s * PS_PER_S),
+        spread=round(float(np.abs(after / measured - 1).max()), 4),
     )
-    return found, rows, f"{device}, {framework}, {precision}: {note}" if note else ""
+    return found, rows
 
 
 def _factor(
-    several: Sequence[tuple[PublishedStep, StepModel]], measured: Floats, host_s: float | None
+    several: Sequence[tuple[PublishedStep, StepModel]], measured: Floats
 ) -> tuple[float, Floats]:
     """The factor on compute whose predictions are right in the geometric mean, and what is left."""
     low, high = _SLOWEST
     for _ in range(_ROUNDS):
         middle = float(np.sqrt(low * high))
-        left = np.log(_predicted(several, middle, host_s) / measured)
+        left = np.log(_predicted(several, middle) / measured)
         low, high = (middle, high) if left.mean() < 0 else (low, middle)
     factor = float(np.sqrt(low * high))
     if not 1.01 * _SLOWEST[0] < factor < _SLOWEST[1] / 1.01:
@@ -145,32 +134,11 @@ def _factor(
             f"{_SLOWEST[0]} or over {_SLOWEST[1]:.0f} times the prediction on {step.device}: "
             "expected seconds of a step, and the right GPU"
         )
-    return factor, np.log(_predicted(several, factor, host_s) / measured)
+    return factor, np.log(_predicted(several, factor) / measured)
 
 
-def _host(
-    several: Sequence[tuple[PublishedStep, StepModel]], measured: Floats
-) -> tuple[float | None, str]:
-    """The host time per layer in seconds, or why the steps do not tell it."""
-    if len(several) < _LEAST_RUNS:
-        return None, f"{len(several)} steps do not tell host time per layer: {_LEAST_RUNS} needed"
-    free = _predicted(several, 1.0, 0.0)
-    best, spread = None, _LEFT_OVER * float(np.std(np.log(free / measured)))
-    for host_s in _HOST_TIMES_S:
-        predicted = _predicted(several, 1.0, float(host_s))
-        bound = int((predicted > 1.02 * free).sum())
-        left = float(np.std(np.log(predicted / measured)))
-        if 2 <= bound < len(several) and left < spread:
-            best, spread = float(host_s), left
-    if best is None:
-        return None, "the steps do not tell host time per layer: none is clearly bound by it"
-    return best, ""
-
-
-def _predicted(
-    several: Sequence[tuple[PublishedStep, StepModel]], factor: float, host_s: float | None
-) -> Floats:
-    """Predictions with compute `factor` times as slow, and with another host time per layer.
+def _predicted(several: Sequence[tuple[PublishedStep, StepModel]], factor: float) -> Floats:
+    """Predictions with compute `factor` times as slow.
 
     Steps of one model on one network are priced together.
     """
@@ -180,9 +148,6 @@ def _predicted(
     found = np.empty(len(several))
     for places in alike.values():
         model = several[places[0]][1]
-        framework = model.framework
-        if host_s is not None:
-            framework = replace(framework, host_layer_ps=round(host_s * PS_PER_S))
-        changed = replace(model, device=slowed(model.device, factor), framework=framework)
+        changed = replace(model, device=slowed(model.device, factor))
         found[places] = changed.seconds([several[place][0].plan for place in places])
     return found

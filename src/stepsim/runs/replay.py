@@ -49,7 +49,6 @@ class ReplayRuntime(Struct, frozen=True, kw_only=True):
     host_overhead_ps: int
     topology: Topology
     p2p: P2PMode | None = None
-    eager_transfers: bool = False
 
 
 class PipelineWork(Struct, frozen=True, kw_only=True):
@@ -160,7 +159,6 @@ def simulate_work(work: PipelineWork, schedule: Schedule, runtime: ReplayRuntime
     """Run work in a schedule's order, level by level: replays are fitted, varied and compared."""
     options = StepOptions(
         p2p=runtime.p2p,
-        eager_transfers=runtime.eager_transfers,
         host_overhead_ps=runtime.host_overhead_ps,
     )
     stages = Stages(works=work.works, pp_comm_bytes=work.message_bytes, warnings=work.warnings)

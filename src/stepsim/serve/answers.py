@@ -26,9 +26,11 @@ _START: Mapping[str, str] = MappingProxyType(
         "global_batch": "128",
         "tp": "4",
         "pp": "8",
+        "microbatch_size": "1",
+        "schedule": "1f1b",
     }
 )
-"""A job that fits its GPUs, with a pipeline to look at."""
+"""A job that fits its GPUs, with a pipeline to look at and a better schedule to find."""
 
 _CONTROLS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -38,7 +40,7 @@ _CONTROLS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             *("layout", "zero", "framework"),
         ),
         "second": (
-            *("global_batch", "microbatch_size", "rank_order", "dp_overlap", "tp_overlap"),
+            *("global_batch", "microbatch_size", "rank_order", "dp_overlap"),
             *("stage_rows", "compute_scale", "host_overhead"),
         ),
     }

@@ -7,7 +7,7 @@ knows of a connection: a state comes in, plain data goes out.
 from collections import OrderedDict
 from collections.abc import Callable
 from threading import Lock
-from typing import cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from msgspec import Struct, field
@@ -27,6 +27,7 @@ from stepsim.files.asked import StepInputs, read_inputs, read_options
 from stepsim.graph.actions import HostTimes
 from stepsim.network.prices import Prices
 from stepsim.network.topology.dimension import split_link
+from stepsim.options import OPTIONS
 from stepsim.serve.facts import answer_facts, document_shown, memory_shown, plain_table
 from stepsim.serve.helps import best_first, job_changes, speed_changes
 from stepsim.serve.lanes import lanes_of_timeline, timeline_of_batch, times_of_batch
@@ -49,7 +50,8 @@ from stepsim.workload.scaling import ComputeScale
 _KEPT = 4
 _MAP_SIDE = 24
 _DRAWS = 64
-_MOMENT_S = 0.2
+_MOMENT_TASKS = 4_000
+_Made = TypeVar("_Made")
 
 Progress = Callable[[int, int], None]
 """Called now and then while an answer is made; raises to give it up."""
@@ -60,21 +62,32 @@ class Explorer(Struct, kw_only=True):
 
     library: NamedNouns
     _batches: "OrderedDict[tuple[object, ...], Batch]" = field(default_factory=OrderedDict)
+    _plans: "OrderedDict[tuple[object, ...], tuple[dict[str, Any], list[str]]]" = field(
+        default_factory=OrderedDict
+    )
     _lock: Lock = field(default_factory=Lock)
 
     def inputs(self, state: ExplorerState) -> StepInputs:
         """The nouns of a state, as `stepsim simulate` would read them; raises StepsimError.
 
-        A model of which no degree is given keeps the plan that its network has without numbers.
+        What nobody says of a model's plan is as on its network without numbers.
         """
+        job = self._read(state)
+        unsaid, said = self._unsaid(state)
+        return replace(job, options=replace(job.options, **unsaid), notes=(*job.notes, *said))
+
+    def _read(self, state: ExplorerState) -> StepInputs:
         files = self.library.workload(state.workload), self.library.topology(state.topology)
-        job = read_inputs(*files, state.options, numbers=state.numbers)
-        if not state.numbers:
-            return job
-        bare = read_inputs(*files, state.options)
-        degrees, said = held_degrees(bare.workload, bare.topology, bare.options)
-        options, notes = replace(job.options, **degrees), (*job.notes, *said)
-        return replace(job, options=options, notes=notes)
+        return read_inputs(*files, state.options, numbers=state.numbers)
+
+    def _unsaid(self, state: ExplorerState) -> tuple[dict[str, Any], list[str]]:
+        """What nobody says of a model's plan, found once for all questions about a structure."""
+
+        def choose() -> tuple[dict[str, Any], list[str]]:
+            bare = self._read(state.bare())
+            return held_degrees(bare.workload, bare.topology, bare.options)
+
+        return self._remembered(self._plans, state.structure, choose)
 
     def live(self, state: ExplorerState) -> dict[str, object]:
         """Totals, breakdown and times; equal to a run's. Raises PlanError where none can be.
@@ -169,7 +182,11 @@ class Explorer(Struct, kw_only=True):
             step_ps, memory = int(batch.evaluate(given).step_time_ps[0]), batch.job.memory
             rows += speed_changes(batch, columns)
         fits = memory is None or memory.fits is not False
-        rows += job_changes(job, step_ps, fits=fits)
+        unsaid, _ = self._unsaid(state)
+        pinned = {name: OPTIONS[name].text(value) for name, value in unsaid.items()}
+        for row in job_changes(job, step_ps, fits=fits):
+            change: Any = row["change"]
+            rows.append({**row, "change": {**pinned, **change}})
         return {"rows": best_first(rows, step_ps, fits=fits)}
 
     def _band(self, batch: Batch, state: ExplorerState) -> dict[str, object] | None:
@@ -252,7 +269,7 @@ class Explorer(Struct, kw_only=True):
             if is_live and state.structure in self._batches:
                 return False
         job = self.inputs(state)
-        return step_size(job.workload, job.topology, job.options).seconds > _MOMENT_S
+        return step_size(job.workload, job.topology, job.options).tasks > _MOMENT_TASKS
 
     def _prices(self) -> list[Prices]:
         """Prices of the structures that are kept, for another one on the same network."""
@@ -269,19 +286,31 @@ class Explorer(Struct, kw_only=True):
 
     def _batch(self, state: ExplorerState) -> Batch:
         """What the structure of a state compiles to; raises PlanError where times are no sums."""
+
+        def compiled() -> Batch:
+            job = self.inputs(state.bare())
+            like = self._prices()
+            return make_batch(job.workload, job.topology, job.options, notes=job.notes, like=like)
+
+        return self._remembered(self._batches, state.structure, compiled)
+
+    def _remembered(
+        self,
+        known: "OrderedDict[tuple[object, ...], _Made]",
+        key: tuple[object, ...],
+        make: Callable[[], _Made],
+    ) -> _Made:
+        """What a structure has, made once while it is among the last ones asked for."""
         with self._lock:
-            if state.structure in self._batches:
-                self._batches.move_to_end(state.structure)
-                return self._batches[state.structure]
-        job = self.inputs(state.bare())
-        batch = make_batch(
-            job.workload, job.topology, job.options, notes=job.notes, like=self._prices()
-        )
+            if key in known:
+                known.move_to_end(key)
+                return known[key]
+        made = make()
         with self._lock:
-            self._batches[state.structure] = batch
-            while len(self._batches) > _KEPT:
-                self._batches.popitem(last=False)
-        return batch
+            known[key] = made
+            while len(known) > _KEPT:
+                known.popitem(last=False)
+        return made
 
 
 def _columns(state: ExplorerState) -> dict[str, float]:

@@ -14,7 +14,7 @@ from stepsim.files.asked import StepInputs, read_options
 from stepsim.network.prices import Prices
 from stepsim.network.topology.dimension import split_link
 from stepsim.serve.plans import plan_map
-from stepsim.serve.sliders import interleaved_names
+from stepsim.serve.sliders import interleaved_names, lists_stages
 from stepsim.serve.state import number_quantity, number_text
 from stepsim.step.totals import run_step
 from stepsim.workload.model.choices import Recompute
@@ -89,11 +89,10 @@ def job_changes(job: StepInputs, step_ps: int, *, fits: bool) -> Iterator[dict[s
     known: list[Prices] = []
     for words, change in _other_jobs(job, fits=fits):
         try:
-            typed, _ = read_options(change)
+            typed, _ = read_options({name: text or None for name, text in change.items()})
             named: dict[str, Any] = {name: getattr(typed, name) for name in change}
-            if "schedule" in change:
-                named["chunks"] = None
-            run = run_step(job.workload, job.topology, replace(job.options, **named), known)
+            options = replace(job.options, **named)
+            run = run_step(job.workload, job.topology, options, known)
         except StepsimError:
             continue
         if run.ready.unfit is None:
@@ -106,10 +105,11 @@ def _other_jobs(job: StepInputs, *, fits: bool) -> Iterator[tuple[str, _Texts]]:
     options = job.options
     pp = options.pp or 1
     if pp > 1:
+        moved = {"layout": ""} if lists_stages(options) else {}
         interleaved = interleaved_names(job.workload, pp)
         for name in dict.fromkeys((*interleaved[:1], *interleaved[-1:], *_SCHEDULES)):
             if name != options.schedule:
-                yield f"schedule {name}", {"schedule": name}
+                yield f"schedule {name}", {"schedule": name, "chunks": "", **moved}
     if isinstance(job.workload, Model):
         size = 2 * options.samples if fits else options.samples // 2
         if size:
@@ -132,7 +132,8 @@ def _other_plans(job: StepInputs) -> Iterator[tuple[str, _Texts]]:
         if cell and cell["fits"] and [tp, pp] != plans["now"]
     ]
     for _, tp, pp in islice(sorted(cells), _MOST_PLANS):
-        yield f"plan tp {tp}, pp {pp}", {"tp": str(tp), "pp": str(pp)}
+        free = dict.fromkeys(("chunks", "microbatch_size", "layout"), "")
+        yield f"plan tp {tp}, pp {pp}", {"tp": str(tp), "pp": str(pp), **free}
 
 
 def _row(words: str, change: _Texts, step_ps: int, now_ps: int) -> dict[str, object]:

@@ -9,8 +9,8 @@ from stepsim.files.asked import StepInputs
 from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import StepOptions
-from stepsim.serve.sliders import held_options
-from stepsim.step.inputs import BuiltModel
+from stepsim.serve.sliders import held_options, moved
+from stepsim.step.inputs import BuiltModel, for_schedule
 from stepsim.step.models import work_of_model
 from stepsim.workload.model.memory import rank_memory
 from stepsim.workload.model.model import Model
@@ -35,8 +35,11 @@ def plan_map(job: StepInputs) -> dict[str, object]:
     made: dict[tuple[int, int], BuiltModel] = {}
     for pp in _degrees(now.plan.npus, min(_MOST_PP, model.architecture.depth)):
         for tp in _degrees(now.plan.npus // pp, _MOST_TP):
-            built = _built(model, topology, replace(held, tp=tp, pp=pp))
-            if built is not None:
+            split = held if pp == now.plan.pp else moved(held, pp=pp)
+            plain = for_schedule(replace(split, chunks=None), "1f1b")
+            tried = (split, plain) if pp > 1 else (plain,)
+            found = (_built(model, topology, replace(each, tp=tp)) for each in tried)
+            if built := next(filter(None, found), None):
                 made[tp, pp] = built
     cells = dict(zip(made, _cells(list(made.values()), topology), strict=True))
     across, up = (sorted({key[i] for key in made}) for i in range(2))

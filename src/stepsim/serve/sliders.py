@@ -1,6 +1,7 @@
 """The values that the sliders of a page may take: those with which the job can run."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -12,12 +13,14 @@ from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import BUILDERS, needs_times
+from stepsim.parallel.schedules.combined_1f1b import PAIRED
 from stepsim.parallel.stages import split_stages
 from stepsim.step.inputs import (
     BuiltModel,
     WorkSource,
     choose_plan,
     choose_schedule,
+    for_schedule,
     held_degrees,
     make_work,
     scaled_workload,
@@ -25,7 +28,7 @@ from stepsim.step.inputs import (
 from stepsim.workload.model.model import Model
 
 _OF_MODELS = ("npus", "sequence", "global_batch", "tp", "pp", "cp", "ep", "microbatch_size")
-_PLANNED = ("expert_tp", "recompute", "layout")
+_PLANNED = ("expert_tp", "recompute", "recompute_layers", "layout", "schedule")
 """Options beside the sliders that a plan by default may set."""
 _OF_FILES = ("npus", "pp", "microbatches", "microbatch_size")
 _MOST_NPUS, _MOST_RANKS, _MOST_BATCH, _MOST_SEQUENCE = 4096, 64, 8192, 1 << 17
@@ -59,7 +62,7 @@ def slider_values(job: StepInputs) -> dict[str, object]:
         values = [
             value
             for value in sorted({*_candidates(name, work, now), *([current] if current else [])})
-            if value == current or _checked(work, topology, replace(held, **{name: value}))
+            if value == current or _checked(work, topology, moved(held, **{name: value}))
         ]
         sliders.append({"name": name, "now": current, "values": values})
     changed = {name: OPTIONS[name] for name in _PLANNED if getattr(held, name) is not None}
@@ -96,11 +99,26 @@ def held_options(job: StepInputs, built: BuiltModel | None) -> StepOptions:
     if built is None:
         return job.options
     degrees, _ = held_degrees(job.workload, job.topology, job.options)
-    options = replace(job.options, **degrees)
+    options, plan = replace(job.options, **degrees), built.plan
+    if options.chunks is not None and isinstance(options.schedule, str):
+        looped = f"{PAIRED if plan.runs_pairs else 'interleaved'}:{options.chunks}"
+        named = looped if options.chunks > 1 and options.schedule == "1f1b" else options.schedule
+        options = for_schedule(replace(options, chunks=None), named)
     names = [name for name in _OF_MODELS if getattr(options, name) is None]
     if options.microbatches is not None:
         names.remove("global_batch")
-    return replace(options, **{name: getattr(built.plan, name) for name in names})
+    return replace(options, **{name: getattr(plan, name) for name in names})
+
+
+def lists_stages(options: StepOptions) -> bool:
+    """Whether the layout lists the layers of every stage: one of so many stages alone."""
+    return any(mark in (options.layout or "") for mark in "|+,")
+
+
+def moved(options: StepOptions, **changed: Any) -> StepOptions:
+    """The options with others; a layout that lists its stages is not that of other pipelines."""
+    options = replace(options, **changed)
+    return replace(options, layout=None) if "pp" in changed and lists_stages(options) else options
 
 
 def _current(name: str, options: StepOptions, now: _Checked | None) -> int | None:
@@ -158,7 +176,9 @@ def _schedules(
     if now is None or now.plan.pp == 1:
         return sorted({"1f1b", asked})
     bare = replace(options, chunks=None)
+    if lists_stages(bare):
+        bare = replace(bare, layout=None)
     names = [name for name in BUILDERS if not needs_times(name) and name != "interleaved"]
     names += interleaved_names(work, now.plan.pp)
-    fitting = [name for name in names if _checked(work, topology, replace(bare, schedule=name))]
+    fitting = [name for name in names if _checked(work, topology, for_schedule(bare, name))]
     return [*dict.fromkeys(["1f1b", *sorted(fitting), asked])]

@@ -114,12 +114,7 @@ AXIS_SHADES: Mapping[ParallelAxis, int] = MappingProxyType(
 """Shades of communication: collectives of an axis, and the messages of a pipeline."""
 
 ACTION_SHADES: Mapping[ActionKind, Shade] = MappingProxyType(
-    {
-        ActionKind.FORWARD: Shade.FORWARD,
-        ActionKind.BACKWARD: Shade.BACKWARD,
-        ActionKind.INPUT_GRAD: Shade.INPUT_GRAD,
-        ActionKind.WEIGHT_GRAD: Shade.WEIGHT_GRAD,
-    }
+    {kind: Shade[kind.name] for kind in ACTION_COLOURS}
 )
 SHADES: Mapping[int, tuple[str, str]] = MappingProxyType(
     {
@@ -133,12 +128,7 @@ SHADES: Mapping[int, tuple[str, str]] = MappingProxyType(
 )
 """Name and colour of every shade, in the order of their numbers."""
 
-_PHASE_SHADES = {
-    TaskPhase.FORWARD: Shade.FORWARD,
-    TaskPhase.BACKWARD: Shade.BACKWARD,
-    TaskPhase.INPUT_GRAD: Shade.INPUT_GRAD,
-    TaskPhase.WEIGHT_GRAD: Shade.WEIGHT_GRAD,
-}
+_PHASE_SHADES = {TaskPhase[kind.name]: shade for kind, shade in ACTION_SHADES.items()}
 
 
 def span_shades(spans: Spans, axes: Sequence[ParallelAxis]) -> Ints:

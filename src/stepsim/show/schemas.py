@@ -11,7 +11,6 @@ from msgspec import Struct
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import Document, json_text
 from stepsim.explain.against import Against
-from stepsim.explain.contents import ContentsDocument
 from stepsim.explain.improve import ImprovementsDocument
 from stepsim.explain.profile_document import ProfileDocument
 from stepsim.explain.report import ResultDocument
@@ -28,7 +27,6 @@ from stepsim.files.models.launch import PlanFile
 from stepsim.files.step_table import StepTable
 from stepsim.files.sweep_toml import SweepFile
 from stepsim.files.topology.tables import TopologyFile
-from stepsim.measured.calibration.nccl_document import CollectiveFitDocument
 from stepsim.measured.calibration.toml import CalibrationFile
 from stepsim.measured.run_document import LogDocument, RunDocument
 from stepsim.network.one_collective import CollectiveDocument
@@ -36,7 +34,6 @@ from stepsim.network.topology.inspection import TopologyNumbers
 from stepsim.runs.document import ValidationDocument
 from stepsim.runs.explained import LogExplanation
 from stepsim.runs.published import PublishedDocument
-from stepsim.show.doctor import Diagnosis
 from stepsim.step.compare import ComparisonDocument
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -71,9 +68,6 @@ FORMATS: Mapping[str, _Format] = MappingProxyType(
         "run": _Format(what="inspect --json of traces", root=RunDocument),
         "log": _Format(what="inspect --json of a log of leaf modules", root=LogDocument),
         "profile": _Format(what="inspect --json of a profile", root=ProfileDocument),
-        "profile-contents": _Format(
-            what="inspect --json of a profile without times", root=ContentsDocument
-        ),
         "improvements": _Format(what="improve --json", root=ImprovementsDocument),
         "validation": _Format(what="validate --json", root=ValidationDocument),
         "explanation": _Format(what="explain --json", root=LogExplanation),
@@ -83,9 +77,7 @@ FORMATS: Mapping[str, _Format] = MappingProxyType(
         "plan": _Format(what="plan --json", root=PlanDocument),
         "budget": _Format(what="plan --check --json", root=BudgetDocument),
         "plan-file": _Format(what="a plan file, TOML", root=PlanFile),
-        "doctor": _Format(what="doctor --json", root=Diagnosis),
         "list": _Format(what="list --json", root=CatalogDocument),
-        "collective-fit": _Format(what="calibrate nccl --json", root=CollectiveFitDocument),
     }
 )
 

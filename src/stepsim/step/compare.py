@@ -5,18 +5,14 @@
 
 from collections.abc import Iterator, Sequence
 from math import gcd
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from stepsim.base.errors import PlanError, ScheduleError, StepsimError, bad_value
 from stepsim.base.structs import Document, Entry, Picoseconds, replace
 from stepsim.explain.report import Report
-from stepsim.files.simai.formula import SimaiTotals, simai_formula
-from stepsim.files.simai.text import read_simai_document
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.inspection import inspect_workload
@@ -84,7 +80,7 @@ def compare_schedules(
     """
     if not schedules:
         raise ScheduleError("no schedules given: expected names such as 1f1b,interleaved:2")
-    degrees, said = held_degrees(workload, topology, options, least_pp=_LEAST_PP)
+    degrees, said = _held(workload, topology, options)
     options = replace(options, **degrees)
     candidates = []
     for name, schedule in schedules:
@@ -115,8 +111,9 @@ def usual_schedules(source: WorkSource, topology: Topology, options: StepOptions
     Interleaved forms have the fewest chunks that divide the layers of a rank: none where none do.
     Raises the errors of a plan that cannot be.
     """
-    degrees, _ = held_degrees(source, topology, options, least_pp=_LEAST_PP)
-    made = make_work(source, topology, replace(options, **degrees))
+    degrees, _ = _held(source, topology, options)
+    plain = for_schedule(replace(options, **degrees), "1f1b")
+    made = make_work(source, topology, plain)
     work, _ = scaled_workload(made.workload, made.sized)
     plan, _ = choose_plan(work, topology, made.sized)
     layers = gcd(*inspect_workload(work, plan).layers_per_stage)
@@ -124,11 +121,12 @@ def usual_schedules(source: WorkSource, topology: Topology, options: StepOptions
     return ["1f1b", *(f"interleaved:{n}" for n in chunks[:_INTERLEAVED]), *_USUAL]
 
 
-def simai_totals(path: Path, comparison: ComparedSchedules) -> SimaiTotals:
-    """SimAI's closed formula of a file for the plan of a comparison, with its default servers."""
-    document = read_simai_document(path)
-    plan = comparison.valid[0][1].plan
-    return simai_formula(document, plan, row_count=document.declared_rows)
+def _held(
+    source: WorkSource, topology: Topology, options: StepOptions
+) -> tuple[dict[str, Any], list[str]]:
+    """The plan that all schedules have where it is not said: that of 1F1B, with a pipeline."""
+    plain = for_schedule(options, "1f1b")
+    return held_degrees(source, topology, plain, least_pp=_LEAST_PP)
 
 
 def exposed_p2p_ps(result: SimulatedStep) -> int:
@@ -168,12 +166,11 @@ class ComparisonDocument(Document, frozen=True, kw_only=True):
     named: ClassVar[tuple[type, ...]] = (*_EITHER, *Report.named)
 
     candidates: tuple[_AnyCandidate, ...]
-    simai_formula: SimaiTotals | msgspec.UnsetType = msgspec.UNSET
 
     @classmethod
-    def of(cls, comparison: ComparedSchedules, simai: SimaiTotals | None = None) -> Self:
-        """The document of a comparison, with SimAI's closed formula if that was asked for."""
-        return cls(candidates=tuple(_candidates(comparison)), simai_formula=simai or msgspec.UNSET)
+    def of(cls, comparison: ComparedSchedules) -> Self:
+        """The document of a comparison."""
+        return cls(candidates=tuple(_candidates(comparison)))
 
     @classmethod
     def from_plain(cls, raw: dict[str, Any], place: str) -> Self:

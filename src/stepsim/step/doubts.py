@@ -203,9 +203,7 @@ def smaller_degrees(
     """
     group = crossing.groups[0]
     name = SIZES_OF_GROUPS[group]
-    same = replace(
-        options, npus=plan.npus, microbatches=None, global_batch=plan.global_batch, plan=None
-    )
+    same = replace(options, npus=plan.npus, microbatches=None, global_batch=plan.global_batch)
     for degree in whole_degrees(topology, ranks, crossing.placement, group):
         words = OPTIONS[name].words(str(degree), short=True)
         changed: dict[str, Any] = {name: degree}

@@ -33,7 +33,7 @@ from stepsim.parallel.schedules import (
 from stepsim.parallel.schedules.check import check_schedule
 from stepsim.parallel.schedules.order import ACTION_KINDS, Order
 from stepsim.parallel.stages import Stages, split_stages
-from stepsim.workload.expert_load import ExpertCounts, ExpertLaw
+from stepsim.workload.expert_load import ExpertCounts, ExpertLaw, ExpertSkew
 from stepsim.workload.model.model import Model
 from stepsim.workload.rows import Group, ParallelAxis, Workload
 from stepsim.workload.scaling import (
@@ -67,13 +67,12 @@ def scaled_workload(workload: Workload, options: StepOptions) -> tuple[Workload,
     ep, load = workload.made_for.ep, options.expert_load
     if isinstance(load, ExpertLaw | ExpertCounts):
         count = options.microbatches or workload.made_for.microbatches or _MOST_LOADS
-        workload = load_experts_unevenly(
-            workload, load, seed=options.expert_seed, microbatches=count
-        )
+        seed = load.seed if isinstance(load, ExpertLaw) else 0
+        workload = load_experts_unevenly(workload, load, seed=seed, microbatches=count)
+    elif isinstance(load, ExpertSkew):
+        workload = load_experts(workload, skewed_loads(load.over_mean, ep))
     elif load is not None:
         workload = load_experts(workload, rank_loads(load, ep))
-    elif options.expert_skew is not None:
-        workload = load_experts(workload, skewed_loads(options.expert_skew, ep))
     return workload, [note] if bare else []
 
 
@@ -81,18 +80,16 @@ def choose_plan(
     workload: Workload, topology: Topology, options: StepOptions
 ) -> tuple[ParallelPlan, list[str]]:
     """Degrees and microbatches, and what was assumed; raises PlanError."""
-    plan, assumed = options.plan, list[str]()
-    if plan is None:
-        plan, assumed = plan_job(
-            workload,
-            topology,
-            npus=options.npus,
-            pp=options.pp,
-            microbatches=options.microbatches,
-            global_batch=options.global_batch,
-            microbatch_size=options.samples,
-            ep_layout=options.ep_layout,
-        )
+    plan, assumed = plan_job(
+        workload,
+        topology,
+        npus=options.npus,
+        pp=options.pp,
+        microbatches=options.microbatches,
+        global_batch=options.global_batch,
+        microbatch_size=options.samples,
+        ep_layout=options.ep_layout,
+    )
     if options.rank_order is not None:
         plan = replace(plan, rank_order=options.rank_order)
     if options.ep_layout is not None and plan.ep == 1:
@@ -125,9 +122,14 @@ def choose_schedule(
 
 
 def for_schedule(options: StepOptions, schedule: str | Schedule) -> StepOptions:
-    """The options with another schedule, without those that only others have."""
+    """The options with another schedule, without those that only others have.
+
+    1F1B has one chunk where nobody says more.
+    """
     known = options_of(schedule) if isinstance(schedule, str) else []
     cleared: dict[str, Any] = dict.fromkeys(_schedule_options(options).keys() - set(known))
+    if options.chunks in (None, 1):
+        cleared["chunks"] = 1 if schedule == OPTIONS["schedule"].default else None
     return replace(options, schedule=schedule, **cleared)
 
 

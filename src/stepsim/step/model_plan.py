@@ -127,10 +127,10 @@ def planned_by_recipe(
 ) -> ModelPlan:
     """A plan with what the model's public recipe sets for its degrees beside the options asked for.
 
-    One that recomputes is taken as it is.
+    Modules are its own where the plan recomputes nothing else.
     """
-    if plan.recompute is not Recompute.NONE:
-        return plan
+    said = None if plan.recompute is Recompute.NONE else plan.recompute
+    asked = replace(asked, ep=plan.ep, recompute=said or asked.recompute)
     degrees = RecipeShape(tp=plan.tp, pp=plan.pp, chunks=plan.chunks, zero=plan.zero)
     found = by_recipe(asked, degrees, device, framework, architecture)
     fields = {**found.options, **found.fields}
@@ -181,7 +181,7 @@ def _said_of_fields(fields: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _said_of_states(recipe: Recipe | None) -> Iterator[str]:
-    for name, value in (recipe.states if recipe else {}).items():
+    for name, value in (recipe.states.changed if recipe and recipe.states else {}).items():
         parts = ", ".join(value) if isinstance(value, tuple) else value
         yield _STATES[name].format(parts)
 
@@ -190,9 +190,7 @@ def slowing_of(options: StepOptions, device: Device, framework: Framework) -> Sl
     """What communication takes from compute in the closed form; None where nobody asks for it."""
     if not options.overlap_cost:
         return None
-    known = options.calibration
-    traits = known.traits_of(device) if known else {}
-    return Slowing.on(device, framework, options.comm_sms, traits)
+    return Slowing.on(device, framework, options.overlap_cost.count)
 
 
 _STATES = MappingProxyType(
@@ -244,8 +242,6 @@ def model_plan(
     model: Model, topology: Topology, options: StepOptions
 ) -> tuple[ModelPlan, list[str]]:
     """The plan of a model under the options asked for, and what was assumed; raises PlanError."""
-    if options.plan is not None:
-        raise PlanError("plan: a model takes its degrees one by one (tp, cp, pp, ...)")
     notes: list[str] = []
     for name in _COUNTED:
         if getattr(options, name) == 0:
@@ -260,7 +256,7 @@ def model_plan(
     chunks = chunks_of(options, pp)
     layout = asked_layout(model.architecture, options, pp * chunks)
     notes += _said_of_layout(model.architecture, options, layout, pp * chunks)
-    batch = _batch(options, dp, pp)
+    batch = batch_of(options, dp * options.samples, pp)
     if options.global_batch is None and options.microbatches is None:
         notes.append(_said_of_batch(options, batch, dp))
     plan = ModelPlan(
@@ -312,13 +308,15 @@ def _replicas(
     return npus // split
 
 
-def _batch(options: StepOptions, dp: int, pp: int) -> int:
-    """Samples of a step; raises PlanError where two options say it."""
+def batch_of(options: StepOptions, samples: int, pp: int) -> int:
+    """Samples of a step, of which a microbatch of all has some.
+
+    Raises PlanError where two options say it.
+    """
     if options.global_batch is not None:
         if options.microbatches is not None:
             raise PlanError("global_batch and microbatches contradict each other: give one of them")
         return options.global_batch
-    samples = dp * options.samples
     if options.microbatches is not None:
         return options.microbatches * samples
     return default_batch(samples, pp, options.sequence or DEFAULT_SEQUENCE)

@@ -38,6 +38,8 @@ from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan, check_plan
 
+_MOST_CHUNKS = 1 << 20
+
 
 def work_of_model(model: Model, topology: Topology, options: StepOptions) -> MadeWork:
     """A model's workload under its plan; raises PlanError, whose text begins with its name."""
@@ -65,10 +67,14 @@ def work_of_model(model: Model, topology: Topology, options: StepOptions) -> Mad
         workload = build_workload(model, plan, device, framework, interconnect)
     except PlanError as error:
         raise PlanError(f"{model.source}: {error}") from None
+    if _is_ideal(topology) and workload.effort is not None:
+        workload = replace(workload, effort=replace(workload.effort, band=None))
+        notes.append(
+            f"{topology.name}: ideal links, no efficiency, no protocols, so no range (base = "
+            '"hgx-h100" in its file takes those of a machine)'
+        )
     if plan.dp_overlap and plan.zero < 2:
         options = replace(options, dp_overlap=True)
-    if not framework.overlaps_input_gradient:
-        options = replace(options, tp_overlap=False)
     sized = replace(
         options,
         npus=plan.npus,
@@ -92,11 +98,9 @@ def work_of_model(model: Model, topology: Topology, options: StepOptions) -> Mad
 def degrees_of_model(
     model: Model, topology: Topology, options: StepOptions, least_pp: int = 1
 ) -> tuple[dict[str, Any], list[str]]:
-    """Options of the plan that fits where no degree is given, and a note about it."""
-    if options.plan is not None:
-        return {}, []
-    chooser = replace(plan_chooser(model.architecture, topology, options), least_pp=least_pp)
-    return ({}, []) if chooser.is_asked else chooser.choose()
+    """What the options do not say of the plan that fits, and a note about it."""
+    chooser = plan_chooser(model.architecture, topology, options)
+    return replace(chooser, least_pp=least_pp).choose()
 
 
 def plan_chooser(
@@ -109,7 +113,7 @@ def plan_chooser(
         topology=topology,
         device=device,
         framework=framework,
-        options=_with_chunks(options, device, framework),
+        options=options,
     )
 
 
@@ -200,9 +204,21 @@ def machine_of(
         framework = framework.of_job(device.name, precision, sparse=architecture.is_sparse)
     if architecture is not None and options.recipe:
         framework = framework.of_model(architecture.name, device.name, precision)
+    if options.states is not None:
+        framework = replace(framework, **options.states.held)
+    if options.loss_chunks is not None:
+        if not 1 <= options.loss_chunks <= _MOST_CHUNKS:
+            raise PlanError(f"loss_chunks is {options.loss_chunks}: expected 1 to {_MOST_CHUNKS}")
+        framework = replace(framework, loss_chunks=options.loss_chunks)
     if options.overlap_cost:  # what gathers take of compute is part of it
         framework = replace(framework, fsdp_slowdown=0.0)
     return as_measured(device, framework, options)
+
+
+def _is_ideal(topology: Topology) -> bool:
+    """Whether links carry all that they are said to, by a library of no cost."""
+    lossless = all(link.efficiency == 1 for link in topology.link_classes)
+    return lossless and not topology.library.protocols
 
 
 def _interconnect(network: Topology) -> Interconnect | None:
@@ -234,12 +250,6 @@ def said_of_calibration(device: Device, framework: Framework, options: StepOptio
         f"TFLOP/s, from {each.shapes} shapes"
         for each in options.calibration.rates
         if (each.device, each.precision) == (device.name, precision)
-    ]
-    rates += [
-        f"calibrated: what {each.engine} communications take of {device.name}, from {each.rows} "
-        f"kernels beside them, off by {each.error:.1%}"
-        for each in options.calibration.overlap
-        if each.device == device.name and options.overlap_cost
     ]
     rates += _said_of_kernels(device, framework, options)
     if found:

@@ -18,7 +18,7 @@ from stepsim.network.placement import Crossing, find_crossing, idle_npus, place
 from stepsim.network.prices import Prices, make_prices
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
-from stepsim.parallel.modes import Engine
+from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.stages import split_stages
 from stepsim.step.inputs import (
@@ -38,13 +38,14 @@ if TYPE_CHECKING:
     from stepsim.engine.beside import OverlapCost
     from stepsim.explain.memory import StepMemory
     from stepsim.step.second_look import SecondLook
+    from stepsim.workload.overlap import CommSms
 
 _DEFAULTS = StepOptions()
 
 
 def quickest(options: StepOptions) -> StepOptions:
-    """Columns in place of events, unless an engine is asked for or times need events."""
-    if options.engine is None and not options.needs_events:
+    """Columns in place of events, unless an engine is asked for or links are shared in time."""
+    if options.engine is None and options.contention is not Sharing.FAIR:
         return replace(options, engine=Engine.LEVELS)
     return options
 
@@ -57,7 +58,7 @@ class PreparedStep(Struct, frozen=True, kw_only=True, dict=True):
     takes what `prices` tell. `assumed` is what was taken for granted, `notes` what is as usual and
     may surprise. `memory` is what ranks hold, where that is known, `unfit` that it is more than
     they have. `second_look` is what else is known of a model's step, `overlap` what communication
-    takes from compute, None where it takes nothing.
+    takes from compute, None where it takes nothing. With `fold_ranks` one rank of each class runs.
     """
 
     given: Workload
@@ -74,6 +75,7 @@ class PreparedStep(Struct, frozen=True, kw_only=True, dict=True):
     unfit: TooLarge | None = None
     second_look: "SecondLook | None" = None
     overlap: "OverlapCost | None" = None
+    fold_ranks: bool = True
 
     @cached_property
     def doubts(self) -> tuple[Doubt, ...]:
@@ -98,13 +100,13 @@ class PreparedStep(Struct, frozen=True, kw_only=True, dict=True):
         """Who is simulated, and what each of them runs."""
         options = self.options
         return lay_out_step(
-            self.graph, self.prices, self.slow, options.fold_ranks, options.engine, self.overlap
+            self.graph, self.prices, self.slow, self.fold_ranks, options.engine, self.overlap
         )
 
     def step_time_ps(self) -> int:
         """The step time alone, in ps: columns need no timeline for it."""
         laid = self.laid_out()
-        times = laid.by_levels()
+        times = None if self.overlap else laid.by_levels()
         return times.step_time_ps if times else laid.timeline().step_time_ps
 
     def reported(self, timeline: Timeline, *, weigh: bool = False) -> "SimulatedStep":
@@ -124,7 +126,7 @@ class PreparedStep(Struct, frozen=True, kw_only=True, dict=True):
             effort=work.effort,
             memory=self.memory,
             findings=tuple(self._findings(timeline)),
-            unslowed_ps=self._unslowed().step_time_ps() if self.overlap else None,
+            unslowed_ps=timeline.unslowed_ps,
         )
         return SimulatedStep(
             report=report,
@@ -134,11 +136,6 @@ class PreparedStep(Struct, frozen=True, kw_only=True, dict=True):
             traffic=traffic,
             memory=self.memory,
         )
-
-    def _unslowed(self) -> "PreparedStep":
-        """The step without what overlap costs, run by columns where they can hold it."""
-        options = replace(self.options, overlap_cost=False, comm_sms=None)
-        return replace(self, options=quickest(options), overlap=None)
 
     def _findings(self, timeline: Timeline) -> Iterable[Finding]:
         """That it does not fit; else what a second look at a model's step says."""
@@ -234,11 +231,11 @@ def prepare(
         memory=memory,
         unfit=unfit,
         second_look=_second_look(made, asked),
-        overlap=_overlap_cost(made, topology) if options.overlap_cost else None,
+        overlap=_overlap_cost(made, topology, sms) if (sms := options.overlap_cost) else None,
     )
 
 
-def _overlap_cost(made: MadeWork, topology: Topology) -> "OverlapCost":
+def _overlap_cost(made: MadeWork, topology: Topology, overlap: "CommSms") -> "OverlapCost":
     """What communication takes from compute on the step's device; raises PlanError."""
     from stepsim.engine.beside import OverlapCost
     from stepsim.files.accelerators import read_device
@@ -256,12 +253,10 @@ def _overlap_cost(made: MadeWork, topology: Topology) -> "OverlapCost":
     except PlanError as error:
         raise PlanError(f"overlap_cost: {error}") from None
     exchange = DISPATCH_ENGINES[built.plan.dispatch] if built else None
-    known = made.options.calibration
     return OverlapCost(
         gpu=gpu,
-        sms=made.options.comm_sms,
+        sms=overlap.count,
         exchange=exchange or CommEngine.POINT_TO_POINT,
-        traits=known.traits_of(device) if known else {},
     )
 
 

@@ -1,12 +1,11 @@
 """A second look at a step of a model: other answers to the same question, and where they differ.
 
-A step is held against the peak of its device, the closed form of its plan, and the published run
-that is most like it. Where it is further from one of these than predictions of its kind are from
-measured steps, something is wrong with the question or with the answer, and that is said.
+A step is held against the peak of its device and the closed form of its plan. Where it is further
+from it than predictions of its kind are from measured steps, something is wrong with the question
+or with the answer, and that is said.
 """
 
 from collections.abc import Iterator
-from math import log
 
 from msgspec import Struct
 
@@ -18,9 +17,9 @@ from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.schedules.combined_1f1b import PAIRED
 from stepsim.step.inputs import BuiltModel
 from stepsim.step.model_plan import slowing_of
-from stepsim.workload.model.coverage import said_of_device
+from stepsim.workload.model.device import Device
 from stepsim.workload.model.effort import Effort
-from stepsim.workload.model.framework import PublishedRate
+from stepsim.workload.model.evidence import Evidence, source_of
 from stepsim.workload.model.step_time import StepModel
 
 _COUNTED = frozenset(
@@ -36,17 +35,6 @@ _CLOSED_FORMS = ("1f1b", "interleaved", PAIRED)
 
 _RANGE = (0.8, 1.25)
 """A guess: factors on a step where nothing is known of predictions of its kind."""
-
-_MOST_UNLIKE = 2.0
-"""A run is like a step up to so many times its parameters, work of a token and sequence."""
-_MOST_UNLIKE_JOB = 4.0
-"""A run is like a step up to so many times its NPUs, and tokens of one in a step."""
-_OTHER_DEVICE = 0.5
-"""How unlike a device of the same generation is, where 1 is the limit."""
-_SAME = 0.05
-"""A run is of the same size where it is no further than this share of the limit."""
-_WIDER = 1.5
-"""A guess: the power of the range where a run is not of the same size, as beyond the largest."""
 
 
 class SecondLook(Struct, frozen=True, kw_only=True):
@@ -69,7 +57,7 @@ class SecondLook(Struct, frozen=True, kw_only=True):
             return
         built = self.built
         sparse = built.architecture.is_sparse
-        said = said_of_device(built.device, built.framework.name, sparse=sparse)
+        said = _said_of_device(built.device, built.framework.name, sparse=sparse)
         if said and self.effort.band is None:
             yield Finding(text=said)
         step_s, effort = step_time_ps / PS_PER_S, self.effort
@@ -80,9 +68,7 @@ class SecondLook(Struct, frozen=True, kw_only=True):
                 f"{self.built.plan.precision}, of which it has {effort.peak_flops / 1e12:,.0f}"
             )
         if all(option.name in _COUNTED for option in self.asked.changed()):
-            off = tuple(self._off_closed_form(step_s))
-            yield from off
-            yield from self._off_published(step_s, doubtful=bool(off))
+            yield from self._off_closed_form(step_s)
 
     def closed_form_s(self) -> float | None:
         """Seconds of the step by the closed form of its plan; None where there is none."""
@@ -98,40 +84,10 @@ class SecondLook(Struct, frozen=True, kw_only=True):
         )
         return float(model.seconds([built.plan])[0])
 
-    def nearest(self) -> PublishedRate | None:
-        """The published run that is most like the step; None where none is like it.
-
-        It has the same framework, generation of devices, precision and kind of model; at most twice
-        or half the parameters, floating-point operations of a token and sequence; and four times or
-        a quarter of the NPUs and of their tokens in a step.
-        """
-        built = self.built
-        alike = (built.device.generation, built.plan.precision, built.architecture.is_sparse)
-        runs = [
-            run
-            for run in built.framework.rates
-            if (run.generation, run.precision, run.experts) == alike and max(self._unlike(run)) <= 1
-        ]
-        return min(runs, key=lambda run: sum(self._unlike(run)), default=None)
-
-    def _unlike(self, run: PublishedRate) -> tuple[float, ...]:
-        """How far a run is from the step in each respect: 0 for the same, 1 at the limit."""
-        plan, effort = self.built.plan, self.effort
-        device = 0.0 if run.device == effort.device else _OTHER_DEVICE
-        ratios = (
-            (effort.parameters / run.parameters, _MOST_UNLIKE),
-            (effort.model_flops / effort.tokens / run.flops_per_token, _MOST_UNLIKE),
-            (plan.sequence / run.sequence, _MOST_UNLIKE),
-            (plan.npus / run.npus, _MOST_UNLIKE_JOB),
-            (effort.tokens * run.npus / (run.tokens * plan.npus), _MOST_UNLIKE_JOB),
-        )
-        return device, *(abs(log(ratio)) / log(most) for ratio, most in ratios)
-
-    def _range(self, power: float = 1.0) -> tuple[float, float]:
-        """Factors between which a step of its kind is expected, to a power."""
+    def _range(self) -> tuple[float, float]:
+        """Factors between which a step of its kind is expected."""
         band = self.effort.band
-        low, high = (band.low, band.high) if band and band.others else _RANGE
-        return low**power, high**power
+        return (band.low, band.high) if band and band.others else _RANGE
 
     def _off_closed_form(self, step_s: float) -> Iterator[Finding]:
         seconds, (low, high) = self.closed_form_s(), self._range()
@@ -143,24 +99,19 @@ class SecondLook(Struct, frozen=True, kw_only=True):
                 "predictions of this kind are off; the parts of the step say what it is"
             )
 
-    def _off_published(self, step_s: float, *, doubtful: bool) -> Iterator[Finding]:
-        """How far the published run is; the prediction is `doubtful` where its closed form is."""
-        run = self.nearest()
-        if run is None:
-            return
-        effort = self.effort
-        mfu = effort.model_flops / effort.peak_flops / self.built.plan.npus / step_s
-        low, high = self._range(_WIDER if max(self._unlike(run)) > _SAME else 1.0)
-        wrong = ", or the prediction is wrong" if doubtful else ""
-        if not low <= mfu / run.mfu <= high:
-            yield Finding(
-                text=f"this step has an MFU of {mfu:.0%}; {said_of(run)} reached {run.mfu:.0%}, "
-                f"and {low:.2f} to {high:.2f} times as much is expected: plan, settings or links "
-                f"differ from those of that run{wrong}"
-            )
 
+def _said_of_device(device: Device, framework: str, *, sparse: bool) -> str:
+    """That no run on a device told how fast steps on it are; empty where some did.
 
-def said_of(run: PublishedRate) -> str:
-    """A published run in words."""
-    size = f"{run.parameters / 1e9:.3g} billion parameters, sequence {run.sequence:,}"
-    return f"{run.model} ({size}) on {run.npus:,} {run.device} in {run.precision} ({run.source})"
+    The words are of steps with a framework, of models that are `sparse` or dense: no run of that
+    kind on the device was compared.
+    """
+    sustained = source_of(device.sources.get("sustained"))
+    if sustained.evidence in (Evidence.UNSAID, Evidence.FITTED):
+        return ""
+    rate = source_of(device.sources.get("rate"))
+    kind = "model with experts" if sparse else "dense model"
+    return (
+        f"no run of a {kind} on {device.name} with {framework} was held against predictions: the "
+        f"error of the step is unknown (rates of products are {rate.brief})"
+    )

@@ -36,16 +36,19 @@ def simulate_step(
     like: Sequence[Prices] = (),
     progress: "OnProgress | None" = None,
     on_size: OnSize | None = None,
+    fold_ranks: bool = True,
 ) -> SimulatedStep:
     """Run one training step; `notes` are what was assumed before, and stand among the warnings.
 
     With `weigh` the report says what doubts about the workload are worth in step time. `like` are
     prices of steps before, which are taken again where they hold. `on_size` is called with the
-    step's size before it is built.
+    step's size before it is built. Without `fold_ranks` every rank is simulated, not one of each
+    class.
     Raises the errors of `stepsim.base.errors` when the input is wrong or contradictory.
     """
     with garbage.paused():
         ready = prepare(workload, topology, options, notes=notes, like=like, on_size=on_size)
+        ready = ready if fold_ranks else replace(ready, fold_ranks=False)
         timeline = ready.laid_out().timeline(progress)
         step = ready.reported(timeline, weigh=weigh)
         if weigh:

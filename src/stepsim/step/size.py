@@ -1,11 +1,10 @@
 """How large a step is, before it is built, and what its ranks will hold.
 
-The formulas count the tasks that the graph will have. The constants by which these take seconds and
-bytes are set on what `benchmarks/step_size.py` measures, on one core; they are right within a
-factor of two to three, which is enough to warn of a run that will not end. How NPUs lie, and what
-they put on links, are columns with a line per NPU: these are set on `simulate` of gpt_1024, moe_128
-and llama-3-8b on 1 to 16 million NPUs, and of gpt_1024 on 1 and 4 million that share links in
-time. A job whose NPUs are all of one group takes up to five times as long.
+The formulas count the tasks that the graph will have. The constants by which these take bytes are
+set on what `benchmarks/step_size.py` measures; they are right within a factor of two to three. How
+NPUs lie, and what they put on links, are columns with a line per NPU: these are set on `simulate`
+of gpt_1024, moe_128 and llama-3-8b on 1 to 16 million NPUs, and of gpt_1024 on 1 and 4 million that
+share links in time.
 
 Of a model all is known that ranks hold, of a workload what its user said of its chunks.
 """
@@ -43,20 +42,16 @@ if TYPE_CHECKING:
 
 _LIKE = 4  # ranks of a small schedule of the same shape
 _MESSAGE_ENDS = 4  # a message forward and one backward, each with its send and its receive
-_S_OF_EVENT, _S_OF_SHARING_EVENT = 45e-6, 120e-6
-_S_OF_LEVEL, _S_IN_COLUMN = 110e-6, 6e-6
-_S_OF_SEARCH = 2e-3
 _BYTES_OF_MICROBATCH, _BYTES_OF_EVENT, _BYTES_IN_COLUMN = 8_000, 400, 150
-_S_OF_NPU, _BYTES_OF_NPU = 0.1e-6, 50
-_S_OF_MEMBER, _BYTES_OF_MEMBER = 50e-6, 4_000  # of the largest group
-_S_OF_SHARING_NPU, _BYTES_OF_SHARING_NPU = 18e-6, 2_400
+_BYTES_OF_NPU = 50
+_BYTES_OF_MEMBER = 4_000  # of the largest group
+_BYTES_OF_SHARING_NPU = 2_400
 
 
 class StepSize(Struct, frozen=True, kw_only=True):
-    """Tasks of a step that is to be simulated, and about what it takes: seconds, and bytes."""
+    """Tasks of a step that is to be simulated, and about how many bytes it takes."""
 
     tasks: int
-    seconds: float
     size_bytes: int
 
 
@@ -75,30 +70,21 @@ def step_size(workload: WorkSource, topology: Topology, options: StepOptions) ->
 def size_of(workload: Workload, plan: ParallelPlan, options: StepOptions) -> StepSize:
     """Size of a step of a workload under a plan.
 
-    A rank of each stage is simulated, or with `fold_ranks` off every rank. Where ranks meet one by
-    one, or share links or multiprocessors in time, each row of an action is a task of its own.
+    A rank of each stage is simulated. Where ranks share links or multiprocessors in time, each row
+    of an action is a task of its own.
     """
     chunks, halves = _shape(options.schedule, plan.pp, options.chunks)
-    stages, alone = plan.pp * chunks, not options.fold_ranks
-    fair = options.needs_events
+    stages = plan.pp * chunks
+    row_by_row = options.contention is Sharing.FAIR or options.overlap_cost
     actions = halves * stages
-    row_by_row = fair or alone
     tasks_of_actions = max(actions, _tasks_of_rows(workload)) if row_by_row else actions
     tasks_of_actions = max(tasks_of_actions, _tasks_of_shards(workload))
-    copies = plan.npus // plan.pp if alone else 1
     messages = _MESSAGE_ENDS * (stages - 1)
     tasks = plan.microbatches * (tasks_of_actions + messages) + _tasks_once(workload, options)
-    tasks *= copies
-    if fair:
-        seconds = tasks * _S_OF_SHARING_EVENT
-    elif options.engine is Engine.SIMPY or (options.engine is None and tasks <= MOST_EVENTS):
-        seconds = tasks * _S_OF_EVENT
-    else:
-        depth = plan.microbatches * 2 * chunks * (2 if stages > 1 else 1)
-        depth = depth * tasks_of_actions // actions
-        seconds = depth * _S_OF_LEVEL + tasks * _S_IN_COLUMN
-        return _sized(workload, plan, options, tasks, seconds, _BYTES_IN_COLUMN)
-    return _sized(workload, plan, options, tasks, seconds, _BYTES_OF_EVENT)
+    by_events = row_by_row or options.engine is Engine.SIMPY
+    by_events = by_events or (options.engine is None and tasks <= MOST_EVENTS)
+    of_task = _BYTES_OF_EVENT if by_events else _BYTES_IN_COLUMN
+    return StepSize(tasks=tasks, size_bytes=_bytes_of(workload, plan, options, tasks * of_task))
 
 
 def memory_of_machine() -> int | None:
@@ -109,27 +95,13 @@ def memory_of_machine() -> int | None:
         return None
 
 
-def _sized(
-    workload: Workload,
-    plan: ParallelPlan,
-    options: StepOptions,
-    tasks: int,
-    seconds: float,
-    of_task: int,
-) -> StepSize:
-    """Size of a step of so many tasks: the schedule's search and what ranks take are added."""
-    if isinstance(options.schedule, str) and needs_times(options.schedule):
-        seconds += plan.pp * plan.microbatches * _S_OF_SEARCH
+def _bytes_of(workload: Workload, plan: ParallelPlan, options: StepOptions, of_tasks: int) -> int:
+    """Bytes of a step whose tasks take so many: what microbatches and ranks take is added."""
+    of_tasks += plan.microbatches * _BYTES_OF_MICROBATCH
     if options.contention is Sharing.FAIR:
-        of_ranks = plan.npus * _S_OF_SHARING_NPU, plan.npus * _BYTES_OF_SHARING_NPU
-    else:
-        members = max([plan.replicas, *(plan.group_size(op.group) for op in workload.comms())])
-        of_ranks = (
-            plan.npus * _S_OF_NPU + members * _S_OF_MEMBER,
-            plan.npus * _BYTES_OF_NPU + members * _BYTES_OF_MEMBER,
-        )
-    of_tasks = plan.microbatches * _BYTES_OF_MICROBATCH + tasks * of_task
-    return StepSize(tasks=tasks, seconds=seconds + of_ranks[0], size_bytes=of_tasks + of_ranks[1])
+        return of_tasks + plan.npus * _BYTES_OF_SHARING_NPU
+    members = max([plan.replicas, *(plan.group_size(op.group) for op in workload.comms())])
+    return of_tasks + plan.npus * _BYTES_OF_NPU + members * _BYTES_OF_MEMBER
 
 
 def _shape(schedule: str | Schedule, ranks: int, chunks: int | None) -> tuple[int, int]:
@@ -215,7 +187,22 @@ class TooLarge(Struct, frozen=True, kw_only=True):
         chooser = plan_chooser(self.built.architecture, self.topology, self.options)
         flags = chooser.remedy(self.built.plan)
         remedy = f"fits with {flags}" if flags else "no plan that fits is known"
+        remedy += f"; as it is with {self._in_bf16}" if self._in_bf16 else ""
         return f"{said}, times and rates are those if it fitted ({remedy})"
+
+    @property
+    def _in_bf16(self) -> str:
+        """Flags by which the plan fits with gradients and optimizer in bf16; empty where none."""
+        from stepsim.workload.model.choices import Recompute, StateFormat
+        from stepsim.workload.model.memory import TIGHT_SHARE, rank_memory
+
+        built = self.built
+        framework = replace(built.framework, **StateFormat.BF16.held)
+        plans = [built.plan, replace(built.plan, recompute=Recompute.FULL)]
+        memory = rank_memory(built.architecture, built.device, framework, plans)
+        flags = ("--states bf16", "--states bf16 --recompute full")
+        fits = (memory.share_of(built.device) < TIGHT_SHARE).tolist()
+        return next((each for each, fit in zip(flags, fits, strict=True) if fit), "")
 
 
 def too_large(

@@ -58,7 +58,7 @@ def run_step(
     """
     with garbage.paused():
         ready = ready_step(workload, topology, options, known)
-        return RunStep(ready=ready, timeline=_timeline(ready))
+        return RunStep(ready=ready, timeline=ready.laid_out().timeline())
 
 
 def ready_step(
@@ -72,9 +72,3 @@ def ready_step(
     others = [each for each in known if not each.are(ready.prices)]
     known[:] = [*others, ready.prices][-PRICES_KEPT:]
     return ready
-
-
-def _timeline(ready: PreparedStep) -> Timeline:
-    """Run a step; no events are made where no transfer meets another."""
-    laid = ready.laid_out()
-    return laid.timeline(apart=ready.options.engine is None)

@@ -178,34 +178,6 @@ class SiblingLengths(Struct, frozen=True, kw_only=True):
         return np.clip(np.rint(typical * factor), 1, self.most).astype(np.int64)
 
 
-class ListedWorks(Struct, frozen=True, kw_only=True, eq=False):
-    """Work of whole microbatches that were measured, over their mean; their documents are unseen.
-
-    `works` have shape (steps, ranks, microbatches). Every one is drawn for itself, or where the
-    loader sorted a step's documents (`whole`) all of a step at once.
-    """
-
-    works: Floats
-    whole: bool = False
-
-    def __post_init__(self) -> None:
-        if self.works.ndim != 3 or not self.works.size:
-            raise PlanError("works of microbatches: expected steps, ranks and microbatches of them")
-        if not (self.works > 0).all():
-            wrong = float(self.works.min())
-            raise PlanError(f"work of a microbatch is {wrong}: expected above 0")
-
-    def draw(self, generator: np.random.Generator, shape: tuple[int, int, int]) -> Floats:
-        """Works of microbatches of (steps, ranks, microbatches), of mean 1 in the long run.
-
-        A step of another shape than was measured is drawn of single microbatches.
-        """
-        known = self.works / self.works.mean()
-        if self.whole and shape[1:] == known.shape[1:]:
-            return np.asarray(generator.choice(known, shape[0]))
-        return np.asarray(generator.choice(known.ravel(), shape))
-
-
 Lengths = LengthLaw | ListedLengths | Mixture | SiblingLengths
 """What the documents of a batch are drawn from."""
 
@@ -241,9 +213,7 @@ def parse_lengths(text: str) -> Lengths:
     return SiblingLengths(law=law, count=_whole("siblings", count), spread=spread or 0.0)
 
 
-def with_law_numbers(
-    lengths: Lengths | ListedWorks, numbers: Mapping[str, float]
-) -> Lengths | ListedWorks:
+def with_law_numbers(lengths: Lengths, numbers: Mapping[str, float]) -> Lengths:
     """A law with other values of some of its numbers, e.g. `sigma` or `most`.
 
     Of families also `siblings` and `spread`. Raises PlanError for a number that the law has not.
@@ -255,7 +225,7 @@ def with_law_numbers(
         own |= {"spread": numbers["spread"]} if "spread" in numbers else {}
         rest = {k: v for k, v in numbers.items() if k not in ("siblings", "spread")}
         law = with_law_numbers(lengths.law, rest)
-        assert not isinstance(law, SiblingLengths | ListedWorks)
+        assert not isinstance(law, SiblingLengths)
         count = _whole("siblings", own["count"])
         return SiblingLengths(law=law, count=count, spread=own["spread"])
     name = next((n for n, kind in _LAWS.items() if isinstance(lengths, kind)), "")

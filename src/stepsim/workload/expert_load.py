@@ -18,7 +18,8 @@ from stepsim.base.errors import PlanError
 
 _MOST = 100.0
 _LEAST = 1e-3
-_FORM = re.compile(r"(\w+):([\d.]+(?:e[+-]?\d+)?)", re.ASCII)
+_FORM = re.compile(r"(\w+):([\d.]+(?:e[+-]?\d+)?)(?::(\d{1,18}))?", re.ASCII)
+_SKEW = "skew"
 BALANCED = "balanced"
 """What people write for tokens that reach all experts evenly."""
 
@@ -36,14 +37,15 @@ class LoadLaw(StrEnum):
 
 
 class ExpertLaw(Struct, frozen=True, kw_only=True):
-    """A law with its number."""
+    """A law with its number; equal seeds draw equal loads."""
 
     law: LoadLaw
     amount: float
+    seed: int = 0
 
     def __str__(self) -> str:
-        """As people write it, e.g. `power:1.2`."""
-        return f"{self.law}:{self.amount:g}"
+        """As people write it, e.g. `power:1.2`, or `power:1.2:7` with a seed."""
+        return f"{self.law}:{self.amount:g}" + (f":{self.seed}" if self.seed else "")
 
     def shares(self, random: "np.random.Generator", experts: int, top_k: int) -> Floats:
         """Share of the tokens' choices that each of so many experts has.
@@ -56,6 +58,16 @@ class ExpertLaw(Struct, frozen=True, kw_only=True):
         else:
             found = np.power(random.permutation(experts) + 1.0, -self.amount)
         return _limited(found / found.sum(), 1 / top_k)
+
+
+class ExpertSkew(Struct, frozen=True):
+    """The busiest expert rank has so many times the mean load, in every layer and microbatch."""
+
+    over_mean: float
+
+    def __str__(self) -> str:
+        """As people write it, e.g. `skew:1.5`."""
+        return f"{_SKEW}:{self.over_mean:g}"
 
 
 class ExpertCounts(Struct, frozen=True, kw_only=True):
@@ -81,33 +93,36 @@ class ExpertCounts(Struct, frozen=True, kw_only=True):
         return self.tokens.get((layer, microbatch % self.microbatches))
 
 
-ExpertLoad = tuple[float, ...] | ExpertLaw | ExpertCounts
-"""Tokens of every expert, alike in all layers and microbatches; or a law; or a router's counts."""
+ExpertLoad = tuple[float, ...] | ExpertSkew | ExpertLaw | ExpertCounts
+"""Tokens of every expert, or the busiest rank's, alike in all layers and microbatches; or a law; or
+a router's counts."""
 
 
-def parse_expert_law(text: str) -> ExpertLaw | None:
+def parse_expert_law(text: str) -> ExpertLaw | ExpertSkew | None:
     """The law of a text such as `power:1.2`; None of `balanced`; raises PlanError for others."""
     if text.strip() == BALANCED:
         return None
     match = _FORM.fullmatch(text.strip())
-    law, number = match.groups() if match else ("", "0")
-    if law not in tuple(LoadLaw):
-        laws = ", ".join(f"{each}:NUMBER" for each in LoadLaw)
+    law, number, seed = match.groups() if match else ("", "0", None)
+    if law not in (*LoadLaw, _SKEW) or (law == _SKEW and seed):
+        laws = ", ".join(f"{each}:NUMBER" for each in (_SKEW, *LoadLaw))
         raise PlanError(f"expert_load is {text!r}: expected {BALANCED}, {laws}, or a file")
-    least = 0.0 if law == LoadLaw.POWER else _LEAST
+    least = {_SKEW: 1.0, LoadLaw.POWER: 0.0}.get(law, _LEAST)
     try:
         amount = float(number)
     except ValueError:
         amount = -1.0
     if not least <= amount <= _MOST:
         raise PlanError(f"expert_load is {text!r}: expected a number from {least:g} to {_MOST:g}")
-    return ExpertLaw(law=LoadLaw(law), amount=amount)
+    if law == _SKEW:
+        return ExpertSkew(amount)
+    return ExpertLaw(law=LoadLaw(law), amount=amount, seed=int(seed or 0))
 
 
 def is_expert_law(text: str) -> bool:
     """Whether a text is a law, or `balanced`, rather than the name of a file."""
     match = _FORM.fullmatch(text.strip())
-    return text.strip() == BALANCED or (match is not None and match.group(1) in tuple(LoadLaw))
+    return text.strip() == BALANCED or (match is not None and match.group(1) in (*LoadLaw, _SKEW))
 
 
 def make_counts(source: str, rows: Mapping[tuple[int, int], Mapping[int, float]]) -> ExpertCounts:

@@ -17,6 +17,7 @@ set without the family that it is judged by.
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import cache
 from math import ceil, sqrt
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import NameWithFields, replace
+from stepsim.base.structs import shipped
 from stepsim.base.units import PS_PER_NS, PS_PER_S
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ MEMORY_DRAW = 0.8
 """Share of the memory bandwidth that a kernel draws while memory bounds it: `memory_share`."""
 MOST_TAKEN = 0.95
 """A guess: communication leaves kernels at least a twentieth of the memory bandwidth."""
+_MOST_SMS = 1024
 _MOST_HELD = 0.5
 """A guess: communication leaves kernels half of the SMs. More blocks than that, as low-latency
 kernels launch, wait for SMs like those of any kernel.
@@ -185,16 +187,14 @@ class CommTraits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     `sms` are the SMs that it holds where nobody says otherwise, `memory_bytes` the bytes of memory
     that it moves for one byte on the wire, `delay_us` by how much it delays every kernel beside it,
-    `holds` whether it keeps its SMs while it waits for other ranks. `bytes_per_s` is what it takes
-    of the memory bandwidth where that was measured, whatever goes over the wire. `sources` say
-    where each number is from, as those of a device do.
+    `holds` whether it keeps its SMs while it waits for other ranks. `sources` say where each number
+    is from, as those of a device do.
     """
 
     sms: int
     memory_bytes: float
     delay_us: float
     holds: bool
-    bytes_per_s: float | None = None
     sources: Mapping[str, str] = {}
 
     @property
@@ -204,161 +204,59 @@ class CommTraits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def moving(self, wire: float, sms: int | None = None) -> "CommDemand":
         """What it takes while it moves `wire` bytes/s; `sms` None: it holds as many as usual."""
-        known = self.bytes_per_s
         return CommDemand(
             sms=self.sms if sms is None or not self.sms else sms,
-            bytes_per_s=wire * self.memory_bytes if known is None else known,
+            bytes_per_s=wire * self.memory_bytes,
             delay_ps=self.delay_ps,
         )
 
-    def waiting(self, sms: int | None = None) -> "CommDemand":
-        """What it takes while it waits for other ranks: its SMs, if it holds them, no memory."""
-        return replace(self.moving(0.0, sms if self.holds else 0), bytes_per_s=0.0)
 
-
-class CommEngine(NameWithFields):
+class CommEngine(StrEnum):
     """What carries a communication out on a GPU; `traits` are its numbers where nobody has better.
 
     A ring in place reduces a tensor where it is. Point-to-point kernels are those of messages and
     of NCCL's all-to-alls.
     """
 
-    traits: CommTraits
-
-    RING = (
-        "ring",
-        CommTraits(
-            sms=24,
-            memory_bytes=3.0,
-            delay_us=0.0,
-            holds=True,
-            sources={
-                "sms": (
-                    "measured kernel: blocks of all-reduces on A100 in traces of "
-                    "HolisticTraceAnalysis f4d0062c, and logs of 8 x H100 (24 coll channels); a "
-                    "block holds an SM for itself, NVIDIA/nccl#689"
-                ),
-                "memory_bytes": (
-                    "derived: stated 2 to 3 by NVIDIA/nccl#1428, 3 where one tensor of a user is "
-                    "read and another written, as by gathers and scatters"
-                ),
-                "delay_us": (
-                    "measured kernel: 0.0 us is the median delay of 21 kernels shorter than 10 us "
-                    "beside 8 blocks, HolisticTraceAnalysis f4d0062c; what memory adds is in the "
-                    "law"
-                ),
-                "holds": "derived: stated by NVIDIA/nccl#689, kernels of NCCL poll",
-            },
-        ),
-    )
-    RING_IN_PLACE = (
-        "ring_in_place",
-        CommTraits(
-            sms=24,
-            memory_bytes=2.5,
-            delay_us=0.0,
-            holds=True,
-            sources={
-                "sms": "shared: ring",
-                "memory_bytes": "derived: the middle of the 2 to 3 stated by NVIDIA/nccl#1428",
-                "delay_us": "shared: ring",
-                "holds": "shared: ring",
-            },
-        ),
-    )
-    NVLS = (
-        "nvls",
-        CommTraits(
-            sms=16,
-            memory_bytes=2.0,
-            delay_us=0.0,
-            holds=True,
-            sources={
-                "sms": "measured kernel: logs of 8 x H100 (16 nvls channels)",
-                "memory_bytes": "guess: read once and written once, the switch adds",
-                "delay_us": "shared: ring",
-                "holds": "shared: ring",
-            },
-        ),
-    )
-    POINT_TO_POINT = (
-        "point_to_point",
-        CommTraits(
-            sms=16,
-            memory_bytes=3.0,
-            delay_us=1.5,
-            holds=False,
-            sources={
-                "sms": "derived: stated of an all-to-all by NVIDIA/nccl#1598",
-                "memory_bytes": "shared: ring",
-                "delay_us": (
-                    "measured kernel: mean of the median delays of five groups (trace, kind, "
-                    "blocks) of kernels shorter than 10 us in HolisticTraceAnalysis f4d0062c, "
-                    "deepseek-ai/profile-data 44960242 and facebookresearch/param"
-                ),
-                "holds": (
-                    "measured kernel: beside 53 kernels of HolisticTraceAnalysis f4d0062c none "
-                    "loses a wave; blocks end with the message of their own peer"
-                ),
-            },
-        ),
-    )
-    DEEPEP = (
-        "deepep",
-        CommTraits(
-            sms=20,
-            memory_bytes=2.5,
-            delay_us=1.5,
-            holds=True,
-            sources={
-                "sms": (
-                    "measured kernel: grids of dispatch and combine in deepseek-ai/profile-data "
-                    "44960242"
-                ),
-                "memory_bytes": "guess: as a ring in place",
-                "delay_us": "shared: point_to_point",
-                "holds": "guess: as a ring",
-            },
-        ),
-    )
-    HYBRIDEP = (
-        "hybridep",
-        CommTraits(
-            sms=32,
-            memory_bytes=2.5,
-            delay_us=1.5,
-            holds=True,
-            sources={
-                "sms": (
-                    "derived: recipes of Megatron-Bridge; the default of Megatron-Core, "
-                    "moe_hybridep_num_sms, is 16"
-                ),
-                "memory_bytes": "guess: as a ring in place",
-                "delay_us": "shared: point_to_point",
-                "holds": "guess: as a ring",
-            },
-        ),
-    )
-    COPY_ENGINE = (
-        "copy_engine",
-        CommTraits(
-            sms=0,
-            memory_bytes=2.0,
-            delay_us=0.0,
-            holds=False,
-            sources={
-                "sms": "derived: stated by pytorch PR 172714, a zero-CTA policy",
-                "memory_bytes": "derived: they read on one GPU and write on another",
-                "delay_us": "guess: they launch no blocks",
-                "holds": "derived: they hold nothing",
-            },
-        ),
-    )
+    RING = "ring"
+    RING_IN_PLACE = "ring_in_place"
+    NVLS = "nvls"
+    POINT_TO_POINT = "point_to_point"
+    DEEPEP = "deepep"
+    HYBRIDEP = "hybridep"
+    COPY_ENGINE = "copy_engine"
 
     @property
-    def delay_ps(self) -> int:
-        """By how much it delays every kernel beside it where nobody says otherwise, in ps."""
-        return self.traits.delay_ps
+    def traits(self) -> CommTraits:
+        """Its numbers, as `engines.toml` says them."""
+        return _traits()[self]
+
+
+@cache
+def _traits() -> dict[CommEngine, CommTraits]:
+    return shipped(__file__, "engines.toml", dict[CommEngine, CommTraits])
+
+
+class CommSms(Struct, frozen=True):
+    """Multiprocessors that each communication holds; None: as many as usual, 0: copy engines."""
+
+    count: int | None = None
+
+    def __str__(self) -> str:
+        """As people write it: `on`, or the number."""
+        return "on" if self.count is None else str(self.count)
+
+
+def parse_comm_sms(text: str) -> CommSms | None:
+    """What `on`, `off` or a number of multiprocessors says; raises PlanError for others."""
+    word = text.strip().lower()
+    if word in ("off", "false", "no"):
+        return None
+    if word in ("on", "true", "yes"):
+        return CommSms()
+    if not (word.isascii() and word.isdigit() and int(word) <= _MOST_SMS):
+        raise PlanError(f"overlap_cost is {text!r}: expected on, off, or 0 to {_MOST_SMS}")
+    return CommSms(int(word))
 
 
 class CommDemand(Struct, frozen=True, kw_only=True):
@@ -431,17 +329,6 @@ def delay_s(beside: Sequence[CommDemand], gpu: GpuLimits, law: OverlapLaw = LAW)
     taken = sum(each.bytes_per_s for each in beside)
     queued = law.queue_s * (memory_stretch(MEMORY_DRAW, taken, gpu) - 1.0)
     return max([queued, *(each.delay_ps / PS_PER_S for each in beside)])
-
-
-def beside_s(
-    alone_s: float,
-    kernel: KernelDemand,
-    beside: Sequence[CommDemand],
-    gpu: GpuLimits,
-    law: OverlapLaw = LAW,
-) -> float:
-    """Seconds of a kernel of `alone_s` seconds that runs beside communications all the time."""
-    return alone_s * slowdown(kernel, beside, gpu, law) + delay_s(beside, gpu, law)
 
 
 def row_slowdown(

@@ -387,9 +387,9 @@ class Row(Struct, frozen=True, kw_only=True):
     before the forward collective is waited for, `backward_lag` the same of the input gradient's.
     A rank holds `parameters` of it, `expert_parameters` of routed experts besides. A `lookup`, of
     an embedding, has no input gradient. With `weights_first` the collectives of its input gradient
-    wait for its weight gradient. A `routed` row computes what experts do with their tokens.
-    `unsized` are input-gradient collectives that the source names without bytes, as large as the
-    forward's.
+    wait for its weight gradient, with `weights_last` that waits for them. A `routed` row computes
+    what experts do with their tokens. `unsized` are input-gradient collectives that the source
+    names without bytes, as large as the forward's.
     """
 
     name: str
@@ -406,6 +406,7 @@ class Row(Struct, frozen=True, kw_only=True):
     lookup: bool = False
     unsized: tuple[CommOp, ...] = ()
     weights_first: bool = False
+    weights_last: bool = False
     routed: bool = False
 
     def works(self) -> tuple[tuple[Phase, Work], ...]:

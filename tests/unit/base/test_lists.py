@@ -6,31 +6,14 @@ from hypothesis import strategies as st
 
 from stepsim.base.arrays import (
     Lists,
-    among,
     column_numbers,
     first_largest,
     numbers_of,
-    places_by,
     row_numbers,
-    spans,
 )
 
 LISTS = st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=6)
 ROWS = st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 10**6)), min_size=1, max_size=40)
-
-
-@given(st.lists(st.integers(-1, 4)), st.lists(st.integers(-1, 4), max_size=3))
-def test_some_numbers_are_known_among_others(numbers: list[int], wanted: list[int]) -> None:
-    known = among(np.array(numbers, dtype=np.int64), wanted)
-    assert known.tolist() == [number in wanted for number in numbers]
-
-
-@given(st.lists(st.integers(0, 4)))
-def test_numbers_stand_where_they_were_put(numbers: list[int]) -> None:
-    places = places_by(np.array(numbers, dtype=np.int64), 5)
-    assert [own.tolist() for own in places] == [
-        [place for place, number in enumerate(numbers) if number == wanted] for wanted in range(5)
-    ]
 
 
 @given(st.lists(st.tuples(*[st.integers(-(10**10), 10**10) | st.integers(0, 2)] * 3), min_size=1))
@@ -51,12 +34,6 @@ def test_lists_are_what_was_put_in(lists: list[list[int]]) -> None:
         [i for i, each in enumerate(lists) for v in each if v == value] for value in range(10)
     ]
     assert made.turned(10).tolist() == [tuple(each) for each in turned]
-
-
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4)), max_size=6))
-def test_spans_are_the_numbers_from_each_start_on(pairs: list[tuple[int, int]]) -> None:
-    starts, counts = (np.array([pair[i] for pair in pairs], dtype=np.int64) for i in range(2))
-    assert spans(starts, counts).tolist() == [a + i for a, n in pairs for i in range(n)]
 
 
 @given(ROWS)

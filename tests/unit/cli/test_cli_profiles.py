@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import stepsim
 from stepsim import cli
-from stepsim.base.errors import OutputError, PlanError, TraceError
+from stepsim.base.errors import PlanError, TraceError
 from stepsim.explain.path import critical_parts
 from stepsim.explain.shares import rank_shares
 from stepsim.files.measured import load_profile
@@ -80,14 +80,6 @@ def test_improve_ranks_changes_and_applies_one(job: Path, tmp_path: Path) -> Non
     assert "even-stages" in call("improve", job)
 
 
-def test_python_has_the_same_numbers(job: Path) -> None:
-    profile = stepsim.load_profile(job)
-    found, changes = stepsim.stragglers(profile), stepsim.improve(job)
-    assert found.slowdown > 1
-    assert changes.changes[0].name == "even-stages"
-    assert changes.replayed_ps == int(found.replayed_ps.mean())
-
-
 def test_the_parts_of_a_step_add_up(job: Path) -> None:
     waits = pipeline_waits(stepsim.load_profile(job), posted=True)
     for share in rank_shares(waits):
@@ -109,8 +101,6 @@ def test_what_a_profile_cannot_do_is_refused(job: Path, tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="change is 'magic': expected one of even-microbatches"):
         call("improve", job, "--apply", "magic", "--output", tmp_path / "x.parquet")
     assert not (tmp_path / "x.parquet").exists()
-    with pytest.raises(OutputError, match="it is an input"):
-        call("improve", job, "--apply", "even-stages", "--output", job)
     text = tmp_path / "run.txt"
     text.write_text("nothing")
     with pytest.raises(TraceError, match="not a profile: expected NDTimeline parquet"):
@@ -156,16 +146,10 @@ def test_a_changed_step_is_written_as_chakra(tmp_path: Path) -> None:
     assert again["replayed_s"] == best["step_s"]
 
 
-def test_a_profile_has_every_view_that_a_step_has(job: Path, tmp_path: Path) -> None:
-    names = ("plot.svg", "rows.csv", "trace.json", "page.html", "kineto", "chakra")
-    options = ("--plot", "--csv", "--trace", "--report", "--kineto", "--chakra")
-    paths = [tmp_path / name for name in names]
-    asked = [each for pair in zip(options, paths, strict=True) for each in pair]
-    assert call("simulate", job, *asked) == call("simulate", job)
-    plot, rows, trace, page, kineto, chakra = paths
+def test_rows_and_a_trace_hold_what_was_recorded(job: Path, tmp_path: Path) -> None:
+    rows, trace = tmp_path / "rows.csv", tmp_path / "trace.json"
+    assert call("simulate", job, "--csv", rows, "--trace", trace) == call("simulate", job)
     recorded = load_profile(job)
-    assert "step 10" in plot.read_text()
-    assert "Where the mean step goes" in page.read_text()
     with rows.open(newline="") as file:
         table = list(csv.DictReader(file))
     assert len(table) == len(recorded.events)
@@ -176,9 +160,6 @@ def test_a_profile_has_every_view_that_a_step_has(job: Path, tmp_path: Path) -> 
     assert {row["kind"] for row in table} == {"compute", "collective", "send", "recv"}
     events = json.loads(trace.read_text())["traceEvents"]
     assert sum(event["ph"] == "B" for event in events) == len(recorded.events)
-    for folder in (kineto, chakra):
-        again = load_profile(folder)
-        assert len(again.ranks) == len(recorded.ranks)
 
 
 def test_a_trace_of_a_profile_shows_ranks_and_a_window(job: Path, tmp_path: Path) -> None:

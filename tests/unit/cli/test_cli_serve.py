@@ -10,8 +10,6 @@ from urllib.request import urlopen
 import pytest
 from helpers import Run
 
-import stepsim
-
 COMMAND = [sys.executable, "-c", "from stepsim.cli import main; main()", "serve", "--no-show"]
 
 
@@ -43,12 +41,6 @@ def test_an_address_in_use_is_one_line(run: Run, moe: Path) -> None:
     assert f"port {port} of 127.0.0.1" in err
 
 
-def test_a_missing_workload_is_one_line(run: Run) -> None:
-    code, _, err = run("serve", "nothing.txt", "--no-show")
-    assert (code, err.count("\n")) == (2, 1)
-    assert "nothing.txt" in err
-
-
 def test_a_site_is_written(
     run: Run, moe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,8 +62,6 @@ def test_a_set_number_is_the_edited_file(run: Run, moe: Path, tmp_path: Path) ->
         assert code == 0
         steps.append(json.loads(out)["step_time_ps"])
     assert steps[0] == steps[1]
-    network = stepsim.load_topology("hgx-h100", numbers={"fabric.bandwidth": "100 Gbps"})
-    assert stepsim.simulate(moe, network).report.step_time_ps == steps[0]
 
 
 @pytest.mark.parametrize(
@@ -80,9 +70,7 @@ def test_a_set_number_is_the_edited_file(run: Run, moe: Path, tmp_path: Path) ->
         ("fabric.bandwidth", "expected NAME=VALUE"),
         ("fabric.speed=1", "is no number of a topology"),
         ("wire.bandwidth=1 Gbps", "has no links 'wire'"),
-        ("fabric.bandwidth=fast", "fabric.bandwidth: "),
         ("fabric.bandwidth=0 Gbps", "fabric.bandwidth: "),
-        ("fabric.efficiency=2", "efficiency"),
     ],
 )
 def test_a_wrong_number_is_one_line(run: Run, moe: Path, text: str, said: str) -> None:

@@ -19,7 +19,6 @@ workload = "{workload}"
 npus = 32
 pp = 4
 microbatches = 4
-tp-overlap = true
 compute_scale = 1
 
 [axes]
@@ -36,13 +35,11 @@ jobs = 1
 
 
 def test_a_sweep_prints_stores_exports_and_draws(run: Run, tmp_path: Path) -> None:
-    database, table, figure, pareto = (
-        tmp_path / n for n in ("a.sqlite", "a.csv", "a.png", "b.svg")
-    )
-    outputs = ("--db", database, "--export", table, "--plot", figure, "--pareto", pareto)
+    database, table, figure = (tmp_path / n for n in ("a.sqlite", "a.csv", "a.png"))
+    outputs = ("--db", database, "--export", table, "--plot", figure)
     code, out, err = run("sweep", SMALL, *AXES, *JOB, *outputs)
     assert code == 0
-    assert "warning: no topology given: stepsim assumes hgx-h100" in err
+    assert "assumed: no topology given: stepsim assumes hgx-h100" in err
     assert "scenarios  9 of 9, 3 failed" in out
     assert re.search(r"fastest\n +step +scenario *\n.* ms +fabric.bandwidth=400 Gbps", out)
     assert "\nfirst failure, fabric.bandwidth=100 Gbps, schedule=dualpipe-v: schedule" in out
@@ -53,7 +50,6 @@ def test_a_sweep_prints_stores_exports_and_draws(run: Run, tmp_path: Path) -> No
     )
     assert [row.split(",")[1] for row in rows] == ["1f1b"] * 3 + ["zb-h1"] * 3 + ["dualpipe-v"] * 3
     assert figure.read_bytes().startswith(b"\x89PNG")
-    assert b"Pareto front" in pareto.read_bytes()
     again = tmp_path / "again.csv"
     code, report, err = run("sweep", database, "--export", again)
     assert (code, err, report) == (0, "", out)
@@ -85,10 +81,8 @@ def test_flags_win_over_the_sweep_file(run: Run, tmp_path: Path) -> None:
     ("change", "message"),
     [
         (("[axes]", "[axis]"), "unknown key 'axis': expected one of"),
-        (('"100..400 Gbps:3"', "1.5"), "axis fabric.bandwidth: '1.5' has no unit"),
         (('"100..400 Gbps:3"', "[]"), "axes.fabric.bandwidth is []: expected a range such as"),
         (("npus = 32", "npu = 32"), "unknown option 'npu': expected topology"),
-        (("npus = 32", 'npus = "many"'), "options.npus: npus: 'many' is not a whole number"),
         (("jobs = 1", "jobs = true"), "run.jobs is True: expected a whole number"),
         (("workload =", "workload"), "not valid TOML"),
         (("microbatches = 4", 'schedule = "1f1b"'), "schedule is an axis and an option"),
@@ -110,30 +104,16 @@ def test_wrong_sweep_files_are_refused(
     ("arguments", "message"),
     [
         ((), "a sweep needs at least one axis"),
-        (("--set", "speed=1,2"), "unknown axis 'speed'"),
-        (("--set", "ib.bandwidth=1,2 GB/s"), "has no links 'ib': expected nvlink, fabric"),
-        (("--set", "fabric.bandwidth=1..2:2"), "has no unit"),
-        (("--set", "fabric.bandwidth=2..1 GB/s:2"), "is reversed"),
-        (("--set", "fabric.bandwidth="), "it has no values"),
         (
             ("--set", "pp=1..10000", "--set", "chunks=1..10000", "--set", "npus=1..10000"),
             "= 1000000000000 scenarios",
         ),
         (("--set", "chunks=1,2", "--chunks", "2"), "chunks is an axis and an option"),
-        (("--set", "chunks=1,2", "--p2p", "pigeon"), "p2p is 'pigeon': expected one of eager"),
-        (("--set", "chunks=1,2", "--schedule", "x"), "schedule is 'x': expected one of"),
-        (("--set", "chunks=1,2", "--executor", "dask"), "needs --scheduler"),
         (("--set", "chunks=1,2", "--plot-axes", "chunks"), "name one with --plot"),
         (("--set", "chunks=1,2", "--plot", "x.gif"), "cannot draw .gif"),
         (("--set", "chunks=1,2", "--export", "x.txt"), "cannot write .txt"),
         (("--set", "chunks=1,2", "--db", "nowhere/a.sqlite"), "folder nowhere does not exist"),
-        (("--set", "seed=0..9"), "unknown axis 'seed'"),
         (("--set", "algorithm=ring,x"), "axis algorithm: 'x' is not a valid Algorithm"),
-        (("--set", "chunks=1,2", "--algorithm", "x"), "algorithm: 'x' is not a valid Algorithm"),
-        (
-            ("--set", "expert_skew=1,2", "--expert-load", "tokens"),
-            "expert_skew is an axis and --expert-load an option",
-        ),
     ],
 )
 def test_bad_sweeps_are_one_error_before_any_work(
@@ -150,13 +130,6 @@ def test_bad_sweeps_are_one_error_before_any_work(
     assert err.count("\n") == 1
     assert message in err
     assert list(tmp_path.iterdir()) == []
-
-
-def test_outputs_that_would_overwrite_an_input_are_refused(run: Run, tmp_path: Path) -> None:
-    files = ("--db", tmp_path / "a.sqlite", "--plot", tmp_path / "a.png")
-    code, _, err = run("sweep", SMALL, *AXES, *files, "--pareto", tmp_path / "a.png")
-    assert code == 2
-    assert "it is an input, or two outputs go to the same file" in err
 
 
 def test_when_nothing_can_run_the_first_reason_is_the_error(run: Run, tmp_path: Path) -> None:
@@ -182,9 +155,7 @@ def test_a_report_of_no_sweep_is_refused(run: Run, tmp_path: Path) -> None:
     [
         (("fabric.bandwidth=100..800 Gbps:4",), None),
         (("fabric.bandwidth=50..800 Gbps:5 log", "nvlink.bandwidth=300,450 GB/s"), None),
-        (("schedule=1f1b,zb-h1", "p2p=eager,overlap"), None),
         (("compute_scale=0.5,1", "microbatches=2,4", "schedule=1f1b,gpipe"), None),
-        (("compute_scale=0.5,1", "microbatches=2,4"), "microbatches"),
         (
             ("compute_scale=0.5,1", "schedule=1f1b,gpipe", "microbatches=2,4"),
             "microbatches,schedule",
@@ -196,17 +167,14 @@ def test_a_report_of_no_sweep_is_refused(run: Run, tmp_path: Path) -> None:
 def test_figures_of_every_kind(
     run: Run, tmp_path: Path, sets: tuple[str, ...], names: str | None
 ) -> None:
-    first, second = tmp_path / "a.png", tmp_path / "b.png"
+    figure = tmp_path / "a.png"
     axes = [word for axis in sets for word in ("--set", axis)]
     chosen = ("--plot-axes", names) if names else ()
     common = (SMALL, *axes, "--npus", "16", "--pp", "2", "-q", "--jobs", "1", *chosen)
     if "schedule" not in str(sets) and "chunks" not in str(sets):
         common = (*common, "--schedule", "gpipe")
-    database = ("--db", tmp_path / "a.sqlite")
-    assert run("sweep", *common, *database, "--plot", first)[0] == 0
-    assert run("sweep", *common, *database, "--plot", second, "--resume")[0] == 0
-    assert first.read_bytes().startswith(b"\x89PNG")
-    assert first.read_bytes() == second.read_bytes()
+    assert run("sweep", *common, "--plot", figure)[0] == 0
+    assert figure.read_bytes().startswith(b"\x89PNG")
 
 
 def test_figure_axes_that_are_none_are_refused(run: Run, tmp_path: Path) -> None:
@@ -226,13 +194,6 @@ def test_a_second_sweep_in_a_folder_runs_and_nothing_is_left(
     assert "database" not in first[1]
     assert "schedule=zb-h1" in second[1]
     assert list(tmp_path.iterdir()) == []
-    again = run("sweep", SMALL, "--set", "microbatches=4,8", *JOB[:4], "--jobs", "1", "-q")
-    assert again == first
-    kept = ("--db", tmp_path / "kept.sqlite", "--jobs", "1", "-q")
-    assert run("sweep", SMALL, "--set", "microbatches=4,8", *JOB[:4], *kept)[0] == 0
-    code, _, err = run("sweep", SMALL, "--set", "microbatches=4,8", *JOB[:4], *kept)
-    assert code == 2
-    assert "--resume (resume=True) continues" in err
 
 
 @pytest.mark.parametrize("flag", ["--resume", "--force"])
@@ -254,7 +215,8 @@ def test_what_has_run_takes_no_options_of_a_run(run: Run, tmp_path: Path) -> Non
 
 
 def test_the_fastest_job_is_one_that_fits(run: Run, tmp_path: Path) -> None:
-    job = ("llama-3-70b", "--gpus", "64", "--global-batch", "64", "--seq", "8192", "-t", "hgx-h100")
+    job = ["llama-3-70b", "--gpus", "64", "--global-batch", "64", "--seq", "8192", "-t", "hgx-h100"]
+    job += ["--vpp", "1", "--mbs", "1"]
     axes = ("--set", "tp=2,8", "--set", "pp=1,8")
     table = tmp_path / "plans.csv"
     code, out, _ = run("sweep", *job, *axes, "-q", "--export", table)

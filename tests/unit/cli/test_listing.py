@@ -7,21 +7,20 @@ import pytest
 from helpers import Run
 
 from stepsim.cli.commands import COMMANDS, CommandGroup, first_page
-from stepsim.files.accelerators import read_held
 from stepsim.files.catalog import catalog_names, make_catalog
 from stepsim.files.load import public_names, read_model
 from stepsim.network.collectives import Algorithm
 from stepsim.parallel.schedules import BUILDERS
 
 
-def test_the_first_page_has_seventeen_commands_in_four_groups() -> None:
+def test_the_first_page_has_sixteen_commands_in_four_groups() -> None:
     page = first_page()
     assert len(page.splitlines()) < 40
     assert max(map(len, page.splitlines())) <= 80
     places = [page.index(f"\n{group}\n") for group in CommandGroup]
     assert places == sorted(places)
     grouped = [name for name, listed in COMMANDS.items() if listed.group]
-    assert len(grouped) == 17
+    assert len(grouped) == 16
     assert [line.split()[0] for line in page.splitlines() if line.startswith("  ")] == grouped
 
 
@@ -48,9 +47,6 @@ def test_all_names_are_listed_by_kind(run: Run) -> None:
     for kind, names in catalog_names().items():
         assert kind in out
         assert all(name in out for name in names)
-    document = json.loads(run("list", "--json", "-")[1])
-    for kind, names in catalog_names().items():
-        assert [each["name"] for each in document[kind]] == names
 
 
 @pytest.mark.parametrize("kind", catalog_names())
@@ -81,21 +77,11 @@ def test_what_is_said_of_a_name_is_what_its_reader_says() -> None:
 
 def test_what_a_name_was_held_against_stands_beside_it(run: Run) -> None:
     document = json.loads(run("list", "--json", "-")[1])
-    for kind in ("models", "devices", "frameworks"):
-        for entry in document[kind]:
-            known = entry["held_runs"] > 0
-            assert (entry["error"] is not None) is (entry["largest_error"] is not None) is known
-            assert not known or 0 <= entry["error"] <= entry["largest_error"]
     devices = {entry["name"]: entry for entry in document["devices"]}
     assert all(entry["evidence"] != "not said" for entry in devices.values())
-    assert sum(entry["held_runs"] for entry in devices.values()) == sum(
-        row.runs for row in read_held()
-    )
     shown = run("list", "devices")[1]
     (line,) = (line for line in shown.splitlines() if line.startswith("tpu-v7x "))
     assert "derived" in line
-    assert "0 runs" in line
-    assert "unknown" in line
     for entry in document["topologies"]:
         assert (entry["error"] is not None) is (entry["held_times"] > 0)
 

@@ -47,17 +47,15 @@ LINES = {
     "sweep, its database": "sweep first.sqlite",
     "plan": PLAN,
     "plan --check": "plan plan.toml --check --max-step 10s -q",
-    "doctor": "doctor",
     "calibrate trace": "calibrate trace profile -o trace.toml -q",
     "calibrate runs": f"calibrate runs {RUN} -o runs.toml -q",
     "calibrate model": "calibrate model steps.csv -q",
     "calibrate nccl": "calibrate nccl nccl.txt --kind all_reduce -q",
-    "calibrate overlap": "calibrate overlap kernels.csv -q",
 }
-NO_TABLE = {"report", "serve", "schema", "measure", "calibrate"}
+NO_TABLE = {"report", "serve", "schema", "calibrate"}
 """Commands that print none: they write files, wait, or need a GPU."""
-NO_CSV = {"doctor", "simulate", "noise", "calibrate overlap"}
-"""Commands whose CSV holds other rows: none, spans, samples, kernels."""
+NO_CSV = {"simulate", "noise"}
+"""Commands whose CSV holds other rows: none, spans, samples."""
 
 
 def nccl_tests() -> str:
@@ -72,13 +70,6 @@ def nccl_tests() -> str:
     return "\n".join(lines)
 
 
-def kernels() -> str:
-    """Four kernels alone and beside an all-reduce."""
-    names = "gpu,class,kernel,grid,block,comm_kind,comm_kernel,comm_blocks,alone_us,beside_us"
-    row = "NVIDIA H100 80GB HBM3,gemm,nvjet,132x1x1,384x1x1,all_reduce,nccl allreduce,24"
-    return "\n".join([names, *(f"{row},{alone},{1.7 * alone}" for alone in (20, 40, 80, 160))])
-
-
 @pytest.fixture
 def here(tmp_path: Path, workloads: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with workloads and measurements, where commands run."""
@@ -86,7 +77,6 @@ def here(tmp_path: Path, workloads: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     (tmp_path / "nccl.txt").write_text(nccl_tests())
     steps = (f"steps: {n} loss: 8.1 iter time (s): 2.{n} samples/sec: 4\n" for n in (1, 2, 3))
     (tmp_path / "steps.log").write_text("".join(steps))
-    (tmp_path / "kernels.csv").write_text(kernels())
     table(tmp_path, {})
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -118,7 +108,7 @@ def fits(line: str, width: int) -> bool:
     return len(line) <= width or len(line.rsplit(maxsplit=1)[-1]) > width - 16
 
 
-@pytest.mark.parametrize("command", few(LINES, *(LINES.keys() - {"doctor"})))
+@pytest.mark.parametrize("command", few(LINES, *LINES))
 def test_no_number_is_cut_and_csv_holds_the_rows(
     run: Run, here: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,15 +138,3 @@ def test_no_number_is_cut_and_csv_holds_the_rows(
         assert len(set(map(len, rows))) == 1
         for cell in (cell for row in rows for cell in row if cell.startswith(("(", "[", "{"))):
             json.loads(cell)
-
-
-def test_csv_of_a_comparison_holds_what_its_json_holds(run: Run, here: Path) -> None:
-    written = ("--csv", "rows.csv", "--json", "all.json")
-    assert run(*LINES["compare"].split(), *written)[0] == 0
-    with (here / "rows.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    candidates = json.loads((here / "all.json").read_text())["candidates"]
-    for row, candidate in zip(rows, candidates, strict=True):
-        for key, value in candidate.items():
-            if isinstance(value, list):
-                assert json.loads(row[key]) == value, key

@@ -35,7 +35,6 @@ def in_process(*arguments: str | Path, setup: str = "", stdout: str | Path) -> t
             r"some\nfile: Too many open files",
         ),
         (ConnectionResetError("reset by peer"), "reset by peer"),
-        (TimeoutError(), "TimeoutError"),
     ],
 )
 def test_an_error_of_the_system_is_called_what_it_is(
@@ -46,24 +45,6 @@ def test_an_error_of_the_system_is_called_what_it_is(
 
     monkeypatch.setattr("stepsim.files.asked.load_work", fail)
     assert run("inspect", moe) == (2, "", f"error: {message}\n")
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("arguments", [("schema", "result"), ("--version",)], ids=["long", "short"])
-def test_a_full_stdout_is_named(arguments: tuple[str, ...]) -> None:
-    code, err = in_process(*arguments, stdout="/dev/full")
-    assert (code, err) == (2, "error: cannot write to stdout: No space left on device\n")
-
-
-@pytest.mark.skipif(os.name != "posix", reason="pipes that break")
-def test_a_reader_that_leaves_is_no_error() -> None:
-    command = [sys.executable, "-c", COMMAND, "schema", "result"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout
-        assert process.stderr
-        process.stdout.close()
-        assert process.stderr.read() == b""
-    assert process.returncode == 1
 
 
 @pytest.mark.skipif(os.name != "posix", reason="limits the open files of a process")

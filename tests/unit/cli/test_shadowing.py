@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 from helpers import Run
 
-import stepsim
-
 JOB = ("--gpus", "8", "--global-batch", "8", "--seq", "1024", "--tp", "8")
 
 
@@ -53,19 +51,6 @@ def test_a_path_is_the_file(run: Run, here: Path, command: str) -> None:
         else:
             assert code == 0, err
             assert "8.03 billion" not in out
-
-
-def test_python_tells_a_name_from_a_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workloads: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "llama-3-8b").write_bytes((workloads / "gpt_tp4.txt").read_bytes())
-    file = stepsim.simulate("./llama-3-8b", "hgx-h100", npus=16, pp=2)
-    assert (
-        file.report == stepsim.simulate(tmp_path / "llama-3-8b", "hgx-h100", npus=16, pp=2).report
-    )
-    model = stepsim.simulate("llama-3-8b", "hgx-h100", npus=8, tp=8, sequence=1024, global_batch=8)
-    assert any("the shipped model is taken" in text for text in model.report.warnings)
 
 
 def test_topologies_and_devices_are_names_too(

@@ -31,16 +31,9 @@ def completing(line: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("stepsim sim", ["simulate"]),
-        (
-            "stepsim simulate file --topology hgx-h",
-            ["hgx-h100", "hgx-h200", "hgx-h800", "hgx-h800-8x400g"],
-        ),
         ("stepsim simulate file --schedule zb", ["zb-h1", "zb-v"]),
         ("stepsim compare file --schedules 1f1b,gp", ["1f1b,gpipe"]),
         ("stepsim simulate file --p2p e", ["eager"]),
-        ("stepsim simulate file --contention f", ["fair"]),
-        ("stepsim simulate file --stage-rows ev", ["every"]),
         ("stepsim simulate run --times mi", ["microbatch"]),
         ("stepsim collective --kind all_to", ["all_to_all"]),
     ],
@@ -166,3 +159,22 @@ def test_a_name_of_nothing_says_what_was_looked_for(run: Run) -> None:
     assert code == 2
     assert "no such file, and no topology or public model of this name; did you mean" in error
     assert "hgx-h100" in error
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (("--seq", "8k"), "x 8,192 tokens"),
+        (("--global-batch", "4M"), "samples, not tokens"),
+        (("--fsdp",), "error: --fsdp: no such option: expected --zero 3\n"),
+    ],
+)
+def test_numbers_and_options_as_people_write_them(
+    run: Run, typed: tuple[str, ...], said: str
+) -> None:
+    """Thousands of tokens are 1,024 each; a batch in tokens is told from one in samples."""
+    code, out, err = run("simulate", "llama-3.2-1b", "--gpus", "8", *typed)
+    assert said in " ".join((out + err).replace("\u2502", "").split()) + "\n" * (
+        typed[0] == "--fsdp"
+    )
+    assert code == (0 if "8k" in typed else 2)

@@ -221,14 +221,3 @@ def test_a_result_and_a_profile_are_not_compared(
     code, _, said = run("diff", step, profile)
     assert code == 2
     assert said.endswith("expected two results or two profiles, not one of each\n")
-
-
-def test_a_difference_of_profiles_sums_up(workloads: Path, tmp_path: Path, run: Run) -> None:
-    for name, slow in (("even", ()), ("slow", ("--slow", "5:1.5"))):
-        text, folder = workloads / "gpt_tp4.txt", tmp_path / name
-        assert run("simulate", text, *JOB, *slow, "--kineto", folder)[0] == 0
-        assert run("simulate", folder, "-q", "--json", tmp_path / f"{name}.json")[0] == 0
-    code, printed, _ = run("diff", tmp_path / "even.json", tmp_path / "slow.json")
-    assert code == 0
-    assert "idle" in printed
-    assert "step time" in printed

@@ -70,28 +70,12 @@ def test_an_action_whose_collective_joins_actors_is_laid_out_task_by_task() -> N
     assert programs[0].after.turned(3).tolist() == [(1,), (2,), ()]
 
 
-def test_nothing_is_one_task_that_is_not_wanted_so() -> None:
-    (laid,) = laid_out(graph_of(ALONE, reducing(TP)), coalesce=False).programs
-    assert laid.duration_ps.tolist() == [5, 2 * HOP, 7]
-    assert laid.group.tolist() == [-1, GROUPS.index(Group.TP), -1]
-
-
 def test_what_waits_for_an_action_waits_for_all_of_it_that_nothing_in_it_waits_for() -> None:
     """A lagging collective and the row beside it both end the forward."""
     rows = replace(reducing(TP), forward_lag=5), row(9, 0)
     programs = laid_out(graph_of(ALONE, *rows), folded=False).programs
     forward = [i for i, segment in enumerate(programs[0].segment) if segment == 0]
     assert programs[0].after[forward[-1] + 1] == [1, 2]
-
-
-def test_messages_are_tasks_that_join_two_stages() -> None:
-    """Two stages, one microbatch: F, send; recv, F, B, send; recv, B."""
-    runnable = laid_out(graph_of(ParallelPlan(pp=2), row(5, 7)))
-    first, last = runnable.programs
-    assert [GROUPS[g] for g in first.group.tolist() if g >= 0] == [Group.PP] * 2
-    assert sorted(first.duration_ps) == [5, 7, HOP, HOP]
-    assert sorted(last.duration_ps) == [5, 7, HOP, HOP]
-    assert runnable.transfers == [{}, {}]
 
 
 def test_a_slow_rank_computes_longer_by_its_factor_rounded() -> None:
@@ -107,16 +91,6 @@ def test_microbatches_share_the_times_of_their_actions() -> None:
     assert len(laid.times) == 2
     assert laid.duration_ps.tolist() == [25, 7] * 3
     assert sorted({times.duration_ps for times in laid.times.values()}) == [7, 25]
-
-
-def test_times_inside_an_action() -> None:
-    task_list = forward_tasks(
-        [reducing(TP), row(9, 0)], CommNumbers(alone=ALONE.alone), HostTimes()
-    )
-    times = task_list_times(task_list, lambda task: 20 if task.comm >= 0 else task.duration_ps)
-    assert times.start.tolist() == [0, 5, 25]
-    assert times.end.tolist() == [5, 25, 34]
-    assert times.duration_ps == 34
 
 
 def test_times_that_do_not_fit_64_bits_are_refused() -> None:

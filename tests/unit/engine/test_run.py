@@ -7,7 +7,9 @@ from helpers import pipeline_graph, prices_of, uniform_workload
 
 import stepsim
 from stepsim.base.errors import SimulationError
+from stepsim.base.structs import replace
 from stepsim.engine.timeline import run_graph
+from stepsim.parallel.modes import Sharing
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Action, ActionKind, Placement, Schedule
 from stepsim.workload.rows import Part
@@ -23,12 +25,15 @@ def schedule(*orders: tuple[Action, ...]) -> Schedule:
     )
 
 
-def test_a_deadlocked_schedule_names_the_stuck_tasks_and_what_they_wait_for() -> None:
+@pytest.mark.parametrize("sharing", Sharing)
+def test_a_deadlocked_schedule_names_the_stuck_tasks_and_what_they_wait_for(
+    sharing: Sharing,
+) -> None:
     backward_first = (action(ActionKind.BACKWARD, 0), action(ActionKind.FORWARD, 0))
     last = (action(ActionKind.FORWARD, 1), action(ActionKind.BACKWARD, 1))
     graph = pipeline_graph(schedule(backward_first, last), [1, 1], [1, 1], P2PMode.EAGER)
     with pytest.raises(SimulationError) as stuck:
-        run_graph(graph, prices_of(graph, 1))
+        run_graph(graph, replace(prices_of(graph, 1), sharing=sharing))
     message = str(stuck.value)
     assert "tasks unfinished" in message
     assert "rank 0 recv" in message

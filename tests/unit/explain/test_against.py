@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 import stepsim
-from stepsim.base.errors import PlanError, TraceError
+from stepsim.base.errors import PlanError
 from stepsim.explain.against import Against, kind_of
 from stepsim.explain.as_profile import profile_of_step
 from stepsim.explain.differences import ordered_differences
-from stepsim.files.measured import load_profile
 from stepsim.files.traces.kineto import read_kineto
 from stepsim.files.traces.kineto_write import write_kineto
 from stepsim.measured.profile.events import Profile
@@ -22,11 +21,8 @@ JOBS: dict[str, dict[str, Any]] = {
     "mixtral-8x7b": {"npus": 8, "tp": 1, "pp": 1, "ep": 8, "global_batch": 8},
     "llama-3.1-8b": {"npus": 8, "tp": 2, "pp": 2, "global_batch": 8},
     "phi-4": {"npus": 8, "tp": 1, "pp": 4, "global_batch": 8},
-    "gemma-2-9b": {"npus": 8, "tp": 2, "pp": 2, "global_batch": 8},
-    "mistral-7b": {"npus": 8, "tp": 2, "pp": 1, "global_batch": 8},
     "qwen3-8b": {"npus": 8, "tp": 4, "pp": 1, "global_batch": 8},
     "qwen3-30b-a3b": {"npus": 16, "tp": 1, "pp": 2, "ep": 8, "global_batch": 16},
-    "llama-3-70b": {"npus": 16, "tp": 4, "pp": 2, "global_batch": 8},
     "gpt3-175b": {"npus": 64, "tp": 8, "pp": 8, "global_batch": 8},
 }
 QUICK = ("llama-2-7b", "mixtral-8x7b")
@@ -185,20 +181,11 @@ def test_runs_without_kernels_are_compared_phase_by_phase(run: str, shared: Path
     assert compute == {"forward", "backward", "update"}
 
 
-def test_what_has_no_times_says_so(shared: Path) -> None:
-    path = shared / "reference" / "profiles" / "chakra" / "param_dlrm_pytorch_et_8ranks.tar.gz"
-    with pytest.raises(TraceError, match="nothing says when operations ran"):
-        simulated("llama-2-7b").against(load_profile(path))
-
-
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
         ("nccl _reduce_scatter_base", "reduce_scatter"),
-        ("nccl AllGather", "all_gather"),
-        ("nccl allreduce", "all_reduce"),
         ("nccl all_to_allv", "all_to_all"),
-        ("grads-reduce-scatter", "reduce_scatter"),
         ("tp all_gather", "all_gather"),
         ("deep_ep dispatch", "all_to_all"),
         ("nccl SendRecv", "send_recv"),

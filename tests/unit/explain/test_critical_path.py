@@ -55,15 +55,6 @@ def test_the_slowest_stage_is_what_it_runs_along() -> None:
     assert run.step_time_ps == 4 * 50 + 2 * (1 + HOP)
 
 
-def test_tasks_of_the_path_are_its_steps_with_lists_laid_out() -> None:
-    run = timeline([5, 7], [11, 9], 2)
-    path = critical_path(run)
-    tasks = list(path_tasks(run, path))
-    assert sum(task.end_ps - task.start_ps for task in tasks) == run.step_time_ps
-    assert {task.task_list < 0 for task in tasks} == {True, False}
-    assert all(task.inner >= 0 for task in tasks if task.task_list >= 0)
-
-
 @given(job=jobs(), network=networks(), data=st.data())
 @examples(60)
 def test_it_has_no_gap_and_its_parts_are_the_step(

@@ -110,14 +110,6 @@ def test_known_difference_is_split_exactly_and_sorted() -> None:
     ]
 
 
-def test_sharing_of_links_is_a_setting() -> None:
-    mean = parts(compute=MS)
-    diff = diff_results(document(mean), document(mean, contention="fair"))
-    assert [(each.name, each.a, each.b) for each in diff.settings] == [
-        ("contention", "none", "fair")
-    ]
-
-
 def test_stages_are_ranked_by_what_they_do_themselves() -> None:
     last, first = diff_results(*SLOW_LAST_STAGE).stages
     assert (last.stage, last.own.difference_ps, last.waiting.difference_ps) == (
@@ -167,12 +159,6 @@ def test_sentence_names_component_stage_and_link() -> None:
             "they do themselves, compute explains most, 20%.",
         ),
         (
-            parts(compute=10, inner=10),
-            parts(compute=10, inner=18),
-            "idle, steady explains 100% of the difference, where ranks wait for others; nothing "
-            "they do themselves takes more.",
-        ),
-        (
             parts(compute=20, host=5),
             parts(compute=10, host=10),
             "compute explains 200% of the difference; host takes 100% back.",
@@ -181,11 +167,6 @@ def test_sentence_names_component_stage_and_link() -> None:
             parts(compute=20, skew=5),
             parts(compute=10, skew=15),
             "both steps take equally long: skew takes 10 ps more, compute 10 ps less.",
-        ),
-        (
-            parts(compute=20),
-            parts(compute=20, exposed_cp=20),
-            "exposed cp explains 100% of the difference.",
         ),
     ],
 )
@@ -196,9 +177,7 @@ def test_sentences(before: dict[str, int], after: dict[str, int], sentence: str)
 @pytest.mark.parametrize(
     ("a", "b", "words"),
     [
-        ((link("x", GIB, 5),), (link("x", 2 * GIB, 9),), "link x carries 2 GiB instead of 1 GiB: "),
         ((link("x", GIB, 5),), (link("y", GIB, 9),), "link y, which only B has, carries 1 GiB: "),
-        ((link("x", GIB, 5),), (link("x", GIB, 5),), "; no link is in use longer."),
         (
             (link("x", GIB, 5, None),),
             (link("x", GIB, 9, 1e9),),
@@ -210,40 +189,6 @@ def test_link_words(a: tuple[LinkUse, ...], b: tuple[LinkUse, ...], words: str) 
     diff = diff_results(document(parts(host=1), links=a), document(parts(host=2), links=b))
     assert words in explain(diff)
     printed(diff)
-
-
-def test_link_that_is_gone_and_no_links_in_use_for_less_time() -> None:
-    a = document(parts(host=2), links=(link("x", GIB, 5),))
-    b = document(parts(host=1))
-    assert "link x, which only A has, carries 1 GiB: its busiest" in explain(diff_results(a, b))
-    c = document(parts(host=1), links=(link("x", GIB, 5),))
-    assert explain(diff_results(a, c)).endswith("; no link is in use for less time.")
-
-
-def test_print_says_step_and_why_then_settings_then_tables() -> None:
-    out = printed(diff_results(*SLOW_LAST_STAGE))
-    lines = [" ".join(line.split()) for line in out.splitlines()]
-    expected = [
-        "step time 100 ms -> 110 ms (+10 ms, +10.00%)",
-        "topology t -> slow",
-        "npus 8 -> 16",
-        "exposed dp 10 ms 18 ms +8 ms 80.0%",
-        "idle, steady 20 ms 23 ms +3 ms 30.0%",
-        "compute 70 ms 69 ms -1 ms -10.0%",
-        "1 80 ms 94 ms +14 ms -4 ms exposed dp +15 ms",
-        "fabric 4 GiB 4 GiB 8 ms 16 ms +8 ms",
-        "nvlink 1 GiB 1 GiB 2 ms 2 ms 0",
-    ]
-    assert [line for line in lines if line in expected] == expected
-    assert lines[1].startswith("exposed dp explains 80% of the difference, most on stage 1;")
-
-
-def test_at_most_three_stages_are_printed() -> None:
-    stages = range(1, 6)
-    a = document(parts(host=9), tuple(parts(host=9) for _ in stages))
-    b = document(parts(host=19), tuple(parts(host=9 + i, inner=10 - i) for i in stages))
-    table = printed(diff_results(a, b)).split("stages that differ most")[1].split("\n\n")[0]
-    assert [line.split()[0] for line in table.splitlines()[2:]] == ["4", "3", "2"]
 
 
 def test_different_numbers_of_stages_compare_only_the_totals() -> None:
@@ -266,9 +211,7 @@ def test_identical_results_say_so() -> None:
     "other",
     [
         document(parts(compute=4), topology="other"),
-        document(parts(compute=4), (parts(compute=3, inner=1),)),
         document(parts(compute=4), links=(link("x", 1, 1),)),
-        document(parts(compute=4), (parts(compute=4),) * 2),
         document(parts(compute=3, host=1)),
     ],
 )
@@ -277,16 +220,6 @@ def test_results_as_slow_are_not_called_identical(other: ResultDocument) -> None
     assert not diff.identical
     assert "(no difference)" in printed(diff)
     assert explain(diff).startswith("both steps take equally long")
-
-
-def test_without_other_settings_that_is_said() -> None:
-    diff = diff_results(document(parts(compute=4)), document(parts(compute=5)))
-    assert "settings  no difference in those that the files name\n" in printed(diff)
-
-
-def test_a_step_of_no_time_has_no_percentage() -> None:
-    out = printed(diff_results(document(parts()), document(parts(compute=5))))
-    assert "step time  0 -> 5 ps (+5 ps)\n" in out
 
 
 TIMES = st.dictionaries(st.sampled_from([*NAMES, "later"]), st.integers(0, 2**62), max_size=11)
@@ -381,29 +314,17 @@ def test_later_keys_parts_and_degrees_are_tolerated(changed: Callable[[Change], 
             lambda raw: raw.update(schema_version=2),
             "schema_version is 2: expected 1, the only one this stepsim reads",
         ),
-        (lambda raw: raw.update(schema_version=True), "schema_version is True: expected 1"),
         (lambda raw: raw.pop("schema_version"), "not a result of 'stepsim simulate --json'"),
         (lambda raw: raw.pop("workload"), "key 'workload' is missing"),
         (lambda raw: raw["stages"][1].pop("stage"), "stages[1]: key 'stage' is missing"),
-        (lambda raw: raw["breakdown_ps"].pop("skew"), "breakdown_ps: key 'skew' is missing"),
-        (lambda raw: raw["plan"].pop("ep"), "plan: key 'ep' is missing"),
         (lambda raw: raw.update(npus="8"), "npus is '8': expected int"),
-        (lambda raw: raw.update(npus=None), "npus is None: expected int"),
         (lambda raw: raw.update(step_time_ps=-1), "step_time_ps is -1: expected int >= 0"),
-        (lambda raw: raw.update(step_time_ps=1.5), "step_time_ps is 1.5: expected int"),
         (lambda raw: raw.update(step_time_ps=2**63), "step_time_ps is 9223372036854775808: expe"),
-        (lambda raw: raw.update(step_time_ps=10**300), "step_time_ps is 1000"),
         (lambda raw: raw.update(stages={}), "stages is {}: expected array"),
-        (lambda raw: raw.update(links=[3]), "links[0] is 3: expected object"),
-        (
-            lambda raw: raw["links"][1].update(bandwidth_bytes_per_s=0),
-            "links[1].bandwidth_bytes_per_s is 0: expected float > 0",
-        ),
         (
             lambda raw: raw["stages"][2]["breakdown_ps"].update(tail=-4),
             "stages[2].breakdown_ps.tail is -4: expected int >= 0",
         ),
-        (lambda raw: raw["breakdown_ps"].update(host=True), "breakdown_ps.host is True: expec"),
         (
             lambda raw: raw["breakdown_ps"].update(host=5),
             "the file is inconsistent",
@@ -436,16 +357,10 @@ def test_a_result_that_is_wrong_is_refused(
     ("data", "message"),
     [
         (b"", "not valid JSON"),
-        (b"{", "not valid JSON"),
-        (b"\xff\xfe", "not valid JSON"),
         (b'{"schema_version": NaN}', "not valid JSON"),
-        (b'{"schema_version": 1e999}', "not valid JSON"),
-        (b'{"schema_version": 1' + b"0" * 5000 + b"}", "not valid JSON"),
         (b'{"a": "\xff"}', "not a text file"),
         (b"[" * 100_000, "nested too deeply"),
         (b"[]", "not a result"),
-        (b"3", "not a result"),
-        (b"{}", "not a result"),
     ],
 )
 def test_a_file_that_is_no_result_is_refused(tmp_path: Path, data: bytes, message: str) -> None:

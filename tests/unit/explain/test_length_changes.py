@@ -1,20 +1,16 @@
 """What unequal lengths cost a profiled run: replayed, not computed by a formula."""
 
-import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from profiles import made_rows, with_works, write_rows
 from typer.testing import CliRunner
 
-import stepsim
 from stepsim import cli
 from stepsim.base.arrays import Floats
-from stepsim.base.errors import PlanError
 from stepsim.explain.changes.lengths import (
     UnequalLengths,
     length_times,
@@ -23,16 +19,11 @@ from stepsim.explain.changes.lengths import (
 )
 from stepsim.explain.changes.made import UntoldChange
 from stepsim.explain.improve import change_profile, changes_of, improve_profile
-from stepsim.explore.batches.draws import DrawnBatches
-from stepsim.files.asked import read_inputs
 from stepsim.files.measured import load_profile
-from stepsim.files.traces.ndtimeline import write_ndtimeline
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.works import microbatch_works
 from stepsim.parallel.packers.balanced import swap_works
-from stepsim.workload.documents import ListedWorks
-from stepsim.workload.model.model import Model
 
 pytest.importorskip("pyarrow")
 
@@ -65,19 +56,6 @@ def judged(profile: Profile, *numbers: int) -> UnequalLengths:
     waits = pipeline_waits(profile.of_steps(*numbers), posted=True)
     works = microbatch_works(waits.profile)
     return replayed_lengths(works, waits.of_times(length_times(waits, works)))
-
-
-@pytest.mark.parametrize("stages", [1, 2, 4])
-@pytest.mark.parametrize("law", WORKS)
-def test_a_law_of_half_the_steps_holds_in_the_other_half(
-    folder: Path, law: str, stages: int
-) -> None:
-    """Mean over ideal within 8 %, spread of the steps within 3 points, as is to be held."""
-    works = WORKS[law](np.random.default_rng(3))
-    profile = noisy(skeleton(folder, stages), works / works.mean())
-    fitted, other = (judged(profile, *profile.steps[i::2]) for i in range(2))
-    assert fitted.drawn_over_equal == pytest.approx(other.ran_over_equal, rel=0.08)
-    assert fitted.drawn_spread == pytest.approx(other.ran_spread, abs=0.03)
 
 
 @pytest.mark.parametrize("stages", [1, 4])
@@ -140,52 +118,3 @@ def test_what_cannot_be_told_is_said(folder: Path, shared: Path) -> None:
     assert found.lengths is None
     reasons = {each.name: each.why for each in found.untold}
     assert reasons["swap-microbatches"] == "the PyTorch profiler names no microbatches of computes"
-
-
-def test_works_of_a_profile_make_the_steps_of_a_model(folder: Path) -> None:
-    """On the same ranks and microbatches a model waits as the profile's job does."""
-    works = WORKS["gamma"](np.random.default_rng(3))
-    profile = noisy(skeleton(folder, 4), works / works.mean())
-    path = folder / "unequal.parquet"
-    write_ndtimeline(profile, path)
-    lost = improve_profile(load_profile(path)).lengths
-    assert lost
-    job: dict[str, Any] = {
-        "npus": 16,
-        "pp": 4,
-        "microbatches": 4,
-        "sequence": 8192,
-        "topology": "hgx-h100",
-    }
-    found = stepsim.batches("llama-3-8b", lengths=path, steps=400, **job)
-    drawn, swapped = found.packed
-    assert (drawn.packer, swapped.packer) == ("recorded", "recorded+swap")
-    assert drawn.waiting == pytest.approx(lost.waiting, abs=0.05)
-    assert swapped.mean_ps < drawn.mean_ps
-    command = ["simulate", "llama-3-8b", "-q", "--npus", "16", "--pp", "4", "--microbatches", "4"]
-    command += ["--sequence", "8192", "--steps", "400", "--lengths", str(path), "--json", "-"]
-    written = json.loads(CliRunner().invoke(cli.make_app(), command).stdout)
-    assert [each["packer"] for each in written["packers"]] == ["recorded", "recorded+swap"]
-
-
-def test_plans_are_judged_by_works_of_a_profile() -> None:
-    works = ListedWorks(works=np.ones((2, 2, 2)))
-    job = read_inputs("llama-3-8b", "hgx-h100", {"npus": 8, "microbatches": 2})
-    assert isinstance(job.workload, Model)
-    judged_by = DrawnBatches(lengths=works, source="a run", packer="recorded", steps=3)
-    found = judged_by.of(job.workload, job.topology, job.options)
-    assert found.waiting == 0
-    with pytest.raises(PlanError, match="packer is 'greedy': expected recorded"):
-        DrawnBatches(lengths=works, source="a run")
-
-
-def test_packers_of_documents_are_refused_for_a_profile(folder: Path, shared: Path) -> None:
-    skeleton(folder, 4)
-    for path, packers, said in (
-        (folder / "4-4.parquet", "greedy", "packer is 'greedy': expected recorded or"),
-        (shared / "reference/profiles/kineto/hta_nccl_data.json.gz", "recorded", "names no micro"),
-    ):
-        command = ["simulate", "llama-3-8b", "-q", "--npus", "8", "--lengths", str(path)]
-        result = CliRunner().invoke(cli.make_app(), [*command, "--packers", packers])
-        assert said in str(result.exception)
-        assert "\n" not in str(result.exception)

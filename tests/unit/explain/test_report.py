@@ -73,14 +73,6 @@ def test_idle_time_lies_before_between_and_after_a_ranks_actions(
 
 
 @pytest.mark.parametrize(("ranks", "microbatches"), SHAPES)
-def test_the_last_stage_alone_is_busy_all_its_steady_state(ranks: int, microbatches: int) -> None:
-    last = report_of(ranks, microbatches).stages[-1]
-    start, end = last.steady_start_ps, last.steady_end_ps
-    assert start == ranks * F
-    assert end == start + (microbatches - 1) * (F + B)
-
-
-@pytest.mark.parametrize(("ranks", "microbatches"), SHAPES)
 def test_breakdowns_sum_to_the_step(ranks: int, microbatches: int) -> None:
     report, spent = reported(ranks, microbatches)
     assert set(spent.breakdown.sum(axis=1).tolist()) == {report.step_time_ps}
@@ -88,18 +80,6 @@ def test_breakdowns_sum_to_the_step(ranks: int, microbatches: int) -> None:
     assert report.breakdown_ps[Part.COMPUTE.key] == microbatches * (F + B)
     assert sum(report.critical_path_ps.values()) == report.step_time_ps
     assert report.critical_path_ps[Part.COMPUTE.key] == report.step_time_ps
-
-
-@pytest.mark.parametrize(("ranks", "microbatches"), SHAPES)
-def test_peaks_are_those_of_the_schedule(ranks: int, microbatches: int) -> None:
-    """1F1B holds P - r activations on rank r, GPipe all of them."""
-    held = [stage.peak_activations.freed_at_b for stage in report_of(ranks, microbatches).stages]
-    assert held == [min(ranks - rank, microbatches) for rank in range(ranks)]
-    assert report_of(ranks, microbatches, "gpipe").peak_activations == microbatches
-
-
-def test_what_was_said_before_comes_first() -> None:
-    assert report_of(2, 2).warnings[0] == "said before"
 
 
 # Means

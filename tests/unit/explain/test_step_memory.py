@@ -80,6 +80,7 @@ def test_what_a_backward_recomputes_is_held_beside_what_it_frees() -> None:
 
 def step_of(**options: Any) -> Result:
     asked: dict[str, Any] = {"npus": 16, "tp": 2, "global_batch": 32, "sequence": 4096}
+    asked["microbatch_size"] = 1
     return stepsim.simulate("llama-3.1-8b", "hgx-h100", **(asked | options))
 
 

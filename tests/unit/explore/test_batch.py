@@ -10,34 +10,26 @@ import pytest
 from helpers import collective, few, row, uniform_workload
 from jobs import make_batch
 from pairs import in_turn
-from random_jobs import SCHEDULES
 
 import stepsim
-from stepsim.base.errors import PlanError, ScheduleError, SimulationError
+from stepsim.base.errors import PlanError, SimulationError
 from stepsim.base.structs import replace
 from stepsim.explore.batch import Batch
 from stepsim.explore.batch.communications import MeasuredLength
-from stepsim.explore.batch.lengths import FixedLength, block_starts
 from stepsim.face import simulate
 from stepsim.graph.actions import (
-    BackwardParts,
     CommNumbers,
     HostTimes,
-    Task,
-    backward_tasks,
     forward_tasks,
 )
 from stepsim.network.measured_times import CommTable, MeasuredCurve
-from stepsim.parallel.modes import Engine
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.tables.spans import TaskKind
 from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,
     Group,
     ParallelAxis,
     Phase,
-    Stream,
     Work,
     Workload,
 )
@@ -78,38 +70,6 @@ def test_shipped_jobs(file: Path, topology: str) -> None:
         for s, h in zip(scales, ["0 ns", "250 us", "1 ps"], strict=True)
     ]
     check_equal(batch, columns, [job | each for each in at])
-
-
-def every_job() -> list[tuple[Path, str, str, str]]:
-    return [
-        (file, topology, schedule, p2p)
-        for file in WORKLOADS
-        for topology in TOPOLOGIES
-        for schedule, modes in {**SCHEDULES, "auto-zb": ["eager"]}.items()
-        for p2p in modes
-    ]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("file", "topology", "schedule", "p2p"), every_job())
-def test_every_shipped_job(file: Path, topology: str, schedule: str, p2p: str) -> None:
-    job: dict[str, Any] = {"workload": stepsim.load_workload(file), "topology": topology}
-    job |= {"schedule": schedule, "p2p": p2p, "microbatches": 32}
-    try:
-        batch = make_batch(**job)
-    except (PlanError, ScheduleError) as error:
-        pytest.skip(str(error))
-    for engine in Engine:
-        check_equal(batch, {}, [job | {"engine": engine}])
-    if schedule != "auto-zb":
-        latencies = [0, 6_600_000]
-        network = stepsim.load_topology(topology)
-        at = [_with_launch(network, launch) for launch in latencies]
-        check_equal(batch, {"launch_latency": latencies}, [job | {"topology": each} for each in at])
-
-
-def _with_launch(network: Any, launch_ps: int) -> Any:
-    return replace(network, launch_latency_ps=launch_ps)
 
 
 def two_layers() -> Workload:
@@ -209,16 +169,13 @@ def test_scenarios_that_a_communication_cannot_tell_apart_are_what_each_is_alone
             {"fabric.bandwidth": [1, 2], "launch_latency": [1, 2, 3]},
             r"columns have \[2, 3\] values",
         ),
-        ({"fabric.bandwidth": []}, r"columns have \[0\] values"),
         ({"fabric.bandwidth": [1e9, 0.0]}, "bandwidth is 0.0 in a scenario: expected above 0"),
-        ({"fabric.bandwidth": [float("nan")]}, "bandwidth is nan"),
         (
             {"fabric.efficiency": [1.1]},
             "efficiency is 1.1 in a scenario: expected above 0, at most",
         ),
         ({"fabric.latency": [-1]}, "latency_ps is -1.0 in a scenario: expected 0 ps"),
         ({"compute_scale": [0.0]}, "compute scale is 0.0 in a scenario"),
-        ({"size.tp": [-0.5]}, "size is -0.5 in a scenario"),
     ],
 )
 def test_impossible_columns(columns: dict[str, list[float]], message: str) -> None:
@@ -268,25 +225,6 @@ def test_sizes_are_factors_on_bytes() -> None:
     assert same == batch.evaluate({}).step_time_ps[0]
 
 
-def test_blocks_of_a_backward() -> None:
-    """A row ends where its collective and its weight gradient have both ended."""
-    op = CommOp(kind=CollectiveKind.ALL_REDUCE, group=Group.TP, axis=ParallelAxis.TP, size_bytes=8)
-    one = row(10, 10, 10)
-    rows = [
-        type(one)(
-            name="a",
-            forward=Work(compute_ps=10, comms=(op,)),
-            input_grad=Work(compute_ps=10, comms=(op,)),
-            weight_grad=Work(compute_ps=10),
-        )
-    ] * 3
-    comms = CommNumbers(alone=ParallelPlan(tp=2).alone)
-    forward = forward_tasks(rows, comms, HostTimes())
-    assert block_starts(forward) == [0, 2, 4]
-    backward = backward_tasks(rows, comms, BackwardParts(), HostTimes())
-    assert block_starts(backward) == [0, 3, 6]
-
-
 def test_collectives_due_at_one_row_are_all_awaited() -> None:
     ops = [
         CommOp(kind=CollectiveKind.ALL_REDUCE, group=Group.TP, axis=axis, size_bytes=8)
@@ -298,19 +236,6 @@ def test_collectives_due_at_one_row_are_all_awaited() -> None:
     comms = CommNumbers(alone=ParallelPlan(tp=2).alone)
     loss = forward_tasks(rows, comms, HostTimes(loss_time_ps=1)).tasks[-1]
     assert loss.after == (1, 2, 3)
-
-
-def test_host_time_that_no_scenario_varies_is_as_long_as_it_is() -> None:
-    table = small().table
-    task = Task(
-        kind=TaskKind.HOST,
-        stream=Stream.COMPUTE,
-        label="of its own",
-        phase=Phase.FORWARD,
-        duration_ps=7,
-    )
-    number = table.task(task, stage=0, rank=0, slow=1.0)
-    assert table.lengths[number] == FixedLength(7)
 
 
 def test_the_network_of_a_model_that_waits_for_its_host_is_a_column() -> None:

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import apart, collective, uniform_workload
+from helpers import collective, uniform_workload
 from jobs import asked, make_batch
 
-from stepsim import noise, simulate
+from stepsim import noise
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
@@ -111,15 +111,6 @@ def test_the_slowest_of_many_has_the_distribution_of_a_maximum() -> None:
     assert median > 1.15
 
 
-@pytest.mark.slow
-def test_one_per_cent_stragglers_of_1024_ranks_move_the_median(workloads: Path) -> None:
-    model = NoiseModel(straggler_probability=0.01, straggler_factor=1.2)
-    found = noise(workloads / "gpt_1024.txt", "hgx-h100", model=model, samples=8)
-    report = simulate(workloads / "gpt_1024.txt", "hgx-h100").report
-    assert found.planned_ps == report.step_time_ps
-    assert 0.07 < found.percentile_ps(50) / found.planned_ps - 1 < 0.2
-
-
 def test_folded_and_unfolded_draws_have_one_distribution(
     moe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,32 +122,6 @@ def test_folded_and_unfolded_draws_have_one_distribution(
     spread = ranks.step_time_ps.std() / 128**0.5
     assert columns.mean_ps == pytest.approx(ranks.mean_ps, abs=4.5 * spread)
     assert columns.percentile_ps(95) == pytest.approx(ranks.percentile_ps(95), rel=0.01)
-
-
-@pytest.mark.parametrize("task", [0.05, 0.5])
-def test_the_slowest_of_a_group_drawn_by_itself_has_the_law_of_all_its_ranks(
-    task: float, workloads: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ranks that hardly differ are drawn one by one; 2,000 samples of either are of one law."""
-    job: dict[str, Any] = {"samples": 2000, "microbatches": 2}
-    monkeypatch.setattr("stepsim.explore.noise.draws._MOST_LAWS", 4)
-    file = workloads / "gpt_tp4.txt"
-    slowest = noise(file, "hgx-h100", model=NoiseModel(task=task), **job)
-    alone = noise(file, "hgx-h100", model=NoiseModel(task=task, rank=1e-9), **job)
-    assert apart(slowest.step_time_ps, alone.step_time_ps) < 1.63
-    assert slowest.step_time_ps.std() > 0
-
-
-def test_a_task_that_a_group_starts_together_has_a_column_for_each_group(workloads: Path) -> None:
-    batch = make_batch(workloads / "gpt_tp4.txt", "hgx-h100", coalesce=False)
-    nodes = {alike: NodeColumns(batch, alike=alike).nodes for alike in (False, True)}
-    assert all(node.members == 1 and not node.chained for node in nodes[False])
-    met = [node for node in nodes[True] if node.members > 1]
-    assert met
-    ranks = batch.actors.counts.tolist()
-    assert all(node.width * node.members == ranks[node.actor] for node in met)
-    tasks = [[i for node in some for i in (node.node, *node.chained)] for some in nodes.values()]
-    assert {*tasks[0]} == {*tasks[1]}
 
 
 def test_more_draws_than_can_be_made_are_refused(workloads: Path) -> None:

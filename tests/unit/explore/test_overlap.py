@@ -47,6 +47,6 @@ def test_where_the_step_has_it_or_the_law_is_not_known(
 def test_simulate_and_plan_say_it_in_a_line(run: Run) -> None:
     said, model = "overlap is free: ", "llama-3.2-1b"
     assert said in run("simulate", model, *SHARDED, *BATCH)[2]
-    assert said not in run("simulate", model, *SHARDED, *BATCH, "--overlap-cost")[2]
+    assert said not in run("simulate", model, *SHARDED, *BATCH, "--overlap-cost", "on")[2]
     asked = ("--gpus", "16", "--fix", "zero=3", "--runs", "3")
     assert said in run("plan", model, *asked, *BATCH)[2]

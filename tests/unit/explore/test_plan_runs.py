@@ -1,7 +1,7 @@
 """Workers of a search: who is asked for a result, and what becomes of it where one is lost."""
 
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import BrokenExecutor, Executor, Future
 from typing import Any
 
 import pytest
@@ -10,7 +10,6 @@ from stepsim.base.errors import SweepError
 from stepsim.explore.plan.asked import make_space, parse_fixed
 from stepsim.explore.plan.runs import PlanJob, PlanRuns, run_plan
 from stepsim.explore.sweep.executors import Pool
-from stepsim.explore.sweep.processes import LostWorkerError
 from stepsim.explore.sweep.study import pack
 from stepsim.files.asked import read_inputs
 from stepsim.workload.model.model import Model
@@ -29,7 +28,7 @@ class Losing(Executor):
         self.asked.append(fn.__name__)
         self.left -= 1
         if self.left >= 0:
-            future.set_exception(LostWorkerError("gone"))
+            future.set_exception(BrokenExecutor("gone"))
         else:
             future.set_result(fn(*args, **kwargs))
         return future
@@ -46,7 +45,7 @@ def searched() -> tuple[PlanJob, ModelPlan]:
 
 
 def runs(job: PlanJob, executor: Executor, workers: int = 1) -> PlanRuns:
-    pool = Pool(workers=workers, executor=executor, losses=(LostWorkerError,))
+    pool = Pool(workers=workers, executor=executor, losses=(BrokenExecutor,))
     return PlanRuns(packed=pack(job), pool=pool, store=None)
 
 

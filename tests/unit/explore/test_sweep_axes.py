@@ -11,7 +11,7 @@ from networks import cabled
 from sweeps import SMALL
 
 import stepsim
-from stepsim.base.errors import PlanError, StepsimError, SweepError
+from stepsim.base.errors import PlanError, SweepError
 from stepsim.explore.sweep import Grid, ScenarioSpan, Study, parse_axis
 from stepsim.explore.sweep.axes import OPTION_AXES, make_axis
 from stepsim.network.topology import LinkClass, Topology
@@ -30,24 +30,14 @@ GBPS = 125_000_000.0
             (1.25e10, 3.125e10, 5e10),
         ),
         ("nvlink.bandwidth=300,450,900 GB/s", "300 GB/s|450 GB/s|900 GB/s", (3e11, 4.5e11, 9e11)),
-        ("nvlink.bandwidth=1e2Gbps, 50 GB/s", "100 Gbps|50 GB/s", (1.25e10, 5e10)),
         ("nvlink.bandwidth=50 GB/s,inf", "50 GB/s|inf", (5e10, math.inf)),
         ("fabric.latency=100..900 ns:5", "100 ns|300 ns|500 ns|700 ns|900 ns", None),
         ("x.bandwidth=1..1024 GB/s:11 log", None, tuple(2.0**i * 1e9 for i in range(11))),
-        ("x.bandwidth=1..2 Gbps:4", "1 Gbps|1.33333333333 Gbps|1.66666666667 Gbps|2 Gbps", None),
         ("compute_scale=0.5..1.5:11", None, tuple(i / 10 for i in range(5, 16))),
         ("microbatches=8..64:4", "8|27|45|64", (8, 27, 45, 64)),
-        ("microbatches=0..3", "0|1|2|3", (0, 1, 2, 3)),
-        ("chunks=1,2,4", "1|2|4", (1, 2, 4)),
         ("dp_overlap=on,off", "on|off", (True, False)),
         ("schedule=1f1b,interleaved:4", "1f1b|interleaved:4", ("1f1b", "interleaved:4")),
         ("algorithm=ring;hierarchical:ring,direct", "ring|hierarchical:ring,direct", None),
-        ("algorithm=hierarchical:ring,direct;", "hierarchical:ring,direct", None),
-        (
-            "host_overhead=0..300 us:4",
-            "0 us|100 us|200 us|300 us",
-            (0, 10**8, 2 * 10**8, 3 * 10**8),
-        ),
         ("dp_bucket=1..4 MiB:4", "1 MiB|2 MiB|3 MiB|4 MiB", tuple(i << 20 for i in range(1, 5))),
     ],
 )
@@ -65,36 +55,25 @@ def test_values_of_an_axis(text: str, texts: str | None, values: tuple[object, .
     [
         ("bandwidth", "is no axis: expected NAME=RANGE"),
         ("speed=1,2", "unknown axis 'speed': expected npus, pp, microbatches"),
-        ("fabric.speed=1,2", "unknown axis 'fabric.speed': expected CLASS.bandwidth or"),
         ("fabric.bandwidth=", "it has no values"),
         ("fabric.bandwidth=100..800:8", "'100' has no unit"),
-        ("fabric.bandwidth=100,200", "'200' has no unit"),
         ("fabric.bandwidth=100 ns", "unknown unit 'ns'"),
-        ("fabric.bandwidth=0..800 Gbps:8", "'0 Gbps' is not a positive bandwidth"),
         ("fabric.bandwidth=100..800 Gbps", "does not say how many values"),
         ("fabric.bandwidth=800..100 Gbps:8", "is reversed"),
         ("fabric.bandwidth=100..800 Gbps:0", "has 0 values: expected 2 to 100000"),
-        ("fabric.bandwidth=100..800 Gbps:1", "has 1 values: expected 2 to 100000"),
-        ("fabric.bandwidth=100..800 Gbps:99999999999", "expected 2 to 100000"),
         ("fabric.bandwidth=100..100 Gbps:2", "equal ends"),
         ("fabric.bandwidth=100 Gbps..1 GB/s:2", "same unit"),
         ("fabric.bandwidth=100...800 Gbps:2", "is not a range such as"),
         ("fabric.bandwidth=400 Gbps,50 GB/s", "400 Gbps and 50 GB/s are the same value"),
-        ("fabric.bandwidth=1e400 Gbps", "is not a positive bandwidth"),
         ("fabric.latency=0..10 ns:3 log", "a log range starts above 0"),
-        ("fabric.latency=0..2 ps:9", "are the same value"),
         ("microbatches=1..3:9", "are the same value"),
         ("microbatches=1.5,2", "is not a whole number"),
-        ("microbatches=-1..4", "is not a whole number"),
         ("global_batch=0..99999999999", "expected 2 to 100000"),
-        ("seed=1,2", "unknown axis 'seed': expected npus, pp, microbatches"),
         ("algorithm=ring,nope", "'nope' is not a valid Algorithm: expected auto, ring"),
         ("algorithm=all_to_all=nvls", "nvls cannot carry out all_to_all"),
         ("compute_scale=0,1", "is not a factor above 0"),
-        ("compute_scale=nan", "is not a factor above 0"),
         ("dp_overlap=yes", "'yes' is not on or off"),
         ("contention=some", "'some' is unknown: expected none, siblings, fair"),
-        ("p2p=eager,,blocking", "'' is unknown: expected"),
         ("schedule=1f1b,nope", "schedule is 'nope': expected one of"),
         ("schedule=missing.csv", "no such file"),
     ],
@@ -223,8 +202,3 @@ def test_links_of_listed_topologies_get_other_numbers() -> None:
 def test_every_argument_axis_is_an_argument_of_simulate() -> None:
 
     assert OPTION_AXES.keys() < OPTIONS.keys()
-
-
-def test_errors_of_axes_are_of_the_common_tree() -> None:
-    with pytest.raises(StepsimError):
-        parse_axis("chunks=")

@@ -24,7 +24,7 @@ JOBS: dict[str, tuple[str, dict[str, Any]]] = {
     "chunks": ("llama-3-70b", DENSE | {"tp": 2, "pp": 8, "chunks": 2}),
     "sharded": ("llama-3-8b", DENSE | {"framework": "torch-fsdp-compiled"}),
     "experts": ("mixtral-8x7b", SPARSE),
-    "deepep": ("qwen3-30b-a3b", SPARSE | {"dispatch": "deepep"}),
+    "deepep": ("qwen3-30b-a3b", SPARSE | {"dispatch": "deepep", "microbatch_size": 1}),
     "pairs": ("qwen3-30b-a3b", SPARSE | {"pp": 2, "chunks": 2, "expert_overlap": True}),
 }
 BANDWIDTH = "fabric.bandwidth"
@@ -67,7 +67,8 @@ def test_the_estimate_is_near_the_engine_and_has_its_order() -> None:
         engine = by_engine(asked(name))
         estimate = estimated_ps(asked(name))
         without = estimated_ps(asked(name, overlap_cost=False))
-        assert (np.argsort(estimate) == np.argsort(engine)).all()
+        apart = np.diff(engine) < -0.001 * engine[1:]  # others are equal but for the estimate
+        assert (np.diff(estimate)[apart] < 0).all()
         off.append(abs(estimate / engine - 1))
         off_without.append(abs(without / engine - 1))
     assert np.max(off) < 0.012
@@ -90,7 +91,7 @@ def test_its_parts_say_what_it_costs() -> None:
 
 
 def test_communication_that_nothing_runs_beside_costs_nothing() -> None:
-    options = {"dp_overlap": False, "tp_overlap": False, "tp": 8, "pp": 1}
+    options = {"dp_overlap": False, "tp": 1, "pp": 1}
     steps = [
         estimated(asked("pipeline", overlap_cost=cost, **options)).step_time_ps
         for cost in (True, False)
@@ -99,7 +100,7 @@ def test_communication_that_nothing_runs_beside_costs_nothing() -> None:
 
 
 def test_a_sweep_says_that_it_estimates_and_how_to_run_the_engine() -> None:
-    grid = Grid(axes=(parse_axis("overlap_cost=on,off"), parse_axis("comm_sms=8,16")))
+    grid = Grid(axes=(parse_axis("overlap_cost=off,on,8,16"),))
     job = asked("pipeline", overlap_cost=False)
     study = Study(workload=job.workload, topology=job.topology, grid=grid)
     (note,) = study.notes

@@ -179,14 +179,6 @@ def test_nouns_texts_and_numbers_mean_the_same() -> None:
     assert stepsim.simulate(WORK, graph, **others).report.step_time_ps > 0
 
 
-def test_whole_numbers_of_numpy_are_numbers() -> None:
-    three: Any = np.int64(3)
-    ranks: Any = np.arange(3)
-    found = stepsim.noise(WORK, "ring", samples=three, seed=three, model={"task": 0})
-    assert found.to_dict()["seed"] == 3
-    assert stepsim.collective_time("ring", "all_reduce", three, ranks) > 0
-
-
 def test_other_names_of_flags_are_names_in_python() -> None:
     found = stepsim.simulate(WORK, "ring", gpus=2)
     assert found.to_dict() == stepsim.simulate(WORK, "ring", npus=2).to_dict()

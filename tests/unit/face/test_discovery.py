@@ -26,11 +26,6 @@ def step() -> stepsim.Result:
     return stepsim.simulate("llama-3.2-1b", "hgx-h100", **SMALL)
 
 
-@pytest.fixture(scope="module")
-def unfit() -> stepsim.Result:
-    return stepsim.simulate("llama-3-70b", "hgx-h100", npus=8, tp=8, pp=1, global_batch=8)
-
-
 def test_dir_lists_the_public_names() -> None:
     assert {name for name in dir(stepsim) if not name.startswith("_")} == {
         name for name in stepsim.__all__ if not name.startswith("_")
@@ -94,15 +89,6 @@ def test_a_notebook_shows_the_answer_before_the_tables(step: stepsim.Result) -> 
     assert first[-1] < html.index("<table>")
     assert "#d1242f" not in html
     assert "does not fit" not in html
-
-
-def test_what_does_not_fit_is_red(unfit: stepsim.Result) -> None:
-    assert unfit.memory
-    assert unfit.memory.fits is False
-    html = unfit._repr_html_()
-    at = html.index("does not fit")
-    assert "#d1242f" in html[at - 120 : at]
-    assert at < html.index("<table>")
 
 
 def test_inspect_and_the_list_of_models() -> None:

@@ -170,7 +170,7 @@ def test_what_cannot_be_read_is_one_line(folder: Path, tmp_path: Path) -> None:
     back["traceEvents"][0]["dur"] = -5
     with pytest.raises(TraceError, match="ends before it starts"):
         read_profile(write(other, back))
-    back["traceEvents"][0]["args"]["stream"] = [1]
+    back["traceEvents"][0]["args"]["correlation"] = [1]
     with pytest.raises(TraceError, match="arguments of 'gemm'"):
         read_profile(write(other, back))
     empty = trace_of(0)

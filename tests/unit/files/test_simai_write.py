@@ -11,7 +11,7 @@ from stepsim.files.asked import read_inputs
 from stepsim.files.simai.write import write_simai_text
 from stepsim.step.inputs import make_work
 
-APART: dict[str, Any] = {"dp_overlap": False}
+APART: dict[str, Any] = {"dp_overlap": False, "microbatch_size": 1, "chunks": 1}
 """A text cannot say that gradients and parameters move beside compute, as models run by default."""
 
 

@@ -1,5 +1,6 @@
-"""Logs with a line per step: Megatron-LM, torchtitan and DeepSpeed."""
+"""Logs with a line per step: a sample of every form, and what is refused."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from helpers import Run
 
 from stepsim.base.errors import TraceError
 from stepsim.files.step_table import read_step_table
+from stepsim.files.traces import step_lines
 from stepsim.files.traces.forms import has_step_lines
 from stepsim.files.traces.step_lines import read_step_log
 
@@ -69,7 +71,7 @@ def test_deepspeed_prints_seconds(tmp_path: Path) -> None:
         ("nothing\n", "expected the step lines of Megatron-LM, .*, torchtitan, nanotron, Deep"),
         (DEEPSPEED.format(n=1, s="nan"), r"train\.log:2: step is 'nan': expected a number above 0"),
         (DEEPSPEED.format(n=1, s="-1"), "expected a number above 0"),
-        (DEEPSPEED.format(n=5, s=1) + DEEPSPEED.format(n=5, s=1), "step 5 follows step 5"),
+        (DEEPSPEED.format(n=5, s=1) + DEEPSPEED.format(n=4, s=1), "step 4 follows step 5"),
     ],
 )
 def test_what_cannot_be_read_is_one_line(tmp_path: Path, text: str, why: str) -> None:
@@ -116,5 +118,116 @@ def test_rates_of_tokens_need_the_size_of_the_step(tmp_path: Path) -> None:
     (tmp_path / "titan.log").write_text(TITAN.format(n=1, tps=4096))
     table = tmp_path / "steps.csv"
     table.write_text("workload,npus,measured_log\nw.txt,8,titan.log\n")
-    with pytest.raises(TraceError, match="prints tokens per second: expected the npus"):
+    with pytest.raises(TraceError, match="prints a rate per second: expected the npus"):
         read_step_table(table)
+
+
+BAR = "{title}{share:3}%|####   | {n}/{total} [00:{n:02}<10:00,  {rate}]\r"
+SAMPLES: dict[str, tuple[str, float]] = {
+    "Megatron-LM": (MEGATRON.format(n=5, ms=4000.0) + MEGATRON.format(n=6, ms=4200.0), 4.2),
+    "Megatron-DeepSpeed of Argonne": (
+        "x - iteration=       7/  100 | consumed_samples=  512 | "
+        "elapsed_time_per_iteration_ms=1600.5 | learning_rate=0.1 | TFLOPs=160.07 |\n"
+        "steps: micro_step=3/global_step=7, RunningAvgSamplesPerSec=9, CurrSamplesPerSec=74.6\n",
+        1.6005,
+    ),
+    "Megatron-Bridge": ("Step Time : 4.65s GPU utilization: 512.3MODEL_TFLOP/s/GPU\n", 4.65),
+    "NeMo": (
+        "Epoch 0: 50%| | 999/2000 [1:00<1:00, global_step=999.0, train_step_timing in s=68.80]\n"
+        "Epoch 0: 50%| | 1240/2000 [1:00<1:00, global_step=1.24e+3, train_step_timing in s=60.5]\n",
+        60.5,
+    ),
+    "torchtitan": (TITAN.format(n=3, tps="1,000").replace("tps", "wps"), 1000),
+    "nanotron": (
+        "iteration: 3 / 50 | consumed: 2M | time_per_iteration_ms: 27.1 | lr: 1\n",
+        0.0271,
+    ),
+    "DeepSpeed": (DEEPSPEED.format(n=1, s=2.5), 2.5),
+    "DeepSpeed without its pipeline engine": (
+        "micro_step=3/global_step=3, RunningAvgSamplesPerSec=7.1, CurrSamplesPerSec=6.8\n",
+        6.8,
+    ),
+    "MaxText": ("completed step: 4, seconds: 4.029, TFLOP/s/device: 401.1, loss: 9.9\n", 4.029),
+    "NeMo Automodel": (
+        "step 4 | epoch 0 | loss 3.1 | tps 20000.0(2500.0/gpu) | mem 30 GiB\n",
+        2500,
+    ),
+    "prime-rl": (
+        BAR.format(title="Generating rollouts: ", share=100, n=8, total=8, rate="24.5it/s")
+        + "16:43:08 SUCCESS Step 5 | Time: 5.25s | Reward: 0.3\n",
+        5.25,
+    ),
+    "verl (update_actor, the phase that trains)": (
+        "step:7 - actor/entropy:0.31 - timing_s/gen:698.8 - timing_s/update_actor:327.5\n",
+        327.5,
+    ),
+    "litgpt": ("Epoch 1 | iter 8 step 2: loss 1.1, iter time: 663.5 ms\n", 0.6635),
+    "litgpt, by iterations": (
+        "".join(
+            f"Epoch 1 | iter {n} step {n // 2} | loss train: 10.9 | iter time: {ms} ms\n"
+            for n, ms in ((1, 900.0), (2, 600.0), (3, 300.0), (4, 350.0))
+        ),
+        0.65,
+    ),
+    "llm.c": ("step    2/32 | loss 10.5 (+nanz)| lr 1e-06 | 2747.5 ms | 47.4% bf16 MFU\n", 2.7475),
+    "nanoGPT": ("iter 10: loss 5.1, time 562.5ms, mfu 30.1%\n", 0.5625),
+    "Composer": ("\t Train throughput/batches_per_sec: 0.5\n", 2.0),
+    "Composer, by tokens": ("\t Train throughput/device/tokens_per_sec: 7785.5\n", 7785.5),
+    "PaddleNLP": ("global step 95 / 220, loss: 1.7, avg_batch_cost: 0.675 sec, ips: 94.9\n", 0.675),
+    "TensorFlow's estimators": ("INFO:global step 37: loss = 38.0 (22.5 sec/step)\n", 22.5),
+    "OLMo-core": ("    throughput/device/TPS=45,326\n", 45326),
+    "ms-swift": (
+        "{'loss': 1.4, 'global_step/max_steps': '80/94', 'train_speed(iter/s)': 0.5}\n",
+        2.0,
+    ),
+    "Hugging Face Trainer": (
+        BAR.format(title="Loading checkpoint shards: ", share=100, n=4, total=4, rate="3.29s/it")
+        + BAR.format(title="", share=10, n=3, total=30, rate="2.00s/it")
+        + BAR.format(title="", share=99, n=9, total=9, rate="20.0it/s")
+        + BAR.format(title="", share=20, n=6, total=30, rate="2.50s/it"),
+        2.5,
+    ),
+    "Hugging Face Trainer's summary": (
+        "{'eval_steps_per_second': '4.9'}\n{'train_steps_per_second': '0.25', 'epoch': 2}\n"
+        "TrainOutput(global_step=9, metrics={'train_steps_per_second': 0.25})\n",
+        4.0,
+    ),
+}
+"""Lines of a log by the name of their form, and what its last step says: seconds, or a rate."""
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_form_has_a_sample(tmp_path: Path, name: str) -> None:
+    text, value = SAMPLES[name]
+    path = log(tmp_path, text)
+    found = read_step_log(path)
+    assert has_step_lines(path)
+    assert found.form == name
+    assert found.values[-1] == pytest.approx(value)
+
+
+def test_no_form_lacks_a_sample() -> None:
+    table = Path(step_lines.__file__).with_name("log_forms.toml")
+    assert [form["name"] for form in tomllib.loads(table.read_text("utf-8"))["form"]] == list(
+        SAMPLES
+    )
+
+
+def test_a_step_is_all_of_its_iterations(tmp_path: Path) -> None:
+    lines = "".join(f"iter {n} step {n // 8} | iter time: 30 ms\n" for n in (2, 16))
+    with pytest.raises(
+        TraceError, match=r"train\.log:3: iteration 16 follows 2: expected a line of"
+    ):
+        read_step_log(log(tmp_path, lines))
+
+
+def test_inspect_says_that_a_log_has_no_step_that_is_known(run: Run, tmp_path: Path) -> None:
+    status, _, err = run("inspect", str(log(tmp_path, "step one took long, loss: 3.2\n")))
+    assert status == 2
+    assert "this looks like a log without a line per step that is known: say how" in err
+
+
+def test_an_own_line_with_iterations_alone_counts_its_lines(tmp_path: Path) -> None:
+    path = log(tmp_path, "iter 3 took 2.5 s\niter 7 took 2.0 s\n")
+    found = read_step_log(path, r"iter (?P<iter>\d+) took (?P<s>[\d.]+) s")
+    assert (found.numbers, found.seconds) == ((1, 2), (2.5, 2.0))

@@ -1,12 +1,14 @@
 """Topology files: the shipped ones work, and every mistake is one error that says where."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from stepsim import collective_time, simulate
 from stepsim.base.errors import TopologyError
-from stepsim.files.load import read_topology, topology_of
+from stepsim.files.load import read_topology, topology_of, with_numbers
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 
 SHIPPED = sorted((Path(__file__).parents[3] / "topologies").glob("*.toml"))
@@ -154,7 +156,7 @@ def test_links_run_both_ways_unless_oneway(file: Path) -> None:
         ("size = 4", "size = -4", ["dimension[0]", "inner", "size", "-4"]),
         ("size = 4", "size = 4.5", ["dimension[0]", "size"]),
         ("size = 4", 'size = "many"', ["dimension[0]", "inner", "size", "many", "auto"]),
-        ("size = 4", "size = 16777216", ["product of sizes", "50331648"]),
+        ("size = 4", "size = 4194304", ["product of sizes", "12582912"]),
         ('name = "outer"', 'name = "inner"', ["names", "inner"]),
         ('name = "outer"', 'name = "npus"', ["dimension[1]", "name", "npus"]),
         ('name = "outer"', 'name = "a b"', ["dimension[1]", "name", "a b"]),
@@ -230,3 +232,76 @@ def check_refused(path: Path, words: list[str]) -> None:
     message = str(caught.value)
     assert message.startswith(f"{path}: ")
     assert [word for word in words if word not in message.removeprefix(str(path))] == []
+
+
+BASED = """
+name = "mine"
+base = "hgx-h100"
+
+[[dimension]]
+name = "nvlink"
+kind = "switch"
+size = 8
+bandwidth = "450 GB/s"
+latency = "25 ns"
+
+[[dimension]]
+name = "fabric"
+kind = "rail"
+size = "auto"
+bandwidth = "400 Gbps"
+latency = "500 ns"
+"""
+JOB: dict[str, Any] = {"npus": 64, "tp": 8, "pp": 2, "chunks": 1, "microbatch_size": 1}
+JOB |= {"global_batch": 32, "sequence": 4096}
+
+
+def test_a_file_with_a_base_is_the_machine_where_it_says_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(BASED)
+    shipped, mine = topology_of("hgx-h100"), topology_of(path)
+    assert mine.library == shipped.library
+    assert mine.launch_latency_ps == shipped.launch_latency_ps
+    efficient = [[link.efficiency for link in each.link_classes] for each in (mine, shipped)]
+    assert efficient[0] == efficient[1]
+    path.write_text(BASED.replace('"rail"', '"rail"\nefficiency = 0.5'))
+    assert topology_of(path).link_classes[1].efficiency == 0.5
+    path.write_text(BASED.replace("hgx-h100", "hgx-h101"))
+    with pytest.raises(TopologyError, match=r"mine\.toml: no topology named 'hgx-h101'"):
+        topology_of(path)
+
+
+def test_ideal_links_are_told_and_have_no_range(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(BASED.replace('base = "hgx-h100"', 'device = "h100"'))
+    ideal, based = (simulate("llama-3-8b", name, **JOB).report for name in (path, "hgx-h100"))
+    assert ideal.throughput is not None
+    assert based.throughput is not None
+    assert (ideal.throughput.low_s, based.throughput.low_s is None) == (None, False)
+    said = [text for text in ideal.warnings if text.startswith("mine: ideal links, ")]
+    assert len(said) == 1
+    assert ideal.step_time_ps < based.step_time_ps
+
+
+@pytest.mark.parametrize("name", ["hgx-h100", "hgx-a100", "gb200-nvl72", "dgx-v100", "hgx-b300"])
+def test_nodes_of_every_machine_can_be_smaller(name: str) -> None:
+    smaller = with_numbers(topology_of(name), {"node_size": "4"})
+    assert smaller.node_size == 4
+    assert smaller.fit(32).npus == 32
+    with pytest.raises(TopologyError, match="node_size is '0': expected 1 to "):
+        with_numbers(topology_of(name), {"node_size": "0"})
+    with pytest.raises(TopologyError, match="the nodes of topology tpu-v4 have a shape"):
+        with_numbers(topology_of("tpu-v4"), {"node_size": "4"})
+
+
+def test_rails_can_be_oversubscribed() -> None:
+    """Leaves of 32: below 256 GPUs nothing crosses a spine, beyond that less gets through."""
+    steps = [
+        collective_time(
+            with_numbers(topology_of("hgx-h100"), numbers).fit(1024), "all_to_all", 1 << 28, ranks
+        )
+        for ranks in (range(0, 256, 8), range(0, 1024, 8))
+        for numbers in ({}, *({"fabric.oversubscription": n} for n in ("1", "4")))
+    ]
+    assert steps[0] == steps[1] == steps[2]
+    assert steps[3] <= steps[4] < 1.01 * steps[3] < steps[5]

@@ -82,6 +82,7 @@ def test_rows_that_run_one_by_one_take_no_longer_than_together() -> None:
 def test_launches_are_a_part_of_the_step_and_a_floor_of_it() -> None:
     """32 layers of 4.9 ms each microbatch, whatever the kernels take."""
     asked: dict[str, Any] = {"npus": 8, "tp": 8, "sequence": 4096, "global_batch": 8}
+    asked["microbatch_size"] = 1
     steps = [
         stepsim.simulate("llama-3-8b", "hgx-h100", compute_scale=scale, **asked).report
         for scale in ("1", "0.5", "0.1")

@@ -36,18 +36,10 @@ def waits(*rows: dict[str, int], ends: int = 1, stages: int = 1) -> list[tuple[i
     return waits_of(every, Segments.of(every), posted).tolist()
 
 
-def test_segments_that_take_the_place_of_the_front_are_a_chain() -> None:
-    assert waits(*[row(joins=Joins.ALONE)] * 3) == [(), (0,), (1,)]
-
-
 def test_what_joins_the_front_beside_it_is_waited_for_too() -> None:
     """Two beside each other, then one after both; the front is it alone from there."""
     rows = [row(joins=Joins.BESIDE)] * 2 + [row(joins=Joins.ALONE), row()]
     assert waits(*rows) == [(), (0,), (0, 1), (2,)]
-
-
-def test_who_does_not_read_the_front_waits_for_nothing() -> None:
-    assert waits(row(joins=Joins.ALONE), row(reads=False), row()) == [(), (), (0,)]
 
 
 def test_who_does_not_read_the_front_may_wait_for_one_row() -> None:
@@ -74,11 +66,6 @@ def test_a_wait_puts_the_end_of_a_message_on_the_front() -> None:
         row(joins=Joins.ALONE),
     ]
     assert waits(*rows, ends=2) == [(), (), (1, 0)]
-
-
-def test_rows_that_nobody_waits_for_leave_no_trace() -> None:
-    rows = [row(joins=Joins.ALONE), row(SEND, end=0), row(joins=Joins.ALONE)]
-    assert waits(*rows) == [(), (0,), (0,)]
 
 
 def test_stages_do_not_wait_for_each_other() -> None:

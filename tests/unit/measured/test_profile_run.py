@@ -199,7 +199,6 @@ def test_one_rank_says_what_it_cannot_know(marked: bool, tmp_path: Path) -> None
         ("ndtimeline/trace-ST.parquet", ""),
         ("nsys/mfu_2gpu_before.sqlite", "the recording has no ranges of forwards and backwards"),
         ("chakra/chakra_feeder_tests.tar.gz", "the recording has no ranges of forwards"),
-        ("chakra/param_dlrm_pytorch_et_8ranks.tar.gz", "has no times"),
     ],
 )
 def test_every_profile_has_a_what_if_or_a_reason(path: str, reason: str, shared: Path) -> None:

@@ -44,13 +44,6 @@ def test_bertsekas_and_gallager() -> None:
     assert levels(sessions, 1, 1, 1, 1) == pytest.approx([2 / 3, 1 / 3, 1 / 3, 1, 1 / 3], rel=1e-11)
 
 
-@pytest.mark.parametrize("links", [1, 2, 7])
-def test_parking_lot(links: int) -> None:
-    """One session over all links, one more on each: every link is halved."""
-    sessions = [crossing(*range(links)), *(crossing(link) for link in range(links))]
-    assert levels(sessions, *[1.0] * links) == [0.5] * (links + 1)
-
-
 def test_parking_lot_that_fills_up() -> None:
     """Link k carries the long session and k + 1 of its own, all of capacity 12.
 
@@ -59,12 +52,6 @@ def test_parking_lot_that_fills_up() -> None:
     """
     sessions = [crossing(0, 1, 2)] + [crossing(k) for k in range(3) for _ in range(k + 1)]
     assert levels(sessions, 12, 12, 12) == [3, 9, 4.5, 4.5, 3, 3, 3]
-
-
-def test_two_bottlenecks() -> None:
-    """The narrow link (4 for two) stops first, at 2; the wide one has 10 - 2 left for two."""
-    sessions = [crossing(0), crossing(0), crossing(0, 1), crossing(1)]
-    assert levels(sessions, 10, 4) == [4, 4, 2, 2]
 
 
 def test_a_chain_of_bottlenecks() -> None:
@@ -89,13 +76,6 @@ def test_loads_differ_from_link_to_link() -> None:
     assert found == pytest.approx([4 / 3, 10 / 3, 4 / 3], rel=1e-11)
 
 
-def test_equal_transfers_are_one_of_their_load() -> None:
-    """Three of one flow each beside one of two: five shares, folded or not."""
-    apart = levels([crossing(0), crossing(0), crossing(0), {0: 2.0}], 10)
-    assert apart == [2, 2, 2, 2]
-    assert levels([{0: 3.0}, {0: 2.0}], 10) == [2, 2]
-
-
 def test_links_that_never_fill() -> None:
     """An infinite link limits nobody; who crosses no other is not limited at all."""
     assert levels([crossing(0, 1), crossing(0)], inf, 3) == [3, inf]
@@ -106,20 +86,6 @@ def test_who_crosses_nothing_is_not_limited() -> None:
     assert levels([]) == []
     assert levels([], 1.0) == []
     assert levels([{}, crossing(0), {}], 5) == [inf, 5, inf]
-
-
-def test_unused_links_do_not_matter() -> None:
-    assert levels([crossing(2)], 1e-9, 1, 7, 0.5) == [7]
-
-
-def test_separate_networks_do_not_touch_each_other() -> None:
-    """Two crowds on their own links: 10 / 2 and 9 / 3."""
-    assert levels([crossing(0)] * 2 + [crossing(1)] * 3, 10, 9) == [5, 5, 3, 3, 3]
-
-
-def test_full_links_share_a_level() -> None:
-    """Both links are full at 2 at once: who crosses both, and who crosses one, have the same."""
-    assert levels([crossing(0, 1), crossing(0), crossing(1)], 4, 4) == [2, 2, 2]
 
 
 def test_many_flows_leave_a_lone_one_its_share() -> None:

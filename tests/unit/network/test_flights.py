@@ -17,9 +17,7 @@ from stepsim.network.flights import (
     Fabric,
     Transfer,
     TransferPhase,
-    shares_of_speed,
     time_left_ps,
-    times_left_ps,
 )
 
 
@@ -96,23 +94,9 @@ def ends(
 ONE = phase(1_000, {0: 1})
 
 
-def test_alone_a_flight_takes_its_own_time() -> None:
-    assert ends((5, ONE)) == [1_005]
-
-
 @pytest.mark.parametrize("flights", [2, 4, 5, 10])
 def test_equal_flights_on_one_link_share_it(flights: int) -> None:
     assert ends(*[(0, ONE)] * flights) == [flights * 1_000] * flights
-
-
-def test_one_joins_half_way() -> None:
-    """The first has 500 left, which take 1000; the second has 500 left then, alone again."""
-    assert ends((0, ONE), (500, ONE)) == [1_500, 2_000]
-
-
-def test_one_leaves() -> None:
-    """A short one of 200 goes at half speed until 400; the long one has 800 left then."""
-    assert ends((0, ONE), (0, phase(200, {0: 1}))) == [1_200, 400]
 
 
 def test_three_in_a_chain_of_arrivals() -> None:
@@ -123,15 +107,6 @@ def test_three_in_a_chain_of_arrivals() -> None:
     at 2250, 150 at 2850, alone until 3000.
     """
     assert ends((0, ONE), (300, ONE), (600, ONE)) == [2_250, 2_850, 3_000]
-
-
-def test_flights_on_other_links_do_not_touch_each_other() -> None:
-    fabric = Fabric(capacity=np.array([1e9, 1e9, 1e9]))
-    fabric.enter(1, phase(1_000, {0: 1}), 0)
-    fabric.enter(2, phase(1_000, {1: 1, 2: 1}), 0)
-    assert list(fabric.settle(0)) == [(1, 1_000), (2, 1_000)]
-    fabric.leave(1)
-    assert list(fabric.settle(700)) == []
 
 
 def test_only_who_is_slowed_or_freed_is_forecast_anew() -> None:
@@ -149,14 +124,6 @@ def test_only_who_is_slowed_or_freed_is_forecast_anew() -> None:
     assert list(fabric.settle(1_000)) == [(1, 1_000 + 2_000)]
     fabric.leave(3)
     assert list(fabric.settle(1_000)) == [(1, 1_000 + 3_000), (2, 1_000 + 500)]
-
-
-def test_nothing_settles_twice() -> None:
-    fabric = Fabric(capacity=np.array([1e9]))
-    fabric.enter(1, phase(1_000, {0: 1}), 0)
-    fabric.enter(2, phase(1_000, {0: 1}), 0)
-    assert len(list(fabric.settle(0))) == 2
-    assert list(fabric.settle(10)) == []
 
 
 def test_who_enters_and_leaves_at_once_slows_nobody() -> None:
@@ -202,22 +169,6 @@ def test_copies_of_a_transfer_are_slowed_by_each_other() -> None:
     assert ends((0, folded), (0, phase(100, {0: 1}))) == [4_100, 500]
 
 
-def test_folded_flights_end_with_unfolded_ones() -> None:
-    """Three copies of one flight, and two of another that joins later."""
-    capacity = (50e9,)
-    apart = ends(
-        *[(0, phase(10_000, {0: 1}, capacity))] * 3,
-        *[(2_000, phase(7_000, {0: 2}, capacity))] * 2,
-        capacity=capacity,
-    )
-    folded = ends(
-        (0, phase(10_000, {0: 1}, capacity, copies=3)),
-        (2_000, phase(7_000, {0: 2}, capacity, copies=2)),
-        capacity=capacity,
-    )
-    assert apart == [folded[0]] * 3 + [folded[1]] * 2
-
-
 def test_a_transfer_is_the_sum_of_its_phases() -> None:
     phases = phase(100, {0: 1}, latency_ps=7), phase(50, {0: 2}, copies=2, latency_ps=3)
     assert Transfer(phases=phases).duration_ps == 7 + 100 + 3 + 100
@@ -227,32 +178,6 @@ def test_a_transfer_is_the_sum_of_its_phases() -> None:
 @pytest.mark.parametrize(("left", "speed", "takes"), [(10, 1, 10), (10, 0.3, 34), (0, 0.1, 0)])
 def test_time_left_is_rounded_up(left: float, speed: float, takes: int) -> None:
     assert time_left_ps(left, speed) == takes
-
-
-def test_times_left_of_many_are_those_of_one() -> None:
-    left = np.array([10, 10, 0, 0.1 + 0.2, 3 * (1 - 1e-12), 3 * (1 + 1e-12), -1e-9, 1e15])
-    speed = np.array([1, 0.3, 0.1, 0.3, 1.0, 1.0, 0.5, 0.7])
-    each = [time_left_ps(*pair) for pair in zip(left.tolist(), speed.tolist(), strict=True)]
-    assert times_left_ps(left, speed).tolist() == each
-    assert times_left_ps(np.array([1e18]), np.array([1e-12])).tolist() == [2**53]
-
-
-@pytest.mark.parametrize("own_level", [1e9, 3e9, np.inf])
-def test_shares_of_speed_of_many_are_those_of_one(own_level: float) -> None:
-    levels = [1e-9, 1e9, 2e9, 4e9, np.inf]
-    shares = shares_of_speed(np.array(levels), np.array([own_level]))
-    each = [
-        TransferPhase(
-            latency_ps=0,
-            alone_ps=1,
-            link=np.zeros(0, dtype=np.int64),
-            load=np.zeros(0),
-            own_level=own_level,
-            level=level,
-        )
-        for level in levels
-    ]
-    assert shares.tolist() == [phase.speed for phase in each]
 
 
 def test_last_digits_do_not_cost_a_picosecond() -> None:
@@ -293,10 +218,3 @@ def test_speed_times_time_is_the_time_alone(flights: list[tuple[int, TransferPha
             own = flights[i][1].own_level
             done[i] += (end - begin) * (level / own if own < inf else 1)
     assert done == pytest.approx([each.alone_ps for _, each in flights], rel=1e-9, abs=1.5)
-
-
-@given(st.lists(st.tuples(st.integers(0, 10**7), PHASES), min_size=1, max_size=6))
-def test_no_flight_is_faster_than_alone(flights: list[tuple[int, TransferPhase]]) -> None:
-    flights.sort(key=lambda each: each[0])
-    for (now, each), end in zip(flights, ends(*flights, capacity=CAPACITY), strict=True):
-        assert end - now >= each.alone_ps

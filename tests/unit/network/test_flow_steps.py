@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from stepsim.network.collectives import FlowStep
 from stepsim.network.collectives.flows import (
     StepShape,
-    backwards,
     flows,
-    link_parameters,
     loads_by_owner,
     sent_s_per_byte,
     step_latencies_ps,
@@ -59,14 +57,6 @@ def test_hidden_repeats_take_no_time_of_their_own() -> None:
         flows(PAIR, 1.0, repeat=0)
 
 
-def test_backwards_the_last_step_is_first_and_flows_turn_round() -> None:
-    first, last = flows(np.array([[0], [1]]), 1.0), flows(np.array([[1], [2]]), 0.5, repeat=4)
-    turned = backwards([first, last])
-    assert [step.sources.tolist() for step in turned] == [[2], [1]]
-    assert [step.destinations.tolist() for step in turned] == [[1], [0]]
-    assert [(step.fraction, step.repeat) for step in turned] == [(0.5, 4), (1.0, 1)]
-
-
 def test_a_step_of_a_ring_by_hand() -> None:
     """NPU 0 of four sends to 2, half each way round; NPU 1 to 2: both cross the link between."""
     step = flows(np.array([[0, 1], [2, 2]]), 0.5)
@@ -75,15 +65,6 @@ def test_a_step_of_a_ring_by_hand() -> None:
     assert sorted(shape.hops.ravel().tolist()) == [1, 2]
     assert shape.shared is shape.loads
     assert shape.alone is shape
-
-
-def test_members_are_the_npus_of_a_group() -> None:
-    """The same step of NPUs 0 and 2 crosses the outer links, of NPUs 0 and 1 the inner ones."""
-    step = flows(PAIR, 1.0)
-    inside, across = (
-        trace(two_levels(), np.array(members), step).loads.tolist() for members in ([0, 1], [0, 2])
-    )
-    assert (inside, across) == ([1.0, 0.0], [0.0, 1.0])
 
 
 def test_times_of_a_step_by_hand() -> None:
@@ -111,24 +92,6 @@ def test_a_chained_step_has_the_mean_of_its_paths() -> None:
     latency, endpoint = np.array([[100.0]]), np.array([[8.0]])
     assert step_latencies_ps(shape, latency, endpoint).tolist() == [308]
     assert step_latencies_ps(shape, latency, endpoint, along=True).tolist() == [150 + 8]
-
-
-def test_parameters_of_links_are_their_capacity_and_latencies() -> None:
-    link = LinkClass(name="a", bandwidth=2e9, latency_ps=3, endpoint_latency_ps=4, efficiency=0.5)
-    assert [column.tolist() for column in link_parameters((link,))] == [[[1e9]], [[3]], [[4]]]
-
-
-TOPOLOGIES = [ring(96), two_levels(48)]
-
-
-@pytest.mark.parametrize("topology", TOPOLOGIES, ids=lambda topology: topology.name)
-@pytest.mark.parametrize("count", [63, 64, 96])
-def test_an_exchange_of_many_is_that_of_its_pairs(topology: NestedTopology, count: int) -> None:
-    members, step = np.arange(count), everyone(count, 0.5)
-    whole, listed = step_load(topology, members, step), step_load(topology, members, step.listed)
-    assert whole.links.tolist() == listed.links.tolist()
-    assert whole.loads == pytest.approx(listed.loads)
-    assert {*map(tuple, whole.hops.tolist())} >= {*map(tuple, listed.hops.tolist())}
 
 
 @given(data=st.data(), topology=st.sampled_from([ring(6), two_levels(3)]))

@@ -96,9 +96,3 @@ def test_groups_hold_the_actors_that_stand_for_their_members(folded: bool) -> No
     assert actors.groups[Group.DP].tolist() == ([0] if folded else [0, 1, 2, 0, 1, 2])
     assert actors.sizes[Group.DP].tolist() == ([1] if folded else [2, 2, 2])
     assert int(actors.counts.sum()) == 6
-
-
-def test_stages_of_actors_are_those_of_their_ranks() -> None:
-    graph = graph_of(ParallelPlan(dp=2, pp=3), DP)
-    assert actors_of(graph, folded=True).stages.tolist() == [0, 1, 2]
-    assert actors_of(graph, folded=False).stages.tolist() == [0, 0, 1, 1, 2, 2]

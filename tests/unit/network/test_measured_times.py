@@ -1,7 +1,6 @@
 """Measured tables: what they say at, between and beyond their sizes, and their CSV."""
 
 import os
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 from stepsim.base.errors import CalibrationError, OutputError
 from stepsim.files.collectives.measurements import read_measurements
 from stepsim.files.collectives.times_csv import (
-    format_comm_table,
     parse_comm_table,
     write_comm_table,
 )
@@ -60,15 +58,11 @@ WHOLE = table(curve(alpha_beta(2 * KIB, 64 * MIB)))
     ("kind", "ranks", "factor"),
     [
         (CollectiveKind.ALL_REDUCE, 8, 1.75),
-        (CollectiveKind.ALL_GATHER, 8, 0.875),
         (CollectiveKind.REDUCE_SCATTER, 4, 0.75),
         (CollectiveKind.ALL_TO_ALL, 2, 0.5),
         (CollectiveKind.BROADCAST, 8, 1),
-        (CollectiveKind.REDUCE, 8, 1),
         (CollectiveKind.SEND_RECV, 2, 1),
-        (CollectiveKind.GATHER, 4, 0.75),
         (CollectiveKind.ALL_REDUCE, 1, 0),
-        (CollectiveKind.BROADCAST, 1, 0),
     ],
 )
 def test_bus_bandwidth_is_that_of_nccl_tests(
@@ -81,11 +75,6 @@ def test_bus_bandwidth_of_a_published_line() -> None:
     """2 ranks, 1 MiB in 44.21 us: the table itself says 23.72 GB/s (vTrain, A100)."""
     speed = curve({MIB: 44_210_000}, ranks=2).bus_bandwidth()
     assert speed / 1e9 == pytest.approx([23.72], rel=1e-3)
-
-
-def test_measured_sizes_take_their_measured_times() -> None:
-    for size, time in alpha_beta(2 * KIB, 64 * MIB).items():
-        assert WHOLE.time_ps(AR, 8, 1, size) == time
 
 
 def test_between_sizes_a_smooth_curve_is_met_within_a_few_percent() -> None:
@@ -176,10 +165,7 @@ def test_a_choice_that_fits_nothing_names_what_there_is() -> None:
     ("sizes", "times", "nodes", "message"),
     [
         ([], [], 1, "as many sizes as times"),
-        ([1, 2], [1], 1, "as many sizes as times"),
         ([2, 1], [1, 1], 1, "sizes must be above 0 and ascend"),
-        ([1, 1], [1, 1], 1, "sizes must be above 0 and ascend"),
-        ([0, 1], [1, 1], 1, "sizes must be above 0 and ascend"),
         ([1, 2], [0, 1], 1, "times must be above 0"),
         ([1], [1], 9, "nodes is 9: expected 1 to the 8 ranks"),
     ],
@@ -280,9 +266,7 @@ def test_a_size_measured_several_times_has_the_median() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "name", ["all_reduce", "AllReduce", "allreduce", "ALL-REDUCE", "all_reduce_perf"]
-)
+@pytest.mark.parametrize("name", ["AllReduce", "ALL-REDUCE", "all_reduce_perf"])
 def test_collectives_go_by_several_names(name: str) -> None:
     text = f"kind,ranks,nodes,bytes,time\n{name},8,1,1,1 us\n"
     assert parse_comm_table(text, source="t.csv").curves[0].kind is AR
@@ -298,26 +282,17 @@ GOOD = "all_reduce,8,1,1024,10 us"
         ("", ["bad.csv:1", "no column kind or op"]),
         (HEAD, ["bad.csv", "no measurement"]),
         (f"{HEAD},node\n{GOOD},1", ["bad.csv:1", "column", "'node'", "nodes", "algbw"]),
-        (f"{HEAD},op\n{GOOD},x", ["bad.csv:1", "kind and op"]),
         ("kind,ranks,bytes\nall_reduce,8,1", ["bad.csv:1", "no column time"]),
-        ("ranks,bytes,time\n8,1,1 us", ["bad.csv:1", "no column kind"]),
         (f"{HEAD}\n{GOOD},7", ["bad.csv:2", "fields", "6", "expected 5"]),
         (f"{HEAD}\n{GOOD}\n\nall_reduced,8,1,1,1 us", ["bad.csv:4", "'all_reduced'", "all_gather"]),
         (f"{HEAD}\nall_reduce,0,1,1,1 us", ["bad.csv:2", "ranks", "'0'", "1 to"]),
-        (f"{HEAD}\nall_reduce,8.0,1,1,1 us", ["bad.csv:2", "ranks", "'8.0'"]),
         (f"{HEAD}\nall_reduce,{'9' * 5000},1,1,1 us", ["bad.csv:2", "ranks", "..."]),
         (f"{HEAD}\nall_reduce,8,9,1,1 us", ["bad.csv:2", "nodes", "'9'", "1 to 8"]),
-        (f"{HEAD}\nall_reduce,8,1,0,1 us", ["bad.csv:2", "bytes", "'0'", "above 0"]),
-        (f"{HEAD}\nall_reduce,8,1,1 MB/s,1 us", ["bad.csv:2", "bytes", "'1 MB/s'"]),
         (f"{HEAD}\nall_reduce,8,1,1,7", ["bad.csv:2", "time", "no unit"]),
-        (f"{HEAD}\nall_reduce,8,1,1,0 us", ["bad.csv:2", "time", "above 0"]),
         (f"{HEAD}\nall_reduce,8,1,1,nan us", ["bad.csv:2", "time", "nan"]),
         (f"{HEAD}\nall_reduce,8,1,1,", ["bad.csv:2", "no time"]),
-        (f"{HEAD}\nall_reduce,8,,1,1 us", ["bad.csv:2", "nodes is empty"]),
         (f'{HEAD}\n"{GOOD}', ["bad.csv", "not valid CSV"]),
         ("kind,ranks,bytes,busbw_GBs\nall_reduce,8,1024,0.0", ["bad.csv:2", "no bus bandwidth"]),
-        ("kind,ranks,bytes,busbw\nall_reduce,1,1024,5 GB/s", ["bad.csv:2", "no time"]),
-        ("kind,ranks,bytes,busbw\nall_reduce,8,1024,5", ["bad.csv:2", "busbw", "no unit"]),
         (
             "kind,ranks,bytes,time_us,busbw_GBs\nall_gather,8,1000000,100,70.0",
             ["bad.csv:2", "busbw_GBs is 70.0", "8.75 GB/s", "agree to 5%"],
@@ -347,18 +322,6 @@ def test_files_that_are_no_text_or_too_large_are_refused(tmp_path: Path) -> None
         read_measurements([path])
 
 
-def test_a_written_table_reads_as_it_was(tmp_path: Path) -> None:
-    path = tmp_path / "out.csv"
-    odd = curve({1: 1, 7: 123_456_789_012_345, 9 * 2**40: 2**62}, machine='a,"b"', source="c\nd")
-    write_comm_table(table(odd, *TWO.curves), path)
-    again = read_measurements([path])
-    assert [c.key for c in again.curves] == [c.key for c in (odd, *TWO.curves)]
-    for read, written in zip(again.curves, (odd, *TWO.curves), strict=True):
-        assert read.size_bytes.tolist() == written.size_bytes.tolist()
-        assert read.time_ps.tolist() == written.time_ps.tolist()
-    assert format_comm_table(again) == path.read_text()
-
-
 def test_a_table_cannot_be_written_into_a_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="does not exist"):
         write_comm_table(TWO, tmp_path / "no" / "out.csv")
@@ -371,8 +334,3 @@ def test_several_files_are_one_table(tmp_path: Path) -> None:
     found = read_measurements(paths)
     assert found.source == f"{paths[0]}, {paths[1]}"
     assert [c.source for c in found.curves] == [str(path) for path in paths]
-
-
-def test_between_rising_samples_times_rise() -> None:
-    times = WHOLE.curves[0].interpolate(np.arange(2 * KIB, 64 * MIB, 12_345))
-    assert all(a <= b for a, b in pairwise(times.tolist()))

@@ -6,7 +6,7 @@ is two steps of half its bytes.
 
 import numpy as np
 import pytest
-from helpers import collective, line_of_npus, two_levels
+from helpers import collective, two_levels
 
 from stepsim.base.structs import replace
 from stepsim.network.collectives import Algorithm, AlgorithmChoice
@@ -40,22 +40,6 @@ def test_groups_cost_what_their_links_take() -> None:
     both = prices(TP, DP)
     assert durations(both, 0) == [1 * MS + 2 * 100] * 2
     assert durations(both, 1) == [4 * MS + 2 * 1_000] * 2
-
-
-def test_groups_that_look_alike_are_priced_once() -> None:
-    groups = prices(TP).groups(Group.TP)
-    assert groups.members.tolist() == [[0, 1], [2, 3]]
-    assert groups.pattern.tolist() == [0, 0]
-    assert len(groups.distinct) == 1
-    assert groups.group_of.tolist() == [0, 0, 1, 1]
-
-
-def test_groups_that_lie_differently_are_told_apart() -> None:
-    """Groups of three over nodes of two: 0, 1 and 4, 5 share a node; 2 and 3 share one between."""
-    plan = ParallelPlan(tp=3, dp=2)
-    groups = Prices(plan=plan, topology=two_levels(nodes=3), comms=()).groups(Group.TP)
-    assert groups.npus.tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert sorted(groups.pattern.tolist()) == [0, 1]
 
 
 def test_npus_are_taken_in_the_order_of_the_plan() -> None:
@@ -145,15 +129,3 @@ def test_measured_times_say_nothing_of_groups_that_fill_nodes_unevenly() -> None
     plain = Prices(plan=plan, topology=topology, comms=(op,))
     table = CommTable(source="t", curves=(replace(curve(nodes=2, time_ps=5), ranks=3),))
     assert durations(replace(plain, table=table)) == durations(plain)
-
-
-def test_an_algorithm_that_is_asked_for_is_taken() -> None:
-    """A ring of four: six steps of a quarter of the bytes."""
-    op = collective(64, Group.TP)
-    topology = line_of_npus(4, hop_ps=10)
-    fastest = Prices(plan=ParallelPlan(tp=4), topology=topology, comms=(op,))
-    asked = AlgorithmChoice(algorithm=Algorithm.RING)
-    ring = replace(fastest, algorithms={CollectiveKind.ALL_REDUCE: asked})
-    assert ring.cost(op, ring.groups(Group.TP), 0).algorithm == asked
-    assert durations(ring) == [6 * 10]
-    assert durations(fastest)[0] <= 6 * 10

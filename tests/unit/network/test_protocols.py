@@ -10,7 +10,7 @@ from stepsim.network.topology import Dimension, DimensionKind, LinkClass, Nested
 from stepsim.network.topology.dimension import Library, Protocol
 from stepsim.workload.rows import CollectiveKind
 
-US, MIB = 1_000_000, 1 << 20
+US = 1_000_000
 LL = Protocol(
     name="LL",
     algorithms=("ring", "direct"),
@@ -134,13 +134,3 @@ def test_two_way_rings_over_cables_with_a_library() -> None:
     both = replace(network, library=Library(protocols=(replace(SIMPLE, steps_ps=()),)))
     one_way, two_ways = (cost(4 * 10**9, network=each) for each in (network, both))
     assert one_way.steps[0].time_ps == 2 * two_ways.steps[0].time_ps
-
-
-def test_time_that_passes_besides_is_launched_with_the_collective() -> None:
-    plain = cost(4 * MIB)
-    later = plain.and_then(7 * US)
-    for name in ("time_ps", "alone_ps", "launch_ps", "latency_ps"):
-        assert getattr(later, name) == getattr(plain, name) + 7 * US
-    assert later.steps == plain.steps
-    nothing = cost(0)
-    assert nothing.and_then(7 * US) == nothing

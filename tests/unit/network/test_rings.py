@@ -47,9 +47,7 @@ def test_part_of_a_ring_is_a_line_and_all_of_it_is_not() -> None:
     assert (max(part), max(whole), max(spread)) == (2, 1, 4)
 
 
-@pytest.mark.parametrize(
-    "shape", [(3, 3), (4, 4), (8, 4), (4, 8), (4, 4, 4), (4, 4, 8), (8, 8, 16)]
-)
+@pytest.mark.parametrize("shape", [(3, 3), (8, 4), (4, 4, 4), (4, 4, 8)])
 def test_tori_have_two_rings_of_neighbours_that_share_no_cable(shape: tuple[int, ...]) -> None:
     npus = int(np.prod(shape))
     topology = network(dim("torus", npus, shape=shape))
@@ -66,7 +64,7 @@ def cables(ring: list[int]) -> set[frozenset[int]]:
     return {frozenset(step) for step in [*pairwise(ring), (ring[-1], ring[0])]}
 
 
-@pytest.mark.parametrize("shape", [(2, 2), (4, 3), (3, 4), (2, 5), (3, 3, 2), (4, 3, 3), (2, 2, 2)])
+@pytest.mark.parametrize("shape", [(2, 2), (4, 3), (2, 5), (3, 3, 2)])
 @pytest.mark.parametrize("kind", ["mesh", "torus"])
 def test_even_blocks_have_a_ring_of_neighbours(kind: str, shape: tuple[int, ...]) -> None:
     npus = int(np.prod(shape))

@@ -4,7 +4,6 @@ from collections import defaultdict
 from itertools import pairwise, product
 
 import networkx as nx
-import numpy as np
 import pytest
 from helpers import examples
 from hypothesis import given
@@ -15,7 +14,6 @@ from unit.network.test_topology import explicit, load_of
 from stepsim.base.errors import TopologyError
 from stepsim.network.topology.dimension import LinkClass
 from stepsim.network.topology.listed import ListedTopology
-from stepsim.network.topology.routing import Forest
 
 NODES = [*(f"npu{i}" for i in range(4)), "a", "b", "c"]
 CABLES = st.lists(
@@ -119,27 +117,3 @@ def test_flows_of_one_batch_are_split_without_trace(monkeypatch: pytest.MonkeyPa
         sum(load_of(topology, [pair]).loads.sum() for pair in pairs)
     )
     assert load.hops.tolist() == [[0], [2], [4]]
-
-
-def test_ways_to_a_leaf_are_searched_once_for_all_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    searched: list[int] = []
-    grow = Forest._grow
-
-    def counted(forest: Forest, root: int) -> int:
-        searched.append(root)
-        return grow(forest, root)
-
-    monkeypatch.setattr(Forest, "_grow", counted)
-    cables = [(f"npu{i}", f"leaf{i // 8}") for i in range(64)]
-    cables += list(product((f"leaf{i}" for i in range(8)), ("s0", "s1")))
-    topology = explicit(64, cables)
-    pairs = [(a, b) for a, b in product(range(64), repeat=2)]
-    for some in (pairs, pairs[:100], pairs[::-1]):
-        load_of(topology, some)
-    assert len(searched) == len(set(searched)) == 8
-
-
-def test_classes_and_counts_of_an_empty_class() -> None:
-    topology = explicit(2, [("npu0", "npu1")], latencies_ps=(1, 2))
-    assert topology.link_counts() == (2, 0)
-    assert topology.link_class(np.array([0, 1])).tolist() == [0, 0]

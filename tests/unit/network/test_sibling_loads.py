@@ -1,8 +1,6 @@
 """Groups that act together: what they put on the links that one of them crosses, by hand."""
 
 import numpy as np
-import pytest
-from helpers import two_levels
 
 from stepsim.network.collectives import Beside, Siblings
 from stepsim.network.collectives.flows import flows, trace
@@ -70,13 +68,3 @@ def test_equal_siblings_have_one_key_and_places_among_them_differ() -> None:
     assert one.key == same.key != other.key
     several = siblings(line(4), [[0, 2]], [[1, 3]])
     assert Beside(siblings=several, look=0).key() != Beside(siblings=several, look=1).key()
-
-
-@pytest.mark.parametrize("count", [2, 4])
-def test_as_many_as_share_a_link_wait_for_each_other(count: int) -> None:
-    """Across two levels every pair has outer links of its own: none waits."""
-    topology = two_levels(2)
-    groups = [[i, i + 2] for i in range(count // 2)]
-    shape = trace(topology, np.array(groups[0]), EXCHANGE)
-    together = siblings(topology, groups)
-    assert Beside(siblings=together, look=0).shared(shape, [EXCHANGE]) is shape

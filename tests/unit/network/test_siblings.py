@@ -7,7 +7,6 @@ each way twice in an all-reduce: alone 1 byte per ns, with k groups on the NIC k
 import numpy as np
 import pytest
 from helpers import collective
-from networks import cabled
 
 from stepsim.base.structs import replace
 from stepsim.network.collectives import Algorithm, AlgorithmChoice
@@ -92,19 +91,6 @@ def test_fair_prices_are_of_groups_alone() -> None:
     assert durations(prices(Sharing.FAIR), 1) == durations(prices(Sharing.NONE), 1)
 
 
-def test_a_group_waits_for_the_busiest_link_it_crosses() -> None:
-    """Pairs 0-2 and 1-3 share the link from the left switch to the right; 4-5 is beside."""
-    cables = [(f"npu{i}", "left" if i in (0, 1) else "right", 0) for i in range(6)]
-    fast, slow = LinkClass(name="a", bandwidth=1e10), LinkClass(name="b", bandwidth=1e9)
-    network = cabled(6, [*cables, ("left", "right", 1)], (fast, slow))
-    plan = ParallelPlan(tp=1, dp=2, pp=3)
-    op = CommOp(kind=CollectiveKind.ALL_REDUCE, group=Group.DP, axis=ParallelAxis.DP, size_bytes=MB)
-    found = Prices(plan=plan, topology=network, comms=(op,), sharing=Sharing.SIBLINGS)
-    assert durations(found, 0) == [MS // 10] * 3
-    wide = replace(found, plan=ParallelPlan(tp=2, dp=2), _groups={}, _shapes={}, _costs={})
-    assert durations(wide, 0) == [2 * MS] * 2
-
-
 def test_a_measured_time_is_longer_beside_siblings() -> None:
     """By as much as the model's: four groups on a NIC."""
     curve = MeasuredCurve(
@@ -120,11 +106,3 @@ def test_a_measured_time_is_longer_beside_siblings() -> None:
     for sharing, times in ((Sharing.NONE, 1), (Sharing.SIBLINGS, 4), (Sharing.FAIR, 1)):
         found = replace(prices(sharing), table=table)
         assert durations(found, 1) == [times * 777] * 8
-
-
-def test_a_stage_that_lies_differently_has_prices_of_its_own() -> None:
-    """Three ranks a stage on nodes of four: each stage has its ranks on other nodes."""
-    plan = ParallelPlan(tp=1, dp=3, pp=4)
-    patterns = prices(Sharing.SIBLINGS, plan).groups(Group.DP)
-    assert len(patterns.distinct) == len({patterns.key(i) for i in range(len(patterns.distinct))})
-    assert all(each is not None and each.siblings.count == 1 for each in patterns.beside)

@@ -94,14 +94,6 @@ def test_groups_that_look_alike_cost_the_same(
     assert tuned(topology, group) == tuned(topology, like)
 
 
-@pytest.mark.parametrize("broken", [-1, 5])
-def test_groups_of_three_cost_what_their_likes_cost(broken: int) -> None:
-    topology = pods(2, broken=broken)
-    groups = np.array(list(combinations(range(topology.npus), 3)))[::2]
-    for group, like in zip(groups, topology.canonical(groups), strict=True):
-        assert tuned(topology, group) == tuned(topology, like)
-
-
 @examples(40)
 @given(topology=listed(), data=st.data())
 def test_loads_of_owners_are_those_of_each_alone(

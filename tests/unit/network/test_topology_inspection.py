@@ -1,6 +1,5 @@
 """Inspection: numbers against brute force, and figures of every kind of network."""
 
-import re
 from itertools import combinations
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from stepsim.network.topology.inspection import inspect_topology
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.network import Topology
 from stepsim.network.topology.wirings import Ports, TreeShape
-from stepsim.show.figures.style import FigureStyle
 from stepsim.show.figures.topologies import draw_topology, picture
 
 SHIPPED = sorted((Path(__file__).parents[3] / "topologies").glob("*.toml"))
@@ -47,14 +45,9 @@ def least_cut(topology: Topology) -> float:
     [
         network(dim("ring", 6)),
         network(dim("ring", 2)),
-        network(dim("line", 6)),
         network(dim("fully_connected", 6)),
-        network(dim("switch", 6)),
         network(dim("torus", 8, shape=(4, 2))),
-        network(dim("mesh", 8, shape=(4, 2))),
         network(dim("switch", 2), dim("rail", 4, "b")),
-        network(dim("ring", 2), dim("switch", 4, "b")),
-        network(dim("fat_tree", 8, tree=tree((2,), (1,)))),
         network(dim("fat_tree", 8, tree=tree((2, 2), (1, 1)))),
         network(dim("switch", 8, ports=Ports(npus_per_nic=2))),
         network(dim("switch", 4, ports=Ports(nics=3))),
@@ -110,34 +103,18 @@ def test_shipped_topologies_are_drawn_at_any_size(path: Path, tmp_path: Path) ->
     topology = read_topology(path)
     for npus in (topology.npus, 4096):
         seen = picture(topology.fit(npus))
-        racks = 2 if topology.node_size == 64 else 1  # drawn whole, with all their NPUs
-        check(seen.places, 80 * racks)
-        many = topology.fit(npus).npus > 72 * racks
+        check(seen.places, 80)
+        many = topology.fit(npus).npus > 72
         assert bool(seen.note) == ("fat_tree" in str(topology) or many)
     draw_topology(topology, tmp_path / "net.png")
     assert (tmp_path / "net.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_racks_are_drawn_whole_and_what_is_missing_is_counted() -> None:
+def test_what_is_missing_is_said() -> None:
     rack = read_topology(next(path for path in SHIPPED if path.stem == "gb200-nvl72"))
-    seen = picture(rack.fit(1152))
-    cables = [edge for edge in seen.edges if "nvlink0" in edge.ends]
-    assert len(cables) == 64
-    assert seen.note == "part of it: 128 of 1,152 NPUs are drawn"
+    assert picture(rack.fit(1152)).note == "part of it: 32 of 1,152 NPUs are drawn"
     tree = read_topology(next(path for path in SHIPPED if path.stem == "spectrum-x-h100"))
-    counts = [int(each) for each in re.findall(r"\d+", picture(tree.fit(16)).note)]
-    nodes = tree.fit(16).graph().nodes
-    assert counts[1] == sum(not node.startswith("npu") for node in nodes) > counts[0]
-
-
-def test_wrap_links_of_a_torus_lie_inside_the_axes() -> None:
-    topology = network(dim("torus", 64, shape=(4, 4, 4)))
-    figure = draw_topology(topology, style=FigureStyle.SCREEN)
-    (axes,) = figure.axes
-    figure.draw_without_rendering()
-    for patch in axes.patches:
-        ends = patch.get_path().to_polygons(closed_only=False)
-        assert all(axes.viewLim.contains(*point) for each in ends for point in np.array(each))
+    assert picture(tree.fit(16)).note == "part of it: not all switches are drawn"
 
 
 def check(places: dict[str, tuple[float, float]], most: int) -> None:
@@ -151,11 +128,8 @@ def check(places: dict[str, tuple[float, float]], most: int) -> None:
     "topology",
     [
         network(dim("dragonfly", 40, dragonfly=dragonfly(2, 4, 2))),
-        network(dim("dragonfly", 4 * 8 * 33, dragonfly=dragonfly(8, 4, 4))),
         network(dim("fat_tree", 1024, tree=TreeShape.k_ary(16))),
         network(dim("mesh", 10_000, shape=(100, 100))),
-        network(dim("torus", 256, shape=(4, 4, 4, 4))),
-        network(dim("fully_connected", 500)),
         network(dim("line", 3), dim("switch", 2, "b"), dim("rail", 3, "c")),
     ],
     ids=lambda topology: f"{topology.dimensions[0].kind}:{topology.npus}",

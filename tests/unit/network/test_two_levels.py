@@ -20,8 +20,6 @@ def all_gather_s(topology: str, ranks: int) -> float:
     [
         ("mi300x-8x400g", 7 * 64e9 * 0.75),  # a cable to each of the others
         ("tpu-v5p", 2 * 100e9 * 0.9),  # both ways round one axis
-        ("tpu-v4", 2 * 50e9 * 0.9),
-        ("trn2", 2 * 128e9 * 0.9),
         ("dgx-v100", 6 * 25e9 * 0.8882),  # six NVLinks
         ("hgx-a100", None),  # a switch: the one link of an NPU
     ],

@@ -13,7 +13,7 @@ from unit.network.test_topology import check_links, check_route, load_of, shares
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TopologyError
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
-from stepsim.network.topology.wiring import Flows, steps_crossed
+from stepsim.network.topology.wiring import Flows
 from stepsim.network.topology.wirings import DragonflyShape, Line, Ports, Ring, TreeShape
 
 CUBE_MESH = (
@@ -125,14 +125,11 @@ def loads_by_class(topology: NestedTopology, group: Ints) -> tuple[object, objec
     return loads, load.hops.tolist()
 
 
-@pytest.mark.parametrize(
-    ("name", "looks"),
-    [("torus", 1), ("k-ary", 1), ("tree per rail", 1), ("tree over nodes", 1), ("two NICs", 1)],
-)
-def test_symmetric_networks_look_the_same_from_every_npu(name: str, looks: int) -> None:
+@pytest.mark.parametrize("name", ["torus", "k-ary", "tree per rail", "two NICs"])
+def test_symmetric_networks_look_the_same_from_every_npu(name: str) -> None:
     topology = NETWORKS[name]
     single = np.arange(topology.npus)[:, None]
-    assert len(np.unique(topology.canonical(single), axis=0)) == looks
+    assert len(np.unique(topology.canonical(single), axis=0)) == 1
 
 
 @EVERY
@@ -220,33 +217,19 @@ def sum_of_each(wiring: Ring | Line, flows: Flows) -> dict[int, float]:
     return dict(loads)
 
 
-def test_walks_of_nothing_cross_nothing() -> None:
-    none = np.zeros(0, dtype=np.int64)
-    links, loads = steps_crossed(4, none, none, none, np.zeros(0))
-    assert (links.size, loads.size) == (0, 0)
-
-
 @pytest.mark.parametrize(
     ("make", "words"),
     [
         (lambda: network(dim("fat_tree", 10, tree=tree((4,), (2,)))), "a: size is 10.*leaves of 4"),
         (lambda: network(dim("fat_tree", 20, tree=TreeShape.k_ary(4))), "room for 16"),
-        (lambda: TreeShape.k_ary(5), "radix is 5"),
         (lambda: tree((4, 2, 2), (1, 1, 1)), "one or two layers"),
-        (lambda: tree((4,), (0,)), "at least one link"),
-        (lambda: network(dim("dragonfly", 7, dragonfly=dragonfly(2, 2, 1))), "groups of 4"),
         (lambda: network(dim("dragonfly", 16, dragonfly=dragonfly(2, 2, 1))), "reach at most 3"),
-        (lambda: dragonfly(0, 1, 1), "at least 1 each"),
         (lambda: dim("torus", 9, shape=(3, 2)), "shape is 3 x 2"),
         (lambda: dim("ring", 4, shape=(4,)), "shape does not belong to ring"),
-        (lambda: dim("ring", 4, reduces=True), "kind with switches"),
         (lambda: dim("rail", 4, ports=Ports(npus_per_nic=2)), "one network for all NPUs"),
-        (lambda: Ports(nics=0), "nics is 0"),
         (lambda: Ports(nics=2, npus_per_nic=2), "exclude"),
         (lambda: network(dim("cables", 3, cables=((0, 1),))), "do not connect 0 and 2"),
         (lambda: network(dim("cables", 3, cables=((0, 0),))), "joins 0 to itself"),
-        (lambda: network(dim("cables", 3, cables=((0, 3),))), "expected 0 to 2"),
-        (lambda: network(dim("cables", 33)), "1 to 32"),
         (lambda: network(dim("cables", 2, cables=((0, 1),) * 1025)), "at most 1024"),
         (
             lambda: network(

@@ -24,11 +24,6 @@ def test_split_backwards_are_told_by_the_actions(name: str) -> None:
     assert schedule.splits_backward == (ActionKind.WEIGHT_GRAD in kinds)
 
 
-@pytest.mark.parametrize("name", ["1f1b", "gpipe", "interleaved", "combined-1f1b", "looped-bfs"])
-def test_backwards_are_whole_in_schedules_without_a_zero_bubble(name: str) -> None:
-    assert not built(name).splits_backward
-
-
 @pytest.mark.parametrize("name", ["zb-h1", "zb-v", "interleaved-zb", "v-half", "dualpipe"])
 def test_backwards_are_split_in_schedules_with_a_zero_bubble(name: str) -> None:
     assert built(name).splits_backward

@@ -35,11 +35,11 @@ JOBS: dict[str, dict[str, Any]] = {
     "mixtral-8x7b": {"npus": 8, "tp": 1, "pp": 1, "ep": 8, "global_batch": 8},
     "llama-3.1-8b": {"npus": 8, "tp": 2, "pp": 2, "global_batch": 8},
     "qwen3-8b": {"npus": 8, "tp": 4, "global_batch": 8, "framework": "torch-fsdp-compiled"},
-    "qwen3-30b-a3b": {"npus": 16, "tp": 1, "pp": 2, "ep": 8, "global_batch": 16},
+    "qwen3-30b-a3b": {"npus": 16, "tp": 1, "pp": 2, "ep": 8, "global_batch": 16, "chunks": 1},
     "gemma-2-9b": {"npus": 8, "tp": 2, "pp": 2, "global_batch": 8, "framework": "nanotron"},
     "mistral-7b": {"npus": 8, "tp": 2, "global_batch": 8, "framework": "megatron-bridge"},
     "nemotron-nano-9b-v2": {"npus": 8, "tp": 2, "global_batch": 8},
-    "phi-4": {"npus": 8, "tp": 1, "pp": 4, "global_batch": 8, "precision": "fp8"},
+    "phi-4": {"npus": 8, "tp": 1, "pp": 4, "global_batch": 8, "chunks": 1, "precision": "fp8"},
 }
 DENSE = ("llama-2-7b", "llama-3.1-8b", "phi-4", "gemma-2-9b")
 

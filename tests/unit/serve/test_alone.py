@@ -31,7 +31,7 @@ ask = make_ask([sys.argv[1] + "/workloads/moe_128.txt"])
 for line in sys.stdin:
     print(ask(line))
 """
-ABSENT = "typer,rich,bokeh,jinja2,joblib,tornado,matplotlib,pyarrow,distributed"
+ABSENT = "typer,rich,bokeh,jinja2,tornado,matplotlib,pyarrow,distributed"
 
 
 def test_the_folder_answers_with_what_a_browser_has(tmp_path: Path) -> None:

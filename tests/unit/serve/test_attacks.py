@@ -3,14 +3,11 @@
 import http.client
 import json
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import partial
-from pathlib import Path
 from threading import Event
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,7 +22,6 @@ from stepsim.serve.library import NamedNouns
 from stepsim.serve.server import Job, ObsoleteError, Service
 
 OWN = {"X-Stepsim": "1", "Content-Type": "application/json"}
-STATUS = Path("/proc/self/status")
 SIZE = 60 << 20
 LONG_STATE = {
     "workload": "llama-3.1-405b",
@@ -162,19 +158,6 @@ def test_only_so_many_connect_at_a_time(service: Service, monkeypatch: pytest.Mo
         assert soon(partial(is_answered, port))
 
 
-def test_half_headers_shut_out_nobody(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_MOST_CONNECTIONS", 20)
-    for address in running(service):
-        port = int(urlsplit(address).port or 0)
-        held = []
-        for _ in range(30):
-            held.append(socket.create_connection(("127.0.0.1", port), timeout=20))
-            held[-1].sendall(b"GET / HTTP/1.1\r\nHo")
-        assert all(is_answered(port) for _ in range(5))
-        for client in held:
-            client.close()
-
-
 def is_answered(port: int) -> bool:
     """Whether the server has a place for one more connection."""
     with suppress(ConnectionError):
@@ -257,53 +240,3 @@ def test_long_questions_hold_up_no_quick_one_and_end_with_their_clients() -> Non
             client.close()
         assert soon(lambda: all(each.is_set() for each in Endless.ended))
         assert soon(lambda: not service.jobs)
-
-
-def resident_mib(process: int) -> float:
-    lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not STATUS.exists(), reason="the system does not tell the memory of a process")
-def test_fifty_tabs_slow_clients_and_a_hundred_strangers() -> None:
-    command = [sys.executable, "-m", "stepsim", "serve", "--no-show", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        port = int(urlsplit(process.stdout.readline().rpartition(" ")[2].strip()).port or 0)
-        try:
-            for kind in ("step", "live"):
-                question(port, QUICK_STATE, "first", kind)
-            idle = resident_mib(process.pid)
-            slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(50)]
-            with ThreadPoolExecutor(20) as pool:
-                strangers = [pool.submit(upload, port, "evil.example", SIZE) for _ in range(100)]
-                tabs = [pool.submit(question, port, QUICK_STATE, str(i), "live") for i in range(50)]
-                assert all(b" 403 " in each.result()[0] for each in strangers)
-                assert all("step_ps" in each.result() for each in tabs)
-            most = resident_mib(process.pid)
-            print(f"memory idle {idle:.0f} MiB, at most {most:.0f} MiB")
-            assert most < 2 * idle
-            for client in slow:
-                client.close()
-            _quick_beside_long(port)
-        finally:
-            process.terminate()
-
-
-def _quick_beside_long(port: int) -> None:
-    long = [http.client.HTTPConnection("127.0.0.1", port, timeout=60) for _ in range(2)]
-    for tab, client in enumerate(long):
-        asked = {"tab": f"long{tab}", "number": 1, "kind": "step", "state": LONG_STATE}
-        client.request("POST", "/answer", json.dumps(asked), OWN)
-    time.sleep(1.0)
-    times = list[float]()
-    for number in range(5):
-        began = time.monotonic()
-        assert "step_ps" in question(port, QUICK_STATE, f"quick{number}")
-        times.append(time.monotonic() - began)
-    print("quick answers beside long ones:", *(f"{each:.2f} s" for each in times))
-    assert min(times) < 1.0  # others of the machine may hold up some
-    assert sorted(times)[2] < 5.0
-    for client in long:
-        client.close()

@@ -3,13 +3,12 @@
 import json
 from typing import Any
 
-import numpy as np
 import pytest
 from serving import unfolded
 
 from stepsim.serve.answers import Answers
 from stepsim.serve.explorer import Explorer
-from stepsim.serve.lanes import _classes, _since, shown_actors
+from stepsim.serve.lanes import shown_actors
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.state import ExplorerState
 
@@ -20,6 +19,8 @@ STATE = {
     "tp": "2",
     "pp": "4",
     "global_batch": "32",
+    "microbatch_size": "1",
+    "schedule": "1f1b",
 }
 MESSAGES = 2
 
@@ -124,18 +125,6 @@ def test_spans_are_called_by_their_actions(explorer: Explorer, schedule: str) ->
     named = set(zip(lanes["row"], lanes["words"], strict=True))
     assert {(row, token) for row, order in enumerate(orders) for token in order} <= named
     assert (0, "after the pipeline") in named
-
-
-def test_values_are_told_beside_the_last_one_alike() -> None:
-    values, alike = np.array([5, 1, 7, 4, 7]), np.array([0, 1, 0, 1, 2])
-    assert _since(values, alike).tolist() == [5, 1, 2, 3, 7]
-    assert _since(values[:0], alike[:0]).tolist() == []
-
-
-def test_rows_are_told_by_their_classes() -> None:
-    of, classes = _classes({"a": np.array([0, 1, 0]), "b": np.array([9, -4, 9])})
-    assert [[classes[name][number] for name in "ab"] for number in of] == [[0, 9], [1, -4], [0, 9]]
-    assert len(classes["a"]) == 2
 
 
 def test_too_many_tasks_are_left_out(explorer: Explorer) -> None:

@@ -72,20 +72,6 @@ def test_a_value_that_begins_with_a_dash_is_no_option() -> None:
     assert "'--microbatches=-1; reboot'" in command
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "flags"),
-    [
-        ("dp_overlap", "on", ["--dp-overlap"]),
-        ("dp_overlap", "off", ["--no-dp-overlap"]),
-        ("tp_overlap", "off", ["--tp-overlap", "off"]),
-    ],
-)
-def test_switches_are_the_flags_of_the_command_line(name: str, text: str, flags: list[str]) -> None:
-    asked = {"workload": "a.txt", "topology": "hgx-h100", name: text}
-    words = shlex.split(ExplorerState.of(asked).command("a.txt", "hgx-h100"))
-    assert words[5:] == flags
-
-
 def test_empty_texts_are_defaults() -> None:
     assert dict(ExplorerState.of({**ASKED, "schedule": "", "pp": ""}).options) == {
         "microbatches": "32",
@@ -102,10 +88,7 @@ def test_empty_texts_are_defaults() -> None:
         ({"schedule": "x" * 1000}, "at most 200 characters"),
         ({"schedule": "orders.csv"}, "a page reads no files"),
         ({"comm_table": "/etc/passwd"}, "unknown option 'comm_table'"),
-        ({"expert_load": "/etc/passwd"}, "unknown option 'expert_load'"),
-        ({"slow": "0:2"}, "unknown option 'slow'"),
         ({"device": "/etc/passwd"}, "device is '/etc/passwd': expected one of a100-40gb"),
-        ({"framework": "../mine.toml"}, "framework is '../mine.toml': expected one of"),
         ({"noise.rank": "0.1"}, "unknown option 'noise.rank'"),
     ],
 )

@@ -12,15 +12,14 @@ from helpers import rows_of
 import stepsim
 from stepsim.base.units import format_size_bytes, format_time_ps
 from stepsim.explain.report import CommUse
-from stepsim.face import Result, compare
+from stepsim.face import Result
 from stepsim.show.headlines import headlines
 from stepsim.show.page.bands import joined_comms, memory_bars
 from stepsim.show.page.columns import SpanColumns, span_columns
-from stepsim.show.page.write import write_comparison, write_step
+from stepsim.show.page.write import write_step
 from stepsim.show.palette import (
     ACTION_COLOURS,
     IDLE,
-    IDLE_GROUND,
     ON_DARK,
     PART_COLOURS,
     PATH,
@@ -121,12 +120,6 @@ def test_every_mark_stands_out_from_the_paper(scheme: str) -> None:
         assert contrast(shown, PAPER[scheme]) >= 3, colour
 
 
-@pytest.mark.parametrize("scheme", PAPER)
-def test_the_hatch_of_idle_time_stands_out_from_its_ground(scheme: str) -> None:
-    ground = ON_DARK[IDLE_GROUND] if scheme == "dark" else IDLE_GROUND
-    assert contrast(IDLE, ground) >= 3
-
-
 def test_bars_of_memory_stand_out(step: Result) -> None:
     for _, colour in memory_bars(step.report).legend:
         assert contrast(colour, PAPER["light"]) >= 3
@@ -180,13 +173,6 @@ def test_what_is_done_outside_the_pipeline_is_in_no_action(
                 assert shown
 
 
-def test_idle_time_is_hatched(page: str) -> None:
-    for key in ("idle", "head", "inner", "tail"):
-        assert f'<pattern id="hatch-{key}"' in page
-    assert page.count('fill="url(#hatch-head)"') > 1
-    assert f'rect[fill="{PATH}"]' in page
-
-
 def test_equal_calls_are_one_row_with_a_total() -> None:
     def use(size: int, count: int, time: int, kind: str = "all_reduce") -> CommUse:
         return CommUse(
@@ -218,19 +204,3 @@ def test_stages_that_hold_the_same_are_one_bar(step: Result) -> None:
 def _stages(text: str) -> range:
     first, _, last = text.partition(" to ")
     return range(int(first), int(last or first) + 1)
-
-
-def test_a_comparison_has_one_legend_one_axis_and_one_set_of_tools(tmp_path: Path) -> None:
-    found = compare(MOE, ["1f1b", "zb-h1"], "hgx-h100", microbatches=4)
-    write_comparison(found, tmp_path / "a.html", command="", what_if=["", ""])
-    text = (tmp_path / "a.html").read_text()
-    section = text[text.index('<section id="timeline">') :]
-    section = section[: section.index("</section>")]
-    assert section.count('<ul class="legend">') == 1
-    assert section.count('class="plot"') == 2
-    names = re.findall(r"</svg>([^<]+)</li>", section)
-    assert len(names) == len(set(names))
-    assert {"input gradient", "backward"} <= set(names)
-    data = text[text.index('id="page-data">') :]
-    assert data.count('"name":"time"') == 1
-    assert text.index('id="timeline-0"') < text.index("<table")

@@ -1,6 +1,5 @@
-"""No number is cut, whatever the width: tables stand in blocks where they do not fit."""
+"""What a pipe gets: a row is one line, as a console would write it."""
 
-import re
 from io import StringIO
 from typing import Any
 
@@ -16,8 +15,6 @@ from stepsim.show.tables.model import Room, Shown, Table
 from stepsim.show.terminal import PlainPaper, paper, print_shown
 
 WORK = uniform_workload(forward=10**9, backward=2 * 10**9, pp=4, microbatches=8)
-AXES = {"schedule": ["1f1b", "gpipe", "zb-h1"], "host_overhead": ["1 ms", "2 ms"]}
-WIDTHS = (40, 60, 80, 200)
 
 
 @pytest.fixture(scope="module")
@@ -26,57 +23,23 @@ def shown() -> dict[str, list[Shown]]:
     results: dict[str, Any] = {
         "simulate": stepsim.simulate(WORK, "hgx-h100"),
         "compare": stepsim.compare(WORK, "1f1b,gpipe,zb-h1,zb-v", "hgx-h100"),
-        "sensitivity": stepsim.sensitivity(WORK, "hgx-h100"),
-        "noise": stepsim.noise(WORK, "hgx-h100", samples=20),
-        "sweep": stepsim.sweep(WORK, "hgx-h100", axes=AXES),
-        "plan": stepsim.plan(
-            "llama-3.1-8b", "hgx-h100", gpus=8, global_batch=8, sequence=1024, runs=2, fix={"tp": 8}
-        ),
     }
     topology = topology_of("hgx-h100")
     inspected = list(topology_shown(inspect_topology(topology), topology.library))
     return {**{name: list(each._shown()) for name, each in results.items()}, "inspect": inspected}
 
 
-COMMANDS = ("simulate", "compare", "sensitivity", "noise", "sweep", "plan", "inspect")
-
-
-def printed(shown: list[Shown], width: int, *, terminal: bool) -> list[str]:
-    """The lines of what is shown on a terminal of a width, or in a pipe."""
+def printed(shown: list[Shown], width: int) -> list[str]:
+    """The lines of what is shown in a pipe, of a console of any width."""
     out = StringIO()
-    print_shown(
-        PlainConsole(file=out, width=width, force_terminal=terminal, color_system=None), shown
-    )
-    return re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
+    print_shown(PlainConsole(file=out, width=width, force_terminal=False), shown)
+    return out.getvalue().splitlines()
 
 
-def numbers(table: Table) -> set[str]:
-    """The texts of the numbers that a table shows."""
-    columns = table.shown(Room.EVERYWHERE, Room.TERMINAL)
-    first, last = table.ends()
-    rows = (*first, *last)
-    return {column.text(row[i]) for i, _, column in columns if column.number for row in rows}
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("command", COMMANDS)
-def test_numbers_are_whole_on_terminals(
-    shown: dict[str, list[Shown]], command: str, width: int
-) -> None:
-    lines = printed(shown[command], width, terminal=True)
-    tables = [each for each in shown[command] if isinstance(each, Table)]
-    assert tables
-    for table in tables:
-        for text in numbers(table):
-            assert any(text in line for line in lines), text
-    assert "…" not in "".join(lines)
-    assert max(map(len, lines)) <= width
-
-
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", ["simulate", "compare", "inspect"])
 def test_a_row_is_one_line_in_a_pipe(shown: dict[str, list[Shown]], command: str) -> None:
-    lines = printed(shown[command], 80, terminal=False)
-    assert lines == printed(shown[command], 20, terminal=False)
+    lines = printed(shown[command], 80)
+    assert lines == printed(shown[command], 20)
     for table in (each for each in shown[command] if isinstance(each, Table)):
         columns = table.shown(Room.EVERYWHERE, Room.TERMINAL)
         for row in table.ends()[0]:
@@ -84,7 +47,7 @@ def test_a_row_is_one_line_in_a_pipe(shown: dict[str, list[Shown]], command: str
             assert any(all(text in line for text in texts) for line in lines)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", ["simulate", "compare", "inspect"])
 def test_a_pipe_gets_what_a_console_writes_to_one(
     shown: dict[str, list[Shown]], command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,15 +30,13 @@ from stepsim.base.units import (
 from stepsim.explain.as_profile import profile_of_step
 from stepsim.files.models.launch import write_plan
 from stepsim.files.traces.kineto_write import write_kineto
-from stepsim.show.schemas import FORMATS, json_schema, schema_json
+from stepsim.show.schemas import FORMATS, json_schema
 
 jsonschema = pytest.importorskip("jsonschema")
 
 WRITTEN = {
     "result": ("simulate {moe} --json -", "simulate {leaf} --json -", "simulate {trace} --json -"),
-    "comparison": (
-        "compare {moe} --schedules 1f1b,zb-h1,dualpipe-v --with simai-formula --json -",
-    ),
+    "comparison": ("compare {moe} --schedules 1f1b,zb-h1,dualpipe-v --json -",),
     "against": ("simulate {small} --against {own} --json -",),
     "collective": ("collective --kind all_reduce --size 1MiB..4MiB:x2 --ranks 0-15 --json -",),
     "topology-numbers": ("inspect hgx-h100 --json -", "inspect ideal --json -"),
@@ -46,17 +44,16 @@ WRITTEN = {
     "sweep-result": ("sweep {moe} --set schedule=1f1b,dualpipe-v --db {db} --breakdown --json -",),
     "batches": (
         "simulate llama-2-7b -t hgx-h100 --npus 8 --tp 2 --sequence 512 --microbatches 1 "
-        "--lengths fixed(length=100) --steps 2 --packers padded,greedy --json -",
+        "--lengths fixed(length=100) --steps 2 --packers padded,first-fit --json -",
     ),
     "batch-sweep": (
         "sweep llama-2-7b -t hgx-h100 --npus 8 --sequence 512 --microbatches 1 --steps 2 "
-        "--lengths fixed(length=100) --set packer=padded,greedy --set tp=1,2 --json -",
+        "--lengths fixed(length=100) --set packer=padded,first-fit --set tp=1,2 --json -",
     ),
     "noise": ("noise {small} --samples 4 --task 0.1 --json -",),
     "noise-sweep": (
         "noise {small} --samples 2 --set microbatches=2,3 --schedule interleaved:2 --json -",
     ),
-    "doctor": ("doctor --json -",),
     "list": ("list --json -", "list models --json -"),
     "run": ("inspect {trace} --json -",),
     "log": ("inspect {leaf} --json -",),
@@ -66,7 +63,6 @@ WRITTEN = {
     ),
     "published": ("validate {published} --json -",),
     "profile": ("inspect {profile} --json -",),
-    "profile-contents": ("inspect {graph} --json -",),
     "improvements": ("improve {profile} --json -",),
     "plan": (
         "plan llama-3.1-8b {gpus} --fix tp=2,4 --fix mbs=1 --runs 2 --json -",
@@ -74,7 +70,6 @@ WRITTEN = {
         "--lengths fixed(length=100) --steps 2",
     ),
     "budget": ("plan {plan} --check --max-step 3600s --json -",),
-    "collective-fit": ("calibrate nccl {nccl} --json -",),
 }
 """Commands that write every document with `--json`."""
 
@@ -96,14 +91,6 @@ def files(tmp_path: Path, workloads: Path) -> dict[str, str]:
     """Inputs of the commands in WRITTEN."""
     table = tmp_path / "steps.csv"
     table.write_text(f"workload,measured_s,npus,pp\n{workloads / 'gpt_tp4.txt'},1.5,32,4\n")
-    nccl = tmp_path / "nccl.csv"
-    times = {1 << n: 20 + (1 << n) / 2e5 for n in range(12, 31)}
-    lines = [
-        f"A,{kind},{ranks},{nodes},{size},{time * factor}"
-        for kind, ranks, nodes, factor in (("all_reduce", 8, 1, 1), ("all_reduce", 16, 2, 1.5))
-        for size, time in times.items()
-    ]
-    nccl.write_text("machine,kind,ranks,nodes,bytes,time_us\n" + "\n".join(lines) + "\n")
     published = tmp_path / "published.csv"
     published.write_text(
         "id,source,model,gpu,n_gpus,seq,gbs,mbs,tp,pp,dp,precision,hidden,layers,heads,kv_heads,"
@@ -117,15 +104,11 @@ def files(tmp_path: Path, workloads: Path) -> dict[str, str]:
     plan = tmp_path / "plan.toml"
     options = {"npus": "8", "tp": "4", "global_batch": "8", "sequence": "2048"}
     write_plan(plan, "llama-3.1-8b", "hgx-h100", options)
-    (tmp_path / "rank0.json").write_text(
-        '{"schema": "1.0.1", "nodes": [{"id": 2, "name": "aten::mm", "parent": 1}]}'
-    )
     step = stepsim.simulate(workloads / "gpt_tp4.txt", npus=16, pp=2)
     first = profile_of_step(step.timeline, step.prices, source="made", ranks=[0])
     write_kineto(first, tmp_path / "own")
     return {
         "own": str(tmp_path / "own"),
-        "graph": str(tmp_path / "rank0.json"),
         "steps": str(steps),
         "db": str(tmp_path / "sweep.sqlite"),
         "moe": str(workloads / "moe_128.txt"),
@@ -133,7 +116,6 @@ def files(tmp_path: Path, workloads: Path) -> dict[str, str]:
         "leaf": str(workloads / "measured" / "llama_pp8_a40.txt"),
         "trace": str(workloads / "measured" / "megatron_moe_rank0.txt"),
         "table": str(table),
-        "nccl": str(nccl),
         "published": str(published),
         "gpus": "--gpus 8 --global-batch 16 --seq 4096 -t hgx-h100",
         "plan": str(plan),
@@ -148,12 +130,6 @@ def test_schemas_are_valid_and_name_their_fields(name: str) -> None:
     for title, definition in document["$defs"].items():
         assert definition["description"].strip(), title
         assert "   " not in definition["description"]
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_committed_schemas_are_current(name: str) -> None:
-    committed = ROOT / "docs" / "schemas" / f"{name}.json"
-    assert committed.read_bytes() == schema_json(name), "run python tools/reference.py"
 
 
 @pytest.mark.parametrize(
@@ -227,13 +203,7 @@ def test_examples_of_the_formats_page_fit() -> None:
     ("name", "document", "place"),
     [
         ("topology", {"name": "a", "source": "b", "dimensions": []}, "dimensions"),
-        ("topology", {"source": "b"}, "name"),
         ("topology", {"name": "a", "source": "b", "collective": {"launch_latency": "5"}}, "5"),
-        (
-            "topology",
-            {"name": "a", "source": "b", "collective": {"algorithms": ["rings"]}},
-            "rings",
-        ),
         ("sweep", {"workload": "a.txt"}, "axes"),
         ("calibration", {"schema_version": 1, "sources": [], "host_overhead": {}}, "host_overhead"),
         ("step-table", {"run": [{"workload": "a.txt", "measured_s": "long"}]}, "long"),

@@ -23,14 +23,12 @@ from stepsim.show.tables.model import (
     Piece,
     Shown,
     Table,
-    as_number,
     shown_pairs,
 )
 from stepsim.show.tables.step import stages_table
 from stepsim.show.terminal import print_shown
 from stepsim.workload.rows import Part, PartKind
 
-WHOLE = Piece(0, 1, "#ffffff", "all of it")
 LINKS = Table(
     caption="links of a job",
     columns={
@@ -122,10 +120,8 @@ def test_long_texts_fold_on_a_terminal_alone() -> None:
 @pytest.mark.parametrize(
     ("most", "both_ends", "kept"),
     [
-        (0, False, "0123456789"),
         (10, True, "0123456789"),
         (4, False, "0123."),
-        (4, True, "01.89"),
         (5, True, "012.89"),
     ],
 )
@@ -149,12 +145,6 @@ def test_what_a_terminal_would_obey_is_escaped_and_wide_characters_count_twice()
     table = Table(columns={"name": TEXT, "n": COUNT}, rows=(("\x1b[2J", 1), ("日本語", 2)))
     assert printed(table) == ["name     n", r"\x1b[2J  1", "日本語   2"]
     assert "\x1b" not in "".join(printed((("a", "b\x1b"),), "c\x1b"))
-
-
-def test_numbers_have_the_format_of_their_column() -> None:
-    table = Table(columns={"x": as_number("+.2%"), "y": COUNT}, rows=((-0.0123, 12345),))
-    assert printed(table)[1].split() == ["-1.23%", "12345"]
-    assert page_cells(table)[1] == [["-1.23%", "12,345"]]
 
 
 def test_a_number_that_a_document_marks_is_shown_in_its_unit() -> None:

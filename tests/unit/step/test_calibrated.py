@@ -108,7 +108,6 @@ SEARCH = (
     [
         (("simulate", *SMALL), "step_time_ps"),
         (("compare", "--schedules", "1f1b", *SMALL), "candidates.0.step_time_ps"),
-        (("simulate", "--sensitivity", *SMALL), "step_time_ps"),
         (("noise", "--task", "0", "--samples", "2", *SMALL), "step_time_ps.0"),
         (("sweep", "--set", "mbs=1", "--jobs", "1", *SMALL), "scenarios.0.step_time_ps"),
         (("plan", *SEARCH), "plans.0.step_time_ps"),

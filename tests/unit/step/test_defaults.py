@@ -1,6 +1,8 @@
 """What a model's step has where nobody says it: framework defaults, batch, a plan that fits."""
 
-import time
+import csv
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,6 @@ from stepsim import load_topology, simulate
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.explain.report import Report
-from stepsim.explore.plan.space import PlanSpace
 from stepsim.explore.sweep import Grid, Study, parse_axis
 from stepsim.explore.sweep.evaluate import Simulation
 from stepsim.explore.sweep.grid import ScenarioSpan
@@ -24,6 +25,7 @@ from stepsim.network.two_levels import interconnect_of
 from stepsim.step.compare import compare_schedules
 from stepsim.step.inputs import held_degrees, make_work
 from stepsim.step.model_plan import DEFAULT_TOKENS, default_batch
+from stepsim.step.plan_space import PlanSpace
 from stepsim.workload.model.framework import JOB_DEFAULTS
 from stepsim.workload.model.memory import TIGHT_SHARE, rank_memory
 from stepsim.workload.model.model import Model
@@ -55,6 +57,15 @@ def said(report: Report, begin: str) -> str:
     return text
 
 
+def pinned(note: str) -> dict[str, str]:
+    """The options that a note of what was guessed says to give."""
+    words = re.search(r"pin it with (.*); stepsim plan searches properly", note)
+    assert words, note
+    flags = shlex.split(words[1])
+    named = zip(flags[::2], flags[1::2], strict=True)
+    return {flag.lstrip("-").replace("-", "_"): value for flag, value in named}
+
+
 # defaults of frameworks
 
 
@@ -77,9 +88,7 @@ def test_frameworks_that_shard_parameters_run_zero_3(name: str) -> None:
     ("framework", "zero", "overlap"),
     [
         ("megatron-core", 1, True),
-        ("megatron-bridge", 1, True),
         ("megatron-2021", 0, False),
-        ("megatron-deepspeed", 1, False),
         ("nanotron", 1, False),
     ],
 )
@@ -118,13 +127,6 @@ def test_overlap_by_default_is_the_overlap_that_is_asked_for() -> None:
     assert default.step_time_ps == on.step_time_ps < off.step_time_ps
     exposed = [r.breakdown_ps[Part.EXPOSED_DP.key] for r in (default, off)]
     assert exposed[0] < 0.5 * exposed[1]
-
-
-def test_dense_models_and_models_with_experts_have_their_own_defaults() -> None:
-    framework = read_framework("megatron-bridge")
-    dense, sparse = (framework.defaults_on("H100", sparse=kind) for kind in (False, True))
-    assert dense["tp_comm_overlap"] is True
-    assert sparse["tp_comm_overlap"] is False
 
 
 def test_a_file_says_defaults_by_device_and_the_last_one_counts(tmp_path: Path) -> None:
@@ -171,7 +173,8 @@ def test_a_batch_is_the_nearest_to_four_million_tokens(
 
 
 def test_the_batch_that_is_assumed_is_said() -> None:
-    report = step("llama-3-8b", npus=32, tp=2, pp=2, sequence=4096)
+    asked: dict[str, Any] = {"npus": 32, "tp": 2, "pp": 2, "microbatch_size": 1, "chunks": 1}
+    report = step("llama-3-8b", **asked, sequence=4096)
     assert report.microbatches * report.plan["dp"] == 1024
     assert "1024 samples (4.19 million tokens, 128 microbatches" in said(report, "no global_batch")
 
@@ -182,15 +185,7 @@ def test_the_batch_that_is_assumed_is_said() -> None:
 def test_a_plan_that_is_chosen_is_said_with_flags_that_give_it() -> None:
     few: dict[str, Any] = {"npus": 64, "global_batch": 64}
     free = step("llama-3-70b", **few)
-    text = said(free, "no degrees given: ")
-    assert "is the fastest plan that fits, by the closed form" in text
-    words = text.partition("(fix it with ")[2].removesuffix(")").split()
-    names = {"--mbs": "microbatch_size", "--etp": "expert_tp"}
-    asked = {
-        names.get(flag, flag.lstrip("-")): value
-        for flag, value in zip(words[::2], words[1::2], strict=True)
-    }
-    held = step("llama-3-70b", **few, **asked)
+    held = step("llama-3-70b", **few, **pinned(said(free, "no degrees given: ")))
     assert held.step_time_ps == free.step_time_ps
     assert not any(text.startswith("no degrees") for text in held.warnings)
 
@@ -204,6 +199,97 @@ def test_no_plan_is_taken_for_a_larger_batch_than_others_need() -> None:
 def test_degrees_that_are_given_in_part_leave_the_others_at_one() -> None:
     plan = planned("llama-3-70b", npus=64, tp=8)
     assert (plan.tp, plan.cp, plan.pp, plan.ep, plan.dp) == (8, 1, 1, 1, 8)
+
+
+HALF: dict[str, Any] = {"npus": 512, "global_batch": 512, "sequence": 8192, "tp": 8, "pp": 4}
+
+
+def test_half_a_plan_is_completed_and_said_with_flags_that_pin_it() -> None:
+    """Given tp and pp, virtual stages hide most of the bubble that 1F1B has."""
+    half = step("llama-3-70b", **HALF)
+    asked = pinned(said(half, "no mbs and vpp given: guessed vpp "))
+    assert int(asked["vpp"]) > 1
+    assert step("llama-3-70b", **HALF, **asked).step_time_ps == half.step_time_ps
+    plain = step("llama-3-70b", **HALF, chunks=1, microbatch_size=1)
+    assert half.step_time_ps < 0.95 * plain.step_time_ps
+    assert not any("given: guessed" in text for text in plain.warnings)
+
+
+def test_who_names_1f1b_has_no_virtual_stages() -> None:
+    named = step("llama-3-70b", **HALF, schedule="1f1b", microbatch_size=1)
+    plain = step("llama-3-70b", **HALF, chunks=1, microbatch_size=1)
+    assert named.step_time_ps == plain.step_time_ps
+
+
+SIZES = {"npus": "gpus", "global_batch": "global_batch", "sequence": "seq"}
+
+
+def test_published_runs_of_which_half_the_plan_is_known(shared: Path) -> None:
+    """Six of seven within 15 % of what was published, five inside the range of the step."""
+    near = inside = 0
+    with (shared / "reference/steps/half_plans.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        words = shlex.split(row["given"].replace("-t ", "--topology "))
+        given = dict(zip((name.lstrip("-") for name in words[::2]), words[1::2], strict=True))
+        asked: dict[str, Any] = {**given, **{name: row[key] for name, key in SIZES.items()}}
+        model = row["model"]
+        source = shared / "reference" / model if model.endswith(".json") else model
+        report = simulate(source, asked.pop("topology"), **asked).report
+        rates, seconds = report.throughput, float(row["published"])
+        assert rates is not None
+        if row["unit"].startswith("model TFLOP/s"):
+            seconds = report.step_time_s * rates.model_tflops / seconds
+        elif row["unit"].startswith("tokens/s"):
+            seconds = rates.global_batch * rates.sequence / report.npus / seconds
+        near += abs(report.step_time_s / seconds - 1) <= 0.15
+        inside += (rates.low_s or 0.0) <= seconds <= (rates.high_s or 0.0)
+    assert near >= len(rows) - 1
+    assert inside >= len(rows) - 2
+
+
+def test_layers_that_recompute_take_time_and_leave_memory_one_by_one() -> None:
+    """From none to all five of a virtual stage; a plan takes as few as fit."""
+    options: dict[str, Any] = {**HALF, "chunks": 4, "microbatch_size": 1}
+    recomputed: list[dict[str, Any]] = [{"recompute": "none"}]
+    recomputed += [{"recompute": "full", "recompute_layers": n} for n in range(1, 6)]
+    recomputed.append({"recompute": "full"})
+    reports = [step("llama-3-70b", **options, **each) for each in recomputed]
+    times = [report.step_time_ps for report in reports]
+    held = [each.throughput.memory_bytes or 0 for each in reports if each.throughput]
+    assert times == sorted(times)
+    assert held == sorted(held, reverse=True)
+    assert len(set(times)) == len(set(held)) == 6
+
+
+def test_full_recomputation_is_of_as_few_layers_as_fit() -> None:
+    """405B on 8,192 GPUs does not fit well without, and needs one of two layers of a stage."""
+    asked: dict[str, Any] = {"npus": 8192, "global_batch": 2048, "sequence": 8192}
+    plan = planned("llama-3.1-405b", **asked, tp=8, pp=16)
+    assert (plan.recompute, plan.recompute_layers) == ("full", 1)
+    assert plan.chunks * plan.pp < 126
+    known = {**asked, "tp": 8, "pp": 16, "recompute": "full"}
+    assert planned("llama-3.1-405b", **known).recompute_layers is None
+
+
+def test_a_sweep_recomputes_alike_on_every_size() -> None:
+    """Two GPUs hold no 8B model without; the step of eight is then that of the same choice."""
+    options: dict[str, Any] = {"sequence": 4096, "tp": 1, "zero": 3}
+    job = inputs("llama-3-8b", **options)
+    study = Study(
+        workload=job.workload,
+        topology=job.topology,
+        options=job.options,
+        grid=Grid(axes=(parse_axis("npus=2,8"),)),
+    )
+    packed = pack(SweepJob(study=study, evaluators=(Simulation(),)))
+    spans = [ScenarioSpan(start=i, stop=i + 1) for i in range(2)]
+    steps = [int(evaluate_span(packed, span).outcomes.step_time_ps[0]) for span in spans]
+    few = planned("llama-3-8b", npus=2, **options)
+    assert few.recompute == "full"
+    assert planned("llama-3-8b", npus=8, **options).recompute == "none"
+    options |= {"recompute": "full", "recompute_layers": few.recompute_layers}
+    assert steps[1] == step("llama-3-8b", npus=8, **options).step_time_ps
 
 
 def test_what_is_asked_beside_degrees_is_held() -> None:
@@ -233,31 +319,10 @@ def test_the_plan_is_the_fastest_of_all_even_ones_that_fit() -> None:
     assert chosen.step_time_ps <= 1.03 * min(found)
 
 
-def test_full_recomputation_is_taken_where_nothing_fits_without() -> None:
-    job = inputs("llama-3-8b", npus=2, sequence=2048)
-    degrees, (text,) = held_degrees(job.workload, job.topology, job.options)
-    assert degrees["recompute"] == "full"
-    assert "is the fastest plan that fits" in text
-    assert "with full recomputation (fix it with " in text
-    assert "--recompute full" in text
-    assert planned("llama-3-8b", npus=8, sequence=2048).recompute == "none"
-
-
 def test_where_nothing_fits_the_smallest_plan_is_taken_and_said() -> None:
     report = step("llama-3-8b", npus=1, sequence=2048, microbatches=1)
-    assert "takes least memory: no plan fits" in said(report, "no degrees given")
+    assert "which takes least memory: no plan fits" in said(report, "no degrees given")
     assert "it does not fit" in report.findings[0].text
-
-
-def test_a_plan_is_chosen_quickly_and_always_the_same() -> None:
-    job = inputs("deepseek-v3", npus=1024)
-    took, found = [], []
-    for _ in range(3):
-        start = time.process_time()
-        found.append(held_degrees(job.workload, job.topology, job.options))
-        took.append(time.process_time() - start)
-    assert found[0] == found[1] == found[2]
-    assert min(took) < 1
 
 
 def test_steps_that_are_compared_have_one_plan() -> None:
@@ -317,7 +382,7 @@ def test_more_gpus_are_the_remedy_where_no_plan_fits() -> None:
     report = step("llama-3-70b", npus=8, sequence=4096, microbatches=8)
     text = report.findings[0].text
     assert "(fits with --gpus " in text
-    size = int(text.partition("--gpus ")[2].rstrip(")").split()[0])
+    size = int(text.partition("--gpus ")[2].rstrip(")").split()[0].rstrip(";"))
     assert size > 8
     larger = step("llama-3-70b", npus=size, sequence=4096, microbatches=8)
     assert not [finding for finding in larger.findings if "does not fit" in finding.text]

@@ -8,11 +8,11 @@ import stepsim
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.explore.plan.asked import make_space, parse_fixed
-from stepsim.explore.plan.runs import step_options_of
 from stepsim.explore.plan.search import price_plans
 from stepsim.files.accelerators import read_framework
 from stepsim.files.asked import read_inputs
 from stepsim.step.models import work_of_model
+from stepsim.step.plan_space import step_options_of
 from stepsim.step.simulate import simulate_step
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.step_time import StepModel
@@ -20,16 +20,17 @@ from stepsim.workload.model.step_time import StepModel
 FRAMEWORK = replace(
     read_framework("megatron-core"), host_layer_ps=0, host_expert_layer_ps=0, host_step_ps=0
 )
-QWEN: dict[str, Any] = {"npus": 16, "ep": 16, "global_batch": 256, "sequence": 4096}
-SHARED: dict[str, Any] = {"npus": 64, "ep": 64, "global_batch": 128, "sequence": 4096}
+ONE: dict[str, Any] = {"sequence": 4096, "microbatch_size": 1}
+QWEN: dict[str, Any] = {"npus": 16, "ep": 16, "global_batch": 256, **ONE}
+SHARED: dict[str, Any] = {"npus": 64, "ep": 64, "global_batch": 128, **ONE}
 STAGES: dict[str, Any] = {
+    **ONE,
     "npus": 64,
     "ep": 16,
     "pp": 4,
     "chunks": 4,
     "layout": "even",
     "global_batch": 512,
-    "sequence": 4096,
 }
 JOBS = {"qwen3-30b-a3b": QWEN, "deepseek-v3": SHARED, "qwen3-235b-a22b": STAGES}
 
@@ -96,7 +97,7 @@ def test_input_gradients_are_sent_after_the_weight_gradients_of_experts() -> Non
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({**STAGES, "chunks": None, "layout": None}, "expert_overlap with pp 4: expected chunks"),
+        ({**STAGES, "chunks": 1, "layout": None}, "expert_overlap with pp 4: expected chunks"),
         ({**QWEN, "schedule": "gpipe"}, "expert_overlap is on with schedule gpipe: expected"),
     ],
 )
@@ -117,6 +118,7 @@ def test_a_search_prices_plans_as_jobs_run_them() -> None:
         "tp": 1,
         "pp": 1,
         "ep": 8,
+        "microbatch_size": 1,
     }
     job = read_inputs("qwen3-30b-a3b", "gb200-nvl72", asked)
     assert isinstance(job.workload, Model)
@@ -155,7 +157,7 @@ def test_overlap_gains_no_more_than_it_hides() -> None:
         "tp": 1,
         "pp": 1,
         "global_batch": 64,
-        "sequence": 4096,
+        **ONE,
     }
     shown = ("host", "exposed_ep", "exposed_host")
     alone, paired = (

@@ -7,13 +7,12 @@ import pytest
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
-from stepsim.explore.plan.runs import step_options_of
-from stepsim.explore.plan.space import PlanSpace
 from stepsim.files.accelerators import read_framework
 from stepsim.files.asked import read_inputs
 from stepsim.files.models.launch import launch_of, with_launch
 from stepsim.files.reading import shipped_folder
 from stepsim.step.inputs import MadeWork, make_work
+from stepsim.step.plan_space import PlanSpace, step_options_of
 from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.workload.model.choices import Precision, Recompute, RecomputeModule
 from stepsim.workload.model.framework import RecipeShape
@@ -42,6 +41,7 @@ DEEPSEEK = {
 BRIDGE = {
     "npus": 256,
     "global_batch": 4096,
+    "microbatch_size": 1,
     "precision": "mxfp8",
     "framework": "megatron-bridge",
 }

@@ -15,7 +15,7 @@ from stepsim.workload.scaling import ComputeScale
 
 def test_defaults_are_no_settings() -> None:
     assert StepOptions().settings() == {}
-    said = asked(algorithm=(), tp_overlap=True, host_overhead="0 ns", slow=None)
+    said = asked(algorithm=(), host_overhead="0 ns", slow=None)
     assert said.settings() == {}
 
 
@@ -24,13 +24,8 @@ def test_defaults_are_no_settings() -> None:
     [
         ("slow", "12:1.3", "12:1.3"),
         ("dp_overlap", True, "on"),
-        ("tp_overlap", "off", "off"),
-        ("fused_factor", 0.8, "0.8"),
         ("algorithm", ["all_reduce=ring", "all_gather=ring"], "all_reduce=ring, all_gather=ring"),
         ("compute_scale", ComputeScale(forward=0.5), "forward=0.5"),
-        ("compute_scale", 2, "2.0"),
-        ("warmup_flush", True, "on"),
-        ("group_size", 8, "8"),
         ("host_overhead", 0.00025, "250 us"),
         ("dp_bucket", "25MB", "25 MB"),
         ("comm_table", CommTable(source="h100.csv", curves=()), "h100.csv"),
@@ -47,9 +42,8 @@ def test_a_report_shows_what_is_not_recorded(moe: Path) -> None:
     shown = {name for name, option in OPTIONS.items() if option.is_reported}
     by_plan = {"npus", "pp", "microbatches", "rank_order", "ep_layout", "global_batch"}
     of_models = {"tp", "cp", "ep", "device", "framework"}
-    assert shown == by_plan | of_models | {"plan", "schedule", "chunks", "p2p", "contention"} | {
+    assert shown == by_plan | of_models | {"schedule", "chunks", "p2p", "contention"} | {
         "activation_size",
-        "fold_ranks",
     }
     assert all(hasattr(report, name) for name in ("plan", "schedule", "p2p", "contention"))
     assert hasattr(step, "memory")

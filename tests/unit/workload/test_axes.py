@@ -3,7 +3,7 @@
 from math import prod
 
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.workload.rows import Group, MadeFor, ParallelAxis, Part, PartKind, Stream, parts_of
+from stepsim.workload.rows import Group, ParallelAxis, Part, PartKind, Stream
 
 
 def test_every_axis_has_a_stream_and_an_exposed_part_of_its_own() -> None:
@@ -32,18 +32,3 @@ def test_the_degrees_that_split_the_npus_multiply_to_them() -> None:
     assert plan.degrees() == {"tp": 2, "cp": 4, "dp": 6, "pp": 3, "ep": 3, "fsdp": 8}
     assert list(plan.degrees()) == ["tp", "cp", "dp", "pp", "ep", "fsdp"]
     assert plan.npus == prod(d for axis, d in plan.degrees().items() if axis.splits)
-
-
-def test_a_workload_is_made_for_all_degrees_but_dp() -> None:
-    degrees = MadeFor(tp=2, cp=2, ep=4, pp=8, npus=64).degrees()
-    assert degrees == {"tp": 2, "cp": 2, "ep": 4, "fsdp": 1, "pp": 8}
-    assert set(ParallelAxis) - set(degrees) == {ParallelAxis.DP}
-
-
-def test_parts_of_some_kinds_are_listed_kind_by_kind() -> None:
-    every = parts_of(*PartKind)
-    assert sorted(every) == list(Part)
-    assert [part.kind for part in every] == sorted(
-        (part.kind for part in Part), key=list(PartKind).index
-    )
-    assert set(parts_of(PartKind.EXPOSED)) == {axis.exposed for axis in ParallelAxis}

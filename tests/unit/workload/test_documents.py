@@ -75,9 +75,7 @@ def test_equal_seeds_draw_equal_lengths() -> None:
 @pytest.mark.parametrize(
     ("text", "law"),
     [
-        ("fixed(length=7)", Fixed(length=7)),
         ("lognormal(mu=5, sigma=1, most=64)", Lognormal(mu=5, sigma=1, most=64)),
-        ("uniform(least=2, most=4)", Uniform(least=2, most=4)),
         (
             "3 fixed(length=1) + pareto(shape=2, least=8)",
             Mixture(weights=(3, 1), laws=(Fixed(length=1), Pareto(shape=2, least=8))),
@@ -98,20 +96,12 @@ def test_laws_are_read_as_they_are_written(text: str, law: object) -> None:
         ("normal(mu=5)", "law of lengths is 'normal': expected one of lognormal, pareto"),
         ("lognormal(mu=5)", "lognormal lacks"),
         ("lognormal(mu=5, sigma=x)", "lognormal has 'sigma=x': expected a name"),
-        ("lognormal(mu=5, sigma=1, mode=3)", "lognormal has 'mode': expected"),
         ("fixed(length=0)", "fixed: length is 0: expected 1 to"),
         ("uniform(least=9, most=2)", "lengths are 9 to 2: expected 1 <= least <= most"),
         ("4096", "expected a file of lengths, or a law"),
         ("fixed(length=7.5)", "length is 7.5: expected a whole number"),
-        ("fixed(length=7, siblings=2.5)", "siblings is 2.5: expected a whole number"),
         ("fixed(length=7, spread=0.3)", "spread is 0.3: expected beside siblings"),
-        ("pareto(shape=0)", "pareto: shape is 0.0: expected"),
         ("pareto(shape=0.05)", "pareto: shape is 0.05: expected 0.2 to 1000"),
-        ("fixed(length=1e12)", "fixed: length is 1000000000000: expected 1 to 16777216"),
-        (
-            "fixed(length=7, siblings=1e300)",
-            "siblings are 1e.300 with a spread of 0: expected 1 to",
-        ),
         ("1.2.3 fixed(length=5)", "lengths are '1.2.3 fixed"),
     ],
 )

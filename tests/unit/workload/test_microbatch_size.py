@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from helpers import Run, row, uniform_workload
+from helpers import row, uniform_workload
 
 from stepsim import simulate
 from stepsim.base.errors import PlanError
@@ -51,11 +51,6 @@ def test_equal_stages_follow_the_closed_form() -> None:
         assert found.pipeline_time_ps == (12 // samples + 3) * 3_000 * samples
 
 
-def test_memory_grows_with_the_samples(moe: Path) -> None:
-    report = simulate(moe, "ideal", microbatch_size=4, activation_size="1 MiB").report
-    assert report.peak_activation_bytes == report.peak_activations * 4 * 2**20
-
-
 @pytest.mark.parametrize("samples", [0, -1, 2**60])
 def test_sizes_that_cannot_be_are_refused(samples: int, moe: Path) -> None:
     with pytest.raises(PlanError, match="microbatch_size is"):
@@ -67,10 +62,3 @@ def test_a_workload_without_tokens_is_refused() -> None:
     assert row(0, 0) in empty.microbatches[0].layers[0]
     with pytest.raises(PlanError, match="nothing in uniform follows the number of samples"):
         enlarge_microbatches(empty, 2)
-
-
-def test_the_command_line_says_what_grew(run: Run, moe: Path) -> None:
-    code, out, err = run("simulate", moe, "-t", "ideal", "--microbatch-size", "2", "--full")
-    assert code == 0
-    assert "settings   microbatch_size 2" in out
-    assert "compute and activations grow in proportion" in err

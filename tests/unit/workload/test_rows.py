@@ -1,6 +1,6 @@
 """Names of rows are labels: what a workload means is told by its roles and its parts."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import count
 from pathlib import Path
@@ -119,7 +119,6 @@ def from_roles() -> Workload:
     "options",
     [
         {},
-        {"pp": 2, "npus": 8},
         {"stage_rows": "every"},
         {"dp_overlap": True, "dp_bucket": "100 KB"},
         {"schedule": "zb-h1", "contention": "fair", "microbatches": 6},
@@ -144,40 +143,6 @@ def test_roles_say_all_that_names_say(options: dict[str, Any], write_workload: W
 def without_doubts(result: ResultDocument) -> ResultDocument:
     """The result without what is said about a file, by its name."""
     return structs.replace(result, findings=(), notes=())
-
-
-def renamed(workload: Workload) -> Workload:
-    """The workload with names that mean nothing, or something else."""
-    names = (name for i in count() for name in (f"x{i}", "grad_norm", "embedding_layer"))
-
-    def rows(several: tuple[Row, ...]) -> Iterator[Row]:
-        yield from (replace(row, name=next(names)) for row in several)
-
-    return replace(
-        workload,
-        microbatches=tuple(
-            Microbatch(
-                embedding=tuple(rows(block.embedding)),
-                layers=tuple(tuple(rows(layer)) for layer in block.layers),
-                head=tuple(rows(block.head)),
-            )
-            for block in workload.microbatches
-        ),
-        loss=tuple(rows(workload.loss)),
-        per_step=tuple(replace(item, name=next(names)) for item in workload.per_step),
-    )
-
-
-@pytest.mark.parametrize("name", ["moe_128", "gpt_tp4"])
-@pytest.mark.parametrize("options", [{"pp": 2}, {"stage_rows": "every", "dp_overlap": True}])
-def test_names_are_labels(name: str, options: dict[str, Any], workloads: Path) -> None:
-    workload = stepsim.load_workload(workloads / f"{name}.txt")
-    first, second = (
-        stepsim.simulate(each, "hgx-h100", **options).document()
-        for each in (workload, renamed(workload))
-    )
-    assert without_doubts(first) == without_doubts(second)
-    assert [f.worth for f in first.findings] == [f.worth for f in second.findings]
 
 
 def test_a_workload_computes_something_in_layers() -> None:

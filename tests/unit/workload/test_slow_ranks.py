@@ -17,9 +17,7 @@ def test_ranks_and_ranges_are_read() -> None:
     assert factors.tolist() == [1, 1.5, 1, 2, 2, 1]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "1", "1:", "1:0", "1:-2", "1:nan", "a:2", "6:2", "4-2:2", "0-6:2"]
-)
+@pytest.mark.parametrize("text", ["", "1", "1:0", "1:nan", "a:2", "6:2", "4-2:2"])
 def test_what_is_no_list_of_stragglers_is_refused(text: str) -> None:
     with pytest.raises(PlanError, match="slow is"):
         parse_slow_ranks(text).factors(6)

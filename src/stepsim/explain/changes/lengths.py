@@ -5,7 +5,6 @@ stay slow, and the pipeline's bubbles are those of its own schedule.
 """
 
 from collections.abc import Iterator
-from itertools import chain
 
 import numpy as np
 from msgspec import Struct
@@ -20,9 +19,6 @@ from stepsim.measured.profile.works import MicrobatchWorks, longest_over_mean, m
 from stepsim.parallel.packers.balanced import swap_works
 
 _SWAP = "swap-microbatches"
-_MOST_RUNS = 16
-"""Times that all steps of a profile are replayed with drawn works, of few operations."""
-_DRAWN_OPERATIONS = 4_000_000
 
 
 class UnequalLengths(Struct, frozen=True, kw_only=True, eq=False):
@@ -30,8 +26,7 @@ class UnequalLengths(Struct, frozen=True, kw_only=True, eq=False):
 
     `longest_over_mean` is the work of the replica with most of it over the mean, mean of the steps;
     `swapped_over_mean` once whole microbatches have changed replicas. Steps are in ps: `as_ran_ps`
-    replayed, `equal_ps` with microbatches of equal work, `drawn_ps` with works of the fitted law,
-    all steps several times.
+    replayed, `equal_ps` with microbatches of equal work.
     """
 
     works: MicrobatchWorks
@@ -39,7 +34,6 @@ class UnequalLengths(Struct, frozen=True, kw_only=True, eq=False):
     swapped_over_mean: float
     as_ran_ps: Ints
     equal_ps: Ints
-    drawn_ps: Ints
 
     @property
     def work_spread(self) -> float:
@@ -56,36 +50,12 @@ class UnequalLengths(Struct, frozen=True, kw_only=True, eq=False):
         """Share of the steps that goes where all microbatches have equal work."""
         return 1.0 - mean_share(self.equal_ps, self.as_ran_ps)
 
-    @property
-    def ran_over_equal(self) -> float:
-        """Mean step as it ran over that of equal works."""
-        return mean_share(self.as_ran_ps, self.equal_ps)
-
-    @property
-    def drawn_over_equal(self) -> float:
-        """Mean step of drawn works over that of equal ones."""
-        return mean_share(self.drawn_ps, self.equal_ps)
-
-    @property
-    def ran_spread(self) -> float:
-        """Coefficient of variation of the steps as they ran."""
-        return _spread(self.as_ran_ps)
-
-    @property
-    def drawn_spread(self) -> float:
-        """Coefficient of variation of the steps of drawn works."""
-        return _spread(self.drawn_ps)
-
 
 def length_times(waits: Waits, works: MicrobatchWorks) -> Iterator[tuple[Ints, Ints]]:
-    """What operations take and delays, in ps: as they ran, of equal works, several times drawn."""
-    own, delay = waits.own_ps, waits.delay_ps
-    generator, law = np.random.default_rng(0), works.law
-    count = max(min(_DRAWN_OPERATIONS // len(own), _MOST_RUNS), 1)
-    drawn = (law.draw(generator, works.works.shape) for _ in range(count))
-    yield own, delay
-    for changed in works.changed_ps(own, chain([_equal(works.works)], drawn)):
-        yield changed, delay
+    """What operations take and delays, in ps: as they ran, and of equal works."""
+    yield waits.own_ps, waits.delay_ps
+    for changed in works.changed_ps(waits.own_ps, [_equal(works.works)]):
+        yield changed, waits.delay_ps
 
 
 def replayed_lengths(works: MicrobatchWorks, steps_ps: Ints) -> UnequalLengths:
@@ -96,7 +66,6 @@ def replayed_lengths(works: MicrobatchWorks, steps_ps: Ints) -> UnequalLengths:
         swapped_over_mean=float(longest_over_mean(swap_works(works.works)).mean()),
         as_ran_ps=steps_ps[:, 0],
         equal_ps=steps_ps[:, 1],
-        drawn_ps=steps_ps[:, 2:],
     )
 
 
@@ -133,7 +102,3 @@ def length_changes(waits: Waits, works: MicrobatchWorks | str) -> Changes:
 def _equal(works: Floats) -> Floats:
     """Every microbatch with the mean work of its step."""
     return np.asarray(np.broadcast_to(works.mean(axis=(1, 2), keepdims=True), works.shape))
-
-
-def _spread(steps_ps: Ints) -> float:
-    return float(steps_ps.std()) / max(float(steps_ps.mean()), 1.0)

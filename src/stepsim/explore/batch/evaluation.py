@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import ArrayLike
 
-from stepsim.base.arrays import Bools, Floats, Small
+from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError, SimulationError
 from stepsim.base.structs import replace
 from stepsim.base.units import LARGEST_SUM
@@ -36,10 +36,6 @@ from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.tables.ends import NodeWaits, ends
 from stepsim.workload.rows import Part
 from stepsim.workload.scaling import ComputeScale
-
-if TYPE_CHECKING:
-    from stepsim.explore.batch.transfers import FlightTable
-    from stepsim.network.contention import Contention, TransferKey
 
 
 class Totals(Struct, frozen=True, kw_only=True):
@@ -114,19 +110,17 @@ class BatchResult(Struct, frozen=True, kw_only=True, eq=False):
     """Results by scenario, as a `Report` has them.
 
     `parts_ps` (where asked for) are means over ranks, of shape (scenarios, parts): rows sum to the
-    step time. Where links are shared in time, results are those of scenarios that are `apart`: no
-    transfer meets another. Of others the numbers mean nothing.
+    step time.
     """
 
     step_time_ps: Times
     pipeline_time_ps: Times
     bubble_fraction: Floats
     parts_ps: Times | None = None
-    apart: Bools | None = None
 
     def __post_init__(self) -> None:
-        columns: list[Times | Floats | Bools] = [self.pipeline_time_ps, self.bubble_fraction]
-        columns += [each for each in (self.parts_ps, self.apart) if each is not None]
+        columns: list[Times | Floats] = [self.pipeline_time_ps, self.bubble_fraction]
+        columns += [] if self.parts_ps is None else [self.parts_ps]
         if any(len(column) != len(self.step_time_ps) for column in columns):
             raise SimulationError("the columns of a batch result have different lengths")
 
@@ -143,7 +137,7 @@ class BatchResult(Struct, frozen=True, kw_only=True, eq=False):
 class Batch(Struct, frozen=True, kw_only=True, dict=True):
     """A job compiled for evaluation: it depends on no duration.
 
-    `flights` are the transfers of a job whose links are shared in time. With `fixed`, why compute
+    With `fixed`, why compute
     scale and host times are part of this graph, or with `networked`, why numbers of the network
     are: another value of theirs needs another batch.
     """
@@ -155,7 +149,6 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
     table: LengthTable
     passes: Passes
     fixed: str
-    flights: "FlightTable | None" = None
 
     @property
     def job_words(self) -> str:
@@ -217,7 +210,7 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
         """
         given = columns if isinstance(columns, Scenarios) else self.scenarios(columns)
         priced = self.table.priced(given)
-        most = _TIMES_AT_ONCE if parts or self.flights else _TOTALS_AT_ONCE
+        most = _TIMES_AT_ONCE if parts else _TOTALS_AT_ONCE
         return BatchResult.joined(
             [self._of(some, priced.of(part), parts=parts) for part, some in given.chunks(most)]
         )
@@ -226,18 +219,15 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
         self, scenarios: Scenarios, known: Mapping[int, Times], *, parts: bool
     ) -> "BatchResult":
         """Results of a few scenarios; of some lengths the times are `known`, by number."""
-        flown = self.flights.flown(scenarios) if self.flights else {}
-        taken = {self.table.number(length): flight.taken_ps for length, flight in flown.items()}
-        values = self._checked(self.table.evaluate(scenarios, {**known, **taken}))
-        if not (parts or self.flights):
+        values = self._checked(self.table.evaluate(scenarios, known))
+        if not parts:
             totals = self.passes.totals(self._node_lengths(values), len(scenarios))
             return self._result(values, totals)
         start, end = self._times(values, len(scenarios))
         return self._result(
             values,
             self.passes.totals_of(end),
-            parts_ps=self._mean_parts(values, start, end) if parts else None,
-            apart=self.flights.apart(flown, scenarios, start) if self.flights else None,
+            parts_ps=self._mean_parts(values, start, end),
         )
 
     def _result(
@@ -245,14 +235,12 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
         values: list[Times],
         totals: Totals,
         parts_ps: Times | None = None,
-        apart: Bools | None = None,
     ) -> "BatchResult":
         return BatchResult(
             step_time_ps=totals.step_time_ps,
             pipeline_time_ps=totals.pipeline_time_ps,
             bubble_fraction=self._bubble(values, totals),
             parts_ps=parts_ps,
-            apart=apart,
         )
 
     def timed(self, scenarios: Scenarios) -> tuple[BatchResult, Times, Times]:
@@ -329,19 +317,19 @@ def make_batch(
     notes: Sequence[str] = (),
     coalesce: bool = True,
     estimate: bool = False,
-    shared: bool = False,
     like: Sequence[Prices] = (),
+    fold_ranks: bool = True,
 ) -> Batch:
     """Compile a job for evaluation.
 
     `notes` are what was assumed before, and stand among the job's warnings. With `coalesce=False`
     every task is a node of its own. A schedule that is searched for (auto-zb) keeps the order found
-    for the job. With `estimate` what `overlap_cost` asks for is estimated, else it is refused. With
-    `shared` contention may be fair: results then say of which scenarios they are. `like` are prices
-    found before: those that serve this job are taken again.
+    for the job. With `estimate` what `overlap_cost` asks for is estimated, else it is refused.
+    `like` are prices found before: those that serve this job are taken again. Without `fold_ranks`
+    every rank is evaluated.
     Raises PlanError with contention fair, whose times are no sums, and the errors of `simulate`.
     """
-    if options.contention is Sharing.FAIR and not shared:
+    if options.contention is Sharing.FAIR:
         raise PlanError(
             "contention is fair: times are then no sums, and jobs cannot be evaluated together "
             "(--contention siblings or none can)"
@@ -359,15 +347,12 @@ def make_batch(
         scale, host = ComputeScale(), HostTimes()
     setting = BatchBase(topology=job.prices.topology, scale=scale, host=host)
     graph, prices = job.graph, job.prices
-    actors, contention = find_actors(graph, prices, job.slow, fold_ranks=options.fold_ranks)
-    programs = lay_out(
-        graph, actors, prices, job.slow, contention, by_look=True, coalesce=coalesce
-    ).programs
+    actors, _ = find_actors(graph, prices, job.slow, fold_ranks=fold_ranks)
+    programs = lay_out(graph, actors, prices, job.slow, by_look=True, coalesce=coalesce).programs
     table = LengthTable(
         graph=graph,
         prices=prices,
         fixed=bool(fixed),
-        contention=contention,
         cost=job.overlap,
         base=setting.scenarios({}) if job.overlap else None,
     )
@@ -381,36 +366,13 @@ def make_batch(
         table=table,
         passes=Passes(program=program),
         fixed=fixed,
-        flights=_flights(contention, actors, programs, table, program.nodes)
-        if contention
-        else None,
     )
-
-
-def _flights(
-    contention: "Contention",
-    actors: Actors,
-    programs: list[LaidOut],
-    table: LengthTable,
-    nodes: Sequence[Small],
-) -> "FlightTable":
-    """The transfers of a compiled job, and the nodes of those that others may slow."""
-    from stepsim.explore.batch.transfers import FlightTable
-
-    keys: dict[int, TransferKey] = {}
-    for rank, laid, of_task in zip(actors.ranks.tolist(), programs, nodes, strict=True):
-        met = np.flatnonzero(laid.slowed >= 0)
-        groups = (contention.prices.patterns(use).row(rank) for use in laid.uses)
-        of_use = [contention.key(use, group) for use, group in zip(laid.uses, groups, strict=True)]
-        for node, use in zip(of_task[met].tolist(), laid.slowed[met].tolist(), strict=True):
-            keys.setdefault(node, of_use[use])
-    return FlightTable.of(contention.quotient, table.transfers, keys)
 
 
 def _why_fixed(job: PreparedStep) -> str:
     """Why compute and host times are part of the graph; empty if they are only durations."""
     schedule, options = job.graph.schedule, job.options
-    uneven = options.expert_load is not None or options.expert_skew is not None
+    uneven = options.expert_load is not None
     split_again = job.graph.plan.pp != job.workload.made_for.pp
     one_by_one = reduces_as_it_launches(job.workload.rows())
     reasons = {

@@ -6,7 +6,7 @@ A `Length` may be a sum or a longest path of earlier ones, so they are evaluated
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 from msgspec import Struct, field
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.units import PS_PER_S
-from stepsim.engine.beside import OverlapCost
+from stepsim.engine.beside import OverlapCost, runs_beside
 from stepsim.engine.lay_out import Times
 from stepsim.explain.breakdown import Gaps, breakdown, find_gaps, part_of, task_rows
 from stepsim.explore.batch.communications import CommLength, MeasuredLength
@@ -22,7 +22,6 @@ from stepsim.explore.batch.scenarios import PHASES, Scenarios
 from stepsim.explore.batch.slowed import (
     LossLength,
     SlowedLength,
-    runs_beside,
     slowed_lengths,
 )
 from stepsim.graph.actions import HostPart, Task, TaskList
@@ -33,10 +32,6 @@ from stepsim.tables.spans import TaskKind
 from stepsim.workload.model.slowing import Slowing
 from stepsim.workload.overlap import Demands
 from stepsim.workload.rows import Part, Phase, Stream
-
-if TYPE_CHECKING:
-    from stepsim.explore.batch.transfers import TransferLength
-    from stepsim.network.contention import Contention, TransferKey
 
 _UNKNOWN = Demands()
 _NOTHING: Mapping[int, Times] = MappingProxyType({})
@@ -159,19 +154,16 @@ class PricedComms(Struct, frozen=True):
 class LengthTable(Struct, kw_only=True):
     """The distinct lengths of a graph, each after those it is made of.
 
-    With `fixed` host times are those of the graph in every scenario. With `contention` links are
-    shared in time, and the `transfers` meet no others. With `cost` communication slows compute
-    beside it, by an estimate; `base` is the job as it is.
+    With `fixed` host times are those of the graph in every scenario. With `cost` communication
+    slows compute beside it, by an estimate; `base` is the job as it is.
     """
 
     graph: TaskGraph
     prices: Prices
     fixed: bool
-    contention: "Contention | None" = None
     cost: OverlapCost | None = None
     base: Scenarios | None = None
     lengths: list[Length] = field(default_factory=list)
-    transfers: "dict[TransferKey, TransferLength]" = field(default_factory=dict)
     _numbers: dict[Length, int] = field(default_factory=dict)
     _gaps: dict[int, Gaps] = field(default_factory=dict)
     _kernels: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
@@ -195,8 +187,6 @@ class LengthTable(Struct, kw_only=True):
     def comm(self, use: Use, rank: int) -> int:
         """Number of a communication's length in the group of a rank; measured alone it is fixed."""
         patterns = self.prices.patterns(use)
-        if self.contention:
-            return self._transfer(self.contention, self.contention.key(use, patterns.row(rank)))
         pattern = patterns.look(rank)
         op = self.graph.comms[use.comm]
         shape = self.prices.shape(op, patterns, pattern)
@@ -208,14 +198,6 @@ class LengthTable(Struct, kw_only=True):
             if cost.measured:
                 return self.number(MeasuredLength(comm, cost.alone_ps))
         return self.number(comm)
-
-    def _transfer(self, contention: "Contention", key: "TransferKey") -> int:
-        """Number of the length of a transfer that meets no other."""
-        from stepsim.explore.batch.transfers import TransferLength
-
-        if key not in self.transfers:
-            self.transfers[key] = TransferLength.of(contention, key)
-        return self.number(self.transfers[key])
 
     def loss(self, number: int, use: Use, rank: int) -> int:
         """Number of what is lost beside a communication whose length has a number."""
@@ -229,7 +211,7 @@ class LengthTable(Struct, kw_only=True):
                 members=len(npus),
                 is_far=len(np.unique(npus // self.prices.topology.node_size)) > 1,
                 carrier=self.cost.carrier(use, rank, self.prices),
-                slowing=Slowing(gpu=self.cost.gpu, sms=self.cost.sms, traits=self.cost.traits),
+                slowing=Slowing(gpu=self.cost.gpu, sms=self.cost.sms),
             )
             self._losses[number] = self.number(length)
         return self._losses[number]

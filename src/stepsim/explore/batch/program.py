@@ -13,10 +13,11 @@ from msgspec import Struct, field
 
 from stepsim.base.arrays import Floats, Ints, Small
 from stepsim.base.errors import SimulationError
+from stepsim.engine.beside import runs_beside
 from stepsim.engine.lay_out import LaidOut
 from stepsim.engine.nodes import NodeGraph, make_nodes
 from stepsim.explore.batch.lengths import FixedLength, LengthTable
-from stepsim.explore.batch.slowed import runs_beside, slowed_lengths
+from stepsim.explore.batch.slowed import slowed_lengths
 from stepsim.graph.programs import SegmentKind
 from stepsim.network.fold import Actors
 from stepsim.network.prices import Use

@@ -5,14 +5,12 @@ where nothing is slowed. In every scenario it takes that share of its own time t
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Floats, Ints, spans
 from stepsim.base.units import PS_PER_S
-from stepsim.engine.beside import wire_share
+from stepsim.engine.beside import Alongside, wire_share
 from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.scenarios import AXES, Scenarios
 from stepsim.workload.model.slowing import Slowing
@@ -72,35 +70,6 @@ class SlowedLength(Struct, frozen=True):
         lost = sum(share * earlier[loss] for _, loss, _, share in self.beside)
         all_along = alone * lost / np.maximum(beside_ps - lost, 1.0)
         return alone + np.rint(np.minimum(lost, all_along)).astype(np.int64)
-
-
-class Alongside(NamedTuple):
-    """Pairs of tasks that run at the same time: places of both, and a share of the `comm`'s time.
-
-    Of compute from 0 to 10 and 10 to 30, and a communication from 5 to 25, the pairs are (0, 0)
-    with a share of 0.25 and (1, 0) with 0.75.
-    """
-
-    compute: Ints
-    comm: Ints
-    share: Floats
-
-
-def runs_beside(compute: tuple[Ints, Ints], comm: tuple[Ints, Ints]) -> Alongside:
-    """Which compute, one task after the other, runs beside which communication.
-
-    Both are starts and ends in ps.
-    """
-    order = np.argsort(compute[0], kind="stable")
-    start, end = compute[0][order], compute[1][order]
-    begins, stops = comm
-    first = np.searchsorted(end, begins, "right")
-    count = np.maximum(np.searchsorted(start, stops, "left") - first, 0)
-    count[stops <= begins] = 0
-    which, of = spans(first, count), np.arange(len(count)).repeat(count)
-    both = np.minimum(end[which], stops[of]) - np.maximum(start[which], begins[of])
-    share = np.maximum(both, 0) / (stops - begins)[of]
-    return Alongside(compute=order[which], comm=of, share=share)
 
 
 def slowed_lengths(

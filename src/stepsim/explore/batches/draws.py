@@ -14,7 +14,6 @@ from stepsim.explain.memory import MemoryPart, StagePeak, StepMemory
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.explore.batches.prices import MicrobatchPrices, microbatch_prices
 from stepsim.explore.batches.spread import spread_prices
-from stepsim.explore.batches.works import known_packers, loads_of_works
 from stepsim.explore.noise.columns import ColumnNode, NodeColumns
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
@@ -28,7 +27,7 @@ from stepsim.parallel.packers import (
     documents_for,
     packer_of,
 )
-from stepsim.workload.documents import Lengths, ListedWorks
+from stepsim.workload.documents import Lengths
 from stepsim.workload.model.model import Model
 
 _MOST_LOADS = 1 << 27
@@ -38,7 +37,7 @@ _WINDOW = 50
 _AT_ONCE = 1 << 15
 """Ranks times steps that are evaluated together, so that what is in use fits the cache."""
 _DEFAULTS = StepOptions()
-USUAL_PACKERS = ("padded", "grouped", "concat", "greedy", "first-fit", "balanced")
+USUAL_PACKERS = ("padded", "grouped", "concat", "first-fit", "balanced")
 """Packers that are compared where nobody names some."""
 
 
@@ -48,9 +47,9 @@ class DrawnBatches(Struct, frozen=True, kw_only=True):
     Raises PlanError for a packer that there is not.
     """
 
-    lengths: Lengths | ListedWorks
+    lengths: Lengths
     source: str
-    packer: str = "greedy"
+    packer: str = "first-fit"
     steps: int = 100
     seed: int = 0
 
@@ -122,8 +121,7 @@ class BatchSteps(Struct, frozen=True, kw_only=True, eq=False):
     def work(self, loads: Loads) -> Floats:
         """Work of the microbatches of a step, of shape (ranks, microbatches): a full one is 1."""
         cost = self.shape.cost(loads.tokens, loads.squares)
-        scale = 1.0 if loads.scale is None else loads.scale[0]
-        return np.asarray(scale * cost[0] / self.shape.full_tokens)
+        return np.asarray(cost[0] / self.shape.full_tokens)
 
     def percentile_ps(self, percent: float) -> float:
         """Step time that so many per cent of the steps do not exceed, interpolated."""
@@ -140,7 +138,7 @@ class BatchStudy(Struct, frozen=True, kw_only=True, eq=False):
 
     job: str
     source: str
-    drawn: Lengths | ListedWorks
+    drawn: Lengths
     seed: int
     planned_ps: int
     capacity_bytes: int
@@ -152,12 +150,9 @@ class BatchStudy(Struct, frozen=True, kw_only=True, eq=False):
         """The steps with most tokens per second net of padding."""
         return max(self.packed, key=lambda steps: steps.tokens_per_s)
 
-    def sample(self, count: int) -> Ints | Floats:
-        """Lengths of some documents, or works of microbatches, for a picture of them."""
-        generator = np.random.default_rng(self.seed)
-        if isinstance(self.drawn, ListedWorks):
-            return self.drawn.draw(generator, (1, 1, count)).ravel()
-        return self.drawn.draw(generator, count)
+    def sample(self, count: int) -> Ints:
+        """Lengths of some documents, for a picture of them."""
+        return self.drawn.draw(np.random.default_rng(self.seed), count)
 
 
 def simulate_batches(
@@ -165,7 +160,7 @@ def simulate_batches(
     topology: Topology,
     options: StepOptions = _DEFAULTS,
     *,
-    lengths: Lengths | ListedWorks,
+    lengths: Lengths,
     source: str = "",
     packers: Sequence[str | Packer | PackerEntry] = ("padded",),
     steps: int = 1000,
@@ -175,9 +170,9 @@ def simulate_batches(
     """Steps of drawn batches under each packer; equal arguments give equal steps.
 
     A packer is a name of the list or a function of one's own, which takes the documents of whole
-    steps; works of a profile are `recorded` or `recorded+swap`. Raises PlanError for a packer, a
-    number of steps or a seed that cannot be, for a packer that loses or makes tokens, and the
-    errors of `make_batch`.
+    steps. Raises PlanError for a packer, a number of steps or a seed that cannot be, for a packer
+    that loses or makes tokens, and the errors of `make_batch`. Packers that fill microbatches are
+    compared with others on equally many documents a step.
     """
     if steps < 1:
         raise PlanError(f"steps is {steps}: expected at least 1")
@@ -185,13 +180,15 @@ def simulate_batches(
         raise PlanError(f"seed is {seed}: expected at least 0")
     drawers = _drawers(lengths, packers, seed)
     prices = microbatch_prices(model, topology, options, notes)
-    kinds = {False: prices}
+    kinds: dict[object, MicrobatchPrices] = dict.fromkeys(Takes, prices)
     if any(drawing.shares for drawing in drawers.values()):
-        assert not isinstance(lengths, ListedWorks)
         kinds[True] = spread_prices(model, topology, prices, lengths.most, _step_ps, notes)
-    evaluators = {shares: LoadColumns(kind) for shares, kind in kinds.items()}
+    if len({drawing.takes is Takes.COUNT for drawing in drawers.values()}) > 1:
+        mean = float(lengths.draw(np.random.default_rng(seed), 1024).mean())
+        kinds[Takes.COUNT] = prices.of_documents(model, topology, mean, notes)
+    evaluators = {kind: LoadColumns(priced) for kind, priced in kinds.items()}
     found = tuple(
-        _steps_of(name, drawing.draw, evaluators[drawing.shares], steps=steps)
+        _steps_of(name, drawing.draw, evaluators[drawing.shares or drawing.takes], steps=steps)
         for name, drawing in drawers.items()
     )
     batch = prices.batch
@@ -215,22 +212,20 @@ _Drawer = Callable[[BatchShape, int], Loads]
 
 
 class _Drawing(NamedTuple):
-    """How the steps of a packer are drawn, and whether ranks of a group share documents."""
+    """How the steps of a packer are drawn, of what, and whether ranks of a group share any."""
 
     draw: _Drawer
     shares: bool = False
+    takes: Takes = Takes.STREAM
 
 
 def _drawers(
-    lengths: Lengths | ListedWorks, packers: Sequence[str | Packer | PackerEntry], seed: int
+    lengths: Lengths, packers: Sequence[str | Packer | PackerEntry], seed: int
 ) -> dict[str, _Drawing]:
     """What draws the steps of each packer; raises PlanError for one that cannot be."""
-    if isinstance(lengths, ListedWorks):
-        names = known_packers(packers)
-        return {name: _Drawing(partial(loads_of_works, name, lengths, seed)) for name in names}
     entries = {_name_of(packer): packer_of(packer) for packer in packers}
     return {
-        name: _Drawing(partial(_drawn_loads, name, entry, lengths, seed), entry.shares)
+        name: _Drawing(partial(_drawn_loads, name, entry, lengths, seed), entry.shares, entry.takes)
         for name, entry in entries.items()
     }
 
@@ -300,16 +295,15 @@ def _steps_of(packer: str, draw: _Drawer, evaluator: "LoadColumns", *, steps: in
         stages=plan.pp,
     )
     loads = draw(shape, steps)
-    even_scale = None if loads.scale is None else _evened(loads.scale[None])[0]
     whole = prices.features(loads.tokens, loads.squares)
     bare = prices.features(loads.real, loads.real_squares)
-    step_ps = evaluator.step_ps(whole, loads.scale)
+    step_ps = evaluator.step_ps(whole)
     return BatchSteps(
         packer=packer,
         shape=shape,
         step_ps=step_ps,
-        even_ps=evaluator.step_ps(_evened(whole), even_scale),
-        work_ps=evaluator.step_ps(_evened(bare), even_scale),
+        even_ps=evaluator.step_ps(_evened(whole)),
+        work_ps=evaluator.step_ps(_evened(bare)),
         tokens=loads.tokens.sum(axis=(1, 2)).astype(np.int64),
         real=loads.real.sum(axis=(1, 2)).astype(np.int64),
         fullest=float(loads.tokens.max()) / shape.full_tokens,
@@ -337,22 +331,16 @@ class LoadColumns:
         self._replicas = [_first_of_replicas(prices.batch, a) for a in _actors(prices.batch)]
         self._columns = NodeColumns(prices.batch, [ranks for ranks, _ in self._replicas])
 
-    def step_ps(self, features: Floats, scale: Floats | None = None) -> Times:
-        """Step time of every step in ps, of features of shape (features, steps, ranks, ...).
-
-        Computes take `scale` times as long, of shape (steps, ranks, microbatches).
-        """
+    def step_ps(self, features: Floats) -> Times:
+        """Step time of every step in ps, of features of shape (features, steps, ranks, ...)."""
         at_once = max(_AT_ONCE // features.shape[2], 1)
         edges = [slice(low, low + at_once) for low in range(0, features.shape[1], at_once)]
-        return np.concatenate(
-            [self._some(features[:, i], None if scale is None else scale[i]) for i in edges]
-        )
+        return np.concatenate([self._some(features[:, i]) for i in edges])
 
-    def _some(self, features: Floats, scale: Floats | None) -> Times:
+    def _some(self, features: Floats) -> Times:
         durations = _LoadDurations(
             prices=self.prices,
             features=features.transpose(0, 2, 1, 3),
-            scale=None if scale is None else scale.transpose(1, 0, 2),
             replicas=[replicas for _, replicas in self._replicas],
         )
         return self._columns.step_time_ps(durations, features.shape[1])
@@ -374,28 +362,20 @@ def _first_of_replicas(batch: Batch, actor: int) -> tuple[Ints, Ints]:
 class _LoadDurations(Struct, frozen=True, kw_only=True):
     """NodeDurations of nodes in steps of given loads.
 
-    `features` have shape (features, replicas, steps, microbatches), the `scale` of computes has no
-    first axis, `replicas` are those of each actor's columns. `known` keeps the times of nodes that
+    `features` have shape (features, replicas, steps, microbatches), `replicas` are those of each
+    actor's columns. `known` keeps the times of nodes that
     are alike, by row and microbatch: 1,000 steps of 1,024 GPUs take 3.9 s with it and 13.1 s
     without.
     """
 
     prices: MicrobatchPrices
     features: Floats
-    scale: Floats | None
     replicas: list[Ints]
     known: dict[tuple[int, int], Times] = field(default_factory=dict)
 
     def computed(self, node: ColumnNode) -> Times:
         """Of a task on every replica of an actor: (replicas, steps), or one number for all."""
-        found = self._of_actor(node, node.actor)
-        assert node.node is not None
-        microbatch = int(self.prices.microbatch[node.node])
-        if self.scale is None or microbatch < 0:
-            return found
-        scale = self.scale[:, :, microbatch]
-        own = scale if len(scale) == 1 else scale[self.replicas[node.actor]]
-        return np.rint(found * own).astype(np.int64)
+        return self._of_actor(node, node.actor)
 
     def sent(self, node: ColumnNode) -> Times:
         """Of a transfer in every group: as long as its member with most to send takes."""

@@ -24,7 +24,7 @@ from stepsim.graph.programs import Program, SegmentKind
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
-from stepsim.step.inputs import make_work
+from stepsim.step.inputs import held_degrees, make_work
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan
 
@@ -60,6 +60,14 @@ class MicrobatchPrices(Struct, frozen=True, kw_only=True, eq=False):
     def full_tokens(self) -> int:
         """Capacity of a microbatch, in tokens."""
         return int(self.tokens[-1])
+
+    def of_documents(
+        self, model: Model, topology: Topology, mean: float, notes: Sequence[str]
+    ) -> "MicrobatchPrices":
+        """The same of steps with as many samples as documents of a `mean` length fill here."""
+        times = max(round(self.full_tokens / self.samples / mean), 1)
+        batch = times * (self.options.global_batch or 1)
+        return microbatch_prices(model, topology, replace(self.options, global_batch=batch), notes)
 
     def features(self, tokens: Floats, squares: Floats) -> Floats:
         """What times are linear in, for loads of any shape: (features, ...).
@@ -135,15 +143,15 @@ def microbatch_prices(
     topology: Topology,
     options: StepOptions,
     notes: Sequence[str] = (),
-    *,
-    coalesce: bool = True,
 ) -> MicrobatchPrices:
     """Prices of a model's microbatches at several loads; raises the errors of `make_batch`.
 
-    The plan is that of the whole sequence at every load. With `coalesce=False` every task is a node
-    of its own, as is always so where replicas meet within an action. Raises PlanError where the
-    sequence is too short to be told apart.
+    The plan is that of the whole sequence at every load. Every task is a node of its own where
+    replicas meet within an action. Raises PlanError where the sequence is too short to be told
+    apart.
     """
+    unsaid, _ = held_degrees(model, topology, options)
+    options = replace(options, **unsaid)
     work = make_work(model, topology, options)
     assert work.built is not None
     plan = work.built.plan
@@ -162,9 +170,9 @@ def microbatch_prices(
         seeing = _with_images(model, sequence / plan.sequence)
         return make_batch(seeing, topology, asked, notes=notes, coalesce=whole, like=like)
 
-    batch = priced(plan.sequence, plan.sequence, whole=coalesce)
-    if coalesce and _replicas_meet(batch):
-        coalesce, batch = False, priced(plan.sequence, plan.sequence, whole=False)
+    batch, whole = priced(plan.sequence, plan.sequence, whole=True), True
+    if _replicas_meet(batch):
+        batch, whole = priced(plan.sequence, plan.sequence, whole=False), False
     size, whole_ps, microbatch = plan.microbatch_size, _node_ps(batch), _node_microbatches(batch)
     documents = np.array(lengths, dtype=np.float64)
     tokens, like = documents * size, (batch.job.prices,)
@@ -173,7 +181,7 @@ def microbatch_prices(
     for level, length in enumerate(lengths):
         for number, document in enumerate(lengths[: level + 1]):
             if document < plan.sequence:
-                other = priced(length, document, whole=coalesce, like=like)
+                other = priced(length, document, whole=whole, like=like)
                 priced_ps[:, level, number] = _node_ps(other)
     whole_squares = float(size) * plan.sequence**2
     short_ps = priced_ps[:, -1, 0]
@@ -222,7 +230,7 @@ def _replicas_meet(batch: Batch) -> bool:
 
 def _held(options: StepOptions, plan: ModelPlan) -> StepOptions:
     """The options with the plan's own degrees and batch, whatever the sequence is."""
-    names = ("tp", "cp", "pp", "ep", "npus", "global_batch")
+    names = ("tp", "cp", "pp", "ep", "npus", "global_batch", "microbatch_size")
     return replace(options, microbatches=None, **{name: getattr(plan, name) for name in names})
 
 

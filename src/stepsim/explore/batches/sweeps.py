@@ -18,7 +18,7 @@ from stepsim.network.topology import Topology
 from stepsim.network.topology.nested import with_values
 from stepsim.options import StepOptions
 from stepsim.parallel.packers import packer_of
-from stepsim.workload.documents import Lengths, ListedWorks, with_law_numbers
+from stepsim.workload.documents import Lengths, with_law_numbers
 from stepsim.workload.model.model import Model
 
 PACKER, LENGTHS = "packer", "lengths"
@@ -32,7 +32,7 @@ def is_drawn(name: str) -> bool:
 
 
 def parse_drawn_axis(text: str) -> Axis:
-    """The axis of a text such as `packer=padded,greedy` or `lengths.sigma=0.5,1,2`.
+    """The axis of a text such as `packer=padded,first-fit` or `lengths.sigma=0.5,1,2`.
 
     `lengths` are laws or files with semicolons between them. Raises SweepError, as `parse_axis`.
     """
@@ -133,7 +133,7 @@ def _job(
     return model, with_values(topology, own), job.step_options(own)
 
 
-def _lengths(text: str, values: Mapping[str, Value]) -> Lengths | ListedWorks:
+def _lengths(text: str, values: Mapping[str, Value]) -> Lengths:
     """The law or file of a scenario, with its numbers of the axes of lengths."""
     numbers = {
         name.removeprefix(_OF_LAW): float(value)

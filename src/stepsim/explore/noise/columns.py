@@ -8,7 +8,7 @@ last of the group's members is there, and they go on when it ends. Equal to the 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 from msgspec import Struct
@@ -87,37 +87,19 @@ class ColumnNode(Struct, frozen=True, kw_only=True):
 
     Without a node it takes no time: all of a task's ranks are ready. With a `width` it is a
     transfer of so many groups: `actor` is then its first member, `places` have its members' ranks
-    in the groups, and are empty for messages, which have a column for each rank of `actor`. With
-    `members` above 1 it is a task of the slowest of so many ranks, in each of `width` groups. The
-    nodes `chained` to it are tasks of the same ranks that wait for nothing else, one by one.
+    in the groups, and are empty for messages, which have a column for each rank of `actor`.
     """
 
     node: int | None = None
-    chained: tuple[int, ...] = ()
     actor: int = 0
     width: int = 0
-    members: int = 1
     places: Mapping[int, ColumnPlaces] = MappingProxyType({})
 
 
-class _Chain(NamedTuple):
-    """What the tasks of an actor wait `after`, and the `followers` that wait for them."""
-
-    after: list[tuple[int, ...]]
-    followers: list[list[int]]
-
-
-def _chains(programs: Sequence[LaidOut]) -> list[_Chain]:
-    """What waits for what in the program of every actor."""
-    known: dict[int, _Chain] = {}
-    for laid in programs:
-        if id(laid) not in known:
-            after = _needed(laid.after.tolist())
-            followers: list[list[int]] = [[] for _ in after]
-            for task, before in enumerate(after):
-                for earlier in before:
-                    followers[earlier].append(task)
-            known[id(laid)] = _Chain(after, followers)
+def _waits_of(programs: Sequence[LaidOut]) -> list[list[tuple[int, ...]]]:
+    """What the tasks of every actor wait for."""
+    distinct = {id(laid): laid for laid in programs}
+    known = {key: _needed(laid.after.tolist()) for key, laid in distinct.items()}
     return [known[id(laid)] for laid in programs]
 
 
@@ -144,20 +126,14 @@ class NodeColumns:
 
     Those are all ranks of every actor, unless fewer stand for them: then ranks that are left out
     must do what one of their groups' that is there does. Where a transfer has columns of its own,
-    each member's ranks are ready in a node before it. Where ranks are `alike`, times of a task are
-    draws of one law: tasks for which one task alone waits, and it for nothing else, are then one
-    node, and what all ranks of a group start together, and the group's transfers alone wait for,
-    has a column per group: that of its slowest rank. `nodes` are in that order.
+    each member's ranks are ready in a node before it. `nodes` are in that order.
     """
 
-    def __init__(
-        self, batch: Batch, ranks: Sequence[Ints] | None = None, *, alike: bool = False
-    ) -> None:
+    def __init__(self, batch: Batch, ranks: Sequence[Ints] | None = None) -> None:
         self._batch = batch
         every = (np.flatnonzero(batch.actors.actor_of == a) for a in range(len(batch.actors)))
         self._ranks = list(every if ranks is None else ranks)
-        self._alike = alike
-        self._chains = _chains(batch.programs)
+        self._waits_of = _waits_of(batch.programs)
         self._tasks: list[list[tuple[int, int]]] = [[] for _ in batch.passes.program.length]
         self._known: dict[tuple[Group, tuple[int, ...]], tuple[int, list[ColumnPlaces]]] = {}
         self.nodes: list[ColumnNode] = []
@@ -186,8 +162,7 @@ class NodeColumns:
             if node.node is None:
                 yield nothing
             else:
-                is_sent = node.width and node.members == 1
-                yield durations.sent(node) if is_sent else durations.computed(node)
+                yield durations.sent(node) if node.width else durations.computed(node)
 
     def _make_nodes(self) -> None:
         """Nodes of the compiled program, with what each actor's ranks do in them."""
@@ -200,7 +175,9 @@ class NodeColumns:
     def _add_node(self, node: int, members: list[tuple[int, int]]) -> None:
         group, width, columns = self._places(members)
         if members and group is None:
-            self._add_computed(node, *members[0])
+            actor, task = members[0]
+            self._add(ColumnNode(node=node, actor=actor), self._awaited(actor, task))
+            self._number.append((len(self.nodes) - 1, {}))
             return
         if not members:
             self._add(ColumnNode(), [])
@@ -210,59 +187,6 @@ class NodeColumns:
                 ColumnNode(node=node, actor=members[0][0], width=width, places=columns), ready
             )
         self._number.append((len(self.nodes) - 1, columns))
-
-    def _add_computed(self, node: int, actor: int, task: int) -> None:
-        """Add a task of an actor's ranks, or of the slowest of each group, and those behind it."""
-        if not self._alike:
-            self._add(ColumnNode(node=node, actor=actor), self._awaited(actor, task))
-            self._number.append((len(self.nodes) - 1, {}))
-            return
-        before = self._chains[actor].after[task]
-        if len(before) == 1 and self._next(actor, before[0]) == task:
-            self._number.append(self._number[self._node(actor, before[0])])
-            return
-        chained, last = list[int](), task
-        while (following := self._next(actor, last)) is not None:
-            last = following
-            chained.append(self._node(actor, last))
-        met = self._met(actor, task, last)
-        width, members = (len(met.starts), met.members) if met else (0, 1)
-        added = ColumnNode(
-            node=node, chained=tuple(chained), actor=actor, width=width, members=members
-        )
-        self._add(added, self._awaited(actor, task, met))
-        self._number.append((len(self.nodes) - 1, {actor: met} if met else {}))
-
-    def _node(self, actor: int, task: int) -> int:
-        """The number of a task's node in the program."""
-        return self._batch.passes.program.nodes[actor].item(task)
-
-    def _next(self, actor: int, task: int) -> int | None:
-        """The task of the same ranks that alone waits for one, and for it alone; None without."""
-        chain, group = self._chains[actor], self._batch.programs[actor].group
-        following = chain.followers[task]
-        if len(following) != 1 or group[task] >= 0 or group[following[0]] >= 0:
-            return None
-        return following[0] if len(chain.after[following[0]]) == 1 else None
-
-    def _met(self, actor: int, task: int, last: int) -> ColumnPlaces | None:
-        """The groups whose ranks start a task together, and alone wait for the last behind it."""
-        after = [self._place(actor, each) for each in self._chains[actor].followers[last]]
-        met = after[0] if after else None
-        if met is None or met.members < 2 or any(place is not met for place in after):
-            return None
-        return met if self._are_columns(actor, task, met) else None
-
-    def _place(self, actor: int, task: int) -> ColumnPlaces | None:
-        """The columns of an actor's ranks in the groups of a transfer; None of other tasks."""
-        _, width, columns = self._places(self._tasks[self._node(actor, task)])
-        place = columns.get(actor)
-        return place if place and len(place.starts) == width else None
-
-    def _are_columns(self, actor: int, task: int, place: ColumnPlaces) -> bool:
-        """Whether a task waits for something, and all of it has the columns of these groups."""
-        before = self._before(actor, task)
-        return bool(before) and all(columns.get(actor) is place for _, columns in before)
 
     def _add(self, node: ColumnNode, awaited: list[tuple[int, EndView | None]]) -> None:
         self.nodes.append(node)
@@ -276,8 +200,6 @@ class NodeColumns:
         here = columns.get(actor)
         if here is None:
             return self._awaited(actor, task)
-        if len(here.starts) == width and self._are_columns(actor, task, here):
-            return self._awaited(actor, task, here)
         latest = partial(here.latest, width=width)
         awaited = self._awaited(actor, task)
         if len(awaited) == 1 and awaited[0][1] is None:
@@ -285,27 +207,17 @@ class NodeColumns:
         self._add(ColumnNode(), awaited)
         return [(len(self.nodes) - 1, latest)]
 
-    def _awaited(
-        self, actor: int, task: int, place: ColumnPlaces | None = None
-    ) -> list[tuple[int, EndView | None]]:
-        """Nodes that an actor's task waits for, and where its ranks are in them.
-
-        A task with a column for each of the groups of `place` sees theirs as they are.
-        """
+    def _awaited(self, actor: int, task: int) -> list[tuple[int, EndView | None]]:
+        """Nodes that an actor's task waits for, and where its ranks are in them."""
         return [
-            (
-                number,
-                columns[actor].seen_by_ranks
-                if actor in columns and columns[actor] is not place
-                else None,
-            )
+            (number, columns[actor].seen_by_ranks if actor in columns else None)
             for number, columns in self._before(actor, task)
         ]
 
     def _before(self, actor: int, task: int) -> list[tuple[int, dict[int, ColumnPlaces]]]:
         """Nodes that an actor's task waits for, and the columns of ranks in them."""
-        after = self._chains[actor].after[task]
-        return [self._number[self._node(actor, each)] for each in after]
+        nodes = self._batch.passes.program.nodes[actor]
+        return [self._number[nodes.item(each)] for each in self._waits_of[actor][task]]
 
     def _places(
         self, members: list[tuple[int, int]]

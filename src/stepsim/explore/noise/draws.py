@@ -1,11 +1,10 @@
 """Monte-Carlo runs: step times when tasks do not take what was planned, and ranks straggle.
 
-Where all ranks of a group start a task together, and the group's collective alone waits for them,
-only the slowest of them matters: it is drawn by itself (`factors`). Tasks that wait for nothing but
-each other are drawn as one.
+Every rank draws the times of its own tasks.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import log, sqrt
 
 import numpy as np
 from msgspec import Struct
@@ -17,7 +16,6 @@ from stepsim.base.structs import replace
 from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.noise.columns import ColumnNode, NodeColumns
-from stepsim.explore.noise.factors import FactorLaw, has_table
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.step.inputs import WorkSource
@@ -34,9 +32,6 @@ _MOST_DRAWS = 50_000_000_000
 
 _AT_ONCE = 16384
 """Ranks times samples evaluated together, so that what is in use fits the cache: measured."""
-
-_MOST_LAWS = 64
-"""Tables of draws, half a megabyte each: tasks of other sums are drawn one by one."""
 
 _MOST_SAMPLES = 10_000_000
 _DEFAULTS = StepOptions()
@@ -133,10 +128,10 @@ def simulate_noise(
 ) -> NoiseResult:
     """Distribution of the step time of a job under noise.
 
-    Large jobs are evaluated folded, unless `fold_ranks` is off: it takes other draws from the same
-    distribution. Where loads of experts follow a law the samples have up to 16 loads, one after the
-    other, of as many seeds from `expert_seed` on. Equal arguments give equal samples. Raises
-    PlanError for a number of samples or a seed that cannot be, and the errors of `make_batch`.
+    Large jobs are evaluated folded. Where loads of experts follow a law the samples have up to 16
+    loads, one after the other, of as many seeds from the law's own on. Equal arguments give equal
+    samples. Raises PlanError for a number of samples or a seed that cannot be, and the errors of
+    `make_batch`.
     """
     if not 1 <= samples <= _MOST_SAMPLES:
         raise PlanError(f"samples is {samples}: expected 1 to {_MOST_SAMPLES}")
@@ -145,7 +140,9 @@ def simulate_noise(
     counts = _counts_of_loads(options, samples)
     drawn = []
     for number, count in enumerate(counts):
-        loaded = replace(options, expert_seed=options.expert_seed + number) if number else options
+        loaded, load = options, options.expert_load
+        if number and isinstance(load, ExpertLaw):
+            loaded = replace(options, expert_load=replace(load, seed=load.seed + number))
         batch = _batch(workload, topology, loaded, notes=notes, samples=samples)
         stream = np.random.SeedSequence([seed, number] if number else seed)
         drawn.append((batch, _samples(batch, model, count, stream)))
@@ -185,8 +182,9 @@ def _batch(
         most = f"at most {_MOST_DRAWS // tasks} of a job of {tasks:,} tasks"
         raise PlanError(f"samples is {samples}: expected {most}")
     if len(batch.actors) < batch.job.graph.plan.npus and tasks <= _MOST_TASKS:
-        unfolded = replace(options, fold_ranks=False)
-        return make_batch(workload, topology, unfolded, notes=notes, coalesce=False)
+        return make_batch(
+            workload, topology, options, notes=notes, coalesce=False, fold_ranks=False
+        )
     return batch
 
 
@@ -198,16 +196,16 @@ def _tasks_of_all_ranks(batch: Batch) -> int:
 def _samples(batch: Batch, model: NoiseModel, samples: int, seed: np.random.SeedSequence) -> Times:
     """Step times; a batch of samples has a random stream of its own, so their number is free."""
     folded = len(batch.actors) < batch.job.graph.plan.npus
-    columns = NodeColumns(batch, alike=model.ranks_are_alike) if folded else None
+    columns = NodeColumns(batch) if folded else None
     widest = int(batch.actors.counts.max())
     at_once = max(1, min(_SAMPLES_AT_ONCE, _AT_ONCE // widest))
     found = np.zeros(samples, dtype=np.int64)
     firsts = range(0, samples, at_once)
     streams = seed.spawn(len(firsts))
-    laws = _Laws(batch, model.task)
+    planned = [int(each[0]) for each in batch.lengths(batch.scenarios({}))]
     for first, stream in zip(firsts, streams, strict=True):
         random = np.random.default_rng(stream)
-        draws = _Draws(batch=batch, model=model, random=random, samples=at_once, laws=laws)
+        draws = _Draws(batch=batch, model=model, random=random, samples=at_once, planned=planned)
         if columns:
             times = columns.step_time_ps(draws, at_once)
         else:
@@ -216,49 +214,13 @@ def _samples(batch: Batch, model: NoiseModel, samples: int, seed: np.random.Seed
     return found
 
 
-class _Laws:
-    """What the tasks of nodes are planned to take, and the laws of that: tabulated once for all."""
-
-    def __init__(self, batch: Batch, variation: float) -> None:
-        self._length = batch.passes.program.length
-        self._variation = variation
-        self._planned = [int(each[0]) for each in batch.lengths(batch.scenarios({}))]
-        self._laws: dict[tuple[float, tuple[float, ...], int], FactorLaw] = {}
-        self._nodes: dict[int, tuple[tuple[int, ...], FactorLaw | None]] = {}
-
-    def planned_ps(self, node: int) -> int:
-        """What a node of the program is planned to take."""
-        return self._planned[self._length[node]]
-
-    def of(self, node: ColumnNode) -> tuple[tuple[int, ...], FactorLaw | None]:
-        """What the tasks of a node are planned to take, those that take any time, and their law.
-
-        Without a law they do not vary, or are drawn one by one.
-        """
-        assert node.node is not None
-        if node.node not in self._nodes:
-            every = map(self.planned_ps, (node.node, *node.chained))
-            planned = tuple(filter(None, every))
-            law = self.law(self._variation, planned, node.members) if self._variation else None
-            self._nodes[node.node] = planned, law
-        return self._nodes[node.node]
-
-    def law(
-        self, variation: float, planned: tuple[int, ...] = (1,), members: int = 1
-    ) -> FactorLaw | None:
-        """The law of tasks one after the other; None where it is not tabulated."""
-        weights = tuple(one / sum(planned) for one in planned) if len(planned) > 1 else (1.0,)
-        key = variation, weights, members
-        if key not in self._laws:
-            many = len(weights) > 1 and len(self._laws) >= _MOST_LAWS
-            if many or not has_table(variation, weights):
-                return None
-            self._laws[key] = FactorLaw.of(variation, weights, members)
-        return self._laws[key]
-
-
 class _Draws:
-    """Random durations: node by node, or of all ranks of an actor and all groups at once."""
+    """Random durations of all ranks of an actor, and of all groups, at once.
+
+    A lognormal factor of mean 1 and coefficient of variation c is exp of a normal variable of
+    variance v = ln(1 + c**2) and mean -v / 2 (closed form of its moments). `planned` are what the
+    lengths of the batch take without noise, in ps.
+    """
 
     def __init__(
         self,
@@ -266,16 +228,15 @@ class _Draws:
         model: NoiseModel,
         random: np.random.Generator,
         samples: int,
-        laws: _Laws,
+        planned: Sequence[int],
     ) -> None:
         self._batch = batch
         self._model = model
         self._random = random
         self._samples = samples
-        self._laws = laws
+        self._planned = planned
         self._counts = batch.actors.counts.tolist()
         self._ranks = [*map(self._slowness, self._counts)]
-        self._steady: dict[tuple[tuple[int, ...], int | None], Times] = {}
 
     def lengths(self) -> Iterator[Times]:
         """A vector of samples per node of an unfolded program."""
@@ -295,47 +256,18 @@ class _Draws:
 
     def sent(self, node: ColumnNode) -> Times:
         """A transfer in every group: (groups or 1, samples)."""
-        assert node.node is not None
-        planned, variation = self._laws.planned_ps(node.node), self._model.communication
-        if not variation:
-            return self._without_noise((planned,))
-        return self._noisy(planned, self._factors(variation, node.width))
+        return self._noisy(node, self._factors(self._model.communication, node.width))
 
     def computed(self, node: ColumnNode) -> Times:
-        """Tasks on every rank of an actor, or on the slowest of every group: (columns, samples)."""
-        planned, law = self._laws.of(node)
-        if not self._model.task:
-            return self._without_noise(planned, node.actor)
-        columns = node.width or self._counts[node.actor]
-        if law is None:
-            return self._one_by_one(planned, columns, node.members)
-        factors = law.draw(self._random, (columns, self._samples))
-        if not self._model.ranks_are_alike:
-            factors *= self._ranks[node.actor]
-        return self._noisy(sum(planned), factors)
+        """A task on every rank of an actor: (ranks or 1, samples or 1)."""
+        factors = self._factors(self._model.task, self._counts[node.actor])
+        return self._noisy(node, factors * self._ranks[node.actor])
 
-    def _without_noise(self, planned: tuple[int, ...], actor: int | None = None) -> Times:
-        """A transfer, or tasks that take longer on the slower ranks of an actor only."""
-        key = planned, actor
-        if key not in self._steady:
-            factors = np.ones((1, 1)) if actor is None else self._ranks[actor].copy()
-            self._steady[key] = self._noisy(sum(planned), factors)
-        return self._steady[key]
-
-    def _one_by_one(self, planned: tuple[int, ...], columns: int, members: int) -> Times:
-        """Tasks one after the other, of all ranks of every group: then those of the slowest."""
-        each = [
-            self._noisy(one, self._factors(self._model.task, columns * members)) for one in planned
-        ]
-        took: Times = sum(each[1:], each[0]).reshape(columns, members, self._samples)
-        return np.asarray(took.max(axis=1))
-
-    def _noisy(self, planned: int, factors: Floats) -> Times:
-        """Planned ps times factors, which are changed on the way, rounded."""
-        if not planned:
-            return np.zeros((1, 1), dtype=np.int64)
-        factors *= planned
-        return np.rint(factors, out=factors).astype(np.int64)
+    def _noisy(self, node: ColumnNode, factors: Floats) -> Times:
+        """What a node is planned to take, times factors, rounded."""
+        assert node.node is not None
+        planned = self._planned[self._batch.passes.program.length[node.node]]
+        return np.rint(factors * planned).astype(np.int64)
 
     def _slowness(self, ranks: int) -> Floats:
         """Factor on the compute of ranks, of shape (ranks, samples); of one for all alike."""
@@ -348,5 +280,8 @@ class _Draws:
 
     def _factors(self, variation: float, columns: int) -> Floats:
         """Lognormal factors of mean 1 with a coefficient of variation."""
-        law = self._laws.law(variation) if variation else None
-        return np.ones((1, 1)) if law is None else law.draw(self._random, (columns, self._samples))
+        if not variation:
+            return np.ones((1, 1))
+        variance = log(1 + variation**2)
+        normal = self._random.standard_normal((columns, self._samples))
+        return np.asarray(np.exp(sqrt(variance) * normal - variance / 2))

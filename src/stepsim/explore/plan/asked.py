@@ -12,7 +12,6 @@ from stepsim.explore.plan.explain import explain_plan
 from stepsim.explore.plan.held import wider_values
 from stepsim.explore.plan.runs import HERE, Workers
 from stepsim.explore.plan.search import Objective, OnPlan, PlanSearch, search_plans
-from stepsim.explore.plan.space import MOST_NPUS, SEARCHED, SHORT_NAMES, PlanSpace
 from stepsim.files.asked import StepInputs
 from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
@@ -24,6 +23,7 @@ from stepsim.step.model_plan import (
     default_batch,
 )
 from stepsim.step.models import machine_of
+from stepsim.step.plan_space import MOST_NPUS, SEARCHED, SHORT_NAMES, PlanSpace
 from stepsim.workload.model.model import Model
 
 if TYPE_CHECKING:

@@ -8,11 +8,13 @@ from stepsim.base.structs import Bytes, Count, Document, Entry, Names, Picosecon
 from stepsim.base.units import format_time_ps
 from stepsim.explain.throughput import Throughput
 from stepsim.explore.plan.held import held_values
-from stepsim.explore.plan.runs import DrawnSteps, step_options_of
-from stepsim.explore.plan.search import KNOWN_APART, PlanSearch, SearchedPlan
-from stepsim.explore.plan.space import PlanSpace, plan_words
+from stepsim.explore.plan.runs import DrawnSteps
+from stepsim.explore.plan.search import PlanSearch, SearchedPlan
 from stepsim.files.models.launch import LaunchForm, launch_of
+from stepsim.files.models.megatron_plan import model_arguments
+from stepsim.step.plan_space import KNOWN_APART, PlanSpace, plan_words, step_options_of
 from stepsim.workload.model.layout import layout_text
+from stepsim.workload.model.plan import ModelPlan
 from stepsim.workload.rows import Part
 
 if TYPE_CHECKING:
@@ -57,6 +59,15 @@ class PlanEntry(Entry, frozen=True, kw_only=True):
     ] = None
 
 
+def _connections(plan: ModelPlan, device: object) -> str:
+    """The queues of a GPU that Megatron-LM asserts at its start (`validate_args`)."""
+    generation = getattr(device, "generation", "")
+    if plan.zero == 3:
+        return "unset CUDA_DEVICE_MAX_CONNECTIONS"
+    needed = generation in ("volta", "ampere", "hopper") and max(plan.tp, plan.cp) > 1
+    return "export CUDA_DEVICE_MAX_CONNECTIONS=1" if needed else ""
+
+
 class PlanDocument(Document, frozen=True, kw_only=True):
     """`stepsim plan --json`: the best plans, one of a kind, the best first."""
 
@@ -85,7 +96,9 @@ class PlanDocument(Document, frozen=True, kw_only=True):
     ]
     launch: Annotated[Names, Meta(description="the first plan as its framework is launched")]
     launch_refused: Annotated[Names, Meta(description="why there is no such form of it")]
+    environment: Annotated[str, Meta(description="what Megatron-LM stops without")] = ""
     megatron_arguments: Names
+    model_arguments: Annotated[Names, Meta(description="the model in Megatron-LM's words")]
     warnings: Names
     throughput: Annotated[
         Throughput | None, Meta(description="of the first plan, and what it rests on")
@@ -131,7 +144,11 @@ class PlanDocument(Document, frozen=True, kw_only=True):
             launch_form=launch.form.value,
             launch=launch.lines,
             launch_refused=launch.refused,
+            environment=_connections(best.plan, base.device) if launch.lines else "",
             megatron_arguments=launch.lines if launch.form is LaunchForm.MEGATRON_LM else (),
+            model_arguments=model_arguments(space.architecture)
+            if launch.form is LaunchForm.MEGATRON_LM
+            else (),
             warnings=(*notes, *found.warnings, *found.refused),
             throughput=best.run.throughput,
             lengths=drawn.source if drawn else "",

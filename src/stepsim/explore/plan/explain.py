@@ -7,8 +7,8 @@ from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
 from stepsim.explore.plan.document import why_slower
 from stepsim.explore.plan.search import PlanSearch, search_plans
-from stepsim.explore.plan.space import PlanSpace, plan_words
 from stepsim.network.topology import Topology
+from stepsim.step.plan_space import PlanSpace, plan_words
 from stepsim.workload.model.memory import TIGHT_SHARE
 from stepsim.workload.model.model import Model
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from stepsim.base.errors import PlanError
-from stepsim.explore.plan.space import PlanSpace
 from stepsim.files.models.launch import LaunchForm, launch_form
 from stepsim.options import OPTIONS
 from stepsim.step.model_plan import exchange_of
+from stepsim.step.plan_space import PlanSpace
 from stepsim.workload.model.choices import ExpertDispatch, Recompute
 from stepsim.workload.model.plan import ModelPlan
 

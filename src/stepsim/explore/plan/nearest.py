@@ -6,7 +6,7 @@ from math import prod
 
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
-from stepsim.explore.plan.space import MOST_NPUS, SHORT_NAMES, PlanSpace
+from stepsim.step.plan_space import MOST_NPUS, SHORT_NAMES, PlanSpace
 
 _MOST_DOUBLINGS = 12
 _DEGREES = ("tp", "cp", "pp")
@@ -66,6 +66,7 @@ def _other_jobs(space: PlanSpace) -> Iterator[tuple[str, PlanSpace]]:
         min(int(str(each)) for each in space.fixed.get(name, (1,)))
         for name in ("microbatch_size", "pp")
     )
+    assert space.global_batch
     batch, replicas = space.global_batch, max(max(space.npus) // _given(space), 1)
     for of in sorted({samples, stages * samples, replicas * samples, replicas * stages * samples}):
         more = -(-batch // of) * of

@@ -33,16 +33,13 @@ from stepsim.explore.sweep.executors import (
     dask_pool,
     local_pool,
 )
-from stepsim.explore.sweep.processes import Call
 from stepsim.explore.sweep.study import pack, unpack
-from stepsim.files.models.megatron_plan import counted_ends
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import forget_schedules
-from stepsim.parallel.schedules.combined_1f1b import PAIRED
+from stepsim.step.plan_space import handicap, plan_kind, step_options_of
 from stepsim.step.totals import RunStep, run_step
-from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan
 from stepsim.workload.rows import Part
@@ -188,9 +185,8 @@ class PlanRuns(Struct, kw_only=True):
         return run
 
     def warnings(self, plan: ModelPlan) -> tuple[str, ...]:
-        """What a whole report of a plan warns of, from the worker that simulated it, if free."""
-        call = Call(like=(plan,), args=(self.packed, plan))
-        return self._answer(lambda: self.pool.submit_all(_warnings_packed, [call])[0])
+        """What a whole report of a plan warns of."""
+        return self._answer(lambda: self.pool.executor.submit(_warnings_packed, self.packed, plan))
 
     def _answer(self, ask: Callable[[], Future[_Answer]]) -> _Answer:
         """What a worker answers; raises SweepError where each of three workers was lost."""
@@ -204,10 +200,10 @@ class PlanRuns(Struct, kw_only=True):
         raise SweepError(f"workers were lost {_LOSSES} times over one plan")
 
     def _begin(self, plans: Sequence[ModelPlan]) -> list[Future[PlanRun]]:
-        """Results to come of plans; those of a kind come from one worker, while it is free."""
-        new = [plan for plan in plans if self._is_lost(self.begun.get(plan))]
-        calls = [Call(like=(plan, plan_kind(plan)), args=(self.packed, plan)) for plan in new]
-        self.begun.update(zip(new, self.pool.submit_all(_run_packed, calls), strict=True))
+        """Results to come of plans."""
+        for plan in plans:
+            if self._is_lost(self.begun.get(plan)):
+                self.begun[plan] = self.pool.executor.submit(_run_packed, self.packed, plan)
         return [self.begun[plan] for plan in plans]
 
     def _is_lost(self, future: Future[Any] | None) -> bool:
@@ -280,7 +276,7 @@ class _Simulator(Struct, kw_only=True):
     job: PlanJob
     fastest: tuple[ModelPlan, RunStep] | None = None
     least_ps: float = inf
-    least_of: dict[tuple[int, ...], float] = field(default_factory=dict)
+    least_of: dict[tuple[float, ...], float] = field(default_factory=dict)
     known: list[Prices] = field(default_factory=list)
 
     def run(self, plan: ModelPlan) -> PlanRun:
@@ -299,7 +295,7 @@ class _Simulator(Struct, kw_only=True):
 
     def _may_be_first(self, plan: ModelPlan, judged_ps: int) -> bool:
         """Whether a plan may be the first of its kind."""
-        like = *plan_kind(plan), is_uneven(plan)
+        like = *plan_kind(plan), handicap(plan)
         least_ps = self.least_of.get(like, inf)
         self.least_of[like] = min(least_ps, judged_ps)
         return judged_ps <= least_ps or not self.job.fastest_alone
@@ -353,45 +349,4 @@ def _plan_run(found: StepTotals, drawn: DrawnSteps | None) -> PlanRun:
         bubble_fraction=found.bubble_fraction,
         throughput=found.throughput,
         breakdown_ps=found.breakdown_ps or {},
-    )
-
-
-def plan_kind(plan: ModelPlan) -> tuple[int, ...]:
-    """Plans of one kind differ in microbatch size, chunks, layout and recomputation only."""
-    p = plan
-    return p.npus, p.tp, p.cp, p.pp, p.ep, p.expert_degree, p.zero
-
-
-def is_uneven(plan: ModelPlan) -> bool:
-    """Whether stages have unlike numbers of layers, the ends counted as layers or not."""
-    return bool(plan.layout.slices) and counted_ends(plan.layout.slices) is None
-
-
-def step_options_of(plan: ModelPlan, base: StepOptions) -> StepOptions:
-    """The options of a step that give a plan."""
-    looped = plan.chunks > 1 and not plan.order.chunks
-    unsaid = base.dispatch or ExpertDispatch.ALL_TO_ALL
-    by_recipe = plan.recompute_modules or plan.offload_layers
-    return replace(
-        base,
-        npus=plan.npus,
-        tp=plan.tp,
-        cp=plan.cp,
-        pp=plan.pp,
-        ep=plan.ep,
-        expert_tp=plan.expert_tp,
-        schedule=PAIRED if plan.runs_pairs else "interleaved" if looped else plan.order.value,
-        chunks=plan.chunks if looped else None,
-        microbatch_size=plan.microbatch_size,
-        microbatches=None,
-        global_batch=plan.global_batch,
-        sequence=plan.sequence,
-        recompute=None if by_recipe else plan.recompute,
-        zero=plan.zero,
-        dp_overlap=plan.dp_overlap,
-        tp_comm_overlap=plan.tp_comm_overlap,
-        cuda_graph=plan.cuda_graph,
-        dispatch=base.dispatch if plan.dispatch == unsaid else plan.dispatch,
-        layout=base.layout or plan.layout.text(),
-        expert_overlap=plan.runs_pairs,
     )

@@ -13,7 +13,6 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
-from stepsim.explore.plan.layouts import balanced_plans
 from stepsim.explore.plan.nearest import what_would_do
 from stepsim.explore.plan.runs import (
     HERE,
@@ -21,21 +20,20 @@ from stepsim.explore.plan.runs import (
     PlanRun,
     PlanRuns,
     Workers,
-    is_uneven,
     open_runs,
-    plan_kind,
 )
-from stepsim.explore.plan.space import PlanSpace, plan_words
 from stepsim.files.models.launch import refused_by
 from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
 from stepsim.step.model_plan import slowing_of
 from stepsim.step.models import machine_of
+from stepsim.step.plan_space import KNOWN_APART, PlanSpace, handicap, plan_kind, plan_words
+from stepsim.step.plan_variants import balanced_plans, eased_plans
 from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
 from stepsim.workload.model.interconnect import Interconnect
-from stepsim.workload.model.memory import TIGHT_SHARE, RankMemory, rank_memory
+from stepsim.workload.model.memory import RankMemory, rank_memory, which_fit
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan
 from stepsim.workload.model.step_time import StepModel
@@ -59,15 +57,8 @@ class Objective(StrEnum):
     MEMORY = "memory"
 
 
-KNOWN_APART = 0.03
-"""Plans whose steps differ by less than this share are equal within what is known.
-
-Of measured pairs in docs/model_accuracy.md (order of alternatives, benchmarks/accuracy_order.py)
-that are predicted less than this apart, the faster one is predicted to be so in 57 of 100 where
-the framework is not nanotron, in 73 where it is; of those 3 to 5 % apart in 87 and 81.
-"""
-
 _PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers", "reserved")
+_LEAST_GAIN = 0.0005  # what is printed as 0.1 %
 _NO_NETWORK = Interconnect(domain=1 << 40, inner=np.inf, outer=np.inf)
 
 
@@ -314,14 +305,14 @@ def _cost(plan: ModelPlan, objective: Objective) -> float:
 
 
 def _weight(plan: ModelPlan, objective: Objective) -> float:
-    """What a second of a plan's step counts: more where an uneven layout has to gain something."""
-    return _cost(plan, objective) / (1 - KNOWN_APART if is_uneven(plan) else 1)
+    """What a second of a plan's step counts."""
+    return _cost(plan, objective) * handicap(plan)
 
 
 def _what_binds(priced: PricedPlans, best: SearchedPlan) -> str:
     """The best plan's largest loss, and memory where a plan that does not fit is priced lower."""
     loss = _largest_loss(best)
-    faster = np.flatnonzero(priced.unfit_price < best.priced_s)
+    faster = np.flatnonzero(priced.unfit_price < (1 - _LEAST_GAIN) * best.priced_s)
     if not len(faster):
         return loss
     nearest = int(faster[np.argmin(priced.unfit_memory[faster])])
@@ -366,13 +357,16 @@ def price_plans(
     network = interconnect_of(topology.fit(max(space.npus)))
     steps = _step_model(model, device, framework, network)
     steps = replace(steps, slowing=slowing_of(space.base, device, framework))
+    if space.may_ease:
+        columns = plan_columns(plans)
+        memory = rank_memory(model.architecture, device, framework, plans, columns)
+        plans = eased_plans(plans, columns, memory.share_of(device), steps)
     if space.base.layout is None:
         plans += balanced_plans(plans, steps)
     columns = plan_columns(plans)
     memory = rank_memory(model.architecture, device, framework, plans, columns)
     share = memory.share_of(device)
-    is_well = share < TIGHT_SHARE
-    is_fit = is_well if memory_limit is None and is_well.any() else share <= limit
+    is_fit = which_fit(share) if memory_limit is None else share <= limit
     fits, unfit = np.flatnonzero(is_fit), np.flatnonzero(~is_fit)
     if not len(fits):
         least = int(np.argmin(share))

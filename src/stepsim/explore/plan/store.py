@@ -1,14 +1,12 @@
 """Results of plans in a SQLite file, each written when it is found.
 
-A file belongs to one search, told by the table `identity`. Nothing is read but what a search wrote:
-the schema must be its own, and a digest stands beside every result.
+A file belongs to one search, told by the table `identity`. Its schema must be its own.
 """
 
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
-from zlib import crc32
 
 from msgspec import Struct
 
@@ -20,7 +18,7 @@ _APPLICATION_ID = 0x57E9_51B  # names the file's kind in its header, see `man fi
 _OF = "a search of plans"
 _TABLES = {
     "identity": "CREATE TABLE identity (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
-    "plan": "CREATE TABLE plan (hash TEXT PRIMARY KEY, run BLOB NOT NULL, digest INTEGER NOT NULL)",
+    "plan": "CREATE TABLE plan (hash TEXT PRIMARY KEY, run BLOB NOT NULL)",
 }
 
 
@@ -34,22 +32,14 @@ class PlanStore(Struct, frozen=True, kw_only=True):
     def get(self, plan: str) -> bytes | None:
         """The result of the plan with this hash; raises SweepError where it is damaged."""
         with database_errors(self.path, _OF):
-            query = "SELECT run, digest FROM plan WHERE hash = ?"
+            query = "SELECT run FROM plan WHERE hash = ?"
             found = self.connection.execute(query, (plan,)).fetchone()
-        if found is None:
-            return None
-        run, digest = found
-        if not isinstance(run, bytes) or digest != _digest(plan, run):
-            raise SweepError(
-                f"{self.path}: the database is damaged: a result is not what was written"
-            )
-        return run
+        return bytes(found[0]) if found else None
 
     def put(self, plan: str, run: bytes) -> None:
         """Keep the result of a plan; raises SweepError."""
         with database_errors(self.path, _OF):
-            row = plan, run, _digest(plan, run)
-            self.connection.execute("INSERT OR REPLACE INTO plan VALUES (?, ?, ?)", row)
+            self.connection.execute("INSERT OR REPLACE INTO plan VALUES (?, ?)", (plan, run))
 
     def close(self) -> None:
         """Let others write the file."""
@@ -89,6 +79,8 @@ def _prepare(store: PlanStore, identity: Mapping[str, str]) -> None:
         return
     if connection.execute("PRAGMA application_id").fetchone() != (_APPLICATION_ID,):
         raise SweepError(f"{path}: a database, but not of {_OF}")
+    if connection.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+        raise SweepError(f"{path}: the database is damaged")
     if schema_of(connection) != _TABLES:
         raise SweepError(f"{path}: the database is damaged: its tables are not of {_OF}")
     held = dict(connection.execute("SELECT name, value FROM identity"))
@@ -96,7 +88,3 @@ def _prepare(store: PlanStore, identity: Mapping[str, str]) -> None:
         there, here = (each.get(name, "absent") for each in (held, identity))
         if there != here:
             raise SweepError(f"{path}: holds another search: {name} is {there} there, {here} here")
-
-
-def _digest(plan: str, run: bytes) -> int:
-    return crc32(run, crc32(plan.encode()))

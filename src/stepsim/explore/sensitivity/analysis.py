@@ -1,8 +1,7 @@
 """Derivatives of the step time by what a job runs on.
 
-Along the critical path of one run the step time is a sum of smooth functions, so its derivative is
-exact as long as the path stays the same. A step to each side tells whether it does: where another
-path takes over, the derivatives to both sides are given instead.
+They are differences of step times a tenth of a per cent to each side. Where the two sides differ,
+another path takes over between them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,10 +15,7 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import SimulationError
 from stepsim.base.structs import Document, Entry, Names, Picoseconds, replace
 from stepsim.base.units import Quantity
-from stepsim.engine.lay_out import Times
-from stepsim.explore.batch.communications import MeasuredLength
 from stepsim.explore.batch.evaluation import Batch, make_batch
-from stepsim.explore.batch.gradients import CriticalPath, critical_paths, slopes
 from stepsim.explore.batch.scenarios import HOST, PHASES, BatchBase
 from stepsim.graph.actions import HostTimes
 from stepsim.network.prices import Prices
@@ -34,20 +30,19 @@ from stepsim.workload.scaling import ComputeScale
 
 _RELATIVE_STEP = 1e-3
 _GAIN = 0.01
-_AT_ONCE = 8
-_AGREE = 1e-3
+_AGREE = 1e-2
+"""Differences of both sides that agree so far are of one path: a rate is no straight line."""
 _DEFAULTS = StepOptions()
-_SMS = "comm_sms"
 
 
 class Slope(Entry, frozen=True, kw_only=True):
     """The step time's derivative by one parameter, whose value is bytes/s, ps, or a factor.
 
-    `derivative` is in ps per unit, exact on the critical path; `below` and `above` are differences
-    over a step of 0.1 % to either side. With `one_sided` another path, or another link of a
-    collective, takes over within that step: then `derivative` is the one of this run's path, and
-    `below` and `above` are what holds. `gain` is the share of the step time that one per cent more
-    (of a bandwidth) or less (of a time) saves, evaluated, not extrapolated; of SMs one less.
+    `derivative` is in ps per unit, the mean of `below` and `above`: differences over a step of
+    0.1 % to either side. With `one_sided` they differ: another path, or another link of a
+    collective, takes over within that step, and `below` and `above` are what holds. `gain` is the
+    share of the step time that one per cent more (of a bandwidth) or less (of a time) saves,
+    evaluated, not extrapolated.
     """
 
     name: str
@@ -130,26 +125,18 @@ def find_sensitivity(
     """How the step time of a job depends on its links and its compute.
 
     Parameters that are 0, or infinite, have no per cent and are left out. Where communication slows
-    compute, every parameter is run by itself, the SMs of communication (`comm_sms`) among them.
+    compute, every parameter is run by itself.
     Raises PlanError with contention, and the errors of `simulate`.
     """
     degrees, said = held_degrees(workload, topology, options)
     options = replace(options, **degrees)
-    plain = replace(options, overlap_cost=False, comm_sms=None)
+    plain = replace(options, overlap_cost=None)
     batch = make_batch(workload, topology, plain, notes=[*notes, *said])
-    every = [*_parameters(batch.setting), *_sms(options)]
+    every = _parameters(batch.setting)
     linked = [each for each in every if not options.overlap_cost and batch.takes(each.columns)]
     rebuilt = [] if _searched(batch) else [each for each in every if each not in linked]
-    times, paths = _runs(batch, linked)
-    found = slopes(batch, paths[0], batch.scenarios({}))
-    here = int(times[0])
-    stretched = any(isinstance(length, MeasuredLength) for length in batch.table.lengths)
-    rows = []
-    for i, parameter in enumerate(linked):
-        part = slice(1 + 3 * i, 4 + 3 * i)
-        same = paths[0] == paths[part][0] == paths[part][1]
-        several = times[part].tolist()
-        rows.append(_slope(parameter, found, here, several, same_path=None if stretched else same))
+    here, *times = _runs(batch, linked)
+    rows = [_slope(parameter, here, times[3 * i : 3 * i + 3]) for i, parameter in enumerate(linked)]
     known: list[Prices] = []
     if options.overlap_cost:
         here = _rebuilt(workload, topology, options, {}, known)
@@ -157,8 +144,7 @@ def find_sensitivity(
         several = [
             _rebuilt(workload, topology, options, each, known) for each in parameter.around()
         ]
-        exact = {} if options.overlap_cost else found
-        rows.append(_slope(parameter, exact, here, several))
+        rows.append(_slope(parameter, here, several))
     return Sensitivity(
         workload=batch.job.workload.source,
         topology=batch.setting.topology.name,
@@ -187,29 +173,22 @@ def _parameters(setting: BatchBase) -> list[_Parameter]:
     ]
 
 
-def _sms(options: StepOptions) -> list[_Parameter]:
-    """The SMs that each communication holds, where they cost something and are said."""
-    sms = options.comm_sms if options.overlap_cost else None
-    return [_Parameter(name=_SMS, value=sms, columns={_SMS: sms})] if sms else []
-
-
 def _is_rate_or_time(name: str) -> bool:
     """Whether it is a bandwidth or latency of links; efficiency does what a bandwidth does."""
     field = split_link(name)[1]
     return field is not None and field.quantity is not Quantity.FACTOR
 
 
-def _runs(batch: Batch, parameters: list[_Parameter]) -> tuple[Times, list[CriticalPath]]:
-    """Step times and paths of the job, then of each parameter below, above and improved."""
+def _runs(batch: Batch, parameters: list[_Parameter]) -> list[int]:
+    """Step times of the job, then of each parameter below, above and improved."""
     rows = [{}, *(row for parameter in parameters for row in parameter.around())]
     base = batch.setting.base()
     names = sorted({name for row in rows for name in row})
     columns: dict[str, Floats] = {
         name: np.array([row.get(name, base[name]) for row in rows]) for name in names
     }
-    found = [critical_paths(batch, some) for _, some in batch.scenarios(columns).chunks(_AT_ONCE)]
-    times = np.concatenate([times for times, _ in found])
-    return times, [path for _, paths in found for path in paths]
+    found: list[int] = batch.evaluate(columns).step_time_ps.tolist()
+    return found * len(rows) if len(found) < len(rows) else found
 
 
 def _rebuilt(
@@ -228,42 +207,26 @@ def _rebuilt(
         str(phase): getattr(scale, phase) * values.get(f"compute_scale.{phase}", 1.0)
         for phase in PHASES
     }
-    whole = {name: round(values[name]) for name in (*HOST, _SMS) if name in values}
+    whole = {name: round(values[name]) for name in HOST if name in values}
     changed = replace(options, compute_scale=ComputeScale(**phases), **whole)
     network = with_values(topology, values)
     return step_totals(workload, network, changed, breakdown=False, known=known).step_time_ps
 
 
-def _slope(
-    parameter: _Parameter,
-    found: dict[str, float],
-    here: int,
-    around: list[int],
-    *,
-    same_path: bool | None = None,
-) -> Slope:
-    """Slope from the derivatives by column and the step times below, above and improved.
-
-    Where it is not known whether the path is the same there, it is if the differences say so. With
-    nothing `found` the derivative is the mean of both differences.
-    """
+def _slope(parameter: _Parameter, here: int, around: list[int]) -> Slope:
+    """Slope from the step times below, above and improved."""
     below, above, better = around
     sides = (here - below) / parameter.step, (above - here) / parameter.step
-    share = [each / parameter.value for each in parameter.columns.values()]
-    exact = sum(found[n] * s for n, s in zip(parameter.columns, share, strict=True) if found)
-    if not found:
-        exact = sum(sides) / 2
-    if same_path is None:
-        same_path = all(abs(side - exact) <= _AGREE * abs(exact) for side in sides)
+    derivative = sum(sides) / 2
     return Slope(
         name=parameter.name,
         value=parameter.value,
-        derivative=float(exact),
+        derivative=derivative,
         below=sides[0],
         above=sides[1],
-        one_sided=not same_path,
+        one_sided=abs(sides[0] - sides[1]) > _AGREE * max(abs(derivative), 2 / parameter.step),
         gain=(here - better) / here if here else 0.0,
-        elasticity=float(exact) * parameter.value / here if here else 0.0,
+        elasticity=derivative * parameter.value / here if here else 0.0,
     )
 
 

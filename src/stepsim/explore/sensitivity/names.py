@@ -17,8 +17,6 @@ _WORDS = {
 
 def describe(slope: Slope) -> str:
     """What is changed, e.g. `1 % more fabric bandwidth`."""
-    if slope.name == "comm_sms":
-        return "1 SM less for each communication"
     link, _, field = slope.name.rpartition(".")
     named = _WORDS.get(slope.name) or f"{link} {field.replace('_', ' ')}"
     return f"1 % {'more' if slope.faster_is_more else 'less'} {named}"
@@ -28,6 +26,4 @@ def show_value(slope: Slope) -> str:
     """The value with its unit."""
     if slope.faster_is_more:
         return format_bandwidth(slope.value)
-    if slope.name == "comm_sms":
-        return f"{slope.value:g}"
     return f"x{slope.value:g}" if slope.name.startswith("compute") else format_time_ps(slope.value)

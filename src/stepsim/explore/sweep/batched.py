@@ -4,19 +4,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import StepsimError
-from stepsim.base.units import PS_PER_S, Value
+from stepsim.base.units import Value
 from stepsim.explain.throughput import throughput
 from stepsim.explore.batch import Batch, BatchResult, make_batch
 from stepsim.explore.sweep.evaluate import (
     Outcomes,
-    PreparedGroup,
     ScenarioGroup,
     SimulatedGroup,
-    Simulation,
     Worth,
 )
 from stepsim.explore.sweep.grid import AxisColumn
@@ -26,7 +24,6 @@ from stepsim.network.topology.nested import with_values
 _CHUNK = 50_000
 _PREPARED_S, _PARTS_PER_S, _TOTALS_PER_S = 0.5, 50_000, 500_000
 _FEWEST = 4
-_CHUNK_APART, _APART_PER_S = 64, 1000
 
 
 class Batched(Struct, frozen=True):
@@ -52,49 +49,10 @@ class Batched(Struct, frozen=True):
         return _BatchedGroup(batch=_batch(group, {}), alone=SimulatedGroup(group=group))
 
 
-class BatchedApart(Struct, frozen=True):
-    """Groups of several scenarios shared fairly, whose transfers do not meet.
-
-    `simulation` runs those whose transfers do.
-    """
-
-    simulation: Simulation = field(default_factory=Simulation)
-
-    @property
-    def chunk(self) -> int:
-        """As many as take two seconds where they need events after all."""
-        return _CHUNK_APART
-
-    def seconds(self, study: Study, scenarios: int) -> float:
-        """As `Batched`, of a few at a time."""
-        return _PREPARED_S + scenarios / _APART_PER_S
-
-    def accepts(self, study: Study, settings: Mapping[str, Value]) -> bool:
-        """Whether one graph and the same links serve enough scenarios."""
-        return study.grid.group_size >= _FEWEST and study.shares_alike(settings)
-
-    def prepare(self, group: ScenarioGroup) -> PreparedGroup:
-        """Compile the group's graph, unless transfers meet at the numbers of the network itself."""
-        alone = self.simulation.prepare(group)
-        study, options = group.study, alone.options({})
-        names = [axis.name for axis in study.grid.axes if axis.kind.durations_only]
-        try:
-            ready, known = alone.ready(), alone.known
-            is_sum = not (ready.workload.reads_network or ready.prices.table)
-            if not (is_sum and ready.laid_out().is_apart):
-                return alone
-            batch = make_batch(study.workload, group.network, options, shared=True, like=known)
-        except StepsimError:
-            return alone
-        return _BatchedGroup(batch=batch, alone=alone) if batch.takes(names) else alone
-
-
 def _batch(group: ScenarioGroup, values: Mapping[str, Any]) -> Batch:
     """The graph of a group on the network that has these numbers."""
-    study = group.study
     topology = with_values(group.network, values)
-    options = study.step_options({**group.settings, **values})
-    return make_batch(study.workload, topology, options, estimate=True)
+    return make_batch(group.study.workload, topology, group.options(values), estimate=True)
 
 
 class _BatchedGroup(Struct, frozen=True, kw_only=True):
@@ -122,14 +80,9 @@ class _BatchedGroup(Struct, frozen=True, kw_only=True):
             return _joined(first, second)
 
     def _together(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
-        """Results of scenarios; those in which transfers meet are simulated one by one."""
-        result = self.batch.evaluate(columns, parts=self.alone.group.study.breakdown)
-        outcomes = self._outcomes(result)
-        if result.apart is None or result.apart.all():
-            return outcomes
-        meet = np.flatnonzero(~result.apart)
-        some = {name: column[meet] for name, column in columns.items()}
-        return outcomes.with_some(meet, self.alone.evaluate(some))
+        """Results of scenarios."""
+        parts = self.alone.group.study.breakdown
+        return self._outcomes(self.batch.evaluate(columns, parts=parts))
 
     @property
     def _estimates(self) -> bool:
@@ -155,14 +108,10 @@ class _BatchedGroup(Struct, frozen=True, kw_only=True):
         )
 
     def _worth(self, step_time_ps: Ints) -> Worth | None:
-        """What steps of a model are worth; of shared links to the last digit of single steps."""
+        """What steps of a model are worth."""
         effort, npus = self.batch.job.workload.effort, self.batch.job.graph.plan.npus
         if effort is None:
             return None
-        if self.batch.flights:
-            return Worth.of(
-                throughput(effort, npus, step / PS_PER_S) for step in step_time_ps.tolist()
-            )
         rates = throughput(effort, npus, step_s=1.0)
         return Worth.scaled(rates, step_time_ps) if rates else None
 

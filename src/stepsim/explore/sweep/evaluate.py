@@ -6,6 +6,7 @@ faster for some groups stands before it in the list and says which groups it tak
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
@@ -42,6 +43,26 @@ class ScenarioGroup(Struct, frozen=True, kw_only=True, dict=True):
     def network(self) -> Topology:
         """Its network; scenarios change numbers of its links."""
         return self.study.network(self.settings)
+
+    def options(self, values: Mapping[str, Any] = MappingProxyType({})) -> StepOptions:
+        """Those of a scenario that has these values."""
+        options = self.study.step_options({**self.settings, **values})
+        return replace(options, **self._unsaid)
+
+    @cached_property
+    def _unsaid(self) -> dict[str, Any]:
+        """What nobody says of a model's plan, on the network as it is; raises PlanError.
+
+        Along an axis of sizes, what the smallest has to recompute all others do, too.
+        """
+        study, options = self.study, self.study.step_options(self.settings)
+        sizes = [axis.values for axis in study.grid.axes if axis.name == "npus"]
+        if not sizes or options.recompute is not None:
+            return held_degrees(study.workload, self.network, options)[0]
+        smallest = replace(options, npus=min(sizes[0]))
+        found, _ = held_degrees(study.workload, self.network, smallest)
+        held = {name: found[name] for name in ("recompute", "recompute_layers") if name in found}
+        return held | held_degrees(study.workload, self.network, replace(options, **held))[0]
 
 
 class Worth(Struct, frozen=True, kw_only=True):
@@ -88,15 +109,6 @@ class Worth(Struct, frozen=True, kw_only=True):
             fits=np.concatenate((self.fits, other.fits)),
         )
 
-    def with_some(self, which: Ints, some: "Worth") -> "Worth":
-        """That of these steps, of which those `which` are worth what `some` says."""
-        return Worth(
-            tokens_per_s=_put(self.tokens_per_s, which, some.tokens_per_s),
-            mfu=_put(self.mfu, which, some.mfu),
-            memory_bytes=_put(self.memory_bytes, which, some.memory_bytes),
-            fits=_put(self.fits, which, some.fits),
-        )
-
 
 def _row(rates: Throughput) -> tuple[float, float, int, int]:
     if rates.memory_bytes is None:
@@ -131,22 +143,6 @@ class Outcomes(Struct, frozen=True, kw_only=True):
         if self.worth is None:
             return np.zeros(len(self.step_time_ps), dtype=np.bool_)
         return np.asarray(self.worth.fits == 0)
-
-    def with_some(self, which: Ints, some: "Outcomes") -> "Outcomes":
-        """These outcomes, in which the scenarios `which` come out as `some` says."""
-        worth, parts = self.worth, self.parts_ps
-        if worth is not None and some.worth is not None:
-            worth = worth.with_some(which, some.worth)
-        if parts is not None and some.parts_ps is not None:
-            parts = _put(parts, which, some.parts_ps)
-        return Outcomes(
-            step_time_ps=_put(self.step_time_ps, which, some.step_time_ps),
-            pipeline_time_ps=_put(self.pipeline_time_ps, which, some.pipeline_time_ps),
-            bubble_fraction=_put(self.bubble_fraction, which, some.bubble_fraction),
-            worth=worth,
-            parts_ps=parts,
-            errors={int(which[place]): why for place, why in some.errors.items()},
-        )
 
 
 def _put(column: NDArray[_Number], which: Ints, values: NDArray[_Number]) -> NDArray[_Number]:
@@ -204,20 +200,13 @@ class Simulation(Struct, frozen=True, eq=False):
 
     def prepare(self, group: ScenarioGroup) -> "SimulatedGroup":
         """Nothing is shared but the workload and the topology, which are read already."""
-        study = group.study
-        options = study.step_options(group.settings)
-        degrees, _ = held_degrees(study.workload, group.network, options)
-        return SimulatedGroup(group=group, degrees=degrees, known=self.known)
+        return SimulatedGroup(group=group, known=self.known)
 
 
 class SimulatedGroup(Struct, frozen=True, kw_only=True, dict=True):
-    """A group of which every scenario is simulated by itself, with the same `degrees` of a model.
-
-    Those are options of a plan that fits, where none are given.
-    """
+    """A group of which every scenario is simulated by itself."""
 
     group: ScenarioGroup
-    degrees: Mapping[str, Any] = field(default_factory=dict)
     known: list[Prices] = field(default_factory=list)
 
     def evaluate(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
@@ -236,22 +225,17 @@ class SimulatedGroup(Struct, frozen=True, kw_only=True, dict=True):
             return step_totals(
                 study.workload,
                 topology,
-                self.options(values),
+                self.group.options(values),
                 breakdown=study.breakdown,
                 known=self.known,
             )
         except StepsimError as error:
             return str(error)
 
-    def options(self, values: Mapping[str, Any]) -> StepOptions:
-        """Those of a scenario that has these values."""
-        options = self.group.study.step_options({**self.group.settings, **values})
-        return replace(options, **self.degrees)
-
     def ready(self) -> PreparedStep:
         """The step of the group on the network as it is."""
         group = self.group
-        return ready_step(group.study.workload, group.network, self.options({}), self.known)
+        return ready_step(group.study.workload, group.network, group.options(), self.known)
 
 
 def failed(count: int, why: str, *, breakdown: bool) -> Outcomes:

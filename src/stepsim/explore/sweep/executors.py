@@ -4,24 +4,28 @@ A pool is a standard `concurrent.futures.Executor` and what stepsim must know be
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, Executor, Future
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from enum import StrEnum
+from multiprocessing import active_children, get_context, parent_process
+from threading import Thread, active_count
 from typing import TYPE_CHECKING, Any
+from warnings import catch_warnings, simplefilter
 
 from msgspec import Struct
 
 from stepsim import __version__
 from stepsim.base.errors import SweepError
-from stepsim.explore.sweep.processes import Call, LostWorkerError, Processes
 
 if TYPE_CHECKING:
     from distributed import Client
 
 _CONNECT_S = 5
 _MAX_JOBS = 1024
-_ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
+_ONE_THREAD = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL"))
 
 
 class ExecutorKind(StrEnum):
@@ -42,12 +46,6 @@ class Pool(Struct, frozen=True, kw_only=True):
     losses: tuple[type[BaseException], ...] = ()
     check: Callable[[], None] = lambda: None
 
-    def submit_all(self, fn: Callable[..., Any], calls: Sequence[Call]) -> list[Future[Any]]:
-        """Give out calls of a function; processes know who did others like them."""
-        if isinstance(self.executor, Processes):
-            return self.executor.submit_all(fn, calls)
-        return [self.executor.submit(fn, *call.args) for call in calls]
-
 
 class _Here(Executor):
     """Runs a task when it is submitted, in this process."""
@@ -56,6 +54,53 @@ class _Here(Executor):
         future: Future[Any] = Future()
         future.set_result(fn(*args, **kwargs))
         return future
+
+
+class Processes(Executor):
+    """So many processes of this machine, opened again when one was lost: all it had is lost then.
+
+    They are forks where this process runs no other thread and the system is Linux, which start at
+    once, else new interpreters. They end with this process, however that dies, and no Ctrl-C
+    reaches them.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._workers, self._others = workers, {*active_children()}
+        self._pool = self._opened()
+
+    def _opened(self) -> ProcessPoolExecutor:
+        way = "fork" if sys.platform == "linux" and active_count() == 1 else "spawn"
+        return ProcessPoolExecutor(self._workers, get_context(way), _begin_worker)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Give a task to the next process that is free."""
+        with catch_warnings():
+            simplefilter("ignore", DeprecationWarning)  # of threads of BLAS, which ends them itself
+            try:
+                return self._pool.submit(fn, *args, **kwargs)
+            except BrokenExecutor:
+                self._pool = self._opened()
+                return self._pool.submit(fn, *args, **kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End all processes, whatever they do; their tasks are lost."""
+        for each in {*active_children()} - self._others:
+            each.kill()
+        self._pool.shutdown(wait, cancel_futures=True)
+
+
+def _begin_worker() -> None:
+    """Runs in a process before its first task."""
+    os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    if parent := parent_process():
+        parent.join()
+    os._exit(0)
 
 
 def check_executor(kind: ExecutorKind, jobs: int | None, scheduler: str | None) -> None:
@@ -72,9 +117,7 @@ def check_executor(kind: ExecutorKind, jobs: int | None, scheduler: str | None) 
 
 def cpus() -> int:
     """Processors this process may use."""
-    from joblib import cpu_count
-
-    return int(cpu_count())
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 @contextmanager
@@ -83,8 +126,8 @@ def local_pool(jobs: int) -> Iterator[Pool]:
     if jobs == 1:
         yield Pool(workers=1, executor=_Here())
         return
-    with Processes(jobs, _ONE_THREAD) as executor:
-        yield Pool(workers=jobs, executor=executor, losses=(LostWorkerError,))
+    with Processes(jobs) as executor:
+        yield Pool(workers=jobs, executor=executor, losses=(BrokenExecutor,))
 
 
 @contextmanager

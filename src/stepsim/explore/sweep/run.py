@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ParamSpec
 
 from stepsim.base.errors import SweepError
-from stepsim.explore.sweep.batched import Batched, BatchedApart
+from stepsim.explore.sweep.batched import Batched
 from stepsim.explore.sweep.evaluate import Evaluator, Simulation
 from stepsim.explore.sweep.executors import (
     ExecutorKind,
@@ -52,7 +52,7 @@ def swept(
     jobs: int | None = None,
     executor: ExecutorKind | str = ExecutorKind.LOCAL,
     scheduler: str | None = None,
-    evaluators: Sequence[Evaluator] = (Batched(), BatchedApart(), Simulation()),
+    evaluators: Sequence[Evaluator] = (Batched(), Simulation()),
     progress: _ProgressCall | None = None,
 ) -> Iterator[SweepTable]:
     """Compute every scenario of a study that `database` lacks, and store each as it comes.

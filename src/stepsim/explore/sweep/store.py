@@ -36,8 +36,6 @@ from stepsim.explore.sweep.sound import (
     VERSION,
     check_content,
     check_kind,
-    row_digests,
-    seal,
     view,
 )
 from stepsim.explore.sweep.study import Study, identity
@@ -221,7 +219,6 @@ def _create(connection: sqlite3.Connection, study: Study) -> None:
         values = enumerate(zip(axis.texts, axis.values, strict=True))
         rows = ((i, position, text, value) for position, (text, value) in values)
         connection.executemany("INSERT INTO axis_value VALUES (?, ?, ?, ?)", rows)
-    connection.execute("INSERT INTO seal VALUES (?)", (seal(connection),))
     connection.execute(view(axes))
 
 
@@ -269,7 +266,6 @@ def _columns(result: SpanResult) -> dict[str, Sequence[object]]:
         *parts.T,
     ]
     scenario = result.scenarios
-    whole = [np.where(each, column, -1) for each, column in zip(known, numbers, strict=True)]
     shown = {
         name: _shown(column, each)
         for name, column, each in zip(NUMBER_COLUMNS, numbers, known, strict=True)
@@ -280,7 +276,6 @@ def _columns(result: SpanResult) -> dict[str, Sequence[object]]:
         "id": scenario.tolist(),
         **shown,
         **failed,
-        "digest": row_digests([scenario, *whole], errors),
     }
 
 

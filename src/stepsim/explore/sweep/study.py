@@ -24,7 +24,7 @@ from stepsim.files.load import topology_of
 from stepsim.files.reading import read_bytes
 from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import OVERSUBSCRIPTION, split_link
-from stepsim.network.topology.nested import NestedTopology, with_link, with_uplinks
+from stepsim.network.topology.nested import with_link, with_uplinks
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.parallel.schedules import needs_times
@@ -82,16 +82,6 @@ class Study(Struct, frozen=True, kw_only=True):
     def adds_up(self, settings: Mapping[str, Value]) -> bool:
         """Whether steps are sums of durations, in an order that does not depend on prices."""
         return self._is_ordered(settings) and not self._is_shared(settings)
-
-    def shares_alike(self, settings: Mapping[str, Value]) -> bool:
-        """Whether links are shared in time, and by the same transfers whatever their numbers are.
-
-        Steps are sums of durations where no transfer meets another, and communication slows none.
-        """
-        overlap = settings.get("overlap_cost", self.options.overlap_cost)
-        routed = isinstance(self.topology, NestedTopology)
-        able = routed and not (overlap or self.options.engine)
-        return able and self._is_ordered(settings) and self._is_shared(settings)
 
     def _is_ordered(self, settings: Mapping[str, Value]) -> bool:
         schedule = settings.get("schedule", self.options.schedule)
@@ -158,9 +148,8 @@ def identity(study: Study) -> dict[str, str]:
 
 def _stages(study: Study) -> int:
     """Pipeline stages of a job where they are no axis."""
-    plan = study.options.plan
     own = study.workload.made_for.pp if isinstance(study.workload, Workload) else 1
-    return plan.pp if plan else study.options.pp or own
+    return study.options.pp or own
 
 
 def _schedule_files(study: Study) -> Iterator[str]:
@@ -174,11 +163,11 @@ def _shown(option: Option, value: object) -> str:
     return text if isinstance(value, str | int | float) else f"{text} {content_hash(value)}"
 
 
-def pack(document: object, *, level: int = 1) -> bytes:
-    """A document as a few kilobytes, small enough to go with every task; at level 0 as it is."""
+def pack(document: object) -> bytes:
+    """A document as a few kilobytes, small enough to go with every task."""
     data = BytesIO()
     _Pickler(data, protocol=5).dump(document)
-    return zlib.compress(data.getvalue(), level=level)
+    return zlib.compress(data.getvalue(), level=1)
 
 
 class _Pickler(pickle.Pickler):

@@ -10,14 +10,13 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.errors import SweepError
-from stepsim.base.units import MAX_INT64, PS_PER_S, Quantity, Value
+from stepsim.base.units import MAX_INT64, Quantity, Value
 from stepsim.explore.sweep.database import database_errors
 from stepsim.explore.sweep.sound import PART_COLUMNS, STEP_COLUMNS
 from stepsim.explore.sweep.store import SweepProgress, SweepStore
 from stepsim.explore.sweep.study import NOTES
 
 _PIECE = 65_536
-_HASH = 2_654_435_761
 _NUMBERS = (
     "step_time_ps",
     "pipeline_time_ps",
@@ -62,14 +61,6 @@ class Extreme(NamedTuple):
     scenario: int
     step_time_ps: int
     fits: int | None = None
-
-
-class ParetoPoint(NamedTuple):
-    """A scenario with its total bandwidth in bytes/s and its step time in ps."""
-
-    total_bandwidth: float
-    step_time_ps: int
-    scenario: int
 
 
 class _ValueTotals(NamedTuple):
@@ -286,33 +277,6 @@ class SweepTable(Struct, frozen=True, kw_only=True, dict=True):
         for row in self._each(f"SELECT {names}, {', '.join(columns)} FROM ({source})"):
             found[:, *row[: len(axes)]] = row[len(axes) :]
         return found
-
-    def pareto_front(self) -> list[ParetoPoint]:
-        """Scenarios that fit and none beats in step time with as little bandwidth, ascending."""
-        front: list[ParetoPoint] = []
-        query = (
-            "SELECT total_bandwidth, min(step_time_ps), id FROM result WHERE error IS NULL "
-            f"AND total_bandwidth IS NOT NULL AND NOT {_LACKS} "
-            "GROUP BY total_bandwidth ORDER BY total_bandwidth"
-        )
-        for bandwidth, least, scenario in self._each(query):
-            if not front or least < front[-1].step_time_ps:
-                front.append(ParetoPoint(bandwidth, least, scenario))
-        return front
-
-    def sample(self, most: int) -> tuple[Ints, Floats, Floats]:
-        """Scenario, total bandwidth in bytes/s and step time in s of about `most` scenarios.
-
-        They are spread by a multiplicative hash of their numbers, which no axis is in step with.
-        """
-        rows = self._all(
-            "SELECT id, total_bandwidth, step_time_ps FROM result WHERE error IS NULL "
-            f"AND total_bandwidth IS NOT NULL AND id * {_HASH} % 4294967296 < ? ORDER BY id",
-            -(-most * 2**32 // self.progress.size),
-        )
-        scenarios = np.array([row[0] for row in rows], dtype=np.int64)
-        numbers = np.array([row[1:] for row in rows], dtype=np.float64).reshape(-1, 2)
-        return scenarios, numbers[:, 0], numbers[:, 1] / PS_PER_S
 
     def settings(self, scenario: int) -> dict[str, str]:
         """Texts of a scenario's values by the names of the axes."""

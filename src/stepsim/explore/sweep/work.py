@@ -10,7 +10,7 @@ from msgspec import Struct
 from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.errors import StepsimError, SweepError
 from stepsim.base.units import Value
-from stepsim.explore.sweep.batched import Batched, BatchedApart
+from stepsim.explore.sweep.batched import Batched
 from stepsim.explore.sweep.evaluate import (
     Evaluator,
     Outcomes,
@@ -37,7 +37,7 @@ class SweepJob(Struct, frozen=True, kw_only=True):
     """A study and the ways to get its results, the preferred one first."""
 
     study: Study
-    evaluators: tuple[Evaluator, ...] = (Batched(), BatchedApart(), Simulation())
+    evaluators: tuple[Evaluator, ...] = (Batched(), Simulation())
 
     def evaluator(self, group: int) -> Evaluator:
         """The first evaluator that takes a group."""
@@ -147,8 +147,9 @@ def _prepare(packed: bytes, group: int) -> _Ready:
     settings = job.study.grid.settings(group)
     links: tuple[_Links, ...] = ()
     try:
-        links = _links(job.study, settings)
-        prepared = job.evaluator(group).prepare(ScenarioGroup(study=job.study, settings=settings))
+        scenarios = ScenarioGroup(study=job.study, settings=settings)
+        links = _links(scenarios)
+        prepared = job.evaluator(group).prepare(scenarios)
     except StepsimError as error:
         return _Ready(group=str(error), links=links)
     return _Ready(group=prepared, links=links)
@@ -161,12 +162,11 @@ def forget_jobs() -> None:
     forget_schedules()
 
 
-def _links(study: Study, settings: Mapping[str, Value]) -> tuple[_Links, ...]:
+def _links(group: ScenarioGroup) -> tuple[_Links, ...]:
     """Number and bandwidth of the links of each class in a job of the group's size."""
-    network = study.network(settings)
-    made = make_work(study.workload, network, study.step_options(settings))
-    plan, _ = choose_plan(made.workload, network, made.sized)
-    topology = place(network, plan, made.options.placement)
+    made = make_work(group.study.workload, group.network, group.options())
+    plan, _ = choose_plan(made.workload, group.network, made.sized)
+    topology = place(group.network, plan, made.options.placement)
     counts: Sequence[int] = topology.link_counts()
     leaders = followed(topology, _BANDWIDTH)
     return tuple(

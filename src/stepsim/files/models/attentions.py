@@ -53,8 +53,19 @@ class Attentions(Kinds, kw_only=True):
             return self._latent(heads, chooses=kind is not Kind.SHARED)
         bias, output_bias = self._attention_bias()
         normed = not family.qk_norm_key or fields.flag(family.qk_norm_key, default=False)
-        if (norm := fields.text("qk_norm_type", default="per_layer")) != "per_layer":
-            raise WorkloadError(bad_value(fields.place, "qk_norm_type", norm, "per_layer"))
+        qk_norm = family.qk_norm if normed else QkNorm.NONE
+        match fields.text("qk_norm_type", default="per_layer"):
+            case "per_head":
+                qk_norm = QkNorm.SHARED
+            case "per_layer":
+                pass
+            case other:
+                expected = "per_layer or per_head"
+                raise WorkloadError(bad_value(fields.place, "qk_norm_type", other, expected))
+        is_normed = qk_norm is not QkNorm.NONE
+        fields.read |= {
+            key for key in ("qk_norm", "use_qk_norm") if fields.values.get(key) is is_normed
+        }
         wide = kind is Kind.FULL and fields.has("global_head_dim")
         shares = fields.flag("attention_k_eq_v", default=False)
         heads, kv_heads, head_dim, value_dim = self._sizes(hidden, heads, kind, layer)
@@ -70,7 +81,7 @@ class Attentions(Kinds, kw_only=True):
             window=self._window(kind),
             bias=bias,
             output_bias=output_bias,
-            qk_norm=family.qk_norm if normed else QkNorm.NONE,
+            qk_norm=qk_norm,
             sinks=self._has_sinks(kind),
             gated=self._gates("full"),
             head_gates=self._gates("heads"),

@@ -38,7 +38,8 @@ class Family(Struct, frozen=True, kw_only=True):
     `head_gates` gate each head by a number. Layers of `singles` are one part of a pattern each;
     `doubled` ones are two, of which the first has experts as well. Experts
     may have the dense MLP `dense_beside` them as a shared one; `shared_is_dense` where the shared
-    width is that of dense layers. `tower` says how what sees is described.
+    width is that of dense layers. `tower` says how what sees is described. One that `is_guessed` is
+    taken for a class that nobody knows.
     """
 
     gated: bool = True
@@ -79,6 +80,7 @@ class Family(Struct, frozen=True, kw_only=True):
     dense_beside: bool = False
     shared_is_dense: bool = False
     tower: str = ""
+    is_guessed: bool = False
 
 
 _LLAMA = Family()
@@ -311,3 +313,24 @@ REFUSED: Mapping[str, str] = MappingProxyType(
     }
 )
 """Architectures that are known and not modelled, and why."""
+
+FAMILIES_BY_KEY: Mapping[str, Family] = MappingProxyType(
+    {
+        "compress_ratios": FAMILIES["DeepseekV4ForCausalLM"],
+        "index_topk": FAMILIES["DeepseekV32ForCausalLM"],
+        "kv_lora_rank": FAMILIES["DeepseekV3ForCausalLM"],
+        "linear_num_value_heads": FAMILIES["Qwen3NextForCausalLM"],
+        "hybrid_override_pattern": FAMILIES["NemotronHForCausalLM"],
+        "mamba_d_ssm": FAMILIES["FalconH1ForCausalLM"],
+        "attn_layer_period": FAMILIES["JambaForCausalLM"],
+        "mamba_n_heads": FAMILIES["BambaForCausalLM"],
+        "conv_L_cache": FAMILIES["Lfm2ForCausalLM"],
+        "n_embd": _GPT2,
+        "use_qk_norm": Family(qk_norm=QkNorm.SHARED, qk_norm_key="use_qk_norm"),
+        "layer_types": _MISTRAL,
+        "use_sliding_window": Family(window=WindowRule.UPPER),
+        "sliding_window": _MISTRAL,
+        "num_attention_heads": _LLAMA,
+    }
+)
+"""The family of an architecture that nobody here knows, by the first of these keys that it has."""

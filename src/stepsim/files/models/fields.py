@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from msgspec import Struct, field
 
 from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.base.structs import shipped
 
 _LARGEST = 1 << 40
 MOST_LAYERS = 100_000
@@ -21,34 +23,12 @@ _STRUCTURAL = (
 )
 _SHAPING = "bidirectional|altup|laurel"
 """Of these, keys that change what a layer is: a size that nobody reads is refused."""
-_HARMLESS = (
-    r"_.*|.*(dropout|pdrop|_eps|epsilon|_id|_ids|_coef|_alpha|_std|_scale|_scaling|_multiplier|"
-    r"softcapping|_jitter_noise|_implementation|_clip|_dtype|_theta|_limit)|rope_.*|rotary_.*|"
-    r"partial_rotary_factor|summary_.*|mup_.*|initializer_.*|scale_.*|embd_.*|init_config|"
-    r"max_position_embeddings|max_seq_len|n_positions|n_ctx|seq_length|model_max_length|"
-    r"initial_context_length|original_max_position_embeddings|max_window_layers|"
-    r"norm_topk_prob|router_.*loss.*|n_group|topk_.*|scoring_func|moe_router_.*|use_routing_bias|"
-    r"routed_scaling_factor|seq_aux|ep_size|pretraining_tp|quantization_config|"
-    r"attention_softmax_in_fp32|reorder_and_upcast_attn|num_logits_to_keep|query_pre_attn_scalar|"
-    r"attn_temperature_tuning|no_rope_layers|no_rope_layer_interval|clip_qkv|qkv_clip|alibi.*|"
-    r"cache_.*|residual_in_fp32|hidden_dropout_prob|rescale_prenorm_residual|apply_residual_connection.*|"
-    r"attn_uses_sequence_id|attn_impl|slow_but_exact|parallel_attn_output|use_parallel_residual|"
-    r"parallel_residual|for_llm_compressor|image_.*|video_.*|audio_.*|vision_.*|.*_token_index|"
-    r"multimodal_.*|mm_.*|spatial_merge_size|boi_.*|eoi_.*|deepstack_.*|label2id|id2label|"
-    r"bias_dropout_fusion|masked_softmax_fusion|skip_bias_add.*|offset_alibi|hidden_states|"
-    r"moe_(renormalize|norm_min|routed_scaling_factor|router_.*|apply_router_.*)|"
-    r".*(_alpha_factor|_beta_factor|_multipliers|scaling_factor|_clamp|_limits(_shared)?)|"
-    r"compress_rates|linear_(a_log|dt)_.*|linear_allow_.*|expert_selection_fn|"
-    r"shared_expert_combination_strategy|kda_.*|norm_expert_weight|use_expert_bias|"
-    r"enable_moe_fp32_combine|route_.*|moe_dropout.*|num_expert_groups?|swiglu_.*|"
-    r"layer_rope_theta|num_limited_groups|swa_rope_theta|prefix_dense_.*|mtp_loss_.*|"
-    r"num_labels|chunk_size_feed_forward|is_(en|de)coder_?.*|is_encoder_decoder|"
-    r"output_(hidden_states|attentions|router_logits)|tie_.*|prefix|problem_type|finetuning_task|"
-    r"use_bfloat16|torchscript|pruned_heads|cross_attention_hidden_size|bad_words_ids|"
-    r"encoder_no_repeat_ngram_size|sep_token_id|return_dict.*|_name_or_path|auto_map|source|"
-    r"indexer_rope_interleave|moe_shared_expert_overlap|attention_multiplier|normalization_function|logits_soft_cap|first_k_dense_replace"
-)
-"""Keys that say nothing of the work of a training step; patterns are compiled when one is asked."""
+
+
+@cache
+def _harmless() -> re.Pattern[str]:
+    """Keys that say nothing of the work of a training step."""
+    return re.compile("|".join(shipped(__file__, "keys.toml", dict[str, list[str]])["harmless"]))
 
 
 class Fields(Struct, kw_only=True):
@@ -142,13 +122,13 @@ class Fields(Struct, kw_only=True):
             raise WorkloadError(bad_value(self.place, name, value, "a table of keys"))
         return Fields(place=f"{self.place}: {name}", values=value or {})
 
-    def refuse_rest(self) -> dict[str, Any]:
-        """Keys that nobody read and that may change the work of a step a little.
+    def refuse_rest(self, *, every: bool = False) -> dict[str, Any]:
+        """Keys that nobody read and that may change the work of a step a little, or `every` one.
 
         Raises WorkloadError for one that surely does.
         """
         passed = {}
-        for name in self._unread():
+        for name in self._unread(every=every):
             value = self.values[name]
             if _is_size(name, value):
                 raise WorkloadError(
@@ -157,11 +137,11 @@ class Fields(Struct, kw_only=True):
             passed[name] = value
         return passed
 
-    def _unread(self) -> Iterator[str]:
+    def _unread(self, *, every: bool) -> Iterator[str]:
         for name, value in self.values.items():
-            if name in self.read or not value or re.fullmatch(_HARMLESS, name):
+            if name in self.read or not value or _harmless().fullmatch(name):
                 continue
-            if isinstance(value, dict) or re.search(_SUSPECT, name):
+            if every or isinstance(value, dict) or re.search(f"{_SUSPECT}|{_SHAPING}", name):
                 yield name
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from stepsim.base.errors import StepsimError, WorkloadError, bad_value
 from stepsim.base.structs import replace
 from stepsim.files.models.attentions import Attentions, shared_layers
-from stepsim.files.models.families import FAMILIES, REFUSED, Family
+from stepsim.files.models.families import FAMILIES, FAMILIES_BY_KEY, REFUSED, Family
 from stepsim.files.models.feeding import Feeding
 from stepsim.files.models.fields import MOST_LAYERS, Fields
 from stepsim.files.models.kinds import Kind
@@ -32,6 +32,8 @@ from stepsim.workload.model.architecture import (
 )
 
 _OF_MIXERS = r"mamba_|linear_|conv_|ssm_|time_step_|index_"
+_OF_ENCODERS = ("is_encoder_decoder", "type_vocab_size")
+_DECODES = re.compile("CausalLM|LMHead|ConditionalGeneration|^[a-z0-9_.-]*$")
 _BESIDE = ("vision_config", "audio_config", "sound_config", "talker_config", "code2wav_config")
 """Parts of a configuration beside its text model."""
 _PREDICTED = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
@@ -48,10 +50,10 @@ def architecture_of(
 
     Raises WorkloadError naming the place, the key and what is allowed.
     """
-    family = _family(values, place)
+    notes: list[str] = []
+    family = _family(values, place, notes)
     defaults = class_defaults(_named(values, place))
     fields = Fields(place=place, values=values, defaults=defaults)
-    notes = []
     quantised = fields.raw("quantization_config")
     if family.nested and fields.has("text_config"):
         tied = {key: values[key] for key in ("tie_word_embeddings",) if key in values}
@@ -125,8 +127,16 @@ def _tower(
 
 
 def _named(values: Mapping[str, Any], place: str) -> str:
-    """The first name of `architectures`; raises WorkloadError where there is none."""
+    """The first name of `architectures`, else the class that a model of `model_type` has.
+
+    transformers writes no classes of a model that was never saved. Raises WorkloadError where
+    neither says one.
+    """
     named = values.get("architectures")
+    kind = values.get("model_type")
+    if named is None and isinstance(kind, str):
+        known = (name for name in (*FAMILIES, *REFUSED) if _bare(name) == _bare(kind))
+        named = [next(known, kind)]
     if isinstance(named, str):
         named = [named]
     if not isinstance(named, list) or not named or not all(isinstance(n, str) for n in named):
@@ -135,17 +145,37 @@ def _named(values: Mapping[str, Any], place: str) -> str:
     return str(named[0])
 
 
-def _family(values: Mapping[str, Any], place: str) -> Family:
+def _bare(name: str) -> str:
+    """A class or a kind of models without what all classes end in."""
+    return re.sub(r"for(causallm|conditionalgeneration)$|lmheadmodel$|_", "", name.lower())
+
+
+def _family(values: Mapping[str, Any], place: str, notes: list[str]) -> Family:
+    """The family of a configuration; of a class that nobody knows the one whose keys it has."""
     name = _named(values, place)
     if name in REFUSED:
         raise WorkloadError(
             f"{place}: architectures is {name!r}, which has {REFUSED[name]}: this is not modelled"
         )
-    if name not in FAMILIES:
-        raise WorkloadError(
-            bad_value(place, "architectures", name, f"one of {', '.join(sorted(FAMILIES))}")
-        )
-    return FAMILIES[name]
+    if name in FAMILIES:
+        return FAMILIES[name]
+    inner = values.get("text_config")
+    nested = isinstance(inner, Mapping) and "hidden_size" in inner
+    keys = inner if nested and isinstance(inner, Mapping) else values
+    key = next((key for key in FAMILIES_BY_KEY if keys.get(key)), "")
+    encodes = next((key for key in _OF_ENCODERS if values.get(key)), "")
+    if not key or encodes or not _DECODES.search(name):
+        why = f" ({encodes} is {values[encodes]})" if encodes else ""
+        expected = f"a model that predicts the next token, e.g. {', '.join(list(FAMILIES)[:3])}"
+        raise WorkloadError(bad_value(place, "architectures", f"{name}{why}", expected))
+    like = next(
+        (each for each, family in FAMILIES.items() if family == FAMILIES_BY_KEY[key]), "Llama's"
+    )
+    notes.append(
+        f"architectures is {name}, which nobody here knows: read as {like} by its key {key}; "
+        "biases and norms that only its code has are that one's"
+    )
+    return replace(FAMILIES_BY_KEY[key], nested=nested, is_guessed=True)
 
 
 class _Reader(Attentions, Feeding, kw_only=True):
@@ -187,7 +217,7 @@ class _Reader(Attentions, Feeding, kw_only=True):
         self._refuse_sharing()
         if family.mixer:  # also where no layer has it
             fields.read.update(key for key in fields.values if re.match(_OF_MIXERS, key))
-        passed = fields.refuse_rest()
+        passed = fields.refuse_rest(every=family.is_guessed)
         if passed:
             said = ", ".join(f"{key} {value}" for key, value in passed.items())
             self.notes.append(f"{name}: passed over, for no part of a step is known by it: {said}")

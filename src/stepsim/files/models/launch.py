@@ -15,13 +15,14 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
 from stepsim.base.errors import PlanError, WorkloadError
-from stepsim.base.structs import TomlTable, replace, toml_text
+from stepsim.base.structs import TomlTable, replace, shipped, toml_text
 from stepsim.files.models.megatron import asked_of
 from stepsim.files.models.megatron_plan import (
     broken_by,
@@ -29,7 +30,9 @@ from stepsim.files.models.megatron_plan import (
     megatron_plan,
     sizes_of,
 )
-from stepsim.files.models.megatron_rules import megatron_arguments
+from stepsim.files.models.megatron_rules import line_arguments
+from stepsim.files.models.recipes import RECIPES, ForeignRecipe, job_notes, recipe_of_file
+from stepsim.files.models.scripts import script_arguments
 from stepsim.files.models.torchtitan import torchtitan_asked, torchtitan_lacks, torchtitan_plan
 from stepsim.files.reading import parse_toml, read_text, read_toml
 from stepsim.files.writing import write_whole
@@ -126,21 +129,35 @@ def with_launch(model: Model, path: Path) -> Model:
     Raises WorkloadError naming the file and the entry at fault.
     """
     text = read_text(path, WorkloadError, "plan", "a plan")
-    asked = _asked(path, text, model.architecture)
-    return replace(model, asked={**model.asked, **asked})
+    is_toml = path.suffix == ".toml"
+    recipe = recipe_of_file(path, {}) if path.suffix in RECIPES else None
+    asked = _asked(path, text, model.architecture, recipe)
+    notes = recipe.notes if recipe else job_notes(path, _toml(path, text)) if is_toml else ()
+    return replace(model, asked={**model.asked, **asked}, warnings=(*model.warnings, *notes))
 
 
-def _asked(path: Path, text: str, architecture: Architecture) -> dict[str, Any]:
+def _asked(
+    path: Path, text: str, architecture: Architecture, recipe: ForeignRecipe | None
+) -> dict[str, Any]:
     if path.suffix == ".toml":
         values = _toml(path, text)
         if "options" in values:
             return dict(read_plan(path).options)
         return dict(torchtitan_asked(str(path), values, architecture.depth))
+    if recipe and not recipe.form.megatron:
+        return recipe.asked_of(architecture)
     bridge = is_bridge(text)
-    values = dict(bridge_arguments(text) if bridge else megatron_arguments(path, text))
+    values = dict(
+        bridge_arguments(text)
+        if bridge
+        else recipe.arguments
+        if recipe
+        else script_arguments(path, text).values
+    )
     if "tensor-model-parallel-size" not in values:
         expected = (
-            "arguments of Megatron-LM, overrides of Megatron-Bridge, or a job of torchtitan (.toml)"
+            "arguments of Megatron-LM, overrides of Megatron-Bridge, a job of torchtitan (.toml), "
+            "or a recipe"
         )
         raise WorkloadError(f"{path}: no plan of a framework: expected {expected}")
     asked = asked_of(str(path), {**values, **sizes_of(architecture)})
@@ -176,71 +193,17 @@ def write_plan(path: Path, model: str, topology: str, options: Mapping[str, str]
     write_whole(path, toml_text(found).encode())
 
 
-_KEYS = {
-    "tensor-model-parallel-size": "model.tensor_model_parallel_size",
-    "pipeline-model-parallel-size": "model.pipeline_model_parallel_size",
-    "context-parallel-size": "model.context_parallel_size",
-    "cp-comm-type": "model.cp_comm_type",
-    "expert-model-parallel-size": "model.expert_model_parallel_size",
-    "expert-tensor-parallel-size": "model.expert_tensor_parallel_size",
-    "moe-token-dispatcher-type": "model.moe_token_dispatcher_type",
-    "moe-flex-dispatcher-backend": "model.moe_flex_dispatcher_backend",
-    "overlap-moe-expert-parallel-comm": "comm_overlap.overlap_moe_expert_parallel_comm",
-    "moe-shared-expert-overlap": "model.moe_shared_expert_overlap",
-    "delay-wgrad-compute": "comm_overlap.delay_wgrad_compute",
-    "overlap-dispatch-backward-with-experts-wgrad": (
-        "model.overlap_dispatch_backward_with_experts_wgrad"
-    ),
-    "num-virtual-stages-per-pipeline-rank": "model.virtual_pipeline_model_parallel_size",
-    "pipeline-model-parallel-layout": "model.pipeline_model_parallel_layout",
-    "account-for-embedding-in-pipeline-split": "model.account_for_embedding_in_pipeline_split",
-    "account-for-loss-in-pipeline-split": "model.account_for_loss_in_pipeline_split",
-    "sequence-parallel": "model.sequence_parallel",
-    "recompute-granularity": "model.recompute_granularity",
-    "recompute-modules": "model.recompute_modules",
-    "recompute-method": "model.recompute_method",
-    "recompute-num-layers": "model.recompute_num_layers",
-    "cpu-offloading-num-layers": "model.cpu_offloading_num_layers",
-    "attention-backend": "model.attention_backend",
-    "cuda-graph-impl": "model.cuda_graph_impl",
-    "seq-length": "model.seq_length",
-    "micro-batch-size": "train.micro_batch_size",
-    "global-batch-size": "train.global_batch_size",
-    "use-distributed-optimizer": "ddp.use_distributed_optimizer",
-    "overlap-grad-reduce": "ddp.overlap_grad_reduce",
-    "overlap-param-gather": "ddp.overlap_param_gather",
-    "use-megatron-fsdp": "ddp.use_megatron_fsdp",
-    "data-parallel-sharding-strategy": "ddp.data_parallel_sharding_strategy",
-    "ckpt-format": "checkpoint.ckpt_format",
-    "tp-comm-overlap": "comm_overlap.tp_comm_overlap",
-}
-_ARGUMENTS = {key: name for name, key in _KEYS.items()}
-_OFF = {
-    "context-parallel-size": "1",
-    "expert-model-parallel-size": "1",
-    "num-virtual-stages-per-pipeline-rank": "null",
-    "pipeline-model-parallel-layout": "null",
-    "account-for-embedding-in-pipeline-split": "false",
-    "account-for-loss-in-pipeline-split": "false",
-    "sequence-parallel": "false",
-    "recompute-granularity": "null",
-    "recompute-method": "null",
-    "recompute-num-layers": "null",
-    "use-distributed-optimizer": "false",
-    "overlap-grad-reduce": "false",
-    "overlap-param-gather": "false",
-    "use-megatron-fsdp": "false",
-    "cuda-graph-impl": "none",
-}
-"""What a recipe may have set, as it is where a plan asks for none of it."""
+class _BridgeFile(Struct, frozen=True):
+    keys: dict[str, str]
+    off: dict[str, str]
+    precision: dict[str, str]
 
-_PRECISIONS = {
-    ("--bf16",): "bf16_mixed",
-    ("--fp16",): "fp16_mixed",
-    ("--bf16", "--fp8-format hybrid"): "bf16_with_fp8_delayed_scaling_mixed",
-    ("--bf16", "--fp8-format e4m3", "--fp8-recipe mxfp8"): "bf16_with_mxfp8_mixed",
-    ("--bf16", "--fp4-format e2m1", "--fp4-recipe nvfp4"): "bf16_with_nvfp4_mixed",
-}
+
+@cache
+def _bridge() -> _BridgeFile:
+    return shipped(__file__, "bridge.toml", _BridgeFile)
+
+
 _OF_PRECISION = re.compile("--(bf16|fp16|fp8-|fp4-).*")
 _ALSO = {"seq-length": "dataset.sequence_length"}
 _OVERRIDE = re.compile(r"\+{0,2}([a-z_]+(?:\.[a-z_0-9]+)?)=(.*)", re.DOTALL)
@@ -254,12 +217,10 @@ def bridge_plan(arguments: Sequence[str], chunks: int) -> tuple[str, ...]:
 
 def _overrides(arguments: Sequence[str], chunks: int) -> Iterator[str]:
     line = " ".join(text for text in arguments if not _OF_PRECISION.fullmatch(text))
-    values = {**_OFF, **megatron_arguments(Path(), line)}
+    values = {**_bridge().off, **line_arguments(line)}
     if chunks > 1:  # beside a layout too: a recipe may have set another number
         values["num-virtual-stages-per-pipeline-rank"] = str(chunks)
-    if "enable-cuda-graph" in values:
-        values["cuda-graph-impl"] = "local"
-    for name, key in _KEYS.items():
+    for name, key in _bridge().keys.items():
         if name in values:
             value = values[name] or "true"
             if name == "recompute-modules":
@@ -271,8 +232,8 @@ def _overrides(arguments: Sequence[str], chunks: int) -> Iterator[str]:
         yield "model.moe_flex_dispatcher_backend=deepep"
     if "cpu-offloading-num-layers" in values:
         yield "model.cpu_offloading=true"
-    precision = tuple(text for text in arguments if _OF_PRECISION.fullmatch(text))
-    yield f"mixed_precision={_PRECISIONS[precision]}"
+    precision = " ".join(text for text in arguments if _OF_PRECISION.fullmatch(text))
+    yield f"mixed_precision={_bridge().precision[precision]}"
 
 
 def is_bridge(text: str) -> bool:
@@ -296,8 +257,9 @@ def _translated(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     matches = (match for match in map(_OVERRIDE.fullmatch, words) if match)
     given = {match.group(1): match.group(2) for match in matches}
     layout = given.get("model.pipeline_model_parallel_layout", "").strip("'\"")
+    names = {key: name for name, key in _bridge().keys.items()}
     for key, typed in given.items():
-        name, value = _ARGUMENTS.get(key, ""), typed.strip("'\"")
+        name, value = names.get(key, ""), typed.strip("'\"")
         said_by_layout = name == "num-virtual-stages-per-pipeline-rank" and layout
         if not name or value.lower() in _NOTHING or (said_by_layout and layout != "null"):
             continue

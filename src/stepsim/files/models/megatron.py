@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
@@ -21,9 +22,10 @@ from stepsim.files.models.megatron_rules import (
     PAIRED_EXCHANGES,
     PAIRED_WEIGHTS,
     broken_rules,
-    megatron_arguments,
 )
 from stepsim.files.models.patterns import PART_LETTERS, PartMakers
+from stepsim.files.models.scripts import ScriptArguments, needed, script_arguments
+from stepsim.files.shell.words import Unknown
 from stepsim.workload.model.architecture import (
     Activation,
     Architecture,
@@ -41,13 +43,19 @@ from stepsim.workload.model.delta_net import GatedDeltaNet
 from stepsim.workload.model.indexer import Indexer
 from stepsim.workload.model.layout import parse_layout
 from stepsim.workload.model.mamba import Mamba2
-from stepsim.workload.model.model import Model
+from stepsim.workload.model.model import Model, Unread
 from stepsim.workload.model.sparse_attention import SparseLatentAttention
 
 _REFUSED = re.compile(
     r"hybrid-.*|mamba-.*|retro-.*|encoder-.*|decoder-seq-length|spec|"
-    r"linear-.*|multi-token-.*|heterogeneous-.*|vision-.*|moe-layer-recompute-.*|dsa-.*"
+    r"linear-.*|multi-token-.*|heterogeneous-.*|vision-.*|moe-layer-recompute-.*|dsa-.*|"
+    r"moe-expert-parallel-size|multi-head-latent-attention|qk-nope-head-dim|n-shared-experts|"
+    r"enable-shared-expert|moe-intermediate-size|first-k-dense-replace|num-layer-list|stage|"
+    r"noop-layers|schedules-method|moe-fb-overlap"
 )
+_NO_EFFECT = (("moe-expert-parallel-size", "1"), ("num-experts", "1"))
+"""What Megatron-DeepSpeed's scripts say of models without experts."""
+_DEEPSPEED = ("deepspeed", "zero-stage", "deepspeed-config")
 _READ = re.compile(
     r"hybrid-(override|layer)-pattern|hybrid-(attention|mlp)-ratio|"
     r"mamba-(state-dim|head-dim|num-groups|num-heads|inference-.*)|"
@@ -63,20 +71,36 @@ _LETTERS = {**PART_LETTERS, "G": "gated_delta_net", "D": "dsa"}
 _LARGEST = 1 << 40
 
 
-def read_megatron(path: Path, text: str) -> Model:
-    """The model and the plan of Megatron-LM's arguments.
+def read_megatron(
+    path: Path, text: str, environment: Mapping[str, str] = MappingProxyType({})
+) -> Model:
+    """The model and the plan of Megatron-LM's arguments in a script or a line.
 
-    Raises WorkloadError naming the argument at fault and what is allowed.
+    A script has the `environment` besides what it sets. Raises WorkloadError naming the argument at
+    fault and what is allowed.
     """
-    return model_of_arguments(path, megatron_arguments(path, text))
+    return model_of_script(path, script_arguments(path, text, environment))
 
 
-def model_of_arguments(path: Path, values: Mapping[str, str]) -> Model:
+def model_of_script(path: Path, script: ScriptArguments) -> Model:
+    """The model and the plan of the arguments of a script, and how large its job is."""
+    model = model_of_arguments(path, script.values, script.unknown)
+    size: dict[str, object] = {"npus": script.npus} if script.npus else {}
+    if script.launches and not script.npus and "npus" not in model.asked:
+        size = {"npus": Unread(f"{path}: nothing says on how many GPUs it runs: give --gpus")}
+    return replace(model, asked={**model.asked, **size})
+
+
+def model_of_arguments(
+    path: Path, values: Mapping[str, str], unknown: Mapping[str, Unknown] = MappingProxyType({})
+) -> Model:
     """The model and the plan of arguments by name, a switch with an empty value.
 
-    Errors call them by the file they stand in. Raises WorkloadError as `read_megatron` does.
+    Of `unknown` ones nobody knows the value. Errors call them by the file they stand in. Raises
+    WorkloadError as `read_megatron` does.
     """
-    arguments = _with_depth(_Arguments(place=str(path), values=values))
+    said = {name: value for name, value in values.items() if (name, value) not in _NO_EFFECT}
+    arguments = _with_depth(_Arguments(place=str(path), values=said, unknown=unknown))
     for name, value in arguments.values.items():
         known = _READ.fullmatch(name) or (name == "spec" and _SPECS.fullmatch(value))
         if _REFUSED.fullmatch(name) and not known:
@@ -90,18 +114,31 @@ def model_of_arguments(path: Path, values: Mapping[str, str]) -> Model:
 
 
 class _Arguments(Struct, frozen=True, kw_only=True):
-    """Arguments by name."""
+    """Arguments by name; of `unknown` ones nobody knows the value."""
 
     place: str
     values: Mapping[str, str]
+    unknown: Mapping[str, Unknown] = MappingProxyType({})
 
     def has(self, *names: str) -> bool:
         """Whether one of them is given."""
         return any(name in self.values for name in names)
 
     def text(self, name: str, default: str = "") -> str:
-        """A text."""
+        """A text; raises WorkloadError where nobody knows it."""
+        if name in self.unknown:
+            raise WorkloadError(self.lack(name))
         return self.values.get(name) or default
+
+    def lack(self, name: str, option: str = "") -> str:
+        """What to say of an argument that nobody knows the value of, and what would tell it."""
+        or_option = f", or --{option.replace('_', '-')}" if option else ""
+        why = needed(self.unknown[name])
+        return f"{self.place}: --{name} is {self.values[name]}: {why}{or_option}"
+
+    def known(self, name: str, default: int) -> int:
+        """A whole number, the default where nobody knows it."""
+        return default if name in self.unknown else self.count(name, default)
 
     def count(
         self, name: str, default: int | None = None, *, least: int = 1, most: int = _LARGEST
@@ -109,6 +146,8 @@ class _Arguments(Struct, frozen=True, kw_only=True):
         """A whole number; raises WorkloadError where it is missing without a default, or wrong."""
         text = self.values.get(name)
         expected = f"a whole number of at least {least}"
+        if name in self.unknown:
+            raise WorkloadError(self.lack(name))
         if text is None:
             if default is None:
                 raise WorkloadError(f"{self.place}: --{name} is missing: expected {expected}")
@@ -321,10 +360,11 @@ def _indexed(arguments: _Arguments, latent: LatentAttention) -> SparseLatentAtte
 
 def _vocabulary(arguments: _Arguments) -> int:
     """The padded vocabulary, which is what is computed."""
-    if arguments.has("padded-vocab-size"):
-        return arguments.count("padded-vocab-size")
+    for padded in ("padded-vocab-size", "pad-vocab-size-to"):
+        if arguments.has(padded):
+            return arguments.count(padded)
     size = arguments.count("vocab-size", 50257)
-    tp = arguments.count("tensor-model-parallel-size", 1)
+    tp = arguments.known("tensor-model-parallel-size", 1)
     multiple = arguments.count("make-vocab-size-divisible-by", 128) * tp
     return -(-size // multiple) * multiple
 
@@ -354,12 +394,15 @@ def _attention(arguments: _Arguments, hidden: int) -> GroupedAttention | LatentA
         place = f"{arguments.place}"
         expected = f"a divisor of --hidden-size, {hidden}, where no --kv-channels are given"
         raise WorkloadError(bad_value(place, "--num-attention-heads", heads, expected))
-    grouped = arguments.has("group-query-attention")
+    if arguments.has("group-query-attention"):
+        kv_heads = arguments.count("num-query-groups", 1)
+    else:
+        kv_heads = arguments.count("num-key-value-heads", heads)  # of Megatron-DeepSpeed
     window = arguments.text("window-size").strip("()").split(",")[0]
     biased = _biased(arguments)
     return GroupedAttention(
         heads=heads,
-        kv_heads=arguments.count("num-query-groups", 1) if grouped else heads,
+        kv_heads=kv_heads,
         head_dim=arguments.count("kv-channels", hidden // heads),
         window=int(window) if re.fullmatch("[1-9][0-9]{0,9}", window) else None,
         bias=biased or arguments.has("add-qkv-bias"),
@@ -437,7 +480,14 @@ _COUNTS = {
     "npus": "world-size",
 }
 _SWITCHES = {"dp_overlap": "overlap-grad-reduce", "tp_comm_overlap": "tp-comm-overlap"}
-_CONTEXT = {"p2p": "ring", "all_gather": "all_gather", "a2a": "all_to_all"}
+_CONTEXT = {
+    "p2p": "ring",
+    "all_gather": "all_gather",
+    "a2a": "all_to_all",
+    "megatron_cp_algo": "ring",
+    "ulysses_cp_algo": "all_to_all",
+}
+"""How keys and values are exchanged, by --cp-comm-type, and by MindSpeed's algorithms."""
 
 
 def asked_of(source: str, values: Mapping[str, str]) -> dict[str, Any]:
@@ -453,15 +503,21 @@ def _asked(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
     """Options of a step, as people type them."""
     yield from ((name, 1) for name in ("tp", "pp"))
     for option, name in _COUNTS.items():
-        if arguments.has(name):
+        if name in arguments.unknown:
+            yield option, Unread(arguments.lack(name, option))
+        elif arguments.has(name):
             yield option, arguments.count(name)
     for option, name in _SWITCHES.items():
         yield option, arguments.has(name)
     yield "cuda_graph", _captures(arguments)
-    if arguments.count("tensor-model-parallel-size", 1) > 1:
+    if arguments.known("tensor-model-parallel-size", 2) > 1:
         yield "sequence_parallel", arguments.has("sequence-parallel")
     yield "zero", _zero(arguments)
+    if arguments.has(*_DEEPSPEED):
+        yield "framework", "megatron-deepspeed"
     yield from _precision(arguments)
+    if arguments.has("grad-reduce-in-bf16"):
+        yield "states", "bf16-gradients"
     yield from _recompute(arguments)
     yield from _placement(arguments)
     yield from _exchanges(arguments)
@@ -479,6 +535,8 @@ def _zero(arguments: _Arguments) -> int:
     """ZeRO's stage: of Megatron FSDP the one that its strategy names, by default none."""
     if arguments.has("use-torch-fsdp2"):
         return 3
+    if arguments.has("zero-stage"):  # of Megatron-DeepSpeed
+        return arguments.count("zero-stage", least=0)
     if not arguments.has("use-megatron-fsdp", "use-custom-fsdp"):
         return 1 if arguments.has("use-distributed-optimizer") else 0
     strategy = arguments.text("data-parallel-sharding-strategy", "no_shard")
@@ -491,10 +549,11 @@ def _zero(arguments: _Arguments) -> int:
 
 def _exchanges(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
     """How keys and values, and tokens of experts, are exchanged."""
-    kind = (arguments.text("cp-comm-type").split() or ["p2p"])[0]
+    named = "context-parallel-algo" if arguments.has("context-parallel-algo") else "cp-comm-type"
+    kind = (arguments.text(named).split() or ["p2p"])[0]
     if kind not in _CONTEXT:
         expected = f"one of {', '.join(_CONTEXT)}"
-        raise WorkloadError(bad_value(arguments.place, "--cp-comm-type", kind, expected))
+        raise WorkloadError(bad_value(arguments.place, f"--{named}", kind, expected))
     yield "cp_comm", _CONTEXT[kind]
     backend = arguments.text("moe-flex-dispatcher-backend")
     if arguments.has("num-experts", "moe-token-dispatcher-type"):
@@ -523,6 +582,8 @@ def _recompute(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
     kind = arguments.text("recompute-granularity")
     if arguments.has("recompute-activations"):
         kind = "selective"
+    if arguments.has("checkpoint-activations", "deepspeed-activation-checkpointing"):
+        kind = "full"  # before Megatron-LM had granularities
     if kind not in ("", "full", "selective"):
         expected = "full or selective"
         raise WorkloadError(bad_value(arguments.place, "--recompute-granularity", kind, expected))
@@ -536,7 +597,7 @@ def _recompute(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
 
 def _placement(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
     """The layout, and the schedule where ranks hold several virtual stages."""
-    pp, layers = arguments.count("pipeline-model-parallel-size", 1), arguments.count("num-layers")
+    pp, layers = arguments.known("pipeline-model-parallel-size", 1), arguments.count("num-layers")
     chunks = arguments.count("num-virtual-stages-per-pipeline-rank", 1)
     if arguments.has("num-layers-per-virtual-pipeline-stage"):
         chunks = layers // pp // arguments.count("num-layers-per-virtual-pipeline-stage")
@@ -556,9 +617,9 @@ def _placement(arguments: _Arguments) -> Iterator[tuple[str, Any]]:
         first = arguments.has("account-for-embedding-in-pipeline-split")
         last = arguments.has("account-for-loss-in-pipeline-split")
         yield "layout", "ends" if first and last else "embedding" if first else "head"
-    if chunks > 1:
-        pairs = arguments.has("num-experts") and arguments.has(PAIRED_EXCHANGES)
-        yield "schedule", f"{'combined-1f1b' if pairs else 'interleaved'}:{chunks}"
+    pairs = arguments.has("num-experts") and arguments.has(PAIRED_EXCHANGES)
+    looped = f"{'combined-1f1b' if pairs else 'interleaved'}:{chunks}"
+    yield "schedule", looped if chunks > 1 else "1f1b"
 
 
 def _stages_of(layout: str) -> int:
@@ -584,14 +645,33 @@ def _uneven(arguments: _Arguments, layers: int, stages: int) -> str:
     return ",".join(map(str, counts))
 
 
+_PRICED_AS = (
+    ("optimizer", "adam", "Adam"),
+    ("main-grads-dtype", "fp32", "gradients of 4 bytes"),
+    ("num-distributed-optimizer-instances", "1", "one"),
+)
+"""Arguments whose other values are not modelled, the usual value, and what is priced instead."""
+_OFFLOADED = ("optimizer-cpu-offload", "cpu-optimizer", "swap-optimizer")
+
+
 def _warnings(arguments: _Arguments) -> Iterator[str]:
-    if not arguments.has("vocab-size", "padded-vocab-size"):
+    for name, usual, priced in _PRICED_AS:
+        if arguments.text(name, usual) != usual:
+            yield f"--{name} {arguments.text(name)} is not modelled: priced as {priced}"
+    for name in _OFFLOADED:
+        if arguments.has(name):
+            yield f"--{name}: what offloading the optimizer costs and saves is not modelled"
+    if not arguments.has("vocab-size", "padded-vocab-size", "pad-vocab-size-to"):
         yield "no --vocab-size is given: stepsim assumes GPT-2's 50257"
+    if arguments.has("deepspeed") and not arguments.has("zero-stage"):
+        yield "--deepspeed without --zero-stage: its configuration decides, no ZeRO assumed"
     overlapped, sharded = arguments.has("overlap-grad-reduce"), _zero(arguments) > 0
     if sharded and overlapped != arguments.has("overlap-param-gather"):
         yield (
             "--overlap-grad-reduce and --overlap-param-gather go together here (dp_overlap): "
             f"{'both' if overlapped else 'neither'} assumed"
         )
-    for rule in broken_rules(arguments.values, strict=False):
+    if arguments.has("partition-activations"):
+        yield "--partition-activations: checkpoints are priced whole on every rank"
+    for rule in () if arguments.has(*_DEEPSPEED) else broken_rules(arguments.values, strict=False):
         yield f"Megatron-LM refuses these arguments: {rule}"

@@ -1,21 +1,29 @@
 """A plan as Megatron-LM's arguments, which `read_megatron` reads back and Megatron-LM accepts."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 
+from stepsim.base.errors import WorkloadError
+from stepsim.files.models.megatron import model_of_arguments
 from stepsim.files.models.megatron_rules import (
     BESIDE_WEIGHTS,
     FSDP_STAGES,
     PAIRED_EXCHANGES,
     PAIRED_WEIGHTS,
     broken_rules,
-    megatron_arguments,
+    line_arguments,
 )
 from stepsim.workload.model.architecture import (
+    Activation,
     Architecture,
+    DenseMlp,
     ExpertMlp,
     GroupedAttention,
+    LatentAttention,
+    NormKind,
+    QkNorm,
 )
 from stepsim.workload.model.choices import AttentionKernel, ContextParallelKind, ExpertDispatch
 from stepsim.workload.model.layout import StageSlice, layout_text
@@ -41,7 +49,7 @@ def broken_by(plan: ModelPlan, architecture: Architecture) -> tuple[str, ...]:
     """Rules of Megatron-LM that a model's plan breaks, one sentence each."""
     slices = plan.stage_slices(architecture)
     line = " ".join((*megatron_plan(plan, slices), *_of_model(plan, architecture)))
-    return tuple(broken_rules(megatron_arguments(Path(), line)))
+    return tuple(broken_rules(line_arguments(line)))
 
 
 def megatron_lacks(plan: ModelPlan) -> Iterator[str]:
@@ -183,7 +191,7 @@ def _compute(plan: ModelPlan) -> Iterator[str]:
     if plan.attention is AttentionKernel.UNFUSED:
         yield "--attention-backend unfused"
     if plan.cuda_graph:
-        yield "--enable-cuda-graph"
+        yield "--cuda-graph-impl local"
     yield from _PRECISIONS[plan.precision]
 
 
@@ -194,3 +202,83 @@ _PRECISIONS = {
     Precision.MXFP8: ("--bf16", "--fp8-format e4m3", "--fp8-recipe mxfp8"),
     Precision.NVFP4: ("--bf16", "--fp4-format e2m1", "--fp4-recipe nvfp4"),
 }
+
+
+def model_arguments(architecture: Architecture) -> tuple[str, ...]:
+    """Arguments of a model, one text each with its value; none where they say another model."""
+    kinds = architecture.layer_kinds()
+    attention = list(dict.fromkeys(kind.attention for kind in kinds))
+    mlps = list(dict.fromkeys(kind.mlp for kind in kinds))
+    plain = {type(part) for part in (*attention, *mlps)}
+    known = {GroupedAttention, LatentAttention, DenseMlp, ExpertMlp}
+    if plain - known or len(attention) != 1 or len(mlps) > len({*map(type, mlps)}):
+        return ()
+    lines = [f"--num-layers {architecture.depth}", f"--hidden-size {architecture.hidden}"]
+    lines += [*_of_attention(attention[0]), *_of_ends(architecture)]
+    for mlp in mlps:
+        if isinstance(mlp, DenseMlp):
+            lines.append(f"--ffn-hidden-size {mlp.width}")
+        elif isinstance(mlp, ExpertMlp):
+            lines += _of_experts(mlp)
+        if isinstance(mlp, DenseMlp | ExpertMlp):
+            lines += _ACTIVATIONS.get(mlp.activation, ())
+    pattern = [int(layer.is_sparse) for layer in architecture.layers]
+    if len(mlps) > 1:
+        lines.append(f"--moe-layer-freq [{','.join(map(str, pattern))}]")
+    said = line_arguments(" ".join([*lines, "--bf16"]))
+    with suppress(WorkloadError):
+        if model_of_arguments(Path("arguments"), said).architecture.layers == architecture.layers:
+            return tuple(dict.fromkeys(lines))
+    return ()
+
+
+_ACTIVATIONS = {Activation.SWIGLU: ("--swiglu",), Activation.SQUARED_RELU: ("--squared-relu",)}
+
+
+def _of_attention(attention: object) -> Iterator[str]:
+    if isinstance(attention, LatentAttention):
+        yield f"--num-attention-heads {attention.heads} --multi-latent-attention"
+        if attention.query_rank:
+            yield f"--q-lora-rank {attention.query_rank}"
+        yield f"--kv-lora-rank {attention.kv_rank} --qk-head-dim {attention.nope_dim}"
+        yield f"--qk-pos-emb-head-dim {attention.rope_dim} --v-head-dim {attention.value_dim}"
+        if not attention.bias:
+            yield "--disable-bias-linear"
+    elif isinstance(attention, GroupedAttention):
+        yield f"--num-attention-heads {attention.heads} --kv-channels {attention.head_dim}"
+        if attention.kv_heads != attention.heads:
+            yield f"--group-query-attention --num-query-groups {attention.kv_heads}"
+        if not attention.output_bias:
+            yield "--disable-bias-linear"
+        if attention.bias and not attention.output_bias:
+            yield "--add-qkv-bias"
+        if attention.qk_norm is not QkNorm.NONE:
+            yield "--qk-layernorm"
+        if attention.window:
+            yield f"--window-size ({attention.window},0)"
+
+
+def _of_experts(experts: ExpertMlp) -> Iterator[str]:
+    yield f"--num-experts {experts.experts} --moe-router-topk {experts.top_k}"
+    yield f"--moe-ffn-hidden-size {experts.width} --moe-grouped-gemm"
+    if experts.shared_width:
+        yield f"--moe-shared-expert-intermediate-size {experts.shared_width}"
+    if experts.groups > 1:
+        yield f"--moe-router-num-groups {experts.groups}"
+        yield f"--moe-router-group-topk {experts.token_groups}"
+
+
+def _of_ends(architecture: Architecture) -> Iterator[str]:
+    yield f"--vocab-size {architecture.vocabulary} --make-vocab-size-divisible-by 1"
+    if architecture.positions:
+        yield f"--max-position-embeddings {architecture.positions}"
+    else:
+        yield "--position-embedding-type rope"
+    if architecture.norm is NormKind.RMS:
+        yield "--normalization RMSNorm"
+    if not architecture.tied:
+        yield "--untie-embeddings-and-output-weights"
+    if not architecture.dropout:
+        yield "--hidden-dropout 0 --attention-dropout 0"
+    if architecture.prediction_layers:
+        yield f"--mtp-num-layers {len(architecture.prediction_layers)}"

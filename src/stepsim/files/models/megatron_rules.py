@@ -1,7 +1,6 @@
 """Megatron-LM's own arguments: how they are found in a text, and which rules they must keep.
 
-Every `--name value` of a command line or script counts. A script's variables are replaced where the
-script sets them; a YAML file may nest its keys, with or without dashes.
+Every `--name value` of a line counts; a YAML file may nest its keys, with or without dashes.
 
 The rules say which arguments exclude, and which need, each other. Sources: `validate_args` of
 `megatron/training/arguments.py` (commit 000c4ac), `__post_init__` of
@@ -12,11 +11,10 @@ A rule is judged where all that it speaks of is a number: a variable that nobody
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 
 from msgspec import Struct
 
-from stepsim.base.errors import PlanError, WorkloadError
+from stepsim.base.errors import PlanError
 from stepsim.workload.model.layout import StageSlice, parse_layout
 
 FSDP_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
@@ -253,21 +251,11 @@ RULES: tuple[Rule, ...] = (
         holds=lambda line: line.chunks == 1 or line.pp > 1,
     ),
     Rule(
-        said=f"virtual stages with --no-overlap-p2p-communication need --{_PP} above 2",
-        holds=lambda line: (
-            line.chunks == 1 or line.pp > 2 or not line.has("no-overlap-p2p-communication")
-        ),
-    ),
-    Rule(
         said=f"virtual stages need microbatches that are a multiple of --{_PP}",
         holds=lambda line: line.chunks == 1 or line.microbatches % line.pp == 0,
     ),
     _needs("overlap-param-gather", "overlap-grad-reduce"),
     _needs("overlap-param-gather", "use-distributed-optimizer", "use-megatron-fsdp"),
-    _needs(
-        *("fp8-param-gather", "use-distributed-optimizer"),
-        *("use-megatron-fsdp", "use-torch-fsdp2"),
-    ),
     _needs("use-megatron-fsdp", "use-distributed-optimizer"),
     _excludes("use-megatron-fsdp", "use-torch-fsdp2"),
     Rule(
@@ -446,42 +434,15 @@ def _holds(rule: Rule, line: _Line) -> bool:
         return True
 
 
-_COMMENT = re.compile(r"(^|\s)#.*$", re.MULTILINE)
-_SET = re.compile(
-    r"^\s*(?:export\s+|local\s+)?([A-Za-z_]\w*)=(\"[^\"]*\"|'[^']*'|[^\s;()\"']*)", re.MULTILINE
-)
-_VARIABLE = re.compile(r"\$\{(\w+)(?::?[-=]([^}]*))?\}|\$(\w+)")
 _FLAG = re.compile(r"--[A-Za-z][\w-]*")
-_YAML = re.compile(r"^\s*(?:-\s+)?[\"']?(?:--)?([A-Za-z][\w-]*)[\"']?\s*:\s*(\S.*?)?\s*$")
 _QUOTES = re.compile(r"(\([EtmL|*,0-9]*\)\*[0-9]+)|[\"'()]")
 """Quotes and a list's brackets, but not the brackets of a pipeline's layout, `(tt|)*29`."""
-_DEEPEST = 8
-_LONGEST = 1 << 20
 _ENDS = ("\\", "&&", "||", "|", ";", "&")
 
 
-def megatron_arguments(path: Path, text: str) -> Mapping[str, str]:
-    """Arguments by name, with dashes; a switch has an empty value.
-
-    A variable that the text does not set stays as it is written. Raises WorkloadError for a text
-    that grows beyond a MiB when its variables are filled in.
-    """
-    text = _COMMENT.sub(r"\1", text)
-    if path.suffix in (".yaml", ".yml"):
-        return dict(_of_yaml(text))
-    text = text.replace("\\\n", " ")
-    variables = {name: value.strip("\"'") for name, value in _SET.findall(text)}
-    for _ in range(_DEEPEST):
-        if len(text) > _LONGEST:
-            raise WorkloadError(f"{path}: with its variables filled in it is too long")
-        text = _VARIABLE.sub(lambda found: _value(found, variables), text)
+def line_arguments(text: str) -> Mapping[str, str]:
+    """Arguments of a line by name, with dashes; a switch has an empty value."""
     return dict(_of_words(_QUOTES.sub(lambda found: found.group(1) or " ", text)))
-
-
-def _value(found: re.Match[str], variables: Mapping[str, str]) -> str:
-    """What a variable stands for; itself where nobody says."""
-    name = found.group(1) or found.group(3)
-    return variables.get(name) or found.group(2) or found.group(0)
 
 
 def _of_words(text: str) -> Iterator[tuple[str, str]]:
@@ -500,14 +461,3 @@ def _split(text: str) -> list[str]:
         name, equals, value = word.partition("=")
         words += [name, value] if equals and name.startswith("--") else [word]
     return words
-
-
-def _of_yaml(text: str) -> Iterator[tuple[str, str]]:
-    for line in text.splitlines():
-        found = _YAML.match(line)
-        if not found:
-            continue
-        name, value = found.group(1).replace("_", "-"), (found.group(2) or "").strip("\"'")
-        if value.lower() in ("false", "null", "none", "~"):
-            continue
-        yield name, "" if value.lower() == "true" else value

@@ -15,12 +15,18 @@ HEADS = ("num_attention_heads", "n_head", "n_heads")
 KV_HEADS = ("num_key_value_heads", "num_kv_heads", "kv_n_heads", "num_attention_groups")
 WIDTH = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "block_ff_dim")
 POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len")
-EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+EXPERTS = (
+    *("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"),
+    "moe_num_primary_experts",
+)
 TOP_K = (
     *("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_top_k"),
-    *("top_k_experts", "moe_topk", "moe_k"),
+    *("top_k_experts", "moe_topk", "moe_k", "moe_num_active_primary_experts"),
 )
-EXPERT_WIDTH = ("moe_intermediate_size", "expert_ffn_hidden_size", "expert_intermediate_size")
+EXPERT_WIDTH = (
+    *("moe_intermediate_size", "expert_ffn_hidden_size", "expert_intermediate_size"),
+    "moe_ffn_hidden_size",
+)
 SHARED = (
     *("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert"),
 )

@@ -6,11 +6,15 @@ that a replica runs at once; a pipeline cuts it in microbatches; FSDP shards ove
 ranks of a sequence; `alltoall` passes keys and values on from rank to rank, as a ring does.
 """
 
+import ast
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 from stepsim.base.errors import WorkloadError, bad_value, one_line
+from stepsim.base.structs import shipped
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.choices import (
     AttentionKernel,
@@ -23,25 +27,6 @@ from stepsim.workload.model.choices import (
 from stepsim.workload.model.layout import StageSlice
 from stepsim.workload.model.plan import ModelPlan
 
-_MODELS = {
-    "llama-3.1-8b": ("llama3", "8B"),
-    "llama-3-8b": ("llama3", "8B"),
-    "llama-3.1-70b": ("llama3", "70B"),
-    "llama-3-70b": ("llama3", "70B"),
-    "llama-3.1-405b": ("llama3", "405B"),
-    "llama-4-scout": ("llama4", "17bx16e"),
-    "llama-4-maverick": ("llama4", "17bx128e"),
-    "deepseek-v2-lite": ("deepseek_v3", "16B"),
-    "deepseek-v3": ("deepseek_v3", "671B"),
-    "qwen3-0.6b": ("qwen3", "0.6B"),
-    "qwen3-1.7b": ("qwen3", "1.7B"),
-    "qwen3-4b": ("qwen3", "4B"),
-    "qwen3-8b": ("qwen3", "8B"),
-    "qwen3-14b": ("qwen3", "14B"),
-    "qwen3-32b": ("qwen3", "32B"),
-    "qwen3-30b-a3b": ("qwen3", "30B-A3B"),
-    "qwen3-235b-a22b": ("qwen3", "235B-A22B"),
-}
 _CONVERTERS = {
     Precision.FP8: "quantize.linear.float8",
     Precision.MXFP8: "quantize.linear.mx",
@@ -59,7 +44,59 @@ _BACKENDS = {ExpertDispatch.ALL_TO_ALL: "standard", ExpertDispatch.DEEPEP: "deep
 def torchtitan_model(name: str, flavor: str) -> str:
     """The public model that torchtitan calls by a name and a flavor; empty for others."""
     called = (name.lower(), flavor.lower())
-    return next((m for m, (n, f) in _MODELS.items() if (n, f.lower()) == called), "")
+    return next((m for m, (n, f) in _models().items() if (n, f.lower()) == called), "")
+
+
+def torchtitan_job(path: Path, text: str, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Sections of a job in a registry of 2026: a function that returns its configuration.
+
+    Of several functions the `environment` says which, as CONFIG. Nothing is run. Raises
+    WorkloadError.
+    """
+    try:
+        functions = [each for each in ast.parse(text).body if isinstance(each, ast.FunctionDef)]
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise WorkloadError(f"{path}: not valid Python: {error}") from None
+    jobs = {each.name: job for each in functions if (job := _returned(each))}
+    chosen = environment.get("CONFIG", next(iter(jobs)) if len(jobs) == 1 else "")
+    if chosen not in jobs:
+        expected = f"one of {', '.join(jobs)} (--env CONFIG=NAME)"
+        raise WorkloadError(bad_value(str(path), "CONFIG", chosen, expected))
+    job = jobs[chosen]
+    flavor = job.pop("model_spec", None)
+    names = [name for name in {n for n, _ in _models().values()} if chosen.startswith(name)]
+    job["model"] = {"name": (names or [path.absolute().parent.name])[0], "flavor": flavor}
+    if "Float8" in str(job.pop("model_converters", "")):
+        job["model"]["converters"] = [_CONVERTERS[Precision.FP8]]
+    return job
+
+
+def _returned(function: ast.FunctionDef) -> dict[str, Any]:
+    """The sections of keywords that a function returns, of which only plain values count."""
+    returned = function.body[-1]
+    if not isinstance(returned, ast.Return) or not isinstance(returned.value, ast.Call):
+        return {}
+    sections: dict[str, Any] = {}
+    for keyword in returned.value.keywords:
+        if keyword.arg is None or not isinstance(keyword.value, ast.Call):
+            continue
+        call = keyword.value
+        if keyword.arg == "model_spec":
+            sections[keyword.arg] = next((ast.literal_eval(each) for each in call.args), None)
+        elif keyword.arg == "model_converters":
+            sections[keyword.arg] = ast.unparse(call)
+        else:
+            held = {
+                k.arg: k.value.value for k in call.keywords if isinstance(k.value, ast.Constant)
+            }
+            sections[keyword.arg] = held
+    return sections if "model_spec" in sections else {}
+
+
+@cache
+def _models() -> dict[str, tuple[str, str]]:
+    """Name and flavor of models by what they are called here."""
+    return shipped(__file__, "torchtitan.toml", dict[str, tuple[str, str]])
 
 
 def torchtitan_lacks(plan: ModelPlan, architecture: Architecture, compiled: bool) -> Iterator[str]:
@@ -122,7 +159,7 @@ def torchtitan_plan(plan: ModelPlan, architecture: Architecture, compiled: bool)
 
 
 def _model(plan: ModelPlan, architecture: Architecture) -> Iterator[str]:
-    known = _MODELS.get(architecture.name)
+    known = _models().get(architecture.name)
     converter = _CONVERTERS.get(plan.precision)
     if known or converter:
         yield "[model]"
@@ -252,6 +289,8 @@ def _read_kernels(job: "_Job") -> Iterator[tuple[str, object]]:
     parts = job.get("compile", "components", ["model", "loss"])
     compiled = job.get("compile", "enable", False) is True and "model" in parts
     compiled = compiled or job.get("training", "compile", False) is True
+    if job.text("training", "dtype", "float32") == "bfloat16":
+        yield "states", "bf16"
     yield "framework", "torch-fsdp-compiled" if compiled else "torch-fsdp-eager"
 
 
@@ -265,8 +304,10 @@ class _Job:
                 raise WorkloadError(f"{source}: {one_line(section)}: expected a section of keys")
 
     def get(self, section: str, key: str, default: Any) -> Any:
-        """A value as the file has it."""
-        return self.values.get(section, {}).get(key, default)
+        """A value as the file has it; degrees stood elsewhere before release 0.1."""
+        places = (section, "experimental", "training") if section == "parallelism" else (section,)
+        held = (self.values.get(place, {}) for place in places)
+        return next((each[key] for each in held if key in each), default)
 
     def count(self, section: str, key: str, default: int, *, least: int = 1) -> int:
         """A whole number; raises WorkloadError."""
@@ -292,7 +333,9 @@ class _Job:
 def _read_batch(job: _Job, pp: int) -> Iterator[tuple[str, object]]:
     """The batch of all replicas, else the microbatches of one: a job may leave replicas open."""
     local = job.count("training", "local_batch_size", job.count("training", "batch_size", 8))
-    size = job.count("parallelism", "pipeline_parallel_microbatch_size", 1) if pp > 1 else local
+    parts = job.count("experimental", "pipeline_parallel_microbatches", 0, least=0)
+    size = job.count("parallelism", "pipeline_parallel_microbatch_size", 1)
+    size = local if pp == 1 else max(local // parts, 1) if parts else size
     yield "microbatch_size", size
     yield "sequence", job.count("training", "seq_len", 2048)
     whole = job.count("training", "global_batch_size", -1, least=-1)
@@ -304,7 +347,8 @@ def _read_batch(job: _Job, pp: int) -> Iterator[tuple[str, object]]:
 
 def _read_sharding(job: _Job, degrees: Mapping[str, int]) -> Iterator[tuple[str, object]]:
     replicas = job.count("parallelism", "data_parallel_replicate_degree", 1)
-    shards = job.count("parallelism", "data_parallel_shard_degree", -1, least=-1)
+    shards = job.count("training", "data_parallel_degree", -1, least=-1)  # before replicas
+    shards = job.count("parallelism", "data_parallel_shard_degree", shards, least=-1)
     if shards > 0:
         split = degrees["tp"] * degrees["cp"] * degrees["pp"]
         yield "npus", split * replicas * shards
@@ -319,8 +363,9 @@ def _read_sharding(job: _Job, degrees: Mapping[str, int]) -> Iterator[tuple[str,
 def _read_pipeline(job: _Job, pp: int, depth: int) -> Iterator[tuple[str, object]]:
     stages = _read_stages(job, pp, depth)
     yield "layout", ",".join(map(str, stages))
-    known = {"1F1B": "1f1b", "ZBVZeroBubble": "zb-v"}
+    known = {"1F1B": "1f1b", "GPipe": "gpipe", "ZBVZeroBubble": "zb-v"}
     known["Interleaved1F1B"] = f"interleaved:{max(len(stages) // pp, 2)}"
+    known |= {"1f1b": "1f1b", "gpipe": "gpipe", "interleaved_1f1b": known["Interleaved1F1B"]}
     yield "schedule", job.of("parallelism", "pipeline_parallel_schedule", "1F1B", known)
 
 
@@ -333,7 +378,8 @@ def _read_stages(job: _Job, pp: int, depth: int) -> list[int]:
         job.count("parallelism", f"pipeline_parallel_{end}_stage_less_layers", 1, least=0)
         for end in ("first", "last")
     )
-    looped = job.text("parallelism", "pipeline_parallel_schedule", "1F1B") != "1F1B"
+    schedule = job.text("parallelism", "pipeline_parallel_schedule", "1F1B").lower()
+    looped = schedule not in ("1f1b", "gpipe")
     count = pp * (2 if looped else 1)
     if job.get("parallelism", "pipeline_parallel_layers_per_stage", None) is not None:
         share = job.count("parallelism", "pipeline_parallel_layers_per_stage", 1)
@@ -371,4 +417,5 @@ def _read_checkpoint(job: _Job) -> Iterator[tuple[str, object]]:
 def _read_precision(job: _Job) -> str:
     converters = job.get("model", "converters", [])
     named = " ".join(map(str, converters)) if isinstance(converters, list) else str(converters)
-    return "mxfp8" if "mx" in named else "fp8" if "float8" in named else "bf16"
+    float8 = "float8" in named or job.get("float8", "enable_float8_linear", False) is True
+    return "mxfp8" if "mx" in named else "fp8" if float8 else "bf16"

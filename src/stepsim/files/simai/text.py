@@ -115,11 +115,10 @@ class FileRow(Row, frozen=True, kw_only=True):
 
 
 class SimaiDocument(Struct, frozen=True, kw_only=True):
-    """A file as it is: its header, how many rows it declares (perhaps wrongly), and its rows."""
+    """A file as it is: its header and its rows."""
 
     source: str
     header: Header
-    declared_rows: int
     rows: tuple[FileRow, ...]
     warnings: tuple[str, ...]
 
@@ -177,7 +176,6 @@ def read_simai_document(path: Path) -> SimaiDocument:
     return SimaiDocument(
         source=one_line(path.name),
         header=header,
-        declared_rows=declared,
         rows=tuple(_with_checkpoints(path, rows, header)),
         warnings=tuple(warnings),
     )

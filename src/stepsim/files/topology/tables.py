@@ -183,6 +183,7 @@ class TopologyFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit
 
     name: Annotated[str, Meta(description="of the topology, in reports")]
     source: Annotated[str, Meta(description="where the numbers come from")] = ""
+    base: Annotated[str, Meta(description="whose library, efficiency and launch it has")] = ""
     device: Annotated[str, Meta(description="accelerator of its NPUs, name or file")] = ""
     dimension: list[DimensionTable] = []
     link_class: list[LinkClassTable] = []

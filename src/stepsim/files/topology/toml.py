@@ -4,18 +4,20 @@ What is wrong in a dimension is named by its table and option. `[[protocol]]` an
 those of the machine's communication library.
 """
 
-from math import isfinite, prod
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.errors import TopologyError, bad_value
 from stepsim.base.structs import replace
 from stepsim.base.units import parse_bandwidth, parse_size_bytes, parse_time_ps
-from stepsim.files.reading import read_toml
+from stepsim.files.reading import read_toml, topology_file
 from stepsim.files.topology.tables import (
     COLLECTIVE_KINDS,
     AccuracyTable,
+    CollectiveTable,
     DimensionTable,
+    LinkClassTable,
     LinkTable,
     ProtocolTable,
     TopologyFile,
@@ -41,6 +43,8 @@ def read_topology_toml(path: Path) -> Topology:
     """
     file = read_toml(path, TopologyFile, TopologyError, "topology")
     try:
+        if file.base:
+            file = _on_base(file)
         if bool(file.dimension) == bool(file.link):
             raise TopologyError("expected either [[dimension]] or [[link]] tables")
         place = "collective.launch_latency"
@@ -52,6 +56,35 @@ def read_topology_toml(path: Path) -> Topology:
         return _listed(file, launch, algorithms, library)
     except TopologyError as error:
         raise TopologyError(f"{path}: {error}") from None
+
+
+_OF_BASE = ("efficiency", "endpoint_latency")
+
+
+def _on_base(file: TopologyFile) -> TopologyFile:
+    """The file with what a base has where the file says nothing.
+
+    That is the library with its accuracy, what a collective costs once, the device, and of links of
+    the same name how efficient they are and what a message costs.
+    """
+    base = read_toml(topology_file(file.base), TopologyFile, TopologyError, "topology")
+    alike = {table.name: table for table in base.dimension}
+    plain = LinkClassTable(name="", bandwidth="", latency="")
+
+    def filled(table: DimensionTable) -> DimensionTable:
+        same = alike.get(table.name, table)
+        unsaid = [name for name in _OF_BASE if getattr(table, name) == getattr(plain, name)]
+        return replace(table, **{name: getattr(same, name) for name in unsaid})
+
+    said = bool(file.protocol)
+    return replace(
+        file,
+        dimension=[filled(table) for table in file.dimension],
+        collective=base.collective if file.collective == CollectiveTable() else file.collective,
+        device=file.device or base.device,
+        protocol=file.protocol if said else base.protocol,
+        accuracy=file.accuracy if said else base.accuracy,
+    )
 
 
 def _nested(
@@ -405,44 +438,3 @@ def _accuracy(place: str, table: AccuracyTable) -> Accuracy:
 def _check_kind(place: str, field: str, kind: str) -> None:
     if kind not in COLLECTIVE_KINDS:
         raise TopologyError(bad_value(place, field, kind, f"one of {', '.join(COLLECTIVE_KINDS)}"))
-
-
-def library_tables(library: Library) -> tuple[list[ProtocolTable], list[AccuracyTable]]:
-    """The tables of a library, which `library_of` reads."""
-    protocols = [
-        ProtocolTable(
-            name=each.name,
-            algorithms=[*each.algorithms],
-            kinds=[*each.kinds],
-            least_nodes=each.least_nodes,
-            most_nodes=each.most_nodes,
-            launch=_micros(each.launch_ps),
-            copy=_gigabytes(each.copy_bandwidth),
-            step={link: _micros(step) for link, step in each.steps_ps},
-            rate=dict(each.rates),
-        )
-        for each in library.protocols
-    ]
-    accuracy = [
-        AccuracyTable(
-            collective=each.kind,
-            nodes=each.nodes,
-            ranks=each.most_ranks,
-            first=f"{each.first_bytes} B",
-            to=f"{each.last_bytes} B",
-            mean=round(each.mean, 3),
-            largest=round(each.largest, 3),
-            samples=each.samples,
-            source=each.source,
-        )
-        for each in library.accuracy
-    ]
-    return protocols, accuracy
-
-
-def _micros(time_ps: int) -> str:
-    return f"{time_ps / 1e6:.4g} us"
-
-
-def _gigabytes(bandwidth: float) -> str:
-    return f"{bandwidth / 1e9:.4g} GB/s" if isfinite(bandwidth) else "inf"

@@ -25,11 +25,6 @@ TRACE_ENDS = (".json", ".json.gz", ".json.tar.gz")
 CHAKRA_ENDS = (".et", ".et.gz")
 _METADATA_ATTRIBUTE = 2
 """Field of Chakra's metadata."""
-_STEP_LOG = re.compile(
-    rb"elapsed time per iteration \(ms\):|\btps:|iter time \(s\):|train_step_timing in s|"
-    rb"time_per_iteration_ms:|Step Time : "
-)
-"""What stands near the beginning of a log of steps."""
 _LIKE_CHAKRA = re.compile(rb"[\x80-\xff]*[\x00-\x7f][\x0a\x12]")
 """A length, and the key of a field that is a text or the metadata: no text file begins so."""
 
@@ -41,13 +36,6 @@ def is_kineto(start: bytes) -> bool:
         return any(each in _first_member(start) for each in (".json", "kineto", "trace"))
     told = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"')
     return start.lstrip().startswith(b"{") and any(each in start for each in told)
-
-
-def is_execution_graph(start: bytes) -> bool:
-    """Whether a file begins as such a graph, or as an archive of them."""
-    start = _unpacked(start)
-    found = re.search(rb'\{\s*"schema"\s*:\s*"[\d.]+(?:-chakra[\d.]+)?"', start)
-    return found is not None and (is_archive(start) or not start[: found.start()].strip())
 
 
 def is_chakra(start: bytes) -> bool:
@@ -150,12 +138,6 @@ _PROFILE_FORMATS = (
         read=reader_of("traces.ndtimeline", "read_ndtimeline"),
     ),
     _ProfileFormat(
-        name="PyTorch execution graphs",
-        begins=is_execution_graph,
-        read=reader_of("traces.execution_graph", "read_execution_graph"),
-        is_folder=_folder_of(TRACE_ENDS, is_execution_graph),
-    ),
-    _ProfileFormat(
         name="PyTorch profiler traces",
         begins=is_kineto,
         read=reader_of("traces.kineto", "read_kineto"),
@@ -208,7 +190,9 @@ def is_measured(path: Path) -> bool:
 
 def has_step_lines(path: Path) -> bool:
     """Whether a path, which is no measured run, is a log that tells how long steps took."""
-    return isfile(path) and _STEP_LOG.search(first_bytes(path, _OF_RUNS)) is not None
+    from stepsim.files.traces.step_lines import tells_steps
+
+    return isfile(path) and tells_steps(first_bytes(path, _OF_RUNS))
 
 
 def run_format(path: Path) -> _RunFormat | None:

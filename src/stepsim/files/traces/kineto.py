@@ -63,9 +63,9 @@ _ON_GPU = 1
 class _Arguments(msgspec.Struct, gc=False):
     """Arguments of a kernel, a copy or a launch."""
 
-    stream: int = UNKNOWN
+    stream: Any = UNKNOWN
     correlation: int = UNKNOWN
-    bytes: int = UNKNOWN
+    bytes: Any = UNKNOWN
     collective: str = msgspec.field(default="", name="Collective name")
     elements_in: int = msgspec.field(default=UNKNOWN, name="In msg nelems")
     elements_out: int = msgspec.field(default=UNKNOWN, name="Out msg nelems")
@@ -491,15 +491,22 @@ def _kind(event: _Event, arguments: _Arguments) -> tuple[TaskKind, str]:
 
 def _stream(event: _Event, arguments: _Arguments) -> int:
     """The stream of an operation; its thread where the device names no streams."""
-    if arguments.stream != UNKNOWN or not isinstance(event.tid, int):
-        return arguments.stream
-    return event.tid
+    stream = _number(arguments.stream)
+    return event.tid if stream == UNKNOWN and isinstance(event.tid, int) else stream
+
+
+def _number(value: object) -> int:
+    """A number of arguments, which ROCm writes as the text of a pointer; else unknown."""
+    if isinstance(value, str):
+        known = re.fullmatch("0x[0-9a-f]{1,15}|[1-9][0-9]{0,17}|0", value)
+        return int(value, 0) if known else UNKNOWN
+    return value if isinstance(value, int) else UNKNOWN
 
 
 def _size(arguments: _Arguments) -> int:
     elements = max(arguments.elements_in, arguments.elements_out)
     each = _BYTES.get(arguments.dtype.lower(), 0)
-    return elements * each if elements >= 0 and each else arguments.bytes
+    return elements * each if elements >= 0 and each else _number(arguments.bytes)
 
 
 def _ranks(text: str) -> tuple[int, ...]:

@@ -13,11 +13,10 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints
-from stepsim.base.errors import OutputError, TraceError, bad_value
+from stepsim.base.errors import TraceError, bad_value
 from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.files.reading import open_file, parquet_library
-from stepsim.files.writing import whole_file
 from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace, counted, same
 from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
 
@@ -102,35 +101,6 @@ def read_ndtimeline(path: Path) -> Profile:
     )
     _check_once(profile)
     return _with_meetings(profile)
-
-
-def write_ndtimeline(profile: Profile, path: Path) -> None:
-    """Write a profile of the names that NDTimeline has, whole or not at all.
-
-    Raises OutputError for other names, and where it cannot be written.
-    """
-    arrow, parquet = parquet_library(path, OutputError)
-    others = sorted(set(profile.names) - _NAMES.keys())
-    if others:
-        raise OutputError(f"{path}: cannot write {others[0]!r}: expected names of NDTimeline")
-    events, stages = profile.events, len({each.stage for each in profile.ranks})
-    compute = events.of_kind(TaskKind.COMPUTE)
-    message = events.of_kind(TaskKind.SEND, TaskKind.RECV)
-    columns = {
-        "dp_rank": profile.column_of_ranks("replica"),
-        "stage": profile.column_of_ranks("stage"),
-        "rank": np.array([each.rank for each in profile.ranks])[events.rank],
-        "step": np.array(profile.steps)[events.step],
-        "optype": [profile.names[place] for place in events.name.tolist()],
-        "start_ts": events.start_ps / PS_PER_S,
-        "duration": events.duration_ps / PS_PER_S,
-        "seq_id": events.order,
-        "mc": np.where((events.chunk >= 0) & ~message, events.chunk // stages, UNKNOWN),
-        "mb_id": np.where(compute, events.microbatch, UNKNOWN),
-        "gmc": np.where(compute, events.chunk, UNKNOWN),
-    }
-    with whole_file(path) as file:
-        parquet.write_table(arrow.table(columns), file)
 
 
 def _columns(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -1,12 +1,4 @@
-"""Step lines of logs: Megatron-LM with its timers, NeMo, torchtitan, nanotron, DeepSpeed.
-
-Sources: `training_log` in megatron/training/training.py and `Timers` in megatron/core/timers.py;
-`training_log` in src/megatron/bridge/training/utils/train_utils.py of Megatron-Bridge, which prints
-Megatron-LM's line after its own; the progress printer of NeMo 2 and the bar of NeMo 1
-(`train_step_timing in s`); `MetricsProcessor.log` of torchtitan, whose tps are tokens per second
-and device; `train_step_logs` in src/nanotron/trainer.py with `human_format` of
-src/nanotron/logging/base.py; the pipeline engine of DeepSpeed (`deepspeed/runtime/pipe/engine.py`).
-"""
+"""Step lines of logs: the forms of many frameworks are data, in `log_forms.toml`."""
 
 import math
 import re
@@ -17,96 +9,118 @@ from pathlib import Path
 from msgspec import Struct
 
 from stepsim.base.errors import TraceError, bad_value
-from stepsim.files.reading import read_text
+from stepsim.files.reading import read_text, read_toml
 from stepsim.measured.step_log import StepLog
 
-_NUMBER = r"([-+.,\deE]+[KMBTP]?|nan|inf)"
+_PLAIN = r"(?:[-+.,\deE]+[KMBTP]?|nan|inf)"
+_NUMBER = f"({_PLAIN})"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _TIMERS = re.compile(r"\(?(?:min, )?max\)? time across ranks \(ms\):")
 _TIMER = re.compile(rf"\s+([\w-]+) \.*: (?:\({_NUMBER}, {_NUMBER}\)|{_NUMBER})\s*$")
+_MEMORY = re.compile(r"\bmax allocated: ([\d.]+)|\bmemory:\s*([\d.]+)GiB")
+"""The most memory of a rank as Megatron-LM prints it, in MiB, and torchtitan, in GiB."""
 _OF_RANK = re.compile(r"\[(?:rank|default)(\d+)\]:")
 """How torchrun marks the lines of a rank: several may print the same step."""
 _HUMAN = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12, "P": 1e15}
 """Endings of nanotron's numbers for people."""
 
 
-class _Form(Struct, frozen=True, kw_only=True):
-    """How a framework prints a step: its number and a value, of which a second has `scale`.
+_RATES = ("s", "ms", "tokens_per_s", "samples_per_s", "steps_per_s")
+"""What a line may say of a step, by the names of its groups."""
 
-    A form whose line has no number counts its lines. `tflops` is what stands before the TFLOP/s of
-    a device in the same line. A bar, as of NeMo 1, prints a step again when it is drawn again: the
-    last one counts.
-    """
+
+class _FormTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """An entry of `log_forms.toml`, which says what they mean."""
 
     name: str
-    line: re.Pattern[str]
-    scale: float = 1.0
-    of_tokens: bool = False
-    tflops: re.Pattern[str] | None = None
+    line: str
+    source: str
+    tflops: str = ""
     redrawn: bool = False
 
 
-_FORMS = (
-    _Form(
-        name="Megatron-LM",
-        line=re.compile(
-            rf"iteration\s+(\d+)/\s*\d+ \|.*elapsed time per iteration \(ms\): {_NUMBER}"
-        ),
-        scale=1e3,
-        tflops=re.compile(rf"(?:throughput per GPU \(TFLOP/s/GPU\)|TFLOPs): {_NUMBER}"),
-    ),
-    _Form(
-        name="Megatron-Bridge",
-        line=re.compile(rf"()Step Time : {_NUMBER}s GPU utilization:"),
-        tflops=re.compile(rf"GPU utilization: {_NUMBER}\s?MODEL_TFLOP/s/GPU"),
-    ),
-    _Form(
-        name="NeMo",
-        line=re.compile(rf"global_step[:=]\s*(\d+).*?train_step_timing in s[:=]\s*{_NUMBER}"),
-        tflops=re.compile(rf"(?i:tflops_(?:per_sec_)?per_gpu)[:=]\s*{_NUMBER}"),
-        redrawn=True,
-    ),
-    _Form(
-        name="torchtitan",
-        line=re.compile(rf"(?<!validate )step:\s*(\d+)\s.*\btps:\s*{_NUMBER}"),
-        of_tokens=True,
-        tflops=re.compile(rf"\btflops:\s*{_NUMBER}"),
-    ),
-    _Form(
-        name="nanotron",
-        line=re.compile(
-            rf"iteration: (\d+) / \d+ \|.*?(?:elapsed_)?time_per_iteration_ms: {_NUMBER}"
-        ),
-        scale=1e3,
-        tflops=re.compile(rf"model_tflops_per_gpu: {_NUMBER}"),
-    ),
-    _Form(
-        name="DeepSpeed",
-        line=re.compile(rf"steps:\s*(\d+)\s.*iter time \(s\):\s*{_NUMBER}"),
-    ),
-)
+class _FormsFile(Struct, frozen=True):
+    form: tuple[_FormTable, ...]
 
 
-def read_step_log(path: Path) -> StepLog:
-    """Read the step lines of a log; raises TraceError naming file, line and value at fault."""
-    expected = "a log with a line per step"
-    lines = plain_lines(read_text(path, TraceError, "log", expected))
-    for form in _FORMS:
-        found = list(_steps(path, lines, form))
+class _Form(Struct, frozen=True):
+    """How a framework prints a step; a form whose line has no number counts its lines."""
+
+    name: str
+    line: re.Pattern[str]
+    tflops: re.Pattern[str] | None = None
+    redrawn: bool = False
+
+    @property
+    def counts(self) -> bool:
+        """Whether lines have no number of their own."""
+        return "step" not in self.line.groupindex
+
+    @property
+    def adds(self) -> bool:
+        """Whether lines are iterations, of which a step has several."""
+        return {"iter", "step"} <= self.line.groupindex.keys()
+
+
+def _forms() -> list[_Form]:
+    path = Path(__file__).with_name("log_forms.toml")
+    tables = read_toml(path, _FormsFile, TraceError, "list of forms").form
+    return [
+        _Form(
+            each.name,
+            re.compile(each.line.replace("<N>", _PLAIN), re.MULTILINE),
+            re.compile(each.tflops.replace("<N>", _NUMBER)) if each.tflops else None,
+            each.redrawn,
+        )
+        for each in tables
+    ]
+
+
+def _own_form(line: str) -> _Form:
+    """The form of a user's own pattern; raises TraceError for one that cannot be."""
+    try:
+        found = _Form("--line", re.compile(line))
+    except re.error as error:
+        raise TraceError(f"--line is {line!r}: no regular expression: {error}") from None
+    if not set(_RATES) & found.line.groupindex.keys():
+        groups = ", ".join(f"(?P<{name}>...)" for name in _RATES)
+        raise TraceError(f"--line is {line!r}: expected one of the groups {groups}")
+    return found
+
+
+def read_step_log(path: Path, line: str | None = None) -> StepLog:
+    """Read the step lines of a log; raises TraceError naming file, line and value at fault.
+
+    A `line` is a pattern of the user's own, with the groups that `log_forms.toml` names.
+    """
+    lines = plain_lines(read_text(path, TraceError, "log", "a log with a line per step"))
+    forms = _forms() if line is None else [_own_form(line)]
+    for form in forms:
+        found = list((_whole_steps if form.adds else _steps)(path, lines, form))
         if found:
-            numbers, values, tflops = zip(*found, strict=True)
+            numbers, kinds, values, tflops = zip(*found, strict=True)
             _check_order(path, numbers)
+            told = {"seconds": values} if kinds[0] == "s" else {kinds[0]: values}
             return StepLog(
                 source=str(path),
                 form=form.name,
                 numbers=numbers,
-                seconds=() if form.of_tokens else tuple(each / form.scale for each in values),
-                tokens_per_s=values if form.of_tokens else (),
                 tflops=tflops if None not in tflops else (),
-                timers=_timers(path, lines),
+                timers=_timers(path, lines, 0),
+                quickest=_timers(path, lines, 1),
+                memory=_memory(lines),
+                **told,
             )
-    names = ", ".join(form.name for form in _FORMS)
-    raise TraceError(f"{path}: no step in it: expected the step lines of {names}")
+    names = ", ".join(form.name for form in forms)
+    raise TraceError(
+        f"{path}: no step in it: expected the step lines of {names}; of another program give --line"
+    )
+
+
+def tells_steps(start: bytes) -> bool:
+    """Whether the beginning of a log tells how long steps took."""
+    text = "\n".join(plain_lines(start.decode(errors="replace")))
+    return any(form.line.search(text) for form in _forms())
 
 
 def plain_lines(text: str) -> list[str]:
@@ -114,48 +128,101 @@ def plain_lines(text: str) -> list[str]:
     return _COLOURS.sub("", text).splitlines()
 
 
-_Line = tuple[int, float, float | None]
-"""A step: its number, its value, and TFLOP/s of a device where the line has them."""
+_Line = tuple[int, str, float, float | None]
+"""A step: its number, what is said of it, the value, and TFLOP/s where the line has them."""
 
 
 def _steps(path: Path, lines: list[str], form: _Form) -> Iterator[_Line]:
+    """The steps of a form; of ranks that print the same step the first one counts."""
     last: _Line | None = None
-    first_rank: str | None = None
+    first_rank = total = None
     for number, line in enumerate(lines, 1):
         told = form.line.search(line)
-        if told:
-            rank = (_OF_RANK.match(line) or [""])[0]
-            first_rank = rank if first_rank is None else first_rank
-            if rank != first_rank:
-                continue
-            where = f"{path}:{number}"
-            rate = form.tflops.search(line) if form.tflops else None
-            step = int(told[1][:18]) if told[1] else (last[0] if last else 0) + 1
-            if last and not (form.redrawn and last[0] == step):
-                yield last
-            last = step, _value(where, told[2]), _value(where, rate[1]) if rate else None
+        if told is None:
+            continue
+        where, groups = f"{path}:{number}", told.groupdict()
+        rank = (_OF_RANK.match(line) or [""])[0]
+        first_rank = rank if first_rank is None else first_rank
+        total = total or groups.get("total")
+        step = (last[0] if last else 0) + 1 if form.counts else int(float(told["step"][:18]))
+        again = last is not None and last[0] == step
+        if rank != first_rank or groups.get("total") != total or (again and not form.redrawn):
+            continue
+        if last and not again:
+            yield last
+        last = step, *_said(where, told), _rate(where, line, form)
     if last:
         yield last
+
+
+def _whole_steps(path: Path, lines: list[str], form: _Form) -> Iterator[_Line]:
+    """The steps of a form whose lines are iterations: a step's number stands at its last one.
+
+    Iterations 1, 2, 3 of step 0 and 4 of step 1 are step 1. Raises TraceError where one is missing.
+    """
+    seconds, before, done = 0.0, None, math.inf
+    for number, line in enumerate(lines, 1):
+        if (told := form.line.search(line)) is None:
+            continue
+        iteration, step = int(told["iter"]), int(told["step"])
+        if before not in (None, iteration - 1):
+            raise TraceError(
+                f"{path}:{number}: iteration {iteration} follows {before}: expected a line of each "
+                "iteration, for a step is all of its own (or --line)"
+            )
+        seconds += _said(f"{path}:{number}", told)[1]
+        if step > done:
+            yield step, "s", seconds, None
+        if step != done:
+            seconds = 0.0
+        before, done = iteration, step
+
+
+def _said(where: str, told: re.Match[str]) -> tuple[str, float]:
+    """What a line says of its step: seconds, or a rate."""
+    groups = told.groupdict()
+    name = next(name for name in _RATES if groups.get(name))
+    value = _value(where, groups[name] or "")
+    match name:
+        case "ms":
+            return "s", value / 1e3
+        case "steps_per_s":
+            return "s", 1 / value
+        case _:
+            return name, value
+
+
+def _rate(where: str, line: str, form: _Form) -> float | None:
+    rate = form.tflops.search(line) if form.tflops else None
+    return _value(where, rate[1]) if rate else None
 
 
 def _check_order(path: Path, numbers: tuple[int, ...]) -> None:
     for one, other in pairwise(numbers):
         if other <= one:
             raise TraceError(
-                f"{path}: step {other} follows step {one}: expected the log of one run (a run that "
-                "was started again has several)"
+                f"{path}: step {other} follows step {one}: expected the log of one run (one "
+                "that was started again has several) and of one rank"
             )
 
 
-def _timers(path: Path, lines: list[str]) -> dict[str, tuple[float, ...]]:
-    """Seconds that the slowest rank spent under each timer of Megatron-LM, in the order printed."""
+def _memory(lines: list[str]) -> int | None:
+    """The most bytes that any line says that a rank held; None where none does."""
+    found = (match for line in lines if (match := _MEMORY.search(line)))
+    sizes = [float(m[1]) * 2**20 if m[1] else float(m[2]) * 2**30 for m in found]
+    return round(max(sizes)) if sizes else None
+
+
+def _timers(path: Path, lines: list[str], which: int) -> dict[str, tuple[float, ...]]:
+    """Seconds under each timer of Megatron-LM of the slowest rank, or of the quickest (1)."""
     found: dict[str, list[float]] = {}
     inside = False
     for number, line in enumerate(lines, 1):
         told = _TIMER.match(line) if inside else None
         if told:
-            slowest = _value(f"{path}:{number}", told[3] or told[4])
-            found.setdefault(told[1], []).append(slowest / 1e3)
+            text = told[2] if which else told[3] or told[4]
+            if text:
+                found.setdefault(told[1], []).append(_value(f"{path}:{number}", text) / 1e3)
         inside = bool(told) or _TIMERS.search(line) is not None
     return {name: tuple(values) for name, values in found.items()}
 

@@ -7,7 +7,7 @@ import numpy as np
 from stepsim.base.errors import CalibrationError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
-from stepsim.measured.device.fit import fit_products
+from stepsim.measured.calibration.products import fit_products
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.kernel_classes import KernelClass, KernelWork, kernel_work
 from stepsim.tables.spans import UNKNOWN, TaskKind

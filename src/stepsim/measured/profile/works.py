@@ -17,7 +17,6 @@ from stepsim.base.arrays import Bools, Floats, Ints, numbers_of
 from stepsim.base.errors import PlanError
 from stepsim.measured.profile.events import Profile, same
 from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
-from stepsim.workload.documents import ListedWorks
 
 _ROUNDS = 200
 _STANDARD_ERRORS = 3.0
@@ -45,19 +44,6 @@ class MicrobatchWorks(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     share: Floats
     series: Ints
     cell: Ints
-
-    @property
-    def law(self) -> ListedWorks:
-        """The works as a law: guesses drawn apart until they have the spread of the work itself.
-
-        Steps are drawn whole where replicas have more in common at a place of their order than
-        chance gives them: their loader sorted documents of a step.
-        """
-        beyond = self.works - 1.0
-        wide = float(np.sqrt((beyond**2).mean()))
-        drawn = 1.0 + beyond * (self.spread / wide if wide else 0.0)
-        sorts = len(drawn) >= _MANY_STEPS and _beyond_chance(beyond, (1,))[1] > 0
-        return ListedWorks(works=np.maximum(drawn, _LEAST_WORK), whole=sorts)
 
     def changed_ps(self, own_ps: Ints, several: Iterable[Floats]) -> Iterator[Ints]:
         """What operations take where microbatches have other works than they had, for each of some.

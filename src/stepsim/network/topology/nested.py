@@ -34,9 +34,10 @@ from stepsim.network.topology.dimension import (
     sum_loads,
 )
 from stepsim.network.topology.exchange import exchange
-from stepsim.network.topology.network import Bisection, Topology, check_room
+from stepsim.network.topology.network import MAX_NPUS, Bisection, Topology, check_room
 from stepsim.network.topology.placed import Layout, PlacedWiring, Turn
 from stepsim.network.topology.rings import rings
+from stepsim.network.topology.wiring import DimensionKind
 from stepsim.network.topology.wirings.fat_tree import TreeShape
 
 if TYPE_CHECKING:
@@ -400,6 +401,39 @@ def with_values(topology: Topology, values: Mapping[str, float]) -> Topology:
     if LAUNCH_LATENCY.name in values:
         edited = replace(cast(Any, edited), launch_latency_ps=int(values[LAUNCH_LATENCY.name]))
     return cast(Topology, edited)
+
+
+def with_leaves(topology: Topology, link: str) -> Topology:
+    """The topology with rails of links `link` as leaf switches of 32 NPUs below spines."""
+    if not isinstance(topology, NestedTopology):
+        return topology
+    tree = TreeShape(down=(_LEAF,), up=(_LEAF,))
+    leaves = {"kind": DimensionKind.FAT_TREE, "rails": True, "tree": tree}
+    up = FollowingLinks(name=f"{link}-up")
+    dimensions = (
+        replace(each, up=up, **cast(Any, leaves))
+        if each.link.name == link and each.kind is DimensionKind.RAIL
+        else each
+        for each in topology.dimensions
+    )
+    return replace(topology, dimensions=tuple(dimensions))
+
+
+_LEAF = 32
+
+
+def with_node_size(topology: Topology, asked: object) -> Topology:
+    """The topology with so many NPUs on the switch of a node; raises TopologyError."""
+    size = int(str(asked)) if str(asked).isdecimal() else 0
+    if not 1 <= size <= MAX_NPUS:
+        raise TopologyError(f"node_size is {str(asked)!r}: expected 1 to {MAX_NPUS}")
+    if not isinstance(topology, NestedTopology) or topology.dimensions[0].shape:
+        raise TopologyError(f"node_size: the nodes of topology {topology.name} have a shape")
+    first, *others = topology.dimensions
+    cables = tuple(cable for cable in first.cables if max(cable) < size)
+    node = replace(first, size=size, used=min(first.used, size), built=0, cables=cables)
+    found = replace(topology, dimensions=(node, *others))
+    return found.fit(found.default_npus) if found.grows else found
 
 
 def with_uplinks(topology: Topology, values: Mapping[str, Any]) -> dict[str, Any]:

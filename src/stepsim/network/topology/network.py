@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     """What `files.load.load_topology` takes: a name, a file, a graph, or the topology itself."""
 
 
-MAX_NPUS = 1 << 24
+MAX_NPUS = 1 << 22
 """NPUs of the largest network, and of the largest job: 5 s and 0.6 GB where tp fills a node."""
 
 

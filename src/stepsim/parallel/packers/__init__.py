@@ -7,14 +7,13 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from stepsim.base.arrays import Ints
 from stepsim.base.errors import PlanError
 from stepsim.parallel.packers.as_drawn import pad, pad_to_sequence
-from stepsim.parallel.packers.balanced import balance, swap
+from stepsim.parallel.packers.balanced import balance
 from stepsim.parallel.packers.base import BatchShape, Loads, Packer, Packing
-from stepsim.parallel.packers.dynamic_cp import dynamic_cp, hybrid
+from stepsim.parallel.packers.dynamic_cp import dynamic_cp
 from stepsim.parallel.packers.grouped import group_by_length
-from stepsim.parallel.packers.stream import concatenate, first_fit, greedy
+from stepsim.parallel.packers.stream import concatenate, first_fit
 
 
 class Takes(StrEnum):
@@ -48,22 +47,17 @@ PACKERS: Mapping[str, PackerEntry] = MappingProxyType(
         "padded": PackerEntry(pad, Takes.COUNT, "padded to the longest of a microbatch"),
         "grouped": PackerEntry(group_by_length, Takes.COUNT, "like lengths together, padded"),
         "concat": PackerEntry(concatenate, Takes.STREAM, "end to end, cut at the sequence"),
-        "greedy": PackerEntry(greedy, Takes.STREAM, "whole documents, in the order drawn"),
         "first-fit": PackerEntry(first_fit, Takes.STREAM, "whole documents, longest first"),
         "balanced": PackerEntry(balance, Takes.STEP, "equal time for ranks and microbatches"),
         "dynamic-cp": PackerEntry(
             dynamic_cp, Takes.STEP, "long documents over several ranks", shares=True
         ),
-        "hybrid": PackerEntry(
-            hybrid, Takes.STEP, "long documents over any ranks, short ones on one", shares=True
-        ),
     }
 )
-_SWAPPED = "+swap"
 
 
 def packer_of(name: str | Packer | PackerEntry) -> PackerEntry:
-    """The packer of a name such as `greedy`, or `greedy+swap` for one that swaps microbatches.
+    """The packer of a name such as `first-fit`.
 
     A function of one's own takes the documents of whole steps, an entry what it says. Raises
     PlanError naming the packers that there are.
@@ -72,21 +66,9 @@ def packer_of(name: str | Packer | PackerEntry) -> PackerEntry:
         return name
     if not isinstance(name, str):
         return PackerEntry(name, Takes.STEP, "a function of one's own")
-    base = name.removesuffix(_SWAPPED)
-    if base not in PACKERS:
-        known = ", ".join(PACKERS)
-        raise PlanError(f"packer is {name!r}: expected one of {known}, each with or without +swap")
-    found = PACKERS[base]
-    if base == name:
-        return found
-    if found.shares:
-        raise PlanError(f"packer is {name!r}: expected {base} alone, whose ranks share documents")
-
-    def swapped(lengths: Ints, shape: BatchShape) -> Packing:
-        return swap(found.pack(lengths, shape))
-
-    words = f"{found.words}; whole microbatches swapped between ranks"
-    return PackerEntry(swapped, found.takes, words)
+    if name not in PACKERS:
+        raise PlanError(f"packer is {name!r}: expected one of {', '.join(PACKERS)}")
+    return PACKERS[name]
 
 
 def documents_for(entry: PackerEntry, shape: BatchShape, mean_length: float) -> int:

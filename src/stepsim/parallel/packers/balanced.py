@@ -7,7 +7,6 @@ for k sets as verl's `get_seqlen_balanced_partitions` has it with equal counts.
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
-from stepsim.base.structs import replace
 from stepsim.parallel.packers.base import BatchShape, Packing, cut, packed
 
 
@@ -90,18 +89,12 @@ def _sets_of_rows(sums: Floats) -> Ints:
     return found[:, :rows]
 
 
-def swap(packing: Packing) -> Packing:
-    """Whole microbatches changed between the ranks of a step: longest first, equal counts.
-
-    Each goes to the rank with the least work so far of those that have not their number yet.
-    """
-    loads = packing.loads()
-    moved = _swapped_slots(packing.shape.cost(loads.tokens, loads.squares))
-    return replace(packing, slot=moved[packing.slot])
-
-
 def swap_works(works: Floats) -> Floats:
-    """Works of (steps, ranks, microbatches) once `swap` has changed whole microbatches."""
+    """Works of (steps, ranks, microbatches) once ranks of a step have changed whole microbatches.
+
+    Longest first, each goes to the rank with the least work so far of those that have not their
+    number yet.
+    """
     moved = np.empty(works.size)
     moved[_swapped_slots(works)] = works.ravel()
     return moved.reshape(works.shape)

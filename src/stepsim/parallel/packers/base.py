@@ -138,15 +138,13 @@ class Loads(Struct, frozen=True, kw_only=True, eq=False):
     """Work of microbatches, arrays of shape (steps, ranks, microbatches).
 
     `tokens` are computed, `real` of them are no padding, `squares` is attention's work: sums of
-    squared lengths of documents, `real_squares` those without padding. Where documents were not
-    seen, `scale` says how many times as long as this its computes take.
+    squared lengths of documents, `real_squares` those without padding.
     """
 
     tokens: Floats
     real: Floats
     squares: Floats
     real_squares: Floats
-    scale: Floats | None = None
 
     @classmethod
     def joined(cls, parts: "Sequence[Loads]", steps: int) -> "Loads":
@@ -159,8 +157,7 @@ class Loads(Struct, frozen=True, kw_only=True, eq=False):
     def of_step(self, step: int) -> "Loads":
         """The loads of one step, of shape (1, ranks, microbatches)."""
         columns = {name: getattr(self, name)[step : step + 1].copy() for name in _SUMS}
-        scale = None if self.scale is None else self.scale[step : step + 1].copy()
-        return Loads(**columns, scale=scale)
+        return Loads(**columns)
 
 
 Packer = Callable[[Ints, BatchShape], Packing]

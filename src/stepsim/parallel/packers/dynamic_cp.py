@@ -1,7 +1,5 @@
 """Documents over as many ranks as they need: a context-parallel degree for each of them."""
 
-from collections.abc import Callable
-from functools import partial
 from heapq import heapify, heapreplace
 from itertools import pairwise
 
@@ -10,9 +8,6 @@ import numpy as np
 from stepsim.base.arrays import Floats, Ints
 from stepsim.parallel.packers.balanced import shared_out
 from stepsim.parallel.packers.base import BatchShape, Packing
-
-_Members = Callable[[Floats, int], Ints]
-"""The ranks of a document, from what each rank has to do so far and how many it needs."""
 
 
 def dynamic_cp(lengths: Ints, shape: BatchShape) -> Packing:
@@ -24,19 +19,7 @@ def dynamic_cp(lengths: Ints, shape: BatchShape) -> Packing:
     at `full_tokens` are spread over all of them. Where ranks would wait for each other, documents
     of a step take 2, 4, ... ranks at least.
     """
-    return _spread(lengths, degrees(lengths, shape), shape, _aligned)
-
-
-def hybrid(lengths: Ints, shape: BatchShape) -> Packing:
-    """Short documents to single ranks, each long one over any ranks that it needs, not more.
-
-    Hybrid data parallelism of ByteScale (arXiv 2502.21231): a document of more than
-    `shape.full_tokens` takes its length by these, rounded up, of the ranks that have least to do.
-    With 4,096 full tokens, one of 9,000 tokens takes 3 ranks. As in `dynamic_cp`, where ranks would
-    wait for each other all take more.
-    """
-    needed = np.minimum(-(-lengths // shape.full_tokens), shape.ranks)
-    return _spread(lengths, needed, shape, _emptiest)
+    return _spread(lengths, degrees(lengths, shape), shape)
 
 
 def degrees(lengths: Ints, shape: BatchShape) -> Ints:
@@ -56,17 +39,12 @@ def _aligned(load: Floats, count: int) -> Ints:
     return np.arange(count) + group * count
 
 
-def _emptiest(load: Floats, count: int) -> Ints:
-    """The ranks that have least to do."""
-    return np.sort(np.argsort(load, kind="stable")[:count])
-
-
-def _spread(lengths: Ints, needed: Ints, shape: BatchShape, members: _Members) -> Packing:
+def _spread(lengths: Ints, needed: Ints, shape: BatchShape) -> Packing:
     """Documents of all steps, each over `needed` ranks, or over more where that is faster."""
     edges = [-(-len(lengths) * step // shape.steps) for step in range(shape.steps + 1)]
     degree, slots = needed.copy(), [np.zeros(0, dtype=np.int64)]
     for step, (low, high) in enumerate(pairwise(edges)):
-        own, slot = _fastest(lengths[low:high], needed[low:high], shape, members)
+        own, slot = _fastest(lengths[low:high], needed[low:high], shape)
         degree[low:high] = own
         slots.append(slot + step * shape.step_slots)
     document = np.repeat(np.arange(len(lengths)), degree)
@@ -84,16 +62,14 @@ def _spread(lengths: Ints, needed: Ints, shape: BatchShape, members: _Members) -
     )
 
 
-def _fastest(
-    lengths: Ints, needed: Ints, shape: BatchShape, members: _Members
-) -> tuple[Ints, Ints]:
+def _fastest(lengths: Ints, needed: Ints, shape: BatchShape) -> tuple[Ints, Ints]:
     """Degrees of a step's documents and slots of their pieces, the fastest of some degrees."""
     found = []
     for least in (1 << doublings for doublings in range(len(shape.sharing))):
         if least <= shape.ranks:
             degree = np.maximum(needed, least)
             alike = len(degree) > 0 and (degree == degree[0]).all()
-            slots = _slots_alike if alike else partial(_slots, members=members)
+            slots = _slots_alike if alike else _slots
             slot, took = slots(lengths, degree, shape)
             found.append((took, degree, slot))
     _, degree, slot = min(found, key=lambda tried: tried[0])
@@ -130,7 +106,7 @@ def _slots_alike(lengths: Ints, degree: Ints, shape: BatchShape) -> tuple[Ints, 
     return slot, _took(total, filled.astype(np.float64), shape)
 
 
-def _slots(lengths: Ints, degree: Ints, shape: BatchShape, members: _Members) -> tuple[Ints, float]:
+def _slots(lengths: Ints, degree: Ints, shape: BatchShape) -> tuple[Ints, float]:
     """Slots of the pieces of a step's documents, longest first, and how long the step takes."""
     total, filled = np.zeros(shape.ranks), np.zeros((shape.ranks, shape.microbatches))
     first = np.concatenate(([0], np.cumsum(degree)))
@@ -139,7 +115,7 @@ def _slots(lengths: Ints, degree: Ints, shape: BatchShape, members: _Members) ->
     order = np.argsort(-lengths, kind="stable")
     several = int((degree > 1).sum())  # a longer document takes as many ranks or more
     for document in order[:several].tolist():
-        held = members(total, int(degree[document]))
+        held = _aligned(total, int(degree[document]))
         microbatch = int(filled[held].max(axis=0).argmin())
         total[held] += cost[document]
         filled[held, microbatch] += weight[document]

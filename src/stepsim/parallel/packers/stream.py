@@ -26,14 +26,6 @@ def concatenate(lengths: Ints, shape: BatchShape) -> Packing:
     return packed(shape, dealt(begin // shape.full_tokens, shape), document, length)
 
 
-def greedy(lengths: Ints, shape: BatchShape) -> Packing:
-    """Whole documents in the order drawn: one that does not fit begins the next microbatch."""
-    document, length = cut(lengths, shape.full_tokens)
-    counts = np.diff(_edges(length, shape.full_tokens))
-    bins = np.repeat(np.arange(len(counts)), counts)
-    return _first_bins(bins, len(counts) - 1, document, length, shape)
-
-
 def first_fit(lengths: Ints, shape: BatchShape) -> Packing:
     """Whole documents, longest first of a step's worth, each in the first microbatch with room."""
     document, length = cut(lengths, shape.full_tokens)

@@ -11,18 +11,15 @@ between iterations when no rank waits for the others before its optimizer step (
 paper); the optimizer step itself is no part of it. Equal spans are told apart by makespan.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from itertools import product
-from math import inf
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from stepsim.base.errors import ScheduleError, bad_value
-from stepsim.base.structs import replace
 from stepsim.parallel.schedules.base import ActionKind, Placement, Schedule, check_shape
 
 if TYPE_CHECKING:
@@ -89,7 +86,11 @@ def auto_zb(
     if objective not in _OBJECTIVES:
         allowed = " or ".join(_OBJECTIVES)
         raise ScheduleError(bad_value(f"schedule {_NAME}", "objective", objective, allowed))
-    best = _best_draft(job, spans_first=objective == "span")
+    first = _OBJECTIVES.index(objective)
+    best = min(
+        (candidate(job) for candidate in _candidates()),
+        key=lambda each: (each.cost[first], *each.cost),
+    )
     orders = tuple(_order(rank, kinds) for rank, kinds in enumerate(best.orders))
     placement = Placement(ranks=ranks)
     return Schedule(name=_NAME, placement=placement, microbatches=microbatches, orders=orders)
@@ -143,43 +144,28 @@ class _Job(Struct, frozen=True, kw_only=True):
     share: float
 
 
-class _NoBetterError(Exception):
-    """A draft that can no longer become better than another."""
-
-
-class _Goal(Struct, frozen=True, kw_only=True):
-    """What a draft has to beat: the best costs so far, spans before makespans or after."""
-
-    spans_first: bool
-    best: tuple[float, float] = (inf, inf)
-
-    def cost(self, span: int, makespan: int) -> tuple[int, int]:
-        """What is compared, in ps."""
-        return (span, makespan) if self.spans_first else (makespan, span)
-
-
 class _Draft:
     """A growing order: actions are only ever appended, each starts as soon as it can.
 
     Per rank: `done[rank][kind]` counts, `clock` is the end of its last action, `first` the start
-    of its first, `idle` what it waited in between. `worst_idle` is the largest idle so far. `span`
-    and `makespan` are what they will be at least: every rank has all of its `work` between its
-    first start and its last end, and what it waited. Of a whole draft they are what they are.
-    Raises _NoBetterError as soon as these do not beat the `goal`.
+    of its first, `idle` what it waited in between. `worst_idle` is the largest idle so far.
     """
 
-    def __init__(self, job: _Job, goal: _Goal) -> None:
+    def __init__(self, job: _Job) -> None:
         self.job = job
-        self.goal = goal
         self.orders: list[list[int]] = [[] for _ in range(job.ranks)]
         self.done = [[0, 0, 0] for _ in range(job.ranks)]
         self.clock = [0] * job.ranks
         self.first = [0] * job.ranks
         self.idle = [0] * job.ranks
         self.worst_idle = 0
-        self.span = self.makespan = 0
-        self._work = [job.microbatches * sum(each) for each in job.durations]
         self._ends: list[list[list[int]]] = [[[], [], []] for _ in range(job.ranks)]
+
+    @property
+    def cost(self) -> tuple[int, int]:
+        """Span and makespan of the whole order, in ps."""
+        spans = (end - start for start, end in zip(self.first, self.clock, strict=True))
+        return max(spans), max(self.clock)
 
     def arrival(self, rank: int, kind: int) -> int:
         """When the rank has the input of its next action of that kind, sent from elsewhere."""
@@ -205,24 +191,14 @@ class _Draft:
         order = self.orders[rank]
         if not order:
             self.first[rank] = start = max(clock, arrival)
-            self._compare(rank)
         elif arrival > clock:
             start = arrival
             self.idle[rank] += start - clock
             self.worst_idle = max(self.worst_idle, self.idle[rank])
-            self._compare(rank)
         end = self.clock[rank] = start + self.job.durations[rank][kind]
         self._ends[rank][kind].append(end)
         self.done[rank][kind] += 1
         order.append(kind)
-
-    def _compare(self, rank: int) -> None:
-        """Give up where the rank's span or end, at best, is no better than the goal."""
-        span = self._work[rank] + self.idle[rank]
-        self.span = max(self.span, span)
-        self.makespan = max(self.makespan, self.first[rank] + span)
-        if self.goal.cost(self.span, self.makespan) >= self.goal.best:
-            raise _NoBetterError
 
     def pending(self, rank: int) -> int:
         """Weight gradients the rank could run now."""
@@ -253,34 +229,21 @@ class _Rules(Struct, frozen=True):
     """Run W in a gap shorter than W even on a rank that can afford to idle."""
 
 
-def _best_draft(job: _Job, *, spans_first: bool) -> _Draft:
-    """The best of all candidates; the first of equals wins."""
-    candidates: list[Callable[[_Job, _Goal], _Draft]] = [
-        *(
-            partial(_by_rounds, rules=_Rules(*choices))
-            for choices in product((True, False), repeat=3)
-        ),
-        *(
-            partial(_self_timed, priority=priority, patient=patient)
-            for priority, patient in product(_PRIORITIES, (True, False))
-        ),
-        _one_f_one_b,
-    ]
-    goal, best = _Goal(spans_first=spans_first), None
-    for candidate in candidates:
-        with suppress(_NoBetterError):
-            best = candidate(job, goal)
-            goal = replace(goal, best=goal.cost(best.span, best.makespan))
-    assert best
-    return best
+def _candidates() -> Iterator[Callable[[_Job], _Draft]]:
+    """Ways to order a job; the first of equally good ones wins."""
+    for choices in product((True, False), repeat=3):
+        yield partial(_by_rounds, rules=_Rules(*choices))
+    for priority, patient in product(_PRIORITIES, (True, False)):
+        yield partial(_self_timed, priority=priority, patient=patient)
+    yield _one_f_one_b
 
 
-def _by_rounds(job: _Job, goal: _Goal, rules: _Rules) -> _Draft:
+def _by_rounds(job: _Job, rules: _Rules) -> _Draft:
     """The paper's heuristic: warm-up, then in each round a forward and an input gradient per rank.
 
     Weight gradients go where a rank would wait, or where memory must be freed.
     """
-    draft = _Draft(job, goal)
+    draft = _Draft(job)
     for rank in range(job.ranks):
         draft.run(rank, _F)
     for rank, lead in enumerate(_leads(draft, rules)):
@@ -371,12 +334,12 @@ def _fill_gap(draft: _Draft, rank: int, kind: int, rules: _Rules) -> int:
     return arrival
 
 
-def _self_timed(job: _Job, goal: _Goal, priority: Sequence[int], patient: bool) -> _Draft:
+def _self_timed(job: _Job, priority: Sequence[int], patient: bool) -> _Draft:
     """Each rank, whenever free, runs the first kind of `priority` that is ready and fits.
 
     `patient` ranks leave W out when the input of something better arrives before it would end.
     """
-    draft = _Draft(job, goal)
+    draft = _Draft(job)
     wakings = [(0, 0)]
     while wakings:
         now, rank = heappop(wakings)
@@ -411,9 +374,9 @@ def _choice(
     return None
 
 
-def _one_f_one_b(job: _Job, goal: _Goal) -> _Draft:
+def _one_f_one_b(job: _Job) -> _Draft:
     """1F1B with W right after I, its warm-up cut to the memory limit."""
-    draft = _Draft(job, goal)
+    draft = _Draft(job)
     most = int(min(job.capacity - 1, job.microbatches))
     for rank in range(job.ranks):
         _run_all(draft, rank, _F, min(job.ranks - 1 - rank, most))

@@ -61,12 +61,14 @@ function slideTo(texts) {
   const held = {};
   if (kindOf(page.state.workload) === "model") {
     for (const { name, now } of page.sliders) {
-      const usual = ["cp", "ep", "microbatch_size"].includes(name) && now === 1;
+      const usual = ["cp", "ep"].includes(name) && now === 1;
       const said = name === "global_batch" && page.state.microbatches;
       if (now !== null && !page.state[name] && !usual && !said) held[name] = String(now);
     }
     for (const [name, text] of Object.entries(page.held)) if (!page.state[name]) held[name] = text;
   }
+  const moves = texts.pp || texts.schedule, layout = page.state.layout || held.layout || "";
+  if (moves && /[|+,]/.test(layout)) held.layout = "";
   if (texts.global_batch || texts.microbatches) Object.assign(held, { microbatches: "", global_batch: "" });
   Object.assign(page.state, Object.fromEntries(Object.entries(held).filter(([, text]) => text)));
   for (const [name, text] of Object.entries(held)) if (!text && !texts[name]) delete page.state[name];
@@ -75,7 +77,7 @@ function slideTo(texts) {
 }
 
 function showSchedules(names) {
-  const asked = page.state.schedule || "1f1b", list = [...new Set([...names, asked])];
+  const asked = page.state.schedule || page.held.schedule || "1f1b", list = [...new Set([...names, asked])];
   find("schedule").replaceChildren(...list.map((name) => option(name)));
   find("schedule").value = asked;
 }

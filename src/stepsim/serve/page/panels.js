@@ -30,7 +30,7 @@ function helpRow({ words, change: texts, step_ps: step, saved_ps: saved, mends }
   made.append(element("span", words), element("span", mends ? `fits, ${time(step)}` : `\u2212${time(saved)}`, "saved"));
   made.title = `${words}: ${time(step)} in place of ${time(now)}, ${percent(step, now)}. Choose it to make this change.`;
   made.addEventListener("click", () => {
-    change("schedule" in texts ? { chunks: "", ...texts } : texts);
+    change(texts);
     syncControls();
   });
   return made;

@@ -1,7 +1,5 @@
 """Figure of real batches: lengths, steps by packer, work of ranks, a typical and a bad step."""
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,14 +7,9 @@ import numpy as np
 from stepsim.base.arrays import Floats
 from stepsim.base.units import time_unit
 from stepsim.explore.batches.draws import BatchStudy
-from stepsim.explore.batches.timelines import telling_ranks
-from stepsim.show.figures.drawing import make_figure
-from stepsim.show.figures.lanes import Above
+from stepsim.show.figures.drawing import drawn
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.figures.timelines import drawn_ranks, timelines_figure
 from stepsim.show.palette import PALETTE
-from stepsim.step.prepared import SimulatedStep
-from stepsim.workload.documents import ListedWorks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,36 +17,18 @@ if TYPE_CHECKING:
 
 SAMPLE = 10_000
 """Documents of the histogram of lengths."""
+LENGTHS_WORDS = "tokens of a document", f"of {SAMPLE:,} documents"
+"""What the histogram of lengths has on its axes."""
 _BINS = 50
-_ABOVE_IN = 7.2
-
-NamedSteps = Sequence[tuple[str, SimulatedStep]]
-"""Simulated steps with what they are called: `typical step`, `slowest step`."""
+_HIGH_IN = 7.2
 
 
-def plot_batches(
-    study: BatchStudy,
-    path: str | Path | None = None,
-    *,
-    style: FigureStyle | str = FigureStyle.SCREEN,
-    steps: NamedSteps = (),
-) -> "Figure":
-    """Draw lengths, steps by packer, work of ranks in two steps, and timelines of some `steps`.
-
-    Of the packer with most tokens per second. Raises OutputError as `make_figure`.
-    """
-    return make_figure(lambda chosen: _figure(study, steps, chosen), path, style)
-
-
-def _figure(study: BatchStudy, steps: NamedSteps, style: FigureStyle) -> "Figure":
-    if not steps:
-        figure = style.figure(_ABOVE_IN)
-        _draw_study(figure, study, style)
-        return figure
-    runs = [drawn_ranks(name, step.timeline, telling_ranks(step.timeline)) for name, step in steps]
-    height_in = _ABOVE_IN * style.font_pt / 8
-    above = Above(draw=lambda top: _draw_study(top, study, style), height_in=height_in)
-    return timelines_figure(runs, style, above=above)
+@drawn
+def plot_batches(study: BatchStudy, style: FigureStyle) -> "Figure":
+    """Lengths, steps by packer, and work of ranks in two steps of the best packer."""
+    figure = style.figure(_HIGH_IN)
+    _draw_study(figure, study, style)
+    return figure
 
 
 def _draw_study(figure: "FigureBase", study: BatchStudy, style: FigureStyle) -> None:
@@ -68,17 +43,9 @@ def _draw_study(figure: "FigureBase", study: BatchStudy, style: FigureStyle) -> 
 
 def length_histogram(study: BatchStudy) -> tuple[Floats, Floats]:
     """Edges of lengths in equal ratios, and how many of 10,000 documents are between them."""
-    drawn = study.sample(SAMPLE)
-    beyond = 1 + 1e-9 if isinstance(study.drawn, ListedWorks) else 1 + 1 / drawn.max()
-    edges = np.geomspace(drawn.min(), drawn.max() * beyond, _BINS)
-    return edges, np.histogram(drawn, bins=edges)[0].astype(np.float64)
-
-
-def sample_words(study: BatchStudy) -> tuple[str, str]:
-    """What the histogram of lengths has on its axes: works, where documents were not seen."""
-    if isinstance(study.drawn, ListedWorks):
-        return "work of a microbatch over the mean", f"of {SAMPLE:,} microbatches"
-    return "tokens of a document", f"of {SAMPLE:,} documents"
+    lengths = study.sample(SAMPLE)
+    edges = np.geomspace(lengths.min(), lengths.max() + 1, _BINS)
+    return edges, np.histogram(lengths, bins=edges)[0].astype(np.float64)
 
 
 def step_histograms(study: BatchStudy) -> tuple[Floats, list[Floats], int, str]:
@@ -96,11 +63,10 @@ def step_histograms(study: BatchStudy) -> tuple[Floats, list[Floats], int, str]:
 def _draw_lengths(axes: "Axes", study: BatchStudy) -> None:
     edges, counts = length_histogram(study)
     axes.stairs(counts, edges, color=PALETTE[0], fill=True)
-    size, drawn = sample_words(study)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(lambda tokens, _: f"{tokens:,.4g}")
-    axes.set_xlabel(size)
-    axes.set_ylabel(drawn)
+    axes.set_xlabel(LENGTHS_WORDS[0])
+    axes.set_ylabel(LENGTHS_WORDS[1])
 
 
 def _draw_steps(axes: "Axes", study: BatchStudy) -> None:

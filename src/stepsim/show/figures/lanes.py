@@ -24,7 +24,7 @@ from stepsim.workload.rows import Part
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, FigureBase, SubFigure
+    from matplotlib.figure import Figure, FigureBase
 
 _MOST_EM = 80.0  # height of the rows of a figure
 _ROW_EM, _PAPER_ROW_EM = 2.4, 1.6
@@ -101,20 +101,12 @@ class Scene(Struct, frozen=True, kw_only=True):
         return time_unit(self.width_ps)
 
 
-class Above(Struct, frozen=True, kw_only=True):
-    """What is drawn above timelines: a function of the part of the figure, and its height."""
-
-    draw: "Callable[[SubFigure], None]"
-    height_in: float
-
-
 def lanes_figure(
     draw_panels: Callable[[Scene], Sequence[TimelinePanel]],
     width_ps: int,
     style: FigureStyle,
-    above: "Above | None" = None,
 ) -> "Figure":
-    """Panels above each other on one time axis of so many ps, at least 1; plots `above` them."""
+    """Panels above each other on one time axis of so many ps, at least 1."""
     scene = Scene(style=style, width_ps=width_ps or 1)
     panels = draw_panels(scene)
     rows = [len(panel.lanes) for panel in panels]
@@ -123,13 +115,8 @@ def lanes_figure(
     row_in = min(row_em, _MOST_EM / sum(rows)) * em_in
     figure = style.figure(0.0)
     lanes_in = em_in * (5 + 4.5 * len(panels)) + row_in * sum(rows)
-    canvas: FigureBase = figure
-    figure.set_figheight(lanes_in + (above.height_in if above else 0))
-    if above:
-        parts = figure.subfigures(2, squeeze=False, height_ratios=[above.height_in, lanes_in])
-        above.draw(parts[0, 0])
-        canvas = parts[1, 0]
-    every = canvas.subplots(len(panels), squeeze=False, sharex=True, height_ratios=rows)[:, 0]
+    figure.set_figheight(lanes_in)
+    every = figure.subplots(len(panels), squeeze=False, sharex=True, height_ratios=rows)[:, 0]
     for i, (axes, panel) in enumerate(zip(every, panels, strict=True)):
         repeated = i > 0 and panel.title[0] == panels[0].title[0]
         head(axes, style, *panel.title[repeated:], share=0.9)
@@ -137,7 +124,7 @@ def lanes_figure(
         _draw_arrows(axes, panel, scene)
     every[-1].set_xlim(0, scene.width_ps / scene.scale)
     every[-1].set_xlabel(f"time ({scene.unit})")
-    _legend(canvas, panels, style)
+    _legend(figure, panels, style)
     return figure
 
 

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 from stepsim.base.units import time_unit
 from stepsim.explore.plan.search import PlanSearch, SearchedPlan
-from stepsim.explore.plan.space import plan_words
 from stepsim.show.figures.drawing import drawn, head, legend
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import PATH, series_colour
+from stepsim.step.plan_space import plan_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,7 +17,7 @@ from stepsim.explain.report import Report
 from stepsim.measured.profile.events import Profile
 from stepsim.parallel.schedules import ActionKind, OrderEntry
 from stepsim.show.figures.drawing import make_figure
-from stepsim.show.figures.lanes import Above, Box, Lane, Scene, TimelinePanel, lanes_figure, visible
+from stepsim.show.figures.lanes import Box, Lane, Scene, TimelinePanel, lanes_figure, visible
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import ACTION_COLOURS, PART_COLOURS, PATH, PER_STEP, TRANSFER, shade
 from stepsim.step.against import StepAgainst
@@ -122,17 +122,6 @@ def plot_timelines(
     return make_figure(partial(timelines_figure, runs, messages=messages), path, style)
 
 
-def drawn_ranks(title: str, timeline: Timeline, ranks: Sequence[int]) -> DrawnRun:
-    """Some ranks of a simulated step, a row each."""
-    tables = timeline.spans(ranks, whole=True)
-    return DrawnRun(
-        title=(f"{title}: {format_time_ps(timeline.step_time_ps)}",),
-        axis="rank",
-        rows=tuple((str(rank), spans) for rank, spans in zip(ranks, tables, strict=True)),
-        width_ps=timeline.step_time_ps,
-    )
-
-
 def plot_against(
     held: StepAgainst,
     path: str | Path | None = None,
@@ -152,14 +141,13 @@ def timelines_figure(
     style: FigureStyle,
     *,
     messages: bool = False,
-    above: Above | None = None,
 ) -> "Figure":
-    """The figure that `plot_timelines` writes; with plots `above` it."""
+    """The figure that `plot_timelines` writes."""
 
     def panels(scene: Scene) -> list[TimelinePanel]:
         return [_panel(run, scene, messages=messages) for run in runs]
 
-    return lanes_figure(panels, max(run.width_ps for run in runs), style, above)
+    return lanes_figure(panels, max(run.width_ps for run in runs), style)
 
 
 def _panel(run: DrawnRun, scene: Scene, *, messages: bool) -> TimelinePanel:

@@ -1,4 +1,4 @@
-"""Page of real batches: packers, lengths, steps, work of ranks, a typical and the slowest step."""
+"""Page of real batches: packers, lengths, steps, work of ranks."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,19 +7,12 @@ import numpy as np
 from stepsim.base.arrays import Floats
 from stepsim.base.units import format_time_ps
 from stepsim.explore.batches.draws import BatchStudy
-from stepsim.explore.batches.timelines import telling_ranks
-from stepsim.show.figures.batches import (
-    NamedSteps,
-    length_histogram,
-    sample_words,
-    step_histograms,
-)
+from stepsim.show.figures.batches import LENGTHS_WORDS, length_histogram, step_histograms
 from stepsim.show.figures.style import GRID
 from stepsim.show.headlines import Headline
-from stepsim.show.page.columns import MOST_SPANS, span_columns
 from stepsim.show.page.figures import Plot, new_figure, new_source
 from stepsim.show.page.page import Chart, Page, Section
-from stepsim.show.page.write import notes_section, timeline_section
+from stepsim.show.page.write import notes_section
 from stepsim.show.palette import PALETTE
 from stepsim.show.tables.batches import batches_shown
 from stepsim.show.tables.model import Table
@@ -30,16 +23,11 @@ if TYPE_CHECKING:
 _HIGH_PX, _ROW_PX = 300, 22
 
 
-def batches_page(study: BatchStudy, steps: NamedSteps, *, command: str) -> Page:
-    """What a study of drawn batches found, with timelines of some of its steps."""
+def batches_page(study: BatchStudy, *, command: str) -> Page:
+    """What a study of drawn batches found."""
     best, shown = study.best, list(batches_shown(study))
     tables = tuple(each for each in shown if isinstance(each, Table))
     said = tuple(each for each in shown if isinstance(each, str))
-    most = MOST_SPANS // max(len(steps), 1)
-    runs = [
-        (name, step.report, span_columns(step.timeline, step.report, most, telling_ranks))
-        for name, step in steps
-    ]
     return Page(
         title=study.job,
         subtitle=f"{len(best.step_ps):,} steps of documents from {study.source}",
@@ -61,7 +49,6 @@ def batches_page(study: BatchStudy, steps: NamedSteps, *, command: str) -> Page:
                 text="A full microbatch of one document is 1.",
                 charts=tuple(_work(study)),
             ),
-            timeline_section(runs),
             notes_section(study.warnings),
         ),
         command=command,
@@ -93,7 +80,7 @@ def _lengths(study: BatchStudy) -> Chart:
     edges, counts = length_histogram(study)
     figure = _new("lengths", x_axis_type="log")
     _bars(figure, "lengths", counts, edges, fill_color=PALETTE[0], line_color=None)
-    figure.xaxis.axis_label, figure.yaxis.axis_label = sample_words(study)
+    figure.xaxis.axis_label, figure.yaxis.axis_label = LENGTHS_WORDS
     return _chart(figure, "lengths", "Histogram of the lengths of documents")
 
 

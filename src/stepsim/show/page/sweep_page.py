@@ -27,7 +27,7 @@ from stepsim.show.headlines import Headline
 from stepsim.show.page.figures import Plot, new_figure, new_source
 from stepsim.show.page.page import Chart, Page, Section
 from stepsim.show.palette import BACKGROUND, ink_on
-from stepsim.show.tables.studies import axis_table, pareto_table, scenarios_table
+from stepsim.show.tables.studies import axis_table, scenarios_table
 from stepsim.show.words import axis_words, short_value
 
 if TYPE_CHECKING:
@@ -75,7 +75,6 @@ def sweep_page(table: SweepTable, *, command: str, axes: Sequence[str] = ()) -> 
                 heading="Axes",
                 tables=tuple(axis_table(table, a) for a in table.axes if len(a.texts) > 1),
             ),
-            _pareto_section(table),
             Section(
                 name="scenarios",
                 heading="Scenarios",
@@ -100,16 +99,6 @@ def _figure_section(table: SweepTable, axes: Sequence[str]) -> Section:
     over = left_out(table, view)
     text = f"The fastest over {', '.join(over)}." if over else ""
     return Section(name="map", heading="Step time", text=text, charts=charts)
-
-
-def _pareto_section(table: SweepTable) -> Section:
-    found = pareto_table(table)
-    return Section(
-        name="pareto",
-        heading="Pareto front",
-        tables=(found,) if found.rows else (),
-        missing="" if found.rows else "No scenario has finite bandwidth.",
-    )
 
 
 _MAP_PX, _LINES_PX = 420, 460

@@ -38,6 +38,8 @@ _RUN: dict[str, Column] = {
     "kernels predicted": COUNT.of("predicted_count"),
     "kernels measured": COUNT.of("measured_count"),
 }
+_OF_ANOTHER = 3.0
+"""Steps that are further apart than this factor are of two jobs, not of one that runs badly."""
 _LARGE = 0.002
 """A part that is a smaller share of both steps stands in the whole table alone."""
 
@@ -46,6 +48,10 @@ def against_answer(against: Against) -> Iterator[Shown]:
     """Both steps, their parts, and the largest differences, at most about fifteen lines."""
     first, second = against.predicted_step_ps, against.measured_step_ps
     change = f"{second / first - 1:+.1%}" if first else "-"
+    apart = max(first, second) / max(min(first, second), 1)
+    if apart > _OF_ANOTHER:
+        faster = "faster" if second < first else "slower"
+        yield f"another job: measured is {apart:.3g} times {faster} than this model and plan"
     yield (
         f"{format_time_ps(first)} per step predicted, {format_time_ps(second)} measured "
         f"({change}): {_recorded(against)}"

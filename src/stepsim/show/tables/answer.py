@@ -93,7 +93,11 @@ def _memory(rates: Throughput) -> Iterator[str]:
         held, capacity = map(format_size_bytes, (rates.memory_bytes, rates.capacity_bytes))
         number, unit = held.split()
         held = number if capacity.split()[1] == unit else held
-        yield f"memory {held} of {capacity}{'' if rates.fits else ': does not fit'}"
+        from stepsim.workload.model.memory import TIGHT_SHARE  # read for models alone
+
+        tight = rates.memory_bytes >= TIGHT_SHARE * rates.capacity_bytes
+        full = ": likely out of memory" if tight else ""
+        yield f"memory {held} of {capacity}{full if rates.fits else ': does not fit'}"
 
 
 def _beside(result: Report, measured_ps: int | None) -> Iterator[str]:

@@ -8,7 +8,6 @@ from stepsim.base.units import format_size_bytes, format_time_ps
 from stepsim.explore.batches.draws import BatchSteps, BatchStudy
 from stepsim.explore.batches.sweeps import BatchSweep
 from stepsim.show.tables.model import ERROR, TEXT, TIME, Shown, Table, as_number, table_of
-from stepsim.workload.documents import ListedWorks
 
 _SHARE = as_number(".1%")
 _RATE = as_number(",.0f")
@@ -23,19 +22,17 @@ def batches_shown(study: BatchStudy) -> Iterator[Shown]:
         f"({format_time_ps(round(best.percentile_ps(90)))} in one of ten), "
         f"{best.tokens_per_s:,.0f} tokens/s net of padding{_over_others(study, best)}"
     )
-    works = isinstance(study.drawn, ListedWorks)
-    planned = "equal microbatches" if works else "full sequences, each one document,"
     yield (
-        f"{best.waiting:.1%} of it is waiting for the longest microbatches; a step of {planned} "
-        f"takes {format_time_ps(study.planned_ps)}"
+        f"{best.waiting:.1%} of it is waiting for the longest microbatches; a step of full "
+        f"sequences, each one document, takes {format_time_ps(study.planned_ps)}"
     )
     yield (
         f"memory {_memory(study, best)}, with the largest microbatch, {best.fullest:.2f} of a "
         "full one"
     )
-    first, drawn = study.packed[0], "microbatches" if works else "documents"
+    first = study.packed[0]
     yield table_of(
-        f"{len(first.step_ps)} steps of {drawn} from {study.source}, seed {study.seed}",
+        f"{len(first.step_ps)} steps of documents from {study.source}, seed {study.seed}",
         sorted(study.packed, key=lambda steps: -steps.tokens_per_s),
         {
             "packer": TEXT.of(lambda steps: steps.packer),

@@ -1,18 +1,13 @@
-"""What measurements tell about a machine: a calibration of runs, a fit of collectives."""
+"""What measurements tell about a machine: a calibration of runs, measured collectives."""
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
-
-import numpy as np
 
 from stepsim.base.units import PS_PER_S, format_bandwidth, format_time_ps
 from stepsim.measured.calibration.calibration import Calibration
-from stepsim.measured.calibration.curves import CurveFit, FitRow
-from stepsim.measured.calibration.nccl import MachineFit, NcclFit
+from stepsim.network.measured_times import CommTable, Outlier
 from stepsim.show.tables.model import (
     BANDWIDTH,
     COUNT,
-    SHARE,
     SIZE,
     TEXT,
     TIME,
@@ -21,9 +16,6 @@ from stepsim.show.tables.model import (
     as_number,
     table_of,
 )
-
-_LARGE_BYTES = 16 << 20
-"""From here on a fit's error is shown by itself: what counts in training."""
 
 _MIXED = as_number("")
 _ERROR = as_number("+.1%")
@@ -124,93 +116,23 @@ _RECORDED = {
 }
 
 
-def nccl_shown(fit: NcclFit, *, every_size: bool) -> Iterator[Shown]:
-    """Machine by machine: links, curves, errors; at the end what was left out."""
-    for machine in fit.machines:
-        yield f"{machine.machine or fit.source}: nodes of {machine.node_size}"
-        yield _machine_links(machine)
-        yield table_of("curves; errors are medians", machine.curves, _CURVES)
-        yield from (f"not identified: {name}: {reason}" for name, reason in machine.unidentified)
-        yield from (_errors(curve, every_size) for curve in machine.curves if curve.regimes)
-    yield f"outliers left out: {len(fit.outliers)}"
-    yield from map(str, fit.outliers)
+def measurements_shown(
+    table: CommTable, outliers: Sequence[Outlier], *, every_size: bool
+) -> Iterator[Shown]:
+    """Times and bandwidths of measured collectives, a row per size or power of two; outliers."""
+    for curve in table.curves:
+        speed = curve.size_bytes / curve.time_ps * PS_PER_S
+        columns = curve.size_bytes, curve.time_ps, speed, curve.bus_bandwidth()
+        rows = [*zip(*(column.tolist() for column in columns), strict=True)]
+        powers = [row for row in rows if not row[0] & (row[0] - 1)]
+        yield table_of(curve.label, rows if every_size or not powers else powers, _MEASURED)
+    yield f"outliers left out: {len(outliers)}"
+    yield from map(str, outliers)
 
 
-def _machine_links(machine: MachineFit) -> Table:
-    """A row per number; `off by` is the median distance of the groups it comes from."""
-    rows: list[tuple[str | int, ...]] = [
-        (
-            each.placement,
-            format_bandwidth(each.bandwidth),
-            f"{each.residual:.1%}",
-            each.samples,
-            f"{each.kind} {each.ranks}/{each.nodes}",
-        )
-        for each in machine.capacities
-    ]
-    for latency in machine.latencies:
-        parts = {
-            "whole": latency.together,
-            "launch": latency.launch,
-            "node step": latency.node_step,
-            "fabric step": latency.fabric_step,
-        }
-        rows += [
-            (
-                f"{latency.regime} {name}",
-                format_time_ps(part.value),
-                format_time_ps(part.residual),
-                part.samples,
-                latency.pattern if part is latency.fabric_step else "",
-            )
-            for name, part in parts.items()
-            if part
-        ]
-    columns = {"": TEXT, "value": _MIXED, "off by": _MIXED, "groups": COUNT, "by": TEXT}
-    return Table(caption="links and latencies", columns=columns, rows=tuple(rows))
-
-
-def _median(rows: Sequence[FitRow]) -> float | str:
-    return float(np.median([abs(row.error) for row in rows])) if rows else ""
-
-
-_CURVES = {
-    "collective": TEXT.of("curve.kind"),
-    "ranks": COUNT.of("curve.ranks"),
-    "nodes": COUNT.of("curve.nodes"),
-    "sizes": COUNT.of(lambda fit: len(fit.curve.size_bytes)),
-    "lines": COUNT.of(lambda fit: len(fit.regimes)),
-    "busbw": BANDWIDTH.of(lambda fit: fit.bus_bandwidth or ""),
-    "error": SHARE.of(lambda fit: _median(list(fit.rows()))),
-    "16 MiB on": SHARE.of(
-        lambda fit: _median([row for row in fit.rows() if row.size_bytes >= _LARGE_BYTES])
-    ),
+_MEASURED = {
+    "size": SIZE.of(lambda row: row[0]),
+    "time": TIME.of(lambda row: row[1]),
+    "algbw": BANDWIDTH.of(lambda row: row[2]),
+    "busbw": BANDWIDTH.of(lambda row: row[3]),
 }
-
-
-def _errors(fit: CurveFit, every_size: bool) -> Table:
-    """A row per size, or per power of two with the median and the largest error in it."""
-    groups = groupby(
-        fit.rows(), lambda row: row.size_bytes if every_size else row.size_bytes.bit_length()
-    )
-
-    def speed(rows: Sequence[FitRow]) -> float:
-        return float(np.median([row.bus_bandwidth for row in rows]))
-
-    def efficiency(rows: Sequence[FitRow]) -> float | str:
-        return speed(rows) / fit.bus_bandwidth if fit.bus_bandwidth else ""
-
-    return table_of(
-        fit.curve.label,
-        [list(rows) for _, rows in groups],
-        {
-            "size": SIZE.of(lambda rows: rows[0].size_bytes),
-            "sizes": COUNT.of(len),
-            "measured": TIME.of(lambda rows: rows[0].measured_ps),
-            "fitted": TIME.of(lambda rows: rows[0].fitted_ps),
-            "error": _ERROR.of(lambda rows: float(np.median([row.error for row in rows]))),
-            "largest": _ERROR.of(lambda rows: max((row.error for row in rows), key=abs)),
-            "busbw": BANDWIDTH.of(lambda rows: speed(rows) or ""),
-            "efficiency": as_number(".0%").of(efficiency),
-        },
-    )

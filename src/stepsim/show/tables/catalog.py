@@ -3,9 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from stepsim.files.catalog import (
-    CatalogDevice,
     CatalogDocument,
-    CatalogFramework,
     CatalogModel,
     CatalogTopology,
 )
@@ -31,15 +29,8 @@ NOT_KNOWN = "unknown"
 """What is said of an error where predictions were held against nothing."""
 
 
-def _error(entry: CatalogModel | CatalogDevice | CatalogFramework | CatalogTopology) -> Cell:
+def _error(entry: CatalogTopology) -> Cell:
     return NOT_KNOWN if entry.error is None else entry.error
-
-
-_HELD = {
-    "held against": Column(write=lambda runs: f"{runs} runs").of("held_runs"),
-    "mean error": SHARE.of(_error),
-}
-"""How many published runs predictions were held against, and how far off they were on average."""
 
 
 def _active(model: CatalogModel) -> Cell:
@@ -57,7 +48,6 @@ _COLUMNS: Mapping[str, Mapping[str, Column]] = {
         "parameters": _PARAMETERS.of("parameters"),
         "per token": _PARAMETERS.of(_active),
         "layers": COUNT.of("layers"),
-        **_HELD,
         "configuration": LONG.of("source"),
     },
     "devices": {
@@ -66,13 +56,11 @@ _COLUMNS: Mapping[str, Mapping[str, Column]] = {
         "memory": SIZE.of("memory_bytes"),
         "its bandwidth": BANDWIDTH.of("memory_bandwidth"),
         "rates": TEXT.of("evidence"),
-        **_HELD,
         "topology": TEXT.of(lambda device: device.topology or None),
     },
     "frameworks": {
         "framework": TEXT.of("name"),
         "kinds of published runs": COUNT.of("error_bands"),
-        **_HELD,
         "on": LONG.of(lambda framework: ", ".join(framework.devices) or None),
     },
     "topologies": {

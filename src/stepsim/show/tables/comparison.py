@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from stepsim.base.units import format_time_ps
 from stepsim.explain.diff import Change, ResultDiff, explain
-from stepsim.files.simai.formula import SimaiTotals
 from stepsim.parallel.schedules import run_by
 from stepsim.show.tables.answer import Answer, job_line
 from stepsim.show.tables.model import (
@@ -26,9 +25,6 @@ from stepsim.show.tables.step import job_pairs, option_pairs
 from stepsim.step.compare import CandidateDocument, ComparisonDocument
 from stepsim.step.diff_files import FileDiffs, NamedDiff
 from stepsim.workload.rows import part_label
-
-_SIMAI_PARTS = ("compute", "dp", "dp_ep", "tp", "ep", "bubble", "total")
-
 
 COMPARISON_TABLES = ("parts", "settings")
 """Names of what can be shown of a comparison below its schedules."""
@@ -82,13 +78,9 @@ def _by_worth(run: CandidateDocument) -> tuple[bool, int]:
 
 
 def comparison_shown(found: ComparisonDocument) -> Iterator[Shown]:
-    """A row per schedule, the best that fits first, why others cannot run, SimAI's formula."""
+    """A row per schedule, the best that fits first, and why others cannot run."""
     yield schedules_table(found.runs)
     yield from (f"{each.name} cannot run: {each.refusal}" for each in found.refused)
-    if isinstance(found.simai_formula, SimaiTotals):
-        columns = {part: as_number(".0f").of(part) for part in _SIMAI_PARTS}
-        yield table_of("SimAI's closed formula (us)", [found.simai_formula], columns)
-        yield found.simai_formula.note
 
 
 def comparison_tables(found: ComparisonDocument) -> dict[str, Shown]:

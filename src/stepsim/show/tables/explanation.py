@@ -4,15 +4,19 @@ from collections.abc import Iterator
 
 from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.runs.explained import LogExplanation, LogSuspect, LogVerdict
+from stepsim.runs.suspects import LogEvidence
 from stepsim.show.tables.measured import numbers_words
 from stepsim.show.tables.model import ERROR, LONG, SHARE, TEXT, TIME, Shown, table_of
 
 _VERDICTS = {
-    LogVerdict.INSIDE: "inside the interval",
-    LogVerdict.SLOWER: "slower than the interval",
-    LogVerdict.FASTER: "faster than the interval",
+    LogVerdict.INSIDE: "as expected",
+    LogVerdict.SLOWER: "slow, {slow:.2f} x the prediction",
+    LogVerdict.FASTER: "faster than expected",
+    LogVerdict.IMPOSSIBLE: "impossible, above the peak: not this model, sequence, batch or GPU",
+    LogVerdict.UNSTEADY: "not steady, from {first} to {last} over the log",
     LogVerdict.UNKNOWN: "no interval is known for such steps",
 }
+_NEAR = 0.15
 _SUSPECTS = {
     "suspect": TEXT.of("name"),
     "step": TIME.of(lambda each: round(each.step_s * PS_PER_S)),
@@ -24,11 +28,20 @@ _SUSPECTS = {
 
 def explanation_shown(found: LogExplanation) -> Iterator[Shown]:
     """The answer, what counts of the log, and the suspects, the likeliest first."""
-    yield f"{_time(found.measured_s)} per step measured   {_predicted(found)}: {_said(found)}"
+    rates = f"{found.tokens_per_s:,.0f} tokens/s per GPU   MFU {found.mfu:.1%}"
+    measured = f"{_time(found.measured_s)} per step measured   {rates}"
+    yield f"{measured}   {_predicted(found)}: {_said(found)}"
     yield found.job
     yield " ".join(_counted(found))
+    if period := found.period:
+        extra = _time(period.longer * found.measured_s)
+        yield (
+            f"every {period.every} steps +{extra}, {period.share:.1%} of the run: a checkpoint, an "
+            "evaluation, the data loader, garbage collection"
+        )
     if found.suspects:
         yield table_of("what could make the difference, simulated", found.suspects, _SUSPECTS)
+        yield from _alike(found.suspects)
         yield from (f"look at {each.check}: {each.name}" for each in _first(found))
     else:
         yield "no usual suspect moves the prediction towards the log"
@@ -40,8 +53,26 @@ def _first(found: LogExplanation) -> tuple[LogSuspect, ...]:
     return found.suspects[:3]
 
 
+def _alike(suspects: tuple[LogSuspect, ...]) -> Iterator[str]:
+    """What to say where several suspects explain the step, and the log speaks for all alike."""
+    first = suspects[0]
+    alike = [
+        each.name
+        for each in suspects
+        if (each.evidence, each.is_contradicted) == (first.evidence, first.is_contradicted)
+        and each.explains is not None
+        and abs(each.explains - 1) < _NEAR
+    ]
+    if len(alike) > 1:
+        yield f"each of these would explain it, and the log does not tell which: {', '.join(alike)}"
+    elif first.evidence is LogEvidence.FOR:
+        yield f"timers or memory in the log speak for {first.name}"
+
+
 def _said(found: LogExplanation) -> str:
-    return _VERDICTS[found.verdict]
+    first, last = map(_time, found.trend_s or (0.0, 0.0))
+    slow = found.measured_s / found.predicted_s
+    return _VERDICTS[found.verdict].format(slow=slow, first=first, last=last)
 
 
 def _predicted(found: LogExplanation) -> str:

@@ -75,13 +75,14 @@ def step_log_shown(log: StepLog) -> Iterator[Shown]:
     """What the step lines of a log say."""
     values = log.values
     kept = [values[place] for place in log.steady.kept]
-    write = _seconds if log.seconds else "{:,.0f} tokens/s".format
-    what = "per GPU" if log.tokens_per_s else "per step"
+    rate = "{:,.0f} tokens/s" if log.tokens_per_s else "{:,.2f} samples/s"
+    write = _seconds if log.seconds else rate.format
+    what = "per step" if log.seconds else "per GPU" if log.tokens_per_s else "of all"
     yield f"{write(typical(values))} {what}, the median of {len(kept)} steps"
     yield (
         ("log of steps", f"{log.source} ({log.form})"),
         ("steps", f"{len(values)}, number {log.numbers[0]} to {log.numbers[-1]}"),
-        ("per GPU" if log.tokens_per_s else "step", f"{write(typical(values))}, the median"),
+        ("step" if log.seconds else what, f"{write(typical(values))}, the median"),
         ("spread", f"{write(min(kept))} to {write(max(kept))}"),
         ("left out", left_out_words(log)),
     )

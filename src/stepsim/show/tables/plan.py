@@ -40,8 +40,11 @@ _DRAWN = {
 _HEADS = {"npus": "gpus", "chunks": "vpp", "microbatch_size": "mbs", "expert_tp": "etp"}
 
 
-def plans_shown(found: PlanDocument) -> Iterator[Shown]:
-    """The best plan, those behind it, what was searched, and how to run the first."""
+def plans_shown(found: PlanDocument, *, full: bool = False) -> Iterator[Shown]:
+    """The best plan, those behind it, what was searched, and how to run the first.
+
+    With `full` also the model in the words of what it is launched with.
+    """
     yield from _best(found)
     yield from _judged(found)
     yield _plans_table(found)
@@ -54,6 +57,8 @@ def plans_shown(found: PlanDocument) -> Iterator[Shown]:
     if found.throughput:
         yield accuracy_pairs(found.throughput)
     yield from _launch(found)
+    if full and found.model_arguments:
+        yield " ".join(found.model_arguments)
 
 
 def _best(found: PlanDocument) -> Iterator[str]:
@@ -122,6 +127,8 @@ def _launch(document: PlanDocument) -> Iterator[str]:
     """The best plan as its framework is launched with it, and why there is no such form."""
     label = LaunchForm(document.launch_form).label
     titan = document.launch_form == LaunchForm.TORCHTITAN
+    if document.environment and not titan:
+        yield document.environment
     if document.launch:
         text = ("\n" if titan else " ").join(document.launch)
         yield f"{label}:{chr(10) if titan else ' '}{text}"

@@ -8,7 +8,6 @@ import numpy as np
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.units import format_time_ps
 from stepsim.explain.changes.lengths import UnequalLengths
-from stepsim.explain.contents import counted_operations
 from stepsim.explain.improve import Improvements
 from stepsim.explain.path import PathPart, critical_parts
 from stepsim.explain.replayed import replayed_kinds, replayed_ranks
@@ -23,7 +22,6 @@ from stepsim.show.tables.model import (
     ERROR,
     LONG,
     SHARE,
-    SIZE,
     TEXT,
     TIME,
     Pairs,
@@ -128,18 +126,6 @@ def replay_tables(found: Stragglers) -> Iterator[Table]:
     yield table_of("replay of every rank, mean step", replayed_ranks(waits), ranks, most=_MOST)
     kinds = {"operations": TEXT.of("name")} | _REPLAYED
     yield table_of("kernel time of every kind, over all ranks", replayed_kinds(waits), kinds)
-
-
-def contents_shown(profile: Profile) -> Iterator[Shown]:
-    """What a profile without times holds."""
-    communications, operators = counted_operations(profile)
-    operations = f"{len(profile.events):,} operations, called by the host"
-    yield (
-        *_profile_pairs(profile)[:2],
-        ("recorded", f"{operations}: order, groups and bytes, no times"),
-    )
-    yield table_of("communications of all ranks", communications, _COMMUNICATIONS, most=_MOST)
-    yield table_of("operators of all ranks", operators, _OPERATORS, most=_MOST)
 
 
 def improvements_answer(found: Improvements) -> tuple[str, str]:
@@ -280,11 +266,6 @@ _OPERATORS = {
     "operation": TEXT.of(lambda each: _short(each.name)),
     "ranks": COUNT.of("on_ranks"),
     "calls": COUNT.of("calls"),
-}
-_COMMUNICATIONS = _OPERATORS | {
-    "group": TEXT.of("group"),
-    "members": COUNT.of(lambda each: each.members or None),
-    "bytes": SIZE.of("size_bytes"),
 }
 _DEVICES = {
     "rank": COUNT.of("rank"),

@@ -1,6 +1,6 @@
 """Tables of many steps: what one per cent of everything is worth, how noise spreads, a sweep.
 
-A sweep's are its extremes, every axis by its values, the Pareto front, and scenarios.
+A sweep's are its extremes, every axis by its values, and scenarios.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,9 +11,8 @@ from stepsim.explore.noise.draws import NoiseResult
 from stepsim.explore.noise.sweeps import NoiseSweep
 from stepsim.explore.sensitivity.analysis import Sensitivity, Slope
 from stepsim.explore.sensitivity.names import describe, show_value
-from stepsim.explore.sweep.table import Extreme, ParetoPoint, StoredAxis, SweepTable
+from stepsim.explore.sweep.table import Extreme, StoredAxis, SweepTable
 from stepsim.show.tables.model import (
-    BANDWIDTH,
     COUNT,
     ERROR,
     LONG,
@@ -194,12 +193,6 @@ def axis_table(table: SweepTable, axis: StoredAxis) -> Table:
     )
 
 
-def pareto_table(table: SweepTable) -> Table:
-    """Scenarios that no other beats with as little bandwidth."""
-    columns = {"all links, both directions": BANDWIDTH.of("total_bandwidth"), **_columns(table)}
-    return table_of("least step time for the bandwidth bought", table.pareto_front(), columns)
-
-
 def scenarios_table(table: SweepTable, found: Sequence[Extreme]) -> Table:
     """Scenarios with the values of their axes; how many there are, and why the first failed."""
     progress, failure = table.progress, table.first_error()
@@ -214,7 +207,7 @@ def scenarios_table(table: SweepTable, found: Sequence[Extreme]) -> Table:
 
 
 def _columns(table: SweepTable) -> dict[str, Column]:
-    """Step time and settings of extremes, and of points of a front."""
+    """Step time and settings of extremes."""
     return {"step time": _STEP, **{a.name: _column(a).of(_setting(a)) for a in table.axes}}
 
 
@@ -222,10 +215,10 @@ def _column(axis: StoredAxis) -> Column:
     return Column(write=str, number=axis.numeric)
 
 
-def _setting(axis: StoredAxis) -> Callable[[Extreme | ParetoPoint], Ordered]:
+def _setting(axis: StoredAxis) -> Callable[[Extreme], Ordered]:
     """The value that a scenario has on an axis."""
 
-    def of(each: Extreme | ParetoPoint) -> Ordered:
+    def of(each: Extreme) -> Ordered:
         place = each.scenario // axis.stride % len(axis.texts)
         return Ordered(axis.texts[place], float(axis.values[place]) if axis.numeric else None)
 

@@ -136,7 +136,6 @@ _FACTORS = {
     "framework": TEXT.of("framework"),
     "precision": TEXT.of("precision.value"),
     "factor": _FACTOR.of("factor"),
-    "host per layer": TIME.of("host_layer_ps"),
     "steps": COUNT.of("runs"),
     "largest residual": SHARE.of("spread"),
 }

@@ -4,12 +4,14 @@ Widths and counts are those of the whole model; `stepsim.workload.model.plan` sp
 are values: alike layers compare equal, so that a model of 126 alike layers costs no more than one.
 """
 
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct
+from msgspec.structs import fields
 
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import NameWithFields
@@ -551,3 +553,37 @@ class Architecture(Struct, frozen=True, kw_only=True):
     def published_parameters(self) -> int:
         """All parameters as vendors publish them: with the tower, without token prediction."""
         return self.parameters() + self.tower_parameters
+
+
+def said_of_architecture(a: Architecture) -> Iterator[tuple[str, str]]:
+    """A model for people: its size, then each kind of its layers with all that it has."""
+    active = a.parameters(active=True)
+    used = f", {active / 1e9:.4g} active" if active < a.parameters() else ""
+    sees = f", {a.tower_parameters / 1e9:.3g} of them in what sees" if a.tower else ""
+    yield (
+        "model",
+        f"{a.published_parameters / 1e9:.4g} billion parameters{sees}{used}; {a.depth} layers, "
+        f"hidden {a.hidden}, vocabulary {a.vocabulary}",
+    )
+    if used:
+        yield (
+            "active",
+            "all but the routed experts that a token does not go to; embedding and head count",
+        )
+    for layer, count in a.layer_counts().items():
+        parts = [_said_of_part(each) for each in (layer.attention, layer.mlp) if each is not None]
+        yield f"{count} layer{'s' * (count != 1)}", "; ".join(parts)
+
+
+def _said_of_part(part: Attention | Mlp) -> str:
+    """A part of a layer by its class and the fields that are not as they usually are."""
+    name = re.sub("(?<=[a-z0-9])(?=[A-Z])", " ", type(part).__name__).lower()
+    said = []
+    for field in fields(part):
+        value = getattr(part, field.name)
+        if isinstance(value, Struct):
+            said.append(_said_of_part(value))  # type: ignore[arg-type]
+        elif value != field.default or field.required:
+            words = field.name.replace("_", " ")
+            said.append(words if value is True else f"{words} {value}")
+    return f"{name} ({', '.join(said)})"

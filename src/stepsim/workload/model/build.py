@@ -33,6 +33,7 @@ from stepsim.workload.model.architecture import (
     Layer,
     Mixer,
     Tower,
+    said_of_architecture,
 )
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
 from stepsim.workload.model.columns import PlanColumns, plan_columns
@@ -298,20 +299,7 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
 
     def _described(self) -> Iterator[tuple[str, str]]:
         """The model and what it runs on, for people."""
-        a = self.model.architecture
-        active = a.parameters(active=True)
-        used = f", {active / 1e9:.4g} active" if active < a.parameters() else ""
-        sees = f", {a.tower_parameters / 1e9:.3g} of them in what sees" if a.tower else ""
-        yield (
-            "model",
-            f"{a.published_parameters / 1e9:.4g} billion parameters{sees}{used}; {a.depth} layers, "
-            f"hidden {a.hidden}, vocabulary {a.vocabulary}",
-        )
-        if used:
-            yield (
-                "active",
-                "all but the routed experts that a token does not go to; embedding and head count",
-            )
+        yield from said_of_architecture(self.model.architecture)
         yield "runs on", f"{self.device.name}, {self.framework.name}, {self.plan.precision}"
 
     def _embedding(self) -> _Rows:
@@ -454,6 +442,7 @@ class _Builder(Struct, frozen=True, kw_only=True, dict=True):
             backward_lag=_lag(block.backward),
             routed=block.routed,
             weights_first=not _one(np.asarray(block.beside_weights)),
+            weights_last=not self.framework.overlaps_input_gradient,
         )
 
     def _kernels(

@@ -1,8 +1,7 @@
-"""What measured steps and kernels say of a machine: factors, host times, rates, overlap.
+"""What measured steps and kernels say of a machine: factors, host times, rates.
 
 A factor multiplies a prediction's compute, or that of one class of kernels; it belongs to a device,
-a framework and a precision. What communications take of a GPU belongs to a device. Steps that
-predictions were held against say how far off the next one is.
+a framework and a precision. Steps that predictions were held against say how far off the next is.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,26 +11,21 @@ from typing import Annotated, TypeVar
 import numpy as np
 from msgspec import Meta, Struct
 
-from stepsim.base.structs import Count, Positive, TomlTable, replace
+from stepsim.base.structs import Count, Positive, Share, TomlTable, replace
 from stepsim.workload.model.device import Device, MatrixRate
 from stepsim.workload.model.framework import ErrorBand, Framework
 from stepsim.workload.model.plan import Precision
-from stepsim.workload.overlap import CommEngine, CommTraits
 
 
-class MachineFactor(Struct, frozen=True, kw_only=True):
-    """Measured over predicted of `runs` steps; `spread` is the largest residual, a share.
-
-    `host_layer_ps` is the host time per layer, None where the steps do not tell it.
-    """
+class MachineFactor(TomlTable, frozen=True, kw_only=True):
+    """`[[factor]]`: measured over predicted compute of a device, a framework and a precision."""
 
     device: str
     framework: str
     precision: Precision
-    factor: float
-    runs: int
-    spread: float
-    host_layer_ps: int | None = None
+    factor: Positive
+    runs: Annotated[int, Meta(ge=1)]
+    spread: Annotated[Share, Meta(description="largest residual of a step", ge=0, le=1e9)]
 
 
 class MeasuredRate(Struct, frozen=True, kw_only=True):
@@ -42,19 +36,6 @@ class MeasuredRate(Struct, frozen=True, kw_only=True):
     rate: MatrixRate
     shapes: int
     spread: float
-
-
-class MeasuredTraits(Struct, frozen=True, kw_only=True):
-    """What communications of an engine took of a device, from `rows` kernels beside them.
-
-    `error` is the mean of |predicted / measured - 1| of those kernels, a share.
-    """
-
-    device: str
-    engine: CommEngine
-    traits: CommTraits
-    rows: int
-    error: float
 
 
 _StepSeconds = Annotated[float, Meta(ge=1e-9, le=1e9, description="seconds")]
@@ -168,7 +149,6 @@ class ModelCalibration(Struct, frozen=True, kw_only=True):
 
     factors: tuple[MachineFactor, ...] = ()
     rates: tuple[MeasuredRate, ...] = ()
-    overlap: tuple[MeasuredTraits, ...] = ()
     kernels: tuple[MeasuredKernels, ...] = ()
     held: tuple[HeldStep, ...] = ()
     sources: tuple[str, ...] = ()
@@ -180,10 +160,6 @@ class ModelCalibration(Struct, frozen=True, kw_only=True):
     ) -> MachineFactor | None:
         """The factor of a machine, None where nothing was measured on it."""
         return next(iter(_of_machine(self.factors, device, framework, precision)), None)
-
-    def traits_of(self, device: Device) -> Mapping[CommEngine, CommTraits]:
-        """What communications take of a device by what carries them out, where it was measured."""
-        return {each.engine: each.traits for each in self.overlap if each.device == device.name}
 
     def kernels_of(
         self, device: Device, framework: Framework, precision: Precision
@@ -209,11 +185,7 @@ class ModelCalibration(Struct, frozen=True, kw_only=True):
         held = bands_of(_of_machine(self.held, device, framework, precision))
         framework = replace(framework, errors=(*held, *framework.errors))
         found = self.factor_of(device, framework, precision)
-        if found is None:
-            return device, framework
-        if found.host_layer_ps is not None:
-            framework = replace(framework, host_layer_ps=found.host_layer_ps)
-        return slowed(device, found.factor), framework
+        return slowed(device, found.factor) if found else device, framework
 
 
 def _of_machine(

@@ -1,6 +1,8 @@
 """What of a model's training is chosen by name: formats, recomputation, exchanges, kernels."""
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 from stepsim.base.structs import NameWithFields
 
@@ -32,6 +34,27 @@ class Recompute(StrEnum):
     SELECTIVE = "selective"
     OPERATORS = "operators"
     FULL = "full"
+
+
+class StateFormat(StrEnum):
+    """What gradients and optimizer are kept in, beside weights in bf16.
+
+    `FP32` is 4 bytes of a gradient and 12 of the optimizer, master weights among them; `BF16` is 2
+    and 4, both moments of Adam, as a model that was loaded in bf16 is tuned without autocast;
+    `BF16_GRADIENTS` is 2 and 12, as Megatron-LM's --grad-reduce-in-bf16 has it.
+    """
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+    BF16_GRADIENTS = "bf16-gradients"
+
+    @property
+    def held(self) -> Mapping[str, Any]:
+        """Bytes of a parameter, by the fields of a framework."""
+        return {
+            "gradient_bytes": 4 if self is StateFormat.FP32 else 2,
+            "optimizer_bytes": 4.0 if self is StateFormat.BF16 else 12.0,
+        }
 
 
 class RecomputeModule(StrEnum):

@@ -57,6 +57,7 @@ class PlanColumns(Struct, frozen=True, kw_only=True):
     recompute_full: Floats
     recompute_selective: Floats
     recompute_operators: Floats
+    recompute_layers: Floats
     drops: Mapping[RecomputeModule, Floats]
     offload_layers: Floats
     context_all_to_all: Floats
@@ -94,14 +95,22 @@ class PlanColumns(Struct, frozen=True, kw_only=True):
         """Ranks of one pipeline stage."""
         return self.tp * self.cp * self.dp
 
+    def recomputed(self, depth: int) -> Floats:
+        """Share of a model's layers that run forward again, the same in all its stages.
+
+        With `recompute_layers` 1 it is a quarter of 80 layers on 4 stages of 5 chunks.
+        """
+        stages = self.pp * self.chunks
+        return self.recompute_full * np.minimum(1.0, self.recompute_layers * stages / depth)
+
 
 def plan_columns(plans: Sequence[ModelPlan]) -> PlanColumns:
     """The columns of some plans, in their order."""
     rows = np.array([_numbers(plan) for plan in plans], dtype=np.float64).T
     tp, cp, dp, pp, ep, expert_tp, chunks, size, count, sequence, *rest = rows
     parallel, shards, zero, reshard, element, casts, flash, full, *others = rest
-    selective, operators, offload, all_to_all, ring, tp_overlap, dp_overlap, graph = others[:8]
-    once, sent, dispatcher, paired, beside_shared, delayed, *others = others[8:]
+    selective, operators, some, offload, all_to_all, ring, tp_overlap, *others = others
+    dp_overlap, graph, once, sent, dispatcher, paired, beside_shared, delayed, *others = others
     whole, attended, adapters, unsaid, *parts = others
     modules, scopes = parts[: len(_MODULES)], parts[len(_MODULES) :]
     tokens = size * sequence / cp
@@ -128,6 +137,7 @@ def plan_columns(plans: Sequence[ModelPlan]) -> PlanColumns:
         recompute_full=full,
         recompute_selective=selective,
         recompute_operators=operators,
+        recompute_layers=some,
         drops=dict(zip(_MODULES, modules, strict=True)),
         offload_layers=offload,
         context_all_to_all=all_to_all,
@@ -153,7 +163,6 @@ def _numbers(plan: ModelPlan) -> tuple[float, ...]:
     """A plan's fields in the order in which `plan_columns` takes them apart."""
     recompute, exchanges = plan.recompute, plan.ep > 1
     dispatch = plan.dispatch if exchanges else ExpertDispatch.ALL_TO_ALL
-    recompute = plan.recompute
     scopes = plan.graph_scopes if plan.cuda_graph and plan.graph_scopes else ()
     return (
         plan.tp,
@@ -176,6 +185,7 @@ def _numbers(plan: ModelPlan) -> tuple[float, ...]:
         recompute is Recompute.FULL,
         recompute is Recompute.SELECTIVE,
         recompute is Recompute.OPERATORS,
+        plan.recompute_layers or np.inf,
         plan.offload_layers,
         plan.context is ContextParallelKind.ALL_TO_ALL,
         plan.context is ContextParallelKind.RING,

@@ -11,12 +11,13 @@ of ranks, and a block of operators that it follows.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from stepsim.base.arrays import Bools, Floats
-from stepsim.base.structs import replace
+from stepsim.base.structs import Amount, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.architecture import (
     GroupedAttention,
@@ -67,11 +68,11 @@ class ContextParallel(Struct, frozen=True, kw_only=True):
     gathers_by_hop: bool = False
     gathers_by_head: bool = False
     hides: bool = True
-    kernels_at_once: int = 2
+    kernels_at_once: Annotated[int, Meta(ge=1, le=8)] = 2
     repeats_heads: bool = False
-    merge_bytes: float = 6.0
-    sum_bytes: float = 6.0
-    gradient_bytes: int = 2
+    merge_bytes: Amount = 6.0
+    sum_bytes: Amount = 6.0
+    gradient_bytes: Annotated[int, Meta(ge=1, le=4)] = 2
     returns_gradients: bool = False
     hop_ps: int = 0
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import Amount, Positive, TomlTable
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.kernels import (
     USUAL_SCAN,
@@ -38,9 +39,10 @@ class MatrixRate(Struct, frozen=True, kw_only=True):
         return flops / (self.rate * sustained) + self.start_ps / PS_PER_S * launches
 
 
-class AttentionRate(Struct, frozen=True, kw_only=True):
-    """Flash attention of one kernel family at head width 128: causal work counted, in FLOP/s.
+class AttentionRate(TomlTable, frozen=True, kw_only=True):
+    """`[attention.flash2]` and the like: flash attention of one kernel family at head width 128.
 
+    Causal work is counted, in FLOP/s.
     The rate is `rate` times k / (k + `half_sequence` / 2) times w / (w + `half_work`), where k are
     the keys that a token reads, half of the sequence where it reads all before it, and w is
     sequence x batch x heads; `narrow` is its share at head width 64, `wide` the forward's from 192
@@ -50,15 +52,15 @@ class AttentionRate(Struct, frozen=True, kw_only=True):
     where the key is latent attention's: they compute as many where a rank has fewer.
     """
 
-    rate: float
-    half_sequence: float = 0.0
-    half_work: float = 0.0
-    narrow: float = 0.75
-    wide: float = 1.0
-    backward: float = 0.85
-    window_keys: float | None = None
-    shared_heads: int = 64
-    latent_heads: int = 64
+    rate: Annotated[float, Meta(ge=1e-6, description="TFLOP/s in files")]
+    half_sequence: Amount = 0.0
+    half_work: Amount = 0.0
+    narrow: Positive = 0.75
+    wide: Positive = 1.0
+    backward: Positive = 0.85
+    window_keys: Amount | None = None
+    shared_heads: Annotated[int, Meta(ge=1, le=10_000)] = 64
+    latent_heads: Annotated[int, Meta(ge=1, le=10_000)] = 64
 
     def flops_per_s(
         self,

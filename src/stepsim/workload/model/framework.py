@@ -2,18 +2,20 @@
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Annotated, Any
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
+from msgspec.structs import asdict
 
-from stepsim.base.structs import replace
+from stepsim.base.structs import Amount, Positive, Share, TomlTable, UnitShare, replace
 from stepsim.workload.model.choices import ExpertDispatch, GraphScope, Precision, RecomputeModule
 from stepsim.workload.model.context import ContextParallel
 
 
-class JobDefaults(Struct, frozen=True, kw_only=True):
-    """How jobs of a framework run where nobody says it, by the names of options; None: not known.
+class JobDefaults(TomlTable, frozen=True, kw_only=True):
+    """`[[defaults]]`: how jobs of a framework run where nobody says it; the last one counts.
 
+    Options have their names; None: not known.
     They hold for models with experts if `experts` is true, for others if it is false, for both if
     it is None; on `devices` and in `precisions`, if there are any, alone; in releases from `since`
     on and before `until`, as in 26.06. `source` says who runs jobs so. What CUDA graphs hold of
@@ -24,12 +26,12 @@ class JobDefaults(Struct, frozen=True, kw_only=True):
     """
 
     source: str
-    experts: bool | None = None
-    devices: tuple[str, ...] = ()
-    precisions: tuple[Precision, ...] = ()
-    since: str | None = None
-    until: str | None = None
-    zero: int | None = None
+    experts: Annotated[bool | None, Meta(description="for models with or without experts")] = None
+    devices: Annotated[tuple[str, ...], Meta(description="names; none: on all")] = ()
+    precisions: Annotated[tuple[Precision, ...], Meta(description="none: in all")] = ()
+    since: Annotated[str, Meta(description="first release, as in 26.06")] | None = None
+    until: Annotated[str, Meta(description="first release without")] | None = None
+    zero: Annotated[int, Meta(ge=0, le=3)] | None = None
     dp_overlap: bool | None = None
     tp_comm_overlap: bool | None = None
     cuda_graph: bool | None = None
@@ -38,8 +40,8 @@ class JobDefaults(Struct, frozen=True, kw_only=True):
     shared_overlap: bool | None = None
     delay_wgrad: bool | None = None
     overlaps_experts: bool | None = None
-    graph_scopes: tuple[GraphScope, ...] | None = None
-    fuses_grouped: bool | None = None
+    graph_scopes: Annotated[tuple[GraphScope, ...], Meta(description="none: steps")] | None = None
+    fuses_grouped: Annotated[bool, Meta(description="products of experts")] | None = None
 
     def hold_for(
         self, device: str, *, sparse: bool, precision: Precision, release: str | None
@@ -61,55 +63,34 @@ JOB_DEFAULTS = (
 """Options that a framework's jobs have a value of."""
 
 
-class ErrorBand(Struct, frozen=True, kw_only=True):
-    """How far off predictions on a device were, with constants set without the source predicted.
+class ErrorBand(TomlTable, frozen=True, kw_only=True):
+    """`[[error]]`: how far off predictions on a device were, each set without the source predicted.
 
     `error` is the mean as a share, `median` and `ninety` the quantiles, over so many runs of
     `source`; `sparse` runs have experts, those of a model that `mixes` have layers without
     usual attention. Between `low` and `high` times a prediction lie 80 % of
     the measured steps of `others` sources of such models, on at most `most_npus` NPUs, with
     sequences up to `most_sequence` and cp up to `most_cp`; 0 where nothing is known of them.
-    Sources that were `traced` are jobs that a calibration was held against.
+    Sources that were `traced` are jobs that a calibration was held against. Files write the error
+    as `mean`, and `experts` for `sparse`; `benchmarks/model_constants.py` writes them.
     """
 
     device: str
-    sparse: bool
-    error: float
-    runs: int
-    source: str
-    generation: str = ""
-    median: float = 0.0
-    ninety: float = 0.0
-    low: float = 0.0
-    high: float = 0.0
-    others: int = 0
+    error: Annotated[Share, Meta(ge=0, le=1e9)] = field(name="mean", default=0.0)
+    runs: Annotated[int, Meta(ge=0, description="0: those of kin alone tell its range")] = 0
+    source: str = ""
+    sparse: bool = field(name="experts", default=False)
+    mixes: Annotated[bool, Meta(description="of hybrids and of sparse attention")] = False
+    generation: Annotated[str, Meta(description="of the device")] = ""
+    median: Amount = 0.0
+    ninety: Annotated[Amount, Meta(description="error that 90 % of the runs stay below")] = 0.0
+    low: Annotated[Amount, Meta(description="measured over predicted, 10 % of the kind")] = 0.0
+    high: Annotated[Amount, Meta(description="measured over predicted, 90 % of the kind")] = 0.0
+    others: Annotated[int, Meta(ge=0, description="sources of the kind")] = 0
     traced: bool = False
-    most_npus: int = 0
-    most_sequence: int = 0
-    most_cp: int = 0
-    mixes: bool = False
-
-
-class PublishedRate(Struct, frozen=True, kw_only=True):
-    """What a published run of a model achieved: `mfu`, a share of its device's peak.
-
-    `experts` says that the model has some, `generation` whose device it is; `sequence` are tokens
-    of a sample, `tokens` those of a step. `flops_per_token` are the floating-point operations that
-    the model needs.
-    """
-
-    source: str
-    model: str
-    device: str
-    generation: str
-    precision: Precision
-    experts: bool
-    parameters: int
-    npus: int
-    sequence: int
-    tokens: int
-    flops_per_token: float
-    mfu: float
+    most_npus: Annotated[int, Meta(ge=0)] = 0
+    most_sequence: Annotated[int, Meta(ge=0)] = 0
+    most_cp: Annotated[int, Meta(ge=0)] = 0
 
 
 class RecipeShape(Struct, frozen=True, kw_only=True):
@@ -121,8 +102,27 @@ class RecipeShape(Struct, frozen=True, kw_only=True):
     zero: int
 
 
-class Recipe(Struct, frozen=True, kw_only=True):
-    """What public recipes of a model, or the report of its training, set beside a plan's degrees.
+class RecipeStates(TomlTable, frozen=True, kw_only=True):
+    """`states` of a recipe: fields of the framework that are others for all plans of the model."""
+
+    gradient_bytes: Annotated[int, Meta(ge=2, le=4)] | None = None
+    optimizer_bytes: Annotated[float, Meta(ge=2, le=16)] | None = None
+    gate_bytes: Annotated[float, Meta(ge=0.5, le=2)] | None = None
+    result_bytes: Annotated[float, Meta(ge=0.5, le=4)] | None = None
+    casts_weights: bool | None = None
+    drops_cast_norms: bool | None = None
+    graph_scopes: Annotated[tuple[GraphScope, ...], Meta(description="none: steps")] | None = None
+    pads_experts: bool | None = None
+    free_sms: Annotated[int, Meta(ge=0, le=64)] | None = None
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """The fields that are others."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+class Recipe(TomlTable, frozen=True, kw_only=True):
+    """`[[recipe]]`: what public recipes of a model, or the report of its training, set.
 
     It holds for plans of a model on a device in one number format (None: any of them), `sharded`
     for those whose parameters are (FSDP), with `tp`, `pp` and `chunks` for such pipelines alone.
@@ -132,20 +132,18 @@ class Recipe(Struct, frozen=True, kw_only=True):
     """
 
     model: str
-    device: str | None
-    precision: Precision | None
-    sharded: bool
-    tp: int | None = None
-    pp: int | None = None
-    chunks: int | None = None
+    device: Annotated[str, Meta(description="any where it is left out")] | None = None
+    precision: Annotated[Precision, Meta(description="any where it is left out")] | None = None
+    sharded: Annotated[bool, Meta(description="of plans under FSDP")] = False
+    tp: Annotated[int, Meta(ge=1, description="of plans with this degree alone")] | None = None
+    pp: Annotated[int, Meta(ge=1, description="of such pipelines alone")] | None = None
+    chunks: Annotated[int, Meta(ge=1, description="of so many virtual stages alone")] | None = None
     recompute_modules: tuple[RecomputeModule, ...] = ()
-    offload_layers: int = 0
-    layout: str | None = None
-    zero: int | None = None
+    offload_layers: Annotated[int, Meta(ge=0, le=100_000)] = 0
+    layout: Annotated[str, Meta(description="as --layout takes it")] | None = None
+    zero: Annotated[int, Meta(ge=0, le=3)] | None = None
     dispatch: ExpertDispatch | None = None
-    states: Mapping[str, float | bool | tuple[GraphScope, ...]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
+    states: RecipeStates | None = None
     source: str = ""
 
     def is_of(self, model: str, device: str, precision: Precision) -> bool:
@@ -181,6 +179,9 @@ _SHARDED = 3
 """ZeRO's stage from which on parameters are held in parts."""
 _ADAM_BYTES = 12.0  # fp32 master weight and two moments
 
+Gradient = Annotated[int, Meta(ge=2, le=4)]
+Logit = Annotated[int, Meta(ge=2, le=1000)]
+
 
 class Framework(Struct, frozen=True, kw_only=True):
     """A training framework; times in ps, factors without unit.
@@ -213,32 +214,33 @@ class Framework(Struct, frozen=True, kw_only=True):
 
     Bytes are per gradient (`cast_gradient_bytes` where products run in 8 or 4 bits), per gradient
     of sharded parameters, per parameter of the optimizer beside bf16 weights, per logit
-    (`split_logit_bytes` where tp splits the vocabulary), per gradient in 16 bits that waits to be
-    added to the sum, per element of the largest gradient while its norm is taken, and of the bucket
-    in which gradients are reduced; `workspace_bytes` are those of a rank's libraries.
+    (`split_logit_bytes` where tp splits the vocabulary; of one of `loss_chunks`), per gradient in
+    16 bits that waits to be added to the sum, per element of the largest gradient while its norm is
+    taken, and of the bucket in which gradients are reduced; `workspace_bytes` are those of a rank's
+    libraries.
     `fragmentation` multiplies activations and buffers, and `reports_total` says that memory is
     reported with what others hold. `context` is its context parallelism, `attention` the kernel
     family on each device, by name; `recipes` are public ones; `errors` are those of published runs,
-    `rates` what these achieved; `defaults` say how its jobs run: of those that hold the last one
+    `defaults` say how its jobs run: of those that hold the last one
     counts. Of its `release` (None: the newest) are what CUDA graphs hold (`graph_scopes`, none:
     whole steps), and whether it `fuses_grouped` products with what is between them. Where it
     `pads_experts` each of these has as many tokens as it may have at most, which the host knows.
     """
 
-    name: str
-    memory_factor: float
+    name: Annotated[str, Meta(description="of the framework, in reports")]
+    memory_factor: Annotated[Positive, Meta(description="of memory-bound kernels")]
     host_layer_ps: int
     host_expert_layer_ps: int
     host_step_ps: int = 0
     host_tp_ps: int = 0
-    graph_share: float = 0.1
-    exposed_tp: float = 0.4
-    fsdp_slowdown: float = 0.08
+    graph_share: UnitShare = 0.1
+    exposed_tp: UnitShare = 0.4
+    fsdp_slowdown: Amount = 0.08
     overlaps_input_gradient: bool = True
     overlaps_p2p: bool = True
     fuses_gradient_sums: bool = True
     balances_stages: bool = False
-    operator_recompute: float = 0.3
+    operator_recompute: UnitShare = 0.3
     keeps_casts: bool = True
     casts_weights: bool = False
     keeps_outputs: bool = False
@@ -247,23 +249,24 @@ class Framework(Struct, frozen=True, kw_only=True):
     copies_heads: bool = False
     weighs_inside: bool = False
     fuses_experts: bool = True
-    groups_experts: bool = False
-    free_sms: int = 0
+    groups_experts: Annotated[bool, Meta(description="in one kernel, else one by one")] = False
+    free_sms: Annotated[int, Meta(ge=0, le=64, description="that products leave free")] = 0
     drops_cast_norms: bool = False
-    gate_bytes: float = 2.0
-    result_bytes: float | None = None
-    skew: float = 0.0
-    gradient_bytes: int = 4
-    cast_gradient_bytes: int | None = None
-    sharded_gradient_bytes: int = 2
-    optimizer_bytes: float = _ADAM_BYTES
-    logit_bytes: int = 7
-    split_logit_bytes: int | None = None
-    unsummed_bytes: int = 0
+    gate_bytes: Annotated[float, Meta(ge=0.5, le=2)] = 2.0
+    result_bytes: Annotated[float, Meta(ge=0.5, le=4)] | None = None
+    skew: Amount = 0.0
+    gradient_bytes: Gradient = 4
+    cast_gradient_bytes: Gradient | None = None
+    sharded_gradient_bytes: Gradient = 2
+    optimizer_bytes: Annotated[float, Meta(ge=2, le=16)] = _ADAM_BYTES
+    logit_bytes: Logit = 7
+    split_logit_bytes: Logit | None = None
+    loss_chunks: Annotated[int, Meta(ge=1, le=1024)] = 1
+    unsummed_bytes: Annotated[int, Meta(ge=0, le=4)] = 0
     workspace_bytes: int = 0
-    norm_bytes: int = 0
+    norm_bytes: Annotated[int, Meta(ge=0, le=8)] = 0
     bucket_bytes: int = 0
-    fragmentation: float = 1.0
+    fragmentation: Annotated[float, Meta(ge=1, le=1e9)] = 1.0
     reports_total: bool = False
     fused_loss: bool = True
     context: ContextParallel = field(default_factory=ContextParallel)
@@ -274,7 +277,6 @@ class Framework(Struct, frozen=True, kw_only=True):
     pads_experts: bool = False
     recipes: tuple[Recipe, ...] = ()
     errors: tuple[ErrorBand, ...] = ()
-    rates: tuple[PublishedRate, ...] = ()
     defaults: tuple[JobDefaults, ...] = ()
     sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -290,7 +292,7 @@ class Framework(Struct, frozen=True, kw_only=True):
     def of_model(self, model: str, device: str, precision: Precision) -> "Framework":
         """The framework with the bytes of states that a recipe of the model says."""
         found = self.states_recipe(model, device, precision)
-        return replace(self, **cast(dict[str, Any], found.states)) if found else self
+        return replace(self, **found.states.changed) if found and found.states else self
 
     def of_job(
         self, device: str, precision: Precision, *, sparse: bool, release: str | None = None

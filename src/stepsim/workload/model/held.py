@@ -32,6 +32,8 @@ def layer_bytes(
 ) -> Floats:
     """Bytes that a layer keeps of a microbatch; with full recomputation its input alone.
 
+    Where some layers of a stage recompute, it is the mean of those that do and those that do not.
+
     That input is shared out over tp with sequence parallelism. Selective recomputation drops the
     scores of unfused attention; per operator it keeps what `_of_operators` counts. Recomputed
     modules drop what `_dropped` counts.
@@ -42,9 +44,8 @@ def layer_bytes(
     kept = kept - _dropped(layer, architecture, columns, framework)
     chosen = _of_operators(layer, architecture, columns)
     kept = np.where(columns.recompute_operators > 0, chosen, kept)
-    return np.asarray(
-        np.where(columns.recompute_full > 0, _input(layer, architecture, columns), kept)
-    )
+    again = columns.recomputed(architecture.depth)
+    return np.asarray(again * _input(layer, architecture, columns) + (1 - again) * kept)
 
 
 def working_bytes(architecture: Architecture, columns: PlanColumns, framework: Framework) -> Floats:

@@ -3,21 +3,27 @@
 Each has a rate by family and device, and sizes that an operator states.
 """
 
+from typing import Annotated
+
 import numpy as np
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from stepsim.base.arrays import Floats
+from stepsim.base.structs import Share, TomlTable, UnitShare
 from stepsim.base.units import PS_PER_S
 
 TILE_ROWS, TILE_COLUMNS = 64, 128
 """Rows (tokens of an expert) and columns of results that a processor makes at once."""
 
 
-class GroupedRate(Struct, frozen=True, kw_only=True):
-    """Products of all groups in one kernel: shares of the peak and of the bandwidth it reaches."""
+class GroupedRate(TomlTable, frozen=True, kw_only=True):
+    """`[grouped.bf16]` and the like: products of all groups in one kernel.
 
-    share: float
-    memory_share: float = 0.89
+    They are shares of the peak and of the bandwidth that it reaches.
+    """
+
+    share: Annotated[Share, Meta(gt=0, le=1.5, description="of the peak")]
+    memory_share: Annotated[Share, Meta(ge=1e-6, le=1)] = 0.89
 
 
 class GroupedShape(Struct, frozen=True, kw_only=True):
@@ -66,7 +72,9 @@ class ScanRate(Struct, frozen=True, kw_only=True):
     third to a half of the bandwidth.
     """
 
-    share: float = 0.0
+    share: Annotated[UnitShare, Meta(description="of the bf16 peak; 0: steps alone count")] = (
+        0.0
+    )
     step_ps: int = 0
     start_ps: int = 0
     whole: bool = False

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.device import Device
@@ -32,6 +32,7 @@ from stepsim.workload.model.tower import tower_bytes
 
 TIGHT_SHARE = 0.92  # of the capacity, from which retries of the allocator cost 20 to 30 %
 _GATHERED_LAYERS = 2
+_MASTER_BYTES = 6  # of a parameter in the optimizer: master weights and two moments of a byte
 
 
 class RankMemory(Struct, frozen=True, kw_only=True):
@@ -98,6 +99,12 @@ def kept_by_1f1b(pp: int, chunks: int, microbatches: Ints) -> Ints:
     last = np.clip(rest[:, :, None] - pp * np.arange(chunks), 0, pp)
     kept: Ints = pp * rounds[:, :, None] + last
     return kept
+
+
+def which_fit(share: Floats) -> Bools:
+    """Which plans fit well by the shares of the memory that they take; if none does, which fit."""
+    well: Bools = share < TIGHT_SHARE
+    return well if well.any() else share <= 1
 
 
 def rank_memory(
@@ -212,12 +219,14 @@ def _activations(
 def _logit_bytes(columns: PlanColumns, framework: Framework) -> Floats:
     """Bytes of an entry of the logits of a microbatch; shape (plans,).
 
-    Where they are collected, those of the other microbatches are kept as well, in 2 bytes.
+    Where they are collected, those of the other microbatches are kept as well, in 2 bytes. A loss
+    in chunks has the logits of one at a time, and makes them itself: nobody collects any.
     """
     whole, split = framework.logit_bytes, framework.split_logit_bytes
     entry = np.where(columns.tp > 1, float(whole if split is None else split), float(whole))
-    others = (columns.microbatches - 1) * (columns.pp > 1) * framework.collects_logits
-    return np.asarray(entry + 2.0 * others)
+    collects = framework.collects_logits and framework.loss_chunks == 1
+    others = (columns.microbatches - 1) * (columns.pp > 1) * collects
+    return np.asarray(entry / framework.loss_chunks + 2.0 * others)
 
 
 def _states(
@@ -233,7 +242,7 @@ def _states(
     `dense` and `routed` are the `rank_parameters`, `first` is 1 for the rank of the first stage.
 
     Weights are 2 bytes (and two copies at 8 or 4 bits) where they are whole, with `casts_weights`
-    the two copies at 8 bits alone. Shards of parameters are the fp32 master weights themselves;
+    the two copies at 8 bits alone. Shards of parameters are the master weights, if there are any;
     their gradients take what the framework reduces them in. Frozen weights have neither gradients
     nor an optimizer: those of a tower are 2 bytes on every rank of the first stage, and what
     adapters have is left out.
@@ -247,7 +256,8 @@ def _states(
     sharded = (columns.zero >= 3)[:, None]
     alone = framework.casts_weights * columns.casts * (columns.element_bytes == 1)
     copies = (2.0 * (1 - alone) + columns.casts * 2.0 * columns.element_bytes)[:, None]
-    weights = np.where(sharded, 0.0, copies * whole)
+    masters = framework.optimizer_bytes >= _MASTER_BYTES
+    weights = np.where(sharded, 0.0 if masters else 2.0 * own, copies * whole)
     weights = weights + 2.0 * np.outer(architecture.frozen_parameters / columns.tp, first)
     reduced = np.where((columns.zero >= 2)[:, None], own, whole)
     own = own * (columns.adapters == 0)[:, None]

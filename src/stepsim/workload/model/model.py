@@ -10,10 +10,17 @@ if TYPE_CHECKING:
     from stepsim.workload.model.architecture import Architecture
 
 
+class Unread(Struct, frozen=True):
+    """A value that a description leaves open: asked for where nobody says another."""
+
+    why: str
+
+
 class Model(Struct, frozen=True, kw_only=True):
     """An architecture, what its description asks of a step, and what was assumed while reading it.
 
-    `asked` are options of a step by name, as people type them, e.g. those of a launch script.
+    `asked` are options of a step by name, as people type them, e.g. those of a launch script; what
+    that leaves to its environment is `Unread`.
     """
 
     source: str

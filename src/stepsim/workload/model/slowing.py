@@ -20,7 +20,6 @@ from stepsim.workload.overlap import (
     ACROSS_NODES_SMS,
     CommDemand,
     CommEngine,
-    CommTraits,
     Demands,
     GpuLimits,
     KernelDemand,
@@ -53,29 +52,19 @@ def law_holds(device: Device) -> bool:
 
 
 class Slowing(Struct, frozen=True, kw_only=True):
-    """A GPU and the SMs that each communication holds: None as many as usual, 0 copy engines.
-
-    `traits` are those that were measured on it, in place of what engines take elsewhere.
-    """
+    """A GPU and the SMs that each communication holds: None as many as usual, 0 copy engines."""
 
     gpu: GpuLimits
     sms: int | None = None
-    traits: Mapping[CommEngine, CommTraits] = {}
     kernel: KernelDemand = KernelDemand()
 
     @classmethod
-    def on(
-        cls,
-        device: Device,
-        framework: Framework,
-        sms: int | None,
-        traits: Mapping[CommEngine, CommTraits],
-    ) -> Self | None:
+    def on(cls, device: Device, framework: Framework, sms: int | None) -> Self | None:
         """That of a framework's jobs on a device; None for one whose limits nobody knows."""
         if not device.processors:
             return None
         kernel = KernelDemand(free_sms=framework.free_sms)
-        return cls(gpu=GpuLimits.of(device), sms=sms, traits=traits, kernel=kernel)
+        return cls(gpu=GpuLimits.of(device), sms=sms, kernel=kernel)
 
     def lost(
         self,
@@ -91,7 +80,7 @@ class Slowing(Struct, frozen=True, kw_only=True):
         with the seconds that it takes alone; None: products of many blocks.
         """
         carrier = CommEngine.COPY_ENGINE if self.sms == 0 else engine
-        traits = self.traits.get(carrier, carrier.traits)
+        traits = carrier.traits
         wire = np.divide(sent, seconds, out=np.zeros_like(seconds), where=seconds > 0)
         found = np.zeros_like(seconds)
         for is_far in (False, True):

@@ -212,7 +212,7 @@ class StepModel(Struct, frozen=True, kw_only=True):
         ranks = columns.stage_ranks * columns.pp
         far = (columns.pp > 1) & (columns.tp > 1) & (ranks > self.interconnect.domain)
         host = launched + self.framework.host_tp_ps * columns.tp * far
-        host = host / PS_PER_S * (1 + columns.recompute_full / 3)
+        host = host / PS_PER_S * (1 + columns.recomputed(self.architecture.depth) / 3)
         waits = waits_ps(layer, blocks, columns, self.framework, self.interconnect)
         part = replace(part, host=host, waited=np.sum(waits, axis=0) / PS_PER_S)
         return self._sharded(layer, part, columns)
@@ -226,6 +226,7 @@ class StepModel(Struct, frozen=True, kw_only=True):
     ) -> _PartSeconds:
         columns, framework = pricer.columns, self.framework
         forward = backward = exchanged = np.zeros(len(columns))
+        rerun = columns.recomputed(self.architecture.depth)
         listed = tuple(blocks)
         prices = [pricer.price(block.operators) for block in listed]
         nothing = pricer.price(())
@@ -244,9 +245,9 @@ class StepModel(Struct, frozen=True, kw_only=True):
             backward = backward + price.backward + back + slower
             exchanged = exchanged + sent + back
             if layer is not None:
-                backward = backward + again * (1 - columns.recompute_full)
+                backward = backward + again * (1 - rerun)
         if layer is not None:
-            again = columns.recompute_full * forward
+            again = rerun * forward
             again = again + framework.operator_recompute * columns.recompute_operators * forward
             backward = backward + again
             if columns.paired_share.any():

@@ -96,8 +96,6 @@ def tokens_a_time(law: str, packer: str, shape: BatchShape) -> float:
 @pytest.mark.parametrize(
     ("law", "packer", "ranks", "count"),
     [
-        # one or two documents fill a microbatch: those with two delay all others
-        ("uniform(least=2800, most=5400)", "greedy", 8, 1),
         # one document more than there are places for: a microbatch has three in place of two
         ("uniform(least=8000, most=8192)", "balanced", 64, 2),
     ],

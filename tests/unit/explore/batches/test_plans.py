@@ -64,11 +64,11 @@ def test_what_was_judged_is_said(run: Run, tmp_path: Path) -> None:
     more = ("--runs", "2", "--lengths", LAW, "--steps", "10")
     code, out, _ = run("plan", *asked, *more, "--json", path)
     assert code == 0
-    assert f"judged by documents from {LAW}, packer greedy: mean step " in out
+    assert f"judged by documents from {LAW}, packer first-fit: mean step " in out
     assert "full sequences" in out
     assert json.loads(path.read_text())["plans"][0]["drawn"]["mean_ps"] > 0
     for arguments, said in (
-        (("--packers", "greedy,padded"), "expected one, by which all plans are judged"),
+        (("--packers", "first-fit,padded"), "expected one, by which all plans are judged"),
         (("--packers", "best"), "packer is 'best': expected one of"),
         (("--explain", "tp=2"), "explain compares steps of full sequences"),
     ):

@@ -101,7 +101,10 @@ def test_what_is_not_modelled_is_refused_by_name(name: str, why: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"architectures": ["BertModel"]}, "architectures is 'BertModel': expected one of"),
+        (
+            {"architectures": ["BertModel"]},
+            "architectures is 'BertModel': expected a model that predicts the next token",
+        ),
         ({"architectures": "absent"}, "architectures is None: expected a list"),
         ({"hidden_size": "absent"}, "hidden_size is missing: expected a whole number"),
         ({"hidden_size": -64}, "hidden_size is -64: expected a whole number of at least 1"),
@@ -405,3 +408,60 @@ def test_a_configuration_is_a_model_on_the_command_line(
     code, out, err = run("simulate", path, *small, "-q")
     assert code == 0, err
     assert out.startswith(f"{tmp_path.name} on 2 H100")
+
+
+NEW: dict[str, dict[str, Any]] = {
+    "NovaForCausalLM": {"nova_magic": 3},
+    "NovaMoeForCausalLM": {
+        "num_experts": 8,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 128,
+        "use_qk_norm": True,
+    },
+    "NovaLatentForCausalLM": {
+        "kv_lora_rank": 16,
+        "q_lora_rank": 32,
+        "qk_nope_head_dim": 8,
+        "qk_rope_head_dim": 8,
+        "v_head_dim": 8,
+    },
+    "nova": {"sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"] * 2},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "like"),
+    [
+        ("NovaForCausalLM", "LlamaForCausalLM"),
+        ("NovaMoeForCausalLM", "HunYuanMoEV1ForCausalLM"),
+        ("NovaLatentForCausalLM", "DeepseekV3ForCausalLM"),
+        ("nova", "MistralForCausalLM"),
+    ],
+)
+def test_an_architecture_that_nobody_knows_is_that_of_its_keys(name: str, like: str) -> None:
+    """Its layers are those of the family whose keys it has, and a note says that it was guessed."""
+    keys = {**LLAMA, **NEW[name]}
+    named = {"architectures": [name]} if name[0].isupper() else {"model_type": name}
+    values = {key: value for key, value in keys.items() if key != "architectures"} | named
+    found, notes = architecture_of(values, place="config.json", name="m")
+    known = {key: value for key, value in keys.items() if not key.startswith("nova_")}
+    same, _ = architecture_of({**known, "architectures": [like]}, place="config.json", name="m")
+    first, other = found.layers[0], same.layers[0]
+    assert first.attention == other.attention
+    assert (found == same) == (like != "DeepseekV3ForCausalLM"), "whose class has experts"
+    assert f"architectures is {name}, which nobody here knows: read as" in notes[0]
+    assert ("nova_magic 3" in " ".join(notes)) == ("nova_magic" in values)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"altup_num_inputs": 4}, "altup_num_inputs is 4"),
+        ({"ssm_state_size": 128}, "ssm_state_size is 128"),
+        ({"cross_attention_layers": [1, 3]}, "cross_attention_layers"),
+        ({"type_vocab_size": 2}, "type_vocab_size is 2"),
+    ],
+)
+def test_blocks_that_nobody_knows_are_named(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(WorkloadError, match=words):
+        read(architectures=["NovaForCausalLM"], **changes)

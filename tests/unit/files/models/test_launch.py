@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 import stepsim
 from stepsim.base.errors import StepsimError, WorkloadError
 from stepsim.explore.plan.asked import make_space, parse_fixed
-from stepsim.explore.plan.runs import step_options_of
 from stepsim.explore.plan.search import price_plans
-from stepsim.explore.plan.space import PlanSpace
 from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.files.load import read_model
 from stepsim.files.models.launch import (
@@ -26,6 +24,7 @@ from stepsim.files.models.launch import (
 )
 from stepsim.files.models.megatron_plan import broken_by, megatron_plan
 from stepsim.step.model_plan import model_plan
+from stepsim.step.plan_space import PlanSpace, step_options_of
 from stepsim.step.simulate import simulate_step
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan, Precision
@@ -330,8 +329,8 @@ def test_overrides_are_read_as_shells_and_hydra_write_them() -> None:
         ),
         (
             "a.toml",
-            '[parallelism]\npipeline_parallel_degree=2\npipeline_parallel_schedule="GPipe"',
-            "parallelism.pipeline_parallel_schedule is 'GPipe': expected one of 1F1B",
+            '[parallelism]\npipeline_parallel_degree=2\npipeline_parallel_schedule="LoopedBFS"',
+            "parallelism.pipeline_parallel_schedule is 'LoopedBFS': expected one of 1F1B",
         ),
         ("a.sh", "--tensor-model-parallel-size 2", "no precision is given"),
         (
@@ -391,3 +390,17 @@ def test_a_workload_takes_no_plan(run: Run, moe: Path, tmp_path: Path) -> None:
     assert "none.sh" in err
     with pytest.raises(StepsimError):
         stepsim.model("llama-3.1-8b", tmp_path / "none.sh")
+
+
+def test_full_gives_the_model_in_words_that_are_read_back(run: Run, tmp_path: Path) -> None:
+    """Said as arguments, a model is launched and read as itself, or is not said at all."""
+    asked = "--gpus 16 --global-batch 32 --seq 4096 -t hgx-h100 --runs 1 -q --full"
+    for name in ("llama-3.1-8b", "qwen3-8b", "mixtral-8x7b"):
+        status, out, _ = run("plan", name, *asked.split())
+        assert status == 0
+        arguments = out.strip().splitlines()[-1]
+        assert arguments.startswith("--num-layers ")
+        script = tmp_path / "pretrain.sh"
+        launcher = "torchrun --nnodes 2 --nproc_per_node 8 pretrain_gpt.py"
+        script.write_text(f"{launcher} {arguments} --bf16\n")
+        assert read_model(str(script)).architecture.layers == read_model(name).architecture.layers

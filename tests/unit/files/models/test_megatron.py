@@ -55,6 +55,7 @@ def test_a_launch_script_says_the_model_and_the_plan(tmp_path: Path) -> None:
         "recompute": "selective",
         "schedule": "interleaved:3",
         "cp_comm": "ring",
+        "npus": 8,
     }
 
 
@@ -117,7 +118,10 @@ def test_where_layers_lie_is_asked_for(more: str, layout: str, tmp_path: Path) -
         (f"{GPT} --recompute-granularity half", "--recompute-granularity is 'half'"),
         (f"{GPT} --num-experts 8 --moe-layer-freq [1]*3", "--moe-layer-freq is '[1]*3': expected"),
         (f"{GPT} --cp-comm-type ulysses", "--cp-comm-type is 'ulysses'"),
-        (GPT.replace("12288", "$WIDTH"), "--hidden-size is '$WIDTH': expected a whole"),
+        (
+            GPT.replace("12288", "$WIDTH"),
+            "--hidden-size is ${WIDTH}: nothing sets $WIDTH: ",
+        ),
     ],
 )
 def test_a_wrong_argument_is_named(text: str, words: str, tmp_path: Path) -> None:

@@ -77,10 +77,6 @@ BAD = {
     "virtual stages need --pipeline-model-parallel-size above 1": (
         "--num-layers 8 --num-virtual-stages-per-pipeline-rank 2"
     ),
-    "with --no-overlap-p2p-communication need": (
-        "--num-layers 8 --pipeline-model-parallel-size 2 --no-overlap-p2p-communication "
-        "--num-virtual-stages-per-pipeline-rank 2"
-    ),
     "virtual stages need microbatches": (
         "--pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 2 "
         "--world-size 8 --micro-batch-size 1 --global-batch-size 12"
@@ -91,7 +87,6 @@ BAD = {
     "--overlap-param-gather needs --use-distributed-optimizer": (
         "--overlap-param-gather --overlap-grad-reduce"
     ),
-    "--fp8-param-gather needs": "--fp8-param-gather",
     "--use-megatron-fsdp needs --use-distributed-optimizer": FSDP,
     "--use-megatron-fsdp goes without --use-torch-fsdp2": (
         f"{FSDP} {TORCH} --use-distributed-optimizer"

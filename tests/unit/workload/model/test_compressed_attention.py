@@ -1,7 +1,5 @@
 """Attention to pooled keys and hyper-connections: counted by hand for a small layer."""
 
-import pytest
-
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.workload.model.architecture import Architecture, DenseMlp, Layer
@@ -129,11 +127,3 @@ def test_messages_of_a_pipeline_carry_all_streams_and_the_assumption_is_said() -
     )
     assert four.pp_comm_bytes == 4 * one.pp_comm_bytes
     assert [note for note in four.warnings if "no time of compressed attention" in note]
-
-
-@pytest.mark.parametrize("attention", [NEAR, POOLED, CHOSEN])
-def test_tp_leaves_half_of_what_is_split(attention: CompressedAttention) -> None:
-    whole, split = operators(model(attention)), operators(model(attention), replace(PLAN, tp=2))
-    for name, item in split.items():
-        assert item.forward.flops[0] <= whole[name].forward.flops[0]
-        assert item.forward.flops[0] >= whole[name].forward.flops[0] / 2

@@ -74,7 +74,7 @@ def test_rows_are_slowed_by_the_mean_of_their_kernels_and_by_delays() -> None:
     no_delay = Demands(both.shares)
     found = row_slowdown(no_delay, 5e-6, [RING], GPU)
     assert found == pytest.approx(1 + 3 / 5 * longer[0] + 1 / 5 * longer[1])
-    message = CommEngine.POINT_TO_POINT.traits.waiting()
+    message = replace(CommEngine.POINT_TO_POINT.traits.moving(0.0), sms=0)
     assert row_slowdown(no_delay, 5e-6, [message], GPU) == 1.0
     assert row_slowdown(both, 5e-6, [message], GPU) == pytest.approx(1 + 3 * 1.5 / 5)
     assert row_slowdown(Demands(), 5e-6, [message], GPU) == 1.0

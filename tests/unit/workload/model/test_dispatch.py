@@ -48,10 +48,8 @@ def missed(experts: int, own: int, top_k: int) -> float:
     ("mlp", "dispatch", "ep", "domain", "share"),
     [
         (MLP, ExpertDispatch.ALL_TO_ALL, 64, 8, 1.0),
-        (MLP, ExpertDispatch.DEEPEP, 1, 8, 1.0),
         # 8 nodes with 8 of 64 experts: 8 x (1 - 0.321) = 5.43 of 8 copies
         (MLP, ExpertDispatch.DEEPEP, 64, 8, 1 - missed(64, 8, 8)),
-        (MLP, ExpertDispatch.HYBRIDEP, 64, 8, 1 - missed(64, 8, 8)),
         # a domain of 64 ranks: each has one expert, so that no copy is left out
         (MLP, ExpertDispatch.HYBRIDEP, 64, 64, 1.0),
         # 4 of 8 nodes at most, with 8 of the 32 experts that are left

@@ -104,7 +104,6 @@ def test_without_sequence_parallelism_products_are_summed() -> None:
     [
         (GQA, 1, 2, 2 * 256 * 2 * 4 * (16 + 16)),  # 2 bytes, 256 tokens, 2 ranks, 4 heads
         (GQA, 2, 4, 2 * 128 * 4 * 2 * (16 + 16)),  # 4 heads over 2 ranks
-        (GQA, 4, 4, 2 * 128 * 4 * 1 * (16 + 16)),
         (GQA, 8, 4, 2 * 128 * 4 * 1 * (16 + 16)),  # a head is not split
         (MLA, 2, 4, 2 * 128 * 4 * 4 * (16 + 8 + 16)),  # keys of 16 + 8, values of 16, 8 heads
     ],
@@ -149,7 +148,6 @@ def test_ulysses_turns_heads_against_tokens_and_outputs_back(
 @pytest.mark.parametrize(
     ("degrees", "tokens", "etp"),
     [
-        ({"dp": 4, "ep": 4}, 2 * 256, 1),
         ({"tp": 2, "cp": 2, "dp": 4, "ep": 4, "expert_tp": 2}, 2 * 256 // 2 // 2, 2),
         ({"tp": 4, "cp": 2, "dp": 2, "ep": 2, "expert_tp": 4}, 2 * 256 // 2 // 4, 4),
         ({"tp": 4, "dp": 2, "ep": 8, "expert_tp": 1}, 2 * 256 // 4, 1),

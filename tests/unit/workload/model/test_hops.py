@@ -352,28 +352,9 @@ def test_no_balance_is_never_faster(name: str) -> None:
     np.testing.assert_array_equal(model(framework).seconds(turned), model(pieces).seconds(turned))
 
 
-@pytest.mark.parametrize("name", ["torch-fsdp-compiled", "torch-fsdp-eager"])
-def test_a_ring_of_torch_is_slower_than_ulysses_in_a_node(name: str) -> None:
-    plans = [
-        of_cp(cp, kind)
-        for kind in (ContextParallelKind.ALL_GATHER, ContextParallelKind.ALL_TO_ALL)
-        for cp in (2, 4, 8)
-    ]
-    found = model(read_framework(name)).seconds(plans)
-    assert (found[:3] > found[3:]).all()
-
-
 def test_a_share_of_a_longer_sequence_costs_more_with_every_rank() -> None:
     """As many tokens on a rank: each more reads more keys, and a ring adds hops to that."""
     for name in ("megatron-core", "torch-fsdp-compiled"):
         plans = [replace(of_cp(cp), sequence=8192 * cp) for cp in (1, 2, 4, 8)]
         found = model(read_framework(name)).seconds(plans)
         assert (np.diff(found) > 0).all()
-
-
-def test_frameworks_have_the_exchange_of_their_jobs() -> None:
-    assert read_framework("torch-fsdp-compiled").context.exchange is ContextParallelKind.ALL_GATHER
-    assert read_framework("megatron-core").context == ContextParallel(hop_ps=100_000_000)
-    own = graph_s(read_framework("torch-fsdp-eager"), 4, ContextParallelKind.ALL_GATHER)
-    ring = graph_s(read_framework("torch-fsdp-eager"), 4, ContextParallelKind.RING)
-    assert ring <= own * 1.01

@@ -1,20 +1,17 @@
 """Mamba-2: parameters, operations, bytes, exchanges and what is kept, counted by hand."""
 
-import numpy as np
 import pytest
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
-from stepsim.files.accelerators import read_device, read_framework
-from stepsim.workload.model.architecture import Architecture, DenseMlp, ExpertMlp, Layer
+from stepsim.files.accelerators import read_framework
+from stepsim.workload.model.architecture import Architecture, ExpertMlp, Layer
 from stepsim.workload.model.blocks import layer_blocks
 from stepsim.workload.model.columns import plan_columns
 from stepsim.workload.model.held import layer_bytes
-from stepsim.workload.model.interconnect import Interconnect
 from stepsim.workload.model.mamba import Mamba2
 from stepsim.workload.model.operators import Operator
 from stepsim.workload.model.plan import ModelPlan, check_plan
-from stepsim.workload.model.step_time import StepModel
 from stepsim.workload.rows import Group
 
 MAMBA = Mamba2(heads=8, head_dim=16, groups=2, state=32, chunk=16)
@@ -115,20 +112,3 @@ def test_latent_experts_send_and_compute_tokens_of_their_width() -> None:
     blocks = layer_blocks(layer, MODEL, plan_columns([replace(PLAN, dp=4, ep=4, global_batch=8)]))
     sent = [item for block in blocks for item in block.forward if item.way]
     assert [float(item.size_bytes[0]) for item in sent] == [2 * T * 2 * 16] * 2
-
-
-def test_plans_are_priced_together_as_each_alone() -> None:
-    dense = Layer(attention=None, mlp=DenseMlp(width=256), norms=1, single=True)
-    architecture = replace(MODEL, layers=(LAYER, dense) * 4)
-    model = StepModel(
-        architecture=architecture,
-        device=read_device("h100"),
-        framework=read_framework("megatron-core"),
-        interconnect=Interconnect(
-            domain=8, inner=4e11, outer=5e10, inner_ps=10**6, outer_ps=10**7, launch_ps=10**6
-        ),
-    )
-    plans = [replace(PLAN, dp=dp, tp=tp, global_batch=8) for dp in (1, 2, 4) for tp in (1, 2)]
-    together = model.seconds(plans)
-    alone = [float(model.seconds([plan])[0]) for plan in plans]
-    assert np.allclose(together, alone, rtol=1e-12, atol=0)

@@ -6,8 +6,6 @@ import pytest
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
-from stepsim.parallel.schedules import build
-from stepsim.parallel.schedules.order import peak_live
 from stepsim.workload.model.architecture import (
     Architecture,
     DenseMlp,
@@ -16,7 +14,7 @@ from stepsim.workload.model.architecture import (
     Layer,
 )
 from stepsim.workload.model.held import loop_places
-from stepsim.workload.model.memory import RankMemory, kept_by_1f1b, rank_memory, rank_parts
+from stepsim.workload.model.memory import RankMemory, rank_memory, rank_parts
 from stepsim.workload.model.plan import ModelPlan, Precision, Recompute
 
 ATTENTION = GroupedAttention(heads=64, kv_heads=8, head_dim=128)
@@ -39,15 +37,6 @@ def test_a_rank_of_a_dense_model_by_hand() -> None:
     assert found.logits[0] == 7 * 4096 * 128256 / 2
     assert found.buffers[0] == 2 * 3 * 8192 * 28672 / 2
     assert found.total[0] == found.allocated[0] + read_device("b200").reserved_bytes
-
-
-@pytest.mark.parametrize(("pp", "chunks", "microbatches"), [(4, 1, 8), (8, 1, 3), (4, 3, 12)])
-def test_a_rank_keeps_what_its_schedule_keeps(pp: int, chunks: int, microbatches: int) -> None:
-    name = "1f1b" if chunks == 1 else f"interleaved:{chunks}"
-    schedule = build(name, ranks=pp, microbatches=microbatches)
-    peaks = [peak.freed_at_b for peak in peak_live(schedule)]
-    kept = kept_by_1f1b(pp, chunks, np.array([microbatches]))
-    assert kept.sum(axis=2).tolist() == [peaks]
 
 
 def test_full_recomputation_keeps_inputs_and_one_layer() -> None:
@@ -79,12 +68,6 @@ def test_experts_are_held_once_per_group() -> None:
     dense = sparse.parameters() - routed
     assert found.weights[0] == 2 * (dense + routed / 4)
     assert found.optimizer[0] == 12 * (dense / 8 + routed / 4 / 2)
-
-
-def test_a_plan_that_is_full_says_so() -> None:
-    device = read_device("b200")
-    found = memory(ModelPlan(tp=1, pp=1, dp=1, global_batch=1, sequence=4096))
-    assert found.share_of(device)[0] > 1
 
 
 def test_eight_bit_inputs_of_products_take_half() -> None:

@@ -151,11 +151,6 @@ def test_ranks_of_a_sequence_turn_tokens_or_gather_keys() -> None:
     assert 2 * T * 36 in sent(MAMBA, replace(PLAN, tp=2), Group.TP)
 
 
-@pytest.mark.parametrize("name", MIXERS)
-def test_an_assumption_is_said(name: str) -> None:
-    assert "assumed" in MIXERS[name].assumption
-
-
 def test_sizes_below_one_are_refused() -> None:
     for make in (
         lambda: ShortConvolution(heads=8, length=0),

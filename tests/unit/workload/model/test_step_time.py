@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import topology_of
@@ -61,11 +60,6 @@ def test_plans_of_several_precisions_are_priced_together() -> None:
     together = model().seconds(plans)
     assert together[1] < together[0]
     assert together[0] == model().seconds(plans[:1])[0]
-
-
-def test_a_precision_that_the_device_lacks_is_refused() -> None:
-    with pytest.raises(PlanError, match="precision is fp8: A100-80GB has bf16, fp16"):
-        model("a100-80gb").seconds([replace(PLAN, precision=Precision.FP8)])
 
 
 def test_sums_that_no_product_makes_cost_a_kernel_per_microbatch() -> None:

@@ -1,4 +1,4 @@
-"""Figures of a sweep: lines over one axis, maps over two, stacks of parts, the Pareto front."""
+"""Figures of a sweep: lines over one axis, maps over two, stacks of parts."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -9,11 +9,9 @@ from stepsim.base.errors import OutputError, SweepError
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.show.figures.drawing import make_figure
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.figures.sweep.bounds import BOUND
 from stepsim.show.figures.sweep.breakdowns import BREAKDOWN
 from stepsim.show.figures.sweep.lines import line_figure
 from stepsim.show.figures.sweep.maps import map_figure
-from stepsim.show.figures.sweep.pareto import pareto_figure
 from stepsim.show.figures.sweep.views import FigureKind, View, choose_view
 
 if TYPE_CHECKING:
@@ -31,7 +29,6 @@ FIGURE_KINDS = {
         FigureKind(name="time", draw=partial(_measured, bubble=False)),
         FigureKind(name="bubble", draw=partial(_measured, bubble=True)),
         BREAKDOWN,
-        BOUND,
     )
 }
 """The figures over the axes of a sweep. A new one is its module and a line here."""
@@ -69,24 +66,6 @@ def plot_sweep(
     return make_figure(partial(chosen.draw, table, view), path, style)
 
 
-def plot_pareto(
-    table: SweepTable,
-    path: str | Path | None = None,
-    *,
-    style: FigureStyle | str = FigureStyle.SCREEN,
-) -> "Figure":
-    """Draw every scenario's step time against the bandwidth of all links, and the Pareto front.
-
-    Raises OutputError as `plot_sweep`.
-    """
-    front = table.pareto_front()
-    if not front:
-        raise OutputError(
-            f"{_at(path)}nothing to draw: no scenario has a result and finite bandwidth"
-        )
-    return make_figure(partial(pareto_figure, table, front), path, style)
-
-
 def _at(path: str | Path | None) -> str:
     return f"{path}: " if path else ""
 
@@ -97,6 +76,5 @@ __all__ = [
     "View",
     "choose_view",
     "figure_kind",
-    "plot_pareto",
     "plot_sweep",
 ]

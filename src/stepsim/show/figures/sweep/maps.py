@@ -6,14 +6,8 @@ import numpy as np
 
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.show.figures.style import FigureStyle
-from stepsim.show.figures.sweep.pictures import (
-    MapPanel,
-    MapPicture,
-    map_picture,
-    map_scales,
-    panel_titles,
-)
-from stepsim.show.figures.sweep.scales import Scale, value_axis
+from stepsim.show.figures.sweep.pictures import MapPanel, MapPicture, map_picture
+from stepsim.show.figures.sweep.scales import value_axis
 from stepsim.show.figures.sweep.views import View, title
 from stepsim.show.palette import BACKGROUND, ink_on
 
@@ -35,17 +29,16 @@ def map_figure(
     picture = map_picture(table, view, bubble=bubble)
     figure = style.figure(0.0)
     mesh: Any = None
-    for axes, panel in zip(panel_grid(figure, view, style), picture.panels, strict=True):
+    for axes, panel in zip(_panel_grid(figure, picture, style), picture.panels, strict=True):
         mesh = _draw_map(figure, axes, picture, panel, style)
     figure.colorbar(mesh, ax=figure.axes, label=picture.measure.label, aspect=30, pad=0.01)
     figure.suptitle(style.wrapped(title(table, view)), x=0.01, ha="left")
     return figure
 
 
-def panel_grid(figure: "Figure", view: View, style: FigureStyle) -> "Iterator[Axes]":
-    """A plot of `view.x` and `view.y` for every value of `view.by`, with their labels."""
-    titles = panel_titles(view)
-    x, y = map_scales(view)
+def _panel_grid(figure: "Figure", picture: MapPicture, style: FigureStyle) -> "Iterator[Axes]":
+    """A plot for every panel, with labels."""
+    titles = [panel.title for panel in picture.panels]
     columns = min(len(titles), 1 if style.narrow else 3)
     rows = -(-len(titles) // columns)
     wide = style.width_in / columns
@@ -55,22 +48,13 @@ def panel_grid(figure: "Figure", view: View, style: FigureStyle) -> "Iterator[Ax
         if i >= len(titles):
             axes.set_visible(False)
             continue
-        if view.by:
-            axes.set_title(titles[i])
+        axes.set_title(titles[i])
         if i % columns == 0:
-            axes.set_ylabel(y.label)
+            axes.set_ylabel(picture.y.label)
         if i >= len(titles) - columns:
-            axes.set_xlabel(x.label)
+            axes.set_xlabel(picture.x.label)
             axes.xaxis.set_tick_params(labelbottom=True)
         yield axes
-
-
-def dress_map(axes: "Axes", x: Scale, y: Scale, style: FigureStyle) -> None:
-    """Ticks at the middles of cells where they are few, no frame, grey where nothing is drawn."""
-    axes.set_facecolor(BACKGROUND)
-    value_axis(axes, "x", x, style)
-    value_axis(axes, "y", y, style)
-    axes.spines[:].set_visible(False)
 
 
 def _draw_map(
@@ -87,7 +71,10 @@ def _draw_map(
         vmax=high,
         rasterized=True,
     )
-    dress_map(axes, x, y, style)
+    axes.set_facecolor(BACKGROUND)  # grey where nothing is drawn
+    value_axis(axes, "x", x, style)
+    value_axis(axes, "y", y, style)
+    axes.spines[:].set_visible(False)
     font = _number_pt(figure, axes, values.shape, style)
     if font >= _LEAST_NUMBER_EM * style.font_pt and values.size <= _MOST_WRITTEN:
         _write_cells(axes, picture, panel, mesh, font)

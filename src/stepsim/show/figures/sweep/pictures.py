@@ -95,7 +95,10 @@ def line_picture(table: SweepTable, view: View, *, bubble: bool) -> LinePicture:
 def map_picture(table: SweepTable, view: View, *, bubble: bool) -> MapPicture:
     """A map per value of `view.by`."""
     found = _measure(table, view, bubble=bubble)
-    x, y = map_scales(view)
+    assert view.y
+    x, y = scale_of(view.x), scale_of(view.y)
+    by = view.by
+    titles = [f"{axis_words(by.name)} {text}" for text in by.texts] if by else [""]
     values = found.values[x.order][:, y.order].reshape(len(x.places), len(y.places), -1)
     return MapPicture(
         view=view,
@@ -103,21 +106,9 @@ def map_picture(table: SweepTable, view: View, *, bubble: bool) -> MapPicture:
         y=y,
         measure=found,
         panels=tuple(
-            MapPanel(title=title, values=values[:, :, i])
-            for i, title in enumerate(panel_titles(view))
+            MapPanel(title=title, values=values[:, :, i]) for i, title in enumerate(titles)
         ),
     )
-
-
-def map_scales(view: View) -> tuple[Scale, Scale]:
-    """The two axes of a map."""
-    assert view.y
-    return scale_of(view.x), scale_of(view.y)
-
-
-def panel_titles(view: View) -> list[str]:
-    """A title per map: the value of `view.by`, empty for a single one."""
-    return [f"{axis_words(view.by.name)} {text}" for text in view.by.texts] if view.by else [""]
 
 
 def _measure(table: SweepTable, view: View, *, bubble: bool) -> Measure:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 _SI = {Quantity.BANDWIDTH: (1e9, "GB/s"), Quantity.TIME: (1e6, "us"), Quantity.SIZE: (1e6, "MB")}
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _MOST_DIGITS = 4
-_RATES = ((1e15, "PB/s"), (1e12, "TB/s"), (1e9, "GB/s"), (1.0, "B/s"))
 
 
 class Scale(Struct, frozen=True, kw_only=True):
@@ -115,14 +114,5 @@ def name_ticks(
 
 def time_unit_of(seconds: Floats) -> tuple[float, str]:
     """Seconds and name of the largest unit in which the longest time is at least one."""
-    return _unit_of(seconds, _TIMES)
-
-
-def rate_unit_of(bytes_per_s: Floats) -> tuple[float, str]:
-    """The same for bandwidths, in bytes per second."""
-    return _unit_of(bytes_per_s, _RATES)
-
-
-def _unit_of(values: Floats, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
-    most = float(np.nanmax(values))
-    return next((unit for unit in units if most >= unit[0]), units[-1])
+    most = float(np.nanmax(seconds))
+    return next((unit for unit in _TIMES if most >= unit[0]), _TIMES[-1])

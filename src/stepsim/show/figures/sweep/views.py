@@ -34,11 +34,10 @@ class View(Struct, frozen=True, kw_only=True):
 
 
 class PlotLayout(Enum):
-    """What a figure's axes may be: as they come, one without a map, or two with numbers."""
+    """What a figure's axes may be: as they come, or one without a map."""
 
     LINES_OR_MAP = "lines or map"
     STACKS = "stacks"
-    MAP = "map"
 
 
 class FigureKind(Struct, frozen=True, kw_only=True):
@@ -59,7 +58,7 @@ def choose_view(
     """The axes asked for, else the first two with numbers as a map, or one as lines.
 
     Two names with numbers make a map, other pairs lines, three names maps in panels; stacks are
-    never a map, bounds always. Raises SweepError for names that are no axes or not right for the
+    never a map. Raises SweepError for names that are no axes or not right for the
     kind, and where there are more panels or lines than can be told apart.
     """
     if len(set(names)) < len(names) or len(names) > 3:
@@ -69,10 +68,6 @@ def choose_view(
     chosen = [table.axis(name) for name in names] or _default(table, stacks=stacks)
     mapped = not stacks and len(chosen) > 1 and all(axis.numeric for axis in chosen[:2])
     shown = ",".join(axis.name for axis in chosen)
-    if kind and layout is PlotLayout.MAP and not mapped:
-        raise SweepError(
-            f"figure axes are {shown}: a {kind.name} figure needs two axes with numbers"
-        )
     if len(chosen) == 3 and not mapped:
         expected = "one or two axes" if stacks else "numbers in the first two"
         raise SweepError(f"figure axes are {shown}: expected {expected}")

@@ -1,9 +1,6 @@
 """What ranks hold adds up to the model."""
 
 import numpy as np
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from stepsim.base.arrays import Floats
 from stepsim.files.load import read_model
@@ -17,23 +14,6 @@ from stepsim.workload.model.plan import ModelPlan
 def even_counts(model: Architecture, pp: int = 1, chunks: int = 1) -> Floats:
     """Layers and ends of every rank and chunk where layers are shared out evenly."""
     return counts_by_chunk(model, LayerLayout(), loop_places(pp, chunks))
-
-
-@settings(max_examples=30)
-@given(
-    name=st.sampled_from(["llama-3.1-8b", "qwen3-30b-a3b", "deepseek-v2-lite", "gemma-2b"]),
-    pp=st.sampled_from([1, 2, 3, 6]),
-    chunks=st.sampled_from([1, 2]),
-)
-def test_parameters_of_all_ranks_are_those_of_the_model(name: str, pp: int, chunks: int) -> None:
-    model = read_model(name).architecture
-    columns = plan_columns([ModelPlan(pp=pp, chunks=chunks)])
-    dense, routed = rank_parameters(model, columns, even_counts(model, pp, chunks))
-    copied = model.vocabulary * model.hidden if model.tied and pp > 1 else 0
-    joint = 2 * model.hidden**2 + 3 * model.norm_parameters
-    ahead = sum(joint + p.parameters(model.hidden, model.norm) for p in model.prediction_layers)
-    whole = model.parameters() + copied + ahead
-    assert float(dense.sum() + routed.sum()) == pytest.approx(whole, rel=1e-12)
 
 
 def test_degrees_share_parameters_out() -> None:

@@ -1,0 +1,383 @@
+"""Recipes of other programs: the model that they name, and what their keys ask of a step.
+
+The forms and their keys are data, in `recipes.toml`. A recipe is a file, YAML or JSON, or the
+arguments of a command. What a key says that nobody here knows stays open, and is asked for where a
+step needs it.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from math import prod
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, cast
+
+import yaml
+from msgspec import Struct
+
+from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.files.reading import read_text, read_toml
+from stepsim.files.shell.words import Unknown
+from stepsim.workload.model.architecture import Architecture
+from stepsim.workload.model.model import Unread
+
+_NOTHING = ("", "null", "none", "~")
+_HOLE = re.compile(r"\$\{(?:oc\.env:|env:)?([\w.]+)(?:(?::?-|,)\s*([^{}]*))?\}")
+_PRODUCT = re.compile(r"\$\{multiply:\s*(\d{1,9})\s*,\s*(\d{1,9})\s*\}")
+_WORD = re.compile(r"(\w+)(\*?=)(.*)", re.DOTALL)
+_AUTO = "auto"
+_DEGREES = ("tp", "cp", "pp", "ep")
+_OPEN = ("npus", "shard_ranks")
+"""Options that stay open where a file leaves them to whoever runs it."""
+_MOST_KEYS = 10_000
+_SECTION = "{}"
+"""The value of a key that holds other keys."""
+RECIPES = (".yaml", ".yml", ".json")
+"""Suffixes of files that may be recipes."""
+
+
+class RecipeForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A form of recipes, as `recipes.toml` says it."""
+
+    name: str
+    source: str
+    marks: tuple[str, ...]
+    like: str = ""
+    model: tuple[str, ...] = ()
+    framework: str = ""
+    megatron: bool = False
+    names: dict[str, str] = {}
+    usual: dict[str, str] = {}
+    keys: dict[str, str | dict[str, str]] = {}
+    refused: dict[str, str] = {}
+    noted: dict[str, dict[str, str]] = {}
+    assumed: dict[str, str] = {}
+
+
+class ForeignRecipe(Struct, frozen=True, kw_only=True):
+    """What a recipe says: the `model` that it names, options as people type them, what to say.
+
+    Of a model that it describes itself in Megatron-LM's words it has the `arguments`, of which some
+    are `unknown`.
+    """
+
+    form: RecipeForm
+    model: str
+    asked: Mapping[str, object]
+    notes: tuple[str, ...]
+    arguments: Mapping[str, str] = MappingProxyType({})
+    unknown: Mapping[str, Unknown] = MappingProxyType({})
+
+    def asked_of(self, architecture: Architecture) -> dict[str, object]:
+        """The options of a step of a model, some of which its sizes decide.
+
+        A loss that is fused with the last product (Liger's) makes as many parts of the logits as
+        the vocabulary is wider than the model.
+        """
+        asked = dict(self.asked)
+        layers, fused = asked.pop("stage_layers", None), asked.pop("fused_loss", None)
+        if layers is not None and asked.get("schedule") == "interleaved":
+            stages = -(-architecture.depth // int(str(layers)))
+            asked["chunks"] = max(stages // int(str(asked.get("pp", 1))), 1)
+        if fused:
+            asked["loss_chunks"] = max(architecture.vocabulary // architecture.hidden, 1)
+        return asked
+
+
+class _FormsFile(Struct, frozen=True):
+    form: tuple[RecipeForm, ...]
+
+
+def _forms() -> Iterator[RecipeForm]:
+    """All forms, each with the keys of the one that it is like."""
+    path = Path(__file__).with_name("recipes.toml")
+    forms = {each.name: each for each in read_toml(path, _FormsFile, WorkloadError, "forms").form}
+    for each in forms.values():
+        other = forms.get(each.like, each)
+        yield RecipeForm(
+            name=each.name,
+            source=each.source,
+            marks=each.marks,
+            model=each.model or other.model,
+            framework=each.framework or other.framework,
+            megatron=each.megatron,
+            names=each.names,
+            usual={**other.usual, **each.usual},
+            keys={**other.keys, **each.keys},
+            refused={**other.refused, **each.refused},
+            noted={**other.noted, **each.noted},
+            assumed={**other.assumed, **each.assumed},
+        )
+
+
+def is_recipe(path: Path) -> bool:
+    """Whether a file is a recipe; one that cannot be read as YAML or JSON may be one."""
+    try:
+        return recipe_of_file(path, {}) is not None
+    except WorkloadError:
+        return True
+
+
+def recipe_of_file(path: Path, environment: Mapping[str, str]) -> ForeignRecipe | None:
+    """The recipe in a file; None for a file of another kind. Raises WorkloadError."""
+    return recipe_of(path, recipe_values(path), environment)
+
+
+def recipe_values(path: Path) -> dict[str, str]:
+    """Values of a file's keys, by their paths; raises WorkloadError for what is no YAML or JSON."""
+    text = read_text(path, WorkloadError, "recipe", "a recipe")
+    try:
+        plain = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        values = dict(islice(_flat("", plain), _MOST_KEYS + 1))
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        what = "JSON" if path.suffix == ".json" else "YAML"
+        raise WorkloadError(f"{path}: not valid {what}: {_line(error)}") from None
+    if len(values) > _MOST_KEYS:
+        raise WorkloadError(f"{path}: more than {_MOST_KEYS:,} keys: expected a recipe")
+    return values
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _flat(place: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        yield place, _SECTION
+        for key, inner in value.items():
+            name = str(key).removeprefix("--").replace("-", "_")
+            yield from _flat(f"{place}.{name}" if place else name, inner)
+    elif isinstance(value, list) and any(isinstance(each, Mapping | list) for each in value):
+        for i, each in enumerate(value):
+            yield from _flat(f"{place}.{i}", each)
+    elif isinstance(value, list):
+        yield place, " ".join(map(_text, value))
+    else:
+        yield place, _text(value)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool) or value is None:
+        return "null" if value is None else str(value).lower()
+    return str(value).strip()
+
+
+def recipe_of(
+    path: Path, values: Mapping[str, str], environment: Mapping[str, str]
+) -> ForeignRecipe | None:
+    """The recipe that keys make, by their paths; None where they are of no form.
+
+    `path` is the file that errors name, and that other files lie beside. Raises WorkloadError.
+    """
+    marked = (
+        form
+        for form in _forms()
+        if any(all(_has(values, key) for key in mark.split()) for mark in form.marks)
+    )
+    form = next(marked, None)
+    if form is None:
+        return None
+    reader = _Reader(path, form, values, environment)
+    return reader.recipe()
+
+
+def job_notes(path: Path, job: Mapping[str, Any]) -> tuple[str, ...]:
+    """What to say of the keys of a job of torchtitan; raises WorkloadError for other trainings."""
+    recipe = recipe_of(path, dict(_flat("", job)), {})
+    return recipe.notes if recipe else ()
+
+
+def _has(values: Mapping[str, str], key: str) -> bool:
+    return any(_is(place, key) for place in values)
+
+
+def _is(place: str, key: str) -> bool:
+    return place == key or place.endswith(f".{key}")
+
+
+class _Reader:
+    """What is read of a recipe, key by key."""
+
+    def __init__(
+        self, path: Path, form: RecipeForm, values: Mapping[str, str], known: Mapping[str, str]
+    ) -> None:
+        self.path, self.form, self.known = path, form, known
+        usual = {key: value for key, value in form.usual.items() if not _has(values, key)}
+        self.values = {**usual, **values}
+        self.asked: dict[str, object] = {}
+        self.arguments: dict[str, str] = {}
+        self.unknown: dict[str, Unknown] = {}
+        self.notes: list[str] = []
+
+    def recipe(self) -> ForeignRecipe:
+        """All that it says; raises WorkloadError for what is not modelled."""
+        if self.form.framework:
+            self.asked["framework"] = self.form.framework
+        for place, value in self.values.items():
+            self._read(place, self._filled(value, 8))
+        self.notes += [
+            f"{self.path}: {note}"
+            for option, note in self.form.assumed.items()
+            if option not in self.asked
+        ]
+        return ForeignRecipe(
+            form=self.form,
+            model=self._model(),
+            asked=self._with_size(),
+            notes=tuple(self.notes),
+            arguments=self.arguments,
+            unknown=self.unknown,
+        )
+
+    def _filled(self, value: str, depth: int) -> str:
+        """A value with what others and the environment say in place of `${name}`."""
+
+        def found(hole: re.Match[str]) -> str:
+            name = hole[1].lstrip(".")  # of a section, as a key of the file is named anyway
+            beside = (v for place, v in self.values.items() if hole[1] != name and _is(place, name))
+            default = next(beside, hole[2] or hole[0])
+            said = self.known.get(name, self.values.get(name, default))
+            return said if said == hole[0] or not depth else self._filled(said, depth - 1)
+
+        return _PRODUCT.sub(lambda two: str(int(two[1]) * int(two[2])), _HOLE.sub(found, value))
+
+    def _read(self, place: str, value: str) -> None:
+        for key, pattern in self.form.refused.items():
+            if _is(place, key) and value.lower() not in _NOTHING and _fits(pattern, value):
+                said = place if value == _SECTION else f"{place} is {value}"
+                raise WorkloadError(
+                    f"{self.path}: {said}: only a full training by next tokens is "
+                    "modelled: no adapters, frozen or quantized weights, rewards, other optimizers"
+                )
+        for key, notes in self.form.noted.items():
+            if _is(place, key) and value.lower() not in (*_NOTHING, "false"):
+                fits = (note for pattern, note in notes.items() if _fits(pattern, value))
+                self.notes += [f"{place} is {value}: {note}" for note in islice(fits, 1)]
+        if value == _SECTION:
+            return
+        found = [words for key, words in self.form.keys.items() if _is(place, key)]
+        if found and value.lower() not in _NOTHING:
+            self._say(place, value, found[-1])
+        elif self.form.megatron and not found:
+            self._pass(place, value)
+
+    def _pass(self, place: str, value: str) -> None:
+        """Take a key for the argument of Megatron-LM that has its name."""
+        name = place.rpartition(".")[2].replace("_", "-")
+        if value.lower() not in ("false", "null", "none", "~"):
+            self._argue(name, "" if value == "true" else value)
+
+    def _argue(self, name: str, value: str) -> None:
+        self.arguments[name] = value
+        if hole := _HOLE.search(value):
+            self.unknown[name] = Unknown(hole[1], 0, unset=True)
+
+    def _say(self, place: str, value: str, words: str | Mapping[str, str]) -> None:
+        """Take what the words of a key make of its value."""
+        if isinstance(words, Mapping):
+            fits = (said for pattern, said in words.items() if _fits(pattern, value))
+            said = next(fits, None)
+            if said is None and value != _AUTO:
+                self._leave_open(place, value, words)
+        else:
+            said = None if value == _AUTO else words
+        parts = shlex.split(said or "")
+        for i, part in enumerate(parts):
+            found = _WORD.fullmatch(part)
+            if part.startswith("--"):
+                after = parts[i + 1] if i + 1 < len(parts) else "--"
+                self._argue(part[2:], "" if after.startswith("--") else after.replace("{}", value))
+            elif found:
+                self._set(place, found[1], found[2], found[3].replace("{}", value))
+
+    def _leave_open(self, place: str, value: str, words: Mapping[str, str]) -> None:
+        """Leave options open that a value would say if anybody knew it."""
+        said = map(_WORD.fullmatch, " ".join(words.values()).split())
+        for name in (each[1] for each in said if each):
+            why = f"{self.path}: {place} is {value}: expected one of {', '.join(words)}"
+            option = f"or --{name.replace('_', '-')}"
+            self.asked.setdefault(name, Unread(f"{why}, {option}"))
+
+    def _set(self, place: str, name: str, sign: str, value: str) -> None:
+        if _HOLE.search(value):
+            self.asked[name] = Unread(f"{self.path}: {place} is {value}: give --env or --{name}")
+        elif name == "file":
+            self._beside(place, value)
+        elif sign == "=":
+            self.asked[name] = value
+        else:
+            before = self.asked.get(name, 1)
+            whole = re.fullmatch(r"(-?\d{1,9})(\.0*)?", value)
+            if whole is None:
+                raise WorkloadError(bad_value(str(self.path), place, value, "a whole number"))
+            if not isinstance(before, Unread):
+                product = int(whole[1]) * int(str(before))
+                self.asked[name] = (
+                    product if int(whole[1]) > 0 else Unread(f"{self.path}: give --{name}")
+                )
+
+    def _beside(self, place: str, value: str) -> None:
+        """Take what a file says that the recipe names, or its name where there is none."""
+        folders = [self.path.parent, *self.path.absolute().parents]
+        here = [folder / name for folder in folders for name in (value, Path(value).name)]
+        found = next((each for each in here if each.is_file()), None)
+        name = Path(value).name.lower()
+        stage = re.search(r"z(?:ero)?[-_]?([0-3])", name)
+        if found is not None and (other := recipe_of_file(found, self.known)):
+            said = {name: v for name, v in other.asked.items() if name not in ("npus", "framework")}
+            self.asked |= {name: v for name, v in said.items() if name not in self.asked}
+            self.notes += other.notes
+        elif stage:
+            self.asked["zero"] = stage[1]
+            offload = ", whose offload is not modelled" if "offload" in name else ""
+            self.notes.append(
+                f"{place} is {value}: no such file here: ZeRO stage {stage[1]} by its name{offload}"
+            )
+        else:
+            self.asked["zero"] = Unread(
+                f"{self.path}: {place} is {value}: no such file: give --zero"
+            )
+
+    def _with_size(self) -> dict[str, object]:
+        """What is asked, with the GPUs of all nodes, and one way to say the batch."""
+        asked = dict(self.asked)
+        nodes, each = asked.pop("nodes", 1), asked.pop("node_gpus", None)
+        of_stage = asked.pop("stage_batch", None)
+        if of_stage and str(asked.get("pp", 1)) != "1":
+            asked["microbatch_size"] = of_stage
+        sizes = [asked.pop("replicas", None), *(asked.get(name, 1) for name in _DEGREES)]
+        if all(isinstance(size, int) for size in sizes):
+            asked["npus"] = prod(cast("list[int]", sizes))
+        if each is not None:
+            asked["npus"] = int(str(each)) * int(str(nodes))
+        asked = {n: v for n, v in asked.items() if n not in _OPEN or not isinstance(v, Unread)}
+        if asked.get("zero", 0) == 0:
+            asked.pop("shard_ranks", None)
+        if "global_batch" in asked:
+            asked.pop("microbatches", None)
+        if self.form.framework:
+            asked = {"zero": 0, "tp": 1, "cp": 1, "pp": 1, "ep": 1, **asked}
+        return asked
+
+    def _model(self) -> str:
+        for key in self.form.model:
+            for place, value in self.values.items():
+                if _is(place, key):
+                    return self._called(self._filled(value, 8))
+        return ""
+
+    def _called(self, name: str) -> str:
+        """What others call the model."""
+        exact = self.form.names.get(name.lower())
+        if exact:
+            return exact
+        for pattern, words in self.form.names.items():
+            name = re.sub(f"^{pattern}$", words, name)
+        return name
+
+
+def _fits(pattern: str, value: str) -> bool:
+    return re.fullmatch(pattern, value, re.IGNORECASE) is not None

@@ -1,0 +1,191 @@
+"""Arguments and size of the job that a launch script starts.
+
+Of all commands of a script the one that trains counts: the arguments of Megatron-LM that it has.
+What the script leaves to its environment stays unknown, and is asked for where a step needs it.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from stepsim.base.errors import WorkloadError
+from stepsim.files.models.megatron_rules import line_arguments
+from stepsim.files.shell import Command, Script, read_script
+from stepsim.files.shell.words import Unknown, Word
+
+_FLAG = re.compile(r"--[A-Za-z][\w-]*")
+_TRAINS = (
+    *("micro-batch-size", "num-layers", "hidden-size", "tensor-model-parallel-size"),
+    *("model-name-or-path", "model.num_layers"),
+)
+_SILENT = frozenset(("echo", "printf", "cat", "mkdir", "cd", "set", "ls", "cp", "rm", "tee"))
+_NODES = ("nnodes", "nodes", "num-nodes", "N")
+_PER_NODE = ("nproc-per-node", "ntasks-per-node", "gpus-per-node", "num-gpus")
+_TOTAL = ("np", "n", "ntasks", "world-size")
+_LAUNCHERS = re.compile(r"(torchrun|srun|mpirun|mpiexec|deepspeed|accelerate|torch\.distributed)")
+_OVERRIDE = re.compile(r"\+{0,2}((?:model|trainer)\.[\w.]+)=(.*)", re.DOTALL)
+_OTHERWISE = re.compile(r"\b(pretrain_(bert|t5|ict|vision\w*)|posttrain_\w+|train_rlhf)\.py")
+_PLACEHOLDER = re.compile(r"(?<!<)<([A-Za-z][A-Za-z _./-]*[A-Za-z])>")
+"""What a person is to fill in, which a shell takes for files to read and to write."""
+_SETS = re.compile(r"^\s*(?:export\s+)?\w+=", re.MULTILINE)
+_OF_SLURM = {
+    "SLURM_NNODES": ("nodes", "N"),
+    "SLURM_JOB_NUM_NODES": ("nodes", "N"),
+    "SLURM_NTASKS": ("ntasks", "n"),
+    "SLURM_NTASKS_PER_NODE": ("ntasks-per-node",),
+    "SLURM_GPUS_PER_NODE": ("gpus-per-node", "gres"),
+    "SLURM_GPUS_ON_NODE": ("gpus-per-node", "gres"),
+}
+
+
+class ScriptArguments(Struct, frozen=True, kw_only=True):
+    """Arguments by name, a switch with an empty value; of `unknown` ones nobody says the value.
+
+    `launches` says that the text starts a job, `npus` how large it is, as far as that is known.
+    """
+
+    values: Mapping[str, str]
+    unknown: Mapping[str, Unknown]
+    launches: bool
+    npus: int | None
+
+
+def script_arguments(
+    path: Path, text: str, environment: Mapping[str, str] | None = None
+) -> ScriptArguments:
+    """What a script trains; raises WorkloadError naming the file and the line at fault.
+
+    A text without variables is read as arguments alone, whatever a shell would make of their signs.
+    """
+    text = _PLACEHOLDER.sub(lambda each: each[1].replace(" ", "_"), text)
+    slurm = _slurm(_flags([Word(word) for word in _directives(text)])[0])
+    if "$" in text or _SETS.search(text):
+        script = read_script(path, text, {**slurm, **(environment or {})})
+        command = _training(path, script)
+        values, unknown = _flags(command.words)
+        launches = any(_LAUNCHERS.search(word.text) for word in command.words) or bool(slurm)
+    else:
+        script, unknown, command = Script((), {}), {}, Command((), 1)
+        plain = _plain_text(text)
+        overrides = (_OVERRIDE.fullmatch(word) for word in plain.split())
+        values = {**line_arguments(plain), **{each[1]: each[2] for each in overrides if each}}
+        launches = bool(slurm or _LAUNCHERS.search(text))
+    if other := _OTHERWISE.search(" ".join(word.text for word in command.words)):
+        raise WorkloadError(f"{path}: {other[0]} is no pre-training of a decoder: not modelled")
+    npus = _npus(values, script, slurm) if launches else None
+    for name in (*_NODES, *_PER_NODE, *(() if npus is None else ("world-size",))):
+        values.pop(name, None)
+    return ScriptArguments(values=values, unknown=unknown, launches=launches, npus=npus)
+
+
+def _plain_text(text: str) -> str:
+    """A text without comments and ends of lines."""
+    return re.sub(r"(^|\s)#.*$", r"\1", text, flags=re.MULTILINE).replace("\\\n", " ")
+
+
+def _directives(text: str) -> Iterator[str]:
+    for line in re.findall(r"^#SBATCH\s+(.*)$", text, re.MULTILINE):
+        yield from line.partition("#")[0].replace("=", " ").split()
+
+
+def _slurm(given: Mapping[str, str]) -> dict[str, str]:
+    """What Slurm sets for a script by what that asks of it."""
+    found = {"SLURM_JOB_ID": "1"} if given else {}
+    for variable, names in _OF_SLURM.items():
+        texts = [re.findall("[0-9]+", given[name])[-1:] for name in names if name in given]
+        if texts and texts[0]:
+            found[variable] = texts[0][0]
+    return found
+
+
+def _training(path: Path, script: Script) -> Command:
+    """The command that trains; raises WorkloadError where there are several that differ."""
+    chosen = [each for each in script.commands if _trains(each)]
+    distinct = {tuple(_flags(each.words)[0].items()): each for each in chosen}
+    if len(distinct) > 1:
+        lines = ", ".join(str(each.line) for each in distinct.values())
+        raise WorkloadError(f"{path}: lines {lines} train different jobs: keep one of them")
+    for each in distinct.values():
+        why = each.maybe or next((w.unknown for w in each.words if _hides(w)), None)
+        if why is not None and len(chosen) == 1:
+            raise WorkloadError(f"{path}: line {why.line}: {needed(why)}")
+        return each
+    words = [word for each in script.commands for word in each.words]
+    words += [word for held in script.variables.values() for word in held if "--" in word.text]
+    return Command(tuple(words), 1)
+
+
+def _trains(command: Command) -> bool:
+    name = Path(command.words[0].text).name
+    return name not in _SILENT and any(flag in _flags(command.words)[0] for flag in _TRAINS)
+
+
+def _hides(word: Word) -> bool:
+    """Whether a word may hold arguments that nobody knows."""
+    return word.unknown is not None and word.unknown.flags
+
+
+def needed(unknown: Unknown) -> str:
+    """What to say of what is not known, and what would tell it."""
+    if unknown.unset:
+        return f"nothing sets ${unknown.name}: give --env {unknown.name}=VALUE"
+    named = re.findall(r"\$\{?([A-Za-z_]\w*|[0-9])", unknown.name)
+    given = f": give --env {named[0]}=VALUE" if named else ""
+    return f"{unknown.name}: nobody can decide that{given}"
+
+
+def _flags(words: Sequence[Word]) -> tuple[dict[str, str], dict[str, Unknown]]:
+    """Arguments by name, and those whose value is not known."""
+    values: dict[str, str] = {}
+    unknown: dict[str, Unknown] = {}
+    parts = list(_parts(words))
+    for i, word in enumerate(parts):
+        if found := _OVERRIDE.fullmatch(word.shown):
+            values[found[1]] = found[2]
+        if not re.fullmatch(r"--[A-Za-z][\w-]*|-[nN]p?", word.text):
+            continue
+        name = word.text.lstrip("-").replace("_", "-")
+        after = parts[i + 1] if i + 1 < len(parts) else Word("")
+        values[name] = "" if after.text.startswith("--") else _plain(after.shown)
+        unknown.pop(name, None)
+        if after.unknown is not None:
+            unknown[name] = after.unknown
+    return values, unknown
+
+
+def _parts(words: Sequence[Word]) -> Iterator[Word]:
+    """Words, `--name=value` as two, and arguments that stand in one word as several."""
+    for word in words:
+        for text in word.text.split() if word.text.lstrip().startswith("--") else [word.text]:
+            name, equals, value = text.partition("=")
+            yield from map(Word, (name, value) if equals and _FLAG.fullmatch(name) else (text,))
+
+
+def _plain(text: str) -> str:
+    """A list without its brackets; those of a pipeline's layout stay."""
+    return text[1:-1] if text.startswith("([") and text.endswith(")") else text
+
+
+def _npus(values: Mapping[str, str], script: Script, slurm: Mapping[str, str]) -> int | None:
+    """NPUs of the job: nodes times those of each, else all of them."""
+    nodes = _number(values, _NODES) or _whole(slurm.get("SLURM_NNODES", ""))
+    each = _number(values, _PER_NODE) or next(
+        (_whole(slurm[n]) for n in ("SLURM_NTASKS_PER_NODE", "SLURM_GPUS_PER_NODE") if n in slurm),
+        None,
+    )
+    stated = any(name in values for name in _NODES)
+    if each and (nodes or not stated):
+        return each * (nodes or 1)
+    world = script.variables.get("WORLD_SIZE", ())
+    known = world[0].text if world and world[0].unknown is None else ""
+    return _number(values, _TOTAL) or _whole(slurm.get("SLURM_NTASKS", "")) or _whole(known)
+
+
+def _number(values: Mapping[str, str], names: Sequence[str]) -> int | None:
+    return next((found for name in names if (found := _whole(values.get(name, "")))), None)
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if re.fullmatch("[0-9]{1,9}", text) else None

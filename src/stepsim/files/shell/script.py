@@ -1,0 +1,643 @@
+"""What a launch script runs: its commands in order, with their words as far as they are known.
+
+Assignments, defaults, arithmetic, arrays, tests, `case`, loops over known words, functions, `eval`
+and files that are sourced are followed; nothing is executed. Of a branch that nobody can decide
+both ways are read: what they set differently is unknown afterwards, and what runs in it is told.
+Syntax trees are those of tree-sitter-bash.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+
+from stepsim.base.errors import WorkloadError
+from stepsim.files.reading import read_text
+from stepsim.files.shell.words import (
+    NOTHING,
+    Unknown,
+    Values,
+    Word,
+    calculated,
+    edited,
+    is_unset,
+    joined,
+    line_of,
+    split,
+    text_of,
+)
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_MOST_ROUNDS, _DEEPEST, _MOST_COMMANDS = 1000, 50, 10_000
+_BLANK = re.compile(r"(?:\s|\\\n)*")
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
+_STATEMENTS = {
+    **dict.fromkeys(("variable_assignment", "variable_assignments"), "_assign"),
+    **dict.fromkeys(("declaration_command", "unset_command"), "_declare"),
+    **dict.fromkeys(("while_statement", "c_style_for_statement"), "_while"),
+    "command": "_command",
+    "list": "_list",
+    "if_statement": "_if",
+    "case_statement": "_case",
+    "for_statement": "_for",
+    "function_definition": "_define",
+    "test_command": "_test_command",
+    "negated_command": "_negated",
+}
+"""What runs a statement, by its type; the others are groups of them."""
+_NOT_RUN = ("comment", "heredoc_body", "file_redirect", "ERROR")
+
+
+class Command(Struct, frozen=True):
+    """A command that a script runs: its words, its line, and what decides whether it runs."""
+
+    words: tuple[Word, ...]
+    line: int
+    maybe: Unknown | None = None
+
+
+class Script(Struct, frozen=True):
+    """What a script runs and sets."""
+
+    commands: tuple[Command, ...]
+    variables: Mapping[str, tuple[Word, ...]]
+
+
+def read_script(path: Path, text: str, environment: Mapping[str, str]) -> Script:
+    """A script's commands; raises WorkloadError naming the file and the line at fault."""
+    held: dict[str, tuple[Word, ...]] = {n: (Word(value),) for n, value in environment.items()}
+    shell = _Shell(folder=path.parent, values=Values(held, environment))
+    try:
+        shell.read(text)
+    except WorkloadError as error:
+        raise WorkloadError(f"{path}: {error}") from None
+    except RecursionError:
+        raise WorkloadError(f"{path}: it is nested too deeply") from None
+    return Script(tuple(shell.commands), shell.values.held)
+
+
+class _Shell(Struct):
+    """The state of a shell at a place in a script."""
+
+    folder: Path
+    values: Values
+    functions: dict[str, "Node"] = field(default_factory=dict)
+    commands: list[Command] = field(default_factory=list)
+    maybe: Unknown | None = None
+    depth: int = 0
+    ended: bool = False
+
+    def read(self, text: str) -> None:
+        """Run a text."""
+        import tree_sitter_bash
+        from tree_sitter import Language, Parser
+
+        if self.depth > _DEEPEST:
+            raise WorkloadError("it calls itself")
+        self.depth += 1
+        tree = Parser(Language(tree_sitter_bash.language())).parse(text.encode())
+        _check(tree.root_node)
+        for node in _named(tree.root_node):
+            self.run(node)
+        self.depth -= 1
+
+    # statements
+
+    def run(self, node: "Node") -> bool | None:
+        """Run a statement; whether it succeeds, None where nobody knows."""
+        if self.ended or node.type in _NOT_RUN:
+            return None
+        found: bool | None = getattr(self, _STATEMENTS.get(node.type, "_group"))(node)
+        return found
+
+    def _negated(self, node: "Node") -> bool | None:
+        found = self.run(_last(node))
+        return None if found is None else not found
+
+    def _test_command(self, node: "Node") -> bool | None:
+        return self.test(next(_named(node), None))
+
+    def _group(self, node: "Node") -> bool | None:
+        """A group of commands, a pipeline, or one whose files are redirected: each in turn."""
+        if (
+            node.type == "compound_statement"
+            and node.children
+            and text_of(node.children[0]) == "(("
+        ):
+            number = self.number(next(_named(node)))
+            return None if number is None else number != 0
+        found: bool | None = True
+        for each in _named(node):
+            if not each.type.endswith("redirect"):
+                found = self.run(each)
+        return found
+
+    def _assign(self, node: "Node") -> bool:
+        if node.type == "variable_assignments":
+            for each in _named(node):
+                self._assign(each)
+            return True
+        target, operator = node.child_by_field_name("name"), text_of(node.children[1])
+        value = node.child_by_field_name("value")
+        assert target is not None
+        name = text_of(target)
+        if value is None:
+            words: tuple[Word, ...] = (NOTHING,)
+        elif value.type == "array":
+            words = tuple(word for each in _named(value) for word in self.expand(each))
+        else:
+            words = (_one(self.expand(value, quoted=True)),)
+        before = self.values.held.get(name, ())
+        if operator == "+=" and value is not None and value.type != "array" and before:
+            words = (*before[:-1], before[-1] + words[0])
+        elif operator == "+=":
+            words = (*before, *words)
+        self.values.set(name.partition("[")[0], words)
+        return True
+
+    def _declare(self, node: "Node") -> bool:
+        for each in _named(node):
+            if each.type == "variable_assignment":
+                self._assign(each)
+            elif node.type == "unset_command":
+                self.values.held.pop(text_of(each), None)
+        return True
+
+    def _list(self, node: "Node") -> bool | None:
+        first, second = _first(node), _last(node)
+        operator = next(text_of(each) for each in node.children if not each.is_named)
+        found = self.run(first)
+        wanted = operator == "&&"
+        if found is None:
+            other = self._branch(second, Unknown(text_of(first), line_of(first)))
+            return None if other is None or other is wanted else other
+        return self.run(second) if found is wanted else found
+
+    def _if(self, node: "Node") -> None:
+        """The branch whose condition holds; all from the first one that nobody can decide on."""
+        arms: list[tuple[list[Node], list[Node]]] = [_arm(node)]
+        arms += [_arm(each) for each in node.named_children if each.type == "elif_clause"]
+        others = [each for each in node.named_children if each.type == "else_clause"]
+        chosen: list[list[Node]] = []
+        why: Unknown | None = None
+        for condition, body in arms:
+            known = [self.run(each) for each in condition][-1]
+            if known is False:
+                continue
+            chosen.append(body)
+            if known:
+                break
+            why = why or Unknown(" ".join(map(text_of, condition)), line_of(condition[0]))
+        else:
+            chosen.append([each for other in others for each in _named(other)])
+        self._either(chosen, why)
+
+    def _case(self, node: "Node") -> None:
+        value = node.child_by_field_name("value")
+        assert value is not None
+        word = _one(self.expand(value, quoted=True))
+        items = [each for each in node.named_children if each.type == "case_item"]
+        chosen: list[list[Node]] = []
+        for item in items:
+            body = _after(item, ")")
+            patterns = [each for each in _named(item) if each.end_byte <= _place(item, ")")]
+            texts = [_one(self.expand(each, quoted=True)).text for each in patterns]
+            if word.unknown is not None:
+                chosen.append(body)
+            elif any(fnmatchcase(word.text, pattern) for pattern in texts):
+                self._either([body], None)
+                return
+        if word.unknown is not None:
+            self._either([*chosen, []], Unknown(text_of(value), line_of(node)))
+
+    def _either(self, bodies: Sequence[Sequence["Node"]], why: Unknown | None) -> None:
+        """One of several ways on; all of them where nobody knows which, and why not."""
+        if why is None:
+            for node in bodies[0] if bodies else ():
+                self.run(node)
+            return
+        before, ended, ends = dict(self.values.held), self.ended, []
+        for body in bodies:
+            self.values.held, self.ended = dict(before), ended
+            outer, self.maybe = self.maybe, self.maybe or why
+            for node in body:
+                self.run(node)
+            self.maybe = outer
+            if not self.ended:
+                ends.append(self.values.held)
+        self.ended = ended
+        self.values.held = _merged(ends or [before], why)
+
+    def _branch(self, node: "Node", why: Unknown) -> bool | None:
+        """What runs only where something that nobody knows holds."""
+        self._either([[node], []], why)
+        return None
+
+    def _for(self, node: "Node") -> None:
+        name = node.child_by_field_name("variable")
+        body = next(each for each in node.named_children if each.type == "do_group")
+        assert name is not None
+        words = [
+            word for each in _named(node) if each not in (name, body) for word in self.expand(each)
+        ]
+        for word in words[:_MOST_ROUNDS]:
+            self.values.set(text_of(name), (word,))
+            self._group(body)
+
+    def _while(self, node: "Node") -> None:
+        """A loop whose condition is false at once does nothing; of another nobody knows the end."""
+        body = next((each for each in node.named_children if each.type == "do_group"), None)
+        condition = next(_named(node))
+        if node.type == "while_statement" and self.run(condition) is False:
+            return
+        if body is not None:
+            self._branch(body, Unknown(text_of(condition), line_of(node)))
+
+    def _define(self, node: "Node") -> bool:
+        name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+        assert name is not None
+        assert body is not None
+        self.functions[text_of(name)] = body
+        return True
+
+    def _command(self, node: "Node") -> bool | None:
+        for each in node.named_children:
+            if each.type == "variable_assignment":
+                self._assign(each)
+        words: list[Word] = []
+        for each in _named(node):
+            if each.type == "command_name":
+                words += self.expand(_first(each))
+            elif each.type != "variable_assignment" and not each.type.endswith("redirect"):
+                words += self.expand(each)
+        return self._run_words(words, node) if words else True
+
+    def _run_words(self, words: list[Word], node: "Node") -> bool | None:
+        """Run a command whose words are known; of one of the system nobody knows how it ends."""
+        name, *rest = words
+        texts = [word.text for word in rest]
+        if name.text in self.functions:
+            return self._call(name.text, tuple(rest))
+        found: bool | None = True
+        match name.text:
+            case "eval":
+                self.read(" ".join(texts))
+            case "source" | ".":
+                found = self._source(texts)
+            case "exit" | "return":
+                self.ended = self.maybe is None or self.ended
+            case "read":
+                self._read_words(texts, node)
+            case "test" | "[":
+                found = self._tested(rest)
+            case "true" | ":" | "false":
+                found = name.text != "false"
+            case "shift":
+                self.values.positional = self.values.positional[_whole(rest[:1]) or 1 :]
+            case "bash" | "sh" if "-c" in texts[:-1]:
+                self.read(texts[texts.index("-c") + 1])
+            case _:
+                self._keep(words, node)
+                found = None
+        return found
+
+    def _keep(self, words: list[Word], node: "Node") -> None:
+        """Keep a command; what a launcher hands to a shell of its own runs there."""
+        texts = [word.text for word in words]
+        if "-c" in texts[:-1] and {"bash", "sh", "/bin/bash"} & set(texts):
+            before = len(self.commands)
+            self.read(texts[texts.index("-c") + 1])
+            launcher = tuple(words[: texts.index("-c")])
+            self.commands[before:] = [
+                Command((*launcher, *each.words), each.line, each.maybe)
+                for each in self.commands[before:]
+            ]
+        elif len(self.commands) < _MOST_COMMANDS:
+            self.commands.append(Command(tuple(words), line_of(node), self.maybe))
+
+    def _call(self, name: str, arguments: tuple[Word, ...]) -> bool | None:
+        if self.depth > _DEEPEST:
+            raise WorkloadError(f"function {name} calls itself")
+        self.depth += 1
+        outer, self.values.positional = self.values.positional, arguments
+        found = self._group(self.functions[name])
+        self.values.positional = outer
+        self.depth -= 1
+        self.ended = False
+        return found
+
+    def _source(self, texts: Sequence[str]) -> bool | None:
+        """A file beside the script; of one that is not there nobody knows what it sets."""
+        path = self.folder / Path(texts[0]).name if texts else self.folder
+        direct = self.folder / texts[0] if texts else path
+        found = next((each for each in (direct, path) if each.is_file()), None)
+        if found is None:
+            return None
+        self.read(read_text(found, WorkloadError, "script", "a script"))
+        return True
+
+    def _read_words(self, texts: Sequence[str], node: "Node") -> None:
+        """`read A B <<< "1 2"`, or from a text below."""
+        names = [text for text in texts if not text.startswith("-") and text]
+        given = next((e for e in node.named_children if e.type == "herestring_redirect"), None)
+        words = [] if given is None else list(split(self.expand(_first(given), quoted=True)))
+        for i, name in enumerate(names):
+            part = words[i:] if i == len(names) - 1 else words[i : i + 1]
+            unknown = Word.of(Unknown(name, line_of(node)))
+            found = Word(" ".join(word.text for word in part)) if given is not None else unknown
+            self.values.set(name, (found,))
+
+    # tests
+
+    def test(self, node: "Node | None") -> bool | None:
+        """Whether a condition holds; None where nobody knows."""
+        if node is None:
+            return False
+        match node.type:
+            case "binary_expression":
+                return self._binary(node)
+            case "unary_expression":
+                operator, value = text_of(node.children[0]), _last(node)
+                if operator == "!":
+                    found = self.test(value)
+                    return None if found is None else not found
+                return self._tested([Word(operator), *self.expand(value, quoted=True)])
+            case "parenthesized_expression":
+                return self.test(_first(node))
+            case _:
+                return self._tested(self.expand(node, quoted=True))
+
+    def _binary(self, node: "Node") -> bool | None:
+        operator = text_of(node.child_by_field_name("operator") or node.children[1])
+        first, second = node.named_children[0], node.named_children[-1]
+        if operator in ("&&", "-a", "||", "-o"):
+            both = [self.test(first), self.test(second)]
+            ends = operator in ("||", "-o")
+            return ends if ends in both else None if None in both else not ends
+        words = [_one(self.expand(each, quoted=True)) for each in (first, second)]
+        return self._tested([words[0], Word(operator), words[1]])
+
+    def _tested(self, words: Sequence[Word]) -> bool | None:
+        """What `test` says of words."""
+        words = [word for word in words if word.text not in ("[", "]", "[[", "]]")]
+        if len(words) == 1:
+            words = [Word("-n"), *words]
+        if len(words) == 2 and words[0].text in ("-z", "-n"):
+            empty = not words[1].text or is_unset(words[1:])
+            known = words[1].unknown is None or is_unset(words[1:])
+            return empty == (words[0].text == "-z") if known else None
+        if len(words) != 3 or words[0].unknown or words[2].unknown:
+            return None
+        return _compared(*(word.text for word in words))
+
+    # words
+
+    def expand(self, node: "Node", *, quoted: bool = False) -> list[Word]:
+        """The words that a node stands for; with `quoted` they do not fall apart at spaces."""
+        text = text_of(node)
+        match node.type:
+            case "string":
+                found = joined(self._quoted(node))
+            case "raw_string":
+                found = [Word(text[1:-1])]
+            case "ansi_c_string":
+                found = [Word(text[2:-1])]
+            case "concatenation":
+                found = joined(self.expand(each, quoted=quoted) for each in node.named_children)
+            case "simple_expansion":
+                held = self.values.get(_BLANK.sub("", text, 1)[1:], line_of(node))
+                return self._parted(held, node, quoted=quoted)
+            case "expansion":
+                return self._parted(self._parameter(node), node, quoted=quoted)
+            case "arithmetic_expansion":
+                number = self.number(next(_named(node), None))
+                found = [self._unknown(node) if number is None else Word(str(number))]
+            case "command_substitution":
+                found = self._output(node)
+            case "brace_expression" | "process_substitution":
+                found = [self._unknown(node)]
+            case _:
+                found = [Word(re.sub(r"\\(.)", r"\1", text.replace("\\\n", "")))]
+        return found or [NOTHING]
+
+    def _quoted(self, node: "Node") -> Iterator[list[Word]]:
+        """The pieces between quotes, with blanks that the tree leaves out between expansions.
+
+        `"${A[@]}"` is as many words as the array has.
+        """
+        text, end = node.text or b"", 1
+        for each in node.named_children:
+            place, own = each.start_byte - node.start_byte, text_of(each)
+            lead = len(own) - len(_BLANK.sub("", own, 1))
+            blank = "" if each.type == "string_content" else own[:lead]
+            yield [Word((text[end:place].decode(errors="replace") + blank).replace("\\\n", ""))]
+            end = each.end_byte - node.start_byte
+            if each.type == "string_content":
+                escaped = re.sub(r'\\(["\\$`\n])', lambda found: found[1].strip("\n"), own)
+                yield [Word(escaped)]
+            else:
+                yield self.expand(each, quoted=True)
+        yield [Word(text[end:-1].decode(errors="replace"))]
+
+    def _parted(self, words: Sequence[Word], node: "Node", *, quoted: bool) -> list[Word]:
+        several = "@" in text_of(node) or "*" in text_of(node)
+        if quoted:
+            first = list(words) if several else list(words[:1])
+            return first or [NOTHING]
+        return list(split(words if several else words[:1]))
+
+    def _unknown(self, node: "Node") -> Word:
+        return Word.of(Unknown(text_of(node), line_of(node)))
+
+    def _parameter(self, node: "Node") -> Sequence[Word]:
+        """`${X}`, `${X:-v}` and their kin."""
+        named = [each for each in node.named_children if each.type != "special_variable_name"]
+        special = [e for e in node.children if e.type in ("variable_name", "special_variable_name")]
+        subscript = next((each for each in named if each.type == "subscript"), None)
+        target = subscript.named_children[0] if subscript else (special or named)[0]
+        name, line = text_of(target), line_of(node)
+        marks = [text_of(each) for each in node.children[1:-1] if not each.is_named]
+        words: Sequence[Word] = self.values.get(name, line)
+        if subscript is not None:
+            words = self._element(words, subscript)
+        if marks[:1] == ["#"] and len(node.children) == 4:
+            array = subscript is not None and "@" in text_of(subscript)
+            size = len(words) if array else len(words[0].text) if words else 0
+            return [Word(str(size))] if is_known(words) else [self._unknown(node)]
+        if marks[:1] == ["!"]:
+            return (
+                self.values.get(words[0].text, line) if is_known(words) else [self._unknown(node)]
+            )
+        after = [each for each in named if each.start_byte > target.end_byte and each != subscript]
+        return self._changed(name, words, marks, after, node) if marks else words
+
+    def _element(self, words: Sequence[Word], subscript: "Node") -> Sequence[Word]:
+        index = text_of(subscript.named_children[-1])
+        if index in ("@", "*"):
+            return words
+        number = self.number(subscript.named_children[-1])
+        if number is None or not -len(words) <= number < len(words):
+            return [self._unknown(subscript)]
+        return words[number : number + 1] if number >= 0 else [words[number]]
+
+    def _changed(
+        self,
+        name: str,
+        words: Sequence[Word],
+        marks: Sequence[str],
+        after: Sequence["Node"],
+        node: "Node",
+    ) -> Sequence[Word]:
+        """A variable with a default, an alternative, or a part of its text."""
+        mark, unset = marks[0], is_unset(words)
+        empty = unset or (":" in mark and not any(word.text for word in words))
+        other = joined(self.expand(each, quoted=True) for each in after) or [NOTHING]
+        match mark.lstrip(":"):
+            case "-" | "=":
+                if empty and mark.endswith("="):
+                    self.values.set(name, tuple(other))
+                return other if empty else words
+            case "+":
+                return [NOTHING] if empty else other
+            case "?":
+                return words
+        if not is_known(words) or mark not in ("#", "##", "%", "%%", "/", "//"):
+            return [self._unknown(node)]
+        pattern = other[0].text
+        replacement = ""
+        if mark in ("/", "//"):
+            texts = [_one(self.expand(each, quoted=True)).text for each in after]
+            pattern, replacement = texts[0], texts[1] if len(texts) > 1 else ""
+        return [Word(edited(word.text, mark, pattern, replacement)) for word in words]
+
+    def _output(self, node: "Node") -> list[Word]:
+        """What a command prints where that is sums or its own words; else nobody knows."""
+        inside = list(_named(node))
+        if len(inside) == 1 and inside[0].type == "command":
+            words = [w for each in inside[0].named_children for w in self.expand(_inner(each))]
+            texts = [word.text for word in words]
+            if is_known(words) and texts[:1] == ["echo"]:
+                return [Word(" ".join(texts[1:]))]
+            if is_known(words) and texts[:1] == ["expr"] and len(texts) == 4:
+                numbers = [int(x) for x in texts[1::2] if _NUMBER.fullmatch(x)]
+                found = calculated(texts[2], *numbers) if len(numbers) == 2 else None
+                return [self._unknown(node) if found is None else Word(str(found))]
+        return [self._unknown(node)]
+
+    def number(self, node: "Node | None") -> int | None:
+        """A whole number of arithmetic; None where nobody knows it."""
+        if node is None:
+            return None
+        match node.type:
+            case "binary_expression":
+                operator = text_of(node.child_by_field_name("operator") or node.children[1])
+                first, second = (self.number(e) for e in (_first(node), _last(node)))
+                known = first is not None and second is not None
+                return calculated(operator, first or 0, second or 0) if known else None
+            case "parenthesized_expression":
+                return self.number(_first(node))
+            case "unary_expression":
+                found = self.number(_last(node))
+                sign = text_of(node.children[0])
+                return None if found is None else -found if sign == "-" else found
+            case "variable_name":
+                return _whole(self.values.get(text_of(node), line_of(node))[:1])
+            case _:
+                return _whole(self.expand(node, quoted=True))
+
+
+def _check(node: "Node") -> None:
+    """Raise WorkloadError where something is no shell that may hold arguments."""
+    if node.type == "ERROR" and "--" in text_of(node):
+        raise WorkloadError(f"line {line_of(node)}: this is no shell: {text_of(node)[:60]!r}")
+    for each in node.children if node.has_error else ():
+        _check(each)
+
+
+def is_known(words: Sequence[Word]) -> bool:
+    """Whether all words are known."""
+    return all(word.unknown is None for word in words)
+
+
+def _whole(words: Sequence[Word]) -> int | None:
+    known = len(words) == 1 and is_known(words) and _NUMBER.fullmatch(words[0].text.strip())
+    return int(words[0].text) if known else None
+
+
+def _compared(first: str, operator: str, second: str) -> bool | None:
+    """What a test says of two texts."""
+    if operator in ("=", "==", "!="):
+        return fnmatchcase(first, second) == (operator != "!=")
+    if operator == "=~":
+        return _matches(first, second)
+    numbers = {"-eq": "==", "-ne": "!=", "-gt": ">", "-ge": ">=", "-lt": "<", "-le": "<="}
+    if operator not in numbers or not all(map(_NUMBER.fullmatch, (first, second))):
+        return None
+    return bool(calculated(numbers[operator], int(first), int(second)))
+
+
+def _matches(text: str, pattern: str) -> bool | None:
+    try:
+        return re.search(pattern, text) is not None
+    except re.error:
+        return None
+
+
+def _merged(
+    ends: Sequence[Mapping[str, tuple[Word, ...]]], why: Unknown
+) -> dict[str, tuple[Word, ...]]:
+    """What is known after one of several ways, whichever it was."""
+    found = dict(ends[0])
+    for name in dict.fromkeys(name for each in ends for name in each):
+        values = [each.get(name) for each in ends]
+        if any(value != values[0] for value in values):
+            flags = any("--" in word.text for value in values if value for word in value)
+            found[name] = (Word.of(Unknown(f"{name} by {why.name}", why.line, flags)),)
+    return found
+
+
+def _one(words: Sequence[Word]) -> Word:
+    """Words as one text with spaces between."""
+    found = words[0] if words else NOTHING
+    for word in words[1:]:
+        found = found + Word(" ") + word
+    return found
+
+
+def _named(node: "Node") -> Iterator["Node"]:
+    return (each for each in node.named_children if each.type != "comment")
+
+
+def _first(node: "Node") -> "Node":
+    return node.named_children[0]
+
+
+def _last(node: "Node") -> "Node":
+    return node.named_children[-1]
+
+
+def _inner(node: "Node") -> "Node":
+    return _first(node) if node.type == "command_name" else node
+
+
+def _place(node: "Node", mark: str) -> int:
+    """Where a mark of a node stands."""
+    return next(each.start_byte for each in node.children if text_of(each) == mark)
+
+
+def _after(node: "Node", mark: str) -> list["Node"]:
+    place = _place(node, mark)
+    return [each for each in _named(node) if each.start_byte > place]
+
+
+def _arm(node: "Node") -> tuple[list["Node"], list["Node"]]:
+    """The condition and the commands of `if` or `elif`."""
+    place = _place(node, "then")
+    inside = [e for e in _named(node) if e.type not in ("elif_clause", "else_clause")]
+    condition = [each for each in inside if each.end_byte <= place]
+    return condition, [each for each in inside if each.start_byte > place]
