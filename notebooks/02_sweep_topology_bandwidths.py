@@ -31,7 +31,6 @@ from stepsim.explore.noise.sweeps import sweep_noise
 from stepsim.explore.sweep import Grid, Study, SweepTable, open_for_reading, parse_axis, run_sweep
 from stepsim.options import StepOptions
 from stepsim.show.figures.sweep import plot_sweep
-from stepsim.show.figures.sweep.bands import plot_noise_sweep
 
 ROOT = next(p for p in (Path.cwd(), *Path.cwd().parents) if (p / "workloads").is_dir())
 OUT = Path(tempfile.mkdtemp())
@@ -55,27 +54,19 @@ study = Study(
     topology=network,
     grid=Grid(axes=tuple(parse_axis(text) for text in axes)),
     options=StepOptions(**JOB),
-    breakdown=True,
 )
 print(run_sweep(study, OUT / "network.sqlite", jobs=1))
 with open_for_reading(OUT / "network.sqlite") as store:
     table = SweepTable(store=store)
     plot_sweep(table, OUT / "map.png")
-    plot_sweep(table, OUT / "bound.png", kind="bound")
     (times,) = table.fastest(table.axes, ["step_time_ps"]) / 1e12
     fabric_axis, nvlink_axis = table.axes
 Image(OUT / "map.png")
 
 # %% [markdown]
-# Colour is step time, the star is the fastest. The next figure tells what to do about it: where
-# work (compute and host time) is at least half of the step the job is compute-bound; elsewhere it
-# is bound by the network or by bubbles, whichever takes more. The lines connect equal step times:
-# where they run upright, only the fabric matters.
-
-# %%
-Image(OUT / "bound.png")
-
-# %% [markdown]
+# Colour is step time, the star is the fastest. Where colours change from left to right only, the
+# fabric alone matters; where they hardly change, time is spent on compute and host.
+#
 # ## How much is enough?
 #
 # With the links inside the node as they are sold (450 GB/s), the least fabric bandwidth with which
@@ -102,10 +93,9 @@ study = Study(
     options=StepOptions(**JOB),
 )
 bands = sweep_noise(study, model=NoiseModel(task=0.03, communication=0.1), samples=200)
-plot_noise_sweep(bands, OUT / "bands.png")
-Image(OUT / "bands.png")
-
-# %%
+for drawn, gbps_of in zip(bands.results, study.grid.axes[0].values, strict=True):
+    low, high = (drawn.percentile_ps(percent) / 1e12 for percent in (5, 95))
+    print(f"{8 * float(gbps_of) / 1e9:.0f} Gbps: {low:.3f} to {high:.3f} s")
 last, fastest = bands.results[-2:]
 apart = last.percentile_ps(5) > fastest.percentile_ps(95)
 print("the bands of the two fastest networks are apart" if apart else "the bands overlap")
@@ -121,7 +111,7 @@ assert 0 < enough < len(curve) - 1
 Markdown(
     f"A fabric of **{gbps[enough]}** per GPU is within 5 % of one of "
     f"{gbps[-1]}. The slowest fabric makes the step {slow_fabric:.1f} times as long, the "
-    f"slowest links inside the node {slow_node:.1f} times. Where the map is compute-bound, money "
-    "for links is better spent elsewhere; and a difference between two networks can only be "
+    f"slowest links inside the node {slow_node:.1f} times. Where the map no longer changes, "
+    "money for links is better spent elsewhere; and a difference between two networks can only be "
     "measured where their bands are apart."
 )
