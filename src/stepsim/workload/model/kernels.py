@@ -72,9 +72,7 @@ class ScanRate(Struct, frozen=True, kw_only=True):
     third to a half of the bandwidth.
     """
 
-    share: Annotated[UnitShare, Meta(description="of the bf16 peak; 0: steps alone count")] = (
-        0.0
-    )
+    share: Annotated[UnitShare, Meta(description="of the bf16 peak; 0: steps alone count")] = 0.0
     step_ps: int = 0
     start_ps: int = 0
     whole: bool = False
