@@ -165,6 +165,17 @@ def test_compare_marks_the_best_that_fits(run: Run, tmp_path: Path) -> None:
     assert names == ["gpipe", "1f1b", "zb-v"], "documents keep the order asked for"
 
 
+def test_compare_says_what_less_bubble_costs(run: Run, tmp_path: Path) -> None:
+    size = "--gpus 512 --tp 4 --pp 8 --mbs 1 --global-batch 512 --seq 8192 -t hgx-h100 -q"
+    written = ("--schedules", "dualpipe-v,zb-v", "--json", tmp_path / "two.json")
+    code, out, _ = run("compare", "llama-3-70b", *size.split(), *written)
+    best, least = json.loads((tmp_path / "two.json").read_text())["candidates"]
+    assert code == 0
+    assert best["step_time_ps"] < least["step_time_ps"]
+    assert best["bubble_fraction"] > least["bubble_fraction"]
+    assert f"zb-v has less bubble ({least['bubble_fraction']:.1%}), more exposed tp: " in out
+
+
 @pytest.mark.parametrize(
     ("layers", "chunks"), [(32, ["2", "4"]), (24, ["2", "3"]), (28, ["7"]), (44, [])]
 )

@@ -4,6 +4,7 @@ A difference is told by settings, components, stages and links.
 """
 
 from collections.abc import Iterator, Sequence
+from operator import sub
 
 from stepsim.base.units import format_time_ps
 from stepsim.explain.diff import Change, ResultDiff, explain
@@ -24,7 +25,7 @@ from stepsim.show.tables.model import (
 from stepsim.show.tables.step import job_pairs, option_pairs
 from stepsim.step.compare import CandidateDocument, ComparisonDocument
 from stepsim.step.diff_files import FileDiffs, NamedDiff
-from stepsim.workload.rows import part_label
+from stepsim.workload.rows import Part, PartKind, part_label
 
 COMPARISON_TABLES = ("parts", "settings")
 """Names of what can be shown of a comparison below its schedules."""
@@ -37,10 +38,11 @@ def comparison_answer(found: ComparisonDocument) -> Answer:
     if not run_fits(best):
         who = "the fastest, and none fits"
     time = f"{best.name} is {who}: {format_time_ps(best.step_time_ps)} per step"
-    parts = ""
+    beaten = [*_beaten(found.runs, best)]
+    parts = "".join(beaten)
     if best is not first:
         time += f", {best.speedup / first.speedup:.3g} times as fast as {first.name}"
-        parts = f"why: {'; '.join(_instead(first, best))}"
+        parts = f"why: {'; '.join([*_instead(first, best), *beaten])}"
     elif first.plan["pp"] == 1 and len(found.runs) > 1:
         parts = "with one stage (pp 1) all schedules are alike: --pp 2 or more makes a pipeline"
     others = {run.p2p for run in found.runs}
@@ -61,6 +63,18 @@ def _instead(first: CandidateDocument, best: CandidateDocument) -> Iterator[str]
     yield f"exposed p2p {' instead of '.join(times)}"
     if first.p2p != best.p2p:
         yield f"p2p {best.p2p} instead of {first.p2p}"
+
+
+def _beaten(runs: Sequence[CandidateDocument], best: CandidateDocument) -> Iterator[str]:
+    """Which schedule has the least bubble where that is not the best, and what it pays for that."""
+    least = min(runs, key=lambda run: run.bubble_fraction)
+    paid = [part for part in Part if part.kind is not PartKind.IDLE]
+    own, others = ([run.breakdown_ps.get(part.key, 0) for part in paid] for run in (least, best))
+    more, time, other, part = max(zip(map(sub, own, others), own, others, paid, strict=True))
+    if more > 0:
+        less = f"{least.name} has less bubble ({least.bubble_fraction:.1%})"
+        times = f"{format_time_ps(time)} instead of {format_time_ps(other)}"
+        yield f"{less}, more {part.label}: {times}"
 
 
 def run_fits(run: CandidateDocument) -> bool:
