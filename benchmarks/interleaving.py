@@ -11,7 +11,7 @@ from sizes import sized
 import stepsim
 from stepsim.base.structs import replace
 from stepsim.base.units import parse_bandwidth
-from stepsim.face import Result
+from stepsim.face.results import Result
 from stepsim.network.topology import NestedTopology
 from stepsim.workload.rows import Part
 

@@ -14,7 +14,7 @@ from sizes import sized
 
 from stepsim.explore.batch import Batch, make_batch
 from stepsim.explore.noise.draws import NoiseModel
-from stepsim.face import noise, sensitivity, simulate
+from stepsim.face.steps import noise, sensitivity, simulate
 from stepsim.files.load import topology_of, workload_of
 
 ROUNDS = sized(5, 1)

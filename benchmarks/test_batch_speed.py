@@ -11,7 +11,7 @@ from sizes import sized
 
 from stepsim import batches
 from stepsim.explore.noise.draws import NoiseModel
-from stepsim.face import noise, sensitivity
+from stepsim.face.steps import noise, sensitivity
 
 CASES = [(sized(100_000, 100), False), (sized(20_000, 100), True)]
 

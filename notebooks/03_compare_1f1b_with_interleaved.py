@@ -26,7 +26,6 @@ from IPython.display import Image, Markdown
 
 import stepsim
 from stepsim.explore.sweep import Grid, Study, SweepTable, open_for_reading, parse_axis, run_sweep
-from stepsim.face import compare
 from stepsim.show.figures.sweep import plot_sweep
 
 ROOT = next(p for p in (Path.cwd(), *Path.cwd().parents) if (p / "workloads").is_dir())
@@ -40,7 +39,7 @@ fabric = stepsim.load_topology("hgx-h100")
 # ## One step under each
 
 # %%
-comparison = compare(workload, SCHEDULES, fabric)
+comparison = stepsim.compare(workload, SCHEDULES, fabric)
 print("schedule        step      speed-up  bubble  exposed p2p  live activations")
 for name, result in comparison.valid:
     report = result.report
@@ -51,7 +50,7 @@ for name, result in comparison.valid:
     )
 
 # %%
-shown = compare(workload, ["1f1b", "interleaved:4"], fabric)
+shown = stepsim.compare(workload, ["1f1b", "interleaved:4"], fabric)
 shown.plot(OUT / "timelines.png")
 Image(OUT / "timelines.png")
 
@@ -95,7 +94,7 @@ Image(OUT / "bubbles.png")
 # %%
 slow = stepsim.load_topology("hgx-a100")
 for topology in (fabric, slow):
-    again = compare(workload, ["1f1b", "interleaved:4"], topology)
+    again = stepsim.compare(workload, ["1f1b", "interleaved:4"], topology)
     (_, plain), (_, interleaved) = again.valid
     p2p = interleaved.report.breakdown_ps["exposed_pp"] / 1e12
     print(

@@ -26,7 +26,6 @@ import networkx as nx
 from IPython.display import Image, Markdown
 
 import stepsim
-from stepsim.face import compare
 from stepsim.show.figures.topologies import draw_topology
 
 ROOT = next(p for p in (Path.cwd(), *Path.cwd().parents) if (p / "workloads").is_dir())
@@ -105,7 +104,7 @@ print(schedule.read_text())
 far = stepsim.load_topology(boxes((2,) * 16, latency="5 ms"))
 gains = {}
 for name, topology in (("near", whole), ("far", far)):
-    comparison = compare(workload, ["1f1b", str(schedule)], topology, p2p="overlap", **JOB)
+    comparison = stepsim.compare(workload, ["1f1b", str(schedule)], topology, p2p="overlap", **JOB)
     (_, plain), (_, ours) = comparison.valid
     gains[name] = plain.step_time_s / ours.step_time_s
     for result in (plain, ours):

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from stepsim.base.structs import replace
-from stepsim.explore.batch import Batch
-from stepsim.explore.batch import make_batch as compile_batch
+from stepsim.explore.batch import Batch, make_batch as compile_batch
 from stepsim.files.asked import read_inputs, read_options
 from stepsim.files.load import workload_of
 from stepsim.network.topology import Topology

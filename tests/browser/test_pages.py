@@ -14,7 +14,8 @@ from helpers import rows_of, stream_words
 import stepsim
 from browser.conftest import Open
 from stepsim.base.structs import replace
-from stepsim.face import Result, compare
+from stepsim.face.results import Result
+from stepsim.face.steps import compare
 from stepsim.show.page.write import write_comparison, write_step
 from stepsim.tables.spans import Span
 

@@ -10,7 +10,7 @@ from helpers import few
 from pairs import in_turn
 
 import stepsim
-from stepsim.face import Result
+from stepsim.face.results import Result
 from stepsim.files.reading import topology_names
 from stepsim.network.topology import Topology
 from stepsim.workload.rows import Part

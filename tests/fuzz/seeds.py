@@ -349,7 +349,7 @@ def results() -> tuple[bytes, ...]:
 @cache
 def reports() -> tuple[bytes, ...]:
     """What pages are made of: a result, a comparison, sensitivities."""
-    from stepsim.face import compare, sensitivity
+    from stepsim.face.steps import compare, sensitivity
     from stepsim.step.compare import ComparisonDocument
 
     workload = uniform_workload(forward=10**9, backward=2 * 10**9, pp=2, microbatches=2)

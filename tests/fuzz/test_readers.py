@@ -6,8 +6,7 @@ from random import Random
 import pytest
 from fuzz.mutators import mutate
 from fuzz.targets import TARGETS, Target
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from stepsim.base.errors import StepsimError
 

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from stepsim.face import collective_time
+from stepsim.face.steps import collective_time
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 
 FILE = "reference/collectives/astra_sim_1d.csv"

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from helpers import few
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from stepsim.base.errors import ScheduleError
 from stepsim.parallel.schedules import Schedule

@@ -13,7 +13,7 @@ import pytest
 import stepsim
 from stepsim.base.errors import PlanError
 from stepsim.explore.batch import make_batch
-from stepsim.face import collective_time
+from stepsim.face.steps import collective_time
 from stepsim.files.asked import read_options
 from stepsim.network.collectives import parse_algorithm
 from stepsim.network.one_collective import probe_collective

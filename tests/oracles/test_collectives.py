@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pairs import pairwise
 
 from stepsim.base.errors import PlanError, SimulationError
-from stepsim.face import collective_time
+from stepsim.face.steps import collective_time
 from stepsim.network.collectives import (
     Algorithm,
     collective_shape,

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import examples
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from jobs import make_batch
 from random_jobs import Job, jobs, networks
 
 from stepsim.explore.batch.scenarios import HOST
 from stepsim.explore.noise.draws import NoiseModel
-from stepsim.face import noise, sensitivity, simulate
+from stepsim.face.steps import noise, sensitivity, simulate
 from stepsim.graph import actions, task_lists
 from stepsim.graph.actions import Task, TaskList, forward_tasks
 from stepsim.network.topology import Topology

@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from stepsim.base.structs import toml_text
 from stepsim.measured.calibration.calibration import (

@@ -8,8 +8,7 @@ import networkx as nx
 import numpy as np
 import pytest
 from helpers import examples
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from stepsim.base.arrays import Ints
 from stepsim.base.structs import replace

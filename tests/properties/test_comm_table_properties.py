@@ -1,8 +1,7 @@
 """What holds of every measured table."""
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from stepsim.files.collectives.times_csv import format_comm_table, parse_comm_table
 from stepsim.network.measured_times import CommTable, MeasuredCurve

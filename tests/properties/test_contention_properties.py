@@ -12,7 +12,7 @@ from random_jobs import Job, jobs, networks
 
 import stepsim
 from stepsim.engine.timeline import Timeline
-from stepsim.face import Result
+from stepsim.face.results import Result
 from stepsim.graph.programs import SegmentKind
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology

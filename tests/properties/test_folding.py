@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 from helpers import examples, row
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from invariants import check_same_times
 from jobs import asked, make_batch
 from random_jobs import Job, circumstances, jobs, networks
 
 import stepsim
-from stepsim.face import Result
+from stepsim.face.results import Result
 from stepsim.network.topology import (
     Dimension,
     DimensionKind,

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import examples, few
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pairs import in_turn
 from random_jobs import listed
 
@@ -15,8 +14,12 @@ import stepsim
 from stepsim.base.errors import TopologyError
 from stepsim.base.structs import replace
 from stepsim.files.reading import topology_names
-from stepsim.network.collectives import Algorithm, able_algorithms, collective_shape
-from stepsim.network.collectives import collective_time_ps as price_ps
+from stepsim.network.collectives import (
+    Algorithm,
+    able_algorithms,
+    collective_shape,
+    collective_time_ps as price_ps,
+)
 from stepsim.network.topology import NestedTopology, Topology
 from stepsim.network.topology.dimension import PLAIN
 from stepsim.network.topology.listed import ListedTopology

@@ -2,8 +2,7 @@
 
 import pytest
 from helpers import examples, two_levels
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from jobs import asked
 from random_jobs import Job, circumstances, jobs, networks
 

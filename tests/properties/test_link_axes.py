@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import tomli_w
 from helpers import collective, few, row
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pairs import in_turn
 
 import stepsim

@@ -5,8 +5,7 @@ from itertools import groupby
 
 import pytest
 from helpers import examples, line_of_npus, row, rows_of
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from invariants import check_timeline
 from shapes import dualpipe, freely, shapes
 

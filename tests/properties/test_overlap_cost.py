@@ -3,8 +3,7 @@
 from itertools import cycle
 
 from helpers import examples
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from invariants import check_same_times
 from jobs import asked
 from random_jobs import Job, circumstances, jobs, networks

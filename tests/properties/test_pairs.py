@@ -2,8 +2,7 @@
 
 from itertools import combinations, product
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pairs import in_turn, pairwise
 
 FACTORS = st.dictionaries(

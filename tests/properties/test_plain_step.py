@@ -5,14 +5,13 @@ from typing import Any
 
 import pytest
 from helpers import few
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from jobs import short_job
 from plain_step import plain_step
 from random_jobs import Job, circumstances, jobs, networks
 
 import stepsim
-from stepsim.face import simulate
+from stepsim.face.steps import simulate
 from stepsim.files.asked import read_inputs
 from stepsim.files.load import topology_of
 from stepsim.network.topology import Topology

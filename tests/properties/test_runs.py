@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 from helpers import examples, few
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from invariants import check_timeline
 from random_jobs import Job, jobs, networks
 
-from stepsim.face import simulate
+from stepsim.face.steps import simulate
 from stepsim.network.topology import Topology
 from stepsim.network.topology.nested import is_fixed, leaders, with_values
 from stepsim.workload.rows import Part

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from shapes import megatron, shapes
 
 from stepsim.base.errors import ScheduleError

@@ -6,8 +6,7 @@ from math import inf
 import numpy as np
 import pytest
 from helpers import examples
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy.optimize import linprog
 
 from stepsim.base.arrays import Floats

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from helpers import examples, rows_of, stream_words
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from invariants import predecessors, task_times
 from random_jobs import Job, jobs, networks
 from trace_files import ReadProcess, ReadSlice, check_schema, read_trace
 
-from stepsim.face import Result, simulate
+from stepsim.face.results import Result
+from stepsim.face.steps import simulate
 from stepsim.network.topology import Topology
 from stepsim.parallel.schedules import Action
 from stepsim.show.trace.perfetto import trace_lines

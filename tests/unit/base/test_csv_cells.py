@@ -4,8 +4,7 @@ import csv
 import io
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from stepsim.files.collectives.times_csv import format_comm_table, parse_comm_table
 from stepsim.files.writing import safe_cell, text_of_cell, write_csv_rows

@@ -1,8 +1,7 @@
 """Lists in one column, and numbers of rows, against the plain ways to get them."""
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from stepsim.base.arrays import (
     Lists,

@@ -4,8 +4,7 @@ import math
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from stepsim.base.errors import UnitError
 from stepsim.base.units import (

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from helpers import examples
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from msgspec.structs import asdict
 from random_jobs import Job, circumstances, jobs, networks
 

@@ -3,8 +3,7 @@
 from itertools import permutations
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from stepsim.explain.breakdown import breakdown, find_gaps, task_rows
 from stepsim.workload.rows import Part

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 from helpers import examples, pipeline_graph, prices_of
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from random_jobs import Job, jobs, networks
 
 import stepsim

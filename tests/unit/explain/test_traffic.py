@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from helpers import collective, examples, row, two_levels
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from stepsim.base.structs import replace
 from stepsim.explain.traffic import Traffic, alike_groups, find_traffic

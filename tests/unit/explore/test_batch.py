@@ -16,7 +16,7 @@ from stepsim.base.errors import PlanError, SimulationError
 from stepsim.base.structs import replace
 from stepsim.explore.batch import Batch
 from stepsim.explore.batch.communications import MeasuredLength
-from stepsim.face import simulate
+from stepsim.face.steps import simulate
 from stepsim.graph.actions import (
     CommNumbers,
     HostTimes,

@@ -6,7 +6,7 @@ import pytest
 from helpers import Run
 
 from stepsim.explore.overlap import slowed_step_ps
-from stepsim.face import simulate
+from stepsim.face.steps import simulate
 from stepsim.files.asked import read_inputs
 
 SHARDED = ("--gpus", "16", "--zero", "3", "--tp", "1", "--mbs", "1")

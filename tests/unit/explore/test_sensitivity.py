@@ -17,7 +17,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.explore.noise.draws import NoiseModel
 from stepsim.explore.sensitivity import Sensitivity
-from stepsim.face import noise, sensitivity, simulate
+from stepsim.face.steps import noise, sensitivity, simulate
 from stepsim.network.topology import (
     Dimension,
     DimensionKind,

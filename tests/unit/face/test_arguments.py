@@ -10,8 +10,7 @@ import networkx as nx
 import numpy as np
 import pytest
 from helpers import examples, uniform_workload
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import stepsim
 from stepsim.base.errors import StepsimError, printable

@@ -9,8 +9,7 @@ from types import MappingProxyType
 
 import pytest
 from helpers import examples
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from random_jobs import Job, jobs, networks
 
 import stepsim

@@ -6,7 +6,7 @@ from stepsim import simulate
 from stepsim.base.errors import ScheduleError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
-from stepsim.face import collective_time
+from stepsim.face.steps import collective_time
 from stepsim.workload.model.layout import LayerLayout, counted_layout
 from stepsim.workload.rows import (
     CollectiveKind,

@@ -8,8 +8,8 @@ from traces import MadeRun, ps
 
 from stepsim.base.errors import CalibrationError, PlanError, ScheduleError, TraceError
 from stepsim.base.structs import replace
-from stepsim.face import simulate
 from stepsim.face.runs import simulate_run
+from stepsim.face.steps import simulate
 from stepsim.files.measured import load_trace
 from stepsim.files.traces.megatron_trace import read_megatron_trace
 from stepsim.measured.calibration.applied import with_calibration

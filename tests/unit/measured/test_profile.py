@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import examples
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from profiles import HOP, Rows, made_rows, write_rows
 
 from stepsim.base.arrays import medians

@@ -3,8 +3,7 @@
 from statistics import median
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from stepsim.measured.step_log import StepLog, steady_places, typical
 

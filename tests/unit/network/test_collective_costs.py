@@ -5,8 +5,7 @@ from math import inf
 import numpy as np
 import pytest
 from helpers import examples, two_levels
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from stepsim.base.structs import replace
 from stepsim.network.collectives import (

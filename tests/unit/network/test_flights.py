@@ -8,8 +8,7 @@ from math import inf
 import numpy as np
 import pytest
 from fluid import levels
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from stepsim.base.arrays import Floats
 from stepsim.network.fair_rates import rounded

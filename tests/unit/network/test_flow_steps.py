@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from helpers import examples, two_levels
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from stepsim.network.collectives import FlowStep
 from stepsim.network.collectives.flows import (

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from stepsim.base.errors import PlanError, StepsimError
 from stepsim.cli.collective import collective_command
-from stepsim.face import collective_time
+from stepsim.face.steps import collective_time
 from stepsim.files.load import topology_of
 from stepsim.network.collectives import Algorithm, parse_algorithm
 from stepsim.network.measured_times import bus_factor

@@ -6,8 +6,7 @@ from itertools import pairwise, product
 import networkx as nx
 import pytest
 from helpers import examples
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from networks import cabled
 from unit.network.test_topology import explicit, load_of
 

@@ -11,7 +11,7 @@ from invariants import check_timeline
 import stepsim
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
-from stepsim.face import Result
+from stepsim.face.results import Result
 from stepsim.graph.programs import SegmentKind
 from stepsim.network.measured_times import CommTable
 from stepsim.network.topology import (

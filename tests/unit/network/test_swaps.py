@@ -6,8 +6,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 from helpers import examples
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from networks import cabled
 from random_jobs import listed
 

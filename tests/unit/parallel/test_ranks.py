@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import few
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pairs import in_turn
 
 from stepsim import simulate

@@ -12,7 +12,7 @@ from helpers import rows_of
 import stepsim
 from stepsim.base.units import format_size_bytes, format_time_ps
 from stepsim.explain.report import CommUse
-from stepsim.face import Result
+from stepsim.face.results import Result
 from stepsim.show.headlines import headlines
 from stepsim.show.page.bands import joined_comms, memory_bars
 from stepsim.show.page.columns import SpanColumns, span_columns

@@ -18,7 +18,8 @@ from helpers import Run, rows_of
 import stepsim
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
-from stepsim.face import Result, compare
+from stepsim.face.results import Result
+from stepsim.face.steps import compare
 from stepsim.files.asked import read_inputs
 from stepsim.show.page.columns import span_columns
 from stepsim.show.page.write import find_what_if, write_comparison, write_step

@@ -19,7 +19,7 @@ from stepsim.base.errors import OutputError, PlanError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.cli import options
-from stepsim.face import compare
+from stepsim.face.steps import compare
 from stepsim.show.trace.document import Category
 from stepsim.show.trace.perfetto import COLOURS, trace_bytes, trace_lines, write_trace
 from stepsim.show.trace.processes import traced

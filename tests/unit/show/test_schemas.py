@@ -11,8 +11,7 @@ from typing import Any
 import fastjsonschema
 import pytest
 from helpers import Run
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pages import ROOT, blocks
 from profiles import made_rows, write_rows
 

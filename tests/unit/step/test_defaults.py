@@ -17,7 +17,7 @@ from stepsim.explore.sweep.evaluate import Simulation
 from stepsim.explore.sweep.grid import ScenarioSpan
 from stepsim.explore.sweep.study import pack
 from stepsim.explore.sweep.work import SweepJob, evaluate_span
-from stepsim.face import sensitivity
+from stepsim.face.steps import sensitivity
 from stepsim.files.accelerators import framework_names, read_framework
 from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.files.load import public_names

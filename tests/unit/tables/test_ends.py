@@ -7,8 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from helpers import examples
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from stepsim.base.arrays import Ints, Lists
 from stepsim.tables import ends as module

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import examples
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from profiles import made_rows, write_rows
 from random_jobs import Job, circumstances, jobs, networks
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 from helpers import Run, examples, few
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import stepsim
 from stepsim.base.errors import StepsimError, WorkloadError

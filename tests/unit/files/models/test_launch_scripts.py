@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from helpers import Run
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from stepsim.base.errors import WorkloadError
 from stepsim.files.load import read_model

@@ -5,8 +5,7 @@ from itertools import combinations_with_replacement
 
 import pytest
 from helpers import examples
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.workload.model.architecture import (
