@@ -139,16 +139,13 @@ def parse_toml(text: str) -> dict[str, Any]:
     """
     bare = _STRING.sub("s", text)
     for line in bare.splitlines() if bare.count(".") > _DEEPEST_KEY else ():
-        if any(part.count(".") > _DEEPEST_KEY for part in _between_marks("".join(line.split()))):
+        between_marks = re.split(r"[,=\[\]{}]", "".join(line.split()))
+        if any(part.count(".") > _DEEPEST_KEY for part in between_marks):
             raise ValueError(f"a key has more than {_DEEPEST_KEY} parts")
     try:
         return tomllib.loads(text)
     except RecursionError:
         raise ValueError("its lists or tables are nested too deeply") from None
-
-
-def _between_marks(line: str) -> list[str]:
-    return re.split(r"[,=\[\]{}]", line)
 
 
 def parquet_library(path: Path, error: type[StepsimError]) -> tuple[Any, Any]:

@@ -328,7 +328,9 @@ class LoadColumns:
 
     def __init__(self, prices: MicrobatchPrices) -> None:
         self.prices = prices
-        self._replicas = [_first_of_replicas(prices.batch, a) for a in _actors(prices.batch)]
+        self._replicas = [
+            _first_of_replicas(prices.batch, actor) for actor in range(len(prices.batch.actors))
+        ]
         self._columns = NodeColumns(prices.batch, [ranks for ranks, _ in self._replicas])
 
     def step_ps(self, features: Floats) -> Times:
@@ -344,10 +346,6 @@ class LoadColumns:
             replicas=[replicas for _, replicas in self._replicas],
         )
         return self._columns.step_time_ps(durations, features.shape[1])
-
-
-def _actors(batch: Batch) -> range:
-    return range(len(batch.actors))
 
 
 def _first_of_replicas(batch: Batch, actor: int) -> tuple[Ints, Ints]:

@@ -121,7 +121,8 @@ def torchtitan_lacks(plan: ModelPlan, architecture: Architecture, compiled: bool
         yield "no CUDA graphs"
     if plan.attention is not AttentionKernel.FLASH:
         yield f"no {plan.attention} attention"
-    if architecture.is_sparse and plan.expert_degree not in _expert_degrees(plan):
+    may_be = (plan.tp, 1) if plan.ep > 1 else (plan.tp,)
+    if architecture.is_sparse and plan.expert_degree not in may_be:
         yield f"expert_tp is {plan.expert_degree}: tp, or 1 where experts are shared out"
     if architecture.prediction_layers and plan.pp > 1:
         yield "prediction layers are not placed on a pipeline"
@@ -140,10 +141,6 @@ def _lacks_of_experts(plan: ModelPlan) -> Iterator[str]:
         "delay_wgrad": plan.delay_wgrad,
     }
     yield from (f"no {name}" for name, asked in overlaps.items() if asked)
-
-
-def _expert_degrees(plan: ModelPlan) -> tuple[int, ...]:
-    return (plan.tp, 1) if plan.ep > 1 else (plan.tp,)
 
 
 def torchtitan_plan(plan: ModelPlan, architecture: Architecture, compiled: bool) -> tuple[str, ...]:

@@ -70,17 +70,37 @@ def _patch(fields: Fields, *, frames: int = 1) -> int:
     return channels * frames * side * side
 
 
+def _tower(
+    fields: Fields,
+    hidden: int,
+    *,
+    gated: bool = False,
+    bias: bool = True,
+    width: int | None = None,
+    frames: int = 1,
+    **more: Any,
+) -> Tower:
+    """A tower of equal layers, with RMS norms where MLPs are gated; `more` are its other fields."""
+    return Tower(
+        hidden=hidden,
+        depth=fields.count(*_DEPTH),
+        layer=_layer(fields, hidden, gated=gated, bias=bias, width=width),
+        norm=NormKind.RMS if gated else NormKind.LAYER,
+        patch=_patch(fields, frames=frames),
+        **more,
+    )
+
+
 def _qwen2(fields: Fields, outer: Fields, decoder: int) -> Tower:
     """Of Qwen2-VL: layer norms, a plain MLP, and a merger of 4 patches."""
     hidden = fields.count("embed_dim")
     merged = fields.count("spatial_merge_size") ** 2
     out = fields.count("hidden_size", default=decoder)
-    return Tower(
-        hidden=hidden,
-        depth=fields.count(*_DEPTH),
-        layer=_layer(fields, hidden, width=int(fields.number("mlp_ratio", 4.0) * hidden)),
-        norm=NormKind.LAYER,
-        patch=_patch(fields, frames=2),
+    return _tower(
+        fields,
+        hidden,
+        width=int(fields.number("mlp_ratio", 4.0) * hidden),
+        frames=2,
         patch_bias=False,
         merged=merged,
         products=_merger(hidden * merged, out),
@@ -92,12 +112,11 @@ def _qwen2_5(fields: Fields, outer: Fields, decoder: int) -> Tower:
     """Of Qwen2.5-VL: RMS norms and a gated MLP."""
     hidden = fields.count("hidden_size")
     merged = fields.count("spatial_merge_size") ** 2
-    return Tower(
-        hidden=hidden,
-        depth=fields.count(*_DEPTH),
-        layer=_layer(fields, hidden, gated=True),
-        norm=NormKind.RMS,
-        patch=_patch(fields, frames=2),
+    return _tower(
+        fields,
+        hidden,
+        gated=True,
+        frames=2,
         patch_bias=False,
         merged=merged,
         products=_merger(hidden * merged, fields.count("out_hidden_size", default=decoder)),
@@ -111,12 +130,10 @@ def _qwen3(fields: Fields, outer: Fields, decoder: int) -> Tower:
     merged = fields.count("spatial_merge_size") ** 2
     out = fields.count("out_hidden_size", default=decoder)
     stacks = len(fields.items("deepstack_visual_indexes") or [])
-    return Tower(
-        hidden=hidden,
-        depth=fields.count(*_DEPTH),
-        layer=_layer(fields, hidden),
-        norm=NormKind.LAYER,
-        patch=_patch(fields, frames=2),
+    return _tower(
+        fields,
+        hidden,
+        frames=2,
         positions=fields.count("num_position_embeddings", default=0, least=0),
         merged=merged,
         products=_merger(hidden * merged, out) * (1 + stacks),
@@ -136,12 +153,9 @@ def _moonvit(fields: Fields, outer: Fields, decoder: int) -> Tower:
     columns = fields.count("init_pos_emb_width", "pos_emb_width", default=64)
     sides = fields.items("merge_kernel_size") or [2, 2]
     merged = int(sides[0]) * int(sides[-1])
-    return Tower(
-        hidden=hidden,
-        depth=fields.count(*_DEPTH),
-        layer=_layer(fields, hidden),
-        norm=NormKind.LAYER,
-        patch=_patch(fields),
+    return _tower(
+        fields,
+        hidden,
         positions=rows * columns,
         merged=merged,
         products=_merger(hidden * merged, decoder),
@@ -155,12 +169,9 @@ def _llama4(fields: Fields, outer: Fields, decoder: int) -> Tower:
     side = fields.count("image_size") // fields.count("patch_size")
     merged = round(1 / fields.number("pixel_shuffle_ratio", 0.5)) ** 2
     inner, middle = fields.count("projector_input_dim"), fields.count("projector_output_dim")
-    return Tower(
-        hidden=hidden,
-        depth=fields.count(*_DEPTH),
-        layer=_layer(fields, hidden),
-        norm=NormKind.LAYER,
-        patch=_patch(fields),
+    return _tower(
+        fields,
+        hidden,
         patch_bias=False,
         positions=side * side + 1,
         merged=merged,
@@ -181,12 +192,9 @@ def _siglip(fields: Fields, outer: Fields, decoder: int) -> Tower:
     width = fields.count("intermediate_size")
     pooled = 4 * hidden * hidden + 2 * hidden * width + width + 8 * hidden
     head = pooled if fields.flag("vision_use_head", default=True) else 0
-    return Tower(
-        hidden=hidden,
-        depth=fields.count(*_DEPTH),
-        layer=_layer(fields, hidden),
-        norm=NormKind.LAYER,
-        patch=_patch(fields),
+    return _tower(
+        fields,
+        hidden,
         positions=side * side,
         merged=max(side * side // tokens, 1),
         products=((hidden, decoder, False),),
@@ -220,12 +228,11 @@ def _pixtral(fields: Fields, outer: Fields, decoder: int) -> Tower:
     hidden = fields.count("hidden_size")
     merged = outer.count("spatial_merge_size", default=2) ** 2
     bias = outer.flag("multimodal_projector_bias", default=False)
-    return Tower(
-        hidden=hidden,
-        depth=fields.count(*_DEPTH),
-        layer=_layer(fields, hidden, gated=True, bias=False),
-        norm=NormKind.RMS,
-        patch=_patch(fields),
+    return _tower(
+        fields,
+        hidden,
+        gated=True,
+        bias=False,
         patch_bias=False,
         merged=merged,
         products=(
@@ -244,12 +251,13 @@ def _glm4v(fields: Fields, outer: Fields, decoder: int) -> Tower:
     out = fields.count("out_hidden_size", default=decoder)
     wide = fields.count("intermediate_size")
     side = fields.count("image_size") // fields.count("patch_size")
-    return Tower(
-        hidden=hidden,
-        depth=fields.count(*_DEPTH),
-        layer=_layer(fields, hidden, gated=True, bias=False, width=out),
-        norm=NormKind.RMS,
-        patch=_patch(fields, frames=2),
+    return _tower(
+        fields,
+        hidden,
+        gated=True,
+        bias=False,
+        width=out,
+        frames=2,
         positions=side * side,
         merged=merged,
         products=(
@@ -266,12 +274,10 @@ def _minimax(fields: Fields, outer: Fields, decoder: int) -> Tower:
     hidden = fields.count("hidden_size")
     merged = fields.count("spatial_merge_size", default=2) ** 2
     inner = outer.count("projector_hidden_size", default=decoder)
-    return Tower(
-        hidden=hidden,
-        depth=fields.count(*_DEPTH),
-        layer=_layer(fields, hidden),
-        norm=NormKind.LAYER,
-        patch=_patch(fields, frames=2),
+    return _tower(
+        fields,
+        hidden,
+        frames=2,
         patch_bias=False,
         merged=merged,
         products=(

@@ -62,12 +62,8 @@ def plot_sweep(
             f"a {kind} figure needs the parts of each step: sweep with --breakdown to keep them"
         )
     if not table.extremes(1):
-        raise OutputError(f"{_at(path)}nothing to draw: no scenario has a result")
+        raise OutputError(f"{f'{path}: ' if path else ''}nothing to draw: no scenario has a result")
     return make_figure(partial(chosen.draw, table, view), path, style)
-
-
-def _at(path: str | Path | None) -> str:
-    return f"{path}: " if path else ""
 
 
 __all__ = [
