@@ -23,7 +23,7 @@ MARKS = {
     "installs": 4,
     "starts servers": 3,
     "needs measured runs of your own": 1,
-    "the profile is not part of this repository": 3,
+    "the profile is not part of this repository": 2,
 }
 """Why blocks are only shown, and how many are. A new one is a decision: add it here."""
 

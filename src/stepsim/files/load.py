@@ -5,7 +5,6 @@ reads it. Modules that read forms are imported when there is a file of the form.
 topology are typed as `fabric.bandwidth=400 Gbps`.
 """
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 from msgspec import Struct
 
 from stepsim.base.errors import (
@@ -388,9 +388,8 @@ def _models_of(name: str) -> Mapping[str, Mapping[str, Any]]:
 
     Each is the config.json that its vendor publishes, where `source` names no other.
     """
-    path = shipped_folder("models") / name
-    found: dict[str, Any] = json.loads(read_text(path, WorkloadError, "public models", "JSON"))
-    return found
+    text = read_text(shipped_folder("models") / name, WorkloadError, "public models", "JSON")
+    return msgspec.json.decode(text, type=dict[str, dict[str, Any]])
 
 
 def public_names() -> list[str]:
