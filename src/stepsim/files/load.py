@@ -389,7 +389,7 @@ def _models_of(name: str) -> Mapping[str, Mapping[str, Any]]:
     Each is the config.json that its vendor publishes, where `source` names no other.
     """
     text = read_text(shipped_folder("models") / name, WorkloadError, "public models", "JSON")
-    return msgspec.json.decode(text, type=dict[str, dict[str, Any]])
+    return dict(msgspec.json.decode(text))
 
 
 def public_names() -> list[str]:
