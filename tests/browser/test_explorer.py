@@ -122,7 +122,9 @@ def test_a_workload_is_simulated(page: Any) -> None:
     assert step_ps(page) == expected.step_time_ps
     assert f"{expected.bubble_fraction:.1%}" in text(page, "facts")
     assert "What" not in text(page, "problem")
-    assert text(page, "status") == "ready"
+    wait_for(lambda: text(page, "status") == "ready")
+    whole = "return document.documentElement.dataset.whole === String(page.number)"
+    assert page.execute_script(whole), "ready only where all panels show this step"
     assert not complaints(page)
 
 

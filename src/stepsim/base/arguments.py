@@ -160,8 +160,5 @@ def _described(hint: Any) -> str:
     if isinstance(kind, EnumType):
         members: list[Enum] = list(kind)
         return ", ".join(str(each.value) for each in members)
-    return _WORDS.get(kind) or f"{_article(kind.__name__)} {kind.__name__}"
-
-
-def _article(name: str) -> str:
-    return "an" if name[0] in "AEIOU" else "a"
+    name = kind.__name__
+    return _WORDS.get(kind) or f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"

@@ -220,17 +220,18 @@ async function askStep(number) {
       askTasks();
     }
     if (number !== page.number) return;
-    busy("ready");
+    busy("step shown, other panels follow");
     document.documentElement.dataset.answered = String(number);
     if (!found.as_it_is) await showSliders(newest);
-    if (found.error) return;
-    if (!found.as_it_is) {
+    if (!found.error && !found.as_it_is) {
       await showPlans(newest);
       await showHelps(newest);
       await showSpeedMap(newest);
       if (find("details").open) await showWorth(newest);
     }
-    if (number === page.number) document.documentElement.dataset.whole = String(number);
+    if (number !== page.number) return;
+    busy("ready");
+    document.documentElement.dataset.whole = String(number);
   } catch { if (number === page.number) lost(); }
 }
 
