@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from os.path import exists, isdir
+from os.path import exists, isdir, isfile
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
@@ -230,10 +230,11 @@ def _of_hub(name: str) -> str:
     model = rest if not is_public(model) and vendor in ("meta", "nvidia") else model
     if is_public(model):
         return model
-    close = ", ".join(get_close_matches(model, _public(), n=4) or public_names())
+    close = ", ".join(get_close_matches(model, _public(), n=4) or ["those of stepsim list models"])
     raise WorkloadError(
         f"no configuration of {name} is shipped: known are {close}; expected one of them, or a "
-        "file: a workload, or the repository's config.json"
+        "file: a workload, or the repository's config.json "
+        "(with a recipe that names it as --plan-file)"
     )
 
 
@@ -299,14 +300,22 @@ def _of_arguments(path: Path, text: str, environment: Mapping[str, str]) -> Mode
     keys = {name.replace("-", "_"): value or "true" for name, value in script.values.items()}
     recipe = recipe_of(path, keys, environment)
     if recipe is None and not script.values.keys() & _OF_MODELS:
-        raise WorkloadError(
-            f"{path}: no command that trains a model is known in it: give the script that it "
-            "calls, or a model and this as its plan (--plan-file)"
-        )
+        beside = path.parent / script.recipe
+        if not isfile(beside):
+            named = f"{script.recipe} or " if script.recipe else ""
+            raise WorkloadError(
+                f"{path}: no command that trains a model is known in it: give {named}the script "
+                "that it calls, or a model and this as its plan (--plan-file)"
+            )
+        return _on(read_model(beside, environment), script.npus)
     if recipe is None or (recipe.form.megatron and "num-layers" in script.values):
         return model_of_script(path, script)
-    model = _of_recipe(path, recipe)
-    return replace(model, asked={**model.asked, "npus": script.npus}) if script.npus else model
+    return _on(_of_recipe(path, recipe), script.npus)
+
+
+def _on(model: Model, npus: int | None) -> Model:
+    """The model on so many GPUs, where a script says that."""
+    return replace(model, asked={**model.asked, "npus": npus}) if npus else model
 
 
 def _of_recipe(path: Path, recipe: "ForeignRecipe") -> Model:
@@ -326,7 +335,7 @@ def _of_recipe(path: Path, recipe: "ForeignRecipe") -> Model:
         )
     model = replace(model, source=path.name, warnings=(*model.warnings, *recipe.notes))
     if recipe.form.megatron:
-        return replace(model, asked={**model.asked, **recipe.asked})
+        return _with_size(path, model, recipe.asked)
     return _with_size(path, model, recipe.asked_of(model.architecture))
 
 

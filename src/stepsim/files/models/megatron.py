@@ -55,6 +55,8 @@ _REFUSED = re.compile(
 )
 _NO_EFFECT = (("moe-expert-parallel-size", "1"), ("num-experts", "1"))
 """What Megatron-DeepSpeed's scripts say of models without experts."""
+_ENCODER = "encoder-seq-length"
+"""The sequence of a decoder alone, too."""
 _DEEPSPEED = ("deepspeed", "zero-stage", "deepspeed-config")
 _READ = re.compile(
     r"hybrid-(override|layer)-pattern|hybrid-(attention|mlp)-ratio|"
@@ -69,6 +71,8 @@ _RATIOS = ("hybrid-attention-ratio", "hybrid-mlp-ratio")
 _LETTERS = {**PART_LETTERS, "G": "gated_delta_net", "D": "dsa"}
 """Parts of a pattern by their letter, those included that configurations do not have."""
 _LARGEST = 1 << 40
+_SHARED = "gates-share-width"
+"""What GPT-NeoX does: two thirds of the width are shared by the gate and what it gates."""
 
 
 def read_megatron(
@@ -100,6 +104,8 @@ def model_of_arguments(
     WorkloadError as `read_megatron` does.
     """
     said = {name: value for name, value in values.items() if (name, value) not in _NO_EFFECT}
+    if not said.keys() & {"seq-length", "decoder-seq-length"} and _ENCODER in said:
+        said["seq-length"] = said.pop(_ENCODER)
     arguments = _with_depth(_Arguments(place=str(path), values=said, unknown=unknown))
     for name, value in arguments.values.items():
         known = _READ.fullmatch(name) or (name == "spec" and _SPECS.fullmatch(value))
@@ -266,7 +272,7 @@ def _mamba(arguments: _Arguments, hidden: int) -> Mamba2:
 
 def _architecture(arguments: _Arguments, name: str) -> Architecture:
     hidden, count = arguments.count("hidden-size"), arguments.count("num-layers", most=MOST_LAYERS)
-    norm = NormKind.RMS if arguments.text("normalization") == "RMSNorm" else NormKind.LAYER
+    norm = NormKind.RMS if arguments.text("normalization").lower() == "rmsnorm" else NormKind.LAYER
     further = arguments.count("mtp-num-layers", 0, least=0, most=64)
     if _patterns(arguments):
         layers, predictions = _of_pattern(arguments, hidden, count)
@@ -415,10 +421,11 @@ def _attention(arguments: _Arguments, hidden: int) -> GroupedAttention | LatentA
 
 def _dense(arguments: _Arguments, hidden: int) -> Mlp:
     default = 4 * hidden
-    if arguments.has("swiglu"):
+    if arguments.has("swiglu") and not arguments.has(_SHARED):
         default = int(4 * hidden * 2 / 3 / 64) * 64
+    width = arguments.count("ffn-hidden-size", default)
     return DenseMlp(
-        width=arguments.count("ffn-hidden-size", default),
+        width=int(width * 2 / 3) // 2 if arguments.has(_SHARED) else width,
         activation=_activation(arguments),
         bias=_biased(arguments),
     )
@@ -651,7 +658,7 @@ _PRICED_AS = (
     ("num-distributed-optimizer-instances", "1", "one"),
 )
 """Arguments whose other values are not modelled, the usual value, and what is priced instead."""
-_OFFLOADED = ("optimizer-cpu-offload", "cpu-optimizer", "swap-optimizer")
+_OFFLOADED = ("optimizer-cpu-offload", "cpu-optimizer", "swap-optimizer", "swap-attention")
 
 
 def _warnings(arguments: _Arguments) -> Iterator[str]:
@@ -660,7 +667,7 @@ def _warnings(arguments: _Arguments) -> Iterator[str]:
             yield f"--{name} {arguments.text(name)} is not modelled: priced as {priced}"
     for name in _OFFLOADED:
         if arguments.has(name):
-            yield f"--{name}: what offloading the optimizer costs and saves is not modelled"
+            yield f"--{name}: what offloading costs and saves is not modelled"
     if not arguments.has("vocab-size", "padded-vocab-size", "pad-vocab-size-to"):
         yield "no --vocab-size is given: stepsim assumes GPT-2's 50257"
     if arguments.has("deepspeed") and not arguments.has("zero-stage"):

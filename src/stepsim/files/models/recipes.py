@@ -365,8 +365,13 @@ class _Reader:
     def _model(self) -> str:
         for key in self.form.model:
             for place, value in self.values.items():
-                if _is(place, key):
-                    return self._called(self._filled(value, 8))
+                name = self._filled(value, 8) if _is(place, key) else ""
+                if hole := _HOLE.search(name):
+                    raise WorkloadError(
+                        f"{self.path}: {place} is {name}: give --env {hole[1]}=NAME"
+                    )
+                if name not in (*_NOTHING, "true"):
+                    return self._called(name)
         return ""
 
     def _called(self, name: str) -> str:

@@ -21,10 +21,12 @@ _TRAINS = (
     *("model-name-or-path", "model.num_layers"),
 )
 _SILENT = frozenset(("echo", "printf", "cat", "mkdir", "cd", "set", "ls", "cp", "rm", "tee"))
-_NODES = ("nnodes", "nodes", "num-nodes", "N")
-_PER_NODE = ("nproc-per-node", "ntasks-per-node", "gpus-per-node", "num-gpus")
+_NODES = ("nnodes", "nodes", "num-nodes", "N", "nrs")
+_PER_NODE = ("nproc-per-node", "ntasks-per-node", "gpus-per-node", "num-gpus", "gpu-per-rs")
 _TOTAL = ("np", "n", "ntasks", "world-size")
-_LAUNCHERS = re.compile(r"(torchrun|srun|mpirun|mpiexec|deepspeed|accelerate|torch\.distributed)")
+_LAUNCHERS = re.compile(
+    r"(torchrun|srun|jsrun|mpirun|mpiexec|deepspeed|accelerate|torch\.distributed)"
+)
 _OVERRIDE = re.compile(r"\+{0,2}((?:model|trainer)\.[\w.]+)=(.*)", re.DOTALL)
 _OTHERWISE = re.compile(r"\b(pretrain_(bert|t5|ict|vision\w*)|posttrain_\w+|train_rlhf)\.py")
 _PLACEHOLDER = re.compile(r"(?<!<)<([A-Za-z][A-Za-z _./-]*[A-Za-z])>")
@@ -43,13 +45,15 @@ _OF_SLURM = {
 class ScriptArguments(Struct, frozen=True, kw_only=True):
     """Arguments by name, a switch with an empty value; of `unknown` ones nobody says the value.
 
-    `launches` says that the text starts a job, `npus` how large it is, as far as that is known.
+    `launches` says that the text starts a job, `npus` how large it is, as far as that is known,
+    `recipe` which file its commands name.
     """
 
     values: Mapping[str, str]
     unknown: Mapping[str, Unknown]
     launches: bool
     npus: int | None
+    recipe: str = ""
 
 
 def script_arguments(
@@ -77,7 +81,14 @@ def script_arguments(
     npus = _npus(values, script, slurm) if launches else None
     for name in (*_NODES, *_PER_NODE, *(() if npus is None else ("world-size",))):
         values.pop(name, None)
-    return ScriptArguments(values=values, unknown=unknown, launches=launches, npus=npus)
+    recipes = (each.shown for other in (command, *script.commands) for each in other.words)
+    return ScriptArguments(
+        values=values,
+        unknown=unknown,
+        launches=launches,
+        npus=npus,
+        recipe=next((each for each in recipes if each.endswith((".toml", ".yaml", ".yml"))), ""),
+    )
 
 
 def _plain_text(text: str) -> str:
@@ -113,7 +124,10 @@ def _training(path: Path, script: Script) -> Command:
             raise WorkloadError(f"{path}: line {why.line}: {needed(why)}")
         return each
     words = [word for each in script.commands for word in each.words]
+    hidden = next((word.unknown for word in words if _hides(word)), None)
     words += [word for held in script.variables.values() for word in held if "--" in word.text]
+    if hidden is not None and _trains(Command((Word(""), *words), 1)):
+        raise WorkloadError(f"{path}: line {hidden.line}: {needed(hidden)}")
     return Command(tuple(words), 1)
 
 
@@ -132,6 +146,7 @@ def needed(unknown: Unknown) -> str:
     if unknown.unset:
         return f"nothing sets ${unknown.name}: give --env {unknown.name}=VALUE"
     named = re.findall(r"\$\{?([A-Za-z_]\w*|[0-9])", unknown.name)
+    named = named or re.findall(r"^(\w+) by ", unknown.name)
     given = f": give --env {named[0]}=VALUE" if named else ""
     return f"{unknown.name}: nobody can decide that{given}"
 

@@ -173,6 +173,8 @@ class _Shell(Struct):
         operator = next(text_of(each) for each in node.children if not each.is_named)
         found = self.run(first)
         wanted = operator == "&&"
+        if found is None and wanted and _usual(first):
+            return self.run(second)
         if found is None:
             other = self._branch(second, Unknown(text_of(first), line_of(first)))
             return None if other is None or other is wanted else other
@@ -232,6 +234,8 @@ class _Shell(Struct):
                 ends.append(self.values.held)
         self.ended = ended
         self.values.held = _merged(ends or [before], why)
+        for name in self.values.given.keys() & self.values.held.keys():
+            self.values.set(name, self.values.held[name])
 
     def _branch(self, node: "Node", why: Unknown) -> bool | None:
         """What runs only where something that nobody knows holds."""
@@ -586,6 +590,12 @@ def _matches(text: str, pattern: str) -> bool | None:
         return re.search(pattern, text) is not None
     except re.error:
         return None
+
+
+def _usual(node: "Node") -> bool:
+    """Whether a statement ends with a command of the system, which people expect to succeed."""
+    last = _last(node) if node.type == "list" else node
+    return last.type == "command" and not text_of(last).startswith("test ")
 
 
 def _merged(
