@@ -304,20 +304,6 @@ def test_param_dlrm_is_replayed_and_its_collectives_joined(shared: Path) -> None
         assert mine == pytest.approx(told, abs=0.1)
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_holistic_trace_analysis_agrees(shared: Path, tmp_path: Path) -> None:
-    """HTA itself on the eight ranks, where it is installed (extra `hta`)."""
-    analysis = pytest.importorskip("hta.trace_analysis", reason="HolisticTraceAnalysis is missing")
-    packed = shared / "reference/profiles/kineto/param_dlrm_8ranks.tar.gz"
-    with tarfile.open(packed) as files:
-        files.extractall(tmp_path, filter="data")
-    (folder,) = tmp_path.iterdir()
-    found = analysis.TraceAnalysis(trace_dir=str(folder)).get_temporal_breakdown(visualize=False)
-    columns = ("idle_time_pctg", "compute_time_pctg", "non_compute_time_pctg")
-    told = [[row[each] for each in columns] for row in found.sort_values("rank").to_dict("records")]
-    assert np.array(shares(read_profile(folder))) == pytest.approx(np.array(told), abs=0.1)
-
-
 @pytest.mark.parametrize(
     ("name", "steps", "hta"),
     [

@@ -85,9 +85,11 @@ def test_tables_and_runs_are_told_apart(tmp_path: Path, workloads: Path) -> None
     table.write_text(f"workload,measured_s,pp\n{workloads / 'gpt_tp4.txt'},1.5,4\n")
     folder = RUN.write(tmp_path / "run")
     loaded = load_run(folder)
-    runs, steps = load_measurements([folder, str(table), loaded])
-    assert len(runs) == 2
-    assert runs[1] is loaded
+    named = tmp_path / "run.csv"
+    named.write_bytes(sorted(folder.iterdir())[0].read_bytes())
+    runs, steps = load_measurements([named, str(table), loaded])
+    assert isinstance(runs[0], RunSummary)
+    assert runs[1:] == [loaded]
     assert [step.measured_ps for step in steps] == [1_500_000_000_000]
 
 
@@ -118,12 +120,3 @@ def test_bandwidths_of_messages_have_units() -> None:
     assert message_bandwidths({}) == {}
     with pytest.raises(PlanError, match="bandwidth is 'rack': expected one of intra_node"):
         message_bandwidths({"rack": "1GB/s"})
-
-
-def test_a_run_may_be_a_table(tmp_path: Path) -> None:
-    first = sorted(RUN.write(tmp_path / "run").iterdir())[0]
-    table = tmp_path / "run.csv"
-    table.write_bytes(first.read_bytes())
-    runs, steps = load_measurements([table])
-    assert [type(run) for run in runs] == [RunSummary]
-    assert steps == []
