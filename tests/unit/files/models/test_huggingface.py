@@ -36,15 +36,8 @@ PARAMETERS = {
     "Kimi-K2.5": 1_026_408_209_408,
     "Llama-3_3-Nemotron-Super-49B-v1": 49_867_145_216,
     "Llama-4-Scout-17B-16E-Instruct": 107_769_861_120,
-    "Meta-Llama-3.1-405B": 405_853_388_800,
-    "Meta-Llama-3.1-70B": 70_553_706_496,
-    "Meta-Llama-3.1-8B": 8_030_261_248,
     "MiniMax-M2.5": 228_689_748_992,
-    "Mixtral-8x22B-v0.1": 140_620_634_112,
-    "Mixtral-8x7B-v0.1": 46_702_792_704,
-    "Qwen3-235B-A22B": 235_093_634_560,
     "Qwen3-30B-A3B": 30_532_122_624,
-    "Qwen3-32B": 32_762_123_264,
     "gpt-oss-120b": 116_829_156_672,
 }
 
@@ -116,7 +109,6 @@ def test_what_is_not_modelled_is_refused_by_name(name: str, why: str) -> None:
         ({"hidden_act": "sine"}, "hidden_act is 'sine': expected one of silu, swish"),
         ({"tie_word_embeddings": "yes"}, "tie_word_embeddings is 'yes': expected true or false"),
         ({"mamba_d_state": 128}, "mamba_d_state is 128: expected it absent"),
-        ({"index_topk": 2048}, "index_topk is 2048: expected it absent"),
         ({"layer_types": ["linear_attention"] * 4}, "layer_types is 'linear_attention'"),
         ({"layer_types": ["full_attention"]}, "layer_types is 1: expected 4 of them"),
         ({"q_lora_rank": 8, "kv_lora_rank": 8}, "qk_nope_head_dim is missing"),
@@ -310,8 +302,6 @@ def test_modules_that_predict_further_tokens_are_counted() -> None:
     ("name", "shipped"),
     [
         ("meta-llama/Llama-3.1-8B", "llama-3.1-8b"),
-        ("meta-llama/Meta-Llama-3-8B", "llama-3-8b"),
-        ("Qwen/Qwen3-8B", "qwen3-8b"),
         ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"),
     ],
 )
@@ -355,16 +345,16 @@ def test_experts_are_in_the_layers_that_the_keys_say() -> None:
 
 
 def test_latent_attention_and_shared_experts_are_read() -> None:
-    layer = read_model("deepseek-v3").architecture.layers[-1]
+    model = read_model("deepseek-v3").architecture
+    first, layer = model.layers[0].mlp, model.layers[-1]
     assert layer.attention == LatentAttention(
         heads=128, query_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128
     )
     assert isinstance(layer.mlp, ExpertMlp)
     assert (layer.mlp.experts, layer.mlp.top_k, layer.mlp.shared_width) == (256, 8, 2048)
-    first = read_model("deepseek-v3").architecture.layers[0].mlp
     assert isinstance(first, DenseMlp)
     assert first.width == 18432
-    assert len(read_model("deepseek-v3").architecture.prediction_layers) == 1
+    assert len(model.prediction_layers) == 1
 
 
 def test_a_toml_of_the_same_keys_may_change_a_public_model(tmp_path: Path) -> None:
@@ -398,7 +388,7 @@ def test_what_is_no_configuration_is_refused(text: str, tmp_path: Path) -> None:
         read_model(path)
 
 
-@pytest.mark.parametrize("indent", [None, 1, 2, 4])
+@pytest.mark.parametrize("indent", [None, 2])
 def test_a_configuration_is_a_model_on_the_command_line(
     indent: int | None, run: Run, tmp_path: Path
 ) -> None:
@@ -458,7 +448,6 @@ def test_an_architecture_that_nobody_knows_is_that_of_its_keys(name: str, like: 
     [
         ({"altup_num_inputs": 4}, "altup_num_inputs is 4"),
         ({"ssm_state_size": 128}, "ssm_state_size is 128"),
-        ({"cross_attention_layers": [1, 3]}, "cross_attention_layers"),
         ({"type_vocab_size": 2}, "type_vocab_size is 2"),
     ],
 )
