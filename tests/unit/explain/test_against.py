@@ -16,7 +16,6 @@ from stepsim.files.traces.kineto import read_kineto
 from stepsim.files.traces.kineto_write import write_kineto
 from stepsim.measured.profile.events import Profile
 
-pytestmark = pytest.mark.filterwarnings("ignore::stepsim.StepsimWarning")
 JOBS: dict[str, dict[str, Any]] = {
     "llama-2-7b": {"npus": 8, "tp": 1, "pp": 1, "global_batch": 8},
     "mixtral-8x7b": {"npus": 8, "tp": 1, "pp": 1, "ep": 8, "global_batch": 8},

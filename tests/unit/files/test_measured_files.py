@@ -1,7 +1,7 @@
 """Measured runs and benchmarks by their paths: what tells them, how much is read for that."""
 
 from pathlib import Path
-from typing import BinaryIO
+from unittest.mock import MagicMock
 
 import pytest
 from traces import MadeRun
@@ -49,34 +49,24 @@ def test_a_large_file_is_not_read_to_tell_what_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A workload is read whole once, by its reader, which refuses what is too large."""
-    asked: list[int] = []
+    readers: list[MagicMock] = []
 
-    class Counted:
-        def __init__(self, file: BinaryIO) -> None:
-            self.file = file
-
-        def __enter__(self) -> "Counted":
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            self.file.close()
-
-        def fileno(self) -> int:
-            return self.file.fileno()
-
-        def read(self, size: int) -> bytes:
-            asked.append(size)
-            return self.file.read(size)
+    def counted(path: Path, most: int | None = None) -> MagicMock:
+        file = open_file(path, most)
+        reader = MagicMock(wraps=file)
+        reader.__enter__.return_value = reader
+        reader.__exit__.side_effect = lambda *_: file.close()
+        readers.append(reader)
+        return reader
 
     path = tmp_path / "huge.txt"
     with path.open("wb") as file:
         file.write(b"HYBRID_TRANSFORMER\n")
         file.truncate(MAX_FILE_BYTES + 1)
-    monkeypatch.setattr(
-        "stepsim.files.reading.open_file", lambda path, most=None: Counted(open_file(path, most))
-    )
+    monkeypatch.setattr("stepsim.files.reading.open_file", counted)
     assert not is_measured(path)
-    assert asked == [1 << 20]
+    (reader,) = readers
+    reader.read.assert_called_once_with(1 << 20)
     assert not is_measured(tmp_path / "absent")
 
 

@@ -88,13 +88,11 @@ def test_a_meeting_starts_with_its_last_member() -> None:
     waits = Waits(profile=profile, before=pairs[0], after=pairs[1], late=ints(0, 1, 1, 0) > 0)
     assert waits.own_ps.tolist() == [10, 30, 5, 6]
     assert waits.delay_ps.tolist() == [0, 0, 2, 0]
-    assert waits.ends_ps(waits.own_ps).tolist() == [10, 30, 35, 36]
     assert waits.ends_ps(waits.own_ps, waits.delay_ps).tolist() == [10, 30, 35, 36]
     shorter, prompt = ints(10, 3, 5, 6), ints(0, 0, 0, 0)
     assert waits.ends_ps(shorter).tolist() == [10, 3, 15, 16]
     cases = [(waits.own_ps, waits.delay_ps), (shorter, prompt), (waits.own_ps, ints(0, 2, 9, 0))]
     assert waits.of_times(cases).tolist() == [[36, 16, 38]]
-    assert waits.of_times(cases[1:]).tolist() == [[16, 38]]
 
 
 def test_what_nothing_delayed_cannot_be_late() -> None:
@@ -273,7 +271,6 @@ def test_published_slowdowns_of_the_production_job(
         ({"duration": float("nan")}, "row 3: duration is nan"),
         ({"start_ts": 1e9}, "row 3: start_ts is"),
         ({"optype": "sleep"}, "optype is 'sleep': expected one of"),
-        ({"stage": -1}, "row 3: stage is -1"),
         ({"rank": 77}, "5 workers in 2 stages and 2 replicas: expected 4"),
         ({"rank": 100}, "rank 100 is on another stage or replica"),
         ({"step": None}, "step is empty in 1 rows"),
@@ -367,29 +364,25 @@ def test_gradients_wait_for_a_host_that_stopped(tmp_path: Path) -> None:
     assert shorter.tolist() == [3 * PS_PER_S]
 
 
-@pytest.mark.parametrize("kind", ["float", "null", "category", "int8"])
-def test_columns_of_other_types_say_the_same(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("empty", [None, float("nan")])
+def test_columns_of_other_types_say_the_same(empty: float | None, tmp_path: Path) -> None:
     """Numbers that do not apply may be empty, whole numbers written as others, names as codes."""
     import pyarrow
     from pyarrow import parquet
 
     rows = made_rows(stages=2, replicas=2, microbatches=2)
     plain = read_ndtimeline(write_rows(rows, tmp_path / "plain.parquet"))
-    table = pyarrow.Table.from_pylist(rows)
-    for place, name in enumerate(table.column_names):
-        values = table[name].to_pylist()
-        if name in ("mc", "mb_id", "gmc") and kind in ("float", "null"):
-            empty = float("nan") if kind == "float" else None
-            values = [empty if each < 0 else each for each in values]
-            form = pyarrow.float64() if kind == "float" else pyarrow.int64()
-            table = table.set_column(place, name, pyarrow.array(values, form, from_pandas=False))
-        elif name in ("start_ts", "duration"):
-            table = table.set_column(place, name, pyarrow.array(values, pyarrow.float32()))
-        elif name == "optype" and kind == "category":
-            table = table.set_column(place, name, table[name].dictionary_encode())
-        elif name != "optype" and kind == "int8":
-            table = table.set_column(place, name, pyarrow.array(values, pyarrow.int16()))
-    parquet.write_table(table, tmp_path / "other.parquet")
+    columns: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
+    for name, values in columns.items():
+        if name in ("mc", "mb_id", "gmc"):
+            form = pyarrow.int64() if empty is None else pyarrow.float64()
+            told = [empty if each < 0 else each for each in values]
+            columns[name] = pyarrow.array(told, form, from_pandas=False)
+        elif name != "optype":
+            small = pyarrow.float32() if name in ("start_ts", "duration") else pyarrow.int16()
+            columns[name] = pyarrow.array(values, small)
+    columns["optype"] = pyarrow.array(columns["optype"]).dictionary_encode()
+    parquet.write_table(pyarrow.table(columns), tmp_path / "other.parquet")
     other = read_ndtimeline(tmp_path / "other.parquet")
     for column in ("rank", "step", "name", "chunk", "microbatch", "meeting"):
         assert np.array_equal(getattr(other.events, column), getattr(plain.events, column)), column
@@ -400,8 +393,6 @@ def test_messages_that_are_missing_are_named(tmp_path: Path) -> None:
     place = next(i for i, row in enumerate(rows) if row["optype"] == "forward-send")
     del rows[place]
     profile = read_ndtimeline(write_rows(rows, tmp_path / "job.parquet"))
-    assert [
-        "1 forward-send are not matched with computes: in 1 steps of ranks" in text
-        for text in profile.warnings
-    ] == [True]
+    (warning,) = profile.warnings
+    assert "1 forward-send are not matched with computes: in 1 steps of ranks" in warning
     assert find_stragglers(pipeline_waits(profile)).slowdown > 0

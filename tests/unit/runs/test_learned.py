@@ -27,8 +27,6 @@ from stepsim.workload.model.calibration import LEAST_JOBS, HeldStep, bands_of
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.plan import Precision
 
-pytestmark = pytest.mark.filterwarnings("ignore::stepsim.StepsimWarning")
-
 JOBS: dict[str, dict[str, Any]] = {
     "llama-2-7b": {"npus": 8, "tp": 1, "pp": 1, "global_batch": 8},
     "mixtral-8x7b": {"npus": 8, "tp": 1, "pp": 1, "ep": 8, "global_batch": 8},
