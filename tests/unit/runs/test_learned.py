@@ -65,7 +65,7 @@ def traced(
 
 def held_out(
     jobs: dict[str, dict[str, Any]], folder: Path, device: Device
-) -> tuple[Calibration, tuple[str, ...]]:
+) -> tuple[Calibration, list[str]]:
     """What the traces of jobs on a device teach, each held against the others."""
     profiles = [traced(model, folder / model, job, device=device)[1] for model, job in jobs.items()]
     asked = [read_inputs(model, None, job) for model, job in jobs.items()]

@@ -31,7 +31,7 @@ from stepsim.workload.model.mamba import Mamba2
 from stepsim.workload.model.plan import RecomputeModule
 
 
-def read(folder: Path, *rows: dict[str, str]) -> tuple[list[PublishedStep], list[str]]:
+def read(folder: Path, *rows: dict[str, str]) -> tuple[tuple[PublishedStep, ...], tuple[str, ...]]:
     """Steps of a table of these changes to a usual row, and what is said of it."""
     return read_published_steps(table(folder, *rows))
 
@@ -129,7 +129,7 @@ def test_one_factor_makes_one_row_exact(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def steps(shared: Path) -> list[PublishedStep]:
+def steps(shared: Path) -> tuple[PublishedStep, ...]:
     """All published runs that constants may be held against."""
     found, warnings = read_published_steps(shared / "reference" / "steps" / "dev.csv")
     assert not warnings
@@ -137,7 +137,7 @@ def steps(shared: Path) -> list[PublishedStep]:
 
 
 @pytest.fixture(scope="module")
-def judged(steps: list[PublishedStep]) -> PublishedValidation:
+def judged(steps: tuple[PublishedStep, ...]) -> PublishedValidation:
     """All dense and sparse runs, those of nanotron on up to two nodes."""
     found = validate_published([step for step in steps if step.plan.npus <= most_npus(step)])
     assert all("are not compared: 13 without their whole layout" in each for each in found.warnings)
@@ -192,12 +192,12 @@ def test_what_ran_is_predicted_to_fit(dev: PublishedValidation, source: str) -> 
 
 
 @pytest.fixture(scope="module")
-def cards(shared: Path) -> list[PublishedStep]:
+def cards(shared: Path) -> tuple[PublishedStep, ...]:
     return read_published_steps(shared / "reference" / "steps" / "cards_dev.csv")[0]
 
 
 def test_nearly_all_that_ran_is_predicted_to_fit(
-    steps: list[PublishedStep], cards: list[PublishedStep]
+    steps: tuple[PublishedStep, ...], cards: tuple[PublishedStep, ...]
 ) -> None:
     """Two plans of Megatron-Bridge are such as no GPU of theirs could hold as printed."""
     rows = validate_published([*steps, *cards]).rows
@@ -208,7 +208,7 @@ def test_nearly_all_that_ran_is_predicted_to_fit(
     assert all(row.step.plan.microbatch_size == 2 for row in bridge)
 
 
-def test_memory_of_nanotron_has_little_bias(steps: list[PublishedStep]) -> None:
+def test_memory_of_nanotron_has_little_bias(steps: tuple[PublishedStep, ...]) -> None:
     found = validate_published([step for step in steps if step.source == "nanotron"])
     errors = [row.memory_error for row in found.rows if row.memory_error is not None]
     assert abs(sum(errors)) / len(errors) <= 0.03
@@ -403,7 +403,7 @@ def test_the_document_holds_every_row(dev: PublishedValidation) -> None:
 
 
 def test_errors_that_frameworks_state_are_of_all_runs(
-    judged: PublishedValidation, cards: list[PublishedStep]
+    judged: PublishedValidation, cards: tuple[PublishedStep, ...]
 ) -> None:
     """They are written by `python benchmarks/model_constants.py ../shared --errors`.
 
@@ -456,7 +456,7 @@ def test_a_model_with_experts_is_the_public_one_of_its_name(tmp_path: Path) -> N
 
 
 def test_runs_that_share_a_sequence_take_longer_by_their_hops(
-    steps: list[PublishedStep],
+    steps: tuple[PublishedStep, ...],
 ) -> None:
     """torchtitan's are balanced by its code, and too short so; in pieces their mean is too long."""
     runs = [step for step in steps if step.source == "torchtitan" and step.plan.cp > 1]
@@ -476,7 +476,7 @@ def test_runs_that_share_a_sequence_take_longer_by_their_hops(
 
 
 def test_attention_of_transformer_engine_shares_a_sequence_as_it_does(
-    steps: list[PublishedStep],
+    steps: tuple[PublishedStep, ...],
 ) -> None:
     (run,) = (step for step in steps if step.source == "automodel-2026" and step.plan.cp > 1)
     assert model_of(run).framework.context == ContextParallel()
