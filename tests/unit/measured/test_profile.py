@@ -189,14 +189,6 @@ def test_messages_meet_between_neighbours(stages: int, chunks: int, tmp_path: Pa
     assert np.array_equal(waits.steps_ps(waits.own_ps, waits.delay_ps), profile.step_times_ps())
 
 
-def test_even_workers_are_no_stragglers(tmp_path: Path) -> None:
-    found = stragglers_of(made_rows(stages=2, replicas=2, microbatches=4), tmp_path)
-    assert found.host_slowdown == 1
-    assert found.slowdown == pytest.approx(1, abs=0.015), "messages that wait are not all alike"
-    assert found.by_replica[0] == found.by_replica[1]
-    assert found.by_kind["forward-compute"] == found.by_kind["backward-compute"] == 1
-
-
 def test_a_slow_stage_is_found(tmp_path: Path) -> None:
     """Stage 1 of 2 takes twice as long: it sets the pace, and ideal it is a mean of both.
 

@@ -83,27 +83,6 @@ def test_a_layout_says_how_many_virtual_stages_there_are() -> None:
         assert "virtual" not in line
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"zero": 3, "dp": 4}, ["--use-megatron-fsdp", "optim_grads_params", "fsdp_dtensor"]),
-        ({"zero": 2, "dp": 4}, ["--use-megatron-fsdp", "optim_grads "]),
-        ({"zero": 0, "dp_overlap": True}, ["--overlap-grad-reduce"]),
-        ({"precision": Precision.MXFP8}, ["--fp8-format e4m3", "--fp8-recipe mxfp8"]),
-        ({"precision": Precision.NVFP4}, ["--fp4-format e2m1"]),
-    ],
-)
-def test_arguments_say_the_sharding_and_the_format(
-    changes: dict[str, Any], words: list[str]
-) -> None:
-    model = read_model("llama-3.1-8b")
-    plan = ModelPlan(**{"dp": 2, "global_batch": 8, **changes})
-    line = " ".join(megatron_plan(plan, plan.stage_slices(model.architecture))) + " "
-    assert [word for word in words if word not in line] == []
-    assert broken_by(plan, model.architecture) == ()
-    assert ("--overlap-param-gather" in line) == (plan.dp_overlap and plan.zero > 0)
-
-
 def test_every_framework_has_its_form() -> None:
     forms = {
         "megatron-core": LaunchForm.MEGATRON_LM,

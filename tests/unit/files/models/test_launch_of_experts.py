@@ -44,7 +44,7 @@ OTHERS: dict[str, tuple[Any, ...]] = {
     "cp": (1, 2),
     "expert_tp": (None, 1),
     "stages": ({}, {"pp": 2}, {"pp": 2, "chunks": 2}, {"pp": 2, "layout": "20,12"}),
-    "precision": (None, "fp16", "fp8", "mxfp8"),
+    "precision": (None, "fp16", "fp8", "mxfp8", "nvfp4"),
     "attention": (None, "unfused"),
     "dp_overlap": (None, False, True),
     "tensors": (
