@@ -53,28 +53,6 @@ def test_a_log_of_the_predicted_step_is_inside(tmp_path: Path) -> None:
     assert found.low_s < found.measured_s < found.high_s
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("attention-unfused", {"attention": "unfused"}),
-        ("slow-clocks", {"compute_scale": 1.1}),
-    ],
-)
-def test_the_cause_is_the_first_suspect(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
-    """A log written from a step with one thing changed names that thing, and explains it all."""
-    job = _TITAN | {"global_batch": 64} | options
-    step = stepsim.simulate("llama-3.1-8b", "hgx-h100", **job).step_time_s
-    text = titan_log([round(each * 8) for each in rates(step)]).replace(
-        "global batch size 8,", "global batch size 64,"
-    )
-    found = explained(tmp_path, text)
-    names = [each.name for each in found.suspects]
-    assert name in names[: 1 if name == "attention-unfused" else 2], "others take as long"
-    cause = next(each for each in found.suspects if each.name == name)
-    assert cause.explains == pytest.approx(1, abs=0.02)
-    assert not cause.is_contradicted
-
-
 def test_worth_is_a_simulation(tmp_path: Path) -> None:
     """Every suspect's step is the step that `simulate` gives; it is worth what it adds."""
     found = explained(tmp_path, nanotron_log(("9K", "5K", "5.1K", "4.9K")), device="h100")
