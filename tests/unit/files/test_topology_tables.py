@@ -100,8 +100,7 @@ def test_cables_say_how_many_positions_there_are(file: Path) -> None:
 
 
 def test_algorithms_are_those_of_the_library(file: Path) -> None:
-    before = '[collective]\nalgorithms = ["ring", "nvls"]\n'
-    read(file, 'kind = "ring"\nsize = 4', before)
+    read(file, 'kind = "ring"\nsize = 4', '[collective]\nalgorithms = ["ring", "nvls"]\n')
     assert read_topology(file).algorithms == ("ring", "nvls")
 
 
