@@ -1,7 +1,6 @@
 """Changes of a profiled run: other orders against jobs made so, links, experts, buckets, pages."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from stepsim.explain.pipelined import pipelined
 from stepsim.explain.rescheduled import rescheduled
 from stepsim.files.measured import load_profile
 from stepsim.files.traces.chakra_write import write_chakra
-from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace
+from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace, counted
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.waits import Waits
 from stepsim.parallel.schedules import build
@@ -225,28 +224,30 @@ def test_nics_and_links_of_nodes(tmp_path: Path) -> None:
 
 def recorded(group: str, rows: list[tuple[int, str, TaskKind, int, int, int, int]]) -> Profile:
     """Operations of two ranks: rank, name, kind, stream, start, end, bytes."""
-    rank, name, kind, stream, start, end, size = zip(*rows, strict=True)
-    names = tuple(sorted(set(name)))
-    columns: dict[str, Sequence[int]]
-    columns = {"rank": rank, "kind": kind, "stream": stream, "start_ps": start, "end_ps": end}
-    columns |= {"size_bytes": size, "name": [names.index(each) for each in name]}
-    joined = [n.startswith("nccl") for n in name]
-    columns["group"] = [0 if each else UNKNOWN for each in joined]
-    met: dict[tuple[int, str], int] = {}
-    meeting = []
-    for r, n, each in zip(rank, name, joined, strict=True):
-        met[r, n] = met.get((r, n), -1) + 1
-        meeting.append(met[r, n] * 10 + names.index(n) if each else UNKNOWN)
-    arrays = {k: np.array(v, dtype=np.int64) for k, v in columns.items()}
-    arrays |= {"meeting": np.array(meeting), "step": np.zeros(len(rank), dtype=np.int64)}
+    rank, name, kind, stream, start, end, size = map(np.array, zip(*rows, strict=True))
+    names, number = np.unique(name, return_inverse=True)
+    joined = np.char.startswith(name, "nccl")
+    events = Events.of(
+        len(rank),
+        step=np.zeros_like(rank),
+        rank=rank,
+        name=number,
+        kind=kind,
+        stream=stream,
+        start_ps=start,
+        end_ps=end,
+        size_bytes=size,
+        group=np.where(joined, 0, UNKNOWN),
+        meeting=np.where(joined, counted(rank, number) * 10 + number, UNKNOWN),
+    )
     return Profile(
         source="made",
         format="test",
         ranks=(RankPlace(rank=0), RankPlace(rank=1)),
         steps=(1,),
-        names=names,
+        names=tuple(names.tolist()),
         groups=(ProcessGroup(name=group, ranks=(0, 1)),),
-        events=Events.of(len(rank), **arrays),
+        events=events,
     )
 
 

@@ -108,26 +108,24 @@ def test_what_nothing_delayed_cannot_be_late() -> None:
 def waiting(draw: st.DrawFn) -> tuple[Waits, list[tuple[Any, Any]]]:
     """Operations of two steps, some of which meet the next, and cases of times: some are late."""
     count = draw(st.integers(1, 14))
-    meeting = [-1] * count
-    for place in range(0, count - 1, 2):
-        if draw(st.booleans()):
-            meeting[place] = meeting[place + 1] = place
+
+    def numbers(most: int) -> Any:
+        return ints(*draw(st.lists(st.integers(0, most), min_size=count, max_size=count)))
+
+    even = np.arange(count) // 2 * 2
+    meeting = np.where((numbers(1)[even] > 0) & (even + 1 < count), even, -1)
+    place = st.integers(0, count - 1)
     pairs = [
         (before, after)
-        for after in range(count)
-        for before in draw(st.lists(st.integers(0, max(after - 1, 0)), max_size=3, unique=True))
+        for before, after in draw(st.lists(st.tuples(place, place), max_size=20, unique=True))
         if before < after and (meeting[before] == -1 or meeting[before] != meeting[after])
     ]
-    step = ints(*draw(st.lists(st.integers(0, 1), min_size=count, max_size=count)))
-    profile = profile_of(start_ps=ints(*[0] * count), end_ps=ints(*[1] * count))
-    events = replace(profile.events, step=step, meeting=ints(*meeting))
-    profile = replace(profile, steps=(7, 8), events=events)
+    times = dict.fromkeys(("start_ps", "end_ps"), np.zeros(count, dtype=np.int64))
+    profile = replace(profile_of(**times, step=numbers(1), meeting=meeting), steps=(7, 8))
     before, after = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    times = st.lists(st.integers(0, 9), min_size=count, max_size=count)
-    cases = draw(st.lists(st.tuples(times, times), min_size=1, max_size=4))
-    late = np.array(draw(st.lists(st.booleans(), min_size=count, max_size=count)))
-    shown = [(ints(*own), np.where(late, ints(*delay), 0)) for own, delay in cases]
-    return Waits(profile=profile, before=before, after=after, late=late), shown
+    late = numbers(1) > 0
+    cases = [(numbers(9), np.where(late, numbers(9), 0)) for _ in range(draw(st.integers(1, 4)))]
+    return Waits(profile=profile, before=before, after=after, late=late), cases
 
 
 @given(waiting())

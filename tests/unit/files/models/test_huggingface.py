@@ -15,7 +15,6 @@ from stepsim.workload.model.architecture import (
     DenseMlp,
     ExpertMlp,
     GroupedAttention,
-    LatentAttention,
 )
 from stepsim.workload.model.compressed_attention import CompressedAttention
 from stepsim.workload.model.delta_net import GatedDeltaNet
@@ -277,19 +276,6 @@ def test_experts_are_in_the_layers_that_the_keys_say() -> None:
     assert sparse(mlp_only_layers=[2]) == [True, True, False, True]
     assert sparse(moe_layer_freq=[0, 1, 1, 0]) == [False, True, True, False]
     assert sparse(interleave_moe_layer_step=2) == [False, True, False, True]
-
-
-def test_latent_attention_and_shared_experts_are_read() -> None:
-    model = read_model("deepseek-v3").architecture
-    first, layer = model.layers[0].mlp, model.layers[-1]
-    assert layer.attention == LatentAttention(
-        heads=128, query_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128
-    )
-    assert isinstance(layer.mlp, ExpertMlp)
-    assert (layer.mlp.experts, layer.mlp.top_k, layer.mlp.shared_width) == (256, 8, 2048)
-    assert isinstance(first, DenseMlp)
-    assert first.width == 18432
-    assert len(model.prediction_layers) == 1
 
 
 def test_a_toml_of_the_same_keys_may_change_a_public_model(tmp_path: Path) -> None:
