@@ -370,23 +370,22 @@ def test_the_public_trace_of_deepseek_exposes_its_exchanges(shared: Path) -> Non
     assert share.exposed_ps == pytest.approx(4.19e9, abs=0.1e9)
 
 
-def ahead_of_the_device(steps: int, *, marks: bool = True) -> list[dict[str, Any]]:
+def ahead_of_the_device(steps: int, *, marks: bool) -> list[Raw]:
     """A host that launches each step of 100 ms, and copies its batch, 60 ms before it runs."""
-    events = []
+    events: list[Raw] = []
     for step in range(steps):
         at = 100_000.0 * step
         if marks:
-            name = f"ProfilerStep#{step + 5}"
-            mark = {"cat": "user_annotation", "name": name, "tid": 1, "ts": at, "dur": 1e5}
-            events.append({"ph": "X", "pid": 1, **mark})
-        ran = (("gpu_memcpy", "copy", 25, 80.0, 1e3), ("kernel", "forward", 7, 6e4, 6e4))
-        for i, (cat, name, stream, begin, took) in enumerate((*ran, ("kernel", "b", 7, 12e4, 4e4))):
-            number = {"correlation": 3 * step + i + 1}
-            launch = {"cat": "cuda_runtime", "name": "launch", "ts": at + 50 + i, "dur": 1.0}
-            events.append({"ph": "X", "pid": 1, "tid": 1, **launch, "args": number})
-            where = {"stream": stream, "device": 0}
-            kernel = {"cat": cat, "name": name, "tid": stream, "ts": at + begin, "dur": took}
-            events.append({"ph": "X", "pid": 0, **kernel, "args": number | where})
+            events.append(
+                {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step + 5}"}
+                | {"tid": 1, "ts": at, "dur": 1e5}
+            )
+        for each in (
+            kernel("copy", 25, at + 80, 1e3) | {"cat": "gpu_memcpy"},
+            kernel("forward", 7, at + 6e4, 6e4),
+            kernel("backward", 7, at + 12e4, 4e4),
+        ):
+            events += [each, launch(each, each["ts"] - at - 50)]
     return events
 
 

@@ -312,13 +312,10 @@ def test_messages_that_were_never_sent_meet_nobody(missing: bool, tmp_path: Path
                 at = row["start_ts"] if word == "recv" else row["start_ts"] + row["duration"]
                 more = {"mc": -1, "mb_id": -1, "gmc": -1, "duration": 0.0, "start_ts": at}
                 added.append(row | more | {"optype": f"{way}-{word}"})
-    early = {(row["rank"], row["step"]) for row in rows if row["stage"] == 0}
-    for rank, step in early if missing else ():
-        first = min(
-            (r for r in added if (r["rank"], r["step"], r["optype"]) == (rank, step, _RECV)),
-            key=lambda row: row["start_ts"],
-        )
-        added.remove(first)
+    received = [row for row in added if row["stage"] == 0 and row["optype"] == _RECV]
+    for place in {(row["rank"], row["step"]) for row in received} if missing else ():
+        mine = [row for row in received if (row["rank"], row["step"]) == place]
+        added.remove(min(mine, key=lambda row: row["start_ts"]))
     profile = read_ndtimeline(write_rows(renumbered([*rows, *added]), tmp_path / "more.parquet"))
     assert profile.warnings == ()
     events = profile.events
