@@ -1,7 +1,6 @@
 """Changes of a profiled run: other orders against jobs made so, links, experts, buckets, pages."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from stepsim.explain.pipelined import pipelined
 from stepsim.explain.rescheduled import rescheduled
 from stepsim.files.measured import load_profile
 from stepsim.files.traces.chakra_write import write_chakra
-from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace
+from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace, counted
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.waits import Waits
 from stepsim.parallel.schedules import build
@@ -41,13 +40,25 @@ def made(folder: Path, **more: Any) -> Profile:
     return load_profile(write_rows(made_rows(**shape), path))
 
 
+def applied(source: Path | str, change: str, target: Path) -> Profile:
+    """What the command writes of a changed run, read again."""
+    command = ["improve", str(source), "-q", "--apply", change, "-o", str(target)]
+    result = CliRunner().invoke(cli.make_app(), command)
+    assert result.exit_code == 0, result.exception
+    return load_profile(target)
+
+
+def gains_of(profile: Profile) -> dict[str, float]:
+    return {each.name: each.gain for each in improve_profile(profile).changes}
+
+
 def test_messages_that_take_no_time_are_scheduled_too(tmp_path: Path) -> None:
     rows = made_rows(stages=2, replicas=1, microbatches=4)
     for row in rows:
         if "send" in row["optype"] or "recv" in row["optype"]:
             row["duration"] = 0.0
     run = load_profile(write_rows(rows, tmp_path / "a.parquet"))
-    assert "schedule-zb-h1" in [each.name for each in improve_profile(run).changes]
+    assert "schedule-zb-h1" in gains_of(run)
 
 
 @pytest.mark.parametrize(
@@ -104,11 +115,7 @@ def test_every_change_is_applied_as_predicted(tmp_path: Path) -> None:
     names = {each.name for each in found.changes}
     assert {"schedule-zb-h1", "schedule-interleaved-2", "twice-the-microbatches"} <= names
     for change in found.changes:
-        path = tmp_path / f"{change.name}.parquet"
-        command = ["improve", profile.source, "-q", "--apply", change.name, "-o", str(path)]
-        result = CliRunner().invoke(cli.make_app(), command)
-        assert result.exit_code == 0, result.exception
-        again = load_profile(path)
+        again = applied(profile.source, change.name, tmp_path / f"{change.name}.parquet")
         assert again.step_times_ps().mean() == pytest.approx(change.step_ps, rel=1e-6)
         assert change.low <= change.gain <= change.high
         assert change.gain <= change.ceiling
@@ -123,8 +130,7 @@ def test_traces_of_kernels_are_judged_as_the_run_they_are_of(
     written = ["simulate", str(path), "--kineto", str(tmp_path / "kineto"), "-q"]
     assert CliRunner().invoke(cli.make_app(), written).exit_code == 0
     kernels = load_profile(tmp_path / "kineto")
-    run, found = (improve_profile(each) for each in (load_profile(path), kernels))
-    expected = {each.name: each.gain for each in run.changes}
+    expected, found = gains_of(load_profile(path)), improve_profile(kernels)
     gains = {each.name: each.gain for each in found.changes}
     for change in ("schedule-zb-h1", "schedule-interleaved-2", "twice-the-microbatches"):
         assert gains[change] == pytest.approx(expected[change], abs=0.02), change
@@ -172,10 +178,7 @@ def test_a_changed_trace_has_the_delays_of_its_change(
     """What a receive waits for its sender is not read again as a delay of the host."""
     profile = load_profile(shared / "reference/profiles/ndtimeline/trace-ST.parquet")
     write_chakra(change_profile(profile, change), tmp_path / "changed")
-    before, again = (
-        {each.name: each.gain for each in improve_profile(read).changes}
-        for read in (profile, load_profile(tmp_path / "changed"))
-    )
+    before, again = gains_of(profile), gains_of(load_profile(tmp_path / "changed"))
     expected = 0.0 if change == "no-host-gaps" else before["no-host-gaps"]
     assert again.get("no-host-gaps", 0.0) == pytest.approx(expected, abs=0.01)
     assert again["schedule-zb-h1"] == pytest.approx(before["schedule-zb-h1"], abs=0.015)
@@ -184,10 +187,8 @@ def test_a_changed_trace_has_the_delays_of_its_change(
 def test_steps_of_a_changed_trace_lie_side_by_side(tmp_path: Path) -> None:
     """Where names are not NDTimeline's, Chakra traces hold all steps, with their numbers."""
     profile = made(tmp_path, steps=2, slow=1)
-    folder = tmp_path / "changed"
-    command = ["improve", profile.source, "-q", "--apply", "even-stages", "-o", str(folder)]
-    assert CliRunner().invoke(cli.make_app(), command).exit_code == 0
-    again, wanted = load_profile(folder), change_profile(profile, "even-stages")
+    again = applied(profile.source, "even-stages", tmp_path / "changed")
+    wanted = change_profile(profile, "even-stages")
     assert again.steps == (10, 11)
     assert again.step_times_ps().tolist() == wanted.step_times_ps().tolist()
     assert [each.stage for each in again.ranks] == [each.stage for each in profile.ranks]
@@ -223,28 +224,30 @@ def test_nics_and_links_of_nodes(tmp_path: Path) -> None:
 
 def recorded(group: str, rows: list[tuple[int, str, TaskKind, int, int, int, int]]) -> Profile:
     """Operations of two ranks: rank, name, kind, stream, start, end, bytes."""
-    rank, name, kind, stream, start, end, size = zip(*rows, strict=True)
-    names = tuple(sorted(set(name)))
-    columns: dict[str, Sequence[int]]
-    columns = {"rank": rank, "kind": kind, "stream": stream, "start_ps": start, "end_ps": end}
-    columns |= {"size_bytes": size, "name": [names.index(each) for each in name]}
-    joined = [n.startswith("nccl") for n in name]
-    columns["group"] = [0 if each else UNKNOWN for each in joined]
-    met: dict[tuple[int, str], int] = {}
-    meeting = []
-    for r, n, each in zip(rank, name, joined, strict=True):
-        met[r, n] = met.get((r, n), -1) + 1
-        meeting.append(met[r, n] * 10 + names.index(n) if each else UNKNOWN)
-    arrays = {k: np.array(v, dtype=np.int64) for k, v in columns.items()}
-    arrays |= {"meeting": np.array(meeting), "step": np.zeros(len(rank), dtype=np.int64)}
+    rank, name, kind, stream, start, end, size = map(np.array, zip(*rows, strict=True))
+    names, number = np.unique(name, return_inverse=True)
+    joined = np.char.startswith(name, "nccl")
+    events = Events.of(
+        len(rank),
+        step=np.zeros_like(rank),
+        rank=rank,
+        name=number,
+        kind=kind,
+        stream=stream,
+        start_ps=start,
+        end_ps=end,
+        size_bytes=size,
+        group=np.where(joined, 0, UNKNOWN),
+        meeting=np.where(joined, counted(rank, number) * 10 + number, UNKNOWN),
+    )
     return Profile(
         source="made",
         format="test",
         ranks=(RankPlace(rank=0), RankPlace(rank=1)),
         steps=(1,),
-        names=names,
+        names=tuple(names.tolist()),
         groups=(ProcessGroup(name=group, ranks=(0, 1)),),
-        events=Events.of(len(rank), **arrays),
+        events=events,
     )
 
 

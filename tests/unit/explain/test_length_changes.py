@@ -68,13 +68,13 @@ def test_waiting_is_what_equal_microbatches_take_less(folder: Path, stages: int)
     assert found.waiting == pytest.approx(1 - even / found.as_ran_ps.mean(), abs=0.02)
 
 
-@pytest.mark.parametrize("law", WORKS)
-def test_swapped_microbatches_are_the_job_that_ran_so(folder: Path, law: str) -> None:
+@pytest.mark.parametrize(("law", "stages"), [("gamma", 1), ("long tail", 4), ("two kinds", 4)])
+def test_swapped_microbatches_are_the_job_that_ran_so(folder: Path, law: str, stages: int) -> None:
     """The replayed step is that of the same job whose loader had swapped them."""
     works = WORKS[law](np.random.default_rng(5))
     works /= works.mean()
     profile, other = (
-        noisy(skeleton(folder, 4), each, seed)
+        noisy(skeleton(folder, stages), each, seed)
         for seed, each in enumerate((works, swap_works(works)))
     )
     change = next(c for c in improve_profile(profile).changes if c.name == "swap-microbatches")
@@ -82,16 +82,6 @@ def test_swapped_microbatches_are_the_job_that_ran_so(folder: Path, law: str) ->
     assert change.gain <= change.ceiling
     again = change_profile(profile, "swap-microbatches")
     assert again.step_times_ps().mean() == pytest.approx(change.step_ps, rel=1e-6)
-
-
-def test_a_job_of_one_stage_gets_nearly_all_of_it_back(folder: Path) -> None:
-    works = np.random.default_rng(0).gamma(10.0, 0.1, (STEPS, 4, 4))
-    change = next(
-        c
-        for c in improve_profile(noisy(skeleton(folder, 1), works)).changes
-        if c.name == "swap-microbatches"
-    )
-    assert change.gain > 0.7 * change.ceiling > 0.05
 
 
 def test_the_control_job_waits_for_nothing(shared: Path) -> None:

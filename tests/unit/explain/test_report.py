@@ -28,10 +28,6 @@ F, B = 10, 20
 SHAPES = [(1, 1), (2, 2), (4, 4), (4, 8), (3, 7)]
 
 
-def report_of(ranks: int, microbatches: int, name: str = "1f1b") -> Report:
-    return reported(ranks, microbatches, name)[0]
-
-
 def reported(ranks: int, microbatches: int, name: str = "1f1b") -> tuple[Report, SimulatedRanks]:
     schedule = build(name, ranks=ranks, microbatches=microbatches)
     graph = pipeline_graph(schedule, [F] * ranks, [B] * ranks, P2PMode.EAGER)
@@ -57,6 +53,13 @@ def test_an_even_pipeline_takes_as_long_as_published(
     assert {each.busy for each in spent.bubbles} == {microbatches * (F + B)}
     assert report.bubble_fraction == pytest.approx((ranks - 1) / (microbatches + ranks - 1))
     assert report.zero_bubble_rate == pytest.approx(report.bubble_fraction)
+    assert set(spent.breakdown.sum(axis=1).tolist()) == {report.step_time_ps}
+    for parts, compute_ps in (
+        (report.breakdown_ps, microbatches * (F + B)),
+        (report.critical_path_ps, report.step_time_ps),
+    ):
+        assert sum(parts.values()) == report.step_time_ps
+        assert parts[Part.COMPUTE.key] == compute_ps
 
 
 @pytest.mark.parametrize(("ranks", "microbatches"), SHAPES)
@@ -64,22 +67,12 @@ def test_idle_time_lies_before_between_and_after_a_ranks_actions(
     ranks: int, microbatches: int
 ) -> None:
     """Rank r starts r forwards late and ends r backwards early."""
-    for rank, stage in enumerate(report_of(ranks, microbatches).stages):
+    for rank, stage in enumerate(reported(ranks, microbatches)[0].stages):
         assert stage.bubble_ps is not None
         assert (stage.bubble_ps.before, stage.bubble_ps.after) == (rank * F, rank * B)
         assert (stage.forward_ps, stage.backward_ps) == (F, B)
         assert (stage.first_rank, stage.last_rank) == (rank, rank)
         assert stage.steady_start_ps == (2 * ranks - 1 - rank) * F + (ranks - 1 - rank) * (B - F)
-
-
-@pytest.mark.parametrize(("ranks", "microbatches"), SHAPES)
-def test_breakdowns_sum_to_the_step(ranks: int, microbatches: int) -> None:
-    report, spent = reported(ranks, microbatches)
-    assert set(spent.breakdown.sum(axis=1).tolist()) == {report.step_time_ps}
-    assert sum(report.breakdown_ps.values()) == report.step_time_ps
-    assert report.breakdown_ps[Part.COMPUTE.key] == microbatches * (F + B)
-    assert sum(report.critical_path_ps.values()) == report.step_time_ps
-    assert report.critical_path_ps[Part.COMPUTE.key] == report.step_time_ps
 
 
 # Means

@@ -141,10 +141,6 @@ def test_a_chunk_counts_by_its_share_of_a_stage(moe: Path, schedule: str, share:
     assert report.peak_activation_bytes == report.peak_activations * 2**20 * share
 
 
-def test_nothing_is_known_of_a_workload_unless_somebody_says_it(moe: Path) -> None:
-    assert stepsim.simulate(moe, "hgx-h100").memory is None
-
-
 def test_a_figure_needs_something_to_draw(moe: Path, tmp_path: Path) -> None:
     plain = stepsim.simulate(moe, "hgx-h100")
     with pytest.raises(PlanError, match="nothing says what its ranks hold"):

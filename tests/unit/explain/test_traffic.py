@@ -2,35 +2,21 @@
 
 import numpy as np
 import pytest
-from helpers import collective, examples, row, two_levels
+from helpers import collective, examples, two_levels
 from hypothesis import given, strategies as st
+from unit.explain.test_links import graph_of
 
-from stepsim.base.structs import replace
 from stepsim.explain.traffic import Traffic, alike_groups, find_traffic
-from stepsim.graph.build import TaskGraph, build_taskgraph
 from stepsim.network.prices import Prices
-from stepsim.options import StepOptions
 from stepsim.parallel.modes import RankOrder
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.parallel.schedules import build
-from stepsim.parallel.stages import Stages, StageWork
-from stepsim.workload.rows import CollectiveKind, CommOp, Group, Work
+from stepsim.workload.rows import CollectiveKind, CommOp, Group
 
 MB = 10**6
 
 
-def graph_of(plan: ParallelPlan, *comms: CommOp) -> TaskGraph:
-    """Every stage runs one row with these forward collectives; messages of 1 MB."""
-    rows = ((replace(row(5, 7), forward=Work(compute_ps=5, comms=comms)),),)
-    stages = Stages(
-        works=(StageWork(chunks=(rows,), per_step=()),) * plan.pp, pp_comm_bytes=MB, warnings=()
-    )
-    schedule = build("1f1b", ranks=plan.pp, microbatches=plan.microbatches)
-    return build_taskgraph(stages, schedule, plan, StepOptions())
-
-
 def traffic(plan: ParallelPlan, *comms: CommOp) -> Traffic:
-    graph = graph_of(plan, *comms)
+    graph = graph_of(plan, *comms, message=MB)
     topology = two_levels(plan.npus // 2)
     return find_traffic(graph, Prices(plan=plan, topology=topology, comms=graph.comms))
 
@@ -45,7 +31,7 @@ def by_class(found: Traffic, npus: int) -> list[float]:
 
 def test_rates_are_bytes_over_the_time_that_a_run_takes() -> None:
     found = traffic(ParallelPlan(tp=2, dp=2), collective(4 * MB, Group.TP))
-    graph = graph_of(ParallelPlan(tp=2, dp=2), collective(4 * MB, Group.TP))
+    graph = graph_of(ParallelPlan(tp=2, dp=2), collective(4 * MB, Group.TP), message=MB)
     prices = Prices(plan=graph.plan, topology=two_levels(), comms=graph.comms)
     (use,) = [use for use in found.uses if use.peer_stage < 0]
     patterns = prices.patterns(use)

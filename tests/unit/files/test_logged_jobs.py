@@ -43,11 +43,6 @@ def test_steps_of_frameworks(
     assert found.steady_tflops == (None if tflops is None else pytest.approx(tflops, abs=0.1))
 
 
-def test_torchtitan_counts_no_validation(tmp_path: Path) -> None:
-    found = read_step_log(written(tmp_path, titan_log((900, 6000, 6010, 6020))))
-    assert list(found.tokens_per_s) == [900, 6000, 6010, 6020]
-
-
 def test_megatron_prints_all_its_arguments(tmp_path: Path) -> None:
     """Defaults of layers that are not there, and switches that are off, ask for nothing."""
     job = read_logged_job(written(tmp_path, megatron_log((2, 2))), "Megatron-LM")
@@ -131,10 +126,11 @@ def test_a_printed_configuration_is_read_but_for_what_is_not_known(
     assert any("selective_ac_option is '2'" in each for each in job.model.warnings)
 
 
-def test_ranks_may_print_the_same_steps(tmp_path: Path) -> None:
+def test_ranks_may_print_the_same_steps_and_validation_is_none(tmp_path: Path) -> None:
     one = titan_log((900, 6000)).splitlines()
     both = "\n".join(f"{line}\n{line.replace('rank0', 'rank1')}" for line in one)
-    assert read_step_log(written(tmp_path, both)).numbers == (1, 2)
+    found = read_step_log(written(tmp_path, both))
+    assert (found.numbers, found.tokens_per_s) == ((1, 2), (900, 6000))
 
 
 def test_old_logs_of_megatron_print_less(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Measured runs and benchmarks by their paths: what tells them, how much is read for that."""
 
 from pathlib import Path
-from typing import BinaryIO
+from unittest.mock import MagicMock
 
 import pytest
 from traces import MadeRun
@@ -49,34 +49,24 @@ def test_a_large_file_is_not_read_to_tell_what_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A workload is read whole once, by its reader, which refuses what is too large."""
-    asked: list[int] = []
+    readers: list[MagicMock] = []
 
-    class Counted:
-        def __init__(self, file: BinaryIO) -> None:
-            self.file = file
-
-        def __enter__(self) -> "Counted":
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            self.file.close()
-
-        def fileno(self) -> int:
-            return self.file.fileno()
-
-        def read(self, size: int) -> bytes:
-            asked.append(size)
-            return self.file.read(size)
+    def counted(path: Path, most: int | None = None) -> MagicMock:
+        file = open_file(path, most)
+        reader = MagicMock(wraps=file)
+        reader.__enter__.return_value = reader
+        reader.__exit__.side_effect = lambda *_: file.close()
+        readers.append(reader)
+        return reader
 
     path = tmp_path / "huge.txt"
     with path.open("wb") as file:
         file.write(b"HYBRID_TRANSFORMER\n")
         file.truncate(MAX_FILE_BYTES + 1)
-    monkeypatch.setattr(
-        "stepsim.files.reading.open_file", lambda path, most=None: Counted(open_file(path, most))
-    )
+    monkeypatch.setattr("stepsim.files.reading.open_file", counted)
     assert not is_measured(path)
-    assert asked == [1 << 20]
+    (reader,) = readers
+    reader.read.assert_called_once_with(1 << 20)
     assert not is_measured(tmp_path / "absent")
 
 
@@ -85,9 +75,11 @@ def test_tables_and_runs_are_told_apart(tmp_path: Path, workloads: Path) -> None
     table.write_text(f"workload,measured_s,pp\n{workloads / 'gpt_tp4.txt'},1.5,4\n")
     folder = RUN.write(tmp_path / "run")
     loaded = load_run(folder)
-    runs, steps = load_measurements([folder, str(table), loaded])
-    assert len(runs) == 2
-    assert runs[1] is loaded
+    named = tmp_path / "run.csv"
+    named.write_bytes(sorted(folder.iterdir())[0].read_bytes())
+    runs, steps = load_measurements([named, str(table), loaded])
+    assert isinstance(runs[0], RunSummary)
+    assert runs[1:] == [loaded]
     assert [step.measured_ps for step in steps] == [1_500_000_000_000]
 
 
@@ -118,12 +110,3 @@ def test_bandwidths_of_messages_have_units() -> None:
     assert message_bandwidths({}) == {}
     with pytest.raises(PlanError, match="bandwidth is 'rack': expected one of intra_node"):
         message_bandwidths({"rack": "1GB/s"})
-
-
-def test_a_run_may_be_a_table(tmp_path: Path) -> None:
-    first = sorted(RUN.write(tmp_path / "run").iterdir())[0]
-    table = tmp_path / "run.csv"
-    table.write_bytes(first.read_bytes())
-    runs, steps = load_measurements([table])
-    assert [type(run) for run in runs] == [RunSummary]
-    assert steps == []

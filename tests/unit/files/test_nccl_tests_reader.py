@@ -116,7 +116,7 @@ def test_a_time_too_long_for_its_column_is_rounded() -> None:
     assert parse_nccl_tests(log(line), source="a.log").curves[0].time_ps.tolist() == [12 * 10**11]
 
 
-@pytest.mark.parametrize("prefix", ["[1,0]<stdout>:", " 0: ", "[1,12]<stdout>: "])
+@pytest.mark.parametrize("prefix", ["[1,12]<stdout>:", " 0: "])
 def test_what_launchers_put_before_a_line_is_not_read(prefix: str) -> None:
     text = "\n".join(prefix + line for line in log(LINE).splitlines())
     assert is_nccl_tests(text)
@@ -162,29 +162,30 @@ SPLIT = [line.replace("Group  0", "Group  1") for line in ranks(8)]
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "said"),
     [
-        (log(LINE, head=[]), ["a.log:7", "no rank", "Rank 0"]),
-        (log(LINE, head=ranks(8)[1:]), ["a.log:14", "no rank 0"]),
-        (log(LINE, head=TWICE), ["a.log:9", "rank 0 occurs twice", "MPI=1"]),
-        (log(LINE, head=SPLIT), ["a.log:6", "group 1", "several groups"]),
-        (log(LINE, program="hypercube_perf"), ["a.log:15", "'hypercube_perf'", "all_reduce"]),
-        (log(LINE[:70]), ["a.log:17", "fields", "expected 13"]),
-        (log(f"{LINE} 7"), ["a.log:17", "fields"]),
-        (log(LINE.replace("70.5", "0.00")), ["a.log:17", "time", "'0.00'"]),
-        (log(LINE.replace("70.5", "-nan")), ["a.log:17", "time", "'-nan'"]),
-        (log(LINE.replace("1048576", "0", 1)), ["a.log:17", "size is '0'"]),
-        (log(LINE.replace("1048576", "9" * 5000, 1)), ["a.log:17", "size", "..."]),
-        (log(LINE.replace("26.03", "fast")), ["a.log:17", "busbw", "'fast'"]),
-        (log(row(2**20, "70.5", 0.875)), ["a.log:17", "busbw is 13.01", "26.03", "full buffer"]),
-        (log(LINE, header=HEADER.replace(" time", " cputime")), ["a.log:15", "CPU"]),
-        (log(), ["a.log", "no measurement"]),
+        (log(LINE, head=[]), "a.log:7: no rank before this line: expected '# Rank 0"),
+        (log(LINE, head=ranks(8)[1:]), "a.log:14: no rank 0"),
+        (log(LINE, head=TWICE), "a.log:9: rank 0 occurs twice: expected each once"),
+        (log(LINE, head=SPLIT), "a.log:6: group 1: several groups"),
+        (
+            log(LINE, program="hypercube_perf"),
+            "a.log:15: program is 'hypercube_perf': expected one of all_reduce",
+        ),
+        (log(LINE[:70]), "a.log:17: fields is 7: expected 13"),
+        (log(LINE.replace("70.5", "0.00")), "a.log:17: time is '0.00'"),
+        (log(LINE.replace("70.5", "-nan")), "a.log:17: time is '-nan'"),
+        (log(LINE.replace("1048576", "9" * 5000, 1)), "9999..."),
+        (log(LINE.replace("26.03", "fast")), "a.log:17: busbw is 'fast'"),
+        (log(row(2**20, "70.5", 0.875)), "a.log:17: busbw is 13.01 GB/s, but all_reduce"),
+        (log(LINE, header=HEADER.replace(" time", " cputime")), "a.log:15: times of the CPU"),
+        (log(), "a.log: no measurement"),
     ],
 )
-def test_wrong_output_is_one_error_that_says_where(text: str, words: list[str]) -> None:
+def test_wrong_output_is_one_error_that_says_where(text: str, said: str) -> None:
     with pytest.raises(CalibrationError) as caught:
         parse_nccl_tests(text, source="a.log")
-    assert [word for word in words if word not in str(caught.value)] == []
+    assert said in str(caught.value)
 
 
 def test_sizes_per_rank_of_an_all_gather_are_noticed() -> None:

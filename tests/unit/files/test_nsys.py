@@ -25,7 +25,7 @@ KERNELS = (
 
 def export(path: Path, kernels: tuple[tuple[object, ...], ...] = KERNELS) -> Path:
     path.unlink(missing_ok=True)
-    with closing(sqlite3.connect(path)) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
         database.executemany("INSERT INTO StringIds VALUES (?, ?)", enumerate(NAMES))
         common = "globalPid, deviceId, streamId, correlationId, start, end"
@@ -39,7 +39,13 @@ def export(path: Path, kernels: tuple[tuple[object, ...], ...] = KERNELS) -> Pat
         database.execute(
             f"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES ({(1 << 24) + 77}, 11, 1500)"
         )
-        database.commit()
+    return path
+
+
+def change(path: Path, *statements: str) -> Path:
+    with closing(sqlite3.connect(path)) as database, database:
+        for statement in statements:
+            database.execute(statement)
     return path
 
 
@@ -63,40 +69,32 @@ def test_nvtx_ranges_are_steps(tmp_path: Path) -> None:
     path = export(tmp_path / "steps.sqlite")
     process = 1 << 24
     ranges = (
-        (process + 77, 900, 1_900, "train_step 3", None),
-        (process + 78, 950, 1_800, None, 5),
-        (process + 77, 1_900, 6_000, "iteration: 4", None),
-        (process + 77, 100, 9_000, "epoch 1", None),
-        (2 * process, 0, 9_000, "step 9", None),
+        f"({process + 77}, 900, 1900, 'train_step 3', NULL), ({process + 78}, 950, 1800, NULL, 5), "
+        f"({process + 77}, 1900, 6000, 'iteration: 4', NULL), "
+        f"({process + 77}, 100, 9000, 'epoch 1', NULL), ({2 * process}, 0, 9000, 'step 9', NULL)"
     )
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("CREATE TABLE NVTX_EVENTS (globalTid, start, end, text, textId)")
-        database.execute("INSERT INTO StringIds VALUES (5, 'Step_3')")
-        database.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?)", ranges)
-        database.commit()
+    change(
+        path,
+        "CREATE TABLE NVTX_EVENTS (globalTid, start, end, text, textId)",
+        "INSERT INTO StringIds VALUES (5, 'Step_3')",
+        f"INSERT INTO NVTX_EVENTS VALUES {ranges}",
+    )
     profile = read_profile(path)
     assert profile.steps == (3, 4)
     events = profile.events
     steps = [profile.steps[place] for place in events.step.tolist()]
     assert steps == [3, 3, 3, 4], "the second kernel of device 0 was launched at 1.5 us"
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("DELETE FROM NVTX_EVENTS WHERE text LIKE 'iter%'")
-        database.commit()
+    change(path, "DELETE FROM NVTX_EVENTS WHERE text LIKE 'iter%'")
     assert (
         "1 operations launched outside of the steps are left out" in read_profile(path).warnings[0]
     )
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("UPDATE NVTX_EVENTS SET start = 90000, end = 90001")
-        database.commit()
+    change(path, "UPDATE NVTX_EVENTS SET start = 90000, end = 90001")
     with pytest.raises(TraceError, match="no kernel was launched inside of the NVTX steps"):
         read_profile(path)
 
 
 def test_what_is_no_export_is_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "x.sqlite"
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("CREATE TABLE t (a)")
-        database.commit()
+    path = change(tmp_path / "x.sqlite", "CREATE TABLE t (a)")
     with pytest.raises(TraceError, match="no table CUPTI_ACTIVITY_KIND_KERNEL"):
         read_profile(path)
     with pytest.raises(TraceError, match="no kernel in the profile"):
@@ -142,10 +140,7 @@ ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELEC
 def test_hostile_exports_are_one_line(
     statements: tuple[str, ...], said: str, tmp_path: Path
 ) -> None:
-    path = export(tmp_path / "a.sqlite")
-    with closing(sqlite3.connect(path)) as database, database:
-        for statement in statements:
-            database.execute(statement)
+    path = change(export(tmp_path / "a.sqlite"), *statements)
     with pytest.raises(TraceError, match=said) as error:
         read_profile(path)
     assert len(str(error.value)) < 1000
@@ -160,13 +155,12 @@ def test_names_that_are_no_text_are_one_line(tmp_path: Path) -> None:
 
 
 def test_an_endless_view_of_launches_is_not_read(tmp_path: Path) -> None:
-    path = export(tmp_path / "a.sqlite")
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute("DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME")
-        database.execute(
-            f"CREATE VIEW CUPTI_ACTIVITY_KIND_RUNTIME AS {ENDLESS} 1 AS globalTid, 2 AS "
-            "correlationId, i AS start FROM n"
-        )
+    path = change(
+        export(tmp_path / "a.sqlite"),
+        "DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME",
+        f"CREATE VIEW CUPTI_ACTIVITY_KIND_RUNTIME AS {ENDLESS} 1 AS globalTid, 2 AS "
+        "correlationId, i AS start FROM n",
+    )
     assert (read_profile(path).events.launch_ps == UNKNOWN).all()
 
 
@@ -189,25 +183,19 @@ def test_two_devices_of_a_real_program(shared: Path) -> None:
 
 def test_whole_names_tell_libraries_and_copies_their_ends(tmp_path: Path) -> None:
     """The short name of DeepEP's kernel is `dispatch`; a copy to another device communicates."""
-    path = export(tmp_path / "ep.sqlite")
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD demangledName INTEGER")
-        database.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET demangledName = shortName")
-        whole = "void deep_ep::internode_ll::dispatch<true, 7168>(void*)"
-        database.execute("INSERT INTO StringIds VALUES (7, 'dispatch'), (8, ?)", (whole,))
-        database.execute(
-            "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET shortName = 7, demangledName = 8 "
-            "WHERE shortName = 1"
-        )
-        database.execute(
-            "CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY "
-            "(globalPid, deviceId, streamId, correlationId, start, end, bytes, copyKind)"
-        )
-        database.executemany(
-            f"INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES ({1 << 24}, 0, 5, ?, 1000, 1500, 8, ?)",
-            [(20, 8), (21, 10)],
-        )
-        database.commit()
+    whole = "void deep_ep::internode_ll::dispatch<true, 7168>(void*)"
+    copied = f"({1 << 24}, 0, 5, 20, 1000, 1500, 8, 8), ({1 << 24}, 0, 5, 21, 1000, 1500, 8, 10)"
+    path = change(
+        export(tmp_path / "ep.sqlite"),
+        "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD demangledName INTEGER",
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET demangledName = shortName",
+        f"INSERT INTO StringIds VALUES (7, 'dispatch'), (8, '{whole}')",
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET shortName = 7, demangledName = 8 "
+        "WHERE shortName = 1",
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY "
+        "(globalPid, deviceId, streamId, correlationId, start, end, bytes, copyKind)",
+        f"INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES {copied}",
+    )
     profile = read_profile(path)
     assert profile.names == ("deep_ep dispatch", "gemm", "memcpy")
     events = profile.events

@@ -46,23 +46,19 @@ def test_tokens_are_torchs() -> None:
     assert text.endswith("\n")
 
 
-def test_a_written_file_reads_back(tmp_path: Path) -> None:
-    schedule = build("zb-v", ranks=3, microbatches=7)
-    write_schedule(schedule, tmp_path / "mine.csv")
-    again = read_schedule(tmp_path / "mine.csv")
+def test_a_written_file_reads_back_with_or_without_a_byte_order_mark(tmp_path: Path) -> None:
+    schedule, path = build("zb-v", ranks=3, microbatches=7), tmp_path / "mine.csv"
+    write_schedule(schedule, path)
+    again = read_schedule(path)
     assert again.orders == schedule.orders
     assert again.name == "mine.csv"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read_schedule(path) == again
 
 
 def test_bubbles_spaces_and_line_ends_mean_nothing() -> None:
     schedule = parse("0F0,,, 0B0 ,\r\n,1F0,1B0\r\n\r\n")
     assert schedule.tokens() == [["0F0", "0B0"], ["1F0", "1B0"]]
-
-
-def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
-    path = tmp_path / "mine.csv"
-    path.write_bytes(b"\xef\xbb\xbf0F0,0B0\n")
-    assert read_schedule(path).tokens() == [["0F0", "0B0"]]
 
 
 @pytest.mark.parametrize(
@@ -127,10 +123,7 @@ def test_a_bad_token_is_named_with_its_place(token: str) -> None:
     ("text", "message"),
     [
         ("", "a.csv: no actions: expected one line of tokens"),
-        (" \n\n", "a.csv: no actions: expected one line of tokens"),
         ("0F0", "a.csv:1: column 1: token is '0F0': expected F and B, or F, I and W, of stage 0"),
-        ("0B0", "a.csv:1: column 1: token is '0B0': expected F and B"),
-        ("0F0,0I0", "a.csv:1: column 2: token is '0I0': expected F and B"),
         ("0F0,0W0,0B0,0I0", "a.csv:1: column 4: token is '0I0': expected F and B"),
         ("0F0,0F1,0B0", "a.csv:1: column 2: token is '0F1': expected .* microbatch 1$"),
         (
@@ -155,7 +148,6 @@ def test_a_bad_token_is_named_with_its_place(token: str) -> None:
         ),
         ("0F0,1B0\n1F0,0B0", "a.csv:1: column 2: token is '1B0': expected .* on line 2"),
         ("0F0,3F0\n1F0,3F1", "a.csv:2: column 2: token is '3F1': expected .* on line 1"),
-        ("0F0,1F0\n2F0,3F0", "a.csv:1: column 2: token is '1F0': expected .* on line 2"),
         ("2F0,3F0\n1F0,0F0,3F0,0F0", "a.csv:1: column 2: token is '3F0': expected .* on line 2"),
         ("1F0,0F0\n2F0,3F0", "a.csv:1: column 1: token is '1F0': expected .* on line 2"),
     ],

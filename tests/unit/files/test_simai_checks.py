@@ -68,15 +68,10 @@ def test_gathers_and_reductions_agree(workloads: Path) -> None:
     assert 0.1 < worth(gpt, "grad_gather") < 0.2
 
 
-def test_norms_are_not_all_parameters(workloads: Path) -> None:
+def test_rows_that_are_too_long_are_worth_less_than_nothing(workloads: Path) -> None:
+    """Norms of all parameters, messages larger than rows, an embedding that is the optimizer."""
     assert -0.1 < worth(workloads / "gpt_tp4.txt", "layernorm sums 6.033 GiB") < -0.02
-
-
-def test_messages_between_stages_fit_the_rows(workloads: Path) -> None:
     assert worth(workloads / "moe_128.txt", "128 times of the activation") < -0.01
-
-
-def test_the_weight_gradient_of_an_embedding_is_not_the_optimizer(workloads: Path) -> None:
     assert worth(workloads / "moe_128.txt", "weight gradient of embedding_layer") < 0
 
 
@@ -153,18 +148,6 @@ def test_bounds_hold(shared: Path) -> None:
             assert abs(mended / plain.step_time_ps - 1) <= float(bounds[0][1]) / 100 + 5e-4
             checked += 1
     assert checked
-
-
-@pytest.mark.parametrize(
-    ("name", "least", "most"),
-    [("H100-Mixtral", 0.16, 0.18)],
-)
-def test_files_of_experts_come_out_low_by(
-    name: str, least: float, most: float, shared: Path
-) -> None:
-    (path,) = (shared / "reference/workloads").glob(f"{name}*")
-    share = worth(path, "--fill-placeholders")
-    assert least < 1 - 1 / (1 + share) < most
 
 
 def reduced(stage: StageWork) -> int:

@@ -61,8 +61,9 @@ def step_names(workload: Workload) -> list[str]:
     return list(dict.fromkeys(item.name for item in workload.per_step))
 
 
-def layer_names(block: Microbatch) -> list[list[str]]:
-    return [names(layer) for layer in block.layers]
+def layout(block: Microbatch) -> list[list[str]]:
+    """Rows before the layers, those of each layer, and rows after them."""
+    return [names(rows) for rows in (block.embedding, *block.layers, block.head)]
 
 
 @pytest.fixture
@@ -91,7 +92,6 @@ def first_row(workload: Workload) -> Row:
 @pytest.mark.parametrize(
     "keys",
     [
-        "model_parallel_NPU_group: 8 ep: 4 pp: 2 vpp: 8 ga: 1 all_gpus: 128 pp_comm: 50331648",
         "model_parallel_NPU_group 8 ep 4 pp 2 vpp 8 ga 1 all_gpus 128 pp_comm 50331648",
         "pp_comm: 50331648.0 all_gpus: 128 ga: 1 vpp: 8 pp: 2 ep: 4 model_parallel_NPU_group: 8",
         "model_parallel_NPU_group: 8 expert_parallel_npu_group: 4 pp: 2 vpp: 8 ga: 1 "
@@ -156,14 +156,8 @@ def test_dlrm_embedding_overlaps_the_bottom_layers(header: str, read: Read) -> N
     assert workload.warnings == ()
 
 
-def test_unknown_header_keys_are_kept_in_a_warning(read: Read) -> None:
-    workload = read(text(f"{TRANSFORMER} flavour: 7 pp: 2", line()))
-    assert workload.made_for.pp == 2
-    assert [w for w in workload.warnings if "flavour" in w and "7" in w]
-
-
-def test_inference_mode_is_a_known_key(read: Read) -> None:
-    assert read(text(f"{TRANSFORMER} mode: 1", line())).warnings == ()
+def test_inference_mode_is_a_known_key_of_a_clean_file(read: Read) -> None:
+    assert read(text(f"{TRANSFORMER} mode: 1", line()), strict=True).warnings == ()
 
 
 # Rows
@@ -212,21 +206,14 @@ def test_rows_are_read_field_by_field(read: Read, document: Document) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "size"),
-    [
-        ("4194304.0", 4194304),
-        ("1e6", 10**6),
-        ("12955156480", 12_955_156_480),
-        ("9223372036854775807", 2**63 - 1),
-    ],
+    ("written", "sizes"),
+    [("4194304.0", [4194304]), ("1e6", [10**6]), (f"{2**63 - 1}", [2**63 - 1]), ("0", [])],
 )
-def test_sizes_may_be_floats_and_large(written: str, size: int, read: Read) -> None:
+def test_sizes_may_be_floats_and_large_and_none_is_no_collective(
+    written: str, sizes: list[int], read: Read
+) -> None:
     row = first_row(read(text(TRANSFORMER, line(forward=f"1 ALLREDUCE {written}"))))
-    assert [comm.size_bytes for comm in row.forward.comms] == [size]
-
-
-def test_collectives_of_no_bytes_are_none(read: Read) -> None:
-    assert first_row(read(text(TRANSFORMER, line(forward="1 ALLREDUCE 0")))).forward.comms == ()
+    assert [comm.size_bytes for comm in row.forward.comms] == sizes
 
 
 def test_all_reduce_all_to_all_is_two_collectives(read: Read) -> None:
@@ -248,18 +235,18 @@ def test_all_reduce_all_to_all_is_two_collectives(read: Read) -> None:
     ],
 )
 @pytest.mark.parametrize(
-    ("suffix", "group", "axis"),
+    ("group", "axis"),
     [
-        ("_TP", Group.TP, ParallelAxis.TP),
-        ("_DP", Group.DP, ParallelAxis.DP),
-        ("_EP", Group.EP, ParallelAxis.EP),
-        ("_DP_EP", Group.DP_EP, ParallelAxis.DP),
+        (Group.TP, ParallelAxis.TP),
+        (Group.DP, ParallelAxis.DP),
+        (Group.EP, ParallelAxis.EP),
+        (Group.DP_EP, ParallelAxis.DP),
     ],
 )
 def test_suffix_names_the_group_in_every_phase(
-    word: str, kind: CollectiveKind, suffix: str, group: Group, axis: ParallelAxis, read: Read
+    word: str, kind: CollectiveKind, group: Group, axis: ParallelAxis, read: Read
 ) -> None:
-    phase = f"1 {word}{suffix} 8"
+    phase = f"1 {word}_{group.name} 8"
     comm = CommOp(kind=kind, group=group, axis=axis, size_bytes=8)
     row = first_row(read(text(TRANSFORMER, line("mlp_a", phase, phase, phase))))
     assert [work.comms for _, work in row.works()] == [(comm,)] * 3
@@ -306,7 +293,7 @@ def test_a_suffix_holds_where_the_policy_communicates_nothing(read: Read) -> Non
     [
         (f"{TRANSFORMER}\n5\n{line()}\n", ["line 2", "5 rows", "has 1"]),
         (text(TRANSFORMER, line(), line(end="100 0 0 0 0 0")), ["12 fields", "line 4"]),
-        (text(f"{TRANSFORMER} flavour: 7", line()), ["flavour"]),
+        (text(f"{TRANSFORMER} flavour: 7", line()), ["flavour", "7"]),
         (text("DATA", line(forward="1 ALLREDUCE 8")), ["1 forward collectives ignored"]),
     ],
     ids=["row count", "17 fields", "unknown key", "collective without group"],
@@ -319,10 +306,6 @@ def test_doubts_about_the_file_warn_and_are_refused_when_strict(
     with pytest.raises(WorkloadError) as caught:
         read(content, strict=True)
     assert warning in str(caught.value)
-
-
-def test_strict_takes_a_clean_file(read: Read) -> None:
-    assert read(PLAIN, strict=True).warnings == ()
 
 
 def test_blocks_win_over_ga(read: Read) -> None:
@@ -352,48 +335,51 @@ def test_sections_of_an_aicb_file(read: Read) -> None:
     )
     assert len(workload.microbatches) == 2
     for microbatch in workload.microbatches:
-        assert names(microbatch.embedding) == ["embedding_layer"]
-        assert layer_names(microbatch) == [layer, layer]
-        assert names(microbatch.head) == ["final_column"]
+        assert layout(microbatch) == [["embedding_layer"], layer, layer, ["final_column"]]
     assert names(workload.loss) == ["cross_entropy1"]
     assert step_names(workload) == ["grad_gather", "layernorm", "other", "optimizer1"]
     assert workload.layers == 2
 
 
-def test_numbered_names_open_blocks_and_layers_too(read: Read) -> None:
-    workload = read(
-        named(
-            *("embedding_layer", "attention_column_1", "attention_row_1", "mlp_1"),
-            *("embedding_layer_2", "attention_column_2", "attention_row_2", "mlp_2", "mlp_3"),
-        )
-    )
-    assert [layer_names(block) for block in workload.microbatches] == [
-        [["attention_column_1", "attention_row_1", "mlp_1"]],
-        [["attention_column_2", "attention_row_2", "mlp_2", "mlp_3"]],
-    ]
-
-
-def test_rows_before_the_first_attention_belong_to_the_first_layer(read: Read) -> None:
-    (block,) = read(named("embedding_layer", "norm", "attention", "mlp", "attention")).microbatches
-    assert layer_names(block) == [["norm", "attention", "mlp"], ["attention"]]
-
-
-def test_embedding_norm_after_the_last_layer_is_head(read: Read) -> None:
-    (block,) = read(named("embedding_layer", "attention_norm", "embedding_norm")).microbatches
-    assert names(block.head) == ["embedding_norm"]
-
-
-def test_without_embedding_layer_there_is_one_microbatch(read: Read) -> None:
-    workload = read(named("grad_gather", "conv1", "conv2", "optimizer1"))
-    (block,) = workload.microbatches
-    assert (block.embedding, block.head) == ((), ())
-    assert layer_names(block) == [["conv1"], ["conv2"]]
-    assert step_names(workload) == ["grad_gather", "optimizer1"]
-
-
-def test_embedding_rows_alone_are_a_micro_benchmark(read: Read) -> None:
-    workload = read(named("embedding_layer", "embedding_layer"))
-    assert [layer_names(block) for block in workload.microbatches] == [[["embedding_layer"]]] * 2
+@pytest.mark.parametrize(
+    ("rows", "layouts"),
+    [
+        (
+            "embedding_layer attention_column_1 attention_row_1 mlp_1 "
+            "embedding_layer_2 attention_column_2 attention_row_2 mlp_2 mlp_3",
+            [
+                [["embedding_layer"], ["attention_column_1", "attention_row_1", "mlp_1"], []],
+                [
+                    ["embedding_layer_2"],
+                    ["attention_column_2", "attention_row_2", "mlp_2", "mlp_3"],
+                    [],
+                ],
+            ],
+        ),
+        (
+            "embedding_layer norm attention mlp attention",
+            [[["embedding_layer"], ["norm", "attention", "mlp"], ["attention"], []]],
+        ),
+        (
+            "embedding_layer attention embedding_norm",
+            [[["embedding_layer"], ["attention"], ["embedding_norm"]]],
+        ),
+        ("grad_gather conv1 conv2 optimizer1", [[[], ["conv1"], ["conv2"], []]]),
+        ("embedding_layer embedding_layer", [[[], ["embedding_layer"], []]] * 2),
+    ],
+    ids=[
+        "numbered names open blocks and layers too",
+        "rows before the first attention belong to the first layer",
+        "an embedding's norm after the last layer is head",
+        "without embedding layer there is one microbatch",
+        "embedding rows alone are a micro-benchmark",
+    ],
+)
+def test_names_say_where_layers_begin_and_end(
+    rows: str, layouts: list[list[list[str]]], read: Read
+) -> None:
+    workload = read(named(*rows.split()))
+    assert [layout(block) for block in workload.microbatches] == layouts
 
 
 def test_checkpoint_ids_count_rows_from_zero(document: Document) -> None:
@@ -492,133 +478,118 @@ def test_pp_comm_that_nothing_tells_is_zero(read: Read) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "said"),
     [
-        (b"", ["empty"]),
-        (b" \n\t\n", ["empty"]),
-        (b"\x89PNG\r\n\x1a\n\x00\x00", ["not a text file"]),
-        (PLAIN.encode("utf-16"), ["not a text file"]),
-        (f"{TRANSFORMER}\n", ["row count"]),
-        (f"{TRANSFORMER}\n2\n", ["no rows"]),
-        (named("grad_gather"), ["no row belongs to a layer"]),
+        (b" \n\t\n", "empty"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00", "not a text file"),
+        (f"{TRANSFORMER}\n", "row count"),
+        (f"{TRANSFORMER}\n2\n", "no rows"),
+        (named("grad_gather"), "no row belongs to a layer"),
     ],
-    ids=["empty", "blank", "binary", "utf-16", "header only", "no rows", "per-step rows only"],
+    ids=["blank", "binary", "header only", "no rows", "per-step rows only"],
 )
 def test_files_without_a_workload_are_refused(
-    content: str | bytes, words: list[str], write_workload: Write
+    content: str | bytes, said: str, write_workload: Write
 ) -> None:
     path = write_workload(content)
-    with pytest.raises(WorkloadError) as caught:
-        read_simai_text(path)
-    place, _, problem = str(caught.value).partition(": ")
-    assert place.endswith(path.name)
-    assert [word for word in words if word not in problem] == []
+    check_refused(path, f"{path}: ", said)
 
 
 def test_unreadable_files_are_refused(tmp_path: Path) -> None:
-    check_refused(tmp_path / "absent.txt", f"{tmp_path / 'absent.txt'}: ", ["No such file"])
-    check_refused(tmp_path, f"{tmp_path}: ", ["folder"])
+    check_refused(tmp_path / "absent.txt", f"{tmp_path / 'absent.txt'}: ", "No such file")
+    check_refused(tmp_path, f"{tmp_path}: ", "folder")
 
 
 SECOND_ROW = 4  # line number
 
 
 @pytest.mark.parametrize(
-    ("row", "words"),
+    ("row", "said"),
     [
-        (line("mlp").rpartition("\t")[0], ["'mlp'", "11 fields", "12"]),
-        ("mlp", ["'mlp'", "1 fields", "12"]),
-        (line("mlp", "12x NONE 0"), ["forward compute", "'mlp'", "'12x'", "0 to"]),
-        (line("mlp", "-1 NONE 0"), ["forward compute", "'mlp'", "'-1'", "0 to"]),
-        (line("mlp", "1e14 NONE 0"), ["forward compute", "'mlp'", "'1e14'", "0 to"]),
-        (line("mlp", "nan NONE 0"), ["forward compute", "'mlp'", "'nan'", "0 to"]),
-        (line("mlp", "inf NONE 0"), ["forward compute", "'mlp'", "'inf'", "0 to"]),
-        (line("mlp", "1 ALLREDUCE 1k"), ["forward bytes", "'mlp'", "'1k'", "0 to"]),
-        (line("mlp", "1 ALLREDUCE -8"), ["forward bytes", "'mlp'", "'-8'", "0 to"]),
+        (line("mlp").rpartition("\t")[0], "'mlp' has 11 fields: expected 12"),
+        (line("mlp", "12x NONE 0"), "forward compute (ns) of 'mlp' is '12x': expected"),
+        (line("mlp", "1e14 NONE 0"), "forward compute (ns) of 'mlp' is '1e14'"),
+        (line("mlp", "nan NONE 0"), "forward compute (ns) of 'mlp' is 'nan'"),
         (
-            line("mlp", "1 ALLREDUCE 9223372036854775808"),
-            ["forward bytes", "'mlp'", "'9223372036854775808'", "to 9223372036854775807"],
+            line("mlp", "1 ALLREDUCE -8"),
+            "forward bytes of 'mlp' is '-8': expected a number from 0 to",
         ),
-        (line("mlp", "1 ALLREDUCE 1e19"), ["forward bytes", "'1e19'", "to 9223372036854775807"]),
-        (line("mlp", "1 ALLREDUCE --8"), ["forward bytes", "'--8'"]),
-        (line("mlp", input_grad="x NONE 0"), ["input-grad compute", "'mlp'", "'x'"]),
-        (line("mlp", weight_grad="1 NONE x"), ["weight-grad bytes", "'mlp'", "'x'"]),
-        (line("mlp", end="x"), ["process time", "'mlp'", "'x'"]),
+        (
+            line("mlp", f"1 ALLREDUCE {2**63}"),
+            f"forward bytes of 'mlp' is '{2**63}': expected a number from 0 to {2**63 - 1}",
+        ),
+        (line("mlp", weight_grad="1 NONE x"), "weight-grad bytes of 'mlp' is 'x'"),
+        (line("mlp", end="x"), "process time of 'mlp' is 'x'"),
         (
             line("mlp", "1 ALLREDUCT 8"),
-            ["forward collective", "'mlp'", "'ALLREDUCT'", "ALLREDUCE, ", "BROADCAST", "_DP_EP"],
+            "forward collective of 'mlp' is 'ALLREDUCT': expected one of NONE, ALLREDUCE, "
+            "ALLGATHER, REDUCESCATTER, ALLTOALL, BROADCAST, ALLREDUCEALLTOALL, with suffix _DP_EP",
         ),
-        (line("mlp", "1 ALLREDUCE_PP 8"), ["forward collective", "'ALLREDUCE_PP'", "_EP"]),
-        (line("mlp", weight_grad="1 SEND 8"), ["weight-grad collective", "'mlp'", "'SEND'"]),
-        (line("mlp").replace("-1", "none"), ["dependency", "'mlp'", "'none'"]),
+        (line("mlp", "1 ALLREDUCE_PP 8"), "forward collective of 'mlp' is 'ALLREDUCE_PP'"),
+        (
+            line("mlp").replace("-1", "none"),
+            "dependency of 'mlp' is 'none': expected a number from -",
+        ),
     ],
 )
-def test_mistakes_in_a_row_are_named(row: str, words: list[str], write_workload: Write) -> None:
+def test_mistakes_in_a_row_are_named(row: str, said: str, write_workload: Write) -> None:
     path = write_workload(text(TRANSFORMER, line(), row))
-    check_refused(path, f"{path}:{SECOND_ROW}: ", words)
+    check_refused(path, f"{path}:{SECOND_ROW}: ", said)
 
 
-def test_dependency_may_be_any_integer(read: Read, write_workload: Write) -> None:
+def test_dependency_may_be_any_integer(read: Read) -> None:
     assert read(text(TRANSFORMER, line().replace("-1", "-7"))).warnings == ()
-    with pytest.raises(WorkloadError, match="expected a number from -"):
-        read_simai_text(write_workload(text(TRANSFORMER, line().replace("-1", "none"))))
 
 
 @pytest.mark.parametrize(
-    ("end", "words"),
+    ("end", "said"),
     [
-        ("100", ["12 fields", "13"]),
-        ("100 SIDEWAYS", ["row policy", "'SIDEWAYS'", "HYBRID_DATA_MODEL"]),
-        ("100 HYBRID_CUSTOMIZED", ["row policy", "'HYBRID_CUSTOMIZED'", "HYBRID_DATA_MODEL"]),
+        ("100", "12 fields: expected 13"),
+        ("100 SIDEWAYS", "row policy is 'SIDEWAYS': expected one of HYBRID_TRANSFORMER, "),
+        ("100 HYBRID_CUSTOMIZED", "row policy is 'HYBRID_CUSTOMIZED': expected one of HYBRID_"),
     ],
 )
-def test_mistakes_in_a_rows_policy_are_named(
-    end: str, words: list[str], write_workload: Write
-) -> None:
+def test_mistakes_in_a_rows_policy_are_named(end: str, said: str, write_workload: Write) -> None:
     path = write_workload(text("HYBRID_CUSTOMIZED", line(end="1 DATA"), line(end=end)))
-    check_refused(path, f"{path}:{SECOND_ROW}: ", words)
+    check_refused(path, f"{path}:{SECOND_ROW}: ", said)
 
 
 @pytest.mark.parametrize(
-    ("header", "words"),
+    ("header", "said"),
     [
-        ("SIDEWAYS pp: 2", ["policy", "'SIDEWAYS'", "HYBRID_TRANSFORMER"]),
-        ("1234", ["policy", "'1234'", "HYBRID_TRANSFORMER"]),
-        (f"{TRANSFORMER} pp: two", ["pp", "'two'", "integer from 0"]),
-        (f"{TRANSFORMER} pp: -2", ["pp", "'-2'", "integer from 0"]),
-        (f"{TRANSFORMER} pp: 1.5", ["pp", "'1.5'", "integer from 0"]),
-        (f"{TRANSFORMER} ep: nan", ["ep", "'nan'", "integer from 0"]),
-        (f"{TRANSFORMER} all_gpus: 99999999999", ["all_gpus", "'99999999999'", "to 16777216"]),
-        (f"{TRANSFORMER} pp_comm: 1e30", ["pp_comm", "'1e30'", "to 9223372036854775807"]),
-        (f"{TRANSFORMER} ga:", ["ga", "no value", "integer from 0"]),
-        (f"{TRANSFORMER} checkpoints: 2 0", ["checkpoints id", "no value"]),
+        ("SIDEWAYS pp: 2", "policy is 'SIDEWAYS': expected one of DATA, MODEL"),
+        (f"{TRANSFORMER} pp: two", "pp is 'two': expected an integer from 0"),
+        (f"{TRANSFORMER} pp: -2", "pp is '-2': expected an integer from 0"),
+        (f"{TRANSFORMER} pp: 1.5", "pp is '1.5': expected an integer from 0"),
+        (f"{TRANSFORMER} all_gpus: 99999999999", "expected an integer from 0 to 16777216"),
+        (f"{TRANSFORMER} pp_comm: 1e30", "from 0 to 9223372036854775807"),
+        (f"{TRANSFORMER} ga:", "ga has no value: expected an integer from 0"),
+        (f"{TRANSFORMER} checkpoints: 2 0", "checkpoints id has no value"),
     ],
 )
-def test_mistakes_in_the_header_are_named(
-    header: str, words: list[str], write_workload: Write
-) -> None:
+def test_mistakes_in_the_header_are_named(header: str, said: str, write_workload: Write) -> None:
     path = write_workload(text(header, line()))
-    check_refused(path, f"{path}:1: ", words)
+    check_refused(path, f"{path}:1: ", said)
 
 
 def test_checkpoints_must_be_rows(write_workload: Write) -> None:
     path = write_workload(text(f"{TRANSFORMER} checkpoints: 1 2", line(), line()))
-    check_refused(path, str(path), ["header", "checkpoints id", "2", "0 to 1"])
+    check_refused(path, str(path), "header: checkpoints id is 2: expected a row number from 0 to 1")
 
 
-@pytest.mark.parametrize("count", ["many", "-1", "nan", "1 2"])
+@pytest.mark.parametrize("count", ["many", "-1"])
 def test_row_count_must_be_a_number(count: str, write_workload: Write) -> None:
     path = write_workload(f"{TRANSFORMER}\n{count}\n{line()}\n")
-    check_refused(path, f"{path}:2: ", ["row count", repr(count), "0 to"])
+    check_refused(path, f"{path}:2: ", f"row count is {count!r}: expected a number from 0 to")
 
 
-def check_refused(path: Path, start: str, words: list[str]) -> None:
-    """One WorkloadError that begins with the place and holds every word after it."""
+def check_refused(path: Path, start: str, said: str) -> None:
+    """One WorkloadError that begins with the place and says this after it."""
     with pytest.raises(WorkloadError) as caught:
         read_simai_text(path)
     message = str(caught.value)
     assert message.startswith(start)
-    assert [word for word in words if word not in message.removeprefix(start)] == []
+    assert said in message.removeprefix(start)
 
 
 def test_rows_of_one_text_are_read_once(read: Read, document: Document) -> None:

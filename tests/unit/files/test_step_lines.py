@@ -59,18 +59,11 @@ def test_torchtitan_prints_tokens_per_second_and_gpu(tmp_path: Path) -> None:
         found.step_ps()
 
 
-def test_deepspeed_prints_seconds(tmp_path: Path) -> None:
-    lines = [DEEPSPEED.format(n=n, s=s) for n, s in ((10, 3.0), (20, 1.25), (30, 1.75))]
-    found = read_step_log(log(tmp_path, "".join(lines)))
-    assert (found.form, found.step_ps()) == ("DeepSpeed", 1_500_000_000_000)
-
-
 @pytest.mark.parametrize(
     ("text", "why"),
     [
         ("nothing\n", "expected the step lines of Megatron-LM, .*, torchtitan, nanotron, Deep"),
         (DEEPSPEED.format(n=1, s="nan"), r"train\.log:2: step is 'nan': expected a number above 0"),
-        (DEEPSPEED.format(n=1, s="-1"), "expected a number above 0"),
         (DEEPSPEED.format(n=5, s=1) + DEEPSPEED.format(n=4, s=1), "step 4 follows step 5"),
     ],
 )

@@ -127,97 +127,95 @@ def test_links_run_both_ways_unless_oneway(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("old", "new", "said"),
     [
-        ('name = "two"\n', "", ["name"]),
-        ('name = "two"\n', "", ["name is missing"]),
-        ('name = "two"', "name = 2", ["name is 2", "a text"]),
-        ('kind = "rail"\n', "", ["dimension[1]", "kind"]),
-        ('latency = "25 ns"\n', "", ["dimension[0]", "latency"]),
-        ('"100 GB/s"', '"100"', ["dimension[0]", "inner", "bandwidth", "'100'", "unit"]),
-        ('"100 GB/s"', "100", ["dimension[0]", "bandwidth", "a text in quotes"]),
-        ('"400 Gbps"', '"-400 Gbps"', ["dimension[1]", "outer", "bandwidth", "-400 Gbps"]),
-        ('"400 Gbps"', '"0 Gbps"', ["dimension[1]", "outer", "bandwidth", "0 Gbps"]),
-        ('"400 Gbps"', '"nan"', ["dimension[1]", "outer", "bandwidth", "nan"]),
-        ('"400 Gbps"', '"400 gbit"', ["dimension[1]", "outer", "bandwidth", "gbit"]),
-        ('"25 ns"', '"-25 ns"', ["dimension[0]", "inner", "latency", "-25 ns"]),
-        ('"25 ns"', '"25"', ["dimension[0]", "inner", "latency", "unit"]),
-        ('"1.5 us"', '"soon"', ["dimension[1]", "outer", "endpoint_latency", "soon"]),
-        ('"3 us"', '"3"', ["collective", "launch_latency", "unit"]),
-        ("= 0.5", "= 1.5", ["outer", "efficiency", "1.5"]),
-        ("= 0.5", "= 0", ["outer", "efficiency", "0"]),
-        ("= 0.5", "= nan", ["outer", "efficiency", "nan"]),
-        ('"rail"', '"rails"', ["dimension[1]", "outer", "kind", "'rails'", "fully_connected"]),
-        ("size = 3", "size = 3\nspeed = 9", ["dimension[1]", "speed"]),
-        ("[collective]", "[collective]\nlaunches = 1", ["collective", "launches"]),
-        ('source = "test"', 'source = "test"\ncolour = "red"', ["colour"]),
-        ("size = 4", 'size = "auto"', ["dimension[0]", "inner", "size", "outermost"]),
-        ("size = 4", "size = 0", ["dimension[0]", "inner", "size", "0", "positive"]),
-        ("size = 4", "size = -4", ["dimension[0]", "inner", "size", "-4"]),
-        ("size = 4", "size = 4.5", ["dimension[0]", "size"]),
-        ("size = 4", 'size = "many"', ["dimension[0]", "inner", "size", "many", "auto"]),
-        ("size = 4", "size = 4194304", ["product of sizes", "12582912"]),
-        ('name = "outer"', 'name = "inner"', ["names", "inner"]),
-        ('name = "outer"', 'name = "npus"', ["dimension[1]", "name", "npus"]),
-        ('name = "outer"', 'name = "a b"', ["dimension[1]", "name", "a b"]),
-        ('source = "test"', 'source = "test"\nnpus = 4', ["npus", "[[link]]"]),
-        ('source = "test"', 'source = "test"\nnpus_forward = true', ["npus_forward"]),
+        ('name = "two"\n', "", "name is missing"),
+        ('name = "two"', "name = 2", "name is 2: expected a text"),
+        ('kind = "rail"\n', "", "dimension[1]: kind"),
+        ('"100 GB/s"', '"100"', "dimension[0] (inner): bandwidth: '100' has no unit"),
+        ('"100 GB/s"', "100", "dimension[0].bandwidth is 100: expected a text in quotes"),
+        ('"400 Gbps"', '"-400 Gbps"', "dimension[1] (outer): bandwidth: '-400 Gbps'"),
+        ('"25 ns"', '"-25 ns"', "dimension[0] (inner): latency: '-25 ns'"),
+        ('"1.5 us"', '"soon"', "dimension[1] (outer): endpoint_latency: 'soon'"),
+        ('"3 us"', '"3"', "collective.launch_latency: '3' has no unit"),
+        ("= 0.5", "= 1.5", "outer: efficiency is 1.5"),
+        ("= 0.5", "= 0", "outer: efficiency is 0"),
+        ('"rail"', '"rails"', "dimension[1] (outer): kind is 'rails': expected one of ring, "),
+        ("size = 3", "size = 3\nspeed = 9", "dimension[1]: unknown key 'speed'"),
+        ('source = "test"', 'source = "test"\ncolour = "red"', "unknown key 'colour'"),
+        ("size = 4", 'size = "auto"', "dimension[0] (inner): size is 'auto': expected a number"),
+        ("size = 4", "size = 0", "dimension[0] (inner): size is 0: expected a positive"),
+        ("size = 4", "size = 4.5", "dimension[0].size"),
+        (
+            "size = 4",
+            'size = "many"',
+            "dimension[0] (inner): size is 'many': expected a positive integer or",
+        ),
+        ("size = 4", "size = 4194304", "product of sizes is 12582912"),
+        ('name = "outer"', 'name = "inner"', "names repeat: inner"),
+        ('name = "outer"', 'name = "npus"', "dimension[1]: name is 'npus'"),
+        ('name = "outer"', 'name = "a b"', "dimension[1]: name is 'a b'"),
+        (
+            'source = "test"',
+            'source = "test"\nnpus = 4',
+            "npus belongs to topologies made of [[link]]",
+        ),
+        ('source = "test"', 'source = "test"\nnpus_forward = true', "npus_forward"),
     ],
 )
-def test_mistakes_in_dimensions_are_named(old: str, new: str, words: list[str], file: Path) -> None:
+def test_mistakes_in_dimensions_are_named(old: str, new: str, said: str, file: Path) -> None:
     file.write_text(edited(DIMENSIONS, old, new))
-    check_refused(file, words)
+    check_refused(file, said)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("old", "new", "said"),
     [
-        ("npus = 2\n", "", ["npus"]),
-        ("npus = 2", "npus = 0", ["npus", "0"]),
-        ("npus = 2", "npus = 3", ["npu0", "npu2", "connected"]),
-        ('to = "npu1"', 'to = "npu2"', ["link[1]", "to", "npu2", "npu0 to npu1"]),
-        ('from = "npu0"', 'from = "npu-1"', ["link[0]", "from", "npu-1"]),
-        ('from = "npu0"', 'from = "npu00"', ["link[0]", "from", "npu00"]),
-        ('to = "leaf"', 'to = "npu0"', ["link[0]", "npu0", "itself"]),
-        ('to = "leaf"', 'to = "other"', ["npu0", "npu1", "connected"]),
-        ('to = "leaf"\n', "", ["link[0]", "to"]),
-        ('name = "cable"', 'name = "wire"', ["link[0]", "link_class", "cable", "wire"]),
-        ('"1 GB/s"', '"1"', ["link_class[0]", "cable", "bandwidth", "unit"]),
-        ('"1 us"', '"1 us"\nefficiency = 2.0', ["cable", "efficiency", "2.0"]),
-        ("npus = 2", "npus = 2\nnode_size = -1", ["node_size", "-1"]),
-        ("npus = 2", "npus = 2\nnode_size = 0", ["node_size", "0"]),
+        ("npus = 2\n", "", "npus"),
+        ("npus = 2", "npus = 0", "npus: value is 0"),
+        ("npus = 2", "npus = 3", "npu0 and npu2 are not connected"),
+        ('to = "npu1"', 'to = "npu2"', "link[1]: to is 'npu2': expected npu0 to npu1"),
+        ('from = "npu0"', 'from = "npu00"', "link[0]: from is 'npu00'"),
+        ('to = "leaf"', 'to = "npu0"', "link[0]: a link joins npu0 to itself"),
+        ('to = "leaf"\n', "", "link[0]: to"),
+        ('name = "cable"', 'name = "wire"', "link[0]: link_class is 'cable': expected one of wire"),
+        ('"1 GB/s"', '"1"', "link_class[0] (cable): bandwidth: '1' has no unit"),
+        ("npus = 2", "npus = 2\nnode_size = 0", "node_size: value is 0"),
         (
             "[[link_class]]",
             '[[link_class]]\nname = "cable"\nbandwidth = "9 GB/s"\nlatency = "0 ns"\n'
             "[[link_class]]",
-            ["cable"],
+            "cable",
         ),
     ],
 )
-def test_mistakes_in_links_are_named(old: str, new: str, words: list[str], file: Path) -> None:
+def test_mistakes_in_links_are_named(old: str, new: str, said: str, file: Path) -> None:
     file.write_text(edited(LINKS, old, new))
-    check_refused(file, words)
+    check_refused(file, said)
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "said"),
     [
-        (b"", ["name"]),
-        (b'name = "x"\nsource = "y"\n', ["[[dimension]]", "[[link]]"]),
-        (b"name = \n", ["TOML", "line 1"]),
-        (b"\x7fELF\x02\x01\x01\x00\xff\xfe", ["not a text file"]),
-        (DIMENSIONS.encode() + LINKS.partition("npus = 2")[2].encode(), ["dimension", "link"]),
+        (b"", "name"),
+        (b'name = "x"\nsource = "y"\n', "[[dimension]] or [[link]]"),
+        (b"name = \n", "TOML: Invalid value (at line 1"),
+        (b"\x7fELF\x02\x01\x01\x00\xff\xfe", "not a text file"),
+        (
+            DIMENSIONS.encode() + LINKS.partition("npus = 2")[2].encode(),
+            "[[dimension]] or [[link]]",
+        ),
     ],
     ids=["empty", "no tables", "no TOML", "binary", "both kinds"],
 )
-def test_files_of_another_form_are_refused(content: bytes, words: list[str], file: Path) -> None:
+def test_files_of_another_form_are_refused(content: bytes, said: str, file: Path) -> None:
     file.write_bytes(content)
-    check_refused(file, words)
+    check_refused(file, said)
 
 
 def test_unreadable_files_are_refused(tmp_path: Path) -> None:
-    check_refused(tmp_path / "absent.toml", ["No such file"])
-    check_refused(tmp_path, ["folder"])
+    check_refused(tmp_path / "absent.toml", "No such file")
+    check_refused(tmp_path, "folder")
 
 
 def test_unknown_names_list_the_shipped_ones() -> None:
@@ -225,13 +223,14 @@ def test_unknown_names_list_the_shipped_ones() -> None:
         topology_of("hgx-h1000")
 
 
-def check_refused(path: Path, words: list[str]) -> None:
-    """One TopologyError that names the file and every word."""
+def check_refused(path: Path, *said: str) -> None:
+    """One TopologyError that names the file and says all of this."""
     with pytest.raises(TopologyError) as caught:
         read_topology(path)
-    message = str(caught.value)
-    assert message.startswith(f"{path}: ")
-    assert [word for word in words if word not in message.removeprefix(str(path))] == []
+    place, _, problem = str(caught.value).partition(": ")
+    assert place == str(path)
+    for each in said:
+        assert each in problem
 
 
 BASED = """

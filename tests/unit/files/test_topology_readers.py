@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from unit.files.test_topology_files import check_refused
 
-from stepsim.base.errors import TopologyError
 from stepsim.files.load import read_topology
 from stepsim.network.topology import DimensionKind, NestedTopology
 
@@ -72,30 +72,27 @@ def test_a_switch_innermost_joins_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("old", "new", "said"),
     [
-        ("Ring", "Torus", ["topology[0]", "'Torus'", "FullyConnected"]),
-        ("[ 4, 2, 8 ]", "[ 4, 2 ]", ["npus_count", "2 entries", "topology 3"]),
-        ("[ 4,", "[ 0,", ["npus_count[0]", "positive"]),
-        ("[ 4,", "[ 2.5,", ["npus_count[0]", "2.5"]),
-        ("[ 4,", "[ four,", ["npus_count[0]", "four"]),
-        ("[ 4,", "[ 99999999,", ["npus_count", "product"]),
-        ("50.0", "-50.0", ["bandwidth[0]", "-50.0"]),
-        ("50.0", "0", ["bandwidth[0]", "positive"]),
-        ("50.0", "nan", ["bandwidth[0]", "finite"]),
-        ("700", "-1", ["latency[1]", "-1"]),
-        ("700", "1e30", ["latency[1]"]),
-        ("latency", "delay", ["delay", "npus_count"]),
-        ("latency: [ 500.0, 700, 0 ]", "", ["latency is missing"]),
-        ("latency", "bandwidth", ["line 6", "bandwidth", "twice"]),
-        ("0 ]     # ns", "0", ["latency", "no end"]),
-        ("topology:", "topology", ["line 3"]),
+        ("Ring", "Torus", "topology[0]: kind is 'Torus': expected one of Ring, FullyConnected"),
+        ("[ 4, 2, 8 ]", "[ 4, 2 ]", "npus_count has 2 entries, topology 3"),
+        ("[ 4,", "[ 0,", "npus_count[0]: value is 0: expected a positive"),
+        ("[ 4,", "[ four,", "npus_count[0]: value is 'four'"),
+        ("[ 4,", "[ 99999999,", "npus_count: product"),
+        ("50.0", "-50.0", "bandwidth[0]: value is -50.0"),
+        ("50.0", "nan", "bandwidth[0]: value is 'nan': expected a finite"),
+        ("700", "-1", "latency[1]: value is -1"),
+        ("latency", "delay", "unknown key 'delay': expected topology, npus_count"),
+        ("latency: [ 500.0, 700, 0 ]", "", "latency is missing"),
+        ("latency", "bandwidth", "line 6: bandwidth occurs twice"),
+        ("0 ]     # ns", "0", "latency: the list has no end"),
+        ("topology:", "topology", "line 3"),
     ],
 )
 def test_mistakes_in_astra_networks_are_named(
-    old: str, new: str, words: list[str], tmp_path: Path
+    old: str, new: str, said: str, tmp_path: Path
 ) -> None:
-    check_refused(write(tmp_path / "net.yml", edited(ASTRA, old, new)), words)
+    check_refused(write(tmp_path / "net.yml", edited(ASTRA, old, new)), said)
 
 
 def test_simai_topologies_are_read_in_full(tmp_path: Path) -> None:
@@ -118,36 +115,32 @@ def test_classes_that_join_the_same_things_are_told_apart_by_rates(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("old", "new", "said"),
     [
-        ("7 2 2 1 8 H100", "7 2 2 1 9 H100", ["line 1", "links is 9", "8"]),
-        ("7 2 2 1 8 H100", "7 2 x 1 8 H100", ["TOML"]),
-        ("7 2 2 1 8 H100", "3 2 2 1 8 H100", ["line 1", "3 nodes"]),
-        ("7 2 2 1 8 H100", "7 0 2 1 8 H100", ["line 1", "GPUs per server", "0"]),
-        ("7 2 2 1 8 H100", "99999999 2 2 1 8 H100", ["line 1", "nodes"]),
-        ("4 5 6\n", "4 5\n", ["line 2", "2 switches", "3"]),
-        ("4 5 6\n", "4 5 5\n", ["line 2", "switch 5", "twice"]),
-        ("4 5 6\n", "4 5 7\n", ["line 2", "7", "0 to 6"]),
-        ("0 4 2880Gbps", "0 0 2880Gbps", ["line 3", "itself"]),
-        ("0 4 2880Gbps", "0 9 2880Gbps", ["line 3", "to", "9", "0 to 6"]),
-        ("0 4 2880Gbps", "-1 4 2880Gbps", ["line 3", "from", "-1"]),
-        ("0 4 2880Gbps", "0 4 0Gbps", ["line 3", "bandwidth", "0Gbps"]),
-        ("0 4 2880Gbps", "0 4 -9Gbps", ["line 3", "bandwidth", "-9Gbps"]),
-        ("0 4 2880Gbps", "0 4 2880", ["line 3", "bandwidth", "unit"]),
-        ("0.000025ms 0\n1", "0.000025 0\n1", ["line 3", "latency", "unit"]),
-        ("0.000025ms 0\n1", "0.000025ms\n1", ["line 3", "4 fields"]),
-        ("0 6 400Gbps", "0 4 400Gbps", ["npu0 and npu2", "not connected"]),
+        ("7 2 2 1 8 H100", "7 2 2 1 9 H100", "line 1: links is 9: the file has 8"),
+        ("7 2 2 1 8 H100", "7 2 x 1 8 H100", "TOML"),
+        ("7 2 2 1 8 H100", "3 2 2 1 8 H100", "line 1: 3 nodes"),
+        ("7 2 2 1 8 H100", "7 0 2 1 8 H100", "line 1: GPUs per server is 0"),
+        ("4 5 6\n", "4 5\n", "line 2: 2 switches listed: line 1 says 3"),
+        ("4 5 6\n", "4 5 5\n", "line 2: switch 5 is listed twice"),
+        ("0 4 2880Gbps", "0 0 2880Gbps", "line 3: a link joins 0 to itself"),
+        ("0 4 2880Gbps", "0 9 2880Gbps", "line 3: to is 9: expected 0 to 6"),
+        ("0 4 2880Gbps", "-1 4 2880Gbps", "line 3: from is '-1'"),
+        ("0 4 2880Gbps", "0 4 0Gbps", "line 3: bandwidth: '0Gbps'"),
+        ("0.000025ms 0\n1", "0.000025 0\n1", "line 3: latency: '0.000025' has no unit"),
+        ("0.000025ms 0\n1", "0.000025ms\n1", "line 3: 4 fields"),
+        ("0 6 400Gbps", "0 4 400Gbps", "npu0 and npu2 are not connected"),
     ],
 )
 def test_mistakes_in_simai_topologies_are_named(
-    old: str, new: str, words: list[str], tmp_path: Path
+    old: str, new: str, said: str, tmp_path: Path
 ) -> None:
-    check_refused(write(tmp_path / "simai", edited(SIMAI, old, new)), words)
+    check_refused(write(tmp_path / "simai", edited(SIMAI, old, new)), said)
 
 
-@pytest.mark.parametrize("name", ["absent.yml", "absent.txt", "absent"])
+@pytest.mark.parametrize("name", ["absent.yml", "absent"])
 def test_absent_files_are_named(name: str, tmp_path: Path) -> None:
-    check_refused(tmp_path / name, ["No such file"])
+    check_refused(tmp_path / name, "No such file")
 
 
 def test_simais_own_files(shared: Path) -> None:
@@ -162,11 +155,3 @@ def test_simais_own_files(shared: Path) -> None:
     one, other = np.array([0]), np.array([8])
     assert spectrum.load(one, other, np.ones(1)).hops.tolist() == [[0, 2, 0]]
     assert alibaba.load(one, other, np.ones(1)).loads.tolist() == [0.5] * 4
-
-
-def check_refused(path: Path, words: list[str]) -> None:
-    with pytest.raises(TopologyError) as caught:
-        read_topology(path)
-    message = str(caught.value)
-    assert message.startswith(f"{path}: ")
-    assert [word for word in words if word not in message.removeprefix(str(path))] == []

@@ -22,23 +22,27 @@ def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o644, 0o640, 0o664, 0o755])
-def test_a_file_that_is_replaced_keeps_its_mode_and_owner(tmp_path: Path, mode: int) -> None:
-    path = tmp_path / "a.json"
-    path.write_bytes(b"old")
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file that is there."""
+    file = tmp_path / "a.json"
+    file.write_bytes(b"old")
+    return file
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o755])
+def test_a_file_that_is_replaced_keeps_its_mode_and_owner(path: Path, mode: int) -> None:
     path.chmod(mode)
     before = path.stat()
     write_whole(path, b"new")
     assert path.read_bytes() == b"new"
     assert mode_of(path) == mode
     assert (path.stat().st_uid, path.stat().st_gid) == (before.st_uid, before.st_gid)
-    assert list(tmp_path.iterdir()) == [path]
+    assert list(path.parent.iterdir()) == [path]
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="gives files away")
-def test_a_file_of_somebody_else_stays_theirs(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_bytes(b"old")
+def test_a_file_of_somebody_else_stays_theirs(path: Path) -> None:
     os.chown(path, 12345, 23456)
     path.chmod(0o640)
     write_whole(path, b"new")
@@ -46,27 +50,23 @@ def test_a_file_of_somebody_else_stays_theirs(tmp_path: Path) -> None:
 
 
 def test_an_owner_that_cannot_be_kept_is_no_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*arguments: object, **options: object) -> None:
         raise PermissionError
 
     monkeypatch.setattr(os, "chown", refuse)
-    path = tmp_path / "a.json"
-    path.write_bytes(b"old")
     path.chmod(0o600)
     write_whole(path, b"new")
     assert path.read_bytes() == b"new"
     assert mode_of(path) == 0o600
 
 
-def test_a_private_file_is_private_while_it_is_written(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_bytes(b"old")
+def test_a_private_file_is_private_while_it_is_written(path: Path) -> None:
     path.chmod(0o600)
     with whole_file(path) as file:
         file.write(b"new")
-        (part,) = (each for each in tmp_path.iterdir() if each != path)
+        (part,) = (each for each in path.parent.iterdir() if each != path)
         assert mode_of(part) == 0o600
         assert path.read_bytes() == b"old"
 
@@ -99,10 +99,7 @@ def test_the_mask_of_the_process_is_never_changed(
     assert len(list(tmp_path.iterdir())) == 4
 
 
-def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_bytes(b"old")
-
+def test_a_failure_leaves_the_old_file_and_nothing_else(path: Path) -> None:
     def fail() -> None:
         with whole_file(path) as file:
             file.write(b"half")
@@ -111,16 +108,15 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"a\.json: cannot write: No space left"):
         fail()
     assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]
+    assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_link_stays_a_link_to_the_file_that_is_written(tmp_path: Path) -> None:
-    target, link = tmp_path / "target.json", tmp_path / "link.json"
-    target.write_bytes(b"old")
-    link.symlink_to(target)
+def test_a_link_stays_a_link_to_the_file_that_is_written(path: Path) -> None:
+    link = path.with_name("link.json")
+    link.symlink_to(path)
     write_whole(link, b"new")
     assert link.is_symlink()
-    assert target.read_bytes() == b"new"
+    assert path.read_bytes() == b"new"
 
 
 def test_files_of_a_folder_are_all_there(tmp_path: Path) -> None:

@@ -9,11 +9,8 @@ NAMES = {
     KernelClass.PRODUCTS: (
         "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN",
         "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_cublas",
-        "ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_tn",
-        "void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_128x128_16x4_nt_align1>(Params)",
         "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<cute::tuple<int, int>>>",
         "Cijk_Ailk_Bljk_BBS_BH_Bias_HAS_SAV_UserArgs_MT256x256x64_MI16x16x1_SN_LDSB0",
-        "Custom_Cijk_Alik_Bljk_F8BS_BH_Bias_SAB_SCD_SAV_UserArgs_shortname1_gfx942",
         "void ck::kernel_gemm_xdl_cshuffle_v3<ck::GridwiseGemm_xdl_cshuffle_v3<...>>",
         "triton_tem_fused_mm_12",
         "void splitKreduce_kernel<32, 16, int, float, __nv_bfloat16>(cublasSplitKParams<float>)",
@@ -29,19 +26,14 @@ NAMES = {
     KernelClass.ATTENTION: (
         "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4, false, false>>",
         "void cutlass::device_kernel<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwd<2>>>",
-        "void cutlass::device_kernel<flash::FlashAttnBwdPreprocess<cute::tuple<cute::C<64>>>>",
         "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_7_64x128x128_4x1x1",
         "void ck_tile::kentry<256, 2, ck_tile::FmhaFwdKernel<...>>",
-        "aiter::fmha_bwd_hd128_bf16_causal_a32_psskddv",
         "_attn_fwd",
-        "fmha_cutlassB_bf16_aligned_64x64_k128_sm80",
-        "void pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<...>",
         "void scaled_upper_triang_masked_softmax_warp_forward<__nv_bfloat16, float, 12>",
     ),
     KernelClass.NORMS: (
         "void transformer_engine::normalization::rmsnorm_fwd_tuned_kernel<...>",
         "void layer_norm::ln_bwd_kernel<layer_norm::Kernel_traits<__nv_bfloat16>>",
-        "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>",
         "triton_red_fused__to_copy_native_layer_norm_0",
         "void ck_tile::kentry<ck_tile::Rmsnorm2dFwd<...>>",
         "_rms_norm_fwd_kernel",
@@ -56,7 +48,6 @@ NAMES = {
     ),
     KernelClass.OPTIMIZER: (
         "void multi_tensor_apply_kernel<TensorListMetadata<4>, AdamFunctor<float, float, int>>",
-        "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdamMathFunctor>",
         "void transformer_engine::multi_tensor_adam::AdamFunctorMaster<...>",
         "void multi_tensor_apply_kernel<TensorListMetadata<1>, L2NormFunctor<float>>",
     ),
@@ -79,7 +70,6 @@ NAMES = {
     ),
     KernelClass.ELEMENTWISE: (
         "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>",
-        "void at::native::elementwise_kernel<128, 2, gpu_kernel_impl_nocast<BinaryFunctor<float>>>",
         "void fused_rope_forward<__nv_bfloat16>",
         "triton_poi_fused_add_5",
     ),
@@ -108,7 +98,6 @@ def test_a_name_says_what_a_kernel_does(work: KernelClass, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "operator", "work"),
     [
-        ("Kernel2", "aten::mm", KernelClass.PRODUCTS),
         ("Kernel2", "aten::_grouped_mm", KernelClass.EXPERTS),
         ("nvjet_tst_64x8_64x16_4x1_v_bz_TNT", "aten::bmm", KernelClass.BATCHED),
         ("ampere_sgemm_128x64_nn", "aten::cudnn_convolution", KernelClass.CONVOLUTIONS),
@@ -139,7 +128,6 @@ def test_unfused_attention_is_told_from_fused_and_from_the_choice_of_experts() -
     ("shapes", "sides"),
     [
         (((8, 4), (4, 6)), (4, 6, 8)),
-        (((8, 6), (6, 4)), (4, 6, 8)),  # input gradient
         (((4, 8), (8, 6)), (4, 6, 8)),  # weight gradient
         (((6,), (8, 4), (4, 6)), (4, 6, 8)),  # with a bias
         (((2, 4, 4), (6, 4)), (4, 6, 8)),  # a linear layer of 2 x 4 tokens

@@ -9,7 +9,6 @@ COMMUNICATIONS = {
         "nccl ReduceScatter"
     ),
     "ncclSymkDevKernel_AllGather_STMC(ncclSymkDevWorkArgs4K)": "nccl AllGather",
-    "ncclKernel_Broadcast_RING_LL_Sum_int8_t(ncclWorkElem)": "nccl Broadcast",
     "ncclAllReduceRingLLKernel_sum_f32(ncclColl)": "nccl AllReduce",
     "ncclDevKernel_Generic_2(ncclDevKernelArgsStorage<4096ul>) [clone .kd]": "nccl Generic",
     "_Z23ncclDevKernel_Generic_124ncclDevKernelArgsStorageILm4096EE": "nccl Generic",
@@ -19,7 +18,6 @@ COMMUNICATIONS = {
         "deep_ep combine"
     ),
     "void deep_ep::internode_ll::dispatch<true, false, 7168>(void*, void*)": "deep_ep dispatch",
-    "deep_ep::intranode::barrier<4>(int**, int)": "deep_ep barrier",
     "_ZN7deep_ep9internode15notify_dispatchILb0ELi4EEEvPKiPi": "deep_ep notify_dispatch",
     "void primus_turbo::deep_ep::internode::combine<4>(int4*)": "deep_ep combine",
     "void hybrid_ep::combine_kernel<hybrid_ep::warp_group<4, 0> >(hybrid_ep::param_t)": (
@@ -64,10 +62,6 @@ def test_kernels_of_libraries_communicate(name: str, called: str) -> None:
         "void deep_ep::layout::get_dispatch_layout<256, 32, 8>(long const*, int*)",
         "void hybrid_ep::permute_kernel<unsigned short, float>(unsigned short*)",
         "void cub::DeviceReduceKernel<cub::Policy, float*>(float*)",
-        "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float> >(float)",
-        "void (anonymous namespace)::softmax_warp_forward<float, float, float, 10>(float*)",
-        "smallReduceKernel",
-        "block_all_reduce_kernel",
         "gemm_reduce_scatter_kernel",
         "loop_broadcast_fusion_3",
         "accl_gemm",

@@ -1,6 +1,8 @@
 """Clocks, schedules and calibrations of made runs, and what cannot be told from them."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,22 +30,36 @@ from stepsim.parallel.ranks import ParallelPlan
 from stepsim.runs.ready import infer_hidden, with_bandwidth, with_runtime
 from stepsim.runs.replay import Durations, replay
 from stepsim.runs.validate import validate_run, validate_runs
-from stepsim.runs.what_if import RunChange, change_run
+from stepsim.runs.what_if import RunChange, WhatIf, change_run
 from stepsim.workload.rows import CollectiveKind, CommOp, Group, ParallelAxis, Part
 
 RUN = MadeRun(forward=(10, 8, 8, 12), backward=(20, 16, 16, 21), microbatches=8)
 
 
-def summary_of(
-    run: MadeRun, folder: Path, node_size: int | None = None, **options: object
-) -> RunSummary:
-    clocks = options.get("clocks", ())
-    assert isinstance(clocks, tuple)
-    return summarise(read_megatron_trace(run.write(folder / "run", clocks)), node_size=node_size)
+def summary_of(run: MadeRun, folder: Path) -> RunSummary:
+    return summarise(read_megatron_trace(run.write(folder / "run")))
 
 
-def test_stage_times(tmp_path: Path) -> None:
-    found = summary_of(RUN, tmp_path)
+@pytest.fixture
+def found(tmp_path: Path) -> RunSummary:
+    return summary_of(RUN, tmp_path)
+
+
+@pytest.fixture
+def change(found: RunSummary) -> Callable[..., WhatIf]:
+    """Changes the run."""
+    runtime = with_runtime(found).runtime
+    return lambda **options: change_run(found, runtime, RunChange(**options))
+
+
+def tell_layers(folder: Path, name: str = "l8_") -> RunSummary:
+    """The run in this folder, whose files' names tell its shape."""
+    for path in list(folder.iterdir()):
+        path.rename(path.with_name(name + path.name))
+    return load_trace(folder)
+
+
+def test_stage_times(found: RunSummary) -> None:
     assert [stage.work[OpKind.FORWARD].median for stage in found.stages] == [
         ps(each) for each in RUN.forward
     ]
@@ -51,13 +67,6 @@ def test_stage_times(tmp_path: Path) -> None:
     assert found.schedule.name == "1f1b"
     assert found.step_ops == ()
     assert found.imbalance is None
-
-
-def test_nodes_whose_clocks_differ_by_less_than_a_step(tmp_path: Path) -> None:
-    found = summary_of(RUN, tmp_path, 2, clocks=(1000, 1000, 1100, 1100))
-    assert found.clocks.residual_ps < ps(0.001)
-    assert found.transfers.intra_node.tolist().count(False) == 16
-    assert set(np.abs(found.transfers.duration_ps - ps(RUN.hop_ms)) < ps(0.001)) == {True}
 
 
 def test_messages_find_their_ends_where_a_first_rank_is_missing(tmp_path: Path) -> None:
@@ -82,12 +91,6 @@ def test_one_stage_only(tmp_path: Path) -> None:
     )
 
 
-def test_fewer_microbatches_than_stages(tmp_path: Path) -> None:
-    run = MadeRun(forward=(10, 8, 9, 8), backward=(20, 16, 16, 21), microbatches=2)
-    found = summary_of(run, tmp_path)
-    assert found.schedule is not None
-
-
 def test_an_unknown_order_is_not_replayed(tmp_path: Path) -> None:
     folder = RUN.write(tmp_path / "run")
     for path in folder.iterdir():
@@ -100,9 +103,9 @@ def test_an_unknown_order_is_not_replayed(tmp_path: Path) -> None:
         replay(found, with_runtime(found).runtime)
 
 
-def test_calibration_names_what_is_missing(tmp_path: Path) -> None:
-    found = calibrate_traces([summary_of(RUN, tmp_path)])
-    names = dict(found.unidentified)
+def test_calibration_names_what_is_missing(found: RunSummary) -> None:
+    calibration = calibrate_traces([found])
+    names = dict(calibration.unidentified)
     assert set(names) == {
         "point_to_point intra_node latency",
         "point_to_point inter_node",
@@ -110,50 +113,40 @@ def test_calibration_names_what_is_missing(tmp_path: Path) -> None:
         "optimizer",
         "expert_imbalance",
     }
-    link = found.link(NodePlacement.INTRA_NODE)
+    link = calibration.link(NodePlacement.INTRA_NODE)
     assert link is not None
     assert link.time_ps(link.sizes[0]) == pytest.approx(ps(RUN.hop_ms), rel=1e-4)
 
 
-def test_a_table_gives_the_shape_of_message_times(tmp_path: Path) -> None:
-    sizes = np.array([1 << 10, 1 << 20, 1 << 30], dtype=np.int64)
-    curve = MeasuredCurve(
-        machine="m",
-        source="s",
-        kind=CollectiveKind.SEND_RECV,
-        ranks=2,
-        nodes=1,
-        size_bytes=sizes,
-        time_ps=(10_000_000 + sizes * 100).astype(np.int64),
+def curve(times_ps: dict[int, int], **of: Any) -> MeasuredCurve:
+    """Times by size."""
+    sizes, times = (
+        np.array([*each], dtype=np.int64) for each in zip(*times_ps.items(), strict=True)
     )
-    table = CommTable(source="t", curves=(curve,))
-    link = calibrate_traces([summary_of(RUN, tmp_path)], table).link(NodePlacement.INTRA_NODE)
+    usual = {"machine": "m", "source": "a", "kind": CollectiveKind.ALL_REDUCE}
+    return MeasuredCurve(**usual | of, ranks=2, nodes=1, size_bytes=sizes, time_ps=times)
+
+
+def test_a_table_gives_the_shape_of_message_times(found: RunSummary) -> None:
+    times = {size: 10_000_000 + size * 100 for size in (1 << 10, 1 << 20, 1 << 30)}
+    table = CommTable(source="t", curves=(curve(times, kind=CollectiveKind.SEND_RECV),))
+    link = calibrate_traces([found], table).link(NodePlacement.INTRA_NODE)
     assert link is not None
     assert link.latency_ps * link.bandwidth / 1e12 == pytest.approx(10_000_000 / 100, rel=1e-3)
     assert link.time_ps(link.sizes[0]) == pytest.approx(ps(RUN.hop_ms), rel=1e-4)
 
 
 def test_the_fastest_of_repeated_measurements_counts() -> None:
-    def curve(machine: str, source: str, *times: int) -> MeasuredCurve:
-        return MeasuredCurve(
-            machine=machine,
-            source=source,
-            kind=CollectiveKind.ALL_REDUCE,
-            ranks=4,
-            nodes=1,
-            size_bytes=np.array([1024, 2048], dtype=np.int64),
-            time_ps=np.array(times, dtype=np.int64),
-        )
-
-    table = CommTable(source="t", curves=(curve("m", "a", 10, 40), curve("m", "b", 20, 30)))
+    first, second = curve({1024: 10, 2048: 40}), curve({1024: 20, 2048: 30}, source="b")
+    table = CommTable(source="t", curves=(first, second))
     (merged,) = fastest(table).curves
     assert merged.time_ps.tolist() == [10, 30]
-    several = CommTable(source="t", curves=(curve("m", "a", 1, 2), curve("n", "a", 1, 2)))
+    several = CommTable(source="t", curves=(first, replace(first, machine="n")))
     with pytest.raises(CalibrationError, match="measured on m, n: expected one machine"):
         fastest(several)
 
 
-def test_gradient_groups(tmp_path: Path) -> None:
+def test_gradient_groups() -> None:
     degrees = Degrees(pp=2, microbatches=1, npus=16, tp=2, dp=4, ep=2)
     assert gradient_groups(degrees, OpKind.DP_ALLREDUCE, 1) == [(8, 10, 12, 14), (9, 11, 13, 15)]
     assert gradient_groups(degrees, OpKind.EP_DP_ALLREDUCE, 0) == [(0, 4), (1, 5), (2, 6), (3, 7)]
@@ -215,8 +208,7 @@ def test_message_topology_prices_messages_as_calibrated() -> None:
     assert times == [1_001_000, 1_005_000, 1_001_000]
 
 
-def test_leave_one_out_needs_two_runs(tmp_path: Path) -> None:
-    found = summary_of(RUN, tmp_path)
+def test_leave_one_out_needs_two_runs(found: RunSummary) -> None:
     with pytest.raises(CalibrationError, match="at least two runs"):
         validate_runs([found], leave_one_out=True)
 
@@ -232,12 +224,12 @@ def test_a_run_is_known_by_its_content(tmp_path: Path) -> None:
     assert not validate_run(other, calibration).calibrated_on_itself
 
 
-def test_an_empty_calibration_is_said_to_be_empty(tmp_path: Path) -> None:
-    found = validate_run(summary_of(RUN, tmp_path), Calibration(sources=("other",)))
-    assert not found.calibrated_on_itself
-    assert any("no host_overhead" in note for note in found.notes)
-    assert any("messages are free" in note for note in found.notes)
-    assert found.pipeline.error < 0
+def test_an_empty_calibration_is_said_to_be_empty(found: RunSummary) -> None:
+    validated = validate_run(found, Calibration(sources=("other",)))
+    assert not validated.calibrated_on_itself
+    assert any("no host_overhead" in note for note in validated.notes)
+    assert any("messages are free" in note for note in validated.notes)
+    assert validated.pipeline.error < 0
 
 
 def test_host_time_for_workload_files(workloads: Path) -> None:
@@ -289,10 +281,7 @@ def test_one_microbatch_is_too_few_to_infer(tmp_path: Path) -> None:
 
 
 def test_moving_layers_changes_two_stages(tmp_path: Path) -> None:
-    folder = RUN.write(tmp_path / "nl8_hs1_run")
-    for path in list(folder.iterdir()):
-        path.rename(path.with_name(f"l8_{path.name}"))
-    found = load_trace(folder)
+    found = tell_layers(RUN.write(tmp_path / "nl8_hs1_run"))
     costs, _ = stage_costs(found)
     assert [cost.layers for cost in costs] == [2, 2, 2, 2]
     assert costs[0].forward_ps == ps(4)
@@ -306,32 +295,26 @@ def test_moving_layers_changes_two_stages(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("balance", [(4, 4), (2, 2, 2, 3), (9, -1, 0, 0)])
-def test_a_wrong_balance_is_refused(tmp_path: Path, balance: tuple[int, ...]) -> None:
-    found = summary_of(RUN, tmp_path)
+def test_a_wrong_balance_is_refused(
+    change: Callable[..., WhatIf], balance: tuple[int, ...]
+) -> None:
     with pytest.raises(PlanError, match="balance is"):
-        change_run(found, with_runtime(found).runtime, RunChange(balance=balance))
+        change(balance=balance)
 
 
-def test_other_schedules_of_a_run(tmp_path: Path) -> None:
-    folder = RUN.write(tmp_path / "run")
-    for path in list(folder.iterdir()):
-        path.rename(path.with_name(f"l8_{path.name}"))
-    found = load_trace(folder)
-    runtime = with_runtime(found).runtime
-    base = change_run(found, runtime, RunChange()).base
+def test_other_schedules_of_a_run(change: Callable[..., WhatIf]) -> None:
+    base = change().base
     for name in ("gpipe", "interleaved:2", "zb-h1", "zb-v", "dualpipe-v", "auto-zb"):
-        changed = change_run(found, runtime, RunChange(schedule=name)).changed
+        changed = change(schedule=name, layers=8).changed
         work = [sum(step.ranks.breakdown[:, 0]) for step in (base, changed)]
         assert work[1] == pytest.approx(work[0], rel=1e-6), f"{name}: work is shared out otherwise"
     with pytest.raises(PlanError, match="3 chunks: stage 0 has 2 layers"):
-        change_run(found, runtime, RunChange(schedule="interleaved:3"))
+        change(schedule="interleaved:3", layers=8)
 
 
-def test_the_gain_of_messages_is_told_apart(tmp_path: Path) -> None:
-    found = load_trace(RUN.write(tmp_path / "run"))
-    runtime = with_runtime(found).runtime
-    changed = change_run(found, runtime, RunChange(schedule="zb-h1", microbatches=12))
-    asked = change_run(found, runtime, RunChange(p2p=P2PMode.OVERLAP))
+def test_the_gain_of_messages_is_told_apart(change: Callable[..., WhatIf]) -> None:
+    changed = change(schedule="zb-h1", microbatches=12)
+    asked = change(p2p=P2PMode.OVERLAP)
     assert changed.base.report.p2p == P2PMode.BLOCKING
     assert changed.messages is not None
     assert changed.messages.report == asked.changed.report
@@ -340,30 +323,25 @@ def test_the_gain_of_messages_is_told_apart(tmp_path: Path) -> None:
     assert changed.speedup == pytest.approx(product, rel=1e-12)
 
 
-def test_messages_that_stay_as_they_are_have_no_share(tmp_path: Path) -> None:
-    found = load_trace(RUN.write(tmp_path / "run"))
-    runtime = with_runtime(found).runtime
-    kept = change_run(found, runtime, RunChange(schedule="gpipe"))
+def test_messages_that_stay_as_they_are_have_no_share(change: Callable[..., WhatIf]) -> None:
+    kept = change(schedule="gpipe")
     assert kept.messages is None
-    assert kept.speedup_of_messages == 1
-    assert kept.speedup_of_rest == kept.speedup
+    assert (kept.speedup_of_messages, kept.speedup_of_rest) == (1, kept.speedup)
     with pytest.raises(ScheduleError, match="zb-h1 does not define p2p blocking"):
-        change_run(found, runtime, RunChange(schedule="zb-h1", p2p=P2PMode.BLOCKING))
+        change(schedule="zb-h1", p2p=P2PMode.BLOCKING)
 
 
-def test_layers_may_be_told(tmp_path: Path) -> None:
-    found = load_trace(RUN.write(tmp_path / "run"))
-    runtime = with_runtime(found).runtime
+def test_layers_may_be_told(change: Callable[..., WhatIf]) -> None:
     with pytest.raises(PlanError, match=r"stage 0 has 1 layers.*--layers tells"):
-        change_run(found, runtime, RunChange(schedule="interleaved:2"))
-    told = change_run(found, runtime, RunChange(schedule="interleaved:2", layers=8))
+        change(schedule="interleaved:2")
+    told = change(schedule="interleaved:2", layers=8)
     assert told.changed.report.step_time_ps < told.base.report.step_time_ps
     with pytest.raises(PlanError, match="layers is 6: expected a multiple of 4"):
-        change_run(found, runtime, RunChange(layers=6))
+        change(layers=6)
 
 
-def test_bandwidth_of_a_placement(tmp_path: Path) -> None:
-    links = with_runtime(summary_of(RUN, tmp_path)).links
+def test_bandwidth_of_a_placement(found: RunSummary) -> None:
+    links = with_runtime(found).links
     changed = with_bandwidth(links, {NodePlacement.INTER_NODE: 1e9})
     assert [link.placement for link in changed] == [
         NodePlacement.INTRA_NODE,
@@ -380,12 +358,9 @@ def test_a_run_of_the_same_shape_is_predicted(tmp_path: Path) -> None:
         MadeRun(forward=(4, 4, 4, 8), backward=(8, 8, 8, 13), microbatches=8),
         MadeRun(forward=(8, 12), backward=(16, 21), microbatches=12),
     )
-    summaries = []
-    for number, run in enumerate(runs):
-        folder = run.write(tmp_path / f"run{number}")
-        for path in list(folder.iterdir()):
-            path.rename(path.with_name(shape + path.name))
-        summaries.append(load_trace(folder))
+    summaries = [
+        tell_layers(run.write(tmp_path / f"run{number}"), shape) for number, run in enumerate(runs)
+    ]
     found = validate_run(summaries[1], calibrate_traces(summaries[:1]))
     assert [each.name for each in found.predicted] == ["pipeline", "step"]
     assert all(abs(each.error) < 0.005 for each in found.predicted)

@@ -87,13 +87,11 @@ def test_a_meeting_starts_with_its_last_member() -> None:
     waits = Waits(profile=profile, before=pairs[0], after=pairs[1], late=ints(0, 1, 1, 0) > 0)
     assert waits.own_ps.tolist() == [10, 30, 5, 6]
     assert waits.delay_ps.tolist() == [0, 0, 2, 0]
-    assert waits.ends_ps(waits.own_ps).tolist() == [10, 30, 35, 36]
     assert waits.ends_ps(waits.own_ps, waits.delay_ps).tolist() == [10, 30, 35, 36]
     shorter, prompt = ints(10, 3, 5, 6), ints(0, 0, 0, 0)
     assert waits.ends_ps(shorter).tolist() == [10, 3, 15, 16]
     cases = [(waits.own_ps, waits.delay_ps), (shorter, prompt), (waits.own_ps, ints(0, 2, 9, 0))]
     assert waits.of_times(cases).tolist() == [[36, 16, 38]]
-    assert waits.of_times(cases[1:]).tolist() == [[16, 38]]
 
 
 def test_what_nothing_delayed_cannot_be_late() -> None:
@@ -109,26 +107,24 @@ def test_what_nothing_delayed_cannot_be_late() -> None:
 def waiting(draw: st.DrawFn) -> tuple[Waits, list[tuple[Any, Any]]]:
     """Operations of two steps, some of which meet the next, and cases of times: some are late."""
     count = draw(st.integers(1, 14))
-    meeting = [-1] * count
-    for place in range(0, count - 1, 2):
-        if draw(st.booleans()):
-            meeting[place] = meeting[place + 1] = place
+
+    def numbers(most: int) -> Any:
+        return ints(*draw(st.lists(st.integers(0, most), min_size=count, max_size=count)))
+
+    even = np.arange(count) // 2 * 2
+    meeting = np.where((numbers(1)[even] > 0) & (even + 1 < count), even, -1)
+    place = st.integers(0, count - 1)
     pairs = [
         (before, after)
-        for after in range(count)
-        for before in draw(st.lists(st.integers(0, max(after - 1, 0)), max_size=3, unique=True))
+        for before, after in draw(st.lists(st.tuples(place, place), max_size=20, unique=True))
         if before < after and (meeting[before] == -1 or meeting[before] != meeting[after])
     ]
-    step = ints(*draw(st.lists(st.integers(0, 1), min_size=count, max_size=count)))
-    profile = profile_of(start_ps=ints(*[0] * count), end_ps=ints(*[1] * count))
-    events = replace(profile.events, step=step, meeting=ints(*meeting))
-    profile = replace(profile, steps=(7, 8), events=events)
+    times = dict.fromkeys(("start_ps", "end_ps"), np.zeros(count, dtype=np.int64))
+    profile = replace(profile_of(**times, step=numbers(1), meeting=meeting), steps=(7, 8))
     before, after = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    times = st.lists(st.integers(0, 9), min_size=count, max_size=count)
-    cases = draw(st.lists(st.tuples(times, times), min_size=1, max_size=4))
-    late = np.array(draw(st.lists(st.booleans(), min_size=count, max_size=count)))
-    shown = [(ints(*own), np.where(late, ints(*delay), 0)) for own, delay in cases]
-    return Waits(profile=profile, before=before, after=after, late=late), shown
+    late = numbers(1) > 0
+    cases = [(numbers(9), np.where(late, numbers(9), 0)) for _ in range(draw(st.integers(1, 4)))]
+    return Waits(profile=profile, before=before, after=after, late=late), cases
 
 
 @given(waiting())
@@ -188,14 +184,6 @@ def test_messages_meet_between_neighbours(stages: int, chunks: int, tmp_path: Pa
     waits = pipeline_waits(profile)
     assert not waits.delay_ps[events.of_kind(TaskKind.COMPUTE)].any()
     assert np.array_equal(waits.steps_ps(waits.own_ps, waits.delay_ps), profile.step_times_ps())
-
-
-def test_even_workers_are_no_stragglers(tmp_path: Path) -> None:
-    found = stragglers_of(made_rows(stages=2, replicas=2, microbatches=4), tmp_path)
-    assert found.host_slowdown == 1
-    assert found.slowdown == pytest.approx(1, abs=0.015), "messages that wait are not all alike"
-    assert found.by_replica[0] == found.by_replica[1]
-    assert found.by_kind["forward-compute"] == found.by_kind["backward-compute"] == 1
 
 
 def test_a_slow_stage_is_found(tmp_path: Path) -> None:
@@ -272,7 +260,6 @@ def test_published_slowdowns_of_the_production_job(
         ({"duration": float("nan")}, "row 3: duration is nan"),
         ({"start_ts": 1e9}, "row 3: start_ts is"),
         ({"optype": "sleep"}, "optype is 'sleep': expected one of"),
-        ({"stage": -1}, "row 3: stage is -1"),
         ({"rank": 77}, "5 workers in 2 stages and 2 replicas: expected 4"),
         ({"rank": 100}, "rank 100 is on another stage or replica"),
         ({"step": None}, "step is empty in 1 rows"),
@@ -324,13 +311,10 @@ def test_messages_that_were_never_sent_meet_nobody(missing: bool, tmp_path: Path
                 at = row["start_ts"] if word == "recv" else row["start_ts"] + row["duration"]
                 more = {"mc": -1, "mb_id": -1, "gmc": -1, "duration": 0.0, "start_ts": at}
                 added.append(row | more | {"optype": f"{way}-{word}"})
-    early = {(row["rank"], row["step"]) for row in rows if row["stage"] == 0}
-    for rank, step in early if missing else ():
-        first = min(
-            (r for r in added if (r["rank"], r["step"], r["optype"]) == (rank, step, _RECV)),
-            key=lambda row: row["start_ts"],
-        )
-        added.remove(first)
+    received = [row for row in added if row["stage"] == 0 and row["optype"] == _RECV]
+    for place in {(row["rank"], row["step"]) for row in received} if missing else ():
+        mine = [row for row in received if (row["rank"], row["step"]) == place]
+        added.remove(min(mine, key=lambda row: row["start_ts"]))
     profile = read_ndtimeline(write_rows(renumbered([*rows, *added]), tmp_path / "more.parquet"))
     assert profile.warnings == ()
     events = profile.events
@@ -366,29 +350,25 @@ def test_gradients_wait_for_a_host_that_stopped(tmp_path: Path) -> None:
     assert shorter.tolist() == [3 * PS_PER_S]
 
 
-@pytest.mark.parametrize("kind", ["float", "null", "category", "int8"])
-def test_columns_of_other_types_say_the_same(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("empty", [None, float("nan")])
+def test_columns_of_other_types_say_the_same(empty: float | None, tmp_path: Path) -> None:
     """Numbers that do not apply may be empty, whole numbers written as others, names as codes."""
     import pyarrow
     from pyarrow import parquet
 
     rows = made_rows(stages=2, replicas=2, microbatches=2)
     plain = read_ndtimeline(write_rows(rows, tmp_path / "plain.parquet"))
-    table = pyarrow.Table.from_pylist(rows)
-    for place, name in enumerate(table.column_names):
-        values = table[name].to_pylist()
-        if name in ("mc", "mb_id", "gmc") and kind in ("float", "null"):
-            empty = float("nan") if kind == "float" else None
-            values = [empty if each < 0 else each for each in values]
-            form = pyarrow.float64() if kind == "float" else pyarrow.int64()
-            table = table.set_column(place, name, pyarrow.array(values, form, from_pandas=False))
-        elif name in ("start_ts", "duration"):
-            table = table.set_column(place, name, pyarrow.array(values, pyarrow.float32()))
-        elif name == "optype" and kind == "category":
-            table = table.set_column(place, name, table[name].dictionary_encode())
-        elif name != "optype" and kind == "int8":
-            table = table.set_column(place, name, pyarrow.array(values, pyarrow.int16()))
-    parquet.write_table(table, tmp_path / "other.parquet")
+    columns: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
+    for name, values in columns.items():
+        if name in ("mc", "mb_id", "gmc"):
+            form = pyarrow.int64() if empty is None else pyarrow.float64()
+            told = [empty if each < 0 else each for each in values]
+            columns[name] = pyarrow.array(told, form, from_pandas=False)
+        elif name != "optype":
+            small = pyarrow.float32() if name in ("start_ts", "duration") else pyarrow.int16()
+            columns[name] = pyarrow.array(values, small)
+    columns["optype"] = pyarrow.array(columns["optype"]).dictionary_encode()
+    parquet.write_table(pyarrow.table(columns), tmp_path / "other.parquet")
     other = read_ndtimeline(tmp_path / "other.parquet")
     for column in ("rank", "step", "name", "chunk", "microbatch", "meeting"):
         assert np.array_equal(getattr(other.events, column), getattr(plain.events, column)), column
@@ -399,8 +379,6 @@ def test_messages_that_are_missing_are_named(tmp_path: Path) -> None:
     place = next(i for i, row in enumerate(rows) if row["optype"] == "forward-send")
     del rows[place]
     profile = read_ndtimeline(write_rows(rows, tmp_path / "job.parquet"))
-    assert [
-        "1 forward-send are not matched with computes: in 1 steps of ranks" in text
-        for text in profile.warnings
-    ] == [True]
+    (warning,) = profile.warnings
+    assert "1 forward-send are not matched with computes: in 1 steps of ranks" in warning
     assert find_stragglers(pipeline_waits(profile)).slowdown > 0

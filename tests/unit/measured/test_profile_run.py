@@ -1,7 +1,6 @@
 """Profiles as stage times: marked, unmarked, of all ranks or of a few."""
 
 import json
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import MappingProxyType
@@ -41,19 +40,17 @@ MODELS = (
 def simulated(
     model: str, schedule: str, pp: int = 4, batch: int = 8
 ) -> tuple[stepsim.Result, Profile]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        result = stepsim.simulate(
-            model,
-            npus=8,
-            pp=pp,
-            tp=1,
-            microbatch_size=1,
-            global_batch=batch,
-            sequence=512,
-            topology="hgx-h100",
-            schedule=schedule,
-        )
+    result = stepsim.simulate(
+        model,
+        npus=8,
+        pp=pp,
+        tp=1,
+        microbatch_size=1,
+        global_batch=batch,
+        sequence=512,
+        topology="hgx-h100",
+        schedule=schedule,
+    )
     return result, profile_of_step(result.timeline, result.prices, source=model)
 
 
@@ -313,22 +310,13 @@ def test_profiles_tell_the_rate_of_products(
     assert found.rates[0].rate.start_ps == pytest.approx(start_ps, rel=0.2)
     file = tmp_path / "machine.toml"
     stepsim.write_calibration(found, file)
-    (read,) = stepsim.read_calibration(file).rates
-    assert read.rate.rate == pytest.approx(found.rates[0].rate.rate, rel=1e-3)
-    assert read.rate.start_ps == found.rates[0].rate.start_ps
     calibrated = stepsim.simulate(model, calibration=file, **job)
     assert calibrated.report.step_time_ps == pytest.approx(traced.report.step_time_ps, rel=0.02)
     before = stepsim.simulate(model, **job)
     assert before.report.step_time_ps != pytest.approx(traced.report.step_time_ps, rel=0.05)
 
 
-def test_a_rate_of_products_needs_shapes_and_the_right_device(tmp_path: Path) -> None:
+def test_a_rate_of_products_needs_shapes() -> None:
     _, plain = simulated("llama-3.1-8b", "1f1b", 2)
     found, _ = calibrate_profiles([plain], device=read_device("h100"))
     assert ("rate of products", "0 shapes: expected at least 3") in found.unidentified
-    traced = stepsim.simulate("llama-3.1-8b", topology="hgx-b200", npus=8, tp=2, global_batch=8)
-    profile = profile_of_step(traced.timeline, traced.prices, source="b200", kernels=True)
-    found, _ = calibrate_profiles([profile], device=read_device("a100-80gb"))
-    assert not found.rates
-    reasons = dict(found.unidentified)
-    assert "is it the device and the precision of the trace?" in reasons["rate of products"]

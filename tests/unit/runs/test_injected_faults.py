@@ -10,6 +10,7 @@ from helpers import few
 from stepsim.base.structs import replace
 from stepsim.files.asked import read_inputs
 from stepsim.runs.explained import LogExplanation, explained_log
+from stepsim.runs.suspects import LogEvidence
 from stepsim.step.simulate import simulate_step
 
 SHARED = {
@@ -104,5 +105,5 @@ def test_the_size_of_a_fault_is_found_within_a_quarter(
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("model", few(JOBS, "llama-3-8b"))
 def test_a_setting_that_memory_tells_is_first(model: str, name: str, tmp_path: Path) -> None:
-    found = injected(model, name, 1.0, tmp_path)
-    assert found.suspects[0].name == name
+    first = injected(model, name, 1.0, tmp_path).suspects[0]
+    assert (first.name, first.evidence) == (name, LogEvidence.FOR)

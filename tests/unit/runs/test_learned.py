@@ -1,6 +1,5 @@
 """What traces of models tell: factors of kernels, and the interval that steps left out give."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from types import MappingProxyType
@@ -27,8 +26,6 @@ from stepsim.runs.learned import calibrate_profiles
 from stepsim.workload.model.calibration import LEAST_JOBS, HeldStep, bands_of
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.plan import Precision
-
-pytestmark = pytest.mark.filterwarnings("ignore::stepsim.StepsimWarning")
 
 JOBS: dict[str, dict[str, Any]] = {
     "llama-2-7b": {"npus": 8, "tp": 1, "pp": 1, "global_batch": 8},
@@ -64,6 +61,15 @@ def traced(
         profile_of_step(result.timeline, result.prices, source=model, kernels=True), folder
     )
     return result, read_kineto(folder)
+
+
+def held_out(
+    jobs: dict[str, dict[str, Any]], folder: Path, device: Device
+) -> tuple[Calibration, list[str]]:
+    """What the traces of jobs on a device teach, each held against the others."""
+    profiles = [traced(model, folder / model, job, device=device)[1] for model, job in jobs.items()]
+    asked = [read_inputs(model, None, job) for model, job in jobs.items()]
+    return calibrate_profiles(profiles, jobs=asked)
 
 
 def learned(model: str, profile: Profile) -> Calibration:
@@ -110,7 +116,6 @@ def test_a_file_keeps_what_was_learned(tmp_path: Path) -> None:
     _, profile = traced("llama-2-7b", tmp_path / "run")
     found = learned("llama-2-7b", profile)
     again = read_calibration(saved(found, tmp_path))
-    assert again.kernels == found.kernels
     attention = next(each for each in again.kernels if each.kernels == "attention")
     assert attention.rate == "583 TFLOP/s of long sequences"
     assert (attention.device, attention.framework) == ("H100", "megatron-core")
@@ -147,15 +152,9 @@ def test_products_faster_than_the_device_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("changed", [False, True])
 def test_steps_left_out_give_the_interval(changed: bool, tmp_path: Path) -> None:
-    jobs: dict[str, dict[str, Any]] = {
-        model: {"npus": 8, "tp": 2, "global_batch": 8} for model in DENSE
-    }
+    jobs = {model: {"npus": 8, "tp": 2, "global_batch": 8} for model in DENSE}
     device = slower_device() if changed else read_device("h100")
-    profiles = [
-        traced(model, tmp_path / model, job, device=device)[1] for model, job in jobs.items()
-    ]
-    asked = [read_inputs(model, None, job) for model, job in jobs.items()]
-    found, notes = calibrate_profiles(profiles, jobs=asked)
+    found, notes = held_out(jobs, tmp_path, device)
     assert len(found.held) == len(DENSE)
     assert all(abs(step.error) < 0.01 for step in found.held)
     assert notes[-1].startswith("held against 4 traces of 4 jobs, each predicted from the other")
@@ -163,10 +162,12 @@ def test_steps_left_out_give_the_interval(changed: bool, tmp_path: Path) -> None
     file = tmp_path / "machine.toml"
     job: dict[str, Any] = {"npus": 8, "tp": 4, "global_batch": 16}
     truth = stepsim.simulate("mistral-7b", **job, device=device).report.step_time_s
-    rates = stepsim.simulate("mistral-7b", **job, calibration=file).report.throughput
-    published = stepsim.simulate("mistral-7b", **job).report.throughput
-    assert rates is not None
-    assert published is not None
+    rates, published = (
+        stepsim.simulate("mistral-7b", **job, calibration=each).report.throughput
+        for each in (file, None)
+    )
+    assert rates
+    assert published
     (low_s, high_s), (least_s, most_s) = limits(rates), limits(published)
     assert high_s - low_s < (most_s - least_s) / 2
     assert low_s * 0.99 <= truth <= high_s * 1.01
@@ -191,11 +192,7 @@ def test_a_device_of_another_law_is_in_the_interval(tmp_path: Path) -> None:
         "mistral-7b": {**size, "tp": 4},
         "phi-4": {**size, "tp": 1, "pp": 4},
     }
-    profiles = [
-        traced(model, tmp_path / model, job, device=device)[1] for model, job in jobs.items()
-    ]
-    asked = [read_inputs(model, None, job) for model, job in jobs.items()]
-    found, _ = calibrate_profiles(profiles, jobs=asked)
+    found, _ = held_out(jobs, tmp_path, device)
     assert 0.005 < max(abs(step.error) for step in found.held) < 0.04
     file = saved(found, tmp_path)
     for job in ({**size, "tp": 2}, {**size, "tp": 8, "sequence": 1024}):
@@ -210,17 +207,6 @@ def limits(rates: Throughput) -> tuple[float, float]:
     assert rates.low_s is not None
     assert rates.high_s is not None
     return rates.low_s, rates.high_s
-
-
-def test_traces_of_one_job_narrow_nothing(tmp_path: Path) -> None:
-    profiles = [traced("llama-2-7b", tmp_path / str(number))[1] for number in range(3)]
-    job = read_inputs("llama-2-7b", None, JOBS["llama-2-7b"])
-    found, notes = calibrate_profiles(profiles, jobs=[job] * 3)
-    assert found.held == ()
-    assert notes[-1].startswith("all traces are of one job")
-    file = saved(found, tmp_path)
-    result = stepsim.simulate("llama-2-7b", **JOBS["llama-2-7b"], calibration=file)
-    assert any("held against 0 jobs" in text for text in result.report.warnings)
 
 
 def held(errors: Iterable[float], jobs: Iterable[str] | None = None) -> list[HeldStep]:
@@ -256,15 +242,6 @@ def test_the_interval_is_that_of_a_further_normal_draw(count: int) -> None:
     assert (band.runs, band.others, band.traced) == (count, count, True)
 
 
-def test_80_percent_of_further_jobs_lie_in_the_interval() -> None:
-    random, inside = np.random.default_rng(1), []
-    for _ in range(1500):
-        *errors, further = random.normal(-0.03, 0.08, 6).tolist()
-        (band,) = bands_of(held(errors))
-        inside.append(band.low <= 1 / (1 + further) <= band.high)
-    assert np.mean(inside) == pytest.approx(0.8, abs=0.03)
-
-
 def test_an_interval_needs_jobs_of_one_kind() -> None:
     assert bands_of(held([0.1] * (LEAST_JOBS - 1))) == ()
     assert bands_of(held([0.1, 0.2, 0.3, 0.1], "aabb")) == ()
@@ -284,6 +261,7 @@ def test_the_command_learns_and_simulate_applies(tmp_path: Path, run: Run) -> No
     code, _, err = run(*f"simulate llama-2-7b {job} --calibration {file} -v".split())
     assert code == 0
     assert "attention 1.429" in err
+    assert "held against 0 jobs" in err
 
 
 def test_options_of_a_job_need_its_model(tmp_path: Path, run: Run) -> None:
@@ -306,27 +284,11 @@ def test_unfused_attention_teaches_nothing_of_fused_attention(tmp_path: Path) ->
 
 
 def test_deepseeks_trace_teaches_eight_classes(shared: Path, tmp_path: Path) -> None:
-    layers = {
-        "architectures": ["DeepseekV3ForCausalLM"],
-        "hidden_size": 7168,
-        "moe_intermediate_size": 2048,
-        "intermediate_size": 18432,
-        "num_hidden_layers": 4,
-        "first_k_dense_replace": 0,
-        "num_attention_heads": 128,
-        "q_lora_rank": 1536,
-        "kv_lora_rank": 512,
-        "qk_nope_head_dim": 128,
-        "qk_rope_head_dim": 64,
-        "v_head_dim": 128,
-        "n_routed_experts": 256,
-        "n_shared_experts": 1,
-        "num_experts_per_tok": 8,
-        "vocab_size": 129280,
-        "hidden_act": "silu",
-    }
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(layers))
+    config = tmp_path / "four_layers.toml"
+    config.write_text(
+        'based_on = "deepseek-v3"\nnum_hidden_layers = 4\nfirst_k_dense_replace = 0\n'
+        "num_nextn_predict_layers = 0\n"
+    )
     asked = {"npus": 64, "ep": 64, "device": "h800", "global_batch": 64, "precision": "fp8"}
     asked["dispatch"] = "deepep_fp8"
     job = read_inputs(config, None, asked)

@@ -16,7 +16,7 @@ from published_rows import table
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import framework_names, read_device, read_framework
-from stepsim.files.model_steps import is_published_steps, read_published_steps
+from stepsim.files.model_steps import PublishedStep, is_published_steps, read_published_steps
 from stepsim.runs.published import (
     PublishedDocument,
     PublishedValidation,
@@ -31,6 +31,16 @@ from stepsim.workload.model.mamba import Mamba2
 from stepsim.workload.model.plan import RecomputeModule
 
 
+def read(folder: Path, *rows: dict[str, str]) -> tuple[tuple[PublishedStep, ...], tuple[str, ...]]:
+    """Steps of a table of these changes to a usual row, and what is said of it."""
+    return read_published_steps(table(folder, *rows))
+
+
+def read_one(folder: Path, change: dict[str, str]) -> PublishedStep:
+    (step,), _ = read(folder, change)
+    return step
+
+
 def test_a_table_is_known_by_its_header(tmp_path: Path) -> None:
     assert is_published_steps(table(tmp_path, {}))
     other = tmp_path / "other.csv"
@@ -39,7 +49,7 @@ def test_a_table_is_known_by_its_header(tmp_path: Path) -> None:
 
 
 def test_a_row_is_a_model_a_plan_and_a_machine(tmp_path: Path) -> None:
-    (step,), warnings = read_published_steps(table(tmp_path, {}))
+    (step,), warnings = read(tmp_path, {})
     assert not warnings
     assert (step.plan.npus, step.plan.microbatches) == (8, 16)
     assert step.architecture.depth == 8
@@ -57,20 +67,18 @@ def test_a_row_is_a_model_a_plan_and_a_machine(tmp_path: Path) -> None:
 )
 def test_a_wrong_cell_is_named(tmp_path: Path, change: dict[str, str], message: str) -> None:
     with pytest.raises(TraceError, match=f"row 2 is left out: {message}") as error:
-        read_published_steps(table(tmp_path, change))
+        read(tmp_path, change)
     assert "steps.csv" in str(error.value)
-    steps, (warning,) = read_published_steps(table(tmp_path, {}, change))
+    steps, (warning,) = read(tmp_path, {}, change)
     assert len(steps) == 1
     assert f"steps.csv: row 3 is left out: {message}" in warning
 
 
 def test_rows_that_no_plan_expresses_are_left_out_with_a_warning(tmp_path: Path) -> None:
-    steps, warnings = read_published_steps(table(tmp_path, {}, {"gbs": "65"}))
+    steps, warnings = read(tmp_path, {}, {"gbs": "65"})
     assert len(steps) == 1
     assert "row 3 is left out: global_batch is 65" in warnings[0]
-    found = validate_published(
-        read_published_steps(table(tmp_path, {}, {"gpu": "Z1"}))[0], leave_out=()
-    )
+    found = validate_published(read(tmp_path, {}, {"gpu": "Z1"})[0], leave_out=())
     assert len(found.rows) == 1
     assert found.warnings[0] == "1 of 2 runs are not compared: 1 refused"
     assert "no device named 'Z1'" in found.warnings[1]
@@ -99,7 +107,7 @@ def test_runs_that_are_not_compared_are_counted(run: Run, tmp_path: Path) -> Non
 
 def test_a_source_of_both_kinds_of_models_has_them_apart(tmp_path: Path) -> None:
     experts = {"experts": "8", "topk": "2", "ep": "2", "etp": "1", "step_s": "0.7"}
-    steps, _ = read_published_steps(table(tmp_path, {}, {"source": "other"}, experts))
+    steps, _ = read(tmp_path, {}, {"source": "other"}, experts)
     found = validate_published(steps)
     assert [(each.source, each.count) for each in found.errors()] == [
         ("made dense", 1),
@@ -114,19 +122,23 @@ def test_a_source_of_both_kinds_of_models_has_them_apart(tmp_path: Path) -> None
 
 
 def test_one_factor_makes_one_row_exact(tmp_path: Path) -> None:
-    found = validate_published(read_published_steps(table(tmp_path, {}))[0])
+    found = validate_published(read(tmp_path, {})[0])
     assert found.rows[0].calibrated_error == pytest.approx(0)
     assert found.rows[0].error != 0
-    (errors, dense) = found.errors()
-    assert (errors.source, errors.count, errors.memory_mean is None) == ("made", 1, False)
-    assert dense.source == "all dense"
+    assert found.errors()[0].memory_mean is not None
 
 
 @pytest.fixture(scope="module")
-def judged(shared: Path) -> PublishedValidation:
-    """All dense and sparse runs, those of nanotron on up to two nodes."""
-    steps, warnings = read_published_steps(shared / "reference" / "steps" / "dev.csv")
+def steps(shared: Path) -> tuple[PublishedStep, ...]:
+    """All published runs that constants may be held against."""
+    found, warnings = read_published_steps(shared / "reference" / "steps" / "dev.csv")
     assert not warnings
+    return found
+
+
+@pytest.fixture(scope="module")
+def judged(steps: tuple[PublishedStep, ...]) -> PublishedValidation:
+    """All dense and sparse runs, those of nanotron on up to two nodes."""
     found = validate_published([step for step in steps if step.plan.npus <= most_npus(step)])
     assert all("are not compared: 13 without their whole layout" in each for each in found.warnings)
     return found
@@ -152,25 +164,21 @@ def test_one_set_of_constants_fits_all_sources(
 
 
 def test_memory_of_simumax_runs(dev: PublishedValidation) -> None:
-    simumax = next(each for each in dev.errors() if each.source == "simumax-b200")
+    simumax = dev.errors_of("simumax", ["simumax-b200"], sparse=False)
     assert simumax.memory_mean is not None
     assert simumax.memory_largest is not None
     assert simumax.memory_mean <= 0.015
     assert simumax.memory_largest <= 0.04
 
 
-@pytest.mark.parametrize(
-    ("source", "mean", "calibrated"), [("torchtitan", 0.03, 0.03), ("bigscience", 0.055, 0.055)]
-)
-def test_memory_that_sources_report(
-    dev: PublishedValidation, source: str, mean: float, calibrated: float
-) -> None:
+@pytest.mark.parametrize(("source", "most"), [("torchtitan", 0.03), ("bigscience", 0.055)])
+def test_memory_that_sources_report(dev: PublishedValidation, source: str, most: float) -> None:
     """One run of bigscience reports more than with larger microbatches; the others are closer."""
     errors = dev.errors_of(source, [source], sparse=False)
     assert errors.memory_mean is not None
     assert errors.memory_calibrated is not None
-    assert errors.memory_mean <= mean
-    assert errors.memory_calibrated <= calibrated
+    assert errors.memory_mean <= most
+    assert errors.memory_calibrated <= most
     rows = [row for row in dev.rows if row.step.source == source]
     kept = PublishedValidation(rows=tuple(row for row in rows if row not in contradictory(rows)))
     rest = kept.errors_of(source, sparse=False)
@@ -183,11 +191,16 @@ def test_what_ran_is_predicted_to_fit(dev: PublishedValidation, source: str) -> 
     assert all(row.memory.fits for row in dev.rows if row.step.source == source)
 
 
-def test_nearly_all_that_ran_is_predicted_to_fit(shared: Path) -> None:
+@pytest.fixture(scope="module")
+def cards(shared: Path) -> tuple[PublishedStep, ...]:
+    return read_published_steps(shared / "reference" / "steps" / "cards_dev.csv")[0]
+
+
+def test_nearly_all_that_ran_is_predicted_to_fit(
+    steps: tuple[PublishedStep, ...], cards: tuple[PublishedStep, ...]
+) -> None:
     """Two plans of Megatron-Bridge are such as no GPU of theirs could hold as printed."""
-    folder = shared / "reference" / "steps"
-    tables = [read_published_steps(folder / name)[0] for name in ("dev.csv", "cards_dev.csv")]
-    rows = validate_published([step for table in tables for step in table]).rows
+    rows = validate_published([*steps, *cards]).rows
     too_large = [row for row in rows if not row.memory.fits]
     assert len(too_large) <= 0.03 * len(rows)
     bridge = [row for row in too_large if row.step.framework == "megatron-bridge"]
@@ -195,8 +208,7 @@ def test_nearly_all_that_ran_is_predicted_to_fit(shared: Path) -> None:
     assert all(row.step.plan.microbatch_size == 2 for row in bridge)
 
 
-def test_memory_of_nanotron_has_little_bias(shared: Path) -> None:
-    steps, _ = read_published_steps(shared / "reference" / "steps" / "dev.csv")
+def test_memory_of_nanotron_has_little_bias(steps: tuple[PublishedStep, ...]) -> None:
     found = validate_published([step for step in steps if step.source == "nanotron"])
     errors = [row.memory_error for row in found.rows if row.memory_error is not None]
     assert abs(sum(errors)) / len(errors) <= 0.03
@@ -208,60 +220,66 @@ def test_small_models_of_nanotron_have_tied_ends(tmp_path: Path) -> None:
     shape = {"hidden": "3072", "layers": "28", "heads": "32", "kv_heads": "32", "head_dim": "96"}
     other = {"ffn": "8192", "act": "swiglu", "vocab": "131072"}
     names = {"model": "nano-3b"}, {"model": "nano-8b"}
-    steps, _ = read_published_steps(table(tmp_path, *(shape | other | name for name in names)))
+    steps, _ = read(tmp_path, *(shape | other | name for name in names))
     counts = [step.architecture.parameters() / 1e9 for step in steps]
     assert counts == pytest.approx([3.574, 3.976], abs=0.001)
 
 
 def test_ends_count_as_layers_where_only_so_they_come_out_even(tmp_path: Path) -> None:
     even, odd, neither = ({"layers": layers, "pp": "4", "dp": "1"} for layers in ("8", "14", "15"))
-    steps, _ = read_published_steps(table(tmp_path, even, odd, neither))
+    steps, _ = read(tmp_path, even, odd, neither)
     layers = [[each.layers for each in step.plan.stage_slices(step.architecture)] for step in steps]
     assert layers == [[2, 2, 2, 2], [3, 4, 4, 3], [4, 4, 4, 3]]
 
 
 @pytest.mark.parametrize(
-    ("recompute", "note", "modules", "offload"),
+    ("change", "modules", "offload"),
     [
-        ("unknown", "", (), 40),
-        ("none", "", (), 0),
-        ("none", "recompute [mla_up_proj]; MTP 1", (RecomputeModule.UP_PROJECTION,), 0),
-        ("selective-op", "recompute [mlp]", (RecomputeModule.MLP,), 0),
-        ("full", "recompute [mlp]", (), 0),
+        ({}, (), 40),
+        ({"gpu": "H100"}, (), 0),
+        ({"zero": "1"}, (), 0),
+        ({"precision": "nvfp4"}, (), 0),
+        ({"framework": "jax-te"}, (), 0),
+        ({"recompute": "none"}, (), 0),
+        (
+            {"recompute": "none", "note": "recompute [mla_up_proj]; MTP 1"},
+            (RecomputeModule.UP_PROJECTION,),
+            0,
+        ),
+        ({"recompute": "selective-op", "note": "recompute [mlp]"}, (RecomputeModule.MLP,), 0),
+        ({"recompute": "full", "note": "recompute [mlp]"}, (), 0),
     ],
 )
-def test_recipes_say_what_tables_leave_out(
-    tmp_path: Path, recompute: str, note: str, modules: tuple[RecomputeModule, ...], offload: int
+def test_recipes_say_what_tables_leave_out_of_one_kind_of_plan(
+    tmp_path: Path, change: dict[str, str], modules: tuple[RecomputeModule, ...], offload: int
 ) -> None:
     kind = {"model": "llama3-70b", "gpu": "GB200", "precision": "fp8", "zero": "3"}
-    text = {"framework": "megatron-bridge", "recompute": recompute, "note": note}
-    path = table(tmp_path, kind | text)
-    (step,), _ = read_published_steps(path)
-    assert (step.plan.recompute_modules, step.plan.offload_layers) == (modules, offload)
+    text = {"framework": "megatron-bridge", "recompute": "unknown", "note": ""}
+    plan = read_one(tmp_path, kind | text | change).plan
+    if modules or not change or "recompute" in change:
+        assert plan.recompute_modules == modules
+    assert plan.offload_layers == offload
 
 
 @pytest.mark.parametrize(
-    "change", [{"gpu": "H100"}, {"zero": "1"}, {"precision": "nvfp4"}, {"framework": "jax-te"}]
+    ("change", "said"),
+    [
+        (
+            {"note": "Mamba2 hybrid dense; shape not found in any source read", "heads": ""},
+            "the shape of small is not known",
+        ),
+        (
+            {"note": "MTP 2; Mamba2 hybrid", "model": "own-hybrid"},
+            "no public model own-hybrid says its blocks",
+        ),
+    ],
 )
-def test_a_recipe_is_of_one_kind_of_plan(tmp_path: Path, change: dict[str, str]) -> None:
-    kind = {"model": "llama3-70b", "gpu": "GB200", "precision": "fp8", "zero": "3"}
-    text = {"framework": "megatron-bridge", "recompute": "unknown"}
-    (step,), _ = read_published_steps(table(tmp_path, kind | text | change))
-    assert step.plan.offload_layers == 0
-
-
-def test_a_run_of_unknown_shape_is_left_out_by_name(tmp_path: Path) -> None:
-    unknown = {"note": "Mamba2 hybrid dense; shape not found in any source read", "heads": ""}
-    steps, (warning,) = read_published_steps(table(tmp_path, {}, unknown | {"id": "7"}))
+def test_a_run_of_unknown_shape_is_left_out_by_name(
+    tmp_path: Path, change: dict[str, str], said: str
+) -> None:
+    steps, (warning,) = read(tmp_path, {}, change | {"id": "7"})
     assert len(steps) == 1
-    assert warning.endswith("row 3 is left out: run 7: the shape of small is not known")
-
-
-def test_a_hybrid_that_nobody_published_is_left_out_by_name(tmp_path: Path) -> None:
-    hybrid = {"note": "MTP 2; Mamba2 hybrid", "id": "7", "model": "own-hybrid"}
-    steps, (warning,) = read_published_steps(table(tmp_path, {}, hybrid))
-    assert len(steps) == 1
-    assert warning.endswith("row 3 is left out: run 7: no public model own-hybrid says its blocks")
+    assert warning.endswith(f"row 3 is left out: run 7: {said}")
 
 
 def test_a_note_says_how_a_run_was_set_up(tmp_path: Path) -> None:
@@ -269,7 +287,7 @@ def test_a_note_says_how_a_run_was_set_up(tmp_path: Path) -> None:
         "26.06.01 NeMo Container; LoRA; packed sequences: attention within samples; flex/hybridep; "
         "CUDA graph TE [attn,moe_router]; first/last stage layers 3/5"
     )
-    (step,), _ = read_published_steps(table(tmp_path, {"note": note, "cuda_graph": "1"}))
+    step = read_one(tmp_path, {"note": note, "cuda_graph": "1"})
     plan = step.plan
     assert step.release == "26.06.01"
     assert plan.adapters
@@ -278,7 +296,7 @@ def test_a_note_says_how_a_run_was_set_up(tmp_path: Path) -> None:
     assert plan.graph_scopes == (GraphScope.ATTENTION, GraphScope.ROUTER)
     assert [each.layers for each in plan.stage_slices(step.architecture)] == [3, 5]
     whole = "CUDA graph full-iteration; layout Et*5|t*3L"
-    (step,), _ = read_published_steps(table(tmp_path, {"note": whole, "cuda_graph": "1"}))
+    step = read_one(tmp_path, {"note": whole, "cuda_graph": "1"})
     assert step.plan.graph_scopes == ()
     assert [each.layers for each in step.plan.stage_slices(step.architecture)] == [5, 3]
     assert step.release is None
@@ -288,7 +306,7 @@ def test_a_hybrid_of_a_public_name_has_its_blocks_and_further_tokens(tmp_path: P
     shape = {"hidden": "4096", "layers": "88", "heads": "32", "kv_heads": "2", "ffn": "2688"}
     other = {"act": "sqrelu", "vocab": "131072", "experts": "512", "topk": "22"}
     row = {"model": "nemotron-3-super", "note": "MTP 2", "pp": "1", "tp": "1", "dp": "8"}
-    (step,), _ = read_published_steps(table(tmp_path, shape | other | row))
+    step = read_one(tmp_path, shape | other | row)
     kinds = [type(layer.attention) for layer in step.architecture.layers]
     assert kinds.count(Mamba2) == 40
     assert len(step.architecture.prediction_layers) == 2
@@ -302,7 +320,7 @@ def test_what_a_table_leaves_out_is_as_in_the_release(tmp_path: Path) -> None:
     rows = [
         shape | other | job | {"dp": "8", "note": f"{at} {silent}"} for at in ("26.04", "26.06")
     ]
-    steps, _ = read_published_steps(table(tmp_path, *rows))
+    steps, _ = read(tmp_path, *rows)
     graphs = [model_of(step).framework.graph_scopes for step in steps]
     assert graphs == [(GraphScope.ROUTER, GraphScope.PREPROCESS), ()]
     assert all(step.plan.cuda_graph and step.plan.graph_scopes is None for step in steps)
@@ -343,7 +361,7 @@ def test_runs_that_ran_out_of_memory_are_predicted_not_to_fit(
     other = {"ffn": "57344", "vocab": "250880", "gpu": "A100-80GB", "recompute": "full"}
     kind = {"framework": "megatron-deepspeed", "precision": "fp16", "attn": "unfused"}
     text = {"step_s": "", "mem_gib": "OOM", "note": "stopped"}
-    steps, warnings = read_published_steps(table(tmp_path, run | shape | other | kind | text))
+    steps, warnings = read(tmp_path, run | shape | other | kind | text)
     assert not warnings
     found = validate_published(steps)
     assert not found.rows
@@ -371,10 +389,10 @@ def test_a_framework_is_that_of_the_year(tmp_path: Path, file: str, framework: s
 
 def test_the_network_of_a_source_is_its_own(tmp_path: Path) -> None:
     changes = {"source": "bigscience", "note": "by nvidia-smi"}
-    (first, second), _ = read_published_steps(table(tmp_path, changes, {"source": "bigscience"}))
+    (first, second), _ = read(tmp_path, changes, {"source": "bigscience"})
     assert first.node_bandwidth == 50e9  # four links of 100 Gb/s
     assert second.node_bandwidth == 50e9
-    (other,), _ = read_published_steps(table(tmp_path, {"source": "vtrain-multi", "note": ""}))
+    (other,), _ = read(tmp_path, {"source": "vtrain-multi", "note": ""})
     assert other.node_bandwidth == 100e9
 
 
@@ -385,14 +403,13 @@ def test_the_document_holds_every_row(dev: PublishedValidation) -> None:
 
 
 def test_errors_that_frameworks_state_are_of_all_runs(
-    judged: PublishedValidation, shared: Path
+    judged: PublishedValidation, cards: tuple[PublishedStep, ...]
 ) -> None:
     """They are written by `python benchmarks/model_constants.py ../shared --errors`.
 
     Runs in the repository have no part in a range; test_coverage holds them to their record.
     """
     found: Counter[tuple[str, str, bool, bool]] = Counter()
-    cards = read_published_steps(shared / "reference" / "steps" / "cards_dev.csv")[0]
     whole = [step for step in cards if step.is_complete and step.source in CARDS]
     for step in (*(row.step for row in judged.rows), *whole):
         name, device = read_framework(step.framework).name, read_device(step.device).name
@@ -429,9 +446,7 @@ def test_a_model_with_experts_is_the_public_one_of_its_name(tmp_path: Path) -> N
     }
     other = shape | {"model": "deepseek-v3", "experts": "64"}
     rows = ({**shape, "model": name} for name in ("deepseek-v3", "deepseek-v3-d1", "mine"))
-    full, one, mine, different = (
-        step.architecture for step in read_published_steps(table(tmp_path, *rows, other))[0]
-    )
+    full, one, mine, different = (step.architecture for step in read(tmp_path, *rows, other)[0])
     assert [layer.is_sparse for layer in full.layers] == [False, False, False, True]
     assert [layer.is_sparse for layer in one.layers] == [False, True, True, True]
     assert isinstance(full.layers[0].attention, LatentAttention)
@@ -440,9 +455,10 @@ def test_a_model_with_experts_is_the_public_one_of_its_name(tmp_path: Path) -> N
         assert isinstance(own.layers[0].attention, GroupedAttention)
 
 
-def test_runs_that_share_a_sequence_take_longer_by_their_hops(shared: Path) -> None:
+def test_runs_that_share_a_sequence_take_longer_by_their_hops(
+    steps: tuple[PublishedStep, ...],
+) -> None:
     """torchtitan's are balanced by its code, and too short so; in pieces their mean is too long."""
-    steps, _ = read_published_steps(shared / "reference" / "steps" / "dev.csv")
     runs = [step for step in steps if step.source == "torchtitan" and step.plan.cp > 1]
     assert {step.plan.context for step in runs} == {ContextParallelKind.ALL_GATHER}
     errors: list[list[float]] = []
@@ -459,8 +475,9 @@ def test_runs_that_share_a_sequence_take_longer_by_their_hops(shared: Path) -> N
     assert hops > -0.2
 
 
-def test_attention_of_transformer_engine_shares_a_sequence_as_it_does(shared: Path) -> None:
-    steps, _ = read_published_steps(shared / "reference" / "steps" / "dev.csv")
+def test_attention_of_transformer_engine_shares_a_sequence_as_it_does(
+    steps: tuple[PublishedStep, ...],
+) -> None:
     (run,) = (step for step in steps if step.source == "automodel-2026" and step.plan.cp > 1)
     assert model_of(run).framework.context == ContextParallel()
     assert run.plan.context is ContextParallelKind.RING

@@ -15,7 +15,6 @@ from stepsim.workload.model.architecture import (
     DenseMlp,
     ExpertMlp,
     GroupedAttention,
-    LatentAttention,
 )
 from stepsim.workload.model.compressed_attention import CompressedAttention
 from stepsim.workload.model.delta_net import GatedDeltaNet
@@ -36,15 +35,8 @@ PARAMETERS = {
     "Kimi-K2.5": 1_026_408_209_408,
     "Llama-3_3-Nemotron-Super-49B-v1": 49_867_145_216,
     "Llama-4-Scout-17B-16E-Instruct": 107_769_861_120,
-    "Meta-Llama-3.1-405B": 405_853_388_800,
-    "Meta-Llama-3.1-70B": 70_553_706_496,
-    "Meta-Llama-3.1-8B": 8_030_261_248,
     "MiniMax-M2.5": 228_689_748_992,
-    "Mixtral-8x22B-v0.1": 140_620_634_112,
-    "Mixtral-8x7B-v0.1": 46_702_792_704,
-    "Qwen3-235B-A22B": 235_093_634_560,
     "Qwen3-30B-A3B": 30_532_122_624,
-    "Qwen3-32B": 32_762_123_264,
     "gpt-oss-120b": 116_829_156_672,
 }
 
@@ -84,50 +76,6 @@ def test_reference_configurations_have_the_parameters_of_their_cards(
 ) -> None:
     model = read_model(shared / "reference" / "models" / f"{name}.config.json")
     assert model.architecture.parameters() == pytest.approx(CARDS[name], rel=0.01)
-
-
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("Zamba2ForCausalLM", "'Zamba2ForCausalLM', which has attention layers that share"),
-        ("RwkvForCausalLM", "'RwkvForCausalLM', which has layers of RWKV"),
-    ],
-)
-def test_what_is_not_modelled_is_refused_by_name(name: str, why: str) -> None:
-    with pytest.raises(WorkloadError, match=why):
-        read(architectures=[name])
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        (
-            {"architectures": ["BertModel"]},
-            "architectures is 'BertModel': expected a model that predicts the next token",
-        ),
-        ({"architectures": "absent"}, "architectures is None: expected a list"),
-        ({"hidden_size": "absent"}, "hidden_size is missing: expected a whole number"),
-        ({"hidden_size": -64}, "hidden_size is -64: expected a whole number of at least 1"),
-        ({"num_hidden_layers": 2.5}, "num_hidden_layers is 2.5: expected a whole number"),
-        ({"num_attention_heads": True}, "num_attention_heads is True: expected a whole number"),
-        ({"num_key_value_heads": 3}, "kv_heads is 3: expected a divisor of 8"),
-        ({"num_attention_heads": 7}, "num_attention_heads is 7: expected a divisor of hidden_size"),
-        ({"vocab_size": 0}, "vocab_size is 0"),
-        ({"hidden_act": "sine"}, "hidden_act is 'sine': expected one of silu, swish"),
-        ({"tie_word_embeddings": "yes"}, "tie_word_embeddings is 'yes': expected true or false"),
-        ({"mamba_d_state": 128}, "mamba_d_state is 128: expected it absent"),
-        ({"index_topk": 2048}, "index_topk is 2048: expected it absent"),
-        ({"layer_types": ["linear_attention"] * 4}, "layer_types is 'linear_attention'"),
-        ({"layer_types": ["full_attention"]}, "layer_types is 1: expected 4 of them"),
-        ({"q_lora_rank": 8, "kv_lora_rank": 8}, "qk_nope_head_dim is missing"),
-        ({"num_experts": 8, "num_experts_per_tok": 9}, "top_k is 9: expected 1 to 8"),
-    ],
-)
-def test_a_wrong_key_is_named_with_what_is_allowed(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(WorkloadError) as caught:
-        read(**changes)
-    assert str(caught.value).startswith("config.json")
-    assert words in str(caught.value)
 
 
 def test_keys_that_change_nothing_are_passed_over() -> None:
@@ -194,21 +142,6 @@ def test_a_pattern_says_the_one_part_of_each_layer() -> None:
     assert read(**{**HYBRID, **names}, layers_block_type=listed).layers == found.layers
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"hybrid_override_pattern": "M-X*"}, "hybrid_override_pattern is 'X': expected one of M"),
-        ({"hybrid_override_pattern": "M-"}, "hybrid_override_pattern is 2: expected 4 of them"),
-        ({"n_groups": 3}, "n_groups is 3: expected a divisor of 16 heads"),
-        ({"mamba_hidden_act": "gelu"}, "mamba_hidden_act is 'gelu': expected silu"),
-    ],
-)
-def test_a_wrong_pattern_is_named(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(WorkloadError) as caught:
-        read(**{**HYBRID, **changes})
-    assert words in str(caught.value)
-
-
 LINEAR: dict[str, Any] = {
     "architectures": ["Qwen3_5ForConditionalGeneration"],
     "linear_num_value_heads": 8,
@@ -231,30 +164,30 @@ def test_linear_attention_stands_where_types_or_an_interval_say() -> None:
     assert read(**LINEAR, full_attention_interval=4).layers == found.layers
 
 
+GEMMA: dict[str, Any] = {
+    "architectures": ["Gemma4ForConditionalGeneration"],
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "sliding_window": 8,
+    "head_dim": 8,
+    "global_head_dim": 32,
+    "num_global_key_value_heads": 1,
+    "attention_k_eq_v": True,
+    "use_bidirectional_attention": "vision",
+    "hidden_size_per_layer_input": 0,
+    "vocab_size_per_layer_input": 1000,
+    "hidden_act": "gelu_pytorch_tanh",
+}
+
+
 def test_global_layers_may_have_heads_of_their_own_whose_keys_are_their_values() -> None:
-    gemma = {
-        "architectures": ["Gemma4ForConditionalGeneration"],
-        "layer_types": ["sliding_attention", "full_attention"] * 2,
-        "sliding_window": 8,
-        "head_dim": 8,
-        "global_head_dim": 32,
-        "num_global_key_value_heads": 1,
-        "attention_k_eq_v": True,
-        "use_bidirectional_attention": "vision",
-        "hidden_size_per_layer_input": 0,
-        "vocab_size_per_layer_input": 1000,
-        "hidden_act": "gelu_pytorch_tanh",
-    }
-    sliding, full, *_ = (layer.attention for layer in read(**gemma).layers)
+    sliding, full, *_ = (layer.attention for layer in read(**GEMMA).layers)
     assert isinstance(sliding, GroupedAttention)
     assert isinstance(full, GroupedAttention)
     assert (sliding.kv_heads, sliding.head_dim, sliding.shares_values) == (2, 8, False)
     assert (full.kv_heads, full.head_dim, full.shares_values) == (1, 32, True)
     assert full.parameters(64) == 64 * (8 + 1) * 32 + 8 * 32 * 64 + 2 * 32
-    shared = [layer.attention for layer in read(**gemma, num_kv_shared_layers=1).layers]
+    shared = [layer.attention for layer in read(**GEMMA, num_kv_shared_layers=1).layers]
     assert [getattr(a, "borrows", None) for a in shared] == [False, False, False, True]
-    with pytest.raises(WorkloadError, match="use_bidirectional_attention is 'all': expected it"):
-        read(**{**gemma, "use_bidirectional_attention": "all"})
 
 
 COMPRESSED: dict[str, Any] = {
@@ -285,13 +218,6 @@ def test_ratios_say_what_a_key_stands_for() -> None:
         False, True, False, True, False
     ]  # fmt: skip
     assert found.streams == 4
-    for ratios, words in (
-        ([0, 4], "compress_ratios is 2: expected at least 4 numbers"),
-        ([0, 4, 8, 4], "compress_ratios is 8: expected 0, 4 or 128"),
-        ("absent", "compress_ratios is None: expected at least 4 numbers"),
-    ):
-        with pytest.raises(WorkloadError, match=words):
-            read(**{**COMPRESSED, "compress_ratios": ratios})
 
 
 def test_tied_ends_of_a_nested_configuration_may_be_said_outside() -> None:
@@ -310,8 +236,6 @@ def test_modules_that_predict_further_tokens_are_counted() -> None:
     ("name", "shipped"),
     [
         ("meta-llama/Llama-3.1-8B", "llama-3.1-8b"),
-        ("meta-llama/Meta-Llama-3-8B", "llama-3-8b"),
-        ("Qwen/Qwen3-8B", "qwen3-8b"),
         ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"),
     ],
 )
@@ -354,19 +278,6 @@ def test_experts_are_in_the_layers_that_the_keys_say() -> None:
     assert sparse(interleave_moe_layer_step=2) == [False, True, False, True]
 
 
-def test_latent_attention_and_shared_experts_are_read() -> None:
-    layer = read_model("deepseek-v3").architecture.layers[-1]
-    assert layer.attention == LatentAttention(
-        heads=128, query_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128
-    )
-    assert isinstance(layer.mlp, ExpertMlp)
-    assert (layer.mlp.experts, layer.mlp.top_k, layer.mlp.shared_width) == (256, 8, 2048)
-    first = read_model("deepseek-v3").architecture.layers[0].mlp
-    assert isinstance(first, DenseMlp)
-    assert first.width == 18432
-    assert len(read_model("deepseek-v3").architecture.prediction_layers) == 1
-
-
 def test_a_toml_of_the_same_keys_may_change_a_public_model(tmp_path: Path) -> None:
     path = tmp_path / "own.toml"
     path.write_text('based_on = "llama-3.1-8b"\nnum_hidden_layers = 16\n')
@@ -398,7 +309,7 @@ def test_what_is_no_configuration_is_refused(text: str, tmp_path: Path) -> None:
         read_model(path)
 
 
-@pytest.mark.parametrize("indent", [None, 1, 2, 4])
+@pytest.mark.parametrize("indent", [None, 2])
 def test_a_configuration_is_a_model_on_the_command_line(
     indent: int | None, run: Run, tmp_path: Path
 ) -> None:
@@ -453,15 +364,66 @@ def test_an_architecture_that_nobody_knows_is_that_of_its_keys(name: str, like: 
     assert ("nova_magic 3" in " ".join(notes)) == ("nova_magic" in values)
 
 
+NOVA = {"architectures": ["NovaForCausalLM"]}
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"altup_num_inputs": 4}, "altup_num_inputs is 4"),
-        ({"ssm_state_size": 128}, "ssm_state_size is 128"),
-        ({"cross_attention_layers": [1, 3]}, "cross_attention_layers"),
-        ({"type_vocab_size": 2}, "type_vocab_size is 2"),
+        (
+            {"architectures": ["BertModel"]},
+            "architectures is 'BertModel': expected a model that predicts the next token",
+        ),
+        (
+            {"architectures": ["Zamba2ForCausalLM"]},
+            "'Zamba2ForCausalLM', which has attention layers that share",
+        ),
+        ({"architectures": ["RwkvForCausalLM"]}, "'RwkvForCausalLM', which has layers of RWKV"),
+        ({"architectures": "absent"}, "architectures is None: expected a list"),
+        ({"hidden_size": "absent"}, "hidden_size is missing: expected a whole number"),
+        ({"hidden_size": -64}, "hidden_size is -64: expected a whole number of at least 1"),
+        ({"num_hidden_layers": 2.5}, "num_hidden_layers is 2.5: expected a whole number"),
+        ({"num_attention_heads": True}, "num_attention_heads is True: expected a whole number"),
+        ({"num_key_value_heads": 3}, "kv_heads is 3: expected a divisor of 8"),
+        ({"num_attention_heads": 7}, "num_attention_heads is 7: expected a divisor of hidden_size"),
+        ({"vocab_size": 0}, "vocab_size is 0"),
+        ({"hidden_act": "sine"}, "hidden_act is 'sine': expected one of silu, swish"),
+        ({"tie_word_embeddings": "yes"}, "tie_word_embeddings is 'yes': expected true or false"),
+        ({"mamba_d_state": 128}, "mamba_d_state is 128: expected it absent"),
+        ({"layer_types": ["linear_attention"] * 4}, "layer_types is 'linear_attention'"),
+        ({"layer_types": ["full_attention"]}, "layer_types is 1: expected 4 of them"),
+        ({"q_lora_rank": 8, "kv_lora_rank": 8}, "qk_nope_head_dim is missing"),
+        ({"num_experts": 8, "num_experts_per_tok": 9}, "top_k is 9: expected 1 to 8"),
+        (
+            HYBRID | {"hybrid_override_pattern": "M-X*"},
+            "hybrid_override_pattern is 'X': expected one of M",
+        ),
+        (
+            HYBRID | {"hybrid_override_pattern": "M-"},
+            "hybrid_override_pattern is 2: expected 4 of them",
+        ),
+        (HYBRID | {"n_groups": 3}, "n_groups is 3: expected a divisor of 16 heads"),
+        (HYBRID | {"mamba_hidden_act": "gelu"}, "mamba_hidden_act is 'gelu': expected silu"),
+        (
+            GEMMA | {"use_bidirectional_attention": "all"},
+            "use_bidirectional_attention is 'all': expected it",
+        ),
+        (
+            COMPRESSED | {"compress_ratios": [0, 4]},
+            "compress_ratios is 2: expected at least 4 numbers",
+        ),
+        (
+            COMPRESSED | {"compress_ratios": [0, 4, 8, 4]},
+            "compress_ratios is 8: expected 0, 4 or 128",
+        ),
+        (COMPRESSED | {"compress_ratios": "absent"}, "compress_ratios is None: expected at least"),
+        (NOVA | {"altup_num_inputs": 4}, "altup_num_inputs is 4"),
+        (NOVA | {"ssm_state_size": 128}, "ssm_state_size is 128"),
+        (NOVA | {"type_vocab_size": 2}, "type_vocab_size is 2"),
     ],
 )
-def test_blocks_that_nobody_knows_are_named(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(WorkloadError, match=words):
-        read(architectures=["NovaForCausalLM"], **changes)
+def test_a_wrong_key_is_named_with_what_is_allowed(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(WorkloadError) as caught:
+        read(**changes)
+    assert str(caught.value).startswith("config.json")
+    assert words in str(caught.value)

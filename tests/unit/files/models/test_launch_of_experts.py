@@ -1,6 +1,6 @@
 """What a framework is launched with says all of a step: it is read back to the same picosecond.
 
-Models with experts, shared out or not, under options that speak of their exchanges.
+Models with experts, shared out or not, under options that speak of their exchanges; dense ones.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.model import Model
 
 MEGATRON = ("megatron-core", "megatron-bridge")
-FRAMEWORKS = (*MEGATRON, "torch-fsdp-compiled")
+FRAMEWORKS = (*MEGATRON, "torch-fsdp-compiled", "torch-fsdp-eager")
 DISPATCHES = (None, *ExpertDispatch)
 BESIDE: tuple[dict[str, Any], ...] = (
     {},
@@ -40,13 +40,19 @@ EXPERTS: dict[str, tuple[Any, ...]] = {
 """Of these the slow test takes every combination."""
 
 OTHERS: dict[str, tuple[Any, ...]] = {
-    "topology": ("hgx-h100", "hgx-h800"),
+    "topology": ("hgx-h100", "hgx-h800", "hgx-b200"),
     "cp": (1, 2),
     "expert_tp": (None, 1),
-    "stages": ({}, {"pp": 2}, {"pp": 2, "chunks": 2}),
-    "precision": (None, "fp8", "mxfp8"),
+    "stages": ({}, {"pp": 2}, {"pp": 2, "chunks": 2}, {"pp": 2, "layout": "20,12"}),
+    "precision": (None, "fp16", "fp8", "mxfp8", "nvfp4"),
+    "attention": (None, "unfused"),
     "dp_overlap": (None, False, True),
-    "tp_comm_overlap": (None, False, True),
+    "tensors": (
+        {},
+        {"tp_comm_overlap": False},
+        {"tp_comm_overlap": True},
+        {"sequence_parallel": False},
+    ),
 }
 OF_MEGATRON: dict[str, tuple[Any, ...]] = {
     "kept": ({}, {"recompute": "selective"}, {"recompute": "full"}, {"cuda_graph": True}),
@@ -59,8 +65,14 @@ OF_TITAN: dict[str, tuple[Any, ...]] = {
     "cp_comm": (None, "all_gather"),
     "dispatch": (None, ExpertDispatch.DEEPEP, ExpertDispatch.DEEPEP_FP8),
     "beside": BESIDE[:2],
+    "stages": ({}, {"pp": 2}, {"pp": 2, "chunks": 2}),
+    "precision": (None, "fp8", "mxfp8"),
+    "attention": (None,),
+    "tensors": ({}, {"tp_comm_overlap": False}, {"tp_comm_overlap": True}),
 }
 """What torchtitan has, and a value of two that it has not where experts are shared out."""
+DENSE: dict[str, tuple[Any, ...]] = {"model": ("llama-3.1-8b", "gpt3-5b"), "tp": (1, 2)}
+OF_EXPERTS = ("ep", "expert_tp", "dispatch", "beside")
 JOB = {"npus": 16, "global_batch": 32, "sequence": 4096}
 
 
@@ -71,7 +83,7 @@ def is_read_back(framework: str, row: Mapping[str, Any], folder: Path) -> bool:
     """
     asked = {name: value for name, value in row.items() if value is not None}
     name, topology = asked.pop("model"), asked.pop("topology", "hgx-h100")
-    for choice in ("beside", "stages", "kept"):
+    for choice in ("beside", "stages", "tensors", "kept"):
         asked |= asked.pop(choice, {})
     try:
         job = read_inputs(name, topology, {**JOB, "framework": framework, **asked})
@@ -97,8 +109,12 @@ def is_read_back(framework: str, row: Mapping[str, Any], folder: Path) -> bool:
 
 def rows_of(framework: str) -> Iterator[dict[str, Any]]:
     """Options of a job, every two values of two of them together in a row."""
-    own = OF_MEGATRON if framework in MEGATRON else OF_TITAN
-    yield from pairwise({**EXPERTS, **OTHERS, **own})
+    factors = EXPERTS | OTHERS | (OF_MEGATRON if framework in MEGATRON else OF_TITAN)
+    if framework == "torch-fsdp-eager":  # which overlaps no exchange of tp
+        factors["tensors"] = factors["tensors"][:2]
+    yield from pairwise(factors)
+    dense = {name: factors[name] for name in factors if name not in OF_EXPERTS} | DENSE
+    yield from pairwise(dense)
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -106,8 +122,9 @@ def test_every_two_options_are_read_back(framework: str, tmp_path: Path) -> None
     rows = list(rows_of(framework))
     read = [row for row in rows if is_read_back(framework, row, tmp_path)]
     assert len(read) > len(rows) / 3
-    for ep in EXPERTS["ep"]:
-        assert [row for row in read if row["ep"] == ep]
+    for factor in ("model", "ep", "stages", "precision", "kept", "zero"):
+        wanted, found = ([row.get(factor) for row in some] for some in (rows, read))
+        assert [value for value in wanted if value not in found] == [], factor
 
 
 @pytest.mark.slow

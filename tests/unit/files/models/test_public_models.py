@@ -97,11 +97,6 @@ def test_parameters_are_the_published_ones(name: str) -> None:
     assert found == pytest.approx(PUBLISHED[name], rel=0.001)
 
 
-def test_at_least_sixty_published_models_are_counted() -> None:
-    assert len(PUBLISHED) >= 60
-    assert set(PUBLISHED) <= set(public_names())
-
-
 @pytest.mark.parametrize("name", public_names())
 def test_every_public_model_is_read_without_an_assumption(name: str) -> None:
     model = read_model(name)

@@ -218,13 +218,30 @@ def test_a_recipe_is_its_model_and_its_plan(tmp_path: Path, name: str) -> None:
         assert (model.architecture.depth, model.architecture.hidden) == (4, 512)
 
 
-def test_what_the_environment_says_is_asked_for(tmp_path: Path) -> None:
-    path = written(tmp_path, "zoo.yaml", ZOO)
-    open_tp = read_model(path).asked["tp"]
-    assert isinstance(open_tp, Unread)
-    assert "give --env TP=VALUE, or --tp" in open_tp.why
-    told = asked(read_model(path, {"TP": "4"}))
+def test_what_the_environment_says_is_read(tmp_path: Path) -> None:
+    told = asked(read_model(written(tmp_path, "zoo.yaml", ZOO), {"TP": "4"}))
     assert (told["tp"], told["pp"]) == ("4", "2")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "option", "why"),
+    [
+        ("zoo.yaml", ZOO, "tp", "give --env TP=VALUE, or --tp"),
+        ("axolotl.yml", AXOLOTL, "npus", "give --gpus"),
+        (
+            "maxtext.yml",
+            MAXTEXT.replace("remat_policy: full", "remat_policy: save_qkv_proj"),
+            "recompute",
+            "remat_policy is save_qkv_proj",
+        ),
+    ],
+)
+def test_what_nobody_says_or_knows_is_asked_for(
+    name: str, text: str, option: str, why: str, tmp_path: Path
+) -> None:
+    unread = read_model(written(tmp_path, name, text)).asked[option]
+    assert isinstance(unread, Unread)
+    assert why in unread.why
 
 
 def test_one_job_of_a_registry_is_chosen(tmp_path: Path) -> None:
@@ -233,31 +250,6 @@ def test_one_job_of_a_registry_is_chosen(tmp_path: Path) -> None:
         read_model(path)
     model = read_model(path, {"CONFIG": "llama3_70b"})
     assert (model.architecture.depth, asked(model)["tp"]) == (80, "8")
-
-
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        (AXOLOTL + "adapter: qlora\n", "adapter is qlora: only a full training by next tokens"),
-        (FACTORY.replace("full", "lora"), "finetuning_type is lora"),
-    ],
-)
-def test_what_is_not_modelled_is_refused(tmp_path: Path, text: str, what: str) -> None:
-    with pytest.raises(WorkloadError, match=what):
-        read_model(written(tmp_path, "recipe.yml", text))
-
-
-def test_a_size_that_nobody_says_is_asked_for(tmp_path: Path) -> None:
-    size = read_model(written(tmp_path, "recipe.yml", AXOLOTL)).asked["npus"]
-    assert isinstance(size, Unread)
-    assert "give --gpus" in size.why
-
-
-def test_a_value_that_nobody_knows_is_asked_for(tmp_path: Path) -> None:
-    text = MAXTEXT.replace("remat_policy: full", "remat_policy: save_qkv_proj")
-    policy = read_model(written(tmp_path, "maxtext.yml", text)).asked["recompute"]
-    assert isinstance(policy, Unread)
-    assert "remat_policy is save_qkv_proj" in policy.why
 
 
 def test_deepspeed_is_a_plan_and_says_what_is_left_out(tmp_path: Path) -> None:
@@ -284,32 +276,6 @@ def test_what_is_no_recipe_is_no_model(tmp_path: Path, text: str) -> None:
 def test_what_is_no_yaml_is_one_line(tmp_path: Path, text: str) -> None:
     with pytest.raises(WorkloadError, match=r"x.yaml: (not|no|more) [^\n]*$"):
         read_model(written(tmp_path, "x.yaml", text))
-
-
-@pytest.mark.parametrize(
-    ("text", "key"),
-    [
-        ("base_model: meta-llama/Llama-3.1-8B\nreward_model: true\n", "reward_model"),
-        (
-            "base_model: meta-llama/Llama-3.1-8B\nunfrozen_parameters: [lm_head]\n",
-            "unfrozen_parameters",
-        ),
-        ("model_name_or_path: meta-llama/Llama-3.1-8B\nnum_generations: 8\n", "num_generations"),
-        (
-            "model_name_or_path: meta-llama/Llama-3.1-8B\ncutoff_len: 4096\nuse_badam: true\n",
-            "use_badam",
-        ),
-    ],
-)
-def test_what_trains_otherwise_is_refused_by_its_key(
-    run: Run, tmp_path: Path, text: str, key: str
-) -> None:
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(text)
-    status, _, err = run("simulate", recipe, "--gpus", "8", "-t", "hgx-h100")
-    assert status == 2
-    assert f"{key} is" in err
-    assert "only a full training by next tokens is modelled" in err
 
 
 TORCHTITAN = """
@@ -366,9 +332,23 @@ def test_what_is_usual_is_not_said(tmp_path: Path) -> None:
     assert not read_model(written(tmp_path, "job.toml", TORCHTITAN)).warnings
 
 
-def test_another_training_with_torchtitan_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(WorkloadError, match="grpo: only a full training by next tokens"):
-        read_model(written(tmp_path, "job.toml", TORCHTITAN + "[grpo]\nkl_beta = 0.0\n"))
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("axolotl.yml", AXOLOTL + "adapter: qlora\n", "adapter is qlora"),
+        ("axolotl.yml", AXOLOTL + "reward_model: true\n", "reward_model is"),
+        ("axolotl.yml", AXOLOTL + "unfrozen_parameters: [lm_head]\n", "unfrozen_parameters is"),
+        ("factory.yaml", FACTORY.replace("full", "lora"), "finetuning_type is lora"),
+        ("factory.yaml", FACTORY + "num_generations: 8\n", "num_generations is"),
+        ("factory.yaml", FACTORY + "use_badam: true\n", "use_badam is"),
+        ("job.toml", TORCHTITAN + "[grpo]\nkl_beta = 0.0\n", "grpo"),
+    ],
+)
+def test_what_trains_otherwise_is_refused_by_its_key(
+    name: str, text: str, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(WorkloadError, match=f"{said}.*: only a full training by next tokens"):
+        read_model(written(tmp_path, name, text))
 
 
 def test_a_pipeline_of_maxtext_has_a_microbatch_for_each_stage(tmp_path: Path) -> None:
@@ -417,41 +397,7 @@ def test_yaml_of_nobody_known_is_said_to_be_that(run: Run, tmp_path: Path) -> No
     assert "this looks like YAML of keys that belong to no form of recipe" in err
 
 
-def test_replicas_times_shards_times_splits_are_the_size(tmp_path: Path) -> None:
-    text = AXOLOTL + "dp_shard_size: 4\ndp_replicate_size: 2\ntensor_parallel_size: 2\n"
-    job = read_model(written(tmp_path, "axolotl.yml", text)).asked
-    assert (job["npus"], job["shard_ranks"]) == (16, "4")
-
-
-def test_experts_of_axolotl_take_gpus_of_their_own(tmp_path: Path) -> None:
-    text = AXOLOTL.replace("NousResearch/Meta-Llama-3.1-8B", "Qwen/Qwen3-30B-A3B")
-    text += "dp_shard_size: 2\nexpert_parallel_size: 4\n"
-    job = read_model(written(tmp_path, "axolotl.yml", text)).asked
-    assert (job["npus"], job["ep"], job["shard_ranks"]) == (8, 4, "2")
-
-
-def test_replicas_of_maxtext_are_not_shards(tmp_path: Path) -> None:
-    job = read_model(written(tmp_path, "maxtext.yml", MAXTEXT)).asked
-    assert (job["npus"], job["shard_ranks"]) == (32, 8)
-    text = MAXTEXT.replace("ici_fsdp_parallelism: 8\n", "")
-    model = read_model(written(tmp_path, "default.yml", text))
-    assert "shard_ranks" not in model.asked
-    assert any("sharded over all GPUs" in note for note in model.warnings)
-
-
-def test_a_pipeline_of_automodel_cuts_the_local_batch(tmp_path: Path) -> None:
-    stages = "  pp_size: 2\n  pipeline:\n    pp_schedule: interleaved1f1b\n"
-    text = AUTOMODEL.replace("  tp_size: 2\n", "  tp_size: 2\n" + stages)
-    job = read_model(written(tmp_path, "automodel.yaml", text)).asked
-    assert (job["microbatch_size"], job["schedule"]) == ("1", "interleaved")
-    more = "pp_microbatch_size: 2\n    layers_per_stage: 6\n    pp_schedule"
-    text = text.replace("pp_schedule", more)
-    job = read_model(written(tmp_path, "automodel.yaml", text)).asked
-    assert (job["microbatch_size"], job["chunks"]) == ("2", 3), "36 layers, 6 stages on 2 ranks"
-
-
-def test_degrees_of_older_torchtitans_stand_elsewhere(tmp_path: Path) -> None:
-    text = """
+SIZES_OF_TITAN = """
 [model]
 name = "llama3"
 flavor = "8B"
@@ -470,14 +416,62 @@ enable_float8_linear = true
 [activation_checkpoint]
 mode = "full"
 """
-    job = read_model(written(tmp_path, "job.toml", text)).asked
-    sizes = {"tp": 4, "cp": 2, "pp": 2, "npus": 32, "microbatch_size": 2, "precision": "fp8"}
-    assert sizes.items() <= job.items()
+PIPELINE = AUTOMODEL.replace(
+    "  tp_size: 2\n",
+    "  tp_size: 2\n  pp_size: 2\n  pipeline:\n    pp_schedule: interleaved1f1b\n",
+)
 
 
-def test_a_loss_of_liger_has_parts_of_its_logits(tmp_path: Path) -> None:
-    job = read_model(written(tmp_path, "sft.yaml", FACTORY + "enable_liger_kernel: true\n")).asked
-    assert job["loss_chunks"] == 128256 // 4096
+@pytest.mark.parametrize(
+    ("name", "text", "plan"),
+    [
+        (
+            "axolotl.yml",
+            AXOLOTL + "dp_shard_size: 4\ndp_replicate_size: 2\ntensor_parallel_size: 2\n",
+            {"npus": 16, "shard_ranks": 4},
+        ),
+        (
+            "axolotl.yml",
+            AXOLOTL.replace("NousResearch/Meta-Llama-3.1-8B", "Qwen/Qwen3-30B-A3B")
+            + "dp_shard_size: 2\nexpert_parallel_size: 4\n",
+            {"npus": 8, "ep": 4, "shard_ranks": 2},
+        ),
+        ("automodel.yaml", PIPELINE, {"microbatch_size": 1, "schedule": "interleaved"}),
+        (
+            "automodel.yaml",
+            PIPELINE.replace(
+                "pp_schedule", "pp_microbatch_size: 2\n    layers_per_stage: 6\n    pp_schedule"
+            ),
+            {"microbatch_size": 2, "chunks": 3},
+        ),
+        (
+            "job.toml",
+            SIZES_OF_TITAN,
+            {"tp": 4, "cp": 2, "pp": 2, "npus": 32, "microbatch_size": 2, "precision": "fp8"},
+        ),
+        ("sft.yaml", FACTORY + "enable_liger_kernel: true\n", {"loss_chunks": 128256 // 4096}),
+        ("maxtext.yml", MAXTEXT, {"npus": 32, "shard_ranks": 8}),
+    ],
+    ids=[
+        "replicas times shards times splits are the size",
+        "experts of axolotl take GPUs of their own",
+        "a pipeline of automodel cuts the local batch",
+        "36 layers, 6 stages on 2 ranks",
+        "degrees of older torchtitans stand elsewhere",
+        "a loss of Liger has parts of its logits",
+        "replicas of maxtext are not shards",
+    ],
+)
+def test_keys_say_the_plan(name: str, text: str, plan: dict[str, object], tmp_path: Path) -> None:
+    found = asked(read_model(written(tmp_path, name, text)))
+    assert {key: found.get(key) for key in plan} == {k: str(v) for k, v in plan.items()}
+
+
+def test_maxtext_shards_over_all_where_it_does_not_say_so(tmp_path: Path) -> None:
+    text = MAXTEXT.replace("ici_fsdp_parallelism: 8\n", "")
+    model = read_model(written(tmp_path, "default.yml", text))
+    assert "shard_ranks" not in model.asked
+    assert any("sharded over all GPUs" in note for note in model.warnings)
 
 
 def test_what_a_recipe_leaves_to_accelerate_is_assumed_aloud(tmp_path: Path) -> None:
