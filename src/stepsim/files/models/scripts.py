@@ -69,13 +69,12 @@ def script_arguments(
         script = read_script(path, text, {**slurm, **(environment or {})})
         command = _training(path, script)
         values, unknown = _flags(command.words)
-        launches = any(_LAUNCHERS.search(word.text) for word in command.words) or bool(slurm)
     else:
-        script, unknown, command = Script((), {}), {}, Command((), 1)
-        plain = _plain_text(text)
-        overrides = (_OVERRIDE.fullmatch(word) for word in plain.split())
+        script, unknown, plain = Script((), {}), {}, _plain_text(text)
+        command = Command(tuple(map(Word, plain.split())), 1)
+        overrides = (_OVERRIDE.fullmatch(word.text) for word in command.words)
         values = {**line_arguments(plain), **{each[1]: each[2] for each in overrides if each}}
-        launches = bool(slurm or _LAUNCHERS.search(text))
+    launches = bool(slurm) or _launches(command)
     if other := _OTHERWISE.search(" ".join(word.text for word in command.words)):
         raise WorkloadError(f"{path}: {other[0]} is no pre-training of a decoder: not modelled")
     npus = _npus(values, script, slurm) if launches else None
@@ -126,9 +125,14 @@ def _training(path: Path, script: Script) -> Command:
     words = [word for each in script.commands for word in each.words]
     hidden = next((word.unknown for word in words if _hides(word)), None)
     words += [word for held in script.variables.values() for word in held if "--" in word.text]
-    if hidden is not None and _trains(Command((Word(""), *words), 1)):
+    whole = Command((Word(""), *words), 1)
+    if hidden is not None and (_trains(whole) or _launches(whole)):
         raise WorkloadError(f"{path}: line {hidden.line}: {needed(hidden)}")
-    return Command(tuple(words), 1)
+    return whole
+
+
+def _launches(command: Command) -> bool:
+    return any(_LAUNCHERS.search(word.text) for word in command.words)
 
 
 def _trains(command: Command) -> bool:

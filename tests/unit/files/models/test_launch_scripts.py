@@ -128,6 +128,13 @@ torchrun --nproc_per_node 8 x.py $P $Q $S
 """,
         8,
     ),
+    "training behind a preparation": (
+        """
+RUN="mkdir -p $0.d && torchrun --nproc_per_node 4 x.py --num-layers 9"
+eval $RUN
+""",
+        4,
+    ),
     "parts of texts": (
         """
 NAME=llama-13b.v2
@@ -425,6 +432,31 @@ def test_a_script_that_trains_nothing_known_is_told(run: Run, tmp_path: Path) ->
     status, _, err = run("simulate", script)
     assert status == 2
     assert "no command that trains a model is known in it: give the script that it calls" in err
+    script.write_text("torchrun --nproc_per_node 4 train.py --job.config_file conf/job.toml\n")
+    assert "give conf/job.toml or the script" in run("simulate", script)[2]
+    (tmp_path / "conf").mkdir()
+    job = '[model]\nname = "llama3"\nflavor = "8B"\n[activation_checkpoint]\nmode = "full"\n'
+    (tmp_path / "conf" / "job.toml").write_text(job)
+    model = read_model(script)
+    assert (model.architecture.depth, model.asked["npus"]) == (32, 4)
+
+
+def test_variables_given_replace_what_branches_leave_open(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    loop = 'L=0\nwhile getopts ":l:" opt; do case $opt in l) L="$OPTARG";; esac; done\n'
+    script.write_text(f"{loop}torchrun --nproc_per_node 4 x.py {PLAIN} --num-layers $L\n")
+    with pytest.raises(WorkloadError, match="give --env L=VALUE"):
+        read_model(script)
+    assert read_model(script, {"L": "3"}).architecture.depth == 3
+
+
+def test_a_command_that_a_branch_changes_is_asked_for(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    app = f'APP="x.py {PLAIN}"\n[ $PROFILE = on ] && APP+=" --profile"\n'
+    script.write_text(f"{app}torchrun --nproc_per_node 4 $APP\n")
+    with pytest.raises(WorkloadError, match="give --env PROFILE=VALUE"):
+        read_model(script)
+    assert read_model(script, {"PROFILE": "off"}).asked["npus"] == 4
 
 
 def test_a_job_that_submits_itself_is_read_as_slurm_runs_it(tmp_path: Path) -> None:

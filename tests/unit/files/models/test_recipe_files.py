@@ -228,6 +228,7 @@ def test_what_the_environment_says_is_read(tmp_path: Path) -> None:
     [
         ("zoo.yaml", ZOO, "tp", "give --env TP=VALUE, or --tp"),
         ("axolotl.yml", AXOLOTL, "npus", "give --gpus"),
+        ("zoo.yaml", ZOO, "npus", "give --gpus"),
         (
             "maxtext.yml",
             MAXTEXT.replace("remat_policy: full", "remat_policy: save_qkv_proj"),
@@ -436,6 +437,11 @@ PIPELINE = AUTOMODEL.replace(
             + "dp_shard_size: 2\nexpert_parallel_size: 4\n",
             {"npus": 8, "ep": 4, "shard_ranks": 2},
         ),
+        (
+            "axolotl.yml",
+            AXOLOTL.replace("gradient", "#") + "  activation_checkpointing: true\n",
+            {"recompute": "full"},
+        ),
         ("automodel.yaml", PIPELINE, {"microbatch_size": 1, "schedule": "interleaved"}),
         (
             "automodel.yaml",
@@ -455,6 +461,7 @@ PIPELINE = AUTOMODEL.replace(
     ids=[
         "replicas times shards times splits are the size",
         "experts of axolotl take GPUs of their own",
+        "FSDP recomputes where it is told to",
         "a pipeline of automodel cuts the local batch",
         "36 layers, 6 stages on 2 ranks",
         "degrees of older torchtitans stand elsewhere",
@@ -499,11 +506,15 @@ def test_a_configuration_of_gpt_neox_is_read(tmp_path: Path) -> None:
 "checkpoint-activations": true
 "optimizer": {"type": "Adam", "params": {"lr": 0.1}}
 "activation": "swiglu"
+"use_bias_in_attn_linear": false
 "moe_num_experts": 4
 "moe_top_k": 1
 """
     model = read_model(written(tmp_path, "20B.yml", text))
     job, experts = model.asked, [layer.is_sparse for layer in model.architecture.layers]
     assert experts == [True, False] * 22, "expert_interval is 2 where nobody says it"
+    dense = model.architecture.layers[1].mlp
+    assert isinstance(dense, DenseMlp)
+    assert (dense.width, dense.bias) == (8192, False), "two thirds of 4 x 6144, half of it gates"
     asked = {"tp": 2, "pp": 4, "zero": 1, "precision": "fp16", "microbatch_size": 4}
     assert (asked | {"microbatches": "32", "recompute": "full"}).items() <= job.items()
