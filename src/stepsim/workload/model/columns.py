@@ -104,63 +104,28 @@ class PlanColumns(Struct, frozen=True, kw_only=True):
         return self.recompute_full * np.minimum(1.0, self.recompute_layers * stages / depth)
 
 
+_MADE = ("tokens", "shard_tokens", "drops", "graphs")
+_NAMES = tuple(name for name in PlanColumns.__struct_fields__ if name not in _MADE)
+"""Columns that are one number of a plan each."""
+
+
 def plan_columns(plans: Sequence[ModelPlan]) -> PlanColumns:
     """The columns of some plans, in their order."""
     rows = np.array([_numbers(plan) for plan in plans], dtype=np.float64).T
-    tp, cp, dp, pp, ep, expert_tp, chunks, size, count, sequence, *rest = rows
-    parallel, shards, zero, reshard, element, casts, flash, full, *others = rest
-    selective, operators, some, offload, all_to_all, ring, tp_overlap, *others = others
-    dp_overlap, graph, once, sent, dispatcher, paired, beside_shared, delayed, *others = others
-    whole, attended, adapters, unsaid, *parts = others
-    modules, scopes = parts[: len(_MODULES)], parts[len(_MODULES) :]
-    tokens = size * sequence / cp
+    modules, scopes = np.split(rows[len(_NAMES) :], [len(_MODULES)])
+    own: dict[str, Any] = dict(zip(_NAMES, rows, strict=False))
+    tokens = own["microbatch_size"] * own["sequence"] / own["cp"]
     return PlanColumns(
-        tp=tp,
-        cp=cp,
-        dp=dp,
-        pp=pp,
-        ep=ep,
-        expert_tp=expert_tp,
-        chunks=chunks,
-        microbatch_size=size,
-        microbatches=count,
-        sequence=sequence,
         tokens=tokens,
-        shard_tokens=np.where(parallel > 0, tokens / tp, tokens),
-        sequence_parallel=parallel,
-        shards=shards,
-        zero=zero,
-        reshard=reshard,
-        element_bytes=element,
-        casts=casts,
-        flash=flash,
-        recompute_full=full,
-        recompute_selective=selective,
-        recompute_operators=operators,
-        recompute_layers=some,
+        shard_tokens=np.where(own["sequence_parallel"] > 0, tokens / own["tp"], tokens),
         drops=dict(zip(_MODULES, modules, strict=True)),
-        offload_layers=offload,
-        context_all_to_all=all_to_all,
-        context_ring=ring,
-        tp_comm_overlap=tp_overlap,
-        dp_overlap=dp_overlap,
-        cuda_graph=graph,
-        graphs_step=whole,
-        graphs_unsaid=unsaid,
         graphs=dict(zip(_SCOPES, scopes, strict=True)),
-        attended=attended,
-        adapters=adapters,
-        sends_once=once,
-        dispatch_bytes=sent,
-        dispatcher=dispatcher,
-        paired_share=paired,
-        shared_overlap=beside_shared,
-        delay_wgrad=delayed,
+        **own,
     )
 
 
 def _numbers(plan: ModelPlan) -> tuple[float, ...]:
-    """A plan's fields in the order in which `plan_columns` takes them apart."""
+    """What `_NAMES` name of a plan, in their order, then which modules and scopes it has."""
     recompute, exchanges = plan.recompute, plan.ep > 1
     dispatch = plan.dispatch if exchanges else ExpertDispatch.ALL_TO_ALL
     scopes = plan.graph_scopes if plan.cuda_graph and plan.graph_scopes else ()
@@ -192,16 +157,16 @@ def _numbers(plan: ModelPlan) -> tuple[float, ...]:
         plan.tp_comm_overlap,
         plan.dp_overlap,
         plan.cuda_graph,
+        plan.cuda_graph and plan.graph_scopes == (),
+        plan.cuda_graph and plan.graph_scopes is None,
+        plan.attended,
+        plan.adapters,
         dispatch.once,
         dispatch.element_bytes,
         _DISPATCHERS.index(dispatch),
         plan.paired_share,
         plan.shared_overlap and exchanges,
         plan.delay_wgrad and exchanges,
-        plan.cuda_graph and plan.graph_scopes == (),
-        plan.attended,
-        plan.adapters,
-        plan.cuda_graph and plan.graph_scopes is None,
         *map(plan.recompute_modules.__contains__, _MODULES),
         *map(scopes.__contains__, _SCOPES),
     )
