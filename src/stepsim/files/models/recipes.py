@@ -19,6 +19,7 @@ import yaml
 from msgspec import Struct
 
 from stepsim.base.errors import WorkloadError, bad_value
+from stepsim.base.structs import replace
 from stepsim.files.reading import read_text, read_toml
 from stepsim.files.shell.words import Unknown
 from stepsim.workload.model.architecture import Architecture
@@ -97,19 +98,12 @@ def _forms() -> Iterator[RecipeForm]:
     forms = {each.name: each for each in read_toml(path, _FormsFile, WorkloadError, "forms").form}
     for each in forms.values():
         other = forms.get(each.like, each)
-        yield RecipeForm(
-            name=each.name,
-            source=each.source,
-            marks=each.marks,
+        tables = ("usual", "keys", "refused", "noted", "assumed")
+        yield replace(
+            each,
             model=each.model or other.model,
             framework=each.framework or other.framework,
-            megatron=each.megatron,
-            names=each.names,
-            usual={**other.usual, **each.usual},
-            keys={**other.keys, **each.keys},
-            refused={**other.refused, **each.refused},
-            noted={**other.noted, **each.noted},
-            assumed={**other.assumed, **each.assumed},
+            **{name: {**getattr(other, name), **getattr(each, name)} for name in tables},
         )
 
 
