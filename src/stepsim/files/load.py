@@ -334,8 +334,6 @@ def _of_recipe(path: Path, recipe: "ForeignRecipe") -> Model:
             f"stepsim simulate {EXAMPLE} --gpus 8 --plan-file {path}"
         )
     model = replace(model, source=path.name, warnings=(*model.warnings, *recipe.notes))
-    if recipe.form.megatron:
-        return _with_size(path, model, recipe.asked)
     return _with_size(path, model, recipe.asked_of(model.architecture))
 
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Placement
 from stepsim.parallel.stages import Stages, split_stages
-from stepsim.workload.rows import CollectiveKind, Group, Phase, Row, Work, Workload
+from stepsim.workload.rows import CollectiveKind, Group, Phase, Work, Workload
 from stepsim.workload.scaling import placeholder_rows
 
 
@@ -58,7 +58,9 @@ def inspect_workload(
             phase: sum(work.compute_ps for row in rows for p, work in row.works() if p is phase)
             for phase in Phase
         },
-        traffic=_traffic(work for row in rows for _, work in _per_microbatch(row)),
+        traffic=_traffic(  # weight-gradient collectives run once per step, not per microbatch
+            work for row in rows for phase, work in row.works() if phase is not Phase.WEIGHT_GRAD
+        ),
         step_compute_ps=sum(item.work.compute_ps for item in step),
         step_traffic=_traffic(
             [
@@ -69,11 +71,6 @@ def inspect_workload(
         placeholders=placeholder_rows(workload),
         warnings=(*workload.said, *warnings, *stages.warnings),
     )
-
-
-def _per_microbatch(row: Row) -> list[tuple[Phase, Work]]:
-    """Weight-gradient collectives run once per step, not per microbatch."""
-    return [(phase, work) for phase, work in row.works() if phase is not Phase.WEIGHT_GRAD]
 
 
 def _layers_per_stage(workload: Workload, stages: Stages) -> tuple[int, ...]:

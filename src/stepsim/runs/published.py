@@ -327,13 +327,10 @@ def _errors(source: str, rows: Sequence[PublishedComparison]) -> SourceErrors:
         calibrated_largest=max(calibrated, default=0.0),
         memory_mean=fmean(memory) if memory else None,
         memory_largest=max(memory, default=None),
-        memory_calibrated=_calibrated_mean(reported),
+        memory_calibrated=fmean(abs(each / median(reported) - 1) for each in reported)
+        if reported
+        else None,  # once the median of predicted over measured is 1
     )
-
-
-def _calibrated_mean(ratios: Sequence[float]) -> float | None:
-    """Mean error of predicted over measured once the median of them is 1."""
-    return fmean(abs(each / median(ratios) - 1) for each in ratios) if ratios else None
 
 
 class _RowEntry(Entry, frozen=True, kw_only=True):

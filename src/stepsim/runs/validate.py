@@ -179,8 +179,9 @@ def validate_run(
     durations = durations or best_durations(ready.summary)
     result = replay(ready.summary, ready.runtime, durations)
     sources = calibration.sources if calibration else (summary.run.source,)
-    own = calibration is None or _went_into(summary, calibration)
-    others = None if own else calibration
+    others = calibration
+    if calibration is None or not set(summary.run.traces).isdisjoint(calibration.traces):
+        others = None  # the run, or one of its ranks, was calibrated on
     finalize = tuple(_predicted_ops(summary, others, notes)) if others else ()
     predicted = tuple(_predicted(summary, others, notes)) if others else ()
     report = result.report
@@ -188,7 +189,7 @@ def validate_run(
         name=Path(summary.run.source).name,
         durations=durations,
         calibrated_from=sources,
-        calibrated_on_itself=own,
+        calibrated_on_itself=others is None,
         pipeline=_replayed("pipeline", report.pipeline_time_ps, summary.pipeline_ps),
         step=_replayed("step", report.step_time_ps, summary.step_ps),
         finalize=finalize,
@@ -198,11 +199,6 @@ def validate_run(
         notes=tuple(notes),
         inferred=tuple(sorted(set(range(summary.run.degrees.pp)) - set(summary.run.stages))),
     )
-
-
-def _went_into(summary: RunSummary, calibration: Calibration) -> bool:
-    """Whether a run, or one of its ranks, was calibrated on."""
-    return not set(summary.run.traces).isdisjoint(calibration.traces)
 
 
 def _replayed(name: str, simulated_ps: int, measured_ps: int) -> Compared:

@@ -11,6 +11,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Bools, Floats, Ints
@@ -91,23 +92,15 @@ class Worth(Struct, frozen=True, kw_only=True):
     @classmethod
     def scaled(cls, rates: Throughput, step_time_ps: Ints) -> Self:
         """That of steps of other times than a second, which has these `rates`."""
-        tokens, mfu, memory, fits = _row(rates)
-        seconds = np.where(step_time_ps > 0, step_time_ps / PS_PER_S, np.nan)
-        return cls(
-            tokens_per_s=tokens / seconds,
-            mfu=mfu / seconds,
-            memory_bytes=np.where(step_time_ps > 0, memory, -1).astype(np.int64),
-            fits=np.where(step_time_ps > 0, fits, -1).astype(np.int64),
-        )
+        (tokens, mfu, *held), runs = _row(rates), step_time_ps > 0
+        seconds = np.where(runs, step_time_ps / PS_PER_S, np.nan)
+        memory, fits = (np.where(runs, each, -1).astype(np.int64) for each in held)
+        return cls(tokens_per_s=tokens / seconds, mfu=mfu / seconds, memory_bytes=memory, fits=fits)
 
     def before(self, other: "Worth") -> "Worth":
         """That of these steps, then of others."""
-        return Worth(
-            tokens_per_s=np.concatenate((self.tokens_per_s, other.tokens_per_s)),
-            mfu=np.concatenate((self.mfu, other.mfu)),
-            memory_bytes=np.concatenate((self.memory_bytes, other.memory_bytes)),
-            fits=np.concatenate((self.fits, other.fits)),
-        )
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return Worth(**dict(zip(self.__struct_fields__, map(np.concatenate, pairs), strict=True)))
 
 
 def _row(rates: Throughput) -> tuple[float, float, int, int]:

@@ -128,14 +128,10 @@ def recipe_values(path: Path) -> dict[str, str]:
         values = dict(islice(_flat("", plain), _MOST_KEYS + 1))
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         what = "JSON" if path.suffix == ".json" else "YAML"
-        raise WorkloadError(f"{path}: not valid {what}: {_line(error)}") from None
+        raise WorkloadError(f"{path}: not valid {what}: {' '.join(str(error).split())}") from None
     if len(values) > _MOST_KEYS:
         raise WorkloadError(f"{path}: more than {_MOST_KEYS:,} keys: expected a recipe")
     return values
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 def _flat(place: str, value: Any) -> Iterator[tuple[str, str]]:

@@ -33,7 +33,8 @@ def plot_sensitivity(found: Sensitivity, style: FigureStyle) -> "Figure":
     colours = [PALETTE[slope.one_sided] for slope in rows]
     gains = [100 * slope.gain for slope in rows]
     bars = axes.barh([describe(slope) for slope in rows], gains, color=colours)
-    axes.bar_label(bars, list(map(_percent, gains)), padding=2, fontsize="small")
+    shown = [f"{each:.2g} %" if each >= _LEAST_SHOWN else f"< {_LEAST_SHOWN} %" for each in gains]
+    axes.bar_label(bars, shown, padding=2, fontsize="small")
     axes.margins(x=0.2 if style.narrow else 0.12)
     axes.set_xlabel("step time saved (%)")
     title = found.job or f"{Path(found.workload).name} on {found.topology}: {found.schedule}"
@@ -44,10 +45,6 @@ def plot_sensitivity(found: Sensitivity, style: FigureStyle) -> "Figure":
         handles = [Patch(color=PALETTE[i], label=name) for i, name in enumerate(names)]
         legend(figure, style, handles, below=True)
     return figure
-
-
-def _percent(gain: float) -> str:
-    return f"{gain:.2g} %" if gain >= _LEAST_SHOWN else f"< {_LEAST_SHOWN} %"
 
 
 @drawn

@@ -1,5 +1,6 @@
 """A measured run on the page of its replay: its operations, and how far the replay is off."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,28 +51,15 @@ class RunBesideReplay(Struct, frozen=True, kw_only=True):
 
     def chart(self, times: "Range1d", longest_ps: int) -> Chart:
         """The run as it was measured, on the time axis of its replay; a row per stage."""
-        from bokeh.models import FixedTicker, Range1d
-
-        scale, unit = time_unit(longest_ps)
-        count = len(self.stages)
-        height = count * _ROW_PX + _FRAME_PX
-        rows = Range1d(start=count - 0.5, end=-0.5, bounds=(-0.5, count - 0.5))
-        figure = new_figure("measured", height, times, rows)
-        figure.xaxis.axis_label = f"time ({unit})"
-        figure.yaxis.ticker = FixedTicker(ticks=list(range(count)))
-        figure.yaxis.major_label_overrides = {i: f"stage {i}" for i in range(count)}
-        _draw_idle(figure, count, self.step_ps / scale)
+        plot, scale = _framed(
+            "measured run", [f"stage {i}" for i in range(len(self.stages))], times, longest_ps
+        )
+        _draw_idle(plot.figure, len(self.stages), self.step_ps / scale)
         for colour in MEASURED_NAMES:
-            _draw_bars(figure, self.stages, colour, PS_PER_MS / scale)
+            _draw_bars(plot.figure, self.stages, colour, PS_PER_MS / scale)
         missing = [str(i) for i, bars in enumerate(self.stages) if bars is None]
         return Chart(
-            plot=Plot(
-                name="measured",
-                described="Timeline of the measured run",
-                height_px=height,
-                figure=figure,
-                data={"kind": "plain"},
-            ),
+            plot=plot,
             title="Measured",
             legend=tuple((name, colour) for colour, name in MEASURED_NAMES.items()),
             note=f"Not traced: stage {', '.join(missing)}." if missing else "",
@@ -96,30 +84,14 @@ class RecordedTimeline(Struct, frozen=True, kw_only=True):
 
     def chart(self, times: "Range1d", longest_ps: int) -> Chart:
         """Its kernels, messages and copies on the time axis of other timelines."""
-        from bokeh.models import FixedTicker, Range1d
-
-        scale, unit = time_unit(longest_ps)
-        count = len(self.run.rows)
-        height = count * _ROW_PX + _FRAME_PX
-        rows = Range1d(start=count - 0.5, end=-0.5, bounds=(-0.5, count - 0.5))
-        figure = new_figure("measured", height, times, rows)
-        figure.xaxis.axis_label = f"time ({unit})"
-        figure.yaxis.ticker = FixedTicker(ticks=list(range(count)))
         axis = f"{self.run.axis} " * bool(self.run.axis)
-        figure.yaxis.major_label_overrides = {
-            row: f"{axis}{label}" for row, (label, _) in enumerate(self.run.rows)
-        }
-        _draw_idle(figure, count, self.step_ps / scale)
+        labels = [f"{axis}{label}" for label, _ in self.run.rows]
+        plot, scale = _framed("recorded step", labels, times, longest_ps)
+        _draw_idle(plot.figure, len(labels), self.step_ps / scale)
         for _, colour, kinds in _OF_KINDS:
-            _draw_spans(figure, self.run, colour, kinds, scale)
+            _draw_spans(plot.figure, self.run, colour, kinds, scale)
         return Chart(
-            plot=Plot(
-                name="measured",
-                described="Timeline of the recorded step",
-                height_px=height,
-                figure=figure,
-                data={"kind": "plain"},
-            ),
+            plot=plot,
             title="Measured",
             legend=tuple((name, colour) for name, colour, _ in _OF_KINDS),
         )
@@ -131,6 +103,29 @@ _OF_KINDS = (
     ("communication", PART_COLOURS[Part.EXPOSED_DP], COMMUNICATIONS),
     ("copies", PER_STEP, (TaskKind.COPY,)),
 )
+
+
+def _framed(
+    what: str, labels: Sequence[str], times: "Range1d", longest_ps: int
+) -> tuple[Plot, int]:
+    """An empty figure with a row for each label, and the ps of a unit of its time axis."""
+    from bokeh.models import FixedTicker, Range1d
+
+    scale, unit = time_unit(longest_ps)
+    height, end = len(labels) * _ROW_PX + _FRAME_PX, len(labels) - 0.5
+    rows = Range1d(start=end, end=-0.5, bounds=(-0.5, end))
+    figure = new_figure("measured", height, times, rows)
+    figure.xaxis.axis_label = f"time ({unit})"
+    figure.yaxis.ticker = FixedTicker(ticks=list(range(len(labels))))
+    figure.yaxis.major_label_overrides = dict(enumerate(labels))
+    plot = Plot(
+        name="measured",
+        described=f"Timeline of the {what}",
+        height_px=height,
+        figure=figure,
+        data={"kind": "plain"},
+    )
+    return plot, scale
 
 
 def _draw_spans(

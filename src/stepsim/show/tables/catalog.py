@@ -29,10 +29,6 @@ NOT_KNOWN = "unknown"
 """What is said of an error where predictions were held against nothing."""
 
 
-def _error(entry: CatalogTopology) -> Cell:
-    return NOT_KNOWN if entry.error is None else entry.error
-
-
 def _active(model: CatalogModel) -> Cell:
     is_sparse = model.active_parameters != model.parameters
     return model.active_parameters if is_sparse else None
@@ -68,7 +64,7 @@ _COLUMNS: Mapping[str, Mapping[str, Column]] = {
         "device": TEXT.of(lambda topology: topology.device or None),
         "size": TEXT.of(_sizes),
         "held against": Column(write=lambda times: f"{times} times").of("held_times"),
-        "mean error": SHARE.of(_error),
+        "mean error": SHARE.of(lambda entry: NOT_KNOWN if entry.error is None else entry.error),
         "what it is": LONG.of("about"),
     },
     "schedules": {"schedule": TEXT.of("name"), "what it is": LONG.of("about")},

@@ -121,17 +121,18 @@ def schedules_table(runs: Sequence[CandidateDocument]) -> Table:
         f"schedules, the best first; speed-up over {first.name}; activations: the most that a "
         "rank holds, in chunks or bytes",
         sorted(runs, key=_by_worth),
-        {**_COLUMNS, **(_MEMORY if known else {}), "runs in": TEXT.of(_runs_in), **mark},
+        {
+            **_COLUMNS,
+            **(_MEMORY if known else {}),
+            "runs in": TEXT.of(lambda run: run_by(run.name) or "-"),
+            **mark,
+        },
     )
 
 
 def _activations(run: CandidateDocument) -> str | int:
     known = run.peak_activation_bytes
     return str(run.peak_activations) if known is None else known
-
-
-def _runs_in(run: CandidateDocument) -> str:
-    return run_by(run.name) or "-"
 
 
 _COLUMNS = {
