@@ -126,8 +126,8 @@ def slow_compute(
     """The programs of all actors, with compute as long as it takes beside communications.
 
     Every task is by itself; `times` are starts and ends in ps of a run before, slowed or not. Where
-    compute lost the share b of what it took there, it takes its time alone over 1 - b: that is what
-    it took once runs change no more.
+    compute lost the share b of what it took there, it takes its time alone over 1 - b, or if it was
+    slowed there, the mean of the two: that is what it took once runs change no more.
     """
     slowing = _Slowing(prices=prices, cost=cost)
     columns = zip(programs, actors.ranks.tolist(), *times, strict=True)
@@ -163,7 +163,9 @@ class _Slowing(Struct, frozen=True, kw_only=True):
         took_ps, slowed_ps = end - start, laid.duration_ps.copy()
         some = np.flatnonzero(lost_ps)
         lost = np.minimum(lost_ps[some] / took_ps[some], MOST_TAKEN)
+        again = some[took_ps[some] > slowed_ps[some]]
         slowed_ps[some] = np.rint(slowed_ps[some] / (1.0 - lost))
+        slowed_ps[again] += (took_ps[again] - slowed_ps[again]) // 2  # a loss may swing
         return laid.taking(slowed_ps)
 
     def lost(self, kernels: Demands | None, alone_ps: int, beside: CommDemand | None) -> float:

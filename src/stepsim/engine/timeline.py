@@ -288,11 +288,16 @@ MOST_EVENTS = 20_000
 """Tasks above which columns take the place of events, unless an engine is asked for."""
 
 
-_SLOWED_RUNS = 3
-"""Runs after which what is slowed changes no more that matters."""
+_SLOWED_RUNS, _STEADY = 16, 1e-3
+"""Runs of a step whose compute is slowed, at most, and the change of its end that ends them."""
 
 _TimesOfAll = tuple[list[Times], list[Times]]
 """Start and end of every task of every actor, in ps."""
+
+
+def _end_of(times: _TimesOfAll) -> int:
+    """When the last task of all ends, in ps."""
+    return max(int(end.max(initial=0)) for end in times[1])
 
 
 class LaidOutStep(Struct, frozen=True, kw_only=True):
@@ -312,10 +317,13 @@ class LaidOutStep(Struct, frozen=True, kw_only=True):
         """Run it, by columns or events."""
         times, unslowed_ps = self._times(progress), None
         if self.slow_compute:
-            unslowed_ps = max(int(end.max(initial=0)) for end in times[1])
+            unslowed_ps = last_ps = _end_of(times)
             for _ in range(_SLOWED_RUNS):
                 slowed = replace(self.runnable, programs=self.slow_compute(times))
                 times = replace(self, runnable=slowed)._times(progress)
+                before_ps, last_ps = last_ps, _end_of(times)
+                if abs(last_ps - before_ps) <= _STEADY * last_ps:
+                    break
         said(__name__, "all tasks ended")
         contention = self.contention
         return make_timeline(

@@ -30,6 +30,7 @@ from stepsim.step.model_plan import (
 )
 from stepsim.step.plan_space import SHORT_NAMES, PlanSpace, handicap, plan_kind, step_options_of
 from stepsim.step.plan_variants import balanced_plans, eased_plans
+from stepsim.workload.expert_load import ExpertSkew
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.choices import Recompute
 from stepsim.workload.model.columns import PlanColumns, plan_columns
@@ -50,7 +51,7 @@ _MOST_BATCH = 1.5
 _MOST_DOUBLINGS = 6
 _NEAR = 1.1
 """Share of the memory above which no other layout makes a plan fit."""
-_BALANCED = 64
+_BALANCED = 128
 """Plans of lowest price of which layouts by cost are tried."""
 _RUNS, _ACTIONS = 5, 40_000
 """Kinds of plans that are simulated: those priced lowest, of at most so many actions of ranks.
@@ -240,9 +241,12 @@ class PlanChooser(Struct, frozen=True, kw_only=True):
     def _first_of_kinds(self, plans: Sequence[ModelPlan]) -> Iterator[ModelPlan]:
         """The first plan of each kind and microbatch size that the framework runs."""
         known: set[tuple[int, ...]] = set()
+        uneven = self.options.expert_load not in (None, ExpertSkew(1))
         for plan in plans:
             kind = *plan_kind(plan), plan.microbatch_size
-            if kind in known or refused_by(plan, self.architecture, self.framework.name):
+            if kind in known or (uneven and plan.ep == 1):
+                continue
+            if refused_by(plan, self.architecture, self.framework.name):
                 continue
             known.add(kind)
             yield plan

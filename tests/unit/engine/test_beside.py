@@ -15,6 +15,7 @@ from stepsim.engine.timeline import Cohort
 from stepsim.files.asked import read_inputs
 from stepsim.graph.programs import SegmentKind
 from stepsim.network.prices import Use
+from stepsim.network.topology.nested import with_values
 from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.tables.spans import TaskKind
 from stepsim.workload.overlap import Demands, row_slowdown
@@ -107,6 +108,17 @@ def test_the_law_takes_the_place_of_the_factor_beside_gathers() -> None:
     assert slowed.slowed_by_communication_ps
     alone = slowed.step_time_ps - slowed.slowed_by_communication_ps
     assert alone < plain.step_time_ps < slowed.step_time_ps
+
+
+def test_large_losses_settle_where_they_would_swing() -> None:
+    job: dict[str, Any] = {"framework": "torchtitan", "microbatch_size": 1, "overlap_cost": "on"}
+    job |= {"npus": 8, "tp": 1, "global_batch": 16, "sequence": 8192}
+    network = stepsim.load_topology("hgx-h100")
+    slow, fast = (
+        stepsim.simulate("kimi-linear-48b-a3b", each, **job).report.step_time_ps
+        for each in (network, with_values(network, {"nvlink.bandwidth": 900e9}))
+    )
+    assert fast < 1.03 * slow, "with three runs it was 1.53 times as long"
 
 
 def test_sms_do_not_matter_where_nothing_overlaps() -> None:

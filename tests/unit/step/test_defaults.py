@@ -215,6 +215,18 @@ def test_half_a_plan_is_completed_and_said_with_flags_that_pin_it() -> None:
     assert not any("given: guessed" in text for text in plain.warnings)
 
 
+def test_experts_with_a_load_are_shared_out() -> None:
+    job = {"npus": 64, "sequence": 2048, "global_batch": 64}
+    for load, shared in (("skew:1.2", True), ("skew:1", False)):
+        plan = planned("olmoe-7b", "hgx-b200", expert_load=load, **job)
+        assert (plan.ep > 1) == shared
+
+
+def test_prediction_layers_follow_layers_shared_out_by_cost() -> None:
+    plan = planned("deepseek-v3", npus=512, framework="nanotron", pp=4, tp=8)
+    assert [part.prediction_layers for part in plan.layout.slices][-1] == 1
+
+
 def test_who_names_1f1b_has_no_virtual_stages() -> None:
     named = step("llama-3-70b", **HALF, schedule="1f1b", microbatch_size=1)
     plain = step("llama-3-70b", **HALF, chunks=1, microbatch_size=1)

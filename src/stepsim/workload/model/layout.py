@@ -164,7 +164,9 @@ def balanced_layout(
     return counted_layout(min(found)[2], prediction_layers)
 
 
-def layout_by_cost(costs: Sequence[float], head: float, stages: int) -> LayerLayout:
+def layout_by_cost(
+    costs: Sequence[float], head: float, stages: int, prediction_layers: int = 0
+) -> LayerLayout:
     """The layout of nanotron: a stage takes layers until the cost so far is above its share.
 
     `costs` are of the layers in the model's order, `head` is of the last matrix; both ends stay on
@@ -177,7 +179,7 @@ def layout_by_cost(costs: Sequence[float], head: float, stages: int) -> LayerLay
         counts[stage] += 1
         done += cost
         stage += done > share * (stage + 1) and stage < stages - 1
-    return counted_layout(counts)
+    return counted_layout(counts, prediction_layers)
 
 
 def _shares(layers: int, stages: int, first: int, last: int) -> list[int]:

@@ -212,7 +212,8 @@ def layout_of_costs(architecture: Architecture, stages: int) -> LayerLayout:
     costs = [
         layer.parameters(architecture.hidden, architecture.norm) for layer in architecture.layers
     ]
-    return layout_by_cost(costs, architecture.vocabulary * architecture.hidden, stages)
+    head, ahead = architecture.vocabulary * architecture.hidden, architecture.prediction_layers
+    return layout_by_cost(costs, head, stages, len(ahead))
 
 
 def heads_divide(architecture: Architecture, tp: int) -> bool:
