@@ -185,7 +185,7 @@ EDGE = "edge 'gpu1' to 'leaf': "
 @pytest.mark.parametrize(
     ("graph", "said"),
     [
-        (_with(bandwith=1), f"{EDGE}'bandwith' is no attribute of edges: expected bandwidth"),
+        (_with(bandwith=1), f"{EDGE}'bandwith' is no attribute of it: expected bandwidth"),
         (_without("bandwidth"), f"{EDGE}bandwidth is missing: expected a text such as '400 Gbps'"),
         (_with(bandwidth=0), "expected a text such as '400 Gbps', or bytes/s above 0"),
         (_with(bandwidth=True), f"{EDGE}bandwidth is True"),
@@ -208,7 +208,7 @@ EDGE = "edge 'gpu1' to 'leaf': "
         (_node("x", kind="gpu"), "node 'x': kind is 'gpu': expected npu or switch"),
         (
             _node("x", kind="switch", colour=1),
-            "node 'x': 'colour' is no attribute of nodes: expected kind",
+            "node 'x': 'colour' is no attribute of it: expected kind",
         ),
         (_node("a\nb", kind="switch"), "node 'a\\nb': expected one line"),
         (

@@ -106,8 +106,8 @@ def _arguments(plan: ModelPlan, slices: tuple[StageSlice, ...]) -> Iterator[str]
     yield f"--seq-length {plan.sequence}"
     if plan.sequence_parallel and plan.tp > 1:
         yield "--sequence-parallel"
-        if plan.tp_comm_overlap:
-            yield "--tp-comm-overlap"
+    if plan.tp_comm_overlap and plan.tp > 1:
+        yield "--tp-comm-overlap"
     yield from _sharding(plan)
     yield from _compute(plan)
 

@@ -99,7 +99,7 @@ def _names(graph: nx.Graph) -> dict[Hashable, str]:
         place = f"node {node!r}"
         if not isinstance(node, str | int | tuple):
             raise TopologyError(f"{place}: expected a text, a number or a tuple as node")
-        _refuse_unknown(place, "nodes", data, ("kind",))
+        _refuse_unknown(place, data, ("kind",))
         kind = data.get("kind")
         if kind not in ("npu", "switch"):
             raise TopologyError(bad_value(place, "kind", kind, "npu or switch"))
@@ -182,7 +182,7 @@ def _numbers(
 ) -> dict[str, float]:
     """The values of fields, each given as a text by its name or as a number by its attribute."""
     keys = [key for each in fields for key in dict.fromkeys((each.name, each.attribute))]
-    _refuse_unknown(place, place.partition(" ")[0] + "s", data, (*keys, *extra))
+    _refuse_unknown(place, data, (*keys, *extra))
     found: dict[str, float] = {}
     for each in fields:
         given = [key for key in dict.fromkeys((each.name, each.attribute)) if key in data]
@@ -226,11 +226,11 @@ def _is_bool(value: object) -> bool:
     return isinstance(value, bool)
 
 
-def _refuse_unknown(place: str, of: str, data: Mapping[Any, Any], allowed: Collection[str]) -> None:
+def _refuse_unknown(place: str, data: Mapping[Any, Any], allowed: Collection[str]) -> None:
     for key in data:
         if key not in allowed:
             expected = f"expected {', '.join(allowed)}"
-            raise TopologyError(f"{place}: {key!r} is no attribute of {of}: {expected}")
+            raise TopologyError(f"{place}: {key!r} is no attribute of it: {expected}")
 
 
 def _of_graph(data: Mapping[str, Any], npus: int) -> dict[str, Any]:

@@ -96,11 +96,15 @@ def test_every_framework_has_its_form() -> None:
     assert {name: launch_form(name) for name in forms} == forms
 
 
+UNHIDDEN = {"tp_comm_overlap": True, "sequence_parallel": False}
+
+
 @pytest.mark.parametrize(
     ("framework", "changes", "said"),
     [
         ("megatron-core", {"recompute": "operators"}, "no recomputation of operators"),
         ("megatron-core", {"tp": 16, "dp": 1}, "--num-query-groups is a multiple"),
+        ("megatron-core", {"tp": 2, "dp": 1} | UNHIDDEN, "--tp-comm-overlap needs"),
         ("torch-fsdp-eager", {"zero": 1}, "zero is 1: it replicates"),
         ("torch-fsdp-eager", {"zero": 3, "tp": 2, "tp_comm_overlap": True}, "needs a compiled"),
         ("torch-fsdp-eager", {"zero": 3, "precision": Precision.NVFP4}, "no precision nvfp4"),

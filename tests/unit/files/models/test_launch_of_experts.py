@@ -52,6 +52,7 @@ OTHERS: dict[str, tuple[Any, ...]] = {
         {"tp_comm_overlap": False},
         {"tp_comm_overlap": True},
         {"sequence_parallel": False},
+        {"tp_comm_overlap": True, "sequence_parallel": False},
     ),
 }
 OF_MEGATRON: dict[str, tuple[Any, ...]] = {
