@@ -259,13 +259,13 @@ def test_contention_is_none_siblings_or_fair() -> None:
         stepsim.simulate(workload, "ideal", contention="unfair")
 
 
-def bucket_sizes(result: Result, rank: int = 0) -> list[int]:
-    return [span.size_bytes for span in buckets(result, rank)]
+def bucket_sizes(result: Result) -> list[int]:
+    return [span.size_bytes for span in buckets(result)]
 
 
-def buckets(result: Result, rank: int = 0) -> list[Span]:
-    """Gradient reductions while the backward goes on, by start."""
-    found = [span for span in rows_of(result.timeline, [rank]) if span.label == "gradient bucket"]
+def buckets(result: Result) -> list[Span]:
+    """Gradient reductions of the first rank while the backward goes on, by start."""
+    found = [span for span in rows_of(result.timeline, [0]) if span.label == "gradient bucket"]
     return sorted(found, key=lambda span: span.start_ps)
 
 
@@ -274,23 +274,21 @@ def weighted(*weights: int) -> list[Row]:
 
 
 @pytest.mark.parametrize(
-    ("bucket", "sizes"),
+    ("weights", "gradient", "bucket", "sizes"),
     [
-        ("1 B", [16, 33, 50]),  # backward: the last row first; 1/6, 1/2 and all of 99
-        ("17 B", [49, 50]),
-        ("50 B", [99]),
+        ((3, 2, 1), 99, "1 B", [16, 33, 50]),  # backward: the last row first; 1/6, 1/2, all of 99
+        ((3, 2, 1), 99, "17 B", [49, 50]),
+        ((3, 2, 1), 99, "50 B", [99]),
+        ((0, 1, 0, 1, 0), 10, "1 B", [5, 5]),  # rows without weights reduce nothing
+        ((1, 1, 1, 1, 1), 2, "1 B", [1, 1]),  # fewer bytes than rows: only what there is
     ],
 )
-def test_a_bucket_is_reduced_when_it_is_full(bucket: str, sizes: list[int]) -> None:
-    workload = job(weighted(3, 2, 1), gradients(op(ALL_REDUCE, Group.DP, 99)), dp=2)
+def test_a_bucket_is_reduced_when_it_is_full(
+    weights: tuple[int, ...], gradient: int, bucket: str, sizes: list[int]
+) -> None:
+    workload = job(weighted(*weights), gradients(op(ALL_REDUCE, Group.DP, gradient)), dp=2)
     run = fair(workload, network(DimensionKind.SWITCH, 2), dp_overlap=True, dp_bucket=bucket)
     assert bucket_sizes(run) == sizes
-
-
-def test_rows_without_weights_among_others_reduce_nothing() -> None:
-    workload = job(weighted(0, 1, 0, 1, 0), gradients(op(ALL_REDUCE, Group.DP, 10)), dp=2)
-    run = fair(workload, network(DimensionKind.SWITCH, 2), dp_overlap=True, dp_bucket="1 B")
-    assert bucket_sizes(run) == [5, 5]
 
 
 @pytest.mark.parametrize(
@@ -322,12 +320,6 @@ def test_a_bucket_holds_its_share_of_every_gradient() -> None:
     assert bucket_sizes(apart) == [300, 150, 300, 150]
     together = fair(workload, switch, dp_overlap=True, dp_bucket="451 B")
     assert bucket_sizes(together) == [600, 300]
-
-
-def test_buckets_of_fewer_bytes_than_rows_reduce_only_what_there_is() -> None:
-    workload = job(weighted(1, 1, 1, 1, 1), gradients(op(ALL_REDUCE, Group.DP, 2)), dp=2)
-    run = fair(workload, network(DimensionKind.SWITCH, 2), dp_overlap=True, dp_bucket="1 B")
-    assert bucket_sizes(run) == [1, 1]
 
 
 def test_a_slow_reduction_delays_the_next_and_the_rows_after_the_pipeline() -> None:
