@@ -39,14 +39,12 @@ from stepsim.workload.rows import (
 
 MS = 10**9
 MB = 10**6
-ALL_REDUCE, ALL_TO_ALL = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL
+ALL_REDUCE = CollectiveKind.ALL_REDUCE
 both_ways = pytest.mark.parametrize("fold_ranks", [True, False])
 
 
-def network(
-    kind: DimensionKind, npus: int, *, gb_per_s: float = 1, hop_ps: int = 0
-) -> NestedTopology:
-    link = LinkClass(name="link", bandwidth=gb_per_s * 1e9, latency_ps=hop_ps)
+def network(kind: DimensionKind, npus: int, *, hop_ps: int = 0) -> NestedTopology:
+    link = LinkClass(name="link", bandwidth=1e9, latency_ps=hop_ps)
     dimensions = (Dimension(kind=kind, size=npus, link=link),)
     return NestedTopology(name="test", source="test", dimensions=dimensions)
 
@@ -55,15 +53,14 @@ def work(compute_ps: int = 0, *comms: CommOp) -> Work:
     return Work(compute_ps=compute_ps, comms=comms)
 
 
-def op(
-    kind: CollectiveKind, group: Group, size_bytes: int, axis: ParallelAxis | None = None
-) -> CommOp:
-    usual = {Group.TP: ParallelAxis.TP, Group.EP: ParallelAxis.EP}.get(group, ParallelAxis.DP)
-    return CommOp(kind=kind, group=group, axis=axis or usual, size_bytes=size_bytes)
+def op(kind: CollectiveKind, group: Group, size_bytes: int) -> CommOp:
+    axis = ParallelAxis.TP if group is Group.TP else ParallelAxis.DP
+    return CommOp(kind=kind, group=group, axis=axis, size_bytes=size_bytes)
 
 
-def gradients(*comms: CommOp, role: Role = Role.GRADIENTS) -> StepItem:
+def gradients(*comms: CommOp) -> StepItem:
     """Gradients reduced after the pipeline."""
+    role = Role.GRADIENTS
     return StepItem(name=role, phase=Phase.WEIGHT_GRAD, work=work(0, *comms), role=role)
 
 
@@ -176,15 +173,16 @@ def test_a_message_during_a_gradient_all_reduce_has_its_share(fold_ranks: bool) 
     options: dict[str, Any] = {"dp_overlap": True, "dp_bucket": "1 B", "p2p": "eager"}
     switch = network(DimensionKind.SWITCH, 4)
     shared = fair(workload, switch, **options, fold_ranks=fold_ranks)
-    reductions: list[tuple[float, float]] = [(5.5, 8), (8, 10)]
-    assert times(shared, TaskKind.COLLECTIVE, 2) == [(a * MS, b * MS) for a, b in reductions]
-    assert times(shared, TaskKind.SEND, 2) == [(6.5 * MS, 7.5 * MS)]
-    assert times(shared, TaskKind.RECV, 0) == [(6.5 * MS, 7.5 * MS)]
-    reductions = [(8.5, 10.5), (10.5, 12.5)]
-    assert times(shared, TaskKind.COLLECTIVE, 0) == [(a * MS, b * MS) for a, b in reductions]
+    expected: dict[tuple[TaskKind, int], list[tuple[float, float]]] = {
+        (TaskKind.COLLECTIVE, 2): [(5.5, 8), (8, 10)],
+        (TaskKind.SEND, 2): [(6.5, 7.5)],
+        (TaskKind.RECV, 0): [(6.5, 7.5)],
+        (TaskKind.COLLECTIVE, 0): [(8.5, 10.5), (10.5, 12.5)],
+    }
+    for task, ran in expected.items():
+        assert times(shared, *task) == [(begin * MS, end * MS) for begin, end in ran]
     assert shared.report.step_time_ps == 12.5 * MS
-    alone = stepsim.simulate(workload, switch, **options)
-    assert alone.report.step_time_ps == 12 * MS
+    assert stepsim.simulate(workload, switch, **options).report.step_time_ps == 12 * MS
 
 
 @both_ways
@@ -247,8 +245,8 @@ def test_transfers_of_no_bytes_take_no_time(p2p: str, fold_ranks: bool) -> None:
     nothing = replace(row(10, 20), forward=work(10, op(ALL_REDUCE, Group.TP, 0)))
     workload = job([nothing], tp=2, pp=4, microbatches=5)
     line = network(DimensionKind.LINE, 8, hop_ps=700)
-    alone = stepsim.simulate(workload, line, p2p=p2p).report.step_time_ps
-    assert fair(workload, line, p2p=p2p, fold_ranks=fold_ranks).report.step_time_ps == alone
+    shared = fair(workload, line, p2p=p2p, fold_ranks=fold_ranks)
+    assert shared.report.step_time_ps == alone(workload, line, p2p=p2p)
 
 
 def test_contention_is_none_siblings_or_fair() -> None:
