@@ -36,10 +36,10 @@ def read(name: str) -> Architecture:
     return architecture_of(PUBLISHED[name]["config"], place="config.json", name=name)[0]
 
 
-def priced(architecture: Architecture) -> StepModel:
+def priced(architecture: Architecture, device: str = "h200") -> StepModel:
     return StepModel(
         architecture=architecture,
-        device=read_device("h200"),
+        device=read_device(device),
         framework=read_framework("megatron-core"),
         interconnect=NETWORK,
     )
@@ -107,7 +107,7 @@ def test_plans_priced_together_are_those_priced_alone(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(PUBLISHED))
 def test_shorter_documents_are_never_slower(name: str) -> None:
     """Of a sequence filled with shorter samples a token reads fewer keys; nothing else grows."""
-    steps = priced(read(name))
+    steps = priced(read(name), "h100")
     plan = ModelPlan(sequence=8192, cuda_graph=True)
     packed = [replace(plan, packed=length) for length in (8192, 4096, 1024, 256, 64, 8)]
     seconds = steps.seconds(packed)

@@ -64,9 +64,7 @@ def test_csv_holds_every_span_of_a_rank_per_class(run: Run, moe: Path, tmp_path:
     ranks = {int(line.split(",")[0]) for line in lines[1:]}
     assert ranks == {0, 32, 64, 96}
     ends = [int(line.split(",")[-2]) for line in lines[1:]]
-    code, out, _ = run("simulate", moe, "--json", "-")
-    assert max(ends) == json.loads(out)["step_time_ps"]
-    assert code == 0
+    assert max(ends) == written(run, "simulate", moe)["step_time_ps"]
 
 
 @pytest.mark.parametrize("option", ["--json", "--plot", "--csv"])
@@ -161,11 +159,17 @@ def test_inspect_prints_what_was_understood(run: Run, workloads: Path) -> None:
     assert "the file gives no pp_comm: stepsim assumes 16777216 bytes" in err
 
 
-def simulated(run: Run, *arguments: str | Path) -> dict[str, Any]:
-    """What a simulation that warns of nothing found, without what was asked for."""
-    code, out, err = run("simulate", *arguments, "--quiet", "--json", "-")
+def written(run: Run, *arguments: str | Path) -> dict[str, Any]:
+    """The document of a command that warns of nothing."""
+    code, out, err = run(*arguments, "--quiet", "--json", "-")
     assert (code, err) == (0, "")
-    document: dict[str, Any] = json.loads(out)
+    document: dict[str, Any] = json.loads(out, parse_constant=pytest.fail)
+    return document
+
+
+def simulated(run: Run, *arguments: str | Path) -> dict[str, Any]:
+    """What a simulation found, without what was asked for."""
+    document = written(run, "simulate", *arguments)
     del document["settings"]
     return document
 

@@ -1,13 +1,13 @@
 """`stepsim sweep`: flags, sweep files, databases, outputs, refusals."""
 
 import csv
-import json
 import re
 from pathlib import Path
 
 import pytest
 from helpers import Run
 from sweeps import SMALL
+from unit.cli.test_cli import written
 
 AXES = ("--set", "fabric.bandwidth=100..400 Gbps:3", "--set", "schedule=1f1b,zb-h1,dualpipe-v")
 JOB = ("--npus", "32", "--pp", "4", "-m", "4")
@@ -224,8 +224,7 @@ def test_the_fastest_job_is_one_that_fits(run: Run, tmp_path: Path) -> None:
 
 def test_a_device_of_an_axis_runs_in_its_own_machine(run: Run) -> None:
     job = ("llama-3-8b", "--gpus", "16", "--tp", "4", "--global-batch", "32", "--seq", "4096")
-    _, swept, _ = run("sweep", *job, "--set", "device=b200,a100-80gb", "-q", "--json", "-")
-    for scenario in json.loads(swept)["scenarios"]:
-        device = scenario["settings"]["device"]
-        _, alone, _ = run("simulate", *job, "--device", device, "-q", "--json", "-")
-        assert scenario["step_time_ps"] == json.loads(alone)["step_time_ps"]
+    swept = written(run, "sweep", *job, "--set", "device=b200,a100-80gb")
+    for scenario in swept["scenarios"]:
+        alone = written(run, "simulate", *job, "--device", scenario["settings"]["device"])
+        assert scenario["step_time_ps"] == alone["step_time_ps"]
