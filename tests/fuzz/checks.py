@@ -304,12 +304,6 @@ def check_sweep(path: Path) -> None:
         printed(path, sweep_shown(table))
 
 
-def parse_axis(text: str) -> None:
-    from stepsim.explore.sweep import parse_axis
-
-    parse_axis(text)
-
-
 def parse_units(text: str) -> None:
     from stepsim.base.units import parse_bandwidth, parse_size_bytes, parse_time_ps
 
@@ -328,24 +322,6 @@ def parse_slow(text: str) -> None:
     from stepsim.workload.scaling import parse_slow_ranks
 
     assert np.isfinite(parse_slow_ranks(text).factors(64)).all()
-
-
-def parse_scale(text: str) -> None:
-    from stepsim.workload.scaling import parse_compute_scale
-
-    parse_compute_scale(text)
-
-
-def parse_ranks(text: str) -> None:
-    from stepsim.network.one_collective import parse_ranks
-
-    parse_ranks(text)
-
-
-def parse_window(text: str) -> None:
-    from stepsim.show.trace.window import parse_window
-
-    parse_window(text)
 
 
 def parse_sizes(text: str) -> None:

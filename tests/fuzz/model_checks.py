@@ -9,6 +9,7 @@ import json
 import sqlite3
 import tarfile
 import tempfile
+from collections.abc import Mapping
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -126,14 +127,20 @@ def nsys_exports() -> tuple[bytes, ...]:
 
 @cache
 def archives() -> tuple[bytes, ...]:
-    """The traces of two ranks in an archive, and one of them packed."""
+    """The traces of two ranks in an archive, as it is and packed."""
+    whole = tar(seeds.chakra_folder())
+    return whole, gzip.compress(whole, 1, mtime=0)
+
+
+def tar(files: Mapping[str, bytes]) -> bytes:
+    """An archive of files by their names."""
     target = io.BytesIO()
     with tarfile.open(fileobj=target, mode="w") as archive:
-        for name, content in seeds.chakra_folder().items():
+        for name, content in files.items():
             entry = tarfile.TarInfo(name)
             entry.size = len(content)
             archive.addfile(entry, io.BytesIO(content))
-    return target.getvalue(), gzip.compress(target.getvalue(), 1, mtime=0)
+    return target.getvalue()
 
 
 @cache

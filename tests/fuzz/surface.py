@@ -5,6 +5,7 @@ A new option falls into these lists by its type and its help; a new command need
 
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
@@ -18,6 +19,9 @@ from fuzz import seeds
 from logs import megatron_log
 
 from stepsim.cli.root import make_app
+
+STEPSIM = [sys.executable, "-c", "from stepsim.cli import main; main()"]
+"""The program in a process of its own."""
 
 Words = tuple[str, ...]
 """The name of a command, e.g. `("calibrate", "nccl")`."""

@@ -9,6 +9,11 @@ from pathlib import Path
 
 from fuzz import checks, commands, model_checks, seeds
 
+from stepsim.explore.sweep import parse_axis
+from stepsim.network.one_collective import parse_ranks
+from stepsim.show.trace.window import parse_window
+from stepsim.workload.scaling import parse_compute_scale
+
 Run = Callable[[bytes, Path], object]
 
 
@@ -21,11 +26,12 @@ class Target:
 
     seeds: Callable[[], Sequence[bytes]]
     run: Run
-    weight: float = 1.0
 
 
-def in_file(name: str, check: Callable[[Path], object]) -> Run:
-    """Writes the bytes to a file of this name and checks it."""
+def reader(
+    name: str, check: Callable[[Path], object], made: Callable[[], Sequence[bytes]]
+) -> Target:
+    """A reader of files: the bytes are written to one of this name, which is checked."""
 
     def run(data: bytes, folder: Path) -> None:
         path = folder / name
@@ -33,125 +39,78 @@ def in_file(name: str, check: Callable[[Path], object]) -> Run:
         path.write_bytes(data)
         check(path)
 
-    return run
+    return Target(seeds=made, run=run)
 
 
-def words(parse: Callable[[str], object], *texts: str) -> Target:
+def texts(*examples: str) -> Callable[[], Sequence[bytes]]:
+    """Seeds that are given as they are."""
+    return lambda: seeds.encoded(*examples)
+
+
+def words(parse: Callable[[str], object], *examples: str) -> Target:
     """A parser with examples of what it accepts; bytes arrive as the command line has them."""
     return Target(
-        seeds=lambda: seeds.encoded(*texts),
+        seeds=texts(*examples),
         run=lambda data, _: parse(data.decode("utf-8", "surrogateescape")),
     )
 
 
 TARGETS: Mapping[str, Target] = {
-    "workload": Target(seeds=seeds.workloads, run=in_file("w.txt", checks.check_workload)),
-    "topology-toml": Target(
-        seeds=seeds.topology_tomls, run=in_file("t.toml", checks.check_topology)
+    "workload": reader("w.txt", checks.check_workload, seeds.workloads),
+    "topology-toml": reader("t.toml", checks.check_topology, seeds.topology_tomls),
+    "topology-astra": reader("t.yml", checks.check_topology, texts(seeds.ASTRA)),
+    "topology-simai": reader("t", checks.check_topology, seeds.simai_networks),
+    "schedule-csv": reader("s.csv", checks.check_schedule, seeds.schedules),
+    "sweep-toml": reader("s.toml", checks.check_sweep_file, texts(seeds.SWEEP)),
+    "calibration-toml": reader("c.toml", checks.check_calibration, texts(seeds.CALIBRATION)),
+    "step-table-csv": reader("m.csv", checks.check_step_table, texts(seeds.STEP_TABLE)),
+    "step-table-toml": reader("m.toml", checks.check_step_table, texts(seeds.STEP_TABLE_TOML)),
+    "expert-load": reader(
+        "load.txt",
+        checks.check_expert_load,
+        texts("100 # first\n200\n0\n1.5e3\n", "1\n2\n3\n4\n5\n6\n7\n8\n"),
     ),
-    "topology-astra": Target(
-        seeds=lambda: seeds.encoded(seeds.ASTRA), run=in_file("t.yml", checks.check_topology)
-    ),
-    "topology-simai": Target(seeds=seeds.simai_networks, run=in_file("t", checks.check_topology)),
-    "schedule-csv": Target(seeds=seeds.schedules, run=in_file("s.csv", checks.check_schedule)),
-    "sweep-toml": Target(
-        seeds=lambda: seeds.encoded(seeds.SWEEP), run=in_file("s.toml", checks.check_sweep_file)
-    ),
-    "calibration-toml": Target(
-        seeds=lambda: seeds.encoded(seeds.CALIBRATION),
-        run=in_file("c.toml", checks.check_calibration),
-    ),
-    "step-table-csv": Target(
-        seeds=lambda: seeds.encoded(seeds.STEP_TABLE), run=in_file("m.csv", checks.check_step_table)
-    ),
-    "step-table-toml": Target(
-        seeds=lambda: seeds.encoded(seeds.STEP_TABLE_TOML),
-        run=in_file("m.toml", checks.check_step_table),
-    ),
-    "expert-load": Target(
-        seeds=lambda: seeds.encoded("100 # first\n200\n0\n1.5e3\n", "1\n2\n3\n4\n5\n6\n7\n8\n"),
-        run=in_file("load.txt", checks.check_expert_load),
-    ),
-    "expert-counts": Target(
-        seeds=lambda: seeds.encoded(
+    "expert-counts": reader(
+        "router.csv",
+        checks.check_expert_counts,
+        texts(
             "layer,microbatch,expert,tokens\n0,0,0,3\n0,0,1,1.5\n1,2,3,4\n",
             "expert,tokens,layer,microbatch,more\n7,1e3,0,0,x\n",
         ),
-        run=in_file("router.csv", checks.check_expert_counts),
     ),
-    "measurements": Target(
-        seeds=seeds.measurements, run=in_file("m.csv", checks.check_measurements)
+    "measurements": reader("m.csv", checks.check_measurements, seeds.measurements),
+    "megatron-trace": reader("rank0.txt", checks.check_run, seeds.traces),
+    "megatron-folder": reader("run/rank0.txt", checks.check_folder, seeds.traces),
+    "chakra-trace": reader("t.0.et", checks.check_profile, seeds.chakra),
+    "kineto-trace": reader("rank0.json", checks.check_profile, seeds.kineto),
+    "ndtimeline": reader("a.parquet", checks.check_profile, model_checks.ndtimelines),
+    "nsys-export": reader("a.sqlite", checks.check_profile, model_checks.nsys_exports),
+    "trace-archive": reader("a.tar.gz", checks.check_profile, model_checks.archives),
+    "step-log": reader(
+        "train.log",
+        model_checks.check_step_log,
+        texts(model_checks.STEP_LOG, model_checks.TITAN, model_checks.DEEPSPEED),
     ),
-    "megatron-trace": Target(seeds=seeds.traces, run=in_file("rank0.txt", checks.check_run)),
-    "megatron-folder": Target(
-        seeds=seeds.traces, run=in_file("run/rank0.txt", checks.check_folder)
+    "model-config": reader("config.json", model_checks.check_model, model_checks.configurations),
+    "megatron-script": reader("train.sh", model_checks.check_model, texts(model_checks.SCRIPT)),
+    "megatron-yaml": reader("model.yaml", model_checks.check_model, texts(model_checks.ARGUMENTS)),
+    "torchtitan-job": reader("job.toml", model_checks.check_launch, texts(model_checks.TITAN_JOB)),
+    "bridge-overrides": reader("plan.sh", model_checks.check_launch, texts(model_checks.OVERRIDES)),
+    "device-toml": reader("d.toml", model_checks.check_device, model_checks.devices),
+    "framework-toml": reader("f.toml", model_checks.check_framework, model_checks.frameworks),
+    "plan-toml": reader("p.toml", model_checks.check_plan, texts(seeds.PLAN)),
+    "published-steps": reader("steps.csv", model_checks.check_published, texts(seeds.PUBLISHED)),
+    "model-calibration": reader(
+        "c.toml", model_checks.check_model_calibration, texts(model_checks.MODEL_CALIBRATION)
     ),
-    "chakra-trace": Target(seeds=seeds.chakra, run=in_file("t.0.et", checks.check_profile)),
-    "kineto-trace": Target(seeds=seeds.kineto, run=in_file("rank0.json", checks.check_profile)),
-    "ndtimeline": Target(
-        seeds=model_checks.ndtimelines, run=in_file("a.parquet", checks.check_profile)
-    ),
-    "nsys-export": Target(
-        seeds=model_checks.nsys_exports, run=in_file("a.sqlite", checks.check_profile)
-    ),
-    "trace-archive": Target(
-        seeds=model_checks.archives, run=in_file("a.tar.gz", checks.check_profile)
-    ),
-    "step-log": Target(
-        seeds=lambda: seeds.encoded(
-            model_checks.STEP_LOG, model_checks.TITAN, model_checks.DEEPSPEED
-        ),
-        run=in_file("train.log", model_checks.check_step_log),
-    ),
-    "model-config": Target(
-        seeds=model_checks.configurations, run=in_file("config.json", model_checks.check_model)
-    ),
-    "megatron-script": Target(
-        seeds=lambda: seeds.encoded(model_checks.SCRIPT),
-        run=in_file("train.sh", model_checks.check_model),
-    ),
-    "megatron-yaml": Target(
-        seeds=lambda: seeds.encoded(model_checks.ARGUMENTS),
-        run=in_file("model.yaml", model_checks.check_model),
-    ),
-    "torchtitan-job": Target(
-        seeds=lambda: seeds.encoded(model_checks.TITAN_JOB),
-        run=in_file("job.toml", model_checks.check_launch),
-    ),
-    "bridge-overrides": Target(
-        seeds=lambda: seeds.encoded(model_checks.OVERRIDES),
-        run=in_file("plan.sh", model_checks.check_launch),
-    ),
-    "device-toml": Target(
-        seeds=model_checks.devices, run=in_file("d.toml", model_checks.check_device)
-    ),
-    "framework-toml": Target(
-        seeds=model_checks.frameworks, run=in_file("f.toml", model_checks.check_framework)
-    ),
-    "plan-toml": Target(
-        seeds=lambda: seeds.encoded(seeds.PLAN), run=in_file("p.toml", model_checks.check_plan)
-    ),
-    "published-steps": Target(
-        seeds=lambda: seeds.encoded(seeds.PUBLISHED),
-        run=in_file("steps.csv", model_checks.check_published),
-    ),
-    "model-calibration": Target(
-        seeds=lambda: seeds.encoded(model_checks.MODEL_CALIBRATION),
-        run=in_file("c.toml", model_checks.check_model_calibration),
-    ),
-    "gemm-table": Target(
-        seeds=lambda: seeds.encoded(model_checks.GEMM),
-        run=in_file("g.csv", model_checks.check_gemm),
-    ),
-    "optimus-log": Target(seeds=seeds.optimus_logs, run=in_file("log.txt", checks.check_log)),
-    "result-json": Target(seeds=seeds.results, run=in_file("r.json", checks.check_result)),
-    "html-report": Target(seeds=seeds.reports, run=in_file("r.json", checks.check_report)),
-    "sweep-database": Target(seeds=seeds.sweeps, run=in_file("s.sqlite", checks.check_sweep)),
-    "command-line": Target(
-        seeds=lambda: seeds.encoded(*commands.COMMANDS), run=commands.run_command
-    ),
+    "gemm-table": reader("g.csv", model_checks.check_gemm, texts(model_checks.GEMM)),
+    "optimus-log": reader("log.txt", checks.check_log, seeds.optimus_logs),
+    "result-json": reader("r.json", checks.check_result, seeds.results),
+    "html-report": reader("r.json", checks.check_report, seeds.reports),
+    "sweep-database": reader("s.sqlite", checks.check_sweep, seeds.sweeps),
+    "command-line": Target(seeds=texts(*commands.COMMANDS), run=commands.run_command),
     "axis": words(
-        checks.parse_axis,
+        parse_axis,
         "fabric.bandwidth=100..800 Gbps:8",
         "nvlink.latency=1..1024 ns:11 log",
         "microbatches=8..16",
@@ -162,9 +121,11 @@ TARGETS: Mapping[str, Target] = {
     ),
     "units": words(checks.parse_units, "500ns", "1.5 us", "64 MiB", "400Gbps", "50 GB/s", "inf"),
     "slow-ranks": words(checks.parse_slow, "12:1.3,40-47:1.1", "0-63:2e0"),
-    "compute-scale": words(checks.parse_scale, "0.5", "forward=0.5,input_grad=0.6,weight_grad=1e1"),
-    "ranks": words(checks.parse_ranks, "0-7,16", "0,1,2,3", "8-15"),
-    "window": words(checks.parse_window, "2s..3s", "0 ms..1.5 us", "1ns..2ns"),
+    "compute-scale": words(
+        parse_compute_scale, "0.5", "forward=0.5,input_grad=0.6,weight_grad=1e1"
+    ),
+    "ranks": words(parse_ranks, "0-7,16", "0,1,2,3", "8-15"),
+    "window": words(parse_window, "2s..3s", "0 ms..1.5 us", "1ns..2ns"),
     "sizes": words(checks.parse_sizes, "64MiB", "8..1GiB:x2", "1..4096", "100"),
     "algorithm": words(
         checks.parse_algorithm, "all_reduce=ring", "hierarchical:ring,direct auto", "nvls"

@@ -5,13 +5,12 @@ Python's switches, such as the one that leaves docstrings out, change no result.
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from fuzz import surface
+from fuzz.surface import STEPSIM
 
-STEPSIM = [sys.executable, "-c", "from stepsim.cli import main; main()"]
 SIMULATE = [*STEPSIM, "simulate", "w.txt", "-q"]
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes that break")

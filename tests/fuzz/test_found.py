@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from fuzz import seeds
-from fuzz.model_checks import GEMM, MODEL_CALIBRATION, TITAN, devices
+from fuzz.model_checks import GEMM, MODEL_CALIBRATION, TITAN, devices, tar
 from fuzz.targets import TARGETS
 
 import stepsim
@@ -54,7 +54,7 @@ REFUSED = {
     "hundreds of digits in YAML": ("topology-astra", seeds.ASTRA.replace("4,", f"{LONG},", 1)),
     "2**64 NICs": (
         "topology-toml",
-        f"{seeds.NESTED}".replace("nics = 2", "nics = 18446744073709551616"),
+        seeds.NESTED.replace("nics = 2", "nics = 18446744073709551616"),
     ),
     "millions of NPUs on two links": (
         "topology-toml",
@@ -68,10 +68,6 @@ REFUSED = {
         "optimus-log",
         seeds.optimus_logs()[0].decode().replace("38.362", LONG),
     ),
-}
-
-
-REFUSED |= {
     "products of 1e308 rows": ("gemm-table", GEMM.replace("8192,8192", "1e308,8192")),
     "infinite factor": ("model-calibration", MODEL_CALIBRATION.replace("1.07", "inf")),
     "factor below all floats": ("model-calibration", MODEL_CALIBRATION.replace("1.07", "1e-320")),
@@ -111,7 +107,7 @@ def test_refused(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["gzip", "tar", "gzip in tar"])
 def test_archives_that_unpack_to_gigabytes(name: str, tmp_path: Path) -> None:
     packed = gzip.compress(bytes(128 << 20), 1)
-    data = {"gzip": packed, "tar": sparse_tar(), "gzip in tar": tar(packed)}
+    data = {"gzip": packed, "tar": sparse_tar(), "gzip in tar": tar({"run.0.et.gz": packed})}
     path = tmp_path / "run.et.gz"
     path.write_bytes(data[name])
     tracemalloc.start()
@@ -121,16 +117,6 @@ def test_archives_that_unpack_to_gigabytes(name: str, tmp_path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 200 << 20
     finally:
         tracemalloc.stop()
-
-
-def tar(content: bytes) -> bytes:
-    """An archive with this as the trace of rank 0."""
-    target = io.BytesIO()
-    with tarfile.open(fileobj=target, mode="w") as archive:
-        entry = tarfile.TarInfo("run.0.et.gz")
-        entry.size = len(content)
-        archive.addfile(entry, io.BytesIO(content))
-    return target.getvalue()
 
 
 def sparse_tar() -> bytes:

@@ -29,12 +29,17 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(disk)], check=True)
 
 
+def swept(database: Path) -> None:
+    """Go on with a sweep, or begin it."""
+    run_sweep(study(*AXES), database, resume=True, jobs=1, evaluators=(Quick(),))
+
+
 @pytest.mark.parametrize("tries", [4, pytest.param(100, marks=pytest.mark.slow)])
 def test_a_sweep_goes_on_when_there_is_space_again(
     tries: int, small_disk: Path, tmp_path: Path
 ) -> None:
     whole = tmp_path / "whole.sqlite"
-    run_sweep(study(*AXES), whole, jobs=1, evaluators=(Quick(),))
+    swept(whole)
     expected = exported(whole)
     chance = random.Random(tries)
     for _ in range(tries):
@@ -43,9 +48,9 @@ def test_a_sweep_goes_on_when_there_is_space_again(
         free = found.f_bavail * found.f_frsize - chance.randrange(200_000)
         filler.write_bytes(bytes(max(0, free)))
         with pytest.raises(StepsimError, match=r"full|I/O error"):
-            run_sweep(study(*AXES), database, resume=True, jobs=1, evaluators=(Quick(),))
+            swept(database)
         filler.unlink()
-        run_sweep(study(*AXES), database, resume=True, jobs=1, evaluators=(Quick(),))
+        swept(database)
         assert exported(database) == expected
         for each in small_disk.iterdir():
             each.unlink()

@@ -3,11 +3,11 @@
 import csv
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from fuzz import seeds
+from fuzz.surface import STEPSIM
 from helpers import Run
 
 import stepsim
@@ -37,8 +37,8 @@ def test_topology_names(name: str, run: Run, workloads: Path, tmp_path: Path) ->
 def test_file_names(name: str, run: Run, tmp_path: Path) -> None:
     path = tmp_path / name.replace("/", "")
     path.write_text(seeds.SMALL_WORKLOAD)
-    for command in (("simulate", path), ("inspect", path)):
-        code, out, _ = run(*command, "-q") if command[0] == "simulate" else run(*command)
+    for command in ("simulate", "inspect"):
+        code, out, _ = run(command, path, "-q")
         assert code == 0
         assert path.name in out
 
@@ -47,7 +47,7 @@ def test_names_that_the_encoding_lacks(tmp_path: Path) -> None:
     path = tmp_path / "é日.txt"
     path.write_text(seeds.SMALL_WORKLOAD)
     found = subprocess.run(
-        [sys.executable, "-c", "from stepsim.cli import main; main()", "simulate", path, "-q"],
+        [*STEPSIM, "simulate", path, "-q"],
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
         check=True,
         capture_output=True,

@@ -61,18 +61,20 @@ def named(folder: Path, reader: str, name: str | None = None) -> Path:
     return folder / f"{reader if name is None else name}{READERS[reader][1]}"
 
 
-def test_pipe_nobody_writes_to(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("make", "called"),
+    [
+        (os.mkfifo, "pipe"),  # nobody writes to it
+        (lambda path: path.symlink_to("/dev/zero"), "device"),
+        (Path.mkdir, "folder"),
+    ],
+    ids=["waits", "endless", "tree"],
+)
+def test_what_is_no_file(make: Callable[[Path], object], called: str, tmp_path: Path) -> None:
     for reader in READERS:
         path = named(tmp_path, reader)
-        os.mkfifo(path)
-        assert "pipe" in refusal(reader, path) or reader == "database"
-
-
-def test_device_without_end(tmp_path: Path) -> None:
-    for reader in READERS:
-        path = named(tmp_path, reader)
-        path.symlink_to("/dev/zero")
-        assert "device" in refusal(reader, path) or reader == "database"
+        make(path)
+        assert called in refusal(reader, path) or reader == "database"
 
 
 def test_sparse_file_of_10_gigabytes(tmp_path: Path) -> None:
@@ -98,13 +100,6 @@ def test_no_buffer_is_larger_than_the_file(tmp_path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
-
-
-def test_folder(tmp_path: Path) -> None:
-    for reader in READERS:
-        path = named(tmp_path, reader)
-        path.mkdir()
-        refusal(reader, path)
 
 
 def test_links_in_a_circle(tmp_path: Path) -> None:

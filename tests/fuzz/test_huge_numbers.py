@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -44,20 +44,13 @@ def by_command() -> list[Any]:
 def test_options(
     words: surface.Words, command: Any, numbers: list[Any], run: Run, folder: Path
 ) -> None:
-    for place, option in enumerate(numbers):
-        check_option(words, command, option, run, (QUICK[place % 2],))
-
-
-def check_option(
-    words: surface.Words, command: Any, option: Any, run: Run, values: tuple[str, ...]
-) -> None:
-    """A command with each value of an option ends with a result or one error."""
-    own = {"file": INSTEAD[words[0], option.name]} if (words[0], option.name) in INSTEAD else {}
-    for value in values:
+    """A command with such a value of an option ends with a result or one error."""
+    for option, value in zip(numbers, cycle(QUICK), strict=False):
+        own = {"file": INSTEAD[words[0], option.name]} if (words[0], option.name) in INSTEAD else {}
         code, out, err = run(*surface.arguments(words, command, **own, **{option.name: value}))
-        assert code in (0, 1, 2), (value, err)
+        assert code in (0, 1, 2), (option.name, err)
         assert "Traceback" not in err
-        assert not re.search(r"\b(inf|nan)\b", out), (value, out)
+        assert not re.search(r"\b(inf|nan)\b", out), (option.name, out)
         errors = [line for line in err.splitlines() if line.startswith("error: ")]
         assert len(errors) <= 1, err
 
@@ -70,12 +63,8 @@ def fields(text: str) -> Iterator[str]:
 
 
 def test_fields_of_a_result(run: Run, folder: Path) -> None:
-    check_fields(run, folder, 40)
-
-
-def check_fields(run: Run, folder: Path, every: int) -> None:
     """Commands that read results end with a result or one error, whatever a field holds."""
-    for text in islice(fields(seeds.results()[0].decode()), 0, None, every):
+    for text in islice(fields(seeds.results()[0].decode()), 0, None, 40):
         (folder / "r.json").write_text(text)
         for words in (("diff", "r.json", "r.json"), ("report", "r.json", "-o", "page.html")):
             code, _, err = run(*words)
@@ -96,10 +85,6 @@ SWEEPS = (
 
 @pytest.mark.parametrize(("entry", "value"), in_turn(SWEEPS, [*HUGE, *NO_NUMBERS]))
 def test_fields_of_a_sweep(entry: str, value: str, run: Run, folder: Path) -> None:
-    check_sweep(entry, value, run, folder)
-
-
-def check_sweep(entry: str, value: str, run: Run, folder: Path) -> None:
     """A sweep file with such a number is refused in one line."""
     (folder / "s.toml").write_text(f'workload = "w.txt"\n{entry.format(value)}\n')
     code, out, err = run("sweep", "s.toml", "-q")
@@ -118,7 +103,6 @@ def test_fields_of_measured_times(old: str, value: str, run: Run, folder: Path) 
 
 
 def test_infinite_bandwidths_are_said(run: Run, folder: Path) -> None:
-    _, _, err = run("sweep", "w.txt", "--set", "fabric.bandwidth=inf,1 GB/s")
-    assert "warning: fabric.bandwidth is infinite" in err
-    _, _, err = run("simulate", "w.txt", "--set", "fabric.bandwidth=inf")
-    assert "warning: fabric.bandwidth is infinite" in err
+    for command, values in (("sweep", "inf,1 GB/s"), ("simulate", "inf")):
+        _, _, err = run(command, "w.txt", "--set", f"fabric.bandwidth={values}")
+        assert "warning: fabric.bandwidth is infinite" in err

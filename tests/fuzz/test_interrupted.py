@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from fuzz import seeds
+from fuzz.surface import STEPSIM
 from helpers import few
 from quick_stepsim import quick_stepsim
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKLOAD = ROOT / "workloads" / "gpt_1024.txt"
-COMMAND = [sys.executable, "-c", "from stepsim.cli import main; main()"]
 KILLED = [
     sys.executable,
     "-c",
@@ -71,7 +71,7 @@ def test_interrupted_sweep_goes_on(tmp_path: Path) -> None:
     assert ended.returncode == 130, ended.stderr
     assert "Traceback" not in ended.stderr
     assert "--resume continues" in ended.stderr
-    again = run([*COMMAND, *words, "--resume"], tmp_path)
+    again = run([*STEPSIM, *words, "--resume"], tmp_path)
     assert again.returncode == 0, again.stderr
 
 

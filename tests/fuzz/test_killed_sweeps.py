@@ -4,7 +4,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -13,10 +12,10 @@ from uuid import uuid4
 
 import pytest
 from clusters import Cluster, dask_cluster
+from fuzz.surface import STEPSIM
 from helpers import Run
 from sweeps import SMALL
 
-STEPSIM = [sys.executable, "-c", "from stepsim.cli import main; main()"]
 AXES = ("schedule=1f1b,gpipe,zb-h1", "microbatches=2,4", "compute_scale=0.5,1")
 MARK = "STEPSIM_TEST_SWEEP"
 PATIENCE_S = 5.0

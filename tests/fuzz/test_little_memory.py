@@ -2,14 +2,13 @@
 
 import resource
 import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
+from fuzz.surface import STEPSIM
 
 ROOT = Path(__file__).resolve().parents[2]
-STEPSIM = [sys.executable, "-c", "from stepsim.cli import main; main()"]
 WORKLOAD = str(ROOT / "workloads" / "gpt_tp4.txt")
 COMMANDS = (
     "simulate W -q",

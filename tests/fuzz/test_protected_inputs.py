@@ -27,11 +27,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_it_is_refused_and_kept(command: str, folder: Path, run: Run) -> None:
-    before = {each: each.read_bytes() for each in folder.rglob("*") if each.is_file()}
+    before = contents(folder)
     code, _, err = run(*command.split())
     assert code == 2
     assert err.splitlines()[-1].startswith("error: ")
-    assert {each: each.read_bytes() for each in folder.rglob("*") if each.is_file()} == before
+    assert contents(folder) == before
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {each: each.read_bytes() for each in folder.rglob("*") if each.is_file()}
 
 
 def test_files_that_a_sweep_file_names(folder: Path, run: Run) -> None:

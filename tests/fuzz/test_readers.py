@@ -10,9 +10,6 @@ from hypothesis import given, settings, strategies as st
 
 from stepsim.base.errors import StepsimError
 
-NAMES = sorted(TARGETS)
-SEEDS = st.integers(0, 2**32)
-
 
 def run(target: Target, data: bytes, folder: Path) -> bool:
     """Whether a document is accepted; the error of a refused one is one printable line."""
@@ -27,40 +24,25 @@ def run(target: Target, data: bytes, folder: Path) -> bool:
     return False
 
 
-def run_mutated(name: str, seed: int, folder: Path) -> None:
-    chance = Random(seed)
-    documents = TARGETS[name].seeds()
-    run(TARGETS[name], mutate(chance, chance.choice(documents), documents), folder)
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted(TARGETS))
 def test_any_bytes(name: str, tmp_path: Path) -> None:
-    """Mutations, which start from accepted documents, and noise."""
-    assert any(run(TARGETS[name], data, tmp_path) for data in TARGETS[name].seeds())
-    check_mutated(name, tmp_path, 10)
-    check_noise(name, tmp_path, 8)
+    """Mutations, which start from accepted documents, and texts and bytes of no form."""
+    target, documents = TARGETS[name], TARGETS[name].seeds()
+    assert any(run(target, data, tmp_path) for data in documents)
 
+    @settings(max_examples=10, derandomize=True, deadline=None)
+    @given(st.integers(0, 2**32))
+    def check_mutated(seed: int) -> None:
+        chance = Random(seed)
+        run(target, mutate(chance, chance.choice(documents), documents), tmp_path)
 
-def check_mutated(name: str, folder: Path, count: int) -> None:
-    """So many mutated documents are accepted or refused."""
-
-    @settings(max_examples=count, derandomize=True, deadline=None)
-    @given(SEEDS)
-    def check(seed: int) -> None:
-        run_mutated(name, seed, folder)
-
-    check()
-
-
-def check_noise(name: str, folder: Path, count: int) -> None:
-    """So many texts and bytes of no form are accepted or refused."""
-
-    @settings(max_examples=count, derandomize=True, deadline=None)
+    @settings(max_examples=8, derandomize=True, deadline=None)
     @given(st.one_of(st.binary(max_size=200), st.text(max_size=100).map(_encoded)))
-    def check(data: bytes) -> None:
-        run(TARGETS[name], data, folder)
+    def check_noise(data: bytes) -> None:
+        run(target, data, tmp_path)
 
-    check()
+    check_mutated()
+    check_noise()
 
 
 def _encoded(text: str) -> bytes:

@@ -77,13 +77,6 @@ def ends_well(code: int, err: str) -> None:
     assert len(lines) == (code == 2), err
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    surface.prepare(tmp_path)
-    return tmp_path
-
-
 def check_input(words: surface.Words, command: Any, given: Any, kind: str, run: Run) -> None:
     """A command whose input is no plain file refuses it, or does not look at it."""
     name = str(surface.EXAMPLES[words].get(given.name, "x.toml"))

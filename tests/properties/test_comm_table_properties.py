@@ -2,25 +2,17 @@
 
 import numpy as np
 from hypothesis import given, strategies as st
+from unit.network.test_measured_times import curve
 
+from stepsim.base.structs import replace
 from stepsim.files.collectives.times_csv import format_comm_table, parse_comm_table
 from stepsim.network.measured_times import CommTable, MeasuredCurve
-from stepsim.workload.rows import CollectiveKind
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\r\0"), max_size=12)
 
 
 def curve_of(points: dict[int, int]) -> MeasuredCurve:
-    sizes = sorted(points)
-    return MeasuredCurve(
-        machine="box",
-        source="run",
-        kind=CollectiveKind.ALL_REDUCE,
-        ranks=8,
-        nodes=1,
-        size_bytes=np.array(sizes, dtype=np.int64),
-        time_ps=np.array([points[size] for size in sizes], dtype=np.int64),
-    )
+    return curve(dict(sorted(points.items())))
 
 
 POINTS = st.dictionaries(st.integers(1, 2**40), st.integers(1, 2**50), min_size=2, max_size=12)
@@ -83,15 +75,11 @@ def test_beyond_the_ends_times_are_not_less_and_not_more(curve: MeasuredCurve, s
 def test_units_do_not_matter(
     curve: MeasuredCurve, byte_scale: int, time_scale: int, share: float
 ) -> None:
-    points = dict(
-        zip(
-            (curve.size_bytes * byte_scale).tolist(),
-            (curve.time_ps * time_scale).tolist(),
-            strict=True,
-        )
-    )
     size = np.array([inside(curve, share)])
-    scaled = curve_of(points).interpolate(size * byte_scale)
+    other = replace(
+        curve, size_bytes=curve.size_bytes * byte_scale, time_ps=curve.time_ps * time_scale
+    )
+    scaled = other.interpolate(size * byte_scale)
     np.testing.assert_allclose(scaled, curve.interpolate(size) * time_scale, rtol=1e-9)
 
 
@@ -107,15 +95,7 @@ def test_outliers_and_the_rest_are_the_whole(curve: MeasuredCurve) -> None:
 
 @given(TEXT, TEXT, CURVES)
 def test_a_written_table_reads_as_it_was(machine: str, source: str, curve: MeasuredCurve) -> None:
-    named = MeasuredCurve(
-        machine=machine.strip(),
-        source=source.strip() or "run",
-        kind=curve.kind,
-        ranks=curve.ranks,
-        nodes=curve.nodes,
-        size_bytes=curve.size_bytes,
-        time_ps=curve.time_ps,
-    )
+    named = replace(curve, machine=machine.strip(), source=source.strip() or "run")
     text = format_comm_table(CommTable(source="t", curves=(named,)))
     (again,) = parse_comm_table(text, source="t").curves
     assert again.key == named.key

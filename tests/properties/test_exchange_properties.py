@@ -128,26 +128,20 @@ def test_what_is_no_grid_of_cables_is_priced_pair_by_pair() -> None:
     assert topology.exchange(np.array([0, 0])) is None
 
 
-def test_sixteen_thousand_ranks_are_no_matter() -> None:
-    """Every rank sends 2,047 of 2,048 nodes' shares over its own NIC."""
-    topology = topology_of("hgx-h100").fit(16384)
-    row = probe_collective(topology, CollectiveKind.ALL_TO_ALL, [1 << 20], range(16384)).rows[0]
-    carried = {each.name: each.busiest_bytes for each in row.links}
-    assert carried["fabric"] == pytest.approx((1 << 20) * 2047 / 2048)
-
-
-def test_a_ring_of_as_many_is_no_matter_either() -> None:
-    """The sum of the shorter ways, n * n / 4, goes half each way round: n * n / 8 of S / n."""
-    topology = topology_of("ring").fit(16384)
-    (links,) = (
-        probe_collective(topology, CollectiveKind.ALL_TO_ALL, [1 << 20], range(16384)).rows[0].links
-    )
-    assert links.busiest_bytes == (1 << 20) * 16384 / 8
-
-
-def test_one_rank_less_is_no_matter_either() -> None:
-    """The last rack has 63 of the 64 that jobs use: its ranks send most to other racks."""
-    topology = topology_of("gb200-nvl72").fit(16384)
-    row = probe_collective(topology, CollectiveKind.ALL_TO_ALL, [1 << 20], range(16383)).rows[0]
-    carried = {each.name: each.busiest_bytes for each in row.links}
-    assert carried["fabric"] == pytest.approx((1 << 20) * (16383 - 63) / 16383)
+@pytest.mark.parametrize(
+    ("name", "ranks", "links", "share"),
+    [
+        ("hgx-h100", 16384, "fabric", 2047 / 2048),  # to all other nodes, over a NIC of its own
+        # the sum of the shorter ways, n * n / 4, goes half each way round: n * n / 8 of S / n
+        ("ring", 16384, None, 16384 / 8),
+        # the last rack has 63 of the 64 that jobs use: its ranks send most to other racks
+        ("gb200-nvl72", 16383, "fabric", (16383 - 63) / 16383),
+    ],
+)
+def test_sixteen_thousand_ranks_are_no_matter(
+    name: str, ranks: int, links: str | None, share: float
+) -> None:
+    topology, kind = topology_of(name).fit(16384), CollectiveKind.ALL_TO_ALL
+    row = probe_collective(topology, kind, [1 << 20], range(ranks)).rows[0]
+    (busiest,) = (each.busiest_bytes for each in row.links if links in (None, each.name))
+    assert busiest == pytest.approx((1 << 20) * share)

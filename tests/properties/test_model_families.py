@@ -36,6 +36,15 @@ def read(name: str) -> Architecture:
     return architecture_of(PUBLISHED[name]["config"], place="config.json", name=name)[0]
 
 
+def priced(architecture: Architecture, device: str = "h200") -> StepModel:
+    return StepModel(
+        architecture=architecture,
+        device=read_device(device),
+        framework=read_framework("megatron-core"),
+        interconnect=NETWORK,
+    )
+
+
 def fitting(architecture: Architecture, plan: ModelPlan) -> ModelPlan:
     """The plan, where it divides the model."""
     try:
@@ -70,25 +79,20 @@ def test_parameters_of_all_stages_are_those_of_the_model(name: str, data: st.Dat
 @given(st.sampled_from(sorted(PUBLISHED)), st.sampled_from((1, 2, 4)), st.sampled_from((1, 2)))
 def test_more_tokens_never_take_less_time_or_memory(name: str, tp: int, cp: int) -> None:
     architecture = read(name)
-    device, framework = read_device("h200"), read_framework("megatron-core")
     first = fitting(
         architecture, ModelPlan(tp=tp, cp=cp, dp=4, global_batch=8, expert_tp=1, sequence=2048)
     )
     plans = [replace(first, sequence=length) for length in (2048, 4096, 8192, 16384)]
-    steps = StepModel(
-        architecture=architecture, device=device, framework=framework, interconnect=NETWORK
-    )
+    steps = priced(architecture)
     assert (np.diff(steps.seconds(plans)) > 0).all()
-    assert (np.diff(rank_memory(architecture, device, framework, plans).total) > 0).all()
+    assert (
+        np.diff(rank_memory(architecture, steps.device, steps.framework, plans).total) > 0
+    ).all()
 
 
 @pytest.mark.parametrize("name", HYBRIDS)
 def test_plans_priced_together_are_those_priced_alone(name: str) -> None:
-    architecture = read(name)
-    device, framework = read_device("h200"), read_framework("megatron-core")
-    steps = StepModel(
-        architecture=architecture, device=device, framework=framework, interconnect=NETWORK
-    )
+    steps = priced(read(name))
     plans = [
         ModelPlan(dp=dp, pp=pp, microbatch_size=size, global_batch=16, sequence=4096)
         for dp in (1, 2)
@@ -103,12 +107,7 @@ def test_plans_priced_together_are_those_priced_alone(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(PUBLISHED))
 def test_shorter_documents_are_never_slower(name: str) -> None:
     """Of a sequence filled with shorter samples a token reads fewer keys; nothing else grows."""
-    steps = StepModel(
-        architecture=read(name),
-        device=read_device("h100"),
-        framework=read_framework("megatron-core"),
-        interconnect=NETWORK,
-    )
+    steps = priced(read(name), "h100")
     plan = ModelPlan(sequence=8192, cuda_graph=True)
     packed = [replace(plan, packed=length) for length in (8192, 4096, 1024, 256, 64, 8)]
     seconds = steps.seconds(packed)

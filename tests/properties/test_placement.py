@@ -5,25 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import assume, given, strategies as st
+from unit.network.test_placed_groups import racks
 
 from stepsim.base.structs import replace
 from stepsim.files.load import topology_of
 from stepsim.network.placement import KEPT_WHOLE, find_crossing, place
-from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
+from stepsim.network.topology import DimensionKind
 from stepsim.parallel.modes import JobPlacement, RankOrder
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.rows import Group
-
-
-def racks(
-    size: int, *, used: int = 0, kind: DimensionKind = DimensionKind.SWITCH
-) -> NestedTopology:
-    """Racks of so many NPUs on one fabric, as many racks as a job needs."""
-    inside = Dimension(
-        kind=DimensionKind.SWITCH, size=size, used=used, link=LinkClass(name="fast", bandwidth=9e11)
-    )
-    outside = Dimension(kind=kind, size=1, link=LinkClass(name="slow", bandwidth=5e10))
-    return NestedTopology(name="racks", source="test", dimensions=(inside, outside), grows=True)
 
 
 @st.composite

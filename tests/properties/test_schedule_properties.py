@@ -31,7 +31,8 @@ F, B = ActionKind.FORWARD, ActionKind.BACKWARD
 I, W = ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD  # noqa: E741
 RANKS = st.integers(1, 9)
 TIMES = st.integers(1, 20)
-SHAPE = {"ranks": RANKS, "microbatches": st.integers(1, 30), "chunks": st.integers(1, 4)}
+SHAPE = st.tuples(RANKS, st.integers(1, 30), st.integers(1, 4))
+"""Ranks, microbatches and chunks of each rank."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,14 +167,11 @@ def test_warm_up_is_what_comes_before_the_first_backwards_partner(
         assert forwards == min(lead + 1, kinds.count(F))
 
 
-@given(schedule=SHAPES["gpipe"] | SHAPES["1f1b"], f=TIMES, i=TIMES, w=TIMES)
-def test_idle_of_one_chunk(schedule: Schedule, f: int, i: int, w: int) -> None:
-    costs = Costs(f=f, i=i, w=w)
-    assert set(idle_times(schedule, costs)) == {(schedule.placement.ranks - 1) * (f + costs.b)}
-
-
-@given(schedule=SHAPES["interleaved"] | SHAPES["looped-bfs"], f=TIMES, i=TIMES, w=TIMES)
-def test_idle_of_several_chunks(schedule: Schedule, f: int, i: int, w: int) -> None:
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved", "looped-bfs", "combined-1f1b"])
+@given(data=st.data(), f=TIMES, i=TIMES, w=TIMES)
+def test_idle_with_whole_backwards(name: str, data: st.DataObject, f: int, i: int, w: int) -> None:
+    """Of combined 1F1B where a pair takes as long as its halves."""
+    schedule = data.draw(SHAPES[name])
     costs, ranks, chunks = Costs(f=f, i=i, w=w), schedule.placement.ranks, schedule.placement.chunks
     waits = (chunks - 1) * max(0, ranks - schedule.microbatches)
     assert set(idle_times(schedule, costs)) == {(ranks - 1 + waits) * (f + costs.b)}
@@ -193,13 +191,6 @@ def test_idle_of_zb_v(schedule: Schedule, f: int, i: int, w: int) -> None:
     assert min(idle_times(schedule, Costs(f=f, i=i, w=w))) >= (ranks - 1) * f
     if schedule.microbatches >= 2 * ranks - 1:
         assert set(idle_times(schedule, Costs(f=f, i=f, w=f))) == {(ranks - 1) * f}
-
-
-@given(schedule=SHAPES["combined-1f1b"], f=TIMES, i=TIMES, w=TIMES)
-def test_idle_of_combined_1f1b(schedule: Schedule, f: int, i: int, w: int) -> None:
-    """Where a pair takes as long as its halves, that of interleaved 1F1B in whole groups."""
-    costs = Costs(f=f, i=i, w=w)
-    assert set(idle_times(schedule, costs)) == {(schedule.placement.ranks - 1) * (f + costs.b)}
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 6, 8, 9, 12, 16])
@@ -322,10 +313,11 @@ def test_peak_of_live_activations(name: str, data: st.DataObject) -> None:
             assert peak.freed_at_w == expected
 
 
-def accepts(name: str, **arguments: Any) -> bool:
+def accepts(name: str, shape: tuple[int, int, int], **more: Any) -> bool:
     """Whether `build` does; a refusal must say what is wrong and what would be right."""
+    ranks, microbatches, chunks = shape
     try:
-        build(name, **arguments)
+        build(name, ranks=ranks, microbatches=microbatches, chunks=chunks, **more)
     except ScheduleError as error:
         refusal = str(error)
     else:
@@ -334,40 +326,40 @@ def accepts(name: str, **arguments: Any) -> bool:
     return False
 
 
-@given(group_size=st.integers(0, 20), **SHAPE)
+@given(group_size=st.integers(0, 20), shape=SHAPE)
 def test_megatron_refuses_what_its_source_does(
-    ranks: int, microbatches: int, chunks: int, group_size: int
+    shape: tuple[int, int, int], group_size: int
 ) -> None:
+    ranks, microbatches, chunks = shape
     fits = ranks <= group_size <= microbatches and chunks >= 2
     left = microbatches % group_size if fits else 0
-    shape = {"ranks": ranks, "microbatches": microbatches, "chunks": chunks}
-    accepted = accepts("interleaved", **shape, group_size=group_size)
+    accepted = accepts("interleaved", shape, group_size=group_size)
     assert accepted == (fits and (left == 0 or left >= ranks))
 
 
-@given(**SHAPE)
-def test_torch_refuses_unequal_rounds(ranks: int, microbatches: int, chunks: int) -> None:
+@given(shape=SHAPE)
+def test_torch_refuses_unequal_rounds(shape: tuple[int, int, int]) -> None:
+    ranks, microbatches, _ = shape
     equal = microbatches % max(1, microbatches // ranks) == 0
-    shape = {"ranks": ranks, "microbatches": microbatches, "chunks": chunks}
-    assert accepts("interleaved", **shape, grouping="torch") == equal
-    assert accepts("interleaved-zb", **shape) == equal
+    assert accepts("interleaved", shape, grouping="torch") == equal
+    assert accepts("interleaved-zb", shape) == equal
 
 
-@given(**SHAPE)
-def test_v_shapes_hold_two_chunks(ranks: int, microbatches: int, chunks: int) -> None:
-    shape = {"ranks": ranks, "microbatches": microbatches, "chunks": chunks}
+@given(shape=SHAPE)
+def test_v_shapes_hold_two_chunks(shape: tuple[int, int, int]) -> None:
+    ranks, microbatches, chunks = shape
     long = microbatches >= 2 * ranks
     even = ranks % 2 == 0 and microbatches % 2 == 0
     for name in ("zb-v", "v-half", "v-min"):
-        assert accepts(name, **shape) == (chunks == 2)
-    assert accepts("dualpipe-v", **shape) == (chunks == 2 and long)
-    assert accepts("dualpipe", **shape) == (chunks == 2 and long and even)
+        assert accepts(name, shape) == (chunks == 2)
+    assert accepts("dualpipe-v", shape) == (chunks == 2 and long)
+    assert accepts("dualpipe", shape) == (chunks == 2 and long and even)
 
 
 @pytest.mark.parametrize("name", ["gpipe", "zb-h1"])
-@given(**SHAPE)
-def test_some_hold_one_chunk(name: str, ranks: int, microbatches: int, chunks: int) -> None:
-    assert accepts(name, ranks=ranks, microbatches=microbatches, chunks=chunks) == (chunks == 1)
+@given(shape=SHAPE)
+def test_some_hold_one_chunk(name: str, shape: tuple[int, int, int]) -> None:
+    assert accepts(name, shape) == (shape[-1] == 1)
 
 
 @every_schedule

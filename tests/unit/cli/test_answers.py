@@ -13,7 +13,7 @@ from stepsim.base.units import format_time_ps
 from stepsim.explain.report import ResultDocument
 from stepsim.files.load import public_names
 from stepsim.show.tables.answer import answer_of
-from stepsim.show.tables.step import STEP_TABLES, bubble_words, step_tables
+from stepsim.show.tables.step import bubble_words, step_tables
 
 MOST_LINES = 12
 WORKLOADS = ("gpt_1024.txt", "gpt_tp4.txt", "moe_128.txt")
@@ -125,12 +125,6 @@ def test_full_shows_every_table_and_show_one(run: Run, workloads: Path, tmp_path
     for time in (*found.breakdown_ps.values(), *(stage.forward_ps for stage in found.stages)):
         assert not time or format_time_ps(time) in out
     assert "memory: not known of this step" in run(*job, "--show", "memory")[1]
-
-
-def test_a_table_that_nothing_has_is_refused_before_the_run(run: Run, workloads: Path) -> None:
-    code, out, err = run("simulate", workloads / "gpt_tp4.txt", "--show", "stage")
-    assert (code, out) == (2, "")
-    assert err == f"error: show is 'stage': expected one of {', '.join(STEP_TABLES)}\n"
 
 
 def test_what_is_left_out_is_counted(run: Run, moe: Path) -> None:

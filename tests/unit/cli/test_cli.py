@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from helpers import Run
 
+from stepsim.show.tables.step import STEP_TABLES
 from stepsim.workload.rows import Part
 
 
@@ -63,9 +64,7 @@ def test_csv_holds_every_span_of_a_rank_per_class(run: Run, moe: Path, tmp_path:
     ranks = {int(line.split(",")[0]) for line in lines[1:]}
     assert ranks == {0, 32, 64, 96}
     ends = [int(line.split(",")[-2]) for line in lines[1:]]
-    code, out, _ = run("simulate", moe, "--json", "-")
-    assert max(ends) == json.loads(out)["step_time_ps"]
-    assert code == 0
+    assert max(ends) == written(run, "simulate", moe)["step_time_ps"]
 
 
 @pytest.mark.parametrize("option", ["--json", "--plot", "--csv"])
@@ -80,17 +79,6 @@ def test_unwritable_output_is_refused_before_anything_is_written(
     assert out == ""
     assert f"error: {target}: cannot write: folder" in err
     assert list(tmp_path.iterdir()) == []
-
-
-def test_output_that_is_a_folder_or_no_figure_is_refused(
-    run: Run, moe: Path, tmp_path: Path
-) -> None:
-    assert "it is a folder" in run("simulate", moe, "--json", tmp_path)[2]
-    code, _, err = run("simulate", moe, "--plot", tmp_path / "a.gif")
-    assert code == 2
-    assert "expected .png, .svg, .pdf" in err
-    same = tmp_path / "a.png"
-    assert "same file" in run("simulate", moe, "--plot", same, "--csv", same)[2]
 
 
 @pytest.mark.parametrize(
@@ -119,6 +107,15 @@ def test_output_that_is_a_folder_or_no_figure_is_refused(
         (["--host-overhead", "5"], "'5' has no unit"),
         (["--topology", "nowhere"], "no topology named 'nowhere': expected a file or one of"),
         (["--strict"], "refused by --strict"),
+        (["--show", "stage"], f"show is 'stage': expected one of {', '.join(STEP_TABLES)}"),
+        (["--messages"], "name one with --plot"),
+        (["--csv", "-"], "only --json"),
+        (["--trace", "-"], "only --json"),
+        (["--trace", "step.txt"], "expected a name in .json or .json.gz"),
+        (["--window", "1s..2s"], "--window chooses what a trace shows: name one with --trace"),
+        (["--plot", "a.gif"], "expected .png, .svg, .pdf"),
+        (["--json", "/"], "it is a folder"),
+        (["--plot", "a.png", "--csv", "a.png"], "same file"),
     ],
 )
 def test_contradictions_exit_with_2_and_one_message(
@@ -162,11 +159,17 @@ def test_inspect_prints_what_was_understood(run: Run, workloads: Path) -> None:
     assert "the file gives no pp_comm: stepsim assumes 16777216 bytes" in err
 
 
-def simulated(run: Run, *arguments: str | Path) -> dict[str, Any]:
-    """What a simulation that warns of nothing found, without what was asked for."""
-    code, out, err = run("simulate", *arguments, "--quiet", "--json", "-")
+def written(run: Run, *arguments: str | Path) -> dict[str, Any]:
+    """The document of a command that warns of nothing."""
+    code, out, err = run(*arguments, "--quiet", "--json", "-")
     assert (code, err) == (0, "")
-    document: dict[str, Any] = json.loads(out)
+    document: dict[str, Any] = json.loads(out, parse_constant=pytest.fail)
+    return document
+
+
+def simulated(run: Run, *arguments: str | Path) -> dict[str, Any]:
+    """What a simulation found, without what was asked for."""
+    document = written(run, "simulate", *arguments)
     del document["settings"]
     return document
 
@@ -217,11 +220,6 @@ def test_a_device_is_written_into_and_stays_one(run: Run, moe: Path) -> None:
     assert Path("/dev/null").is_char_device()
 
 
-def test_options_that_would_do_nothing_are_refused(run: Run, moe: Path) -> None:
-    assert "name one with --plot" in run("simulate", moe, "--messages")[2]
-    assert "only --json" in run("simulate", moe, "--csv", "-")[2]
-
-
 def test_a_link_used_beyond_the_step_is_warned_about(run: Run, tmp_path: Path) -> None:
     network = tmp_path / "slow.toml"
     network.write_text(
@@ -233,9 +231,6 @@ def test_a_link_used_beyond_the_step_is_warned_about(run: Run, tmp_path: Path) -
         "HYBRID_TRANSFORMER model_parallel_NPU_group: 8 all_gpus: 64\n1\n"
         "x -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 1000000000 1\n"
     )
-    code, _, err = run("simulate", workload, "--topology", network, "--contention", "none")
-    assert code == 0
-    assert "transfers do not slow each other" in err
-    code, _, err = run("simulate", workload, "--topology", network)
-    assert code == 0
-    assert "do not slow each other" not in err
+    for more, warned in (((), False), (("--contention", "none"), True)):
+        code, _, err = run("simulate", workload, "--topology", network, *more)
+        assert (code, "transfers do not slow each other" in err) == (0, warned)

@@ -5,12 +5,15 @@ from pathlib import Path
 
 import pytest
 from helpers import Run
+from unit.cli.test_cli import written
 
 from stepsim.cli.batches import USUAL_NAMES
 from stepsim.explore.batches.draws import USUAL_PACKERS
 
 JOB = ("--npus", "16", "--tp", "2", "--sequence", "8192", "--microbatches", "4")
 LAW = "lognormal(mu=6.5, sigma=1, most=8192)"
+OF_LAW = ("--lengths", LAW)
+FIRST_FIT = ("--set", "packer=first-fit")
 
 
 @pytest.mark.parametrize("command", ["simulate", "compare"])
@@ -57,16 +60,30 @@ def test_a_page_of_steps(command: str, run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("command", "arguments", "said"),
     [
-        (("--packers", "padded"), "--packers: without --lengths there are no documents to pack"),
-        (("--lengths", LAW, "--packers", "best"), "packer is 'best': expected one of sequence"),
-        (("--lengths", LAW, "--full"), "--lengths: these options do nothing: leave out --full"),
-        (("--lengths", "missing.txt"), "missing.txt: cannot read the lengths of documents"),
+        (
+            "simulate",
+            ("--packers", "padded"),
+            "--packers: without --lengths there are no documents to pack",
+        ),
+        ("simulate", (*OF_LAW, "--packers", "best"), "packer is 'best': expected one of sequence"),
+        ("simulate", (*OF_LAW, "--full"), "--lengths: these options do nothing: leave out --full"),
+        (
+            "simulate",
+            ("--lengths", "missing.txt"),
+            "missing.txt: cannot read the lengths of documents",
+        ),
+        ("sweep", FIRST_FIT, "a sweep of packers needs lengths of documents"),
+        ("sweep", (*OF_LAW, "--set", "lengths.mode=2"), "lognormal has 'mode': expected"),
+        ("sweep", (*OF_LAW, *FIRST_FIT, "--packers", "padded"), "give one of them"),
+        ("sweep", (*OF_LAW, *FIRST_FIT, "--db", "a.db"), "leave out --db"),
     ],
 )
-def test_what_cannot_be_is_one_line(arguments: tuple[str, ...], said: str, run: Run) -> None:
-    code, out, err = run("simulate", "llama-3-8b", *JOB, *arguments)
+def test_what_cannot_be_is_one_line(
+    command: str, arguments: tuple[str, ...], said: str, run: Run
+) -> None:
+    code, out, err = run(command, "llama-3-8b", *JOB, *arguments)
     assert (code, out) == (2, "")
     assert said in err.splitlines()[-1]
 
@@ -105,36 +122,13 @@ def test_a_sweep_of_packers_and_laws(run: Run, tmp_path: Path) -> None:
 
 def test_a_scenario_of_a_sweep_is_the_study_of_its_options(run: Run) -> None:
     law = "fixed(length=3000)"
-    asked = ("llama-3-8b", *JOB, "--steps", "4", "--json", "-")
-    code, swept, _ = run(
-        *("sweep", *asked, "--set", "packer=first-fit", "--set", "tp=1,2"),
-        *("--set", f"lengths=fixed(length=9);{law}"),
-    )
-    assert code == 0
-    last = json.loads(swept)["scenarios"][-1]
+    asked = ("llama-3-8b", *JOB, "--steps", "4")
+    sets = ("--set", "packer=first-fit", "--set", "tp=1,2")
+    swept = written(run, "sweep", *asked, *sets, "--set", f"lengths=fixed(length=9);{law}")
+    last = swept["scenarios"][-1]
     assert last["settings"] == {"packer": "first-fit", "tp": "2", "lengths": law}
-    _, alone, _ = run("simulate", *asked, "--lengths", law, "--packers", "first-fit")
-    assert last["mean_ps"] == json.loads(alone)["packers"][0]["mean_ps"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--set", "packer=first-fit"), "a sweep of packers needs lengths of documents"),
-        (("--set", "lengths.mode=2", "--lengths", LAW), "lognormal has 'mode': expected"),
-        (
-            ("--set", "packer=first-fit", "--packers", "padded", "--lengths", LAW),
-            "give one of them",
-        ),
-        (("--lengths", LAW, "--set", "packer=first-fit", "--db", "a.db"), "leave out --db"),
-    ],
-)
-def test_what_a_sweep_of_packers_cannot_be_is_one_line(
-    arguments: tuple[str, ...], said: str, run: Run
-) -> None:
-    code, out, err = run("sweep", "llama-3-8b", *JOB, *arguments)
-    assert (code, out) == (2, "")
-    assert said in err.splitlines()[-1]
+    alone = written(run, "simulate", *asked, "--lengths", law, "--packers", "first-fit")
+    assert last["mean_ps"] == alone["packers"][0]["mean_ps"]
 
 
 @pytest.mark.parametrize("model", ["deepseek-v3.2", "deepseek-v4-flash", "glm-5"])

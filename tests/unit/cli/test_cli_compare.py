@@ -2,28 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers import Run
+from unit.cli.test_cli import written
 
 FOUR = ("--microbatches", "4")
 EIGHT = ("--microbatches", "8")
 REFUSAL = "schedule dualpipe-v: microbatches is 4: expected at least 8 (twice the ranks)"
-
-
-def compared(run: Run, *arguments: str | Path) -> dict[str, Any]:
-    code, out, err = run("compare", *arguments, "--quiet", "--json", "-")
-    assert (code, err) == (0, "")
-    document: dict[str, Any] = json.loads(out, parse_constant=pytest.fail)
-    return document
-
-
-def simulated(run: Run, *arguments: str | Path) -> dict[str, Any]:
-    code, out, _ = run("simulate", *arguments, "--quiet", "--json", "-")
-    assert code == 0
-    document: dict[str, Any] = json.loads(out)
-    return document
 
 
 def test_a_row_per_schedule_that_runs_and_a_reason_for_each_other(run: Run, moe: Path) -> None:
@@ -55,7 +41,7 @@ SMALL_JOB = ("llama-3.2-1b", "--gpus", "16", "--global-batch", "64")
 
 def test_a_model_without_degrees_is_compared_on_a_pipeline(run: Run) -> None:
     """Without one all schedules are alike, and `simulate` of this model takes none."""
-    assert simulated(run, *SMALL_JOB)["plan"]["pp"] == 1
+    assert written(run, "simulate", *SMALL_JOB)["plan"]["pp"] == 1
     code, out, err = run("compare", *SMALL_JOB, "--schedule", "1f1b,interleaved:2")
     assert code == 0
     assert "  pp 2  " in out.splitlines()[0]
@@ -68,7 +54,7 @@ def test_one_stage_says_that_schedules_are_alike(run: Run) -> None:
 
 
 def test_speed_ups_are_over_the_first_schedule_that_runs(run: Run, moe: Path) -> None:
-    document = compared(run, moe, *FOUR, "--schedules", "dualpipe-v,zb-h1,1f1b")
+    document = written(run, "compare", moe, *FOUR, "--schedules", "dualpipe-v,zb-h1,1f1b")
     refused, first, second = document["candidates"]
     assert refused == {"name": "dualpipe-v", "valid": False, "refusal": REFUSAL}
     assert first["speedup"] == 1
@@ -78,7 +64,9 @@ def test_speed_ups_are_over_the_first_schedule_that_runs(run: Run, moe: Path) ->
 
 def test_options_go_to_the_schedules_that_have_them(run: Run, moe: Path) -> None:
     job = (*EIGHT, "--schedules", "1f1b,interleaved:2")
-    plain, asked = (compared(run, moe, *job, *more) for more in ([], ["--group-size", "8"]))
+    plain, asked = (
+        written(run, "compare", moe, *job, *more) for more in ([], ["--group-size", "8"])
+    )
     assert plain["candidates"][0] == asked["candidates"][0]
     peaks = [each["candidates"][1]["peak_activations"] for each in (plain, asked)]
     assert peaks[0] < peaks[1]
@@ -115,7 +103,7 @@ def test_a_written_schedule_runs_like_its_name(
     assert run("inspect", name, "--csv", target, "--pp", "4", "-m", "8") == (0, "", "")
     assert len(target.read_text().splitlines()) == 4
     job = (moe, *EIGHT, "--p2p", "eager")
-    named, read = (simulated(run, *job, "--schedule", each) for each in (name, target))
+    named, read = (written(run, "simulate", *job, "--schedule", each) for each in (name, target))
     assert read["step_time_ps"] == named["step_time_ps"]
     assert read["stages"] == named["stages"]
     assert read["schedule"].startswith("out.csv")

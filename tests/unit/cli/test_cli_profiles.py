@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from profiles import made_rows, write_rows
 from traces import MadeRun
-from typer.testing import CliRunner
+from unit.cli.test_cli_measured import call
 
 import stepsim
-from stepsim import cli
 from stepsim.base.errors import PlanError, TraceError
 from stepsim.explain.path import critical_parts
 from stepsim.explain.shares import rank_shares
@@ -20,13 +19,6 @@ from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.summary import RunSummary
 
 pytest.importorskip("pyarrow")
-
-
-def call(*arguments: str | Path) -> str:
-    result = CliRunner().invoke(cli.make_app(), list(map(str, arguments)))
-    if result.exception:
-        raise result.exception
-    return str(result.stdout)
 
 
 @pytest.fixture(scope="module")

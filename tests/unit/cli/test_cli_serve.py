@@ -1,6 +1,5 @@
 """`stepsim serve`, its `--site`, and `--set`, which repeats what the page shows."""
 
-import json
 import socket
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from urllib.request import urlopen
 
 import pytest
 from helpers import Run
+from unit.cli.test_cli import written
 
 COMMAND = [sys.executable, "-c", "from stepsim.cli import main; main()", "serve", "--no-show"]
 
@@ -58,9 +58,7 @@ def test_a_set_number_is_the_edited_file(run: Run, moe: Path, tmp_path: Path) ->
     assert edited.read_text() != text
     steps = []
     for given in (("-t", edited), ("-t", "hgx-h100", "--set", "fabric.bandwidth=100 Gbps")):
-        code, out, _ = run("simulate", moe, *given, "-q", "--json", "-")
-        assert code == 0
-        steps.append(json.loads(out)["step_time_ps"])
+        steps.append(written(run, "simulate", moe, *given)["step_time_ps"])
     assert steps[0] == steps[1]
 
 

@@ -1,6 +1,6 @@
 """Transfers in flight: how long they take when they meet, each case computed by hand."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
@@ -75,15 +75,11 @@ class Clock:
         self.forecasts.update(self.fabric.settle(self.now))
 
 
-def clock(capacity: Sequence[float] = (1e9, 1e9, 1e9)) -> Clock:
-    return Clock(fabric=Fabric(capacity=np.array(capacity)))
-
-
 def ends(
     *flights: tuple[int, TransferPhase], capacity: Sequence[float] = (1e9, 1e9, 1e9)
 ) -> list[int]:
     """Ends of flights that enter at these times, ascending."""
-    time = clock(capacity)
+    time = Clock(fabric=Fabric(capacity=np.array(capacity)))
     for number, (now, each) in enumerate(flights):
         time.enter(number, each, now)
     time.run()
@@ -194,23 +190,14 @@ PHASES = st.builds(
 )
 
 
-def moments(time: Clock, flights: Sequence[tuple[int, TransferPhase]]) -> Iterator[tuple[int, int]]:
-    """(begin, end) of the spans in which the same flights are on their way."""
-    times = sorted({*time.ended.values(), *(now for now, _ in flights)})
-    yield from pairwise(times)
-
-
 @given(st.lists(st.tuples(st.integers(0, 10**7), PHASES), min_size=1, max_size=6))
 def test_speed_times_time_is_the_time_alone(flights: list[tuple[int, TransferPhase]]) -> None:
     """Speeds are found by another program; ends are rounded up to whole picoseconds."""
     flights.sort(key=lambda each: each[0])
-    time = clock(CAPACITY)
-    for number, (now, each) in enumerate(flights):
-        time.enter(number, each, now)
-    time.run()
+    ended = ends(*flights, capacity=CAPACITY)
     done = [0.0] * len(flights)
-    for begin, end in moments(time, flights):
-        going = [i for i, (now, _) in enumerate(flights) if now <= begin < time.ended[i]]
+    for begin, end in pairwise(sorted({*ended, *(now for now, _ in flights)})):
+        going = [i for i, (now, _) in enumerate(flights) if now <= begin < ended[i]]
         crossed = [dict(zip(f.link.tolist(), f.load.tolist(), strict=True)) for _, f in flights]
         found = levels([crossed[i] for i in going], dict(enumerate(CAPACITY)))
         for i, level in zip(going, found, strict=True):

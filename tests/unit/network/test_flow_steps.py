@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from helpers import examples, two_levels
 from hypothesis import given, strategies as st
+from unit.network.test_wirings import dim, network
 
 from stepsim.network.collectives import FlowStep
 from stepsim.network.collectives.flows import (
@@ -16,15 +17,9 @@ from stepsim.network.collectives.flows import (
     step_times_ps,
     trace,
 )
-from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
+from stepsim.network.topology import NestedTopology
 
 PAIR = np.array([[0, 1], [1, 0]])
-
-
-def ring(npus: int) -> NestedTopology:
-    link = LinkClass(name="wire", bandwidth=1e9, latency_ps=10)
-    dimension = Dimension(kind=DimensionKind.RING, size=npus, link=link)
-    return NestedTopology(name="ring", source="test", dimensions=(dimension,))
 
 
 def everyone(count: int, fraction: float = 1.0) -> FlowStep:
@@ -59,7 +54,7 @@ def test_hidden_repeats_take_no_time_of_their_own() -> None:
 def test_a_step_of_a_ring_by_hand() -> None:
     """NPU 0 of four sends to 2, half each way round; NPU 1 to 2: both cross the link between."""
     step = flows(np.array([[0, 1], [2, 2]]), 0.5)
-    shape = trace(ring(4), np.arange(4), step)
+    shape = trace(network(dim("ring", 4)), np.arange(4), step)
     assert shape.loads.tolist() == [0.5 + 0.25]
     assert sorted(shape.hops.ravel().tolist()) == [1, 2]
     assert shape.shared is shape.loads
@@ -93,7 +88,7 @@ def test_a_chained_step_has_the_mean_of_its_paths() -> None:
     assert step_latencies_ps(shape, latency, endpoint, along=True).tolist() == [150 + 8]
 
 
-@given(data=st.data(), topology=st.sampled_from([ring(6), two_levels(3)]))
+@given(data=st.data(), topology=st.sampled_from([network(dim("ring", 6)), two_levels(3)]))
 @examples(60)
 def test_what_groups_put_on_links_is_what_each_of_them_does(
     data: st.DataObject, topology: NestedTopology

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from helpers import collective, line_of_npus, row, two_levels
+from helpers import collective, prices_of, row, two_levels
 
 from stepsim.base.structs import replace
 from stepsim.graph.build import TaskGraph, build_taskgraph
 from stepsim.network.fold import Actors, every_rank, fold
-from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.ranks import ParallelPlan
@@ -33,8 +32,8 @@ def classes(
     """Ranks of every actor; ranks in `slow` compute half as fast."""
     factors = np.ones(graph.plan.npus)
     factors[list(slow)] = 2.0
-    network = topology or line_of_npus(graph.plan.npus, 10)
-    prices = Prices(plan=graph.plan, topology=network, comms=graph.comms)
+    plain = prices_of(graph, 10)
+    prices = replace(plain, topology=topology or plain.topology)
     actors = fold(prices, graph.uses, factors)
     found = [np.flatnonzero(actors.actor_of == a).tolist() for a in range(len(actors))]
     assert [len(each) for each in found] == actors.counts.tolist()
@@ -77,13 +76,11 @@ def test_groups_that_pay_other_prices_are_told_apart() -> None:
     """Groups of three over nodes of two: the ranks of the first and the second lie differently."""
     plan = ParallelPlan(tp=3, dp=2)
     assert classes(graph_of(plan, TP), topology=two_levels(nodes=3)) == [[0, 1, 2], [3, 4, 5]]
-    alike = line_of_npus(6, 10)
-    assert classes(graph_of(plan, TP), topology=alike) == [[0, 1, 2, 3, 4, 5]]
+    assert classes(graph_of(plan, TP)) == [[0, 1, 2, 3, 4, 5]]
 
 
 def actors_of(graph: TaskGraph, *, folded: bool) -> Actors:
-    topology = line_of_npus(graph.plan.npus, 10)
-    prices = Prices(plan=graph.plan, topology=topology, comms=graph.comms)
+    prices = prices_of(graph, 10)
     return fold(prices, graph.uses) if folded else every_rank(prices)
 
 

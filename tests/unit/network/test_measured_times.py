@@ -162,25 +162,17 @@ def test_a_choice_that_fits_nothing_names_what_there_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "times", "nodes", "message"),
+    ("points", "nodes", "message"),
     [
-        ([], [], 1, "as many sizes as times"),
-        ([2, 1], [1, 1], 1, "sizes must be above 0 and ascend"),
-        ([1, 2], [0, 1], 1, "times must be above 0"),
-        ([1], [1], 9, "nodes is 9: expected 1 to the 8 ranks"),
+        ({}, 1, "as many sizes as times"),
+        ({2: 1, 1: 1}, 1, "sizes must be above 0 and ascend"),
+        ({1: 0, 2: 1}, 1, "times must be above 0"),
+        ({1: 1}, 9, "nodes is 9: expected 1 to the 8 ranks"),
     ],
 )
-def test_columns_are_checked(sizes: list[int], times: list[int], nodes: int, message: str) -> None:
+def test_columns_are_checked(points: dict[int, int], nodes: int, message: str) -> None:
     with pytest.raises(CalibrationError, match=message):
-        MeasuredCurve(
-            machine="",
-            source="run",
-            kind=AR,
-            ranks=8,
-            nodes=nodes,
-            size_bytes=np.array(sizes, dtype=np.int64),
-            time_ps=np.array(times, dtype=np.int64),
-        )
+        curve(points, nodes=nodes)
 
 
 def test_a_curve_stands_once_in_a_table() -> None:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from stepsim.base.structs import replace
 from stepsim.network.placement import crossing, find_crossing, idle_npus, place, whole_degrees
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.parallel.modes import JobPlacement, RankOrder
@@ -12,14 +11,18 @@ from stepsim.workload.rows import Group
 ALIGNED, PACKED = JobPlacement.ALIGNED, JobPlacement.PACKED
 
 
-def racks(size: int = 8, *, slow: float = 5e10) -> NestedTopology:
-    """Racks of so many NPUs on one switch, as many as a job needs."""
+def racks(
+    size: int = 8,
+    *,
+    used: int = 0,
+    kind: DimensionKind = DimensionKind.SWITCH,
+    slow: float = 5e10,
+) -> NestedTopology:
+    """Racks of so many NPUs on one fabric, as many as a job needs."""
     inside = Dimension(
-        kind=DimensionKind.SWITCH, size=size, link=LinkClass(name="fast", bandwidth=9e11)
+        kind=DimensionKind.SWITCH, size=size, used=used, link=LinkClass(name="fast", bandwidth=9e11)
     )
-    outside = Dimension(
-        kind=DimensionKind.SWITCH, size=1, link=LinkClass(name="slow", bandwidth=slow)
-    )
+    outside = Dimension(kind=kind, size=1, link=LinkClass(name="slow", bandwidth=slow))
     return NestedTopology(name="racks", source="test", dimensions=(inside, outside), grows=True)
 
 
@@ -31,12 +34,9 @@ def test_a_job_takes_of_each_rack_what_its_groups_fill(tp: int, dp: int, taken: 
     """Groups of three take six of eight; those larger than a rack cannot be whole in any."""
     plan = ParallelPlan(tp=tp, dp=dp)
     network = place(racks(), plan, ALIGNED)
-    assert isinstance(network, NestedTopology)
-    assert network.dimensions[0].size == taken
+    assert network.node_size == taken
     assert network.npus >= plan.npus
-    packed = place(racks(), plan, PACKED)
-    assert isinstance(packed, NestedTopology)
-    assert packed.dimensions[0].size == 8
+    assert place(racks(), plan, PACKED).node_size == 8
 
 
 def test_a_job_that_one_rack_holds_lies_in_it() -> None:
@@ -96,8 +96,5 @@ def test_racks_that_are_no_faster_inside_are_no_blocks() -> None:
 
 def test_other_networks_are_taken_as_they_are() -> None:
     """A ring of racks knows who is beside whom: nothing may stay idle."""
-    outside = replace(racks().dimensions[1], kind=DimensionKind.RING)
-    ringed = replace(racks(), dimensions=(racks().dimensions[0], outside))
-    network = place(ringed, ParallelPlan(tp=3, dp=6), ALIGNED)
-    assert isinstance(network, NestedTopology)
-    assert network.dimensions[0].size == 8
+    ringed = racks(kind=DimensionKind.RING)
+    assert place(ringed, ParallelPlan(tp=3, dp=6), ALIGNED).node_size == 8

@@ -4,13 +4,12 @@ Nodes of two NPUs at 4 GB/s and 100 ps, two nodes at 1 GB/s and 1,000 ps. An all
 is two steps of half its bytes.
 """
 
-import numpy as np
 import pytest
 from helpers import collective, two_levels
+from unit.network.test_measured_times import curve, table
 
 from stepsim.base.structs import replace
 from stepsim.network.collectives import Algorithm, AlgorithmChoice
-from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.network.prices import Prices, Use
 from stepsim.parallel.modes import RankOrder, Sharing
 from stepsim.parallel.ranks import ParallelPlan
@@ -44,8 +43,7 @@ def test_groups_cost_what_their_links_take() -> None:
 
 def test_npus_are_taken_in_the_order_of_the_plan() -> None:
     """With dp fastest, the ranks of a tp group sit on different nodes."""
-    plan = replace(PLAN, rank_order=RankOrder.DP_TP_PP)
-    found = Prices(plan=plan, topology=two_levels(), comms=(TP, DP))
+    found = prices(TP, DP, plan=replace(PLAN, rank_order=RankOrder.DP_TP_PP))
     assert found.groups(Group.TP).npus.tolist() == [[0, 2], [1, 3]]
     assert durations(found, 0) == [4 * MS + 2 * 1_000] * 2
     assert durations(found, 1) == [1 * MS + 2 * 100] * 2
@@ -79,16 +77,11 @@ def test_every_phase_has_the_latency_of_its_own_steps() -> None:
     Inside, half of the bytes at 4 GB/s; between, two equal steps, which are one phase, of a
     quarter at 1 GB/s; inside again.
     """
-    op = collective(4 * MB, Group.TP)
     levels = AlgorithmChoice(
         algorithm=Algorithm.HIERARCHICAL, levels=(Algorithm.RING, Algorithm.RING)
     )
-    priced = Prices(
-        plan=ParallelPlan(tp=4),
-        topology=two_levels(),
-        comms=(op,),
-        algorithms={CollectiveKind.ALL_REDUCE: levels},
-    )
+    plain = prices(TP, plan=ParallelPlan(tp=4))
+    priced = replace(plain, algorithms={CollectiveKind.ALL_REDUCE: levels})
     phases = priced.phases(0, priced.groups(Group.TP), 0)
     assert [(phase.latency_ps, phase.alone_ps) for phase in phases] == [
         (100, MS // 2),
@@ -97,22 +90,8 @@ def test_every_phase_has_the_latency_of_its_own_steps() -> None:
     ]
 
 
-def curve(nodes: int, time_ps: int) -> MeasuredCurve:
-    sizes = np.array([MB, 16 * MB])
-    return MeasuredCurve(
-        machine="m",
-        source="s",
-        kind=CollectiveKind.ALL_REDUCE,
-        ranks=2,
-        nodes=nodes,
-        size_bytes=sizes,
-        time_ps=np.array([time_ps, time_ps]),
-    )
-
-
 def test_measured_times_replace_those_of_the_groups_they_are_of() -> None:
-    table = CommTable(source="t", curves=(curve(nodes=1, time_ps=777),))
-    found = replace(prices(TP, DP), table=table)
+    found = replace(prices(TP, DP), table=table(curve({MB: 777, 16 * MB: 777}, ranks=2)))
     assert durations(found, 0) == [777, 777]
     assert durations(found, 1) == [4 * MS + 2 * 1_000] * 2
     groups = found.groups(Group.TP)
@@ -124,8 +103,6 @@ def test_measured_times_replace_those_of_the_groups_they_are_of() -> None:
 def test_measured_times_say_nothing_of_groups_that_fill_nodes_unevenly() -> None:
     """Three ranks on two nodes: no curve is of such a group."""
     plan = ParallelPlan(tp=3)
-    op = collective(4 * MB, Group.TP)
-    topology = two_levels()
-    plain = Prices(plan=plan, topology=topology, comms=(op,))
-    table = CommTable(source="t", curves=(replace(curve(nodes=2, time_ps=5), ranks=3),))
-    assert durations(replace(plain, table=table)) == durations(plain)
+    plain = prices(TP, plan=plan)
+    known = table(curve({MB: 5, 16 * MB: 5}, ranks=3, nodes=2))
+    assert durations(replace(plain, table=known)) == durations(plain)

@@ -39,14 +39,12 @@ from stepsim.workload.rows import (
 
 MS = 10**9
 MB = 10**6
-ALL_REDUCE, ALL_TO_ALL = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL
+ALL_REDUCE = CollectiveKind.ALL_REDUCE
 both_ways = pytest.mark.parametrize("fold_ranks", [True, False])
 
 
-def network(
-    kind: DimensionKind, npus: int, *, gb_per_s: float = 1, hop_ps: int = 0
-) -> NestedTopology:
-    link = LinkClass(name="link", bandwidth=gb_per_s * 1e9, latency_ps=hop_ps)
+def network(kind: DimensionKind, npus: int, *, hop_ps: int = 0) -> NestedTopology:
+    link = LinkClass(name="link", bandwidth=1e9, latency_ps=hop_ps)
     dimensions = (Dimension(kind=kind, size=npus, link=link),)
     return NestedTopology(name="test", source="test", dimensions=dimensions)
 
@@ -55,15 +53,14 @@ def work(compute_ps: int = 0, *comms: CommOp) -> Work:
     return Work(compute_ps=compute_ps, comms=comms)
 
 
-def op(
-    kind: CollectiveKind, group: Group, size_bytes: int, axis: ParallelAxis | None = None
-) -> CommOp:
-    usual = {Group.TP: ParallelAxis.TP, Group.EP: ParallelAxis.EP}.get(group, ParallelAxis.DP)
-    return CommOp(kind=kind, group=group, axis=axis or usual, size_bytes=size_bytes)
+def op(kind: CollectiveKind, group: Group, size_bytes: int) -> CommOp:
+    axis = ParallelAxis.TP if group is Group.TP else ParallelAxis.DP
+    return CommOp(kind=kind, group=group, axis=axis, size_bytes=size_bytes)
 
 
-def gradients(*comms: CommOp, role: Role = Role.GRADIENTS) -> StepItem:
+def gradients(*comms: CommOp) -> StepItem:
     """Gradients reduced after the pipeline."""
+    role = Role.GRADIENTS
     return StepItem(name=role, phase=Phase.WEIGHT_GRAD, work=work(0, *comms), role=role)
 
 
@@ -176,15 +173,16 @@ def test_a_message_during_a_gradient_all_reduce_has_its_share(fold_ranks: bool) 
     options: dict[str, Any] = {"dp_overlap": True, "dp_bucket": "1 B", "p2p": "eager"}
     switch = network(DimensionKind.SWITCH, 4)
     shared = fair(workload, switch, **options, fold_ranks=fold_ranks)
-    reductions: list[tuple[float, float]] = [(5.5, 8), (8, 10)]
-    assert times(shared, TaskKind.COLLECTIVE, 2) == [(a * MS, b * MS) for a, b in reductions]
-    assert times(shared, TaskKind.SEND, 2) == [(6.5 * MS, 7.5 * MS)]
-    assert times(shared, TaskKind.RECV, 0) == [(6.5 * MS, 7.5 * MS)]
-    reductions = [(8.5, 10.5), (10.5, 12.5)]
-    assert times(shared, TaskKind.COLLECTIVE, 0) == [(a * MS, b * MS) for a, b in reductions]
+    expected: dict[tuple[TaskKind, int], list[tuple[float, float]]] = {
+        (TaskKind.COLLECTIVE, 2): [(5.5, 8), (8, 10)],
+        (TaskKind.SEND, 2): [(6.5, 7.5)],
+        (TaskKind.RECV, 0): [(6.5, 7.5)],
+        (TaskKind.COLLECTIVE, 0): [(8.5, 10.5), (10.5, 12.5)],
+    }
+    for task, ran in expected.items():
+        assert times(shared, *task) == [(begin * MS, end * MS) for begin, end in ran]
     assert shared.report.step_time_ps == 12.5 * MS
-    alone = stepsim.simulate(workload, switch, **options)
-    assert alone.report.step_time_ps == 12 * MS
+    assert stepsim.simulate(workload, switch, **options).report.step_time_ps == 12 * MS
 
 
 @both_ways
@@ -247,8 +245,8 @@ def test_transfers_of_no_bytes_take_no_time(p2p: str, fold_ranks: bool) -> None:
     nothing = replace(row(10, 20), forward=work(10, op(ALL_REDUCE, Group.TP, 0)))
     workload = job([nothing], tp=2, pp=4, microbatches=5)
     line = network(DimensionKind.LINE, 8, hop_ps=700)
-    alone = stepsim.simulate(workload, line, p2p=p2p).report.step_time_ps
-    assert fair(workload, line, p2p=p2p, fold_ranks=fold_ranks).report.step_time_ps == alone
+    shared = fair(workload, line, p2p=p2p, fold_ranks=fold_ranks)
+    assert shared.report.step_time_ps == alone(workload, line, p2p=p2p)
 
 
 def test_contention_is_none_siblings_or_fair() -> None:
@@ -259,13 +257,13 @@ def test_contention_is_none_siblings_or_fair() -> None:
         stepsim.simulate(workload, "ideal", contention="unfair")
 
 
-def bucket_sizes(result: Result, rank: int = 0) -> list[int]:
-    return [span.size_bytes for span in buckets(result, rank)]
+def bucket_sizes(result: Result) -> list[int]:
+    return [span.size_bytes for span in buckets(result)]
 
 
-def buckets(result: Result, rank: int = 0) -> list[Span]:
-    """Gradient reductions while the backward goes on, by start."""
-    found = [span for span in rows_of(result.timeline, [rank]) if span.label == "gradient bucket"]
+def buckets(result: Result) -> list[Span]:
+    """Gradient reductions of the first rank while the backward goes on, by start."""
+    found = [span for span in rows_of(result.timeline, [0]) if span.label == "gradient bucket"]
     return sorted(found, key=lambda span: span.start_ps)
 
 
@@ -274,23 +272,21 @@ def weighted(*weights: int) -> list[Row]:
 
 
 @pytest.mark.parametrize(
-    ("bucket", "sizes"),
+    ("weights", "gradient", "bucket", "sizes"),
     [
-        ("1 B", [16, 33, 50]),  # backward: the last row first; 1/6, 1/2 and all of 99
-        ("17 B", [49, 50]),
-        ("50 B", [99]),
+        ((3, 2, 1), 99, "1 B", [16, 33, 50]),  # backward: the last row first; 1/6, 1/2, all of 99
+        ((3, 2, 1), 99, "17 B", [49, 50]),
+        ((3, 2, 1), 99, "50 B", [99]),
+        ((0, 1, 0, 1, 0), 10, "1 B", [5, 5]),  # rows without weights reduce nothing
+        ((1, 1, 1, 1, 1), 2, "1 B", [1, 1]),  # fewer bytes than rows: only what there is
     ],
 )
-def test_a_bucket_is_reduced_when_it_is_full(bucket: str, sizes: list[int]) -> None:
-    workload = job(weighted(3, 2, 1), gradients(op(ALL_REDUCE, Group.DP, 99)), dp=2)
+def test_a_bucket_is_reduced_when_it_is_full(
+    weights: tuple[int, ...], gradient: int, bucket: str, sizes: list[int]
+) -> None:
+    workload = job(weighted(*weights), gradients(op(ALL_REDUCE, Group.DP, gradient)), dp=2)
     run = fair(workload, network(DimensionKind.SWITCH, 2), dp_overlap=True, dp_bucket=bucket)
     assert bucket_sizes(run) == sizes
-
-
-def test_rows_without_weights_among_others_reduce_nothing() -> None:
-    workload = job(weighted(0, 1, 0, 1, 0), gradients(op(ALL_REDUCE, Group.DP, 10)), dp=2)
-    run = fair(workload, network(DimensionKind.SWITCH, 2), dp_overlap=True, dp_bucket="1 B")
-    assert bucket_sizes(run) == [5, 5]
 
 
 @pytest.mark.parametrize(
@@ -322,12 +318,6 @@ def test_a_bucket_holds_its_share_of_every_gradient() -> None:
     assert bucket_sizes(apart) == [300, 150, 300, 150]
     together = fair(workload, switch, dp_overlap=True, dp_bucket="451 B")
     assert bucket_sizes(together) == [600, 300]
-
-
-def test_buckets_of_fewer_bytes_than_rows_reduce_only_what_there_is() -> None:
-    workload = job(weighted(1, 1, 1, 1, 1), gradients(op(ALL_REDUCE, Group.DP, 2)), dp=2)
-    run = fair(workload, network(DimensionKind.SWITCH, 2), dp_overlap=True, dp_bucket="1 B")
-    assert bucket_sizes(run) == [1, 1]
 
 
 def test_a_slow_reduction_delays_the_next_and_the_rows_after_the_pipeline() -> None:

@@ -4,26 +4,20 @@ Nodes of four NPUs share one NIC of 1 GB/s. Groups of two ranks on two nodes sen
 each way twice in an all-reduce: alone 1 byte per ns, with k groups on the NIC k times that.
 """
 
-import numpy as np
 import pytest
-from helpers import collective
+from unit.network.test_measured_times import curve, table
+from unit.network.test_prices import DP, MB, MESSAGE, MS, TP, durations
 
 from stepsim.base.structs import replace
 from stepsim.network.collectives import Algorithm, AlgorithmChoice
-from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology, Topology
 from stepsim.network.topology.wirings import Ports
 from stepsim.parallel.modes import RankOrder, Sharing
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.workload.rows import CollectiveKind, CommOp, Group, ParallelAxis
+from stepsim.workload.rows import CollectiveKind, Group
 
-MB, MS = 10**6, 10**9
 PLAN = ParallelPlan(tp=4, dp=2, pp=2)
-TP, DP = collective(4 * MB, Group.TP), collective(4 * MB, Group.DP)
-MESSAGE = CommOp(
-    kind=CollectiveKind.SEND_RECV, group=Group.PP, axis=ParallelAxis.PP, size_bytes=4 * MB
-)
 
 
 def shared_nic(nodes: int = 4) -> NestedTopology:
@@ -51,13 +45,6 @@ def prices(sharing: Sharing, plan: ParallelPlan = PLAN, network: Topology | None
     )
 
 
-def durations(of: Prices, comm: int) -> list[int]:
-    group = of.comms[comm].group
-    patterns = of.groups(group)
-    firsts = of.plan.groups(group)[:, 0].tolist()
-    return [of.duration_ps(comm, patterns, patterns.row(rank)) for rank in firsts]
-
-
 def test_groups_of_a_stage_share_its_nics() -> None:
     alone, together = prices(Sharing.NONE), prices(Sharing.SIBLINGS)
     assert durations(alone, 1) == [4 * MS] * 8
@@ -75,7 +62,7 @@ def test_groups_that_never_meet_cost_what_they_do_alone() -> None:
 def test_messages_of_all_ranks_of_a_stage_share_its_nics() -> None:
     alone, together = prices(Sharing.NONE), prices(Sharing.SIBLINGS)
     for each, times in ((alone, 1), (together, 4)):
-        assert each.duration_ps(2, each.pairs(0, 1), 0) == 4 * MS * times
+        assert each.duration_ps(2, each.pairs(0, 1), 0) == 2 * MS * times
 
 
 def test_stages_are_no_siblings() -> None:
@@ -93,16 +80,7 @@ def test_fair_prices_are_of_groups_alone() -> None:
 
 def test_a_measured_time_is_longer_beside_siblings() -> None:
     """By as much as the model's: four groups on a NIC."""
-    curve = MeasuredCurve(
-        machine="m",
-        source="s",
-        kind=CollectiveKind.ALL_REDUCE,
-        ranks=2,
-        nodes=2,
-        size_bytes=np.array([MB, 16 * MB]),
-        time_ps=np.array([777, 777]),
-    )
-    table = CommTable(source="t", curves=(curve,))
+    known = table(curve({MB: 777, 16 * MB: 777}, ranks=2, nodes=2))
     for sharing, times in ((Sharing.NONE, 1), (Sharing.SIBLINGS, 4), (Sharing.FAIR, 1)):
-        found = replace(prices(sharing), table=table)
+        found = replace(prices(sharing), table=known)
         assert durations(found, 1) == [times * 777] * 8

@@ -13,7 +13,7 @@ from unit.network.test_wirings import CUBE_MESH, dim, dragonfly, network, tree
 
 from stepsim.base.errors import OutputError
 from stepsim.files.load import read_topology
-from stepsim.network.topology import LinkClass, NestedTopology
+from stepsim.network.topology import NestedTopology
 from stepsim.network.topology.inspection import inspect_topology
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.network import Topology
@@ -80,14 +80,11 @@ def test_a_listed_leaf_spine_has_the_bisection_of_its_uplinks() -> None:
 
 
 def test_numbers_of_a_small_cluster() -> None:
-    fast = LinkClass(name="in", bandwidth=4e9, latency_ps=10, endpoint_latency_ps=3)
-    topology = network(dim("switch", 4), dim("rail", 2, "b"))
-    seen = inspect_topology(topology)
+    seen = inspect_topology(network(dim("switch", 4), dim("rail", 2, "b")))
     assert (seen.npus, seen.nodes, seen.node_size) == (8, 2, 4)
     assert [(row.name, row.count) for row in seen.links] == [("a", 16), ("b", 16)]
     assert seen.injection_bandwidth == 2e9
     assert (seen.diameter_hops, seen.diameter_ps) == (4, 4_000)
-    assert fast.capacity == 4e9
 
 
 def test_diameter_in_latency_counts_the_slowest_endpoints() -> None:

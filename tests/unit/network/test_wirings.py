@@ -2,13 +2,13 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
-from unit.network.test_topology import check_links, check_route, load_of, shares
+from unit.network.test_topology import NESTED, check_links, check_route, load_of, nested, shares
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TopologyError
@@ -71,16 +71,19 @@ NETWORKS = {
     ),
 }  # fmt: skip
 EVERY = pytest.mark.parametrize("topology", NETWORKS.values(), ids=list(NETWORKS))
+WITH_NESTED = pytest.mark.parametrize(
+    "topology", [*NETWORKS.values(), *map(nested, NESTED)], ids=[*NETWORKS, *NESTED]
+)
 
 
-@EVERY
+@WITH_NESTED
 def test_routes_are_paths_of_the_graph(topology: NestedTopology) -> None:
     for source, destination in product(range(topology.npus), repeat=2):
         if topology.npus <= 16 or (5 * source + destination) % 17 == 0:
             check_route(topology, source, destination)
 
 
-@EVERY
+@WITH_NESTED
 def test_numbers_classes_and_ends_agree(topology: NestedTopology) -> None:
     check_links(topology)
     both = Counter((u, v) for _, u, v, _ in topology.links())
@@ -166,8 +169,7 @@ def test_a_tree_spreads_evenly_over_its_spines() -> None:
 
 
 def test_dragonfly_takes_one_global_link() -> None:
-    topology = NETWORKS["dragonfly"]
-    taken = shares(topology, 0, 39)
+    taken = shares(NETWORKS["dragonfly"], 0, 39)
     assert (
         sum(share for (u, v), share in taken.items() if u[-3] != v[-3] and "npu" not in u + v) == 1
     )
@@ -187,10 +189,10 @@ def test_npus_on_one_nic_share_its_link() -> None:
     assert "npu0" not in topology.link_ends(int(load.links[0]))
 
 
-@pytest.mark.parametrize(("wiring", "reach"), [(Ring(size=11), 11), (Line(size=11), 11)])
-def test_long_walks_are_summed_as_if_written_out(wiring: Ring | Line, reach: int) -> None:
+@pytest.mark.parametrize("wiring", [Ring(size=11), Line(size=11)])
+def test_long_walks_are_summed_as_if_written_out(wiring: Ring | Line) -> None:
     rng = np.random.default_rng(2)
-    start, end = rng.integers(0, reach, (2, 5_000))
+    start, end = rng.integers(0, wiring.size, (2, 5_000))
     apart = start != end
     flows = Flows(
         copy=rng.integers(0, 4, 5_000)[apart],
@@ -198,23 +200,17 @@ def test_long_walks_are_summed_as_if_written_out(wiring: Ring | Line, reach: int
         end=end[apart],
         weight=rng.choice([0.5, 1.0], 5_000)[apart],
     )
-    assert total(wiring, flows) == sum_of_each(wiring, flows)
+    each = [flows.where(np.array([i])) for i in range(len(flows.copy))]
+    assert total(wiring, flows) == total(wiring, *each)
 
 
-def total(wiring: Ring | Line, flows: Flows) -> dict[int, float]:
+def total(wiring: Ring | Line, *parts: Flows) -> dict[int, float]:
+    """What flows put on every link, found part by part."""
     loads: dict[int, float] = defaultdict(float)
-    for links, values in wiring.load(flows):
+    for links, values in chain.from_iterable(map(wiring.load, parts)):
         for link, value in zip(links.tolist(), values.tolist(), strict=True):
             loads[link] += value
-    return dict(loads)
-
-
-def sum_of_each(wiring: Ring | Line, flows: Flows) -> dict[int, float]:
-    loads: dict[int, float] = defaultdict(float)
-    for i in range(len(flows.copy)):
-        for link, value in total(wiring, flows.where(np.array([i]))).items():
-            loads[link] += value
-    return dict(loads)
+    return loads
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,11 @@ def service() -> Service:
 
 @pytest.fixture
 def port(service: Service) -> Iterator[int]:
+    yield from ports(service)
+
+
+def ports(service: Service) -> Iterator[int]:
+    """The port of the service while it runs."""
     for address in running(service):
         yield int(urlsplit(address).port or 0)
 
@@ -133,18 +138,16 @@ def test_slow_clients_are_left(service: Service, monkeypatch: pytest.MonkeyPatch
         b"GET / HT",
         b"POST /bye HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\na",
     )
-    for address in running(service):
-        where = ("127.0.0.1", int(urlsplit(address).port or 0))
+    for port in ports(service):
         for begin in begins:
-            with socket.create_connection(where, timeout=20) as client:
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
                 client.sendall(begin)
                 assert client.recv(100) == b""
 
 
 def test_only_so_many_connect_at_a_time(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_MOST_CONNECTIONS", 3)
-    for address in running(service):
-        port = int(urlsplit(address).port or 0)
+    for port in ports(service):
         idle = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(3)]
         for client in idle:
             client.sendall(b"GET / HTTP/1.1\r\nHo")
@@ -221,8 +224,7 @@ def begun_are(count: int) -> bool:
 
 def test_long_questions_hold_up_no_quick_one_and_end_with_their_clients() -> None:
     service = service_of(Endless)
-    for address in running(service):
-        port = int(urlsplit(address).port or 0)
+    for port in ports(service):
         clients = [http.client.HTTPConnection("127.0.0.1", port, timeout=60) for _ in range(3)]
         for tab, client in enumerate(clients):
             asked = {"tab": str(tab), "number": 1, "kind": "step", "state": LONG_STATE}

@@ -23,6 +23,7 @@ from stepsim.step.inputs import held_degrees
 
 WORKLOADS = Path(__file__).parents[3] / "workloads"
 FILES = ("gpt_tp4.txt", "moe_128.txt")
+MOE = {"workload": FILES[1], "topology": "hgx-h100"}
 CHOICES: dict[str, list[str]] = {
     "schedule": ["", "gpipe", "zb-h1", "interleaved:2"],
     "microbatches": ["", "8", "16"],
@@ -73,7 +74,8 @@ def report_of(explorer: Explorer, state: ExplorerState) -> Report | None:
         return None
 
 
-def check(explorer: Explorer, seed: int) -> None:
+@pytest.mark.parametrize("seed", few(range(200), *range(4)))
+def test_a_state_gives_what_simulate_gives(explorer: Explorer, seed: int) -> None:
     state = ExplorerState.of(asked(seed))
     expected = report_of(explorer, state)
     if expected is None:
@@ -92,11 +94,6 @@ def check(explorer: Explorer, seed: int) -> None:
     assert quick.keys() == {"start", "end"}
     assert max(quick["end"]) == expected.step_time_ps
     assert len(slow["critical"]) == len(slow["start"])
-
-
-@pytest.mark.parametrize("seed", few(range(200), *range(4)))
-def test_a_state_gives_what_simulate_gives(explorer: Explorer, seed: int) -> None:
-    check(explorer, seed)
 
 
 MODELS: dict[str, list[str]] = {
@@ -170,11 +167,10 @@ def test_memory_is_warned_of_before_it_is_full(held: int, level: str) -> None:
 
 
 def test_noise_spreads_the_step_about_what_is_planned(explorer: Explorer) -> None:
-    base = {"workload": FILES[1], "topology": "hgx-h100"}
-    assert explorer.live(ExplorerState.of(base))["band"] is None
+    assert explorer.live(ExplorerState.of(MOE))["band"] is None
     widths = []
     for compute, links in (("0.05", ""), ("0.2", ""), ("0.2", "0.2")):
-        texts = {**base, "noise.compute": compute, "noise.links": links}
+        texts = {**MOE, "noise.compute": compute, "noise.links": links}
         found: Any = explorer.live(ExplorerState.of(texts))
         band = found["band"]
         assert band == explorer.step(ExplorerState.of(texts))["band"]
@@ -182,7 +178,7 @@ def test_noise_spreads_the_step_about_what_is_planned(explorer: Explorer) -> Non
         widths.append(band["high"] - band["low"])
     assert widths == sorted(widths)
     with pytest.raises(PlanError, match="noise of compute is 2"):
-        explorer.live(ExplorerState.of({**base, "noise.compute": "2"}))
+        explorer.live(ExplorerState.of({**MOE, "noise.compute": "2"}))
 
 
 RECORDED = ("megatron_moe_rank0.txt", "llama_pp8_a40.txt")
@@ -230,7 +226,7 @@ def test_a_profile_is_replayed(shared: Path) -> None:
 
 
 def test_the_critical_path_is_one_chain_over_the_whole_step(explorer: Explorer) -> None:
-    found = explorer.step(ExplorerState.of({"workload": FILES[1], "topology": "hgx-h100"}))
+    found = explorer.step(ExplorerState.of(MOE))
     lanes = unfolded(found["lanes"])
     spans = sorted(
         (start, end)
@@ -246,26 +242,25 @@ def test_the_critical_path_is_one_chain_over_the_whole_step(explorer: Explorer) 
 
 
 def test_the_map_is_what_single_states_say(explorer: Explorer) -> None:
-    base = {"workload": FILES[1], "topology": "hgx-h100"}
-    found: Any = explorer.map(ExplorerState.of(base), "fabric.bandwidth", "nvlink.bandwidth")
+    found: Any = explorer.map(ExplorerState.of(MOE), "fabric.bandwidth", "nvlink.bandwidth")
     assert len(found["x"]) == len(found["y"]) == len(found["step_ps"]) == 24
     for i, j in ((0, 0), (5, 20), (23, 3)):
         texts = {"fabric.bandwidth": found["x"][i], "nvlink.bandwidth": found["y"][j]}
-        single = explorer.live(ExplorerState.of({**base, **texts}))
+        single = explorer.live(ExplorerState.of({**MOE, **texts}))
         assert found["step_ps"][j][i] == pytest.approx(single["step_ps"], rel=1e-3)
     first, last = found["step_ps"][0][0], found["step_ps"][-1][-1]
     assert first > last
 
 
 def test_what_cannot_be_on_the_map_is_refused(explorer: Explorer) -> None:
-    state = ExplorerState.of({"workload": FILES[1], "topology": "hgx-h100"})
+    state = ExplorerState.of(MOE)
     for x, y in (("fabric.bandwidth", "fabric.bandwidth"), ("pp", "fabric.bandwidth")):
         with pytest.raises(PlanError, match="cannot be an axis"):
             explorer.map(state, x, y)
 
 
 def test_under_fair_contention_the_engine_answers(explorer: Explorer) -> None:
-    texts = {"workload": FILES[1], "topology": "hgx-h100", "contention": "fair"}
+    texts = {**MOE, "contention": "fair"}
     whole = explorer.step(ExplorerState.of(texts))
     assert "contention is fair" in str(whole["not_live"])
     assert whole["step_ps"] == simulated(ExplorerState.of(texts)).report.step_time_ps
@@ -274,8 +269,7 @@ def test_under_fair_contention_the_engine_answers(explorer: Explorer) -> None:
 
 @pytest.mark.parametrize("kind", ["choices", "numbers", "lines", "live", "step", "worth"])
 def test_every_answer_is_plain_data(explorer: Explorer, kind: str) -> None:
-    state = {"workload": FILES[0], "topology": "hgx-h100"}
-    found = Answers(explorer=explorer).answer({"kind": kind, "state": state})
+    found = Answers(explorer=explorer).answer({"kind": kind, "state": MOE})
     assert "error" not in found
     assert json.loads(json.dumps(found, allow_nan=False)).keys() == found.keys()
 
@@ -288,7 +282,7 @@ def test_every_answer_is_plain_data(explorer: Explorer, kind: str) -> None:
         (
             {
                 "kind": "live",
-                "state": {"workload": FILES[0], "topology": "hgx-h100", "x.bandwidth": "1 Gbps"},
+                "state": {**MOE, "x.bandwidth": "1 Gbps"},
             },
             "has no links 'x'",
         ),

@@ -42,9 +42,13 @@ def fetch(url: str, body: bytes | None = None, **headers: str) -> tuple[int, byt
         return error.code, error.read(), error.headers
 
 
-def answer(address: str, **question: object) -> dict[str, Any]:
+def post(url: str, question: dict[str, object], **headers: str) -> tuple[int, bytes, Any]:
     body = json.dumps({"tab": "a", "number": 1, **question}).encode()
-    code, found, _ = fetch(f"{address}answer", body, **OWN)
+    return fetch(url, body, **(headers or OWN))
+
+
+def answer(address: str, **question: object) -> dict[str, Any]:
+    code, found, _ = post(f"{address}answer", question)
     assert code == 200
     plain: dict[str, Any] = json.loads(found)
     return plain
@@ -121,8 +125,7 @@ def test_a_crash_is_an_answer_and_the_server_lives(
     ],
 )
 def test_requests_of_other_pages_are_refused(address: str, headers: dict[str, str]) -> None:
-    body = json.dumps({"kind": "choices", "tab": "a", "number": 1}).encode()
-    code, found, reply = fetch(f"{address}answer", body, **headers)
+    code, found, reply = post(f"{address}answer", {"kind": "choices"}, **headers)
     assert code == 403
     assert b"works" not in found
     assert "Access-Control-Allow-Origin" not in reply
@@ -159,16 +162,14 @@ def test_an_upload_is_read_and_named(address: str) -> None:
     ],
 )
 def test_files_are_those_of_the_command_line(address: str, kind: str, begins: bytes) -> None:
-    body = json.dumps({"export": kind, "state": STATE}).encode()
-    code, found, headers = fetch(f"{address}export", body, **OWN)
+    code, found, headers = post(f"{address}export", {"export": kind, "state": STATE})
     assert code == 200
     assert headers["Content-Disposition"].startswith("attachment; filename=")
     assert found.startswith(begins)
 
 
 def test_an_unknown_file_is_refused(address: str) -> None:
-    body = json.dumps({"export": "passwd", "state": STATE}).encode()
-    code, found, _ = fetch(f"{address}export", body, **OWN)
+    code, found, _ = post(f"{address}export", {"export": "passwd", "state": STATE})
     assert code == 400
     assert "expected one of report, figure" in json.loads(found)["error"]
 
@@ -181,6 +182,5 @@ def test_with_a_token_nothing_is_answered_without_it() -> None:
         assert fetch(root)[0] == 403
         assert fetch(f"{root}?token=wrong")[0] == 403
         assert fetch(address)[0] == 200
-        body = json.dumps({"kind": "choices", "tab": "a", "number": 1}).encode()
-        assert fetch(f"{root}answer", body, **OWN)[0] == 403
-        assert fetch(f"{root}answer", body, **OWN, X_Token="secret")[0] == 200
+        for token, code in (({}, 403), ({"X_Token": "secret"}, 200)):
+            assert post(f"{root}answer", {"kind": "choices"}, **OWN, **token)[0] == code

@@ -159,11 +159,6 @@ def test_a_large_trace_is_told_before(
     assert told == pytest.approx(size, rel=0.3)
 
 
-def test_a_window_needs_a_trace(run: Run, moe: Path) -> None:
-    code, _, err = run("simulate", moe, "--window", "1s..2s")
-    assert (code, "--window chooses what a trace shows: name one with --trace" in err) == (2, True)
-
-
 def test_the_step_says_what_was_run(gpt: stepsim.Result, whole: list[ReadProcess]) -> None:
     (step,) = whole[0].threads["step"]
     facts = step.args
@@ -180,20 +175,21 @@ def test_slices_say_what_they_are(gpt: stepsim.Result) -> None:
     gathers = [s for s in process.threads["tp"] if s.name == "tp all_gather"]
     facts = gathers[0].args
     assert facts["waited_for"]
-    assert {key: facts[key] for key in ("stage", "chunk", "microbatch", "action", "kind")} == {
-        "stage": 1,
-        "chunk": 0,
-        "microbatch": 0,
-        "action": "1F0",
-        "kind": "collective",
-    }
-    assert {key: facts[key] for key in ("phase", "bytes", "algorithm", "ranks", "group")} == {
-        "phase": "forward",
-        "bytes": 128 << 20,
-        "algorithm": "ring LL128",
-        "ranks": 8,
-        "group": "tp",
-    }
+    assert (
+        facts.items()
+        >= {
+            "stage": 1,
+            "chunk": 0,
+            "microbatch": 0,
+            "action": "1F0",
+            "kind": "collective",
+            "phase": "forward",
+            "bytes": 128 << 20,
+            "algorithm": "ring LL128",
+            "ranks": 8,
+            "group": "tp",
+        }.items()
+    )
 
 
 @pytest.mark.parametrize("blindness", BLIND)
@@ -275,28 +271,21 @@ def test_names_from_files_stay_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("ranks", "message"),
     [
-        (["--ranks", "128"], "ranks: the job has no rank 128: expected 0 to 127"),
-        (["--ranks", "1,0-2"], "a rank is named twice"),
-        (["--ranks", ""], "expected numbers and ranges such as 0-7,16"),
+        ("128", "ranks: the job has no rank 128: expected 0 to 127"),
+        ("1,0-2", "a rank is named twice"),
+        ("", "expected numbers and ranges such as 0-7,16"),
     ],
 )
 def test_ranks_that_make_no_sense(
-    run: Run, moe: Path, tmp_path: Path, arguments: list[str], message: str
+    run: Run, moe: Path, tmp_path: Path, ranks: str, message: str
 ) -> None:
     target = tmp_path / "step.json"
-    code, out, err = run("simulate", moe, "--quiet", "--trace", target, *arguments)
+    code, out, err = run("simulate", moe, "--quiet", "--trace", target, "--ranks", ranks)
     assert (code, out) == (2, "")
     assert message in err
     assert not list(tmp_path.iterdir())
-
-
-def test_a_trace_has_a_traces_name(run: Run, moe: Path, tmp_path: Path) -> None:
-    code, _, err = run("simulate", moe, "--trace", tmp_path / "step.txt")
-    assert code == 2
-    assert "expected a name in .json or .json.gz" in err
-    assert "only --json" in run("simulate", moe, "--trace", "-")[2]
 
 
 def test_a_failed_trace_leaves_nothing(
