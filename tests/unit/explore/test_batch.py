@@ -36,21 +36,22 @@ from stepsim.workload.rows import (
 from stepsim.workload.scaling import ComputeScale
 
 ROOT = Path(__file__).resolve().parents[3]
+GPT = ROOT / "workloads" / "gpt_tp4.txt"
 WORKLOADS = sorted((ROOT / "workloads").glob("*.txt"))
 TOPOLOGIES = sorted(path.stem for path in (ROOT / "topologies").glob("*.toml"))
+TIMES = ("step_time_ps", "pipeline_time_ps", "bubble_fraction")
 
 
 def check_equal(batch: Batch, columns: dict[str, Any], at: list[dict[str, Any]]) -> None:
     """Every scenario against a run with the arguments in `at`."""
     found, totals = batch.evaluate(columns, parts=True), batch.evaluate(columns)
     assert found.parts_ps is not None
-    for name in ("step_time_ps", "pipeline_time_ps", "bubble_fraction"):
+    for name in TIMES:
         assert np.array_equal(getattr(totals, name), getattr(found, name)), name
     for i, options in enumerate(at):
         report = simulate(**options).report
-        assert found.step_time_ps[i] == report.step_time_ps
-        assert found.pipeline_time_ps[i] == report.pipeline_time_ps
-        assert found.bubble_fraction[i] == report.bubble_fraction
+        for name in TIMES:
+            assert getattr(found, name)[i] == getattr(report, name), name
         assert found.parts_ps[i].tolist() == list(report.breakdown_ps.values())
 
 
@@ -104,12 +105,12 @@ def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
         "fabric.bandwidth": rng.uniform(1e9, 1e11, 5000),
         "nvlink.latency": rng.integers(0, 10**7, 5000),
     }
-    batch = make_batch(ROOT / "workloads" / "gpt_tp4.txt", "hgx-h100")
+    batch = make_batch(GPT, "hgx-h100")
     whole = batch.evaluate(columns, parts=True)
     monkeypatch.setattr("stepsim.explore.batch.evaluation._TOTALS_AT_ONCE", 17)
     monkeypatch.setattr("stepsim.explore.batch.evaluation._TIMES_AT_ONCE", 31)
     parted = batch.evaluate(columns, parts=True)
-    for name in ("step_time_ps", "pipeline_time_ps", "bubble_fraction", "parts_ps"):
+    for name in (*TIMES, "parts_ps"):
         assert np.array_equal(getattr(whole, name), getattr(parted, name)), name
     assert whole.parts_ps is not None
     assert (whole.parts_ps.sum(axis=1) == whole.step_time_ps).all()
@@ -212,13 +213,13 @@ def test_steps_that_are_too_long() -> None:
 
 
 def test_collectives_that_are_too_long() -> None:
-    batch = make_batch(ROOT / "workloads" / "gpt_tp4.txt", "hgx-h100")
+    batch = make_batch(GPT, "hgx-h100")
     with pytest.raises(SimulationError, match="a collective takes more than"):
         batch.evaluate({"fabric.bandwidth": [1e10, 1e-12]})
 
 
 def test_sizes_are_factors_on_bytes() -> None:
-    batch = make_batch(ROOT / "workloads" / "gpt_tp4.txt", "hgx-h100")
+    batch = make_batch(GPT, "hgx-h100")
     nothing = {f"size.{axis}": [0.0, 1.0, 2.0] for axis in ParallelAxis}
     silent, same, double = batch.evaluate(nothing).step_time_ps.tolist()
     assert silent < same < double

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from stepsim.explore.plan.document import PlanDocument
 from stepsim.explore.plan.held import held_values, wider_values
 from stepsim.explore.plan.runs import HERE, PlanRun, PlanRuns, Workers
 from stepsim.explore.plan.search import price_plans
-from stepsim.files.asked import StepInputs, read_inputs
+from stepsim.files.asked import read_inputs
 from stepsim.files.load import read_model
 from stepsim.files.models.megatron_plan import counted_ends, megatron_plan
 from stepsim.show.figures.plans import plan_front, plot_plans
@@ -43,22 +44,28 @@ ASKED = ("--gpus", "8", "--global-batch", "16", "--seq", "4096", "-t", "hgx-h100
 FEW = ("--fix", "mbs=1", "--fix", "recompute=none", "--fix", "vpp=1,2")
 
 
-def job(model: str = SMALL, **asked: object) -> tuple[Model, StepInputs]:
+def space(
+    *fix: str,
+    npus: tuple[int, ...] = (8,),
+    model: str = SMALL,
+    most: Mapping[str, int] | None = None,
+    **asked: object,
+) -> Any:
     inputs = read_inputs(model, "hgx-h100", {**JOB, **asked})
-    assert isinstance(inputs.workload, Model)
-    return inputs.workload, inputs
-
-
-def space(*fix: str, npus: tuple[int, ...] = (8,), model: str = SMALL, **asked: object) -> Any:
-    found, inputs = job(model, **asked)
-    fixed = parse_fixed(fix)
-    made = make_space(found, inputs.topology, inputs.options, npus, fixed=fixed, most={})
+    found, fixed = inputs.workload, parse_fixed(fix)
+    assert isinstance(found, Model)
+    made = make_space(found, inputs.topology, inputs.options, npus, fixed=fixed, most=most or {})
     return found, made, inputs.topology
 
 
 def exact(model: Model, made: PlanSpace, topology: Any, plan: ModelPlan) -> int:
     step = simulate_step(model, topology, step_options_of(plan, made.base))
     return step.report.step_time_ps
+
+
+def found_by(run: Run) -> Any:
+    """The document of the small search by its command."""
+    return json.loads(run("plan", SMALL, *ASKED, *FEW, "-q", "--json", "-")[1])
 
 
 def test_every_plan_divides_the_job_and_none_is_left_out() -> None:
@@ -82,8 +89,7 @@ def test_every_plan_divides_the_job_and_none_is_left_out() -> None:
                     if equal or (chunks in (1, 2, 4, 8) and even):
                         expected.add((tp, pp, dp, chunks, size))
     assert found == expected
-    plans = list(made.plans())
-    assert len(plans) == len(found)
+    assert len(list(made.plans())) == len(found)
 
 
 def test_experts_are_split_inside_a_stage() -> None:
@@ -95,15 +101,7 @@ def test_experts_are_split_inside_a_stage() -> None:
 
 
 def test_fixed_values_and_bounds_hold() -> None:
-    found, inputs = job()
-    made = make_space(
-        found,
-        inputs.topology,
-        inputs.options,
-        (8, 16),
-        fixed=parse_fixed(["tp=2,4", "recompute=full"]),
-        most={"pp": 2},
-    )
+    _, made, _ = space("tp=2,4", "recompute=full", npus=(8, 16), most={"pp": 2})
     plans = list(made.plans())
     assert {plan.tp for plan in plans} == {2, 4}
     assert {plan.recompute for plan in plans} == {Recompute.FULL}
@@ -209,8 +207,7 @@ def test_what_would_do_does() -> None:
     model, made, topology = space("tp=8", "pp=4", "mbs=1", "recompute=none")
     with pytest.raises(PlanError, match=r"on 32 GPUs: tp 8, .* takes 8\.9 GiB"):
         price_plans(model, made, topology)
-    other = replace(made, npus=(32,))
-    priced = price_plans(model, other, topology)
+    priced = price_plans(model, replace(made, npus=(32,)), topology)
     assert round(min(priced.memory) / 2**30, 1) == 8.9
 
 
@@ -288,8 +285,7 @@ def test_the_command_shows_and_writes_the_best(run: Run, tmp_path: Path) -> None
     assert re.search(r"searched +[0-9,]+ plans: ", out)
     assert "Megatron-LM: --tensor-model-parallel-size " in out
     assert "tp 8" in out.splitlines()[-1]
-    code, out, _ = run("plan", SMALL, *ASKED, *FEW, "-q", "--json", "-")
-    document = json.loads(out)
+    document = found_by(run)
     best = document["plans"][0]
     step = stepsim.simulate(SMALL, "hgx-h100", **best["options"]).report
     assert step.step_time_ps == best["step_time_ps"]
@@ -314,8 +310,7 @@ def test_the_command_shows_and_writes_the_best(run: Run, tmp_path: Path) -> None
 def test_python_finds_the_same(run: Run) -> None:
     fix = {"mbs": 1, "recompute": "none", "vpp": [1, 2]}
     found = stepsim.plan(SMALL, "hgx-h100", gpus=8, fix=fix, **JOB)
-    _, out, _ = run("plan", SMALL, *ASKED, *FEW, "-q", "--json", "-")
-    assert json.loads(found.to_json()) == json.loads(out)
+    assert json.loads(found.to_json()) == found_by(run)
 
 
 @pytest.mark.parametrize(
@@ -408,17 +403,13 @@ def test_the_front_is_what_no_other_plan_beats(npus: tuple[int, ...], tmp_path: 
     def both(each: Any) -> tuple[int, int]:
         return (each.plan.npus if several else each.memory_bytes), each.step_ps
 
-    beaten = [
-        each
-        for each in found.plans
-        if any(
-            both(other) != both(each)
-            and both(other)[0] <= both(each)[0]
-            and both(other)[1] <= both(each)[1]
-            for other in found.plans
-        )
-    ]
-    assert {both(each) for each in front} == {both(e) for e in found.plans if e not in beaten}
+    points = {both(each) for each in found.plans}
+    beaten = {
+        (size, step)
+        for size, step in points
+        if any(other != (size, step) and other[0] <= size and other[1] <= step for other in points)
+    }
+    assert {both(each) for each in front} == points - beaten
     plot_plans(found, tmp_path / "plans.svg")
     assert "Pareto front" in (tmp_path / "plans.svg").read_text()
 
@@ -551,13 +542,21 @@ def test_an_uneven_layout_has_to_gain_more_than_is_known(
     assert found.binds == "compute alone"
 
 
-def test_the_largest_loss_is_named() -> None:
-    for fix, said in (
-        (("tp=8", "pp=1", "mbs=8"), "exposed tp: "),
-        (("tp=1", "pp=8", "mbs=1"), "bubble: "),
-    ):
-        model, made, topology = space(*fix, "cp=1", "vpp=1", "recompute=none")
-        assert search_plans(model, made, topology).binds.startswith(said)
+SPARSE = {"model": "qwen3-30b-a3b", "global_batch": 64}
+
+
+@pytest.mark.parametrize(
+    ("fix", "asked", "said"),
+    [
+        (("tp=8", "pp=1", "mbs=8"), {}, "exposed tp: "),
+        (("tp=1", "pp=8", "mbs=1"), {}, "bubble: "),
+        (("tp=4", "pp=1", "mbs=1", "ep=8", "etp=1"), SPARSE, "host: "),
+    ],
+)
+def test_the_largest_loss_is_named(fix: tuple[str, ...], asked: dict[str, Any], said: str) -> None:
+    """Launches that kernels wait for are one."""
+    model, made, topology = space(*fix, "cp=1", "vpp=1", "recompute=none", **asked)
+    assert search_plans(model, made, topology, memory_limit=10).binds.startswith(said)
 
 
 @pytest.mark.parametrize(
@@ -579,12 +578,6 @@ def test_what_megatron_asserts_of_queues_is_printed(
     assert found == [line] * bool(line)
 
 
-def test_launches_that_kernels_wait_for_are_a_loss() -> None:
-    fixed = ("tp=4", "pp=1", "ep=8", "mbs=1", "recompute=none", "etp=1")
-    model, made, topology = space(*fixed, model="qwen3-30b-a3b", global_batch=64)
-    assert search_plans(model, made, topology, memory_limit=10).binds.startswith("host: ")
-
-
 def test_the_best_plan_has_the_accuracy_and_the_range_of_its_step(run: Run) -> None:
     """What `simulate` says of the same plan, in the same words and numbers."""
     fixed = [f"--fix={each}" for each in ("tp=2", "pp=1", "cp=1", "mbs=1", "recompute=none")]
@@ -601,8 +594,7 @@ def test_the_best_plan_has_the_accuracy_and_the_range_of_its_step(run: Run) -> N
 
 
 def test_a_document_says_what_stands_beside_the_best(run: Run) -> None:
-    _, out, _ = run("plan", SMALL, *ASKED, *FEW, "-q", "--json", "-")
-    found = json.loads(out)
+    found = found_by(run)
     steps = [each["step_time_ps"] for each in found["plans"]]
     near = [abs(step / steps[0] - 1) <= found["known_apart"] for step in steps]
     assert found["equal_plans"] == [*near, False].index(False)

@@ -10,6 +10,7 @@ from stepsim.base.structs import replace
 from stepsim.explore.plan.asked import make_space
 from stepsim.explore.plan.search import price_plans, search_plans
 from stepsim.files.asked import StepInputs, read_inputs
+from stepsim.network.topology import Topology
 from stepsim.step.inputs import held_degrees, make_work
 from stepsim.step.plan_space import PlanSpace
 from stepsim.step.simulate import simulate_step
@@ -36,9 +37,14 @@ def question(model: str, topology: str, npus: int, **options: Any) -> StepInputs
     return read_inputs(model, topology, asked)
 
 
-def space_of(job: StepInputs, npus: int) -> PlanSpace:
-    assert isinstance(job.workload, Model)
-    return make_space(job.workload, job.topology, job.options, [npus], fixed={}, most={})
+def step_ps(job: StepInputs) -> int:
+    return simulate_step(job.workload, job.topology, job.options).report.step_time_ps
+
+
+def space_of(job: StepInputs, npus: int) -> tuple[Model, PlanSpace, Topology]:
+    model, topology = job.workload, job.topology
+    assert isinstance(model, Model)
+    return model, make_space(model, topology, job.options, [npus], fixed={}, most={}), topology
 
 
 def default_of(job: StepInputs) -> ModelPlan:
@@ -52,10 +58,8 @@ def test_the_plan_by_default_and_the_best_of_a_search_are_within_3_percent(
     model: str, topology: str, npus: int
 ) -> None:
     job = question(model, topology, npus)
-    assert isinstance(job.workload, Model)
-    found = search_plans(job.workload, space_of(job, npus), job.topology)
-    default = simulate_step(job.workload, job.topology, job.options).report
-    assert default.step_time_ps == pytest.approx(found.plans[0].step_ps, rel=0.03)
+    found = search_plans(*space_of(job, npus))
+    assert step_ps(job) == pytest.approx(found.plans[0].step_ps, rel=0.03)
 
 
 def test_full_recomputation_is_taken_where_it_is_faster() -> None:
@@ -63,11 +67,7 @@ def test_full_recomputation_is_taken_where_it_is_faster() -> None:
     free = question("qwen3-30b-a3b", "hgx-h100", 8)
     assert default_of(free).recompute == "full"
     without = question("qwen3-30b-a3b", "hgx-h100", 8, recompute="none")
-    steps = [
-        simulate_step(job.workload, job.topology, job.options).report.step_time_ps
-        for job in (free, without)
-    ]
-    assert steps[0] < 0.5 * steps[1]
+    assert step_ps(free) < 0.5 * step_ps(without)
 
 
 def test_core_attention_is_recomputed_where_its_scores_are_kept() -> None:
@@ -87,12 +87,8 @@ def test_a_plan_is_chosen_quickly(model: str, topology: str, npus: int) -> None:
 
 
 def test_a_search_takes_plans_that_fit_well_where_there_are_any() -> None:
-    job = question("llama-3-8b", "hgx-h100", 8)
-    assert isinstance(job.workload, Model)
-    made = space_of(job, 8)
-    well, every = (
-        price_plans(job.workload, made, job.topology, memory_limit=limit) for limit in (None, 1.0)
-    )
+    asked = space_of(question("llama-3-8b", "hgx-h100", 8), 8)
+    well, every = (price_plans(*asked, memory_limit=limit) for limit in (None, 1.0))
     capacity = 80 * 2**30
     assert max(well.memory) < 0.92 * capacity < max(every.memory) <= capacity
 
@@ -101,11 +97,8 @@ def test_a_search_takes_the_stage_of_a_recipe_as_simulate_does() -> None:
     """The framework's jobs run ZeRO 1, which nobody asked for; the model's recipe says 2."""
     asked = {"global_batch": 512, "sequence": 8192, "tp": 8, "pp": 16}
     job = question("llama-3.1-405b", "hgx-h100", 1024, **asked)
-    assert isinstance(job.workload, Model)
     fixed = {"tp": (8,), "cp": (1,), "pp": (16,)}
-    space = make_space(
-        job.workload, job.topology, job.options, [1024], fixed=fixed, most={"chunks": 1}
-    )
+    space = replace(space_of(job, 1024)[1], fixed=fixed, most={"chunks": 1})
     stages = {plan.zero for plan in space.plans() if plan.recompute is Recompute.NONE}
     assert stages == {2} == {default_of(job).zero}
     only = replace(space, fixed={**fixed, "zero": (1,)})

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import Run, examples, row, uniform_workload
+from helpers import Run, collective, examples, row, uniform_workload
 from hypothesis import given
 from pairs import pairwise
 from random_jobs import Job, jobs, networks
@@ -27,16 +27,15 @@ from stepsim.network.topology import (
 )
 from stepsim.workload.rows import (
     CollectiveKind,
-    CommOp,
     Group,
     MadeFor,
-    ParallelAxis,
     Work,
     Workload,
 )
 from stepsim.workload.scaling import ComputeScale
 
 ROOT = Path(__file__).resolve().parents[3]
+GPT = ROOT / "workloads" / "gpt_tp4.txt"
 WORKLOADS = sorted((ROOT / "workloads").glob("*.txt"))
 
 
@@ -84,9 +83,7 @@ def test_random_jobs(job: Job, network: Topology) -> None:
 
 def tied_job(weight_grad_ps: int) -> tuple[Workload, Topology]:
     """A collective of 1 us beside a weight gradient: what takes longer sets the step time."""
-    op = CommOp(
-        kind=CollectiveKind.ALL_GATHER, group=Group.TP, axis=ParallelAxis.TP, size_bytes=200_000
-    )
+    op = collective(200_000, Group.TP, CollectiveKind.ALL_GATHER)
     gathered = replace(
         row(10_000_000, 0, weight_grad_ps), input_grad=Work(compute_ps=1_000, comms=(op,))
     )
@@ -134,12 +131,12 @@ def test_closed_form() -> None:
 
 
 def noisy(model: NoiseModel, **options: Any) -> Any:
-    return noise(ROOT / "workloads" / "gpt_tp4.txt", "hgx-h100", model=model, **options)
+    return noise(GPT, "hgx-h100", model=model, **options)
 
 
 def test_no_noise_is_the_plan() -> None:
     found = noisy(NoiseModel(), samples=3)
-    report = simulate(ROOT / "workloads" / "gpt_tp4.txt", "hgx-h100").report
+    report = simulate(GPT, "hgx-h100").report
     assert found.planned_ps == report.step_time_ps
     assert found.step_time_ps.tolist() == [report.step_time_ps] * 3
 
@@ -147,7 +144,7 @@ def test_no_noise_is_the_plan() -> None:
 def test_if_all_straggle_all_compute_is_slower() -> None:
     found = noisy(NoiseModel(straggler_probability=1.0, straggler_factor=2.0), samples=2)
     twice = ComputeScale(forward=2.0, input_grad=2.0, weight_grad=2.0)
-    report = simulate(ROOT / "workloads" / "gpt_tp4.txt", "hgx-h100", compute_scale=twice).report
+    report = simulate(GPT, "hgx-h100", compute_scale=twice).report
     assert found.step_time_ps.tolist() == [report.step_time_ps] * 2
 
 
@@ -181,13 +178,12 @@ def test_impossible_samples(options: dict[str, int]) -> None:
 
 
 def test_sensitivity_command(run: Run, tmp_path: Path) -> None:
-    file = str(ROOT / "workloads" / "gpt_tp4.txt")
-    code, out, _ = run("simulate", "--sensitivity", file, "--plot", str(tmp_path / "a.svg"))
+    code, out, _ = run("simulate", "--sensitivity", GPT, "--plot", tmp_path / "a.svg")
     assert code == 0
     assert "1 % more fabric bandwidth" in out
     assert (tmp_path / "a.svg").stat().st_size
-    code, out, _ = run("simulate", "--sensitivity", file, "--json", "-")
+    code, out, _ = run("simulate", "--sensitivity", GPT, "--json", "-")
     found = json.loads(out)
     assert code == 0
-    assert found["step_time_ps"] == stepsim.simulate(file).report.step_time_ps
+    assert found["step_time_ps"] == stepsim.simulate(GPT).report.step_time_ps
     assert {"compute", "nvlink.bandwidth"} <= {slope["name"] for slope in found["slopes"]}

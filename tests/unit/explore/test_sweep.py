@@ -13,7 +13,7 @@ from sweeps import AXES, ROOT, SMALL, Deadly, Quick, Wrong, WrongLater, exported
 import stepsim
 from stepsim.base.errors import OutputError, SweepError
 from stepsim.base.structs import replace
-from stepsim.explore.sweep import SweepProgress, open_for_reading, run_sweep, swept
+from stepsim.explore.sweep import Study, SweepProgress, open_for_reading, run_sweep, swept
 from stepsim.explore.sweep.batched import Batched
 from stepsim.explore.sweep.evaluate import Simulation
 from stepsim.explore.sweep.store import open_for_writing
@@ -25,9 +25,24 @@ from stepsim.workload.rows import CollectiveKind
 from stepsim.workload.scaling import ComputeScale
 
 
-def test_every_scenario_is_what_simulate_says(tmp_path: Path) -> None:
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "a.sqlite"
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> bytes:
+    """The table of the small sweep that ran without a stop."""
+    run_quick(tmp_path / "whole.sqlite")
+    return exported(tmp_path / "whole.sqlite")
+
+
+def run_quick(database: Path, asked: Study | None = None, **how: Any) -> SweepProgress:
+    return run_sweep(asked or study(), database, jobs=1, evaluators=(Quick(),), **how)
+
+
+def test_every_scenario_is_what_simulate_says(database: Path) -> None:
     axes = ("microbatches=2,4", "fabric.bandwidth=100,400 Gbps", "compute_scale=0.5,1")
-    database = tmp_path / "a.sqlite"
     asked = study(*axes, "host_overhead=0,5 us", breakdown=True, npus=32, pp=2)
     assert run_sweep(asked, database, jobs=1) == SweepProgress(size=16, done=16, failed=0)
     for found in rows_of(database):
@@ -120,8 +135,9 @@ def test_models_on_other_networks_are_the_simulated_ones(
         assert found["step_time_ps"] == report.step_time_ps
 
 
-def test_failures_are_stored_with_their_reason_and_stop_nothing(tmp_path: Path) -> None:
-    database = tmp_path / "a.sqlite"
+def test_failures_are_stored_with_their_reason_and_stop_nothing(
+    database: Path, tmp_path: Path
+) -> None:
     asked = study("microbatches=1,2,4", "schedule=interleaved:2,zb-h1,1f1b", npus=32, pp=2)
     progress = run_sweep(asked, database, jobs=1)
     assert progress.done == 9
@@ -137,8 +153,7 @@ def test_failures_are_stored_with_their_reason_and_stop_nothing(tmp_path: Path) 
     assert exported(broken).decode().count("microbatches is 4: refused") == 10
 
 
-def test_what_is_added_up_as_it_comes_is_what_the_file_says(tmp_path: Path) -> None:
-    database = tmp_path / "a.sqlite"
+def test_what_is_added_up_as_it_comes_is_what_the_file_says(database: Path) -> None:
     for resume in (False, True):
         with swept(
             study(), database, jobs=1, resume=resume, evaluators=(Quick(failing=4, chunk=7),)
@@ -173,9 +188,8 @@ def test_sums_of_step_times_are_exact_in_any_order() -> None:
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("evaluator", [Wrong(), WrongLater()], ids=["prepare", "evaluate"])
 def test_a_fault_of_our_own_ends_the_sweep_and_what_is_stored_is_kept(
-    tmp_path: Path, jobs: int, evaluator: Quick
+    database: Path, whole: bytes, jobs: int, evaluator: Quick
 ) -> None:
-    whole, database = tmp_path / "whole.sqlite", tmp_path / "a.sqlite"
     with pytest.raises(ZeroDivisionError, match="of our own making") as caught:
         run_sweep(study(), database, jobs=jobs, evaluators=(evaluator,))
     shown = "".join(traceback.format_exception(caught.value))
@@ -184,19 +198,16 @@ def test_a_fault_of_our_own_ends_the_sweep_and_what_is_stored_is_kept(
         kept = store.progress()
     assert kept.failed == 0
     assert jobs == 2 or kept.done == 10
-    run_sweep(study(), whole, jobs=1, evaluators=(Quick(),))
     seen: list[SweepProgress] = []
-    run_sweep(study(), database, resume=True, jobs=1, evaluators=(Quick(),), progress=seen.append)
+    run_quick(database, resume=True, progress=seen.append)
     assert seen[0] == kept
-    assert exported(database) == exported(whole)
+    assert exported(database) == whole
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_stopped_sweep_is_continued_and_nothing_is_computed_twice(
-    tmp_path: Path, jobs: int
+    database: Path, whole: bytes, tmp_path: Path, jobs: int
 ) -> None:
-    whole, database = tmp_path / "whole.sqlite", tmp_path / "a.sqlite"
-    run_sweep(study(), whole, jobs=1, evaluators=(Quick(),))
     evaluators = (Quick(folder=str(tmp_path)),)
     seen: list[int] = []
 
@@ -215,24 +226,22 @@ def test_a_stopped_sweep_is_continued_and_nothing_is_computed_twice(
     assert run_sweep(study(), database, resume=True, jobs=jobs, evaluators=evaluators).done == 30
     lines = (tmp_path / "log").read_text().splitlines()
     assert len(lines) == len(set(lines)) == (30 if jobs == 1 else done)
-    assert exported(database) == exported(whole)
+    assert exported(database) == whole
     (tmp_path / "stop").touch()
     assert run_sweep(study(), database, resume=True, jobs=jobs, evaluators=evaluators).done == 30
 
 
-def test_a_killed_worker_loses_nothing(tmp_path: Path) -> None:
-    whole, database = tmp_path / "whole.sqlite", tmp_path / "a.sqlite"
-    run_sweep(study(), whole, jobs=1, evaluators=(Quick(),))
+def test_a_killed_worker_loses_nothing(database: Path, whole: bytes, tmp_path: Path) -> None:
     (tmp_path / "kill").touch()
     progress = run_sweep(study(), database, jobs=2, evaluators=(Quick(folder=str(tmp_path)),))
     assert not (tmp_path / "kill").exists()
     assert progress == SweepProgress(size=30, done=30, failed=0)
-    assert exported(database) == exported(whole)
+    assert exported(database) == whole
 
 
-def test_workers_that_always_die_end_the_sweep_with_the_scenario_named(tmp_path: Path) -> None:
+def test_workers_that_always_die_end_the_sweep_with_the_scenario_named(database: Path) -> None:
     with pytest.raises(SweepError, match=r"workers were lost 3 times .* fabric.bandwidth=100 Gbps"):
-        run_sweep(study(), tmp_path / "a.sqlite", jobs=2, evaluators=(Deadly(),))
+        run_sweep(study(), database, jobs=2, evaluators=(Deadly(),))
 
 
 def test_results_do_not_depend_on_jobs_or_chunks(tmp_path: Path) -> None:
@@ -244,9 +253,8 @@ def test_results_do_not_depend_on_jobs_or_chunks(tmp_path: Path) -> None:
     assert len(tables) == 1
 
 
-def test_parquet_holds_the_table_of_the_csv(tmp_path: Path) -> None:
+def test_parquet_holds_the_table_of_the_csv(database: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is an optional extra")
-    database = tmp_path / "a.sqlite"
     run_sweep(study(), database, jobs=1, evaluators=(Quick(failing=8),))
     exported(database, ".parquet")
     table = parquet.read_table(database.with_suffix(".parquet"))
@@ -270,9 +278,8 @@ def test_parquet_without_pyarrow_says_what_to_install(
         check_export_path(tmp_path / "a.xlsx")
 
 
-def test_a_database_is_never_overwritten_and_belongs_to_one_sweep(tmp_path: Path) -> None:
-    database = tmp_path / "a.sqlite"
-    run_sweep(study(), database, jobs=1, evaluators=(Quick(),))
+def test_a_database_is_never_overwritten_and_belongs_to_one_sweep(database: Path) -> None:
+    run_quick(database)
     before = database.read_bytes()
     cases = [
         (study(), False, "exists already: --resume (resume=True) continues the same sweep"),
@@ -292,9 +299,8 @@ def test_a_database_is_never_overwritten_and_belongs_to_one_sweep(tmp_path: Path
         assert database.read_bytes() == before
 
 
-def test_another_topology_or_workload_is_another_sweep(tmp_path: Path) -> None:
-    database = tmp_path / "a.sqlite"
-    run_sweep(study(), database, jobs=1, evaluators=(Quick(),))
+def test_another_topology_or_workload_is_another_sweep(database: Path) -> None:
+    run_quick(database)
     changed = replace(study(), topology=with_link(study().topology, "nvlink", latency_ps=1))
     with pytest.raises(SweepError, match="holds another sweep: topology is hgx-h100"):
         run_sweep(changed, database, resume=True)
@@ -303,7 +309,7 @@ def test_another_topology_or_workload_is_another_sweep(tmp_path: Path) -> None:
         run_sweep(changed, database, resume=True)
 
 
-def test_tables_that_numpy_abbreviates_alike_are_two_sweeps(tmp_path: Path) -> None:
+def test_tables_that_numpy_abbreviates_alike_are_two_sweeps(database: Path) -> None:
     sizes = np.arange(1, 3001, dtype=np.int64)
     tables = []
     for time in (5_000, 5_001):
@@ -319,11 +325,10 @@ def test_tables_that_numpy_abbreviates_alike_are_two_sweeps(tmp_path: Path) -> N
         tables.append(CommTable(source="run", curves=(curve,)))
     first, second = (study(comm_table=table) for table in tables)
     assert repr(tables[0]) == repr(tables[1])
-    database = tmp_path / "a.sqlite"
-    run_sweep(first, database, jobs=1, evaluators=(Quick(),))
+    run_quick(database, first)
     with pytest.raises(SweepError, match="holds another sweep: option comm_table is run "):
-        run_sweep(second, database, resume=True, jobs=1, evaluators=(Quick(),))
-    assert run_sweep(first, database, resume=True, jobs=1, evaluators=(Quick(),)).done == 30
+        run_quick(database, second, resume=True)
+    assert run_quick(database, first, resume=True).done == 30
 
 
 def foreign(path: Path) -> None:
@@ -333,14 +338,14 @@ def foreign(path: Path) -> None:
 
 
 def newer(path: Path) -> None:
-    run_sweep(study(), path, jobs=1, evaluators=(Quick(),))
+    run_quick(path)
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
 
 
 def damaged(path: Path) -> None:
-    run_sweep(study(), path, jobs=1, evaluators=(Quick(),))
+    run_quick(path)
     data = bytearray(path.read_bytes())
     data[4096 : len(data)] = bytes(len(data) - 4096)
     path.write_bytes(data)
@@ -356,39 +361,35 @@ def damaged(path: Path) -> None:
     ],
 )
 def test_other_files_are_refused_and_kept(
-    tmp_path: Path, make: Callable[[Path], object], message: str
+    database: Path, make: Callable[[Path], object], message: str
 ) -> None:
-    path = tmp_path / "a.sqlite"
-    make(path)
-    before = path.read_bytes()
+    make(database)
+    before = database.read_bytes()
     with pytest.raises(SweepError, match=message):
-        run_sweep(study(), path, resume=True, jobs=1, evaluators=(Quick(),))
+        run_quick(database, resume=True)
     with pytest.raises(SweepError):
-        run_sweep(study(), path, jobs=1, evaluators=(Quick(),))
-    assert path.read_bytes() == before
+        run_quick(database)
+    assert database.read_bytes() == before
 
 
-def test_an_empty_file_and_a_missing_one_are_begun(tmp_path: Path) -> None:
-    path = tmp_path / "a.sqlite"
-    path.touch()
-    assert run_sweep(study(), path, jobs=1, evaluators=(Quick(),)).done == 30
-    assert list(tmp_path.iterdir()) == [path]  # one file, no journal beside it
-    other = tmp_path / "b.sqlite"
-    assert run_sweep(study(), other, resume=True, jobs=1, evaluators=(Quick(),)).done == 30
+def test_an_empty_file_and_a_missing_one_are_begun(database: Path, tmp_path: Path) -> None:
+    database.touch()
+    assert run_quick(database).done == 30
+    assert list(tmp_path.iterdir()) == [database]  # one file, no journal beside it
+    assert run_quick(tmp_path / "b.sqlite", resume=True).done == 30
 
 
-def test_a_database_is_written_by_one_process_and_read_by_many(tmp_path: Path) -> None:
-    path = tmp_path / "a.sqlite"
+def test_a_database_is_written_by_one_process_and_read_by_many(database: Path) -> None:
     counts: list[int] = []
 
     def look(progress: SweepProgress) -> None:
-        with open_for_reading(path) as reader:
+        with open_for_reading(database) as reader:
             counts.append(reader.progress().done)
         with pytest.raises(SweepError, match="another process is writing it"):
-            open_for_writing(path, study(), resume=True)
+            open_for_writing(database, study(), resume=True)
         assert counts[-1] == progress.done
 
-    run_sweep(study(), path, jobs=1, evaluators=(Quick(),), progress=look)
+    run_quick(database, progress=look)
     assert counts == sorted(set(counts))
     assert counts[-1] == 30
 
@@ -402,17 +403,16 @@ def test_a_database_is_written_by_one_process_and_read_by_many(tmp_path: Path) -
     ],
 )
 def test_contradicting_options_are_refused_before_a_database_is_made(
-    tmp_path: Path, options: dict[str, Any], message: str
+    database: Path, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(SweepError, match=message):
-        run_sweep(study(), tmp_path / "a.sqlite", **options)
-    assert not (tmp_path / "a.sqlite").exists()
+        run_sweep(study(), database, **options)
+    assert not database.exists()
 
 
-def test_the_view_of_the_database_names_the_axes(tmp_path: Path) -> None:
-    path = tmp_path / "a.sqlite"
-    run_sweep(study(), path, jobs=1, evaluators=(Quick(),))
-    connection = sqlite3.connect(path)
+def test_the_view_of_the_database_names_the_axes(database: Path) -> None:
+    run_quick(database)
+    connection = sqlite3.connect(database)
     rows = connection.execute(
         'SELECT "fabric.bandwidth", microbatches, step_time_ps FROM scenario '
         "WHERE compute_scale = '1' ORDER BY step_time_ps LIMIT 1"

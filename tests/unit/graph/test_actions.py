@@ -5,7 +5,7 @@ Times are worked out by hand: computes take what their rows say, collectives wha
 
 from collections.abc import Sequence
 
-from helpers import row
+from helpers import collective, row
 
 from stepsim.base.structs import replace
 from stepsim.engine.lay_out import task_list_times
@@ -27,9 +27,7 @@ from stepsim.parallel.ranks import ParallelPlan
 from stepsim.tables.spans import TaskKind
 from stepsim.workload.rows import (
     CollectiveKind,
-    CommOp,
     Group,
-    ParallelAxis,
     Phase,
     Row,
     Work,
@@ -39,19 +37,13 @@ PLAN = ParallelPlan(tp=2, dp=2)
 NO_HOST = HostTimes()
 
 
-def op(group: Group, size: int = 8) -> CommOp:
-    axis = ParallelAxis.DP if group is Group.DP else ParallelAxis.TP
-    return CommOp(kind=CollectiveKind.ALL_REDUCE, group=group, axis=axis, size_bytes=size)
-
-
 def reducing(
     forward: int, input_grad: int, weight_grad: int = 0, *, name: str = "r", size: int = 8
 ) -> Row:
     """A row that all-reduces over tp after its forward and its input gradient."""
-    comms = (op(Group.TP, size),)
-    plain = row(forward, input_grad, weight_grad, name)
+    comms = (collective(size, Group.TP),)
     return replace(
-        plain,
+        row(forward, input_grad, weight_grad, name),
         forward=Work(compute_ps=forward, comms=comms),
         input_grad=Work(compute_ps=input_grad, comms=comms),
     )
@@ -85,11 +77,8 @@ def backward(rows: Sequence[Row], parts: BackwardParts | None = None) -> TaskLis
 
 def test_a_collective_of_one_rank_does_not_exist_and_is_told() -> None:
     table = CommNumbers(alone=ParallelPlan(tp=1, dp=2).alone)
-    assert [table.number(op(Group.TP)), table.number(op(Group.TP)), table.number(op(Group.DP))] == [
-        None,
-        None,
-        0,
-    ]
+    groups = (Group.TP, Group.TP, Group.DP)
+    assert [table.number(collective(8, group)) for group in groups] == [None, None, 0]
     assert table.dropped == {Group.TP}
     task_list = forward_tasks([reducing(5, 0)], table, NO_HOST)
     assert [task.kind for task in task_list.tasks] == [TaskKind.COMPUTE]
@@ -187,9 +176,7 @@ def test_a_fused_pair_computes_as_long_as_its_halves() -> None:
 def test_halves_with_unlike_exchanges_take_turns_by_the_share_that_is_done() -> None:
     """Two exchanges forward, four backward: two backward ones for each forward one."""
     table = CommNumbers(alone=frozenset())
-    tokens = CommOp(
-        kind=CollectiveKind.ALL_TO_ALL, group=Group.EP, axis=ParallelAxis.EP, size_bytes=8
-    )
+    tokens = collective(8, Group.EP, CollectiveKind.ALL_TO_ALL)
 
     def half(name: str, exchanges: int) -> TaskList:
         work = Work(compute_ps=10, comms=(tokens,))
@@ -206,7 +193,7 @@ def test_halves_with_unlike_exchanges_take_turns_by_the_share_that_is_done() -> 
 
 def test_a_reduction_that_nobody_shares_is_none() -> None:
     alone = CommNumbers(alone=ParallelPlan(tp=2, dp=1).alone)
-    assert reduction_tasks("g", [op(Group.DP)], alone) is None
+    assert reduction_tasks("g", [collective(8, Group.DP)], alone) is None
 
 
 # Buckets of gradients
@@ -214,7 +201,7 @@ def test_a_reduction_that_nobody_shares_is_none() -> None:
 
 def reduced(rows: Sequence[Row]) -> list[int]:
     """Bytes that are reduced after each row of a backward, of 100 in buckets of 30."""
-    buckets = gradient_buckets([op(Group.DP, 100)], rows, 30)
+    buckets = gradient_buckets([collective(100, Group.DP)], rows, 30)
     return [sum(each.size_bytes for each in buckets.add(row)) for row in reversed(rows)]
 
 

@@ -23,12 +23,11 @@ from stepsim.files.asked import StepInputs, read_inputs
 from stepsim.files.load import public_names
 from stepsim.network.two_levels import interconnect_of
 from stepsim.step.compare import compare_schedules
-from stepsim.step.inputs import held_degrees, make_work
+from stepsim.step.inputs import BuiltModel, held_degrees, make_work
 from stepsim.step.model_plan import DEFAULT_TOKENS, default_batch
 from stepsim.step.plan_space import PlanSpace
 from stepsim.workload.model.framework import JOB_DEFAULTS
 from stepsim.workload.model.memory import TIGHT_SHARE, rank_memory
-from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ModelPlan
 from stepsim.workload.rows import Part
 
@@ -40,12 +39,25 @@ def inputs(model: str, topology: str = "hgx-h100", **options: Any) -> StepInputs
     return read_inputs(model, topology, options)
 
 
-def planned(model: str, topology: str = "hgx-h100", **options: Any) -> ModelPlan:
-    """The plan of a model's step under the options."""
-    job = inputs(model, topology, **options)
+def built_of(job: StepInputs) -> BuiltModel:
     built = make_work(job.workload, job.topology, job.options).built
     assert built is not None
-    return built.plan
+    return built
+
+
+def planned(model: str, **options: Any) -> ModelPlan:
+    """The plan of a model's step under the options."""
+    return built_of(inputs(model, **options)).plan
+
+
+def swept(job: StepInputs, axis: str, together: int) -> list[int]:
+    """Step times of a job along an axis, so many of them evaluated together."""
+    grid = Grid(axes=(parse_axis(axis),))
+    study = Study(workload=job.workload, topology=job.topology, options=job.options, grid=grid)
+    packed = pack(SweepJob(study=study, evaluators=(Simulation(),)))
+    starts = range(0, grid.size, together)
+    spans = [ScenarioSpan(start=start, stop=start + together) for start in starts]
+    return [time for span in spans for time in evaluate_span(packed, span).outcomes.step_time_ps]
 
 
 def step(model: str, **options: Any) -> Report:
@@ -78,15 +90,10 @@ def test_every_framework_says_how_its_jobs_run_and_who_does(name: str) -> None:
     assert all(len(each.source) > 10 for each in framework.defaults)
 
 
-@pytest.mark.parametrize("name", FSDP)
-def test_frameworks_that_shard_parameters_run_zero_3(name: str) -> None:
-    plan = planned("llama-3-8b", npus=8, tp=1, framework=name)
-    assert (plan.zero, plan.reshard) == (3, True)
-
-
 @pytest.mark.parametrize(
     ("framework", "zero", "overlap"),
     [
+        *((name, 3, False) for name in FSDP),
         ("megatron-core", 1, True),
         ("megatron-2021", 0, False),
         ("nanotron", 1, False),
@@ -95,12 +102,12 @@ def test_frameworks_that_shard_parameters_run_zero_3(name: str) -> None:
 def test_replicas_are_kept_together_as_the_framework_does(
     framework: str, zero: int, overlap: bool
 ) -> None:
-    plan = planned("llama-3-8b", npus=8, tp=2, framework=framework)
-    assert (plan.zero, plan.dp_overlap) == (zero, overlap)
+    plan = planned("llama-3-8b", npus=8, tp=1 if zero == 3 else 2, framework=framework)
+    assert (plan.zero, plan.dp_overlap, plan.reshard) == (zero, overlap, True)
 
 
 def test_what_is_asked_for_comes_before_what_jobs_have() -> None:
-    asked: dict[str, Any] = {"zero": 0, "dp_overlap": False, "tp_comm_overlap": True}
+    asked = {"zero": 0, "dp_overlap": False, "tp_comm_overlap": True}
     plan = planned("llama-3-8b", npus=8, tp=2, **asked)
     assert {name: getattr(plan, name) for name in asked} == asked
 
@@ -119,7 +126,7 @@ def test_defaults_are_said_in_one_sentence_but_for_those_asked_for() -> None:
 
 
 def test_overlap_by_default_is_the_overlap_that_is_asked_for() -> None:
-    options: dict[str, Any] = {"npus": 16, "tp": 2, "microbatches": 2, "sequence": 2048}
+    options = {"npus": 16, "tp": 2, "microbatches": 2, "sequence": 2048}
     default, on, off = (
         step("llama-3-8b", **options, **more)
         for more in ({}, {"dp_overlap": True}, {"dp_overlap": False})
@@ -173,8 +180,8 @@ def test_a_batch_is_the_nearest_to_four_million_tokens(
 
 
 def test_the_batch_that_is_assumed_is_said() -> None:
-    asked: dict[str, Any] = {"npus": 32, "tp": 2, "pp": 2, "microbatch_size": 1, "chunks": 1}
-    report = step("llama-3-8b", **asked, sequence=4096)
+    asked = {"npus": 32, "tp": 2, "pp": 2, "microbatch_size": 1, "chunks": 1, "sequence": 4096}
+    report = step("llama-3-8b", **asked)
     assert report.microbatches * report.plan["dp"] == 1024
     assert "1024 samples (4.19 million tokens, 128 microbatches" in said(report, "no global_batch")
 
@@ -183,7 +190,7 @@ def test_the_batch_that_is_assumed_is_said() -> None:
 
 
 def test_a_plan_that_is_chosen_is_said_with_flags_that_give_it() -> None:
-    few: dict[str, Any] = {"npus": 64, "global_batch": 64}
+    few = {"npus": 64, "global_batch": 64}
     free = step("llama-3-70b", **few)
     held = step("llama-3-70b", **few, **pinned(said(free, "no degrees given: ")))
     assert held.step_time_ps == free.step_time_ps
@@ -218,7 +225,7 @@ def test_half_a_plan_is_completed_and_said_with_flags_that_pin_it() -> None:
 def test_experts_with_a_load_are_shared_out() -> None:
     job = {"npus": 64, "sequence": 2048, "global_batch": 64}
     for load, shared in (("skew:1.2", True), ("skew:1", False)):
-        plan = planned("olmoe-7b", "hgx-b200", expert_load=load, **job)
+        plan = planned("olmoe-7b", topology="hgx-b200", expert_load=load, **job)
         assert (plan.ep > 1) == shared
 
 
@@ -262,7 +269,7 @@ def test_published_runs_of_which_half_the_plan_is_known(shared: Path) -> None:
 
 def test_layers_that_recompute_take_time_and_leave_memory_one_by_one() -> None:
     """From none to all five of a virtual stage; a plan takes as few as fit."""
-    options: dict[str, Any] = {**HALF, "chunks": 4, "microbatch_size": 1}
+    options = {**HALF, "chunks": 4, "microbatch_size": 1}
     recomputed: list[dict[str, Any]] = [{"recompute": "none"}]
     recomputed += [{"recompute": "full", "recompute_layers": n} for n in range(1, 6)]
     recomputed.append({"recompute": "full"})
@@ -276,7 +283,7 @@ def test_layers_that_recompute_take_time_and_leave_memory_one_by_one() -> None:
 
 def test_full_recomputation_is_of_as_few_layers_as_fit() -> None:
     """405B on 8,192 GPUs does not fit well without, and needs one of two layers of a stage."""
-    asked: dict[str, Any] = {"npus": 8192, "global_batch": 2048, "sequence": 8192}
+    asked = {"npus": 8192, "global_batch": 2048, "sequence": 8192}
     plan = planned("llama-3.1-405b", **asked, tp=8, pp=16)
     assert (plan.recompute, plan.recompute_layers) == ("full", 1)
     assert plan.chunks * plan.pp < 126
@@ -287,16 +294,7 @@ def test_full_recomputation_is_of_as_few_layers_as_fit() -> None:
 def test_a_sweep_recomputes_alike_on_every_size() -> None:
     """Two GPUs hold no 8B model without; the step of eight is then that of the same choice."""
     options: dict[str, Any] = {"sequence": 4096, "tp": 1, "zero": 3}
-    job = inputs("llama-3-8b", **options)
-    study = Study(
-        workload=job.workload,
-        topology=job.topology,
-        options=job.options,
-        grid=Grid(axes=(parse_axis("npus=2,8"),)),
-    )
-    packed = pack(SweepJob(study=study, evaluators=(Simulation(),)))
-    spans = [ScenarioSpan(start=i, stop=i + 1) for i in range(2)]
-    steps = [int(evaluate_span(packed, span).outcomes.step_time_ps[0]) for span in spans]
+    steps = swept(inputs("llama-3-8b", **options), "npus=2,8", together=1)
     few = planned("llama-3-8b", npus=2, **options)
     assert few.recompute == "full"
     assert planned("llama-3-8b", npus=8, **options).recompute == "none"
@@ -305,7 +303,7 @@ def test_a_sweep_recomputes_alike_on_every_size() -> None:
 
 
 def test_what_is_asked_beside_degrees_is_held() -> None:
-    options: dict[str, Any] = {"npus": 64, "microbatch_size": 2, "recompute": "full", "zero": 0}
+    options = {"npus": 64, "microbatch_size": 2, "recompute": "full", "zero": 0}
     plan = planned("llama-3-70b", **options)
     assert (plan.npus, plan.microbatch_size, plan.recompute, plan.zero) == (64, 2, "full", 0)
     assert planned("llama-3-8b", npus=16, global_batch=24).global_batch == 24
@@ -313,7 +311,7 @@ def test_what_is_asked_beside_degrees_is_held() -> None:
 
 def test_the_plan_is_the_fastest_of_all_even_ones_that_fit() -> None:
     """Against every power of two by itself, each simulated: within what the closed form misses."""
-    options: dict[str, Any] = {"npus": 8, "sequence": 2048, "global_batch": 16}
+    options = {"npus": 8, "sequence": 2048, "global_batch": 16}
     chosen = step("llama-3-8b", **options)
     found = []
     for tp in (1, 2, 4, 8):
@@ -352,31 +350,21 @@ def test_steps_that_are_compared_have_one_plan() -> None:
 
 
 def test_a_sweep_keeps_the_plan_of_its_network_for_every_value_of_a_link() -> None:
-    job = inputs("llama-3-8b", npus=64, sequence=2048, global_batch=128)
-    study = Study(
-        workload=job.workload,
-        topology=job.topology,
-        options=job.options,
-        grid=Grid(axes=(parse_axis("fabric.bandwidth=10,400 Gbps"),)),
-    )
-    packed = pack(SweepJob(study=study, evaluators=(Simulation(),)))
-    found = evaluate_span(packed, ScenarioSpan(start=0, stop=2)).outcomes
-    assert not found.errors
+    options: dict[str, Any] = {"npus": 64, "sequence": 2048, "global_batch": 128}
+    job = inputs("llama-3-8b", **options)
+    found = swept(job, "fabric.bandwidth=10,400 Gbps", together=2)
     degrees, _ = held_degrees(job.workload, job.topology, job.options)
-    held = {name: str(value) for name, value in degrees.items()}
-    for place, bandwidth in enumerate(("10 Gbps", "400 Gbps")):
-        numbers = {"fabric.bandwidth": bandwidth}
-        options: dict[str, Any] = {"npus": 64, "sequence": 2048, "global_batch": 128, **held}
-        network = load_topology("hgx-h100", numbers=numbers)
-        expected = simulate("llama-3-8b", network, **options).report
-        assert found.step_time_ps[place] == expected.step_time_ps
+    options |= {name: str(value) for name, value in degrees.items()}
+    for time_ps, bandwidth in zip(found, ("10 Gbps", "400 Gbps"), strict=True):
+        network = load_topology("hgx-h100", numbers={"fabric.bandwidth": bandwidth})
+        assert time_ps == simulate("llama-3-8b", network, **options).report.step_time_ps
 
 
 # steps that do not fit
 
 
 def test_what_does_not_fit_is_said_first_with_flags_that_fit() -> None:
-    asked: dict[str, Any] = {"npus": 64, "tp": 2, "global_batch": 64}
+    asked = {"npus": 64, "tp": 2, "global_batch": 64}
     report = step("llama-3-70b", **asked)
     first = report.findings[0]
     assert first.is_weighty
@@ -402,17 +390,16 @@ def test_more_gpus_are_the_remedy_where_no_plan_fits() -> None:
 
 def share(job: StepInputs) -> tuple[ModelPlan, float]:
     """The plan of a job, and the share of its device's memory that it takes."""
-    built = make_work(job.workload, job.topology, job.options).built
-    assert built is not None
+    built = built_of(job)
     memory = rank_memory(built.architecture, built.device, built.framework, [built.plan])
     return built.plan, float(memory.share_of(built.device)[0])
 
 
 def least(job: StepInputs, plan: ModelPlan) -> float:
     """The share of memory that the smallest plan of the search's space takes."""
-    assert isinstance(job.workload, Model)
+    built = built_of(job)
     space = PlanSpace(
-        architecture=job.workload.architecture,
+        architecture=built.architecture,
         npus=(plan.npus,),
         global_batch=plan.global_batch,
         sequence=plan.sequence,
@@ -420,8 +407,6 @@ def least(job: StepInputs, plan: ModelPlan) -> float:
         base=replace(job.options, npus=None, zero=plan.zero),
         asked=job.options,
     )
-    built = make_work(job.workload, job.topology, job.options).built
-    assert built is not None
     plans = list(space.plans())
     memory = rank_memory(built.architecture, built.device, built.framework, plans)
     return float(memory.share_of(built.device).min())

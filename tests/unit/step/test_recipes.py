@@ -11,9 +11,9 @@ from stepsim.files.accelerators import read_framework
 from stepsim.files.asked import read_inputs
 from stepsim.files.models.launch import launch_of, with_launch
 from stepsim.files.reading import shipped_folder
-from stepsim.step.inputs import MadeWork, make_work
+from stepsim.step.inputs import BuiltModel, MadeWork, make_work
 from stepsim.step.plan_space import PlanSpace, step_options_of
-from stepsim.step.prepared import PreparedStep, prepare
+from stepsim.step.prepared import prepare
 from stepsim.workload.model.choices import Precision, Recompute, RecomputeModule
 from stepsim.workload.model.framework import RecipeShape
 from stepsim.workload.model.model import Model
@@ -54,19 +54,18 @@ def made(model: str, **options: Any) -> MadeWork:
     return make_work(job.workload, job.topology, job.options)
 
 
-def plan_of(model: str, **options: Any) -> ModelPlan:
+def built_of(model: str, **options: Any) -> BuiltModel:
     built = made(model, **options).built
     assert built is not None
-    return built.plan
+    return built
+
+
+def plan_of(model: str, **options: Any) -> ModelPlan:
+    return built_of(model, **options).plan
 
 
 def said(model: str, **options: Any) -> list[str]:
     return [note for note in made(model, **options).notes if note.startswith("public recipe")]
-
-
-def prepared(model: str, **options: Any) -> PreparedStep:
-    job = read_inputs(model, None, options)
-    return prepare(job.workload, job.topology, job.options)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +80,8 @@ def prepared(model: str, **options: Any) -> PreparedStep:
     ],
 )
 def test_jobs_that_ran_fit(model: str, options: dict[str, Any]) -> None:
-    assert prepared(model, **options).unfit is None
+    job = read_inputs(model, None, options)
+    assert prepare(job.workload, job.topology, job.options).unfit is None
 
 
 def test_a_recipe_is_said_with_its_source_and_what_turns_it_off() -> None:
@@ -95,9 +95,8 @@ def test_a_recipe_is_said_with_its_source_and_what_turns_it_off() -> None:
         "mla_up_proj (perf_recipes of Megatron-Bridge 067f987df; "
         "--no-recipe turns it off)"
     ]
-    for options in (NEMOTRON, GB200):
-        model = "nemotron-4-340b" if options is NEMOTRON else "deepseek-v3"
-        assert said(model, **options, recipe=False) == []
+    assert said("nemotron-4-340b", **NEMOTRON, recipe=False) == []
+    assert said("deepseek-v3", **GB200, recipe=False) == []
 
 
 def test_what_is_asked_for_comes_before_a_recipe() -> None:
@@ -120,14 +119,12 @@ def test_a_recipe_of_a_pipeline_holds_for_that_one_alone() -> None:
     assert other.recompute_modules == (RecomputeModule.UP_PROJECTION,)
     assert other.layout.text() == "even"
     assert plan_of("deepseek-v3", **GB300).recompute_modules == ()
-    sharded = plan_of("llama-3.1-405b", **LLAMA, zero=3)
-    assert sharded.zero == 3
+    assert plan_of("llama-3.1-405b", **LLAMA, zero=3).zero == 3
 
 
 def test_models_without_a_recipe_run_as_before() -> None:
     assert said("llama-3-8b", npus=8) == []
-    plan = plan_of("llama-3.1-405b", **{**LLAMA, "device": "h200"})
-    assert plan.zero == 1
+    assert plan_of("llama-3.1-405b", **{**LLAMA, "device": "h200"}).zero == 1
 
 
 def test_the_plan_of_no_degrees_has_its_recipe() -> None:
@@ -143,8 +140,7 @@ def test_the_plan_of_no_degrees_has_its_recipe() -> None:
 
 def test_a_search_has_plans_with_the_recipe_unless_recomputation_is_asked_for() -> None:
     job = read_inputs("deepseek-v3", "gb200-nvl72", {**BRIDGE, "zero": 1})
-    built = made("deepseek-v3", **GB200).built
-    assert built is not None
+    built = built_of("deepseek-v3", **GB200)
     fixed: dict[str, tuple[object, ...]] = {
         "tp": (1,),
         "pp": (4,),
@@ -175,23 +171,25 @@ def test_a_search_has_plans_with_the_recipe_unless_recomputation_is_asked_for() 
     assert [plan.recompute_modules for plan in asked.plans()] == [()]
 
 
-def test_states_of_a_recipe_hold_for_all_plans(tmp_path: Path) -> None:
-    text = (shipped_folder("frameworks") / "megatron-core.toml").read_text()
+@pytest.mark.parametrize(
+    ("framework", "old", "new", "said"),
+    [
+        (
+            "megatron-core",
+            "\nstates = { gradient_bytes = 2 }",
+            "\npp = 2\nstates = { gradient_bytes = 2 }",
+            "mine.toml: recipe of nemotron-4-340b: states hold for",
+        ),
+        ("megatron-bridge", "Et|(tt|)*30mL", "Et|(xx|)*30mL", "mine.toml.*layout"),
+    ],
+)
+def test_states_hold_for_all_plans_and_layouts_are_read_with_the_file(
+    framework: str, old: str, new: str, said: str, tmp_path: Path
+) -> None:
+    text = (shipped_folder("frameworks") / f"{framework}.toml").read_text()
     path = tmp_path / "mine.toml"
-    path.write_text(
-        text.replace(
-            "\nstates = { gradient_bytes = 2 }", "\npp = 2\nstates = { gradient_bytes = 2 }"
-        )
-    )
-    with pytest.raises(PlanError, match=r"mine.toml: recipe of nemotron-4-340b: states hold for"):
-        read_framework(path)
-
-
-def test_a_layout_of_a_recipe_is_read_with_the_file(tmp_path: Path) -> None:
-    text = (shipped_folder("frameworks") / "megatron-bridge.toml").read_text()
-    path = tmp_path / "mine.toml"
-    path.write_text(text.replace("Et|(tt|)*30mL", "Et|(xx|)*30mL"))
-    with pytest.raises(PlanError, match=r"mine.toml.*layout"):
+    path.write_text(text.replace(old, new))
+    with pytest.raises(PlanError, match=said):
         read_framework(path)
 
 
@@ -220,10 +218,8 @@ def test_what_is_launched_recomputes_the_modules_and_is_read_back(
     bridge = framework == "megatron-bridge"
     own = {"schedule": "1f1b", "dispatch": "deepep"}  # Megatron-Core sends no tokens in 8 bits
     options = dict(GB200) if bridge else {**DEEPSEEK, **own}
-    planned = plan_of("deepseek-v3", **options)
-    built = made("deepseek-v3", **options).built
-    assert built is not None
-    launch = launch_of(planned, built.architecture, framework)
+    built = built_of("deepseek-v3", **options)
+    launch = launch_of(built.plan, built.architecture, framework)
     said = "\n".join(launch.lines)
     modules = "[mla_up_proj]" if bridge else "layernorm mla_up_proj moe_act"
     assert modules in said

@@ -27,6 +27,11 @@ CASES: list[tuple[str, dict[str, object], float]] = [
 ]
 
 
+def size_of(work: str | Path, **asked: Any) -> StepSize:
+    job = read_inputs(work, "hgx-h100", asked)
+    return step_size(job.workload, job.topology, job.options)
+
+
 @pytest.mark.parametrize(("work", "asked", "error"), CASES)
 def test_tasks_are_those_of_the_run(
     work: str, asked: dict[str, object], error: float, workloads: Path,
@@ -49,11 +54,9 @@ def test_tasks_are_those_of_the_run(
 
 @pytest.mark.parametrize("contention", ["siblings", "fair"])
 def test_more_microbatches_never_take_less(contention: str, workloads: Path) -> None:
-    found = []
-    for count in (1, 10, 1000, 100_000, 1_000_000):
-        asked = {"microbatches": count, "contention": contention}
-        job = read_inputs(workloads / "gpt_tp4.txt", "hgx-h100", asked)
-        found.append(step_size(job.workload, job.topology, job.options))
+    path = workloads / "gpt_tp4.txt"
+    counts = (1, 10, 1000, 100_000, 1_000_000)
+    found = [size_of(path, microbatches=count, contention=contention) for count in counts]
     for fewer, more in itertools.pairwise(found):
         assert more.tasks > fewer.tasks
         assert more.size_bytes > fewer.size_bytes
@@ -77,12 +80,8 @@ def test_every_npu_takes_memory(contention: str, workloads: Path) -> None:
 
     Each member of the largest group, here a fourth of the NPUs, takes 4,000 bytes besides.
     """
-    sizes = []
-    for npus in (16, MAX_NPUS):
-        asked = {"npus": npus, "contention": contention}
-        job = read_inputs(workloads / "gpt_tp4.txt", "hgx-h100", asked)
-        sizes.append(step_size(job.workload, job.topology, job.options))
-    few, many = sizes
+    path = workloads / "gpt_tp4.txt"
+    few, many = (size_of(path, npus=npus, contention=contention) for npus in (16, MAX_NPUS))
     assert many.tasks == few.tasks
     of_npu = (many.size_bytes - few.size_bytes) // (MAX_NPUS - 16)
     assert of_npu == (2400 if contention == "fair" else 50 + 4000 // 4)
@@ -104,12 +103,12 @@ def test_sixteen_million_npus_run_as_a_million_do(run: Run, workloads: Path) -> 
 
 def test_one_group_of_all_npus_takes_more_than_many() -> None:
     """Ranks of a group are priced one by one: 4 million replicas need 17 GB."""
-    sizes = []
-    for name, asked in (("gpt2", {"tp": 1, "pp": 1}), ("llama-3.1-405b", {"tp": 8, "pp": 16})):
-        job = read_inputs(name, "hgx-h100", {"npus": MAX_NPUS, "microbatch_size": 1, **asked})
-        sizes.append(step_size(job.workload, job.topology, job.options).size_bytes)
-    assert sizes[0] > 15e9
-    assert sizes[1] < 4e9
+    one, many = (
+        size_of(name, npus=MAX_NPUS, microbatch_size=1, tp=tp, pp=pp).size_bytes
+        for name, tp, pp in (("gpt2", 1, 1), ("llama-3.1-405b", 8, 16))
+    )
+    assert one > 15e9
+    assert many < 4e9
 
 
 def test_more_npus_than_the_largest_job_are_refused(run: Run, workloads: Path) -> None:
@@ -129,5 +128,4 @@ def test_a_long_run_is_told_of_before_it_begins(
 
 def test_a_size_needs_no_schedule_that_fits(workloads: Path) -> None:
     """A schedule that is refused later is refused there, in words of its own."""
-    job = read_inputs(workloads / "gpt_tp4.txt", "hgx-h100", {"schedule": "dualpipe"})
-    assert step_size(job.workload, job.topology, job.options).tasks > 0
+    assert size_of(workloads / "gpt_tp4.txt", schedule="dualpipe").tasks > 0

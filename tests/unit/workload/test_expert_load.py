@@ -47,6 +47,10 @@ def rows_of(path: Path, **options: Any) -> Workload:
     return work_of_model(job.workload, job.topology, job.options).workload
 
 
+def step_ps(path: Path, **options: Any) -> int:
+    return simulate(path, "hgx-h100", **JOB, **options).report.step_time_ps
+
+
 def test_laws_are_read_as_they_are_written() -> None:
     for text in ("power:1.2", "dirichlet:0.5"):
         assert str(law(text)) == text
@@ -110,42 +114,29 @@ def test_the_fullest_rank_decides_exchanges_and_experts_alone(sparse: Path) -> N
     """Shared experts run beside the exchanges: they have their tokens whatever the router does."""
     plain = rows_of(sparse, shared_overlap=True, dispatch="deepep")
     loaded = load_experts_unevenly(plain, law("power:0.5"), seed=0, microbatches=1)
-    for layer, before in zip(
-        loaded.microbatches[0].layers, plain.microbatches[0].layers, strict=True
-    ):
-        factor = factors(loaded, plain)[0][0]
-        assert factor > 1
-        for row, old in zip(layer, before, strict=True):
-            grows = row.name == "experts"
-            assert (row.forward.compute_ps > old.forward.compute_ps) == grows
-            for op, was in zip(row.forward.comms, old.forward.comms, strict=True):
-                assert (op.size_bytes > was.size_bytes) == (op.group is Group.EP)
-                assert (op.least_ps > was.least_ps) == (op.group is Group.EP)
-        break
+    assert factors(loaded, plain)[0][0] > 1
+    layer, before = (work.microbatches[0].layers[0] for work in (loaded, plain))
+    for row, old in zip(layer, before, strict=True):
+        assert (row.forward.compute_ps > old.forward.compute_ps) == (row.name == "experts")
+        for op, was in zip(row.forward.comms, old.forward.comms, strict=True):
+            assert (op.size_bytes > was.size_bytes) == (op.group is Group.EP)
+            assert (op.least_ps > was.least_ps) == (op.group is Group.EP)
 
 
 def test_balanced_is_as_before_and_uneven_takes_longer(sparse: Path) -> None:
-    plain = simulate(sparse, "hgx-h100", **JOB).report.step_time_ps
-    assert simulate(sparse, "hgx-h100", expert_load="balanced", **JOB).report.step_time_ps == plain
-    even = simulate(sparse, "hgx-h100", expert_load="power:0", **JOB).report.step_time_ps
-    assert even == plain
-    laws = ["dirichlet:100", "dirichlet:3", "dirichlet:0.3"]
-    times = [
-        simulate(sparse, "hgx-h100", expert_load=text, **JOB).report.step_time_ps for text in laws
-    ]
+    plain = step_ps(sparse)
+    for even in ("balanced", "power:0"):
+        assert step_ps(sparse, expert_load=even) == plain
+    laws = ("dirichlet:100", "dirichlet:3", "dirichlet:0.3")
+    times = [step_ps(sparse, expert_load=text) for text in laws]
     assert [plain, *times] == sorted({plain, *times})
-    other = simulate(sparse, "hgx-h100", expert_load="dirichlet:3:1", **JOB)
-    assert other.report.step_time_ps not in times
+    assert step_ps(sparse, expert_load="dirichlet:3:1") not in times
 
 
 def test_noise_shows_the_spread_of_loads(sparse: Path) -> None:
-    asked: dict[str, Any] = {**JOB, "expert_load": "dirichlet:3"}
     quiet = {"task": 0.0}
-    found = noise(sparse, "hgx-h100", model=quiet, samples=8, **asked)
-    alone = [
-        simulate(sparse, "hgx-h100", **JOB, expert_load=f"dirichlet:3:{seed}").report.step_time_ps
-        for seed in range(8)
-    ]
+    found = noise(sparse, "hgx-h100", model=quiet, samples=8, expert_load="dirichlet:3", **JOB)
+    alone = [step_ps(sparse, expert_load=f"dirichlet:3:{seed}") for seed in range(8)]
     assert found.step_time_ps.tolist() == alone
     assert len(set(alone)) == 8
     assert found.planned_ps == alone[0]

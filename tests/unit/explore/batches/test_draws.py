@@ -5,13 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepsim import simulate
+from stepsim import Result, simulate
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import PlanError
 from stepsim.explain.memory import MemoryPart
 from stepsim.explore.batches.draws import BatchStudy, fullest_bytes, simulate_batches
 from stepsim.explore.batches.prices import microbatch_prices
 from stepsim.files.asked import read_inputs
+from stepsim.network.topology import Topology
+from stepsim.options import StepOptions
 from stepsim.parallel.packers import (
     BatchShape,
     Packer,
@@ -23,6 +25,8 @@ from stepsim.parallel.packers import (
 from stepsim.parallel.packers.base import dealt, packed
 from stepsim.workload.documents import Lengths, parse_lengths
 from stepsim.workload.model.model import Model
+
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 SMALL: dict[str, Any] = {
     "topology": "hgx-h100",
@@ -45,6 +49,17 @@ JOBS: dict[str, dict[str, Any]] = {
 }
 
 
+SKEWED = "0.9 fixed(length=1024) + 0.1 fixed(length=16384)"
+ONE_STAGE: dict[str, Any] = JOBS["no pipeline"] | {"tp": 1}
+
+
+def asked(job: dict[str, Any]) -> tuple[Model, Topology, StepOptions]:
+    options = SMALL | job
+    read = read_inputs(options.pop("workload"), options.pop("topology"), options)
+    assert isinstance(read.workload, Model)
+    return read.workload, read.topology, read.options
+
+
 def study(
     job: dict[str, Any],
     lengths: str | Lengths,
@@ -52,27 +67,18 @@ def study(
     steps: int = 4,
     seed: int = 0,
 ) -> BatchStudy:
-    options = SMALL | job
-    read = read_inputs(options.pop("workload"), options.pop("topology"), options)
-    assert isinstance(read.workload, Model)
     law = parse_lengths(lengths) if isinstance(lengths, str) else lengths
-    return simulate_batches(
-        read.workload,
-        read.topology,
-        read.options,
-        lengths=law,
-        packers=packers,
-        steps=steps,
-        seed=seed,
-    )
+    return simulate_batches(*asked(job), lengths=law, packers=packers, steps=steps, seed=seed)
+
+
+def simulated(job: dict[str, Any]) -> Result:
+    return simulate(**SMALL | job)
 
 
 def simulated_ps(job: dict[str, Any], **changes: object) -> int:
-    options = SMALL | job | changes
-    return simulate(options.pop("workload"), options.pop("topology"), **options).report.step_time_ps
+    return simulated(job | changes).report.step_time_ps
 
 
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
 def test_full_sequences_are_the_step_as_ever(job: dict[str, Any]) -> None:
     found = study(job, "fixed(length=16384)", "sequence", "padded", "concat", "first-fit", steps=2)
@@ -83,7 +89,6 @@ def test_full_sequences_are_the_step_as_ever(job: dict[str, Any]) -> None:
         assert steps.waiting == 0
 
 
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("job", [JOBS["dense"], JOBS["experts"], JOBS["interleaved"]])
 def test_short_documents_are_the_step_that_is_packed_with_them(job: dict[str, Any]) -> None:
     """Shortest documents were priced: the study gives the step of `--packed` to the picosecond."""
@@ -91,7 +96,6 @@ def test_short_documents_are_the_step_that_is_packed_with_them(job: dict[str, An
     assert found.packed[0].step_ps.tolist() == [simulated_ps(job, packed=2048)]
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_documents_between_take_times_between() -> None:
     """Attention alone grows with documents at equal tokens, and in proportion to its pairs."""
     lengths = (2048, 4096, 8192, 16384)
@@ -107,7 +111,6 @@ def test_documents_between_take_times_between() -> None:
 HOST_BOUND = {"workload": "llama-3.2-1b", "npus": 8, "tp": 1, "pp": 1, "sequence": 8192}
 
 
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("job", [JOBS["dense"], JOBS["samples"], HOST_BOUND])
 def test_padded_documents_take_the_step_of_their_length(job: dict[str, Any]) -> None:
     """Also where the host's launches hide attention at one length, and not at another."""
@@ -117,33 +120,31 @@ def test_padded_documents_take_the_step_of_their_length(job: dict[str, Any]) -> 
         assert found.mean_ps == pytest.approx(simulated_ps(job, sequence=length), rel=0.005)
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_one_long_microbatch_delays_all_ranks() -> None:
     """Against the same tokens in equal microbatches, the step is longer by the longest's delay."""
-    law = "0.9 fixed(length=1024) + 0.1 fixed(length=16384)"
-    found = study(JOBS["no pipeline"], law, "padded", "balanced", steps=40)
+    found = study(JOBS["no pipeline"], SKEWED, "padded", "balanced", steps=40)
     drawn, balanced = found.packed
     assert drawn.waiting > 0.1
     assert balanced.waiting <= drawn.waiting
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_equal_seeds_draw_equal_steps_and_others_do_not() -> None:
     law = "lognormal(mu=8, sigma=1, most=16384)"
     first, again, other = (
-        study(JOBS["dense"], law, "padded", seed=seed).packed[0].step_ps for seed in (3, 3, 4)
+        study(JOBS["dense"], law, "padded", seed=seed).packed[0].step_ps.tolist()
+        for seed in (3, 3, 4)
     )
-    assert first.tolist() == again.tolist()
-    assert first.tolist() != other.tolist()
+    assert first == again != other
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_experts_wait_for_the_fullest_member_of_their_group() -> None:
     """Where ranks exchange tokens in every layer, they are never ahead of each other."""
     law = "0.8 fixed(length=2048) + 0.2 fixed(length=16384)"
-    alone = study({"workload": "mixtral-8x7b", "ep": 1, "pp": 1}, law, "padded", steps=20)
-    together = study({"workload": "mixtral-8x7b", "ep": 8, "pp": 1}, law, "padded", steps=20)
-    assert together.packed[0].waiting > alone.packed[0].waiting
+    alone, together = (
+        study(JOBS["experts"] | {"ep": ep, "pp": 1}, law, "padded", steps=20).packed[0].waiting
+        for ep in (1, 8)
+    )
+    assert together > alone
 
 
 def test_padding_costs_what_one_job_measured() -> None:
@@ -168,18 +169,14 @@ def test_padding_costs_what_one_job_measured() -> None:
     assert means["padded"] / means["grouped"] == pytest.approx(1.63, abs=0.12)
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_the_share_of_attention_grows_with_the_sequence() -> None:
-    shares = []
-    for sequence in (16384, 65536):
-        options = SMALL | {"sequence": sequence}
-        job = read_inputs("llama-3-8b", options.pop("topology"), options)
-        assert isinstance(job.workload, Model)
-        shares.append(microbatch_prices(job.workload, job.topology, job.options).attention)
-    assert 0.05 < shares[0] < shares[1] < 0.9
+    short, long = (
+        microbatch_prices(*asked(JOBS["dense"] | {"sequence": sequence})).attention
+        for sequence in (16384, 65536)
+    )
+    assert 0.05 < short < long < 0.9
 
 
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -193,18 +190,15 @@ def test_numbers_that_cannot_be_are_refused(changes: dict[str, int], said: str) 
         study(JOBS["dense"], "fixed(length=100)", "padded", **changes)
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_a_sequence_too_short_to_tell_documents_apart_is_refused() -> None:
     with pytest.raises(PlanError, match="sequence is 4: expected at least 8 tokens"):
         study({"workload": "llama-3-8b", "sequence": 4}, "fixed(length=4)", "padded")
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_parts_of_the_mean_step_add_up_to_it() -> None:
     """Work alone needs the same tokens in every microbatch and no padding: a step is never less."""
-    law = "0.9 fixed(length=1024) + 0.1 fixed(length=16384)"
     job = JOBS["dense"] | {"microbatch_size": 2}
-    for steps in study(job, law, "sequence", "padded", "concat", steps=10).packed:
+    for steps in study(job, SKEWED, "sequence", "padded", "concat", steps=10).packed:
         parts = steps.parts_ps
         assert sum(parts.values()) == round(steps.mean_ps)
         assert parts["waiting"] >= 0
@@ -218,7 +212,6 @@ def one_a_microbatch(lengths: Ints, shape: BatchShape) -> Packing:
     return packed(shape, dealt(documents, shape), documents, lengths[documents])
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_packers_of_ones_own_may_not_lose_documents() -> None:
     law = parse_lengths("uniform(least=1000, most=3000)")
     with pytest.raises(PlanError, match=r"packer one_a_microbatch packs \d+ of"):
@@ -228,7 +221,6 @@ def test_packers_of_ones_own_may_not_lose_documents() -> None:
     assert own.step_ps.tolist() == padded.step_ps.tolist()
 
 
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("cp", [2, 4])
 @pytest.mark.parametrize(
     "law",
@@ -242,44 +234,38 @@ def test_packers_of_ones_own_may_not_lose_documents() -> None:
 def test_ranks_shared_out_by_length_are_never_slower_than_one_degree_for_all(
     cp: int, law: str
 ) -> None:
-    job = {"workload": "llama-3-8b", "cp": cp, "pp": 1, "tp": 1, "zero": 1}
+    job = ONE_STAGE | {"cp": cp}
     balanced, dynamic = study(job, law, "balanced", "dynamic-cp", steps=8).packed
     assert dynamic.tokens_per_s > 0.98 * balanced.tokens_per_s
     assert dynamic.real.sum() == balanced.real.sum()
 
 
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("comm", ["ring", "all_to_all"])
 def test_documents_that_take_every_rank_take_the_step_of_that_degree(comm: str) -> None:
-    job = {"workload": "llama-3-8b", "cp": 4, "pp": 1, "tp": 1, "zero": 1, "cp_comm": comm}
+    job = ONE_STAGE | {"cp": 4, "cp_comm": comm}
     found = study(job, "fixed(length=16384)", "dynamic-cp", steps=1)
     assert found.packed[0].mean_ps == pytest.approx(found.planned_ps, rel=0.01)
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_short_documents_gain_where_no_rank_waits_for_messages() -> None:
     """Over two nodes a ring is slow, and short documents have no need of it."""
-    job = {"workload": "llama-3-8b", "cp": 16, "pp": 1, "tp": 1, "zero": 1, "sequence": 131072}
+    job = ONE_STAGE | {"cp": 16, "sequence": 131072}
     static, dynamic = study(job, "fixed(length=512)", "balanced", "dynamic-cp", steps=2).packed
     assert dynamic.tokens_per_s > 1.1 * static.tokens_per_s
 
 
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["dense", "no pipeline", "interleaved", "experts"])
 def test_full_microbatches_hold_what_a_full_sequence_does(name: str) -> None:
-    job = SMALL | JOBS[name]
-    memory = simulate(job.pop("workload"), job.pop("topology"), **job).memory
+    memory = simulated(JOBS[name]).memory
     assert memory is not None
     found = study(JOBS[name], "fixed(length=16384)", "concat", steps=1)
     assert found.packed[0].memory_bytes == memory.total_bytes
     assert found.capacity_bytes == memory.capacity_bytes
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_memory_is_that_of_the_largest_microbatch() -> None:
     """Twice the tokens are twice the activations of those that a stage keeps at a time."""
-    job = SMALL | JOBS["no pipeline"]
-    memory = simulate(job.pop("workload"), job.pop("topology"), **job).memory
+    memory = simulated(JOBS["no pipeline"]).memory
     assert memory is not None
     peak = memory.fullest
     parts = MemoryPart.ACTIVATIONS, MemoryPart.LOGITS, MemoryPart.RECOMPUTED
@@ -288,13 +274,11 @@ def test_memory_is_that_of_the_largest_microbatch() -> None:
     filled[1, 2, 3] = 2.0
     assert fullest_bytes(memory, filled) == peak.total + live
     assert fullest_bytes(memory, filled / 2) == peak.total
-    law = "0.9 fixed(length=1024) + 0.1 fixed(length=16384)"
-    fitted, balanced = study(JOBS["dense"], law, "first-fit", "balanced", steps=10).packed
+    fitted, balanced = study(JOBS["dense"], SKEWED, "first-fit", "balanced", steps=10).packed
     assert balanced.fullest > 1 >= fitted.fullest
     assert balanced.memory_bytes > fitted.memory_bytes
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_packers_are_compared_on_equally_many_documents() -> None:
     """Alone, padded steps have one document a sample; beside first fit, as many as that packs."""
     law = "uniform(least=1000, most=3000)"

@@ -1,17 +1,24 @@
 """Attention to pooled keys and hyper-connections: counted by hand for a small layer."""
 
+from unit.workload.model.small_layers import (
+    PLAN,
+    T,
+    blocks_of,
+    check_operators,
+    kept,
+    model_of,
+    operators_of,
+)
+
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.workload.model.architecture import Architecture, DenseMlp, Layer
-from stepsim.workload.model.blocks import layer_blocks
 from stepsim.workload.model.build import build_workload
 from stepsim.workload.model.columns import plan_columns
 from stepsim.workload.model.compressed_attention import CompressedAttention
-from stepsim.workload.model.held import layer_bytes
 from stepsim.workload.model.indexer import Indexer
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.operators import Operator
-from stepsim.workload.model.plan import ModelPlan, Recompute
+from stepsim.workload.model.plan import Recompute
 from stepsim.workload.rows import CollectiveKind, Group
 
 NEAR = CompressedAttention(
@@ -19,23 +26,10 @@ NEAR = CompressedAttention(
 )
 POOLED = replace(NEAR, ratio=16)
 CHOSEN = replace(NEAR, ratio=4, indexer=Indexer(heads=4, dim=6, top_k=8, ratio=4))
-PLAN = ModelPlan(microbatch_size=2, global_batch=2, sequence=64)
-T = 128  # tokens of PLAN
 
 
 def model(attention: CompressedAttention, streams: int = 1) -> Architecture:
-    layer = Layer(attention=attention, mlp=DenseMlp(width=256), streams=streams)
-    return Architecture(name="small", hidden=64, layers=(layer,) * 4, vocabulary=1000)
-
-
-def operators(result: Architecture, plan: ModelPlan = PLAN) -> dict[str, Operator]:
-    blocks = layer_blocks(result.layers[0], result, plan_columns([plan]))
-    return {item.name: item for block in blocks for item in block.operators}
-
-
-def kept(result: Architecture, plan: ModelPlan = PLAN) -> float:
-    framework = read_framework("megatron-core")
-    return float(layer_bytes(result.layers[0], result, plan_columns([plan]), framework)[0])
+    return model_of(Layer(attention=attention, mlp=DenseMlp(width=256), streams=streams))
 
 
 def test_parameters_are_those_of_the_classes() -> None:
@@ -58,28 +52,29 @@ def test_a_token_reads_its_window_and_pooled_keys() -> None:
 
 
 def test_operations_of_attention_pooling_and_indexer() -> None:
-    result = operators(model(CHOSEN))
-    assert result["core attention"].forward.flops[0] == 2 * T * 13.5 * 8 * (16 + 16)
-    assert result["pooled keys"].forward.flops[0] == 2 * T * 64 * 4 * 16
-    assert result["index scores"].forward.flops[0] == 2 * T * 64 / 4 / 2 * 4 * 6
-    assert result["index target"].forward.flops[0] == 2 * T * 6 * 8 * 16
-    assert result["index keys"].forward.flops[0] == 2 * T * 64 * 4 * 6
-    assert result["result down"].forward.flops[0] == 2 * T * 128 * 12
-    assert result["result up"].forward.flops[0] == 2 * T * 4 * 12 * 64
-    split = operators(model(CHOSEN), replace(PLAN, tp=2))
+    result = operators_of(model(CHOSEN))
+    products = {
+        "core attention": 2 * T * 13.5 * 8 * (16 + 16),
+        "pooled keys": 2 * T * 64 * 4 * 16,
+        "index scores": 2 * T * 64 / 4 / 2 * 4 * 6,
+        "index target": 2 * T * 6 * 8 * 16,
+        "index keys": 2 * T * 64 * 4 * 6,
+        "result down": 2 * T * 128 * 12,
+        "result up": 2 * T * 4 * 12 * 64,
+    }
+    check_operators(result, products)
+    split = operators_of(model(CHOSEN), replace(PLAN, tp=2))
     for name in ("core attention", "result down", "result up", "queries up"):
         assert split[name].forward.flops[0] == result[name].forward.flops[0] / 2
     assert split["index scores"].forward.flops[0] == result["index scores"].forward.flops[0]
-    assert "pooled keys" not in operators(model(NEAR))
+    assert "pooled keys" not in operators_of(model(NEAR))
 
 
 def test_ranks_of_a_sequence_gather_keys_and_pooled_keys() -> None:
     result = model(CHOSEN)
-    plan = replace(PLAN, cp=2)
-    blocks = layer_blocks(result.layers[0], result, plan_columns([plan]))
     sent = [
         (item.kind, float(item.size_bytes[0]))
-        for block in blocks
+        for block in blocks_of(result, replace(PLAN, cp=2))
         for item in (*block.forward, *block.backward)
         if item.group is Group.CP
     ]
@@ -102,12 +97,11 @@ def test_streams_are_read_and_written_around_each_part() -> None:
     layer = four.layers[0].parameters(64, four.norm) - one.layers[0].parameters(64, one.norm)
     assert layer == 2 * weights
     assert four.head_parameters - one.head_parameters == 4 * (4 * 64 + 1) + 1
-    result = operators(four)
-    assert result["stream weights"].forward.flops[0] == 2 * T * 4 * 64 * 24
+    result = operators_of(four)
     assert result["streams to one"].forward.bytes_moved[0] == 2 * T * 64 * (4 + 1)
-    for name in ("attention streams", "mlp streams"):
-        assert result[name].forward.bytes_moved[0] == 2 * T * 64 * (2 * 4 + 1)
-        assert result[name].input_grad.bytes_moved[0] == 2 * T * 64 * (3 * 4 + 2)
+    moved = (2 * T * 64 * (2 * 4 + 1), 2 * T * 64 * (3 * 4 + 2))
+    streams = {"attention streams": moved, "mlp streams": moved}
+    check_operators(result, {"stream weights": 2 * T * 4 * 64 * 24}, streams)
     assert "mlp residual" not in result
     assert kept(four) - kept(one) == 2 * 2 * T * 64 * (4 + 1)
     full = replace(PLAN, recompute=Recompute.FULL)

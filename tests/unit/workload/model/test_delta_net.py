@@ -1,41 +1,31 @@
 """Gated delta net and gated attention: counted by hand for a small layer."""
 
 import pytest
+from unit.workload.model import small_layers
+from unit.workload.model.small_layers import PLAN, T, check_operators, model_of, operators_of, sent
 
 from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.base.structs import replace
-from stepsim.files.accelerators import read_framework
 from stepsim.workload.model.architecture import Architecture, Attention, GroupedAttention, Layer
-from stepsim.workload.model.blocks import layer_blocks
-from stepsim.workload.model.columns import plan_columns
 from stepsim.workload.model.delta_net import GatedDeltaNet
-from stepsim.workload.model.held import layer_bytes
 from stepsim.workload.model.operators import Operator
 from stepsim.workload.model.plan import ModelPlan, check_plan
-from stepsim.workload.rows import Group
 
 NET = GatedDeltaNet(heads=8, key_heads=4, key_dim=16, value_dim=32)
 KEYS, VALUES = 4 * 16, 8 * 32
 FIRST = 2 * KEYS + 2 * VALUES + 2 * 8
-PLAN = ModelPlan(microbatch_size=2, global_batch=2, sequence=64)
-T = 128  # tokens of PLAN
 
 
 def model(attention: Attention) -> Architecture:
-    layer = Layer(attention=attention, mlp=None, norms=1)
-    return Architecture(name="small", hidden=64, layers=(layer,) * 4, vocabulary=1000)
+    return model_of(Layer(attention=attention, mlp=None, norms=1))
 
 
 def operators(attention: Attention, plan: ModelPlan = PLAN) -> dict[str, Operator]:
-    result = model(attention)
-    blocks = layer_blocks(result.layers[0], result, plan_columns([plan]))
-    return {item.name: item for block in blocks for item in block.operators}
+    return operators_of(model(attention), plan)
 
 
 def kept(attention: Attention) -> float:
-    result = model(attention)
-    columns = plan_columns([PLAN])
-    return float(layer_bytes(result.layers[0], result, columns, read_framework("megatron-core"))[0])
+    return small_layers.kept(model(attention))
 
 
 def test_parameters_are_those_of_the_class() -> None:
@@ -50,11 +40,14 @@ def test_operations_of_the_rule_are_those_of_chunks_of_64_tokens() -> None:
     solved, within, state = 2 * c * d + 2 * c * (d + v), 2 * c * (d + v), 6 * d * v
     rule = result["gated delta rule"]
     forward = solved + within + state
-    assert rule.forward.flops[0] == T * 8 * forward
     assert rule.input_grad.flops[0] == T * 8 * (2 * forward + 2 * c * (d + v) + 4 * d * v)
     assert rule.forward.bytes_moved[0] == T * 8 * (14 * d + 12 * v + 4 * d * v / c + 12 * c)
-    assert result["mixer in"].forward.flops[0] == 2 * T * 64 * FIRST
-    assert result["mixer out"].forward.flops[0] == 2 * T * VALUES * 64
+    products = {
+        "gated delta rule": T * 8 * forward,
+        "mixer in": 2 * T * 64 * FIRST,
+        "mixer out": 2 * T * VALUES * 64,
+    }
+    check_operators(result, products)
     assert result["short convolution"].forward.bytes_moved[0] == 4 * T * (2 * KEYS + VALUES)
     same = operators(replace(NET, key_heads=8, key_dim=8))  # no copies, as wide
     name = "layouts of queries, keys and values"
@@ -74,14 +67,7 @@ def test_tp_and_cp_split_heads_of_keys_too() -> None:
         check_plan(architecture, replace(PLAN, tp=8))
     with pytest.raises(PlanError, match="heads of mixers / tp is 2: expected a multiple of cp, 4"):
         check_plan(architecture, replace(PLAN, tp=2, cp=4))
-    blocks = layer_blocks(architecture.layers[0], architecture, plan_columns([replace(PLAN, cp=2)]))
-    sent = [
-        float(item.size_bytes[0])
-        for block in blocks
-        for item in block.forward
-        if item.group is Group.CP
-    ]
-    assert sent == [2 * T / 2 * FIRST, 2 * T / 2 * VALUES]
+    assert sent(architecture, replace(PLAN, cp=2)) == [2 * T / 2 * FIRST, 2 * T / 2 * VALUES]
 
 
 def test_a_layer_keeps_what_its_kernels_take() -> None:
@@ -96,9 +82,6 @@ def test_a_gate_of_attention_is_a_kernel_and_two_tensors_more() -> None:
     width = 8 * 16
     assert gated.parameters(64) - plain.parameters(64) == 64 * width
     assert kept(gated) - kept(plain) == T * 4 * width
-    result = operators(gated)["gate of the result"]
-    assert (result.forward.bytes_moved[0], result.input_grad.bytes_moved[0]) == (
-        6 * T * width,
-        10 * T * width,
-    )
+    moved = {"gate of the result": (6 * T * width, 10 * T * width)}
+    check_operators(operators(gated), {}, moved)
     assert "gate of the result" not in operators(plain)

@@ -15,7 +15,6 @@ from stepsim.workload.model.blocks import layer_blocks
 from stepsim.workload.model.build import build_workload
 from stepsim.workload.model.columns import plan_columns
 from stepsim.workload.model.dispatch import KERNELS, ExpertWay, map_bytes, permuted_bytes, reached
-from stepsim.workload.model.model import Model
 from stepsim.workload.model.plan import ExpertDispatch, ModelPlan
 from stepsim.workload.rows import CommOp, Group
 
@@ -123,10 +122,8 @@ def test_tokens_are_laid_out_by_expert_as_often_as_the_dispatcher_needs() -> Non
 def exchanges(dispatch: ExpertDispatch) -> list[CommOp]:
     """Collectives between experts of a layer on 8 H100, forward and then backward."""
     network = interconnect_of(topology_of("hgx-h100").fit(8))
-    model, device, framework = (
-        *(read_model("mixtral-8x7b"), read_device("h100"), read_framework("megatron-core")),
-    )
-    source = Model(source="m", architecture=model.architecture)
+    source, device = read_model("mixtral-8x7b"), read_device("h100")
+    framework = read_framework("megatron-core")
     work = build_workload(source, plan(dispatch, 8), device, framework, network)
     rows = work.microbatches[0].layers[0]
     found = [op for row in rows for op in row.forward.comms]

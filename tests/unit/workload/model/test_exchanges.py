@@ -38,6 +38,7 @@ MLA = LatentAttention(
     heads=8, query_rank=32, kv_rank=32, nope_dim=16, rope_dim=8, value_dim=16
 )  # fmt: skip
 DENSE, EXPERTS = DenseMlp(width=256), ExpertMlp(experts=8, top_k=2, width=64)
+PLAIN = Layer(attention=GQA, mlp=DENSE)
 SHARED = ExpertMlp(experts=8, top_k=2, width=64, shared_width=64)
 
 Sent = list[tuple[str, CollectiveKind, int]]
@@ -75,27 +76,23 @@ def plan(context: str = "ring", **degrees: Any) -> ModelPlan:
 @pytest.mark.parametrize("cp", [1, 2, 4])
 @pytest.mark.parametrize("tp", [2, 4])
 def test_tensor_parallelism_gathers_and_scatters_every_token_of_the_rank(tp: int, cp: int) -> None:
-    forward, backward = of_layer(Layer(attention=GQA, mlp=DENSE), plan(tp=tp, cp=cp), Group.TP)
+    forward, backward = of_layer(PLAIN, plan(tp=tp, cp=cp), Group.TP)
     size = 2 * (2 * 256 // cp) * 128
-    assert forward == [
-        ("attention norm", GATHER, size),
-        ("attention", SCATTER, size),
-        ("mlp norm", GATHER, size),
-        ("mlp", SCATTER, size),
-    ]
-    assert backward == [
-        ("attention norm", GATHER, size),
-        ("qkv", SCATTER, size),
-        ("mlp norm", GATHER, size),
-        ("mlp", SCATTER, size),
-    ]
+    for found, product in ((forward, "attention"), (backward, "qkv")):
+        assert found == [
+            ("attention norm", GATHER, size),
+            (product, SCATTER, size),
+            ("mlp norm", GATHER, size),
+            ("mlp", SCATTER, size),
+        ]
 
 
 def test_without_sequence_parallelism_products_are_summed() -> None:
     own = plan(tp=2, cp=4, sequence_parallel=False)
-    forward, backward = of_layer(Layer(attention=GQA, mlp=DENSE), own, Group.TP)
-    assert forward == [("attention", SUM, 2 * 128 * 128), ("mlp", SUM, 2 * 128 * 128)]
-    assert backward == [("qkv", SUM, 2 * 128 * 128), ("mlp", SUM, 2 * 128 * 128)]
+    forward, backward = of_layer(PLAIN, own, Group.TP)
+    size = 2 * 128 * 128
+    assert forward == [("attention", SUM, size), ("mlp", SUM, size)]
+    assert backward == [("qkv", SUM, size), ("mlp", SUM, size)]
 
 
 @pytest.mark.parametrize("context", ["ring", "all_gather"])
@@ -179,26 +176,25 @@ def test_shared_experts_are_split_like_a_dense_layer() -> None:
 
 
 def test_embedding_and_head_exchange_every_token() -> None:
-    layer = Layer(attention=GQA, mlp=DENSE)
+    small = model(PLAIN)
     columns, size = plan_columns([plan(tp=2, cp=4)]), 2 * 128 * 128
-    forward, backward = sent((embedding_block(model(layer), columns),), Group.TP)
+    forward, backward = sent((embedding_block(small, columns),), Group.TP)
     assert (forward, backward) == (
         [("embedding", SCATTER, size)],
         [("embedding", GATHER, size)],
     )
-    forward, backward = sent(head_blocks(model(layer), columns, fused_loss=True), Group.TP)
+    forward, backward = sent(head_blocks(small, columns, fused_loss=True), Group.TP)
     assert forward == [("final norm", GATHER, size)]
     assert backward == [("final norm", GATHER, size), ("head", SCATTER, size)]
 
 
 @pytest.mark.parametrize("group", [Group.TP, Group.CP, Group.EP])
 def test_a_rank_alone_exchanges_nothing(group: Group) -> None:
-    layer = Layer(attention=GQA, mlp=EXPERTS)
-    assert of_layer(layer, plan(), group) == ([], [])
+    assert of_layer(Layer(attention=GQA, mlp=EXPERTS), plan(), group) == ([], [])
 
 
 def built(own: ModelPlan) -> Workload:
-    dense = Model(source="small", architecture=model(Layer(attention=GQA, mlp=DENSE)))
+    dense = Model(source="small", architecture=model(PLAIN))
     return build_workload(dense, own, read_device("h100"), read_framework("megatron-core"))
 
 

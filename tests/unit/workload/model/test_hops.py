@@ -1,13 +1,12 @@
 """Attention of ranks that share a sequence: counts by hand, what hides, and the graph beside it."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import read_model, topology_of, with_numbers
+from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import StepOptions
 from stepsim.step.totals import step_totals
@@ -103,9 +102,8 @@ def test_an_unbalanced_ring_waits_for_a_whole_block_on_every_hop_but_the_first(c
 
 
 def test_a_window_balances_a_sequence_in_pieces() -> None:
-    assert mask_share(columns(4), UNBALANCED, window=4096) == pytest.approx(1)
-    half = mask_share(columns(4), UNBALANCED, window=S // 2)
-    assert half == pytest.approx(1)
+    for window in (4096, S // 2):
+        assert mask_share(columns(4), UNBALANCED, window=window) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("context", [ContextParallel(), UNBALANCED, TORCH, BY_HEAD])
@@ -180,26 +178,20 @@ def test_a_gather_head_by_head_hides_all_keys_but_those_of_the_first(
 
 def test_a_ring_over_nodes_is_as_fast_as_one_network_interface() -> None:
     """A gather over two nodes of 8 enters through all of their interfaces."""
-    asked = StepOptions(
-        npus=16,
-        cp=16,
-        sequence=16384,
-        global_batch=1,
-        zero=0,
-        device=read_device("h100"),
-        framework=read_framework("megatron-core"),
-    )
 
-    def exposed(kind: ContextParallelKind, bandwidth: str) -> int:
-        topology = with_numbers(topology_of("hgx-h100"), {"fabric.bandwidth": bandwidth})
-        job = replace(asked, cp_comm=kind, dp_overlap=False)
-        source = read_model("llama-3-8b")
-        return step_totals(source, topology, job, breakdown=False, known=[]).step_time_ps
+    def exposed(kind: ContextParallelKind) -> float:
+        plan = ModelPlan(cp=16, global_batch=1, sequence=16384, zero=0, context=kind)
+        slow, fast = (
+            graph_s(
+                read_framework("megatron-core"),
+                plan,
+                with_numbers(topology_of("hgx-h100"), {"fabric.bandwidth": bandwidth}),
+            )
+            for bandwidth in ("2 GB/s", "2000 GB/s")
+        )
+        return slow - fast
 
-    ring, gather = (
-        exposed(kind, "2 GB/s") - exposed(kind, "2000 GB/s")
-        for kind in (ContextParallelKind.RING, ContextParallelKind.ALL_GATHER)
-    )
+    ring, gather = map(exposed, (ContextParallelKind.RING, ContextParallelKind.ALL_GATHER))
     assert ring > 2 * gather  # both hold the sum of gradients
 
 
@@ -250,12 +242,12 @@ def test_hops_reach_what_rings_of_flash_attention_reach(
 # what hides
 
 
-def model(framework: Framework, topology: str = "hgx-h100", device: str = "h100") -> StepModel:
+def model(framework: Framework) -> StepModel:
     return StepModel(
         architecture=LLAMA,
-        device=read_device(device),
+        device=read_device("h100"),
         framework=framework,
-        interconnect=interconnect_of(topology_of(topology)),
+        interconnect=interconnect_of(topology_of("hgx-h100")),
     )
 
 
@@ -309,23 +301,21 @@ def test_a_gap_row_does_not_end_a_hop() -> None:
 # steps
 
 
-def graph_s(framework: Framework, cp: int, kind: ContextParallelKind, **options: Any) -> float:
+def graph_s(framework: Framework, plan: ModelPlan, topology: Topology | None = None) -> float:
     asked = StepOptions(
-        npus=8,
-        cp=cp,
-        cp_comm=kind,
-        global_batch=8 // cp,
+        npus=plan.npus,
+        cp=plan.cp,
+        cp_comm=plan.context,
+        global_batch=plan.global_batch,
         microbatch_size=1,
-        sequence=S,
+        sequence=plan.sequence,
         zero=0,
         dp_overlap=False,
         device=read_device("h100"),
         framework=framework,
-        **options,
     )
-    topology = topology_of("hgx-h100")
-    totals = step_totals(read_model("llama-3-8b"), topology, asked, breakdown=False, known=[])
-    return totals.step_time_ps / 1e12
+    source, network = read_model("llama-3-8b"), topology or topology_of("hgx-h100")
+    return step_totals(source, network, asked, breakdown=False, known=[]).step_time_ps / 1e12
 
 
 @pytest.mark.parametrize("kind", list(ContextParallelKind))
@@ -337,7 +327,7 @@ def test_the_graph_says_what_the_closed_form_says(
     framework = read_framework(name)
     plan = ModelPlan(cp=cp, dp=8 // cp, global_batch=8 // cp, sequence=S, zero=0, context=kind)
     closed = float(model(framework).seconds([plan])[0])
-    assert graph_s(framework, cp, kind) == pytest.approx(closed, rel=0.03)
+    assert graph_s(framework, plan) == pytest.approx(closed, rel=0.03)
 
 
 @pytest.mark.parametrize("name", ["megatron-core", "torch-fsdp-compiled"])

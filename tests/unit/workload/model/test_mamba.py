@@ -1,46 +1,40 @@
 """Mamba-2: parameters, operations, bytes, exchanges and what is kept, counted by hand."""
 
 import pytest
+from unit.workload.model.small_layers import (
+    PLAN,
+    T,
+    blocks_of,
+    check_operators,
+    kept,
+    model_of,
+    operators_of,
+    sent,
+)
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
-from stepsim.files.accelerators import read_framework
-from stepsim.workload.model.architecture import Architecture, ExpertMlp, Layer
-from stepsim.workload.model.blocks import layer_blocks
-from stepsim.workload.model.columns import plan_columns
-from stepsim.workload.model.held import layer_bytes
+from stepsim.workload.model.architecture import ExpertMlp, Layer
+from stepsim.workload.model.context import Exchange
 from stepsim.workload.model.mamba import Mamba2
-from stepsim.workload.model.operators import Operator
 from stepsim.workload.model.plan import ModelPlan, check_plan
 from stepsim.workload.rows import Group
 
 MAMBA = Mamba2(heads=8, head_dim=16, groups=2, state=32, chunk=16)
 LAYER = Layer(attention=MAMBA, mlp=None, norms=1, single=True)
-MODEL = Architecture(name="small", hidden=64, layers=(LAYER,) * 4, vocabulary=1000)
-PLAN = ModelPlan(microbatch_size=2, global_batch=2, sequence=64)
-T, INNER, JOINT = 128, 8 * 16, 2 * 2 * 32  # tokens of PLAN, width of x, of B and C
+MODEL = model_of(LAYER)
+INNER, JOINT = 8 * 16, 2 * 2 * 32  # width of x, of B and C
 FIRST = 2 * INNER + JOINT + 8
-
-
-def operators(plan: ModelPlan, layer: Layer = LAYER) -> dict[str, Operator]:
-    blocks = layer_blocks(layer, MODEL, plan_columns([plan]))
-    return {item.name: item for block in blocks for item in block.operators}
 
 
 def turned(plan: ModelPlan) -> list[tuple[str, int, int]]:
     """Block, bytes forward and bytes backward of what is sent along cp."""
-    return [
-        (
-            block.name,
-            sum(round(float(item.size_bytes[0])) for item in block.forward if along(item.group)),
-            sum(round(float(item.size_bytes[0])) for item in block.backward if along(item.group)),
-        )
-        for block in layer_blocks(LAYER, MODEL, plan_columns([plan]))
-    ]
 
+    def size(exchanges: tuple[Exchange, ...]) -> int:
+        return sum(int(each.size_bytes[0]) for each in exchanges if each.group is Group.CP)
 
-def along(group: Group) -> bool:
-    return group is Group.CP
+    blocks = blocks_of(MODEL, plan)
+    return [(block.name, size(block.forward), size(block.backward)) for block in blocks]
 
 
 def test_parameters_are_those_of_the_class() -> None:
@@ -51,12 +45,15 @@ def test_parameters_are_those_of_the_class() -> None:
 
 
 def test_operations_of_a_scan_are_those_of_its_chunks() -> None:
-    result = operators(PLAN)
+    result = operators_of(MODEL)
     pairs, mixed, states = 2 * 16 * 32 * 2, 2 * 16 * INNER, 2 * 32 * INNER
     scan = result["selective scan"]
-    assert scan.forward.flops[0] == T * (pairs + mixed + 2 * states)
     assert scan.input_grad.flops[0] == T * (2 * (pairs + mixed + 2 * states) + pairs + states)
-    assert result["mixer in"].forward.flops[0] == 2 * T * 64 * FIRST
+    products = {
+        "selective scan": T * (pairs + mixed + 2 * states),
+        "mixer in": 2 * T * 64 * FIRST,
+    }
+    check_operators(result, products)
     assert result["mixer out"].weight_grad.flops[0] == 2 * T * INNER * 64
     chunk_states, scores = INNER * 32 / 16, 16 * 2
     moved = 6 * INNER + 8 * 32 * 2 + 12 * chunk_states + 8 * scores
@@ -65,8 +62,8 @@ def test_operations_of_a_scan_are_those_of_its_chunks() -> None:
 
 
 def test_tp_and_cp_take_their_share_of_heads() -> None:
-    whole, split = operators(PLAN), operators(replace(PLAN, tp=2))
-    shared = operators(replace(PLAN, cp=2))
+    whole, split = operators_of(MODEL), operators_of(MODEL, replace(PLAN, tp=2))
+    shared = operators_of(MODEL, replace(PLAN, cp=2))
     for name in ("mixer in", "selective scan", "short convolution", "gated norm", "mixer out"):
         assert split[name].forward.flops[0] == whole[name].forward.flops[0] / 2
         assert shared[name].forward.flops[0] == whole[name].forward.flops[0] / 2
@@ -93,22 +90,21 @@ def test_ranks_of_a_sequence_turn_tokens_against_heads_and_back() -> None:
 
 
 def test_a_layer_keeps_no_states() -> None:
-    columns = plan_columns([PLAN, replace(PLAN, tp=2)])
-    kept = layer_bytes(LAYER, MODEL, columns, read_framework("megatron-core"))
     norm = 4 * T * 64
     mixer = 2 * T * (FIRST + INNER + INNER)
-    assert kept.tolist() == [norm + mixer, norm / 2 + mixer / 2]
+    assert kept(MODEL) == 2 * kept(MODEL, replace(PLAN, tp=2)) == norm + mixer
 
 
 def test_latent_experts_send_and_compute_tokens_of_their_width() -> None:
     mlp = ExpertMlp(experts=8, top_k=2, width=48, latent=16)
     layer = Layer(attention=None, mlp=mlp, norms=1, single=True)
     assert mlp.parameters(64) == 8 * 64 + 8 * 3 * 16 * 48 + 2 * 64 * 16
-    result = operators(PLAN, layer)
-    assert result["experts in"].forward.flops[0] == 2 * T * 2 * 16 * 2 * 48
-    assert result["latent in"].forward.flops[0] == 2 * T * 64 * 16
-    assert result["latent out"].forward.flops[0] == 2 * T * 16 * 64
-    assert result["router"].forward.flops[0] == 2 * T * 64 * 8
-    blocks = layer_blocks(layer, MODEL, plan_columns([replace(PLAN, dp=4, ep=4, global_batch=8)]))
-    sent = [item for block in blocks for item in block.forward if item.way]
-    assert [float(item.size_bytes[0]) for item in sent] == [2 * T * 2 * 16] * 2
+    products = {
+        "experts in": 2 * T * 2 * 16 * 2 * 48,
+        "latent in": 2 * T * 64 * 16,
+        "latent out": 2 * T * 16 * 64,
+        "router": 2 * T * 64 * 8,
+    }
+    check_operators(operators_of(model_of(layer)), products)
+    plan = replace(PLAN, dp=4, ep=4, global_batch=8)
+    assert sent(model_of(layer), plan, Group.EP) == [2 * T * 2 * 16] * 2

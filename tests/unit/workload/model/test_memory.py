@@ -20,14 +20,25 @@ from stepsim.workload.model.plan import ModelPlan, Precision, Recompute
 ATTENTION = GroupedAttention(heads=64, kv_heads=8, head_dim=128)
 LAYER = Layer(attention=ATTENTION, mlp=DenseMlp(width=28672))
 LLAMA = Architecture(name="llama-70b", hidden=8192, layers=(LAYER,) * 12, vocabulary=128256)
+EXPERTS = ExpertMlp(experts=8, top_k=2, width=14336)
+MOE = Architecture(
+    name="moe",
+    hidden=8192,
+    layers=(Layer(attention=ATTENTION, mlp=EXPERTS),) * 2,
+    vocabulary=32000,
+)
+B200, MEGATRON = read_device("b200"), read_framework("megatron-core")
+PLAN = ModelPlan(tp=2, dp=4, global_batch=4, sequence=4096)
+SHARDED = ModelPlan(dp=8, global_batch=8, sequence=4096, zero=3, sequence_parallel=False)
+TWO_STAGES = loop_places(2, 1)
 
 
 def memory(plan: ModelPlan, architecture: Architecture = LLAMA) -> RankMemory:
-    return rank_memory(architecture, read_device("b200"), read_framework("megatron-core"), [plan])
+    return rank_memory(architecture, B200, MEGATRON, [plan])
 
 
 def test_a_rank_of_a_dense_model_by_hand() -> None:
-    found = memory(ModelPlan(tp=2, dp=4, global_batch=4, sequence=4096))
+    found = memory(PLAN)
     parameters = LLAMA.parameters() / 2
     assert found.weights[0] == 2 * parameters
     assert found.gradients[0] == 4 * parameters
@@ -36,46 +47,37 @@ def test_a_rank_of_a_dense_model_by_hand() -> None:
     assert found.activations[0] == 12 * 4096 * token / 2
     assert found.logits[0] == 7 * 4096 * 128256 / 2
     assert found.buffers[0] == 2 * 3 * 8192 * 28672 / 2
-    assert found.total[0] == found.allocated[0] + read_device("b200").reserved_bytes
+    assert found.total[0] == found.allocated[0] + B200.reserved_bytes
 
 
 def test_full_recomputation_keeps_inputs_and_one_layer() -> None:
-    plain = ModelPlan(tp=2, dp=4, global_batch=4, sequence=4096)
-    full = ModelPlan(tp=2, dp=4, global_batch=4, sequence=4096, recompute=Recompute.FULL)
-    layer = memory(plain).activations[0] / 12
-    beyond_logits = max(layer - memory(plain).logits[0], 0)
+    full = replace(PLAN, recompute=Recompute.FULL)
+    layer = memory(PLAN).activations[0] / 12
+    beyond_logits = max(layer - memory(PLAN).logits[0], 0)
     assert memory(full).activations[0] == 12 * 2 * 4096 * 8192 / 2 + beyond_logits
-    first = rank_parts(
-        LLAMA, read_framework("megatron-core"), replace(full, pp=2), loop_places(2, 1)
-    )
+    first = rank_parts(LLAMA, MEGATRON, replace(full, pp=2), TWO_STAGES)
     assert first.working[0, 0] == layer
 
 
 def test_shards_of_parameters_take_sixteen_bytes_each() -> None:
-    plan = ModelPlan(dp=8, global_batch=8, sequence=4096, zero=3, sequence_parallel=False)
-    found = memory(plan)
+    found = memory(SHARDED)
     states = found.weights[0] + found.gradients[0] + found.optimizer[0]
     assert states == 16 * LLAMA.parameters() / 8
 
 
 def test_experts_are_held_once_per_group() -> None:
-    mlp = ExpertMlp(experts=8, top_k=2, width=14336)
-    layer = Layer(attention=ATTENTION, mlp=mlp)
-    sparse = Architecture(name="moe", hidden=8192, layers=(layer,) * 2, vocabulary=32000)
-    routed = 2 * mlp.routed_parameters(8192)
-    plan = ModelPlan(dp=8, ep=4, global_batch=8, sequence=4096)
-    found = memory(plan, sparse)
-    dense = sparse.parameters() - routed
+    routed = 2 * EXPERTS.routed_parameters(8192)
+    found = memory(ModelPlan(dp=8, ep=4, global_batch=8, sequence=4096), MOE)
+    dense = MOE.parameters() - routed
     assert found.weights[0] == 2 * (dense + routed / 4)
     assert found.optimizer[0] == 12 * (dense / 8 + routed / 4 / 2)
 
 
 def test_eight_bit_inputs_of_products_take_half() -> None:
-    plain = ModelPlan(tp=2, dp=4, global_batch=4, sequence=4096)
-    low = ModelPlan(tp=2, dp=4, global_batch=4, sequence=4096, precision=Precision.FP8)
+    low = replace(PLAN, precision=Precision.FP8)
     token = 2 * 3 * 8192 + 2 * (10240 + 8192) + 8192 + (2 * 2 + 1) * 28672
     assert memory(low).activations[0] == 12 * 4096 * token / 2
-    assert memory(low).weights[0] == 2 * memory(plain).weights[0]
+    assert memory(low).weights[0] == 2 * memory(PLAN).weights[0]
 
 
 @pytest.mark.parametrize(
@@ -85,19 +87,17 @@ def test_eight_bit_inputs_of_products_take_half() -> None:
 def test_weights_in_eight_bits_may_be_all_that_ranks_hold(
     precision: Precision, whole: int, alone: int
 ) -> None:
-    plan = ModelPlan(tp=2, dp=4, global_batch=4, sequence=4096, precision=precision)
+    plan = replace(PLAN, precision=precision)
     frameworks = [read_framework(name) for name in ("megatron-core", "megatron-bridge")]
-    found = [rank_memory(LLAMA, read_device("b200"), each, [plan]) for each in frameworks]
+    found = [rank_memory(LLAMA, B200, each, [plan]) for each in frameworks]
     each = LLAMA.parameters() / 2
     assert [memory.weights[0] / each for memory in found] == [whole, alone]
 
 
 def test_experts_keep_their_inputs_converted() -> None:
-    layer = Layer(attention=ATTENTION, mlp=ExpertMlp(experts=8, top_k=2, width=14336))
-    sparse = Architecture(name="moe", hidden=8192, layers=(layer,) * 2, vocabulary=32000)
     plan = ModelPlan(dp=8, ep=8, global_batch=8, sequence=4096)
     whole, low = (
-        memory(replace(plan, precision=precision), sparse).activations[0] / 2 / 4096
+        memory(replace(plan, precision=precision), MOE).activations[0] / 2 / 4096
         for precision in (Precision.BF16, Precision.FP8)
     )
     # both norms and both inputs of the experts' products; attention's result is kept twice
@@ -105,7 +105,7 @@ def test_experts_keep_their_inputs_converted() -> None:
 
 
 def test_the_policy_per_operator_keeps_every_second_product() -> None:
-    plan = ModelPlan(tp=2, dp=4, global_batch=4, sequence=4096, recompute=Recompute.OPERATORS)
+    plan = replace(PLAN, recompute=Recompute.OPERATORS)
     kept = 2 * 8192 + 2 * (8192 + 1024 + 8192 + 28672 + 8192)  # input; q, v, attention, gate, down
     whole = 4 * 2 * 8192 + 2 * (10240 + 8192) + 2 * 3 * 28672
     logits = 7 * 4096 * 128256 / 2
@@ -116,27 +116,24 @@ def test_the_policy_per_operator_keeps_every_second_product() -> None:
 def test_a_layer_is_recomputed_once_the_logits_are_gone() -> None:
     full = ModelPlan(pp=2, dp=2, global_batch=4, sequence=4096, recompute=Recompute.FULL)
     words = replace(LLAMA, vocabulary=1 << 20)
-    places = loop_places(2, 1)
-    parts = rank_parts(words, read_framework("megatron-core"), full, places)
+    parts = rank_parts(words, MEGATRON, full, TWO_STAGES)
     first, last = parts.working[0]
     assert first > last == max(first - parts.logits[0, 1, 0], 0)
 
 
 def test_the_ends_of_a_sharded_model_stay_gathered() -> None:
-    plan = ModelPlan(dp=8, global_batch=8, sequence=4096, zero=3, sequence_parallel=False)
     layer = LAYER.parameters(8192, LLAMA.norm)
     ends = 2 * 128256 * 8192
     mlp = 3 * 8192 * 28672
-    assert memory(plan).buffers[0] == 2 * (mlp + 2 * layer + ends)
-    assert memory(plan, replace(LLAMA, tied=True)).buffers[0] == 2 * (mlp + 2 * layer + ends / 2)
+    assert memory(SHARDED).buffers[0] == 2 * (mlp + 2 * layer + ends)
+    assert memory(SHARDED, replace(LLAMA, tied=True)).buffers[0] == 2 * (mlp + 2 * layer + ends / 2)
 
 
 def test_deepspeed_takes_norms_in_double_precision_and_keeps_outputs() -> None:
     plan = ModelPlan(tp=8, pp=2, dp=4, global_batch=32, sequence=2048, recompute=Recompute.FULL)
     framework = read_framework("megatron-deepspeed")
     plain = replace(framework, norm_bytes=0, bucket_bytes=0, keeps_outputs=False)
-    places = loop_places(2, 1)
-    with_them, without = (rank_parts(LLAMA, each, plan, places) for each in (framework, plain))
+    with_them, without = (rank_parts(LLAMA, each, plan, TWO_STAGES) for each in (framework, plain))
     own = without.optimizer[0] / framework.optimizer_bytes
     largest = np.minimum(128256 * 8192 / 8, own)
     assert with_them.buffers[0] - without.buffers[0] == pytest.approx(1e9 + 8 * largest)
@@ -156,10 +153,9 @@ def test_a_split_vocabulary_takes_other_bytes_an_entry_of_the_logits() -> None:
 def test_gradients_in_sixteen_bits_wait_to_be_added_up() -> None:
     """nanotron's are all there when a backward ends; a workspace stands beside them."""
     framework = read_framework("nanotron")
-    plan = ModelPlan(tp=2, dp=4, global_batch=4, sequence=4096)
     plain = replace(framework, unsummed_bytes=0, workspace_bytes=0)
     with_them, without = (
-        rank_memory(LLAMA, read_device("h100"), each, [plan]).buffers[0]
+        rank_memory(LLAMA, read_device("h100"), each, [PLAN]).buffers[0]
         for each in (framework, plain)
     )
     assert with_them - without == 2 * LLAMA.parameters() / 2 + framework.workspace_bytes
@@ -167,26 +163,25 @@ def test_gradients_in_sixteen_bits_wait_to_be_added_up() -> None:
 
 def test_shards_of_gradients_take_what_the_framework_reduces_them_in() -> None:
     plan = ModelPlan(dp=8, global_batch=8, sequence=4096, zero=3)
-    found = rank_memory(LLAMA, read_device("b200"), read_framework("megatron-bridge"), [plan])
+    found = rank_memory(LLAMA, B200, read_framework("megatron-bridge"), [plan])
     assert found.gradients[0] == 2 * LLAMA.parameters() / 8
 
 
 @pytest.mark.parametrize(("layers", "left"), [(0, 12), (5, 7), (12, 0), (20, 0)])
 def test_activations_of_offloaded_layers_are_elsewhere(layers: int, left: int) -> None:
-    plan = ModelPlan(tp=2, dp=4, global_batch=4, sequence=4096)
-    layer = memory(plan).activations[0] / 12
-    assert memory(replace(plan, offload_layers=layers)).activations[0] == pytest.approx(
+    layer = memory(PLAN).activations[0] / 12
+    assert memory(replace(PLAN, offload_layers=layers)).activations[0] == pytest.approx(
         left * layer
     )
 
 
 def test_every_stage_offloads_its_own_layers() -> None:
-    plan = ModelPlan(pp=2, global_batch=4, sequence=4096, offload_layers=3)
-    places = loop_places(2, 1)
-    framework = read_framework("megatron-core")
-    found = rank_parts(LLAMA, framework, plan, places).activations[0, :, 0]
-    whole = rank_parts(LLAMA, framework, replace(plan, offload_layers=0), places)
-    assert found == pytest.approx(whole.activations[0, :, 0] / 2)
+    plan = ModelPlan(pp=2, global_batch=4, sequence=4096)
+    some, whole = (
+        rank_parts(LLAMA, MEGATRON, replace(plan, offload_layers=layers), TWO_STAGES)
+        for layers in (3, 0)
+    )
+    assert some.activations[0, :, 0] == pytest.approx(whole.activations[0, :, 0] / 2)
 
 
 def test_fewer_than_no_layers_are_offloaded() -> None:
@@ -197,10 +192,8 @@ def test_fewer_than_no_layers_are_offloaded() -> None:
 def test_pipelines_of_fsdp_hold_whole_parameters_and_gradients() -> None:
     """Two bytes of gathered weights and four of gradients a parameter, beside 16 of its shard."""
     plan = ModelPlan(pp=2, dp=4, global_batch=8, sequence=4096, zero=3, sequence_parallel=False)
-    framework = read_framework("megatron-core")
-    places = loop_places(2, 1)
     dropped, kept = (
-        rank_parts(LLAMA, framework, replace(plan, reshard=reshard), places)
+        rank_parts(LLAMA, MEGATRON, replace(plan, reshard=reshard), TWO_STAGES)
         for reshard in (True, False)
     )
     whole = kept.optimizer[0] / 12 * 4
@@ -208,7 +201,7 @@ def test_pipelines_of_fsdp_hold_whole_parameters_and_gradients() -> None:
     gathered = 2 * (2 * layer + words)
     assert kept.buffers[0] - dropped.buffers[0] == pytest.approx(6 * whole - gathered)
     once = replace(plan, reshard=False, global_batch=4)
-    assert rank_parts(LLAMA, framework, once, places).buffers[0] == pytest.approx(
+    assert rank_parts(LLAMA, MEGATRON, once, TWO_STAGES).buffers[0] == pytest.approx(
         kept.buffers[0] - 4 * whole
     )
 
@@ -218,5 +211,5 @@ def test_torch_collects_the_logits_of_a_pipeline() -> None:
     framework = read_framework("torch-fsdp-compiled-2024")
     plan = ModelPlan(pp=2, tp=2, global_batch=4, sequence=4096, zero=3)
     entries = 4096 * 128256 / 2
-    logits = rank_parts(LLAMA, framework, plan, loop_places(2, 1)).logits[0, :, 0]
+    logits = rank_parts(LLAMA, framework, plan, TWO_STAGES).logits[0, :, 0]
     assert logits.tolist() == [0, (22 + 3 * 2) * entries]

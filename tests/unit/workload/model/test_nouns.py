@@ -51,6 +51,9 @@ def deepseek_v3() -> Architecture:
     )
 
 
+ENDS = LayerLayout(embedding_counts=True, head_counts=True)
+
+
 def test_parameters_are_the_published_ones() -> None:
     assert llama_8b().parameters() == 8_030_261_248
     assert deepseek_v3().parameters() == 671_026_404_352
@@ -113,16 +116,23 @@ def test_a_wrong_layout_string_is_refused(text: str) -> None:
         parse_layout(text)
 
 
-def test_a_layout_that_does_not_add_up_is_refused() -> None:
-    with pytest.raises(PlanError, match="8 layers: expected 9"):
-        counted_layout([4, 4]).resolve(9, 0, 2)
-
-
 def test_ends_count_as_layers() -> None:
-    layout = LayerLayout(embedding_counts=True, head_counts=True)
-    assert [each.layers for each in layout.resolve(126, 0, 16)] == [7, *[8] * 14, 7]
-    with pytest.raises(PlanError, match="multiple of pp x chunks, 16"):
-        layout.resolve(128, 0, 16)
+    assert [each.layers for each in ENDS.resolve(126, 0, 16)] == [7, *[8] * 14, 7]
+
+
+@pytest.mark.parametrize(
+    ("layout", "layers", "stages", "said"),
+    [
+        (counted_layout([4, 4]), 9, 2, "8 layers: expected 9"),
+        (ENDS, 128, 16, "multiple of pp x chunks, 16"),
+        (named_layout("equal"), 33, 4, "layers is 33: expected a multiple of the 4 virtual"),
+    ],
+)
+def test_a_layout_that_does_not_add_up_is_refused(
+    layout: LayerLayout, layers: int, stages: int, said: str
+) -> None:
+    with pytest.raises(PlanError, match=said):
+        layout.resolve(layers, 0, stages)
 
 
 @pytest.mark.parametrize(
@@ -164,38 +174,22 @@ def test_npus_and_microbatches_follow_the_degrees() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "layers", "stages", "counts"),
+    ("layout", "counts"),
     [
-        ("equal", 126, 128, [0, *[1] * 126, 0]),
-        ("even", 126, 16, [*[8] * 14, 7, 7]),
-        ("head", 61, 2, [31, 30]),
-        ("even", 30, 31, [*[1] * 30, 0]),
+        (named_layout("equal"), [0, *[1] * 126, 0]),
+        (named_layout("even"), [*[8] * 14, 7, 7]),
+        (named_layout("head"), [31, 30]),
+        (named_layout("even"), [*[1] * 30, 0]),
+        (even_or_ends(62, 32), [1, *[2] * 30, 1]),
+        (even_or_ends(28, 32), [0, *[1] * 28, 0, 0, 0]),
+        (even_or_ends(32, 4), [8, 8, 8, 8]),
+        (even_or_ends(35, 4), [9, 9, 9, 8]),
     ],
 )
 def test_ends_count_as_layers_where_that_alone_divides(
-    name: str, layers: int, stages: int, counts: list[int]
+    layout: LayerLayout, counts: list[int]
 ) -> None:
-    slices = named_layout(name).resolve(layers, 0, stages)
+    """Runs that say no layout have an even one."""
+    slices = layout.resolve(sum(counts), 0, len(counts))
     assert [each.layers for each in slices] == counts
     assert (slices[0].embedding, slices[-1].head) == (True, True)
-
-
-@pytest.mark.parametrize(
-    ("layers", "stages", "counts"),
-    [
-        (62, 32, [1, *[2] * 30, 1]),
-        (28, 32, [0, *[1] * 28, 0, 0, 0]),
-        (32, 4, [8, 8, 8, 8]),
-        (35, 4, [9, 9, 9, 8]),
-    ],
-)
-def test_runs_that_say_no_layout_have_an_even_one(
-    layers: int, stages: int, counts: list[int]
-) -> None:
-    slices = even_or_ends(layers, stages).resolve(layers, 0, stages)
-    assert [each.layers for each in slices] == counts
-
-
-def test_an_equal_layout_that_nothing_divides_is_refused() -> None:
-    with pytest.raises(PlanError, match="layers is 33: expected a multiple of the 4 virtual"):
-        named_layout("equal").resolve(33, 0, 4)

@@ -2,18 +2,18 @@
 
 import numpy as np
 import pytest
+from unit.workload.model.small_layers import PLAN, T, check_operators, model_of, operators_of
 
 from stepsim.base.structs import replace
 from stepsim.workload.model.architecture import (
     Activation,
-    Architecture,
     DenseMlp,
     ExpertMlp,
     GroupedAttention,
     LatentAttention,
     Layer,
 )
-from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
+from stepsim.workload.model.blocks import embedding_block, head_blocks
 from stepsim.workload.model.columns import plan_columns
 from stepsim.workload.model.operators import Operator, grouped
 from stepsim.workload.model.plan import AttentionKernel, ModelPlan, Precision
@@ -22,13 +22,8 @@ GQA = GroupedAttention(heads=8, kv_heads=2, head_dim=16)
 DENSE = Layer(attention=GQA, mlp=DenseMlp(width=256))
 
 
-def model(layer: Layer = DENSE) -> Architecture:
-    return Architecture(name="small", hidden=128, layers=(layer,) * 4, vocabulary=1000)
-
-
-def operators(layer: Layer, plan: ModelPlan) -> dict[str, Operator]:
-    blocks = layer_blocks(layer, model(layer), plan_columns([plan]))
-    return {each.name: each for block in blocks for each in block.operators}
+def operators(layer: Layer = DENSE, plan: ModelPlan = PLAN) -> dict[str, Operator]:
+    return operators_of(model_of(layer, hidden=128), plan)
 
 
 def amounts(operator: Operator) -> tuple[float, ...]:
@@ -40,12 +35,8 @@ def amounts(operator: Operator) -> tuple[float, ...]:
     )
 
 
-PLAN = ModelPlan(microbatch_size=2, global_batch=2, sequence=64)
-T = 128  # tokens of PLAN
-
-
-def test_products_of_a_dense_layer() -> None:
-    found = operators(DENSE, PLAN)
+def test_operators_of_a_dense_layer() -> None:
+    found = operators()
     qkv = 2 * T * 128 * (8 + 2 * 2) * 16
     assert amounts(found["qkv"]) == (
         qkv,
@@ -55,129 +46,126 @@ def test_products_of_a_dense_layer() -> None:
         2 * (T * 192 + 128 * 192) + 2 * T * 128,
         2 * T * (128 + 192) + 8 * 128 * 192,
     )
-    assert amounts(found["attention out"])[0] == 2 * T * 128 * 128
-    assert amounts(found["mlp in"])[0] == 2 * T * 128 * 512
-    assert amounts(found["mlp out"])[0] == 2 * T * 256 * 128
+    products = {
+        "attention out": 2 * T * 128 * 128,
+        "mlp in": 2 * T * 128 * 512,
+        "mlp out": 2 * T * 256 * 128,
+    }
+    s, h = T, 128
+    layout = 4 * T * (8 + 2) * 16
+    moved = {
+        "attention norm": (4 * s * h, 16 * s * h),
+        "mlp residual": (6 * s * h, 12 * s * h),
+        "rotary embedding and layout": (layout, layout),
+        "activation": (6 * T * 256, 10 * T * 256),
+    }
+    check_operators(found, products, moved)
 
 
 def test_core_attention_is_half_of_the_square_and_two_and_a_half_backward() -> None:
-    core = operators(DENSE, PLAN)["core attention"]
+    core = operators()["core attention"]
     forward = 2 * T * 64 * 8 * (16 + 16) / 2
     assert amounts(core)[:3] == (forward, 2.5 * forward, 0)
 
 
 def test_a_window_limits_the_keys_of_a_token() -> None:
     attention = GroupedAttention(heads=8, kv_heads=2, head_dim=16, window=16)
-    core = operators(Layer(attention=attention, mlp=None), PLAN)["core attention"]
+    core = operators(Layer(attention=attention, mlp=None))["core attention"]
     keys = 16 - 16 * 16 / (2 * 64)  # the first 16 tokens have fewer before them
     assert amounts(core)[0] == 2 * T * keys * 8 * 32
 
 
 def test_unfused_attention_does_the_whole_square_and_moves_its_scores() -> None:
-    plan = ModelPlan(
-        microbatch_size=2, global_batch=2, sequence=64, attention=AttentionKernel.UNFUSED
-    )
-    found = operators(DENSE, plan)
+    found = operators(DENSE, replace(PLAN, attention=AttentionKernel.UNFUSED))
     products = 2 * T * 64 * 8 * 32
     assert amounts(found["scores and context"])[:2] == (products, 2 * products)
     scores = T * 64 * 8
-    assert amounts(found["softmax"])[3:5] == (4 * scores, 6 * scores)
-    assert amounts(found["attention dropout"])[3:5] == (5 * scores, 5 * scores)
-    assert amounts(found["core attention"])[0] == 0
-
-
-def test_memory_bound_operators_of_a_dense_layer() -> None:
-    found = operators(DENSE, PLAN)
-    s, h = T, 128
-    assert amounts(found["attention norm"])[3:5] == (4 * s * h, 16 * s * h)
-    assert amounts(found["mlp residual"])[3:5] == (6 * s * h, 12 * s * h)
-    moved = 4 * T * (8 + 2) * 16
-    assert amounts(found["rotary embedding and layout"])[3:5] == (moved, moved)
-    assert amounts(found["activation"])[3:5] == (6 * T * 256, 10 * T * 256)
+    moved = {
+        "softmax": (4 * scores, 6 * scores),
+        "attention dropout": (5 * scores, 5 * scores),
+    }
+    check_operators(found, {"core attention": 0}, moved)
 
 
 def test_an_activation_without_a_gate_moves_less() -> None:
     layer = Layer(attention=None, mlp=DenseMlp(width=256, activation=Activation.GELU))
-    found = operators(layer, PLAN)
-    assert amounts(found["activation"])[3:5] == (4 * T * 256, 8 * T * 256)
-    assert amounts(found["mlp in"])[0] == 2 * T * 128 * 256
+    moved = {"activation": (4 * T * 256, 8 * T * 256)}
+    check_operators(operators(layer), {"mlp in": 2 * T * 128 * 256}, moved)
 
 
 def test_tensor_parallelism_shares_products_and_sequence_parallelism_norms() -> None:
-    plan = ModelPlan(tp=4, microbatch_size=2, global_batch=2, sequence=64)
+    plan = replace(PLAN, tp=4)
     found = operators(DENSE, plan)
     assert amounts(found["qkv"])[0] == 2 * T * 128 * (2 + 2 * 1) * 16  # kv heads are not split
     assert amounts(found["attention norm"])[3] == 4 * T / 4 * 128
-    without = ModelPlan(
-        tp=4, microbatch_size=2, global_batch=2, sequence=64, sequence_parallel=False
-    )
+    without = replace(plan, sequence_parallel=False)
     assert amounts(operators(DENSE, without)["attention norm"])[3] == 4 * T * 128
 
 
 def test_latent_attention_goes_through_its_ranks() -> None:
+    """Without one of queries, that of keys alone has a norm."""
     attention = LatentAttention(
         heads=8, query_rank=48, kv_rank=32, nope_dim=16, rope_dim=8, value_dim=16
     )
-    found = operators(Layer(attention=attention, mlp=None), PLAN)
-    assert amounts(found["queries down"])[0] == 2 * T * 128 * 48
-    assert amounts(found["queries up"])[0] == 2 * T * 48 * 8 * 24
-    assert amounts(found["keys down"])[0] == 2 * T * 128 * (32 + 8)
-    assert amounts(found["keys up"])[0] == 2 * T * 32 * 8 * 32
-    assert amounts(found["attention out"])[0] == 2 * T * 8 * 16 * 128
-    assert amounts(found["core attention"])[0] == T * 64 * 8 * (24 + 16)
-    ranks = T * (48 + 32)
-    assert amounts(found["norms of ranks"])[3:5] == (4 * ranks, 16 * ranks)
-    moved = 4 * T * (8 + 8) * 24
-    assert amounts(found["rotary embedding and layout"])[3:5] == (moved, moved)
-
-
-def test_latent_attention_without_a_rank_of_queries_norms_that_of_keys() -> None:
-    attention = LatentAttention(
-        heads=8, query_rank=None, kv_rank=32, nope_dim=16, rope_dim=8, value_dim=16
-    )
-    found = operators(Layer(attention=attention, mlp=None), PLAN)
-    assert amounts(found["queries"])[0] == 2 * T * 128 * 8 * 24
-    assert amounts(found["norms of ranks"])[3:5] == (4 * T * 32, 16 * T * 32)
+    products = {
+        "queries down": 2 * T * 128 * 48,
+        "queries up": 2 * T * 48 * 8 * 24,
+        "keys down": 2 * T * 128 * (32 + 8),
+        "keys up": 2 * T * 32 * 8 * 32,
+        "attention out": 2 * T * 8 * 16 * 128,
+        "core attention": T * 64 * 8 * (24 + 16),
+    }
+    ranks, layout = T * (48 + 32), 4 * T * (8 + 8) * 24
+    moved = {
+        "norms of ranks": (4 * ranks, 16 * ranks),
+        "rotary embedding and layout": (layout, layout),
+    }
+    check_operators(operators(Layer(attention=attention, mlp=None)), products, moved)
+    without = Layer(attention=replace(attention, query_rank=None), mlp=None)
+    moved = {"norms of ranks": (4 * T * 32, 16 * T * 32)}
+    check_operators(operators(without), {"queries": 2 * T * 128 * 8 * 24}, moved)
 
 
 def test_experts_get_their_tokens_and_read_their_weights() -> None:
     mlp = ExpertMlp(experts=8, top_k=2, width=64, shared_width=96)
     layer = Layer(attention=None, mlp=mlp)
-    plan = ModelPlan(dp=4, ep=4, microbatch_size=2, global_batch=8, sequence=64)
-    found = operators(layer, plan)
+    found = operators(layer, replace(PLAN, dp=4, ep=4, global_batch=8))
     into = 2 * T * 2 * 128 * 128
     assert amounts(found["experts in"])[:3] == (into, into, into)
     weights = 2 * 128 * 128  # two local experts
     read, made = 2 * T * 2 * 128, 2 * T * 2 * 128  # T k rows of 128, in and out
     assert amounts(found["experts in"])[3] == 2 * weights + read + made
     assert amounts(found["experts in"])[5] == 8 * weights + read + made
-    assert amounts(found["router"])[0] == 2 * T * 128 * 8
-    assert amounts(found["choice of experts"])[3:5] == (12 * T * 8, 12 * T * 8)
     choice = found["choice of experts"]
     assert (choice.forward.launches[0], choice.input_grad.launches[0]) == (13, 4)
     # read once, written for two experts, these read and written again
-    assert amounts(found["layout of tokens"])[3:5] == (2 * T * 128 * (1 + 2 + 4),) * 2
-    assert amounts(found["return of tokens"])[3:5] == (2 * T * 128 * (1 + 2 + 4),) * 2
-    assert amounts(found["mlp in"])[0] == 2 * T * 128 * 192  # shared
+    layout = 2 * T * 128 * (1 + 2 + 4)
+    moved = {
+        "choice of experts": (12 * T * 8, 12 * T * 8),
+        "layout of tokens": (layout, layout),
+        "return of tokens": (layout, layout),
+    }
+    shared = 2 * T * 128 * 192
+    check_operators(found, {"router": 2 * T * 128 * 8, "mlp in": shared}, moved)
 
 
 def test_fp8_converts_inputs_and_gradients_in_four_bytes_an_element() -> None:
-    plan = ModelPlan(microbatch_size=2, global_batch=2, sequence=64, precision=Precision.FP8)
-    found = operators(DENSE, plan)
+    found = operators(DENSE, replace(PLAN, precision=Precision.FP8))
     assert amounts(found["casts of qkv"])[3:5] == (4 * T * 128, 4 * T * 192)
     assert amounts(found["qkv"])[3] == T * 128 + 128 * 192 + 2 * T * 192
 
 
 def test_embedding_and_head() -> None:
     columns = plan_columns([PLAN])
-    embedding = embedding_block(model(), columns).operators[0]
+    model = model_of(DENSE, hidden=128)
+    embedding = embedding_block(model, columns).operators[0]
     assert amounts(embedding)[3:5] == (6 * T * 128, 6 * T * 128)
-    norm, head = head_blocks(model(), columns, fused_loss=True)
+    norm, head = head_blocks(model, columns, fused_loss=True)
     assert amounts(norm.operators[0])[3] == 4 * T * 128
     product, loss = head.operators
     assert amounts(product)[0] == 2 * T * 128 * 1000
     assert amounts(loss)[3:5] == (14 * T * 1000, 8 * T * 1000)
-    eager = head_blocks(model(), columns, fused_loss=False)[1].operators[1]
+    eager = head_blocks(model, columns, fused_loss=False)[1].operators[1]
     assert amounts(eager)[3:5] == (22 * T * 1000, 12 * T * 1000)
 
 
@@ -186,11 +174,12 @@ def test_clamps_and_biases_of_experts_by_hand() -> None:
     plain = ExpertMlp(experts=8, top_k=2, width=64)
     plan = ModelPlan(sequence=32)
     found = operators(Layer(attention=GQA, mlp=replace(plain, clamped=True, bias=True)), plan)
-    assert amounts(found["clamps of experts"])[3:5] == (16 * 64 * 64, 20 * 64 * 64)
-    assert amounts(found["biases of experts"])[3:5] == (12 * 64 * 128, 16 * 64 * 128)
-    assert not {"clamps of experts", "biases of experts"} & set(
-        operators(Layer(attention=GQA, mlp=plain), plan)
-    )
+    moved = {
+        "clamps of experts": (16.0 * 64 * 64, 20.0 * 64 * 64),
+        "biases of experts": (12.0 * 64 * 128, 16.0 * 64 * 128),
+    }
+    check_operators(found, {}, moved)
+    assert not moved.keys() & operators(Layer(attention=GQA, mlp=plain), plan).keys()
 
 
 @pytest.mark.parametrize(("precision", "element"), [(Precision.BF16, 2), (Precision.FP8, 1)])

@@ -1,22 +1,21 @@
 """Mixers of hybrid models: parameters, operations, bytes sent and bytes kept, counted by hand."""
 
 import pytest
+from unit.workload.model import small_layers
+from unit.workload.model.small_layers import PLAN, T, check_operators, model_of, operators_of
 
 from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.base.structs import replace
-from stepsim.files.accelerators import read_framework
 from stepsim.workload.model.architecture import (
     Architecture,
+    Attention,
     DenseMlp,
     GroupedAttention,
     LatentAttention,
     Layer,
-    Mixer,
 )
 from stepsim.workload.model.block_sparse import BlockSparseAttention
-from stepsim.workload.model.blocks import layer_blocks
 from stepsim.workload.model.columns import plan_columns
-from stepsim.workload.model.held import layer_bytes
 from stepsim.workload.model.indexer import Indexer
 from stepsim.workload.model.kimi_delta import KimiDeltaAttention
 from stepsim.workload.model.lightning_attention import LightningAttention
@@ -30,20 +29,18 @@ from stepsim.workload.model.sparse_attention import SparseLatentAttention
 from stepsim.workload.rows import Group
 
 H = 64
-PLAN = ModelPlan(microbatch_size=2, global_batch=2, sequence=64)
-T = 128  # tokens of PLAN
 ATTENTION = GroupedAttention(heads=8, kv_heads=2, head_dim=16)
+LATENT = LatentAttention(heads=8, query_rank=16, kv_rank=32, nope_dim=16, rope_dim=8, value_dim=16)
 CONVOLUTION = ShortConvolution(heads=H, length=3)
 LIGHTNING = LightningAttention(heads=8, head_dim=16, block=32)
 MAMBA = Mamba1(heads=128, state=16, rank=4, normed=True)
 KIMI = KimiDeltaAttention(heads=8, head_dim=16, gate_rank=16)
-BLOCKS = BlockSparseAttention(
-    heads=8, attention=ATTENTION, indexer=Indexer(heads=2, dim=16, top_k=32), block=8
-)
+INDEXER = Indexer(heads=2, dim=16, top_k=32)
+BLOCKS = BlockSparseAttention(heads=8, attention=ATTENTION, indexer=INDEXER, block=8)
 PARALLEL = ParallelMixer(
     heads=8, attention=ATTENTION, mamba=Mamba2(heads=8, head_dim=16, groups=2, state=32)
 )
-MIXERS: dict[str, Mixer] = {
+MIXERS: dict[str, Attention] = {
     "convolution": CONVOLUTION,
     "lightning": LIGHTNING,
     "mamba": MAMBA,
@@ -53,31 +50,21 @@ MIXERS: dict[str, Mixer] = {
 }
 
 
-def layer(mixer: Mixer) -> Layer:
-    return Layer(attention=mixer, mlp=None, norms=1, single=True)
+def model(mixer: Attention) -> Architecture:
+    return model_of(Layer(attention=mixer, mlp=None, norms=1, single=True))
 
 
-def model(mixer: Mixer) -> Architecture:
-    return Architecture(name="small", hidden=H, layers=(layer(mixer),) * 4, vocabulary=1000)
+def operators(mixer: Attention, plan: ModelPlan = PLAN) -> dict[str, Operator]:
+    return operators_of(model(mixer), plan)
 
 
-def operators(mixer: Mixer, plan: ModelPlan = PLAN) -> dict[str, Operator]:
-    blocks = layer_blocks(layer(mixer), model(mixer), plan_columns([plan]))
-    return {item.name: item for block in blocks for item in block.operators}
+def sent(mixer: Attention, plan: ModelPlan, group: Group = Group.CP) -> list[int]:
+    return small_layers.sent(model(mixer), plan, group)
 
 
-def sent(mixer: Mixer, plan: ModelPlan, group: Group) -> list[int]:
-    """Bytes that each exchange of a group sends in the forward."""
-    blocks = layer_blocks(layer(mixer), model(mixer), plan_columns([plan]))
-    exchanges = [item for block in blocks for item in block.forward if item.group is group]
-    return [size for item in exchanges if (size := round(float(item.size_bytes[0])))]
-
-
-def kept(mixer: Mixer, plan: ModelPlan = PLAN) -> float:
+def kept(mixer: Attention, plan: ModelPlan = PLAN) -> float:
     """Bytes that a layer keeps beside its norm's input and output."""
-    framework = read_framework("megatron-core")
-    whole = layer_bytes(layer(mixer), model(mixer), plan_columns([plan]), framework)
-    return float(whole[0]) - 4 * T * H
+    return small_layers.kept(model(mixer), plan) - 4 * T * H
 
 
 def test_parameters_are_those_of_the_classes() -> None:
@@ -93,25 +80,28 @@ def test_parameters_are_those_of_the_classes() -> None:
 
 
 def test_operations_and_bytes_are_counted_by_hand() -> None:
-    gated = operators(CONVOLUTION)["gated convolution"]
-    assert gated.forward.bytes_moved[0] == T * H * 2 * 4
-    assert gated.input_grad.bytes_moved[0] == T * H * 2 * 7
-    scan = operators(LIGHTNING)["lightning attention"]
-    assert scan.forward.flops[0] == T * 8 * (4 * 32 * 16 + 4 * 16 * 16)
-    assert operators(LIGHTNING)["mixer in"].forward.flops[0] == 2 * T * H * 4 * 128
+    gated = {"gated convolution": (T * H * 2 * 4, T * H * 2 * 7)}
+    check_operators(operators(CONVOLUTION), {}, gated)
+    lightning = {
+        "lightning attention": T * 8 * (4 * 32 * 16 + 4 * 16 * 16),
+        "mixer in": 2 * T * H * 4 * 128,
+    }
+    check_operators(operators(LIGHTNING), lightning)
     made = operators(MAMBA)
-    assert made["time step, B and C"].forward.flops[0] == 2 * T * 128 * (4 + 2 * 16)
+    check_operators(made, {"time step, B and C": 2 * T * 128 * (4 + 2 * 16)})
     assert made["selective scan"].forward.bytes_moved[0] == T * (8 * 128 + 2 * 36)
-    rule = operators(KIMI)["kimi delta rule"]
-    assert rule.forward.flops[0] == T * 8 * (10 * 64 * 16 + 6 * 16 * 16)
-    assert operators(KIMI)["gates up"].forward.flops[0] == 2 * T * 16 * 2 * 128
+    kimi = {
+        "kimi delta rule": T * 8 * (10 * 64 * 16 + 6 * 16 * 16),
+        "gates up": 2 * T * 16 * 2 * 128,
+    }
+    check_operators(operators(KIMI), kimi)
 
 
 def test_attention_reads_the_blocks_that_were_chosen() -> None:
     made = operators(BLOCKS)
     read = 32 - 32 * 32 / (2 * 64)  # of 64 tokens 32 are read, fewer at the beginning
-    assert made["core attention"].forward.flops[0] == 2 * T * read * 8 * 32
-    assert made["index scores"].forward.flops[0] == 2 * T * 32 * 2 * 16
+    core = 2 * T * read * 8 * 32
+    check_operators(made, {"core attention": core, "index scores": 2 * T * 32 * 2 * 16})
     assert made["index scores"].input_grad.flops[0] == 0
     assert made["index queries and keys"].weight_grad.flops[0] == 0
 
@@ -143,11 +133,11 @@ def test_tp_takes_its_share(name: str) -> None:
 def test_ranks_of_a_sequence_turn_tokens_or_gather_keys() -> None:
     shared = replace(PLAN, cp=2)
     own = T // 2
-    assert sent(CONVOLUTION, shared, Group.CP) == [2 * own * 3 * H, 2 * own * H]
-    assert sent(LIGHTNING, shared, Group.CP) == [2 * own * 4 * 128, 2 * own * 128]
-    assert sent(KIMI, shared, Group.CP) == [2 * own * (5 * 128 + 8), 2 * own * 128]
-    assert sent(BLOCKS, shared, Group.CP) == [2 * T * (2 * 32 + 16)]
-    assert sent(PARALLEL, shared, Group.CP)[0] == 2 * T * 2 * 32
+    assert sent(CONVOLUTION, shared) == [2 * own * 3 * H, 2 * own * H]
+    assert sent(LIGHTNING, shared) == [2 * own * 4 * 128, 2 * own * 128]
+    assert sent(KIMI, shared) == [2 * own * (5 * 128 + 8), 2 * own * 128]
+    assert sent(BLOCKS, shared) == [2 * T * (2 * 32 + 16)]
+    assert sent(PARALLEL, shared)[0] == 2 * T * 2 * 32
     assert 2 * T * 36 in sent(MAMBA, replace(PLAN, tp=2), Group.TP)
 
 
@@ -162,54 +152,43 @@ def test_sizes_below_one_are_refused() -> None:
             make()
 
 
-def flops(attention: GroupedAttention | LatentAttention, name: str) -> float:
-    one = Layer(attention=attention, mlp=None, norms=1)
-    whole = Architecture(name="small", hidden=H, layers=(one,), vocabulary=1000)
-    blocks = layer_blocks(one, whole, plan_columns([PLAN]))
-    made = {item.name: item for block in blocks for item in block.operators}
-    return float(made[name].forward.flops[0]) if name in made else 0.0
+def grown(more: Attention, mixer: Attention, name: str) -> float:
+    """Operations of a forward that a mixer has more than another."""
+    return float(operators(more)[name].forward.flops[0] - operators(mixer)[name].forward.flops[0])
 
 
 def test_gates_of_heads_are_a_number_of_each() -> None:
     gated = replace(ATTENTION, head_gates=True)
     assert gated.parameters(H) - ATTENTION.parameters(H) == 8 * H
-    assert flops(gated, "qkv") - flops(ATTENTION, "qkv") == 2 * T * H * 8
-    latent = LatentAttention(
-        heads=8, query_rank=None, kv_rank=32, nope_dim=16, rope_dim=8, value_dim=16, head_gates=True
-    )
+    assert grown(gated, ATTENTION, "qkv") == 2 * T * H * 8
+    latent = replace(LATENT, query_rank=None, head_gates=True)
     assert latent.parameters(H) - replace(latent, head_gates=False).parameters(H) == 8 * H
-    assert flops(latent, "gates of heads") == 2 * T * H * 8
+    check_operators(operators(latent), {"gates of heads": 2 * T * H * 8})
 
 
 def test_borrowed_keys_are_neither_made_nor_kept() -> None:
     borrowed = replace(ATTENTION, borrows=True)
     assert ATTENTION.parameters(H) - borrowed.parameters(H) == H * 2 * 32
-    assert flops(ATTENTION, "qkv") - flops(borrowed, "qkv") == 2 * T * H * 2 * 32
-    assert flops(ATTENTION, "core attention") == flops(borrowed, "core attention")
-    framework, columns = read_framework("megatron-core"), plan_columns([PLAN])
-    sizes = [
-        layer_bytes(Layer(attention=a, mlp=None), model(CONVOLUTION), columns, framework)
-        for a in (ATTENTION, borrowed)
-    ]
-    assert float(sizes[0][0] - sizes[1][0]) == 2 * T * 2 * 32
+    assert grown(ATTENTION, borrowed, "qkv") == 2 * T * H * 2 * 32
+    assert grown(ATTENTION, borrowed, "core attention") == 0
+    assert kept(ATTENTION) - kept(borrowed) == 2 * T * 2 * 32
 
 
 def test_narrow_queries_are_two_products() -> None:
     narrow = replace(ATTENTION, query_rank=16)
     assert narrow.parameters(H) == 16 * (H + 128 + 1) + H * 64 + 128 * H
-    assert flops(narrow, "queries down") == 2 * T * H * 16
-    assert flops(narrow, "queries up") == 2 * T * 16 * 128
-    assert flops(narrow, "kv") == 2 * T * H * 64
+    products = {
+        "queries down": 2 * T * H * 16,
+        "queries up": 2 * T * 16 * 128,
+        "kv": 2 * T * H * 64,
+    }
+    check_operators(operators(narrow), products)
 
 
 def test_a_layer_that_does_not_choose_has_no_indexer() -> None:
-    latent = LatentAttention(
-        heads=8, query_rank=16, kv_rank=32, nope_dim=16, rope_dim=8, value_dim=16
-    )
-    own = Indexer(heads=2, dim=16, top_k=32)
-    chooses = SparseLatentAttention(heads=8, latent=latent, indexer=own)
+    chooses = SparseLatentAttention(heads=8, latent=LATENT, indexer=INDEXER)
     reads = replace(chooses, chooses=False)
-    assert reads.parameters(H) == latent.parameters(H)
+    assert reads.parameters(H) == LATENT.parameters(H)
     assert chooses.parameters(H) - reads.parameters(H) == 16 * 32 + H * 18 + 2 * 16
     assert not [name for name in operators(reads) if "index" in name]
     assert kept(reads) < kept(chooses)
@@ -218,18 +197,11 @@ def test_a_layer_that_does_not_choose_has_no_indexer() -> None:
 def test_inputs_of_layers_are_counted() -> None:
     plain = Layer(attention=ATTENTION, mlp=DenseMlp(width=128))
     own = replace(plain, input_width=16, norms=3)
-    architecture = Architecture(
-        name="small", hidden=H, layers=(own,) * 4, vocabulary=1000, input_vocabulary=500
-    )
-    simple = replace(architecture, layers=(plain,) * 4, input_vocabulary=0)
+    simple, architecture = model_of(plain), replace(model_of(own), input_vocabulary=500)
     more = architecture.parameters() - simple.parameters()
     assert more == 4 * (2 * H * 16 + H) + 4 * 16 * (500 + H) + 16
-    columns = plan_columns([PLAN])
-    made = {
-        item.name: item for b in layer_blocks(own, architecture, columns) for item in b.operators
-    }
-    assert made["gate of the input"].forward.flops[0] == 2 * T * H * 16
-    assert made["input out"].forward.flops[0] == 2 * T * H * 16
-    framework = read_framework("megatron-core")
-    sizes = [layer_bytes(item, architecture, columns, framework)[0] for item in (plain, own)]
-    assert sizes[1] - sizes[0] == T * 16 * 8 + 4 * T * H
+    product = 2 * T * H * 16
+    check_operators(
+        operators_of(architecture), {"gate of the input": product, "input out": product}
+    )
+    assert small_layers.kept(architecture) - small_layers.kept(simple) == T * 16 * 8 + 4 * T * H

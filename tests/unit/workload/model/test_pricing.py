@@ -79,15 +79,15 @@ def test_a_product_of_few_rows_is_as_long_as_its_weight_takes_to_read() -> None:
 def test_memory_bound_kernels_move_their_bytes_and_have_a_floor() -> None:
     moved = pricer().price([memory("one", one(8e8), one(4e8))])
     assert (moved.forward[0], moved.backward[0]) == (pytest.approx(2e-3), pytest.approx(1e-3))
-    assert pricer().price([memory("one", one(8.0), one(0.0))]).forward[0] == 3e-6
-    assert pricer().price([memory("one", one(8.0), one(0.0))]).backward[0] == 0.0
+    small = pricer().price([memory("one", one(8.0), one(0.0))])
+    assert (small.forward[0], small.backward[0]) == (3e-6, 0.0)
 
 
 def test_kernels_beside_those_of_experts_take_time_where_they_are_not_part_of_them() -> None:
     apart = replace(memory("one", one(8e8), one(4e8)), apart=True)
     assert pricer().price([apart]).forward[0] == 0.0
-    own = pricer()
-    found = replace(own, framework=replace(own.framework, fuses_experts=False)).price([apart])
+    unfused = replace(pricer(), framework=replace(FRAMEWORK, fuses_experts=False))
+    found = unfused.price([apart])
     assert (found.forward[0], found.backward[0]) == (pytest.approx(2e-3), pytest.approx(1e-3))
 
 
@@ -98,37 +98,30 @@ def test_attention_reaches_half_its_rate_at_its_half_sequence() -> None:
 
 
 GROUPS = GroupedShape(count=one(4), rows=one(130), columns=one(256), depth=one(100))
+EXPERTS = replace(
+    operator(OperatorKind.GROUPED, amounts(1e12, 8e9)), groups=(GROUPS, GROUPS, GROUPS)
+)
+ROUNDS = 4 * 3 * 2 / 132 + 0.5  # tiles of 64 x 128 on 132 processors, half a round more
+PRODUCTS = ROUNDS * 132 * 64 * 128 * 2 * 100 / 5e13
 
 
 def test_products_of_experts_take_whole_tiles_and_a_start_each() -> None:
-    item = replace(
-        operator(OperatorKind.GROUPED, amounts(1e12, 8e9)), groups=(GROUPS, GROUPS, GROUPS)
-    )
-    rounds = 4 * 3 * 2 / 132 + 0.5  # tiles of 64 x 128 on 132 processors, half a round more
-    products = rounds * 132 * 64 * 128 * 2 * 100 / 5e13
-    found = pricer().price([item])
-    assert found.forward[0] == pytest.approx(np.hypot(products, 8e9 / 8e11) + 4 * 4e-6)
+    found = pricer().price([EXPERTS])
+    assert found.forward[0] == pytest.approx(np.hypot(PRODUCTS, 8e9 / 8e11) + 4 * 4e-6)
 
 
 def test_weight_gradients_of_experts_are_summed_in_the_bytes_of_the_framework() -> None:
-    item = replace(operator(OperatorKind.GROUPED, amounts(1e12)), groups=(GROUPS, GROUPS, GROUPS))
-    moved = amounts(1e12, 8 * 4 * 130 * 256)
-    item = replace(item, weight_grad=moved)
+    item = replace(EXPERTS, weight_grad=amounts(1e12, 8 * 4 * 130 * 256))
     half = replace(pricer(), framework=replace(FRAMEWORK, gradient_bytes=2))
-    products = (24 / 132 + 0.5) * 132 * 64 * 128 * 2 * 100 / 5e13
     for own, size in ((pricer(), 8), (half, 4)):
-        expected = np.hypot(products, size * 4 * 130 * 256 / 8e11) + 4 * 4e-6
+        expected = np.hypot(PRODUCTS, size * 4 * 130 * 256 / 8e11) + 4 * 4e-6
         assert own.price([item]).weight_grad[0] == pytest.approx(expected)
 
 
 def test_one_kernel_of_all_experts_has_no_starts() -> None:
-    item = replace(
-        operator(OperatorKind.GROUPED, amounts(1e12, 8e9)), groups=(GROUPS, GROUPS, GROUPS)
-    )
     one_kernel = replace(pricer(), framework=replace(FRAMEWORK, groups_experts=True))
-    products = (24 / 132 + 0.5) * 132 * 64 * 128 * 2 * 100 / 5e13
-    expected = np.hypot(products, 8e9 / (0.89 * 1e12))
-    assert one_kernel.price([item]).forward[0] == pytest.approx(expected)
+    expected = np.hypot(PRODUCTS, 8e9 / (0.89 * 1e12))
+    assert one_kernel.price([EXPERTS]).forward[0] == pytest.approx(expected)
 
 
 def test_a_scan_waits_for_its_state_from_chunk_to_chunk() -> None:

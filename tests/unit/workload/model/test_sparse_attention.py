@@ -1,19 +1,25 @@
 """Attention to what an indexer chooses: counted by hand for a small layer."""
 
 import pytest
+from unit.workload.model.small_layers import (
+    PLAN,
+    T,
+    blocks_of,
+    check_operators,
+    model_of,
+    operators_of,
+)
 
 from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
-from stepsim.workload.model.architecture import Architecture, DenseMlp, LatentAttention, Layer
-from stepsim.workload.model.blocks import layer_blocks
+from stepsim.workload.model.architecture import DenseMlp, LatentAttention, Layer
 from stepsim.workload.model.build import build_workload
 from stepsim.workload.model.columns import plan_columns
 from stepsim.workload.model.held import layer_bytes
 from stepsim.workload.model.indexer import Indexer
 from stepsim.workload.model.model import Model
-from stepsim.workload.model.operators import Operator
-from stepsim.workload.model.plan import AttentionKernel, ModelPlan, RecomputeModule, check_plan
+from stepsim.workload.model.plan import AttentionKernel, RecomputeModule, check_plan
 from stepsim.workload.model.sparse_attention import SparseLatentAttention
 from stepsim.workload.rows import CollectiveKind, Group
 
@@ -23,14 +29,8 @@ LATENT = LatentAttention(
 INDEXER = Indexer(heads=4, dim=12, top_k=16)
 SPARSE = SparseLatentAttention(heads=8, latent=LATENT, indexer=INDEXER)
 LAYER = Layer(attention=SPARSE, mlp=DenseMlp(width=256))
-MODEL = Architecture(name="small", hidden=64, layers=(LAYER,) * 4, vocabulary=1000)
-PLAN = ModelPlan(microbatch_size=2, global_batch=2, sequence=64)
-T, READ = 128, 16 - 16 * 16 / (2 * 64)  # tokens of PLAN, keys that one reads on average
-
-
-def operators(plan: ModelPlan = PLAN) -> dict[str, Operator]:
-    blocks = layer_blocks(LAYER, MODEL, plan_columns([plan]))
-    return {item.name: item for block in blocks for item in block.operators}
+MODEL = model_of(LAYER)
+READ = 16 - 16 * 16 / (2 * 64)  # keys that a token of PLAN reads on average
 
 
 def test_the_indexer_adds_three_products_and_a_norm() -> None:
@@ -48,19 +48,22 @@ def test_a_token_reads_the_chosen_keys_or_all_before_it() -> None:
 
 
 def test_operations_of_indexer_and_attention() -> None:
-    result = operators()
+    result = operators_of(MODEL)
     key, width = 32 + 8, 4 * 12
-    core = result["core attention"]
-    assert core.forward.flops[0] == 2 * T * READ * 8 * (key + 32)
-    assert core.input_grad.flops[0] == 2.5 * core.forward.flops[0]
+    forward = 2 * T * READ * 8 * (key + 32)
+    products = {
+        "core attention": forward,
+        "index scores": 2 * T * 32 * width,
+        "index target": 2 * T * READ * 8 * key,
+        "queries to latent": 2 * T * 8 * 16 * 32,
+        "values from latent": 2 * T * 8 * 32 * 20,
+        "attention out": 2 * T * 8 * 20 * 64,
+    }
+    check_operators(result, products)
+    assert result["core attention"].input_grad.flops[0] == 2.5 * forward
     scores = result["index scores"]
-    assert scores.forward.flops[0] == 2 * T * 32 * width
     assert scores.input_grad.flops[0] == 3 * 2 * T * READ * width
     assert scores.forward.bytes_moved[0] == 4 * T * 32
-    assert result["index target"].forward.flops[0] == 2 * T * READ * 8 * key
-    assert result["queries to latent"].forward.flops[0] == 2 * T * 8 * 16 * 32
-    assert result["values from latent"].forward.flops[0] == 2 * T * 8 * 32 * 20
-    assert result["attention out"].forward.flops[0] == 2 * T * 8 * 20 * 64
     for name, inner, outer in (
         ("index queries", 48, width),
         ("index keys", 64, 12),
@@ -72,7 +75,7 @@ def test_operations_of_indexer_and_attention() -> None:
 
 
 def test_tp_splits_heads_of_attention_and_not_the_indexer() -> None:
-    whole, split = operators(), operators(replace(PLAN, tp=2))
+    whole, split = operators_of(MODEL), operators_of(MODEL, replace(PLAN, tp=2))
     for name in ("core attention", "queries up", "queries to latent", "index target"):
         assert split[name].forward.flops[0] == whole[name].forward.flops[0] / 2
     for name in ("index queries", "index keys", "index scores"):
@@ -85,7 +88,7 @@ def test_tp_splits_heads_of_attention_and_not_the_indexer() -> None:
 
 def test_ranks_of_a_sequence_gather_keys_and_ranks_of_heads_sum_the_target() -> None:
     plan = replace(PLAN, tp=2, cp=2)
-    blocks = {item.name: item for item in layer_blocks(LAYER, MODEL, plan_columns([plan]))}
+    blocks = {item.name: item for item in blocks_of(MODEL, plan)}
     tokens = T // 2
     keys = 2 * tokens * 2 * (32 + 8 + 12)
     sent = [

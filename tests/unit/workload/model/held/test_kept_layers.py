@@ -26,7 +26,9 @@ LATENT = LatentAttention(
     heads=16, query_rank=None, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128
 )
 EXPERTS = ExpertMlp(experts=8, top_k=2, width=1024, shared_width=512)
+LAYER = Layer(attention=LATENT, mlp=EXPERTS)
 PLAN = ModelPlan(tp=2, dp=4, global_batch=4, sequence=1024)
+LOW = replace(PLAN, precision=Precision.FP8)
 TOKENS = 1024
 
 
@@ -71,25 +73,21 @@ def test_fewer_heads_of_keys_are_not_copied() -> None:
 
 
 def test_recomputed_norms_drop_what_products_keep_of_them() -> None:
-    layer = Layer(attention=LATENT, mlp=EXPERTS)
-    assert _dropped(layer, RecomputeModule.NORMS) == 2 * 2 * TOKENS / 2 * 2048
-    low = replace(PLAN, precision=Precision.FP8)
-    assert _dropped(layer, RecomputeModule.NORMS, low) == 0
+    assert _dropped(LAYER, RecomputeModule.NORMS) == 2 * 2 * TOKENS / 2 * 2048
+    assert _dropped(LAYER, RecomputeModule.NORMS, LOW) == 0
 
 
 def test_recomputed_activations_drop_the_input_of_the_second_product() -> None:
-    layer = Layer(attention=LATENT, mlp=EXPERTS)
     tokens = TOKENS / 2 * 2 * PLAN.expert_degree
-    assert _dropped(layer, RecomputeModule.ACTIVATION) == 2 * tokens * 1024 / PLAN.expert_degree
+    assert _dropped(LAYER, RecomputeModule.ACTIVATION) == 2 * tokens * 1024 / PLAN.expert_degree
     assert (
         _dropped(Layer(attention=LATENT, mlp=DenseMlp(width=512)), RecomputeModule.ACTIVATION) == 0
     )
 
 
 def test_a_recomputed_up_projection_drops_queries_keys_and_values() -> None:
-    layer = Layer(attention=LATENT, mlp=EXPERTS)
-    assert _dropped(layer, RecomputeModule.UP_PROJECTION) == 2 * TOKENS * 8 * (192 + 192 + 128)
-    grouped = replace(layer, attention=GroupedAttention(heads=16, kv_heads=4, head_dim=128))
+    assert _dropped(LAYER, RecomputeModule.UP_PROJECTION) == 2 * TOKENS * 8 * (192 + 192 + 128)
+    grouped = replace(LAYER, attention=GroupedAttention(heads=16, kv_heads=4, head_dim=128))
     assert _dropped(grouped, RecomputeModule.UP_PROJECTION) == 0
 
 
@@ -102,20 +100,18 @@ def test_recomputed_mlps_and_experts_drop_all_that_they_keep() -> None:
 
 
 def test_activations_of_experts_are_part_of_what_recomputed_experts_drop() -> None:
-    layer = Layer(attention=LATENT, mlp=EXPERTS)
     both = replace(PLAN, recompute_modules=(RecomputeModule.ACTIVATION, RecomputeModule.EXPERTS))
-    assert _kept(layer) - _kept(layer, both) == _dropped(layer, RecomputeModule.EXPERTS)
+    assert _kept(LAYER) - _kept(LAYER, both) == _dropped(LAYER, RecomputeModule.EXPERTS)
 
 
 @pytest.mark.parametrize("module", list(RecomputeModule))
 def test_whole_layers_that_are_recomputed_have_nothing_left_to_drop(
     module: RecomputeModule,
 ) -> None:
-    layer = Layer(attention=LATENT, mlp=EXPERTS)
     full = replace(PLAN, recompute=Recompute.FULL)
     chosen = replace(full, recompute_modules=(module,))
-    assert _kept(layer, chosen) == _kept(layer, full) == np.float64(2 * TOKENS / 2 * 2048)
-    assert _working(layer, chosen) == _working(layer, full) == _kept(layer)
+    assert _kept(LAYER, chosen) == _kept(LAYER, full) == np.float64(2 * TOKENS / 2 * 2048)
+    assert _working(LAYER, chosen) == _working(LAYER, full) == _kept(LAYER)
 
 
 def _saved(layer: Layer, plan: ModelPlan, **fields: Any) -> float:
@@ -125,17 +121,14 @@ def _saved(layer: Layer, plan: ModelPlan, **fields: Any) -> float:
 
 def test_outputs_of_experts_are_kept_where_weights_multiply_them() -> None:
     """Two experts a token: 2 bytes of each element that they make."""
-    layer = Layer(attention=LATENT, mlp=EXPERTS)
-    assert _saved(layer, PLAN, weighs_inside=False) == -2 * 2 * TOKENS * 2048
+    assert _saved(LAYER, PLAN, weighs_inside=False) == -2 * 2 * TOKENS * 2048
 
 
 def test_inputs_of_experts_activations_may_be_kept_in_a_byte() -> None:
     """Two inputs of two routed experts of a token, and of the shared one: a byte each is saved."""
-    layer = Layer(attention=LATENT, mlp=EXPERTS)
-    low = replace(PLAN, precision=Precision.FP8)
-    assert _saved(layer, low, gate_bytes=1.0) == 2 * TOKENS * (2 * 1024 / 2 + 512 / 2)
-    assert _saved(layer, PLAN, gate_bytes=1.0) == 0
-    assert _saved(Layer(attention=LATENT, mlp=DenseMlp(width=8192)), low, gate_bytes=1.0) == 0
+    assert _saved(LAYER, LOW, gate_bytes=1.0) == 2 * TOKENS * (2 * 1024 / 2 + 512 / 2)
+    assert _saved(LAYER, PLAN, gate_bytes=1.0) == 0
+    assert _saved(Layer(attention=LATENT, mlp=DenseMlp(width=8192)), LOW, gate_bytes=1.0) == 0
 
 
 @pytest.mark.parametrize(
@@ -146,15 +139,13 @@ def test_results_of_attention_may_be_kept_once(
 ) -> None:
     """2 bytes for attention and one for its product, or 1.5 for both."""
     layer = Layer(attention=attention, mlp=EXPERTS)
-    low = replace(PLAN, precision=Precision.FP8)
-    assert _saved(layer, low, result_bytes=1.5) == 1.5 * TOKENS * 16 / 2 * 128
+    assert _saved(layer, LOW, result_bytes=1.5) == 1.5 * TOKENS * 16 / 2 * 128
     assert _saved(layer, PLAN, result_bytes=1.5) == 0
 
 
 def test_norms_that_are_recomputed_may_drop_what_was_converted_too() -> None:
-    layer = Layer(attention=LATENT, mlp=EXPERTS)
-    low = replace(PLAN, precision=Precision.FP8, recompute_modules=(RecomputeModule.NORMS,))
-    assert _saved(layer, low, drops_cast_norms=True) == 2 * TOKENS / 2 * 2048
+    low = replace(LOW, recompute_modules=(RecomputeModule.NORMS,))
+    assert _saved(LAYER, low, drops_cast_norms=True) == 2 * TOKENS / 2 * 2048
 
 
 def test_latent_ranks_are_kept_before_their_norm_and_converted_after() -> None:
@@ -162,6 +153,5 @@ def test_latent_ranks_are_kept_before_their_norm_and_converted_after() -> None:
     small, large = (
         Layer(attention=replace(LATENT, kv_rank=rank), mlp=EXPERTS) for rank in (512, 1024)
     )
-    low = replace(PLAN, precision=Precision.FP8)
     assert _kept(large) - _kept(small) == 4 * TOKENS / 2 * 512
-    assert _kept(large, low) - _kept(small, low) == 3 * TOKENS / 2 * 512
+    assert _kept(large, LOW) - _kept(small, LOW) == 3 * TOKENS / 2 * 512
