@@ -34,7 +34,9 @@ def tables_of(document: msgspec.Struct) -> Tables:
     for field in msgspec.structs.fields(document):
         entries = getattr(document, field.name)
         kind = _entry_type(field.type)
-        if isinstance(entries, tuple) and (kind or _are_entries(entries)):
+        if not isinstance(entries, tuple):
+            continue
+        if kind or (entries and all(isinstance(each, msgspec.Struct) for each in entries)):
             empty = kind.__struct_fields__ if kind else ()
             found[_NAMES.get(field.name, field.name)] = partial(_columns_of, entries, empty)
     return found
@@ -104,7 +106,3 @@ def _entry_type(hint: Any) -> type[msgspec.Struct] | None:
     inside = [each for each in get_args(hint) if isinstance(each, type)]
     found = [each for each in inside if issubclass(each, msgspec.Struct)]
     return found[0] if found else None
-
-
-def _are_entries(values: tuple[Any, ...]) -> bool:
-    return bool(values) and all(isinstance(each, msgspec.Struct) for each in values)

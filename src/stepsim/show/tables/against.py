@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from stepsim.base.units import format_size_bytes, format_time_ps
-from stepsim.explain.against import Against, AgainstRow
+from stepsim.explain.against import Against
 from stepsim.show.tables.model import (
     COUNT,
     ERROR,
@@ -17,10 +17,6 @@ from stepsim.show.tables.model import (
 )
 
 
-def _change(row: AgainstRow) -> float | None:
-    return row.measured_ps / row.predicted_ps - 1 if row.predicted_ps else None
-
-
 def _signed(time_ps: int) -> str:
     sign = "+" if time_ps > 0 else "-" if time_ps < 0 else ""
     return f"{sign}{format_time_ps(abs(time_ps))}"
@@ -30,7 +26,9 @@ _TIMES: dict[str, Column] = {
     "predicted": TIME.of("predicted_ps"),
     "measured": TIME.of("measured_ps"),
     "difference": Column(write=_signed).of("difference_ps"),
-    "change": ERROR.of(_change),
+    "change": ERROR.of(
+        lambda row: row.measured_ps / row.predicted_ps - 1 if row.predicted_ps else None
+    ),
 }
 _RUN: dict[str, Column] = {
     "predicted run": TIME.of("predicted_run_ps"),
