@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.workload.model.architecture import (
@@ -182,11 +181,6 @@ def test_every_stage_offloads_its_own_layers() -> None:
         for layers in (3, 0)
     )
     assert some.activations[0, :, 0] == pytest.approx(whole.activations[0, :, 0] / 2)
-
-
-def test_fewer_than_no_layers_are_offloaded() -> None:
-    with pytest.raises(PlanError, match="offload_layers is -1: expected at least 0"):
-        ModelPlan(offload_layers=-1)
 
 
 def test_pipelines_of_fsdp_hold_whole_parameters_and_gradients() -> None:

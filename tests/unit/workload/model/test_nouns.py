@@ -116,10 +116,6 @@ def test_a_wrong_layout_string_is_refused(text: str) -> None:
         parse_layout(text)
 
 
-def test_ends_count_as_layers() -> None:
-    assert [each.layers for each in ENDS.resolve(126, 0, 16)] == [7, *[8] * 14, 7]
-
-
 @pytest.mark.parametrize(
     ("layout", "layers", "stages", "said"),
     [
@@ -143,6 +139,7 @@ def test_a_layout_that_does_not_add_up_is_refused(
         ({"sequence": 8191, "cp": 2, "global_batch": 1}, "sequence is 8191"),
         ({"ep": 4, "dp": 2, "global_batch": 2}, "ep x expert_tp is 4"),
         ({"zero": 4}, "zero is 4"),
+        ({"offload_layers": -1}, "offload_layers is -1: expected at least 0"),
         ({"dp": 8, "shard_ranks": 3, "global_batch": 8}, "shard_ranks is 3"),
     ],
 )
@@ -176,6 +173,7 @@ def test_npus_and_microbatches_follow_the_degrees() -> None:
 @pytest.mark.parametrize(
     ("layout", "counts"),
     [
+        (ENDS, [7, *[8] * 14, 7]),
         (named_layout("equal"), [0, *[1] * 126, 0]),
         (named_layout("even"), [*[8] * 14, 7, 7]),
         (named_layout("head"), [31, 30]),
