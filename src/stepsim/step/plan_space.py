@@ -273,7 +273,8 @@ class PlanSpace(Struct, frozen=True, kw_only=True, dict=True):
         experts = common_experts(self.architecture)
         if not experts:
             return [(1, tp)] if self.fixed.get("ep", (1,)) == (1,) else []
-        degrees = tuple(n for n in _divisors(experts) if n <= self.most.get("ep", n))
+        shared = gcd(experts, tp * cp * dp)
+        degrees = tuple(n for n in _divisors(shared) if n <= self.most.get("ep", n))
         found = product(
             self.fixed.get("ep", degrees), self.fixed.get("expert_tp", tuple(sorted({1, tp})))
         )

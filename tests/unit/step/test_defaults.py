@@ -222,6 +222,12 @@ def test_half_a_plan_is_completed_and_said_with_flags_that_pin_it() -> None:
     assert not any("given: guessed" in text for text in plain.warnings)
 
 
+def test_no_degree_is_sought_beyond_the_gpus(tmp_path: Path) -> None:
+    words = "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --num-experts 2147483648"
+    (tmp_path / "a.txt").write_text(f"{words} --max-position-embeddings 64 --bf16")
+    assert planned(str(tmp_path / "a.txt"), npus=8, sequence=64, global_batch=8).ep <= 8
+
+
 def test_experts_with_a_load_are_shared_out() -> None:
     job = {"npus": 64, "sequence": 2048, "global_batch": 64}
     for load, shared in (("skew:1.2", True), ("skew:1", False)):

@@ -463,6 +463,8 @@ class _Shell(Struct):
         named = [each for each in node.named_children if each.type != "special_variable_name"]
         special = [e for e in node.children if e.type in ("variable_name", "special_variable_name")]
         subscript = next((each for each in named if each.type == "subscript"), None)
+        if not (special or named):
+            return [self._unknown(node)]
         target = subscript.named_children[0] if subscript else (special or named)[0]
         name, line = text_of(target), line_of(node)
         marks = [text_of(each) for each in node.children[1:-1] if not each.is_named]
@@ -512,11 +514,10 @@ class _Shell(Struct):
                 return words
         if not is_known(words) or mark not in ("#", "##", "%", "%%", "/", "//"):
             return [self._unknown(node)]
-        pattern = other[0].text
-        replacement = ""
+        pattern, replacement = other[0].text, ""
         if mark in ("/", "//"):
             texts = [_one(self.expand(each, quoted=True)).text for each in after]
-            pattern, replacement = texts[0], texts[1] if len(texts) > 1 else ""
+            pattern, replacement, *_ = *texts, "", ""
         return [Word(edited(word.text, mark, pattern, replacement)) for word in words]
 
     def _output(self, node: "Node") -> list[Word]:

@@ -450,6 +450,13 @@ def test_variables_given_replace_what_branches_leave_open(tmp_path: Path) -> Non
     assert read_model(script, {"L": "3"}).architecture.depth == 3
 
 
+@pytest.mark.parametrize("broken", ["${}", "${X/}", "${X#}"])
+def test_what_is_no_expansion_is_not_known(broken: str, tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(f"X=a\ntorchrun --nproc_per_node 4 x.py {PLAIN} --load {broken}\n")
+    assert read_model(script).asked["npus"] == 4
+
+
 def test_a_command_that_a_branch_changes_is_asked_for(tmp_path: Path) -> None:
     script = tmp_path / "run.sh"
     app = f'APP="x.py {PLAIN}"\n[ $PROFILE = on ] && APP+=" --profile"\n'
