@@ -49,9 +49,9 @@ def eased_plans(
 ) -> list[ModelPlan]:
     """Plans that recompute whole layers, with as few of each virtual stage as fit well.
 
-    `columns` are the plans', `share` what they take of the memory; those that do not fit well, or
-    say how many layers recompute, stay as they are. What a rank holds is convex in their number: a
-    straight line from one layer to all is not below it.
+    `columns` are the plans', `share` what they take of the memory; those that do not fit well, say
+    how many layers recompute, or fit well with none, stay as they are. What a rank holds is convex
+    in their number: a straight line from one layer to all is not below it.
     """
     found, depth = list(plans), steps.architecture.depth
     stages = columns.pp * columns.chunks
@@ -63,11 +63,16 @@ def eased_plans(
     few = columns.take(eased)
     few = replace(few, recompute_layers=np.ones(len(eased)))
     chosen = [plans[i] for i in eased]
-    memory = rank_memory(steps.architecture, steps.device, steps.framework, chosen, few)
-    most, least, layers = memory.share_of(steps.device), share[eased], layers[eased]
+    most, without = (
+        rank_memory(steps.architecture, steps.device, steps.framework, chosen, each).share_of(
+            steps.device
+        )
+        for each in (few, replace(few, recompute_full=np.zeros(len(eased))))
+    )
+    least, layers = share[eased], layers[eased]
     room = np.maximum(TIGHT_SHARE - least, 0) / np.maximum(most - least, 1e-12)
     kept = np.ceil(layers - 1 - (layers - 1) * np.minimum(room, 1.0))
-    count = 1 + kept.astype(int)
+    count = np.where(without < TIGHT_SHARE, layers, 1 + kept).astype(int)
     for i, one, layer_count in zip(eased, chosen, count.tolist(), strict=True):
         if layer_count < -(-depth // (one.pp * one.chunks)):
             found[i] = replace(one, recompute_layers=layer_count)
