@@ -20,6 +20,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from stepsim.base.errors import StepsimError, bad_value
+from stepsim.base.memo import remembered
 from stepsim.base.units import BANDWIDTH_PATTERN, MAX_INT64, PS_PER_S, SIZE_PATTERN, TIME_PATTERN
 
 _Noun = TypeVar("_Noun")
@@ -112,6 +113,7 @@ def json_text(document: object, indent: int = 1) -> bytes:
     return msgspec.json.format(msgspec.json.encode(document), indent=indent) + b"\n"
 
 
+@remembered
 def shipped(module: str, name: str, kind: type[_Data]) -> _Data:
     """What a TOML file says that lies beside a `module`, given by its own file."""
     return msgspec.toml.decode(Path(module).with_name(name).read_bytes(), type=kind)

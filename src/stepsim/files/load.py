@@ -25,7 +25,6 @@ from stepsim.base.errors import (
     bad_value,
     one_line,
 )
-from stepsim.base.memo import remembered
 from stepsim.base.structs import replace
 from stepsim.files.foreign import refuse_foreign
 from stepsim.files.reading import (
@@ -386,16 +385,12 @@ EXAMPLE = "llama-3.1-8b"
 
 
 def _public() -> Mapping[str, Mapping[str, Any]]:
-    return _models_of("public.json")
-
-
-@remembered
-def _models_of(name: str) -> Mapping[str, Mapping[str, Any]]:
     """Configurations of public models by their names: facts alone, in Hugging Face's words.
 
     Each is the config.json that its vendor publishes, where `source` names no other.
     """
-    text = read_text(shipped_folder("models") / name, WorkloadError, "public models", "JSON")
+    path = shipped_folder("models") / "public.json"
+    text = read_text(path, WorkloadError, "public models", "JSON")
     return dict(msgspec.json.decode(text))
 
 

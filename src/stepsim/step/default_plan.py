@@ -52,7 +52,11 @@ _MOST_DOUBLINGS = 6
 _NEAR = 1.1
 """Share of the memory above which no other layout makes a plan fit."""
 _BALANCED = 128
-"""Plans of lowest price of which layouts by cost are tried."""
+"""Plans of lowest price of which layouts by cost are tried.
+
+With 64 deepseek-v3 on 512 B200 with twice the links took 14.94 s, 13.41 with 128; `simulate` takes
+0.60 s in place of 0.58.
+"""
 _RUNS, _ACTIONS = 5, 40_000
 """Kinds of plans that are simulated: those priced lowest, of at most so many actions of ranks.
 

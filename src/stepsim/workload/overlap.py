@@ -17,7 +17,6 @@ set without the family that it is judged by.
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from functools import cache
 from math import ceil, sqrt
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -232,7 +231,6 @@ class CommEngine(StrEnum):
         return _traits()[self]
 
 
-@cache
 def _traits() -> dict[CommEngine, CommTraits]:
     return shipped(__file__, "engines.toml", dict[CommEngine, CommTraits])
 

@@ -82,7 +82,7 @@ def a_rank(us: int, pg_name: str = "") -> list[bytes]:
 
 
 def ends_us(profile: Profile) -> list[int]:
-    return (profile.events.end_ps // 10**6).tolist()  # type: ignore[no-any-return]
+    return list(profile.events.end_ps // 10**6)
 
 
 @given(value=st.integers(-(2**63), 2**64 - 1))

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 from msgspec import Struct, field
@@ -25,7 +24,6 @@ _SHAPING = "bidirectional|altup|laurel"
 """Of these, keys that change what a layer is: a size that nobody reads is refused."""
 
 
-@cache
 def _harmless() -> re.Pattern[str]:
     """Keys that say nothing of the work of a training step."""
     return re.compile("|".join(shipped(__file__, "keys.toml", dict[str, list[str]])["harmless"]))

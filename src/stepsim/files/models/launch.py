@@ -15,7 +15,6 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -199,7 +198,6 @@ class _BridgeFile(Struct, frozen=True):
     precision: dict[str, str]
 
 
-@cache
 def _bridge() -> _BridgeFile:
     return shipped(__file__, "bridge.toml", _BridgeFile)
 

@@ -19,8 +19,8 @@ import yaml
 from msgspec import Struct
 
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.base.structs import replace
-from stepsim.files.reading import read_text, read_toml
+from stepsim.base.structs import replace, shipped
+from stepsim.files.reading import read_text
 from stepsim.files.shell.words import Unknown
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.model import Unread
@@ -94,8 +94,7 @@ class _FormsFile(Struct, frozen=True):
 
 def _forms() -> Iterator[RecipeForm]:
     """All forms, each with the keys of the one that it is like."""
-    path = Path(__file__).with_name("recipes.toml")
-    forms = {each.name: each for each in read_toml(path, _FormsFile, WorkloadError, "forms").form}
+    forms = {each.name: each for each in shipped(__file__, "recipes.toml", _FormsFile).form}
     for each in forms.values():
         other = forms.get(each.like, each)
         tables = ("usual", "keys", "refused", "noted", "assumed")

@@ -8,7 +8,6 @@ ranks of a sequence; `alltoall` passes keys and values on from rank to rank, as 
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -93,7 +92,6 @@ def _returned(function: ast.FunctionDef) -> dict[str, Any]:
     return sections if "model_spec" in sections else {}
 
 
-@cache
 def _models() -> dict[str, tuple[str, str]]:
     """Name and flavor of models by what they are called here."""
     return shipped(__file__, "torchtitan.toml", dict[str, tuple[str, str]])

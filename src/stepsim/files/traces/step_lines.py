@@ -9,7 +9,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from stepsim.base.errors import TraceError, bad_value
-from stepsim.files.reading import read_text, read_toml
+from stepsim.base.structs import shipped
+from stepsim.files.reading import read_text
 from stepsim.measured.step_log import StepLog
 
 _PLAIN = r"(?:[-+.,\deE]+[KMBTP]?|nan|inf)"
@@ -63,8 +64,6 @@ class _Form(Struct, frozen=True):
 
 
 def _forms() -> list[_Form]:
-    path = Path(__file__).with_name("log_forms.toml")
-    tables = read_toml(path, _FormsFile, TraceError, "list of forms").form
     return [
         _Form(
             each.name,
@@ -72,7 +71,7 @@ def _forms() -> list[_Form]:
             re.compile(each.tflops.replace("<N>", _NUMBER)) if each.tflops else None,
             each.redrawn,
         )
-        for each in tables
+        for each in shipped(__file__, "log_forms.toml", _FormsFile).form
     ]
 
 

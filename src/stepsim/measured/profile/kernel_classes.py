@@ -8,7 +8,6 @@ its functor or by its operator.
 
 import re
 from enum import StrEnum
-from functools import cache
 
 from msgspec import Struct
 
@@ -40,7 +39,6 @@ _C = KernelClass
 _Rules = tuple[tuple[KernelClass, re.Pattern[str]], ...]
 
 
-@cache
 def _rules() -> tuple[_Rules, _Rules]:
     """Patterns of names that say a class, and of those that say it where nothing else does."""
     names = kernel_names()

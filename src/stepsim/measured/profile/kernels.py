@@ -6,7 +6,6 @@ in round ones, says nothing of what it does: a product may take a buffer of a li
 """
 
 import re
-from functools import cache
 
 from msgspec import Struct
 
@@ -33,13 +32,11 @@ class _NamesFile(Struct, frozen=True):
     general: tuple[dict[str, str], ...]
 
 
-@cache
 def kernel_names() -> _NamesFile:
     """The patterns of names, in the order in which they are asked."""
     return shipped(__file__, "kernels.toml", _NamesFile)
 
 
-@cache
 def _libraries() -> tuple[tuple[str, re.Pattern[str], re.Pattern[str]], ...]:
     return tuple(
         (each.name, re.compile(each.pattern), re.compile(each.local, re.IGNORECASE))

@@ -575,14 +575,14 @@ def said_of_architecture(a: Architecture) -> Iterator[tuple[str, str]]:
         yield f"{count} layer{'s' * (count != 1)}", "; ".join(parts)
 
 
-def _said_of_part(part: Attention | Mlp) -> str:
+def _said_of_part(part: Struct) -> str:
     """A part of a layer by its class and the fields that are not as they usually are."""
     name = re.sub("(?<=[a-z0-9])(?=[A-Z])", " ", type(part).__name__).lower()
     said = []
     for field in fields(part):
         value = getattr(part, field.name)
         if isinstance(value, Struct):
-            said.append(_said_of_part(value))  # type: ignore[arg-type]
+            said.append(_said_of_part(value))
         elif value != field.default or field.required:
             words = field.name.replace("_", " ")
             said.append(words if value is True else f"{words} {value}")
