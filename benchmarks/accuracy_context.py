@@ -21,9 +21,9 @@ from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import read_model, topology_of
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
+from stepsim.run.spans import TaskKind, TaskPhase
 from stepsim.step.simulate import simulate_step
 from stepsim.step.totals import step_totals
-from stepsim.tables.spans import TaskKind, TaskPhase
 from stepsim.workload.model.architecture import Architecture, DenseMlp, GroupedAttention, Layer
 from stepsim.workload.model.choices import ContextParallelKind, Recompute
 from stepsim.workload.model.context import ContextParallel

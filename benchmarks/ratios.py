@@ -28,9 +28,9 @@ import numpy as np
 from sizes import sized
 
 from stepsim.base import garbage
-from stepsim.engine import nodes
-from stepsim.engine.lay_out import lay_out
-from stepsim.engine.timeline import run_graph
+from stepsim.core.ends import ends
+from stepsim.core.flat import flatten
+from stepsim.core.timeline import run_graph
 from stepsim.explain.as_profile import profile_of_step
 from stepsim.explain.improve import improve_profile
 from stepsim.explore.batch import make_batch
@@ -47,7 +47,6 @@ from stepsim.serve.library import NamedNouns
 from stepsim.step.prepared import prepare
 from stepsim.step.simulate import simulate_step
 from stepsim.step.totals import step_totals
-from stepsim.tables.ends import ends
 from stepsim.workload.rows import CollectiveKind
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -140,12 +139,11 @@ def level_pass() -> tuple[Timed, Timed]:
     workload, topology = workload_of(WORKLOAD), topology_of("hgx-h100")
     ready = prepare(workload, topology, LARGE)
     actors = fold(ready.prices, ready.graph.uses)
-    programs = lay_out(ready.graph, actors, ready.prices).programs
-    graph = nodes.make_nodes(programs, actors, ready.graph.plan)
-    duration_ps, after = graph.duration_ps(programs), graph.waits.after
+    flat = flatten(ready.graph, actors, ready.prices)
+    duration_ps, after = flat.duration_ps, flat.waits.after
     longest = machine_code(_longest_ends)
     return (
-        call(lambda: ends(graph.waits, duration_ps)),
+        call(lambda: ends(flat.waits, duration_ps)),
         call(lambda: longest(after.starts, after.values, duration_ps.copy()), 5),
     )
 

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from stepsim.engine import timeline
+from stepsim.core import timeline
 from stepsim.files.asked import read_inputs
 from stepsim.step.simulate import simulate_step
 from stepsim.step.size import step_size

@@ -8,7 +8,7 @@ from jobs import make_batch
 from sizes import sized
 
 import stepsim
-from stepsim.engine.lay_out import lay_out
+from stepsim.core.flat import lay_out
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.asked import read_inputs
 from stepsim.files.load import read_model, topology_of
@@ -50,7 +50,7 @@ def test_flatten_every_rank(benchmark: Any) -> None:
     job = gpt()
     actors = every_rank(job.prices)
     found = benchmark.pedantic(lay_out, (job.graph, actors, job.prices), rounds=1)
-    assert sum(len(laid.after) for laid in found.programs) == 2_454_016
+    assert sum(len(laid.after) for laid in found[0]) == 2_454_016
 
 
 def test_batch_program(benchmark: Any) -> None:

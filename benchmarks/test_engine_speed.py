@@ -6,7 +6,7 @@ import pytest
 from gpt import gpt
 from sizes import sized
 
-from stepsim.engine.timeline import run_graph
+from stepsim.core.timeline import run_graph
 
 CASES = sized([(True, 1488), (False, 2_454_016)], [(True, 1488)])
 
@@ -18,7 +18,7 @@ def test_engine(benchmark: Any, fold: bool, tasks: int) -> None:
     timeline = benchmark.pedantic(
         run_graph, (job.graph, job.prices), {"fold_ranks": fold}, rounds=rounds
     )
-    assert sum(cohort.start.size for cohort in timeline.cohorts) == tasks
+    assert timeline.flat.tasks == tasks
     step_time_ps = timeline.step_time_ps
     assert step_time_ps == 14_448_339_714_007
 
@@ -26,4 +26,4 @@ def test_engine(benchmark: Any, fold: bool, tasks: int) -> None:
 def test_contention(benchmark: Any) -> None:
     job = gpt(contention="fair")
     timeline = benchmark.pedantic(run_graph, (job.graph, job.prices), rounds=5)
-    assert sum(cohort.start.size for cohort in timeline.cohorts) == 1816
+    assert timeline.flat.tasks == 1816

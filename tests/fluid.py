@@ -12,8 +12,8 @@ import numpy as np
 from invariants import meetings, task_times
 
 from stepsim.base.arrays import Ints
-from stepsim.engine.timeline import Timeline
-from stepsim.graph.build import TaskGraph
+from stepsim.core.timeline import Timeline
+from stepsim.core.write import TaskGraph
 from stepsim.network.collectives.flows import FlowStep, step_load
 from stepsim.network.prices import Prices, Use
 from stepsim.network.topology import Topology

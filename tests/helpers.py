@@ -8,8 +8,8 @@ import pytest
 from hypothesis import settings
 from numpy.typing import NDArray
 
-from stepsim.engine.timeline import Timeline
-from stepsim.graph.build import TaskGraph, build_taskgraph
+from stepsim.core.timeline import Timeline
+from stepsim.core.write import TaskGraph, write_graph
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.options import StepOptions
@@ -17,7 +17,7 @@ from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Schedule
 from stepsim.parallel.stages import Stages, StageWork
-from stepsim.tables.spans import Span
+from stepsim.run.spans import Span
 from stepsim.workload.model.device import Device
 from stepsim.workload.rows import (
     CollectiveKind,
@@ -111,7 +111,7 @@ def pipeline_graph(
     )
     stages = Stages(works=works, pp_comm_bytes=1, warnings=())
     options = StepOptions(p2p=mode, host_overhead_ps=host_overhead_ps)
-    return build_taskgraph(stages, schedule, plan, options)
+    return write_graph(stages, schedule, plan, options)
 
 
 def prices_of(graph: TaskGraph, hop_ps: int) -> Prices:

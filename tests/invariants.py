@@ -4,9 +4,9 @@ from collections import defaultdict
 
 import numpy as np
 
-from stepsim.engine.timeline import Timeline
-from stepsim.graph.programs import SegmentKind
-from stepsim.tables.spans import TaskKind
+from stepsim.core.timeline import Timeline
+from stepsim.core.write import SegmentKind
+from stepsim.run.spans import TaskKind
 from stepsim.workload.rows import Stream
 
 Place = tuple[int, int, int]

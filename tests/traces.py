@@ -8,7 +8,7 @@ from pathlib import Path
 
 from helpers import line_of_npus
 
-from stepsim.graph.programs import SegmentKind
+from stepsim.core.write import SegmentKind
 from stepsim.parallel.p2p import Direction, Message, P2PMode, P2POptions, StepKind
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Action, ActionKind, Schedule, build
@@ -84,12 +84,13 @@ def rank_lines(
     result: SimulatedStep, schedule: Schedule, rank: int, clock: int, host: int
 ) -> list[str]:
     """A rank's operations in order; a batch of messages follows the last operation at once."""
-    cohort, column = result.timeline.place(rank)
-    entry_start, entry_end = (each[:, column].tolist() for each in cohort.entry_times)
-    ends = cohort.segment_times()[1][:, column].tolist()
+    ran = result.timeline.of_rank(rank)
+    entry_start, entry_end = (each[:, 0].tolist() for each in ran.entry_times)
+    (spans,) = result.timeline.spans([rank], whole=True)
+    ends = spans.end_ps.tolist()
     messages = [
         ends[i]
-        for i, segment in enumerate(cohort.laid.program.segments)
+        for i, segment in enumerate(ran.tasks.program.segments)
         if segment.kind in (SegmentKind.SEND, SegmentKind.RECV)
     ]
     lines, now, taken = [], 0, 0

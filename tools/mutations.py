@@ -65,18 +65,12 @@ ROOMS: Mapping[str, Room] = MappingProxyType(
                 *("properties/test_schedule_properties.py", "golden"),
             ),
         ),
-        "graph": Room(
-            ("graph", "write"),
+        "core": Room(
+            ("core", "run"),
             (
-                *("unit/graph", "golden", "properties/test_plain_step.py"),
-                *("oracles/test_pipeline.py", "oracles/test_chunks.py"),
-            ),
-        ),
-        "engine": Room(
-            ("engine", "tables", "run"),
-            (
-                *("unit/engine", "unit/tables", "golden", "oracles/test_pipeline.py"),
-                *("properties/test_plain_step.py", "properties/test_folding.py"),
+                *("unit/core", "unit/run", "golden", "oracles/test_pipeline.py"),
+                *("properties/test_plain_step.py", "oracles/test_chunks.py"),
+                "properties/test_folding.py",
             ),
         ),
     }

@@ -16,8 +16,8 @@ from browser.conftest import Open
 from stepsim.base.structs import replace
 from stepsim.face.results import Result
 from stepsim.face.steps import compare
+from stepsim.run.spans import Span
 from stepsim.show.page.write import write_comparison, write_step
-from stepsim.tables.spans import Span
 
 WORKLOAD = Path(__file__).parents[2] / "workloads" / "moe_128.txt"
 EVIL = "</script><img src=x onerror=window.owned=1><script>window.owned=1</script>"

@@ -42,7 +42,7 @@ module.{name} = interrupted
 main()
 """
 """A command that is interrupted in a call of a function, the first argument says which."""
-STEP = INTERRUPTED.format(module="stepsim.step.prepared", name="build_taskgraph")
+STEP = INTERRUPTED.format(module="stepsim.step.prepared", name="write_graph")
 SCENARIO = INTERRUPTED.format(module="stepsim.explore.sweep.evaluate", name="step_totals")
 COMPUTING = {
     "simulate": ("simulate", WORKLOAD),

@@ -21,7 +21,7 @@ CASES = [
 
 def measure(workloads: Path, workload: str, topology: str) -> dict[str, int]:
     result = stepsim.simulate(workloads / f"{workload}.txt", topology)
-    tasks = sum(cohort.start.size for cohort in result.timeline.cohorts)
+    tasks = result.timeline.flat.tasks
     return {"step_time_ps": result.report.step_time_ps, "tasks": tasks}
 
 

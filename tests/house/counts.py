@@ -12,8 +12,8 @@ from itertools import combinations
 from pathlib import Path
 
 DEGREES = {"tp", "pp", "dp", "cp", "ep", "expert_tp"}
-TIMED = {"engine", "tables", "graph", "run", "core"}
-"""Rooms that know when tasks run: before the house, and in it."""
+TIMED = {"run", "core"}
+"""Rooms that know when tasks run."""
 RECORDED = {"measured", "runs", "recorded"}
 READERS = {"traces", "runs"}
 """Folders of `files` that read recorded runs."""

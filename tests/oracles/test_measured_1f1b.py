@@ -11,7 +11,7 @@ import pytest
 from helpers import pipeline_graph, prices_of
 
 from stepsim.base.units import PS_PER_S
-from stepsim.engine.timeline import run_graph
+from stepsim.core.timeline import run_graph
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import build
 

@@ -9,7 +9,7 @@ import pytest
 from helpers import pipeline_graph, prices_of, uniform_workload
 
 import stepsim
-from stepsim.engine.timeline import run_graph
+from stepsim.core.timeline import run_graph
 from stepsim.explain.make_report import make_report, simulated_ranks
 from stepsim.explain.traffic import find_traffic
 from stepsim.parallel.p2p import P2PMode

@@ -11,12 +11,12 @@ import pytest
 from helpers import line_of_npus
 
 from stepsim.base.structs import replace
-from stepsim.engine.timeline import run_graph
+from stepsim.core.actions import TaskList, fused_tasks
+from stepsim.core.timeline import run_graph
+from stepsim.core.write import write_graph
 from stepsim.explain.make_report import make_report, simulated_ranks
 from stepsim.explain.report import Report, SimulatedRanks
 from stepsim.explain.traffic import find_traffic
-from stepsim.graph.actions import TaskList, fused_tasks
-from stepsim.graph.build import build_taskgraph
 from stepsim.network.prices import Prices
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import P2PMode
@@ -108,8 +108,8 @@ def run(
     )
     plan = ParallelPlan(pp=placement.ranks, microbatches=schedule.microbatches)
     stages = Stages(works=works, pp_comm_bytes=1, warnings=())
-    with patch("stepsim.graph.task_lists.fused_tasks", partial(scaled_pair, factor)):
-        graph = build_taskgraph(stages, schedule, plan, replace(options, p2p=mode))
+    with patch("stepsim.core.actions.fused_tasks", partial(scaled_pair, factor)):
+        graph = write_graph(stages, schedule, plan, replace(options, p2p=mode))
     prices = Prices(
         plan=plan, topology=line_of_npus(plan.npus, SCALE * evaluation["p2p"]), comms=graph.comms
     )

@@ -13,14 +13,14 @@ from hypothesis import given, strategies as st
 from jobs import make_batch
 from random_jobs import Job, jobs, networks
 
+from stepsim.core import actions
+from stepsim.core.actions import Task, TaskList, forward_tasks
 from stepsim.explore.batch.scenarios import HOST
 from stepsim.explore.noise.draws import NoiseModel
 from stepsim.face.steps import noise, sensitivity, simulate
-from stepsim.graph import actions, task_lists
-from stepsim.graph.actions import Task, TaskList, forward_tasks
 from stepsim.network.topology import Topology
 from stepsim.network.topology.nested import leaders, with_values
-from stepsim.tables.spans import TaskKind
+from stepsim.run.spans import TaskKind
 from stepsim.workload.rows import Phase, Row, Stream
 from stepsim.workload.scaling import ComputeScale
 
@@ -125,7 +125,7 @@ def renamed(seed: int, *, inserted: bool) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(actions, "Task", named)
         if inserted:
-            patch.setattr(task_lists, "forward_tasks", longer)
+            patch.setattr(actions, "forward_tasks", longer)
         yield
 
 

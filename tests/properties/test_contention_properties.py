@@ -11,9 +11,9 @@ from invariants import check_timeline, task_times
 from random_jobs import Job, jobs, networks
 
 import stepsim
-from stepsim.engine.timeline import Timeline
+from stepsim.core.timeline import Timeline
+from stepsim.core.write import SegmentKind
 from stepsim.face.results import Result
-from stepsim.graph.programs import SegmentKind
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.workload.rows import Group, ParallelAxis

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 import stepsim
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
-from stepsim.engine.timeline import Timeline, run_graph
+from stepsim.core.timeline import Timeline, run_graph
 from stepsim.files.accelerators import read_framework
 from stepsim.files.asked import read_inputs
 from stepsim.files.load import read_model, topology_of
@@ -126,7 +126,7 @@ def check_floors(job: Job, timeline: Timeline) -> None:
         for program in graph.programs:
             durations = {
                 number: sum(task.duration_ps for task in each.tasks if task.stream is stream)
-                for number, each in program.lists.items()
+                for number, each in enumerate(program.lists)
             }
             own = (each.runs * durations.get(each.task_list, 0) for each in program.looks)
             assert step_ps >= sum(own), stream

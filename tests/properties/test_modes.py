@@ -11,15 +11,15 @@ from shapes import dualpipe, freely, shapes
 
 from stepsim.base.errors import ScheduleError
 from stepsim.base.structs import replace
-from stepsim.engine.timeline import Timeline, run_graph
-from stepsim.graph.build import build_taskgraph
+from stepsim.core.timeline import Timeline, run_graph
+from stepsim.core.write import write_graph
 from stepsim.network.prices import Prices
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import ActionKind, FusedPair, OrderEntry, Runtime, Schedule, build
 from stepsim.parallel.stages import Stages, StageWork
-from stepsim.tables.spans import TaskKind
+from stepsim.run.spans import TaskKind
 
 
 @st.composite
@@ -93,7 +93,7 @@ def run(
     plan = ParallelPlan(pp=placement.ranks, microbatches=schedule.microbatches)
     stages = Stages(works=works, pp_comm_bytes=1, warnings=())
     chosen = replace(options or StepOptions(), p2p=mode)
-    graph = build_taskgraph(stages, schedule, plan, chosen)
+    graph = write_graph(stages, schedule, plan, chosen)
     network = line_of_npus(plan.npus, costs.hop)
     return run_graph(graph, Prices(plan=plan, topology=network, comms=graph.comms))
 
@@ -205,8 +205,7 @@ def test_a_fused_pair_takes_as_long_as_its_halves(
     times = data.draw(costs(schedule))
     timeline = run(schedule, times, mode)
     for rank, order in enumerate(schedule.orders):
-        cohort, column = timeline.place(rank)
-        start, end = (each[:, column].tolist() for each in cohort.entry_times)
+        start, end = (each[:, 0].tolist() for each in timeline.of_rank(rank).entry_times)
         lengths = [b - a for a, b in zip(start, end, strict=True)]
         assert lengths == [times.of(rank, entry) for entry in order]
 

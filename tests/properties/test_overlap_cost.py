@@ -9,8 +9,8 @@ from jobs import asked
 from random_jobs import Job, circumstances, jobs, networks
 
 from stepsim.base.structs import replace
-from stepsim.engine.beside import OverlapCost
-from stepsim.engine.timeline import Timeline
+from stepsim.core.beside import OverlapCost
+from stepsim.core.timeline import Timeline
 from stepsim.network.topology import Topology
 from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.workload.overlap import (
@@ -73,19 +73,19 @@ def test_compute_is_slowed_within_bounds(
     job: Job, network: Topology, cost: OverlapCost, data: st.DataObject
 ) -> None:
     step = ready(job, network, cost, data)
-    timeline = step.laid_out().timeline()
-    assert timeline.unslowed_ps == replace(step, overlap=None).laid_out().timeline().step_time_ps
+    timeline = step.flat().timeline()
+    assert timeline.unslowed_ps == replace(step, overlap=None).flat().timeline().step_time_ps
     check_compute(timeline)
-    every = replace(step, fold_ranks=False).laid_out().timeline()
+    every = replace(step, fold_ranks=False).flat().timeline()
     check_same_times(timeline, every)
 
 
 def check_compute(timeline: Timeline) -> None:
     """No compute is faster than alone, and it keeps a twentieth of its speed."""
     for cohort in timeline.cohorts:
-        longer = cohort.longer_ps(slice(None))
+        longer = cohort.longer_ps
         assert (longer >= 0).all()
-        assert (longer <= 19.5 * cohort.laid.duration_ps[:, None] + 1).all()
+        assert (longer <= 19.5 * cohort.tasks.duration_ps[:, None] + 1).all()
 
 
 @given(job=jobs(), network=networks(), data=st.data())
@@ -94,6 +94,6 @@ def test_no_sms_and_no_bytes_change_no_picosecond(
     job: Job, network: Topology, data: st.DataObject
 ) -> None:
     step = ready(job, network, None, data)
-    as_ever = step.laid_out().timeline()
-    with_nothing = replace(step, overlap=NOTHING).laid_out().timeline()
+    as_ever = step.flat().timeline()
+    with_nothing = replace(step, overlap=NOTHING).flat().timeline()
     check_same_times(as_ever, with_nothing)

@@ -11,7 +11,7 @@ from stepsim.explain.stragglers import find_stragglers
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.joined import RankOperations, join_ranks
 from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.tables.spans import TaskKind
+from stepsim.run.spans import TaskKind
 
 NAMES = {"gemm": TaskKind.COMPUTE, "norm": TaskKind.COMPUTE, "nccl AllReduce": TaskKind.COLLECTIVE}
 OPERATION = st.tuples(

@@ -15,9 +15,9 @@ from stepsim.face.results import Result
 from stepsim.face.steps import simulate
 from stepsim.network.topology import Topology
 from stepsim.parallel.schedules import Action
+from stepsim.run.spans import Span
 from stepsim.show.trace.perfetto import trace_lines
 from stepsim.show.trace.processes import traced as run_of
-from stepsim.tables.spans import Span
 
 few_examples = settings(examples(25), suppress_health_check=[HealthCheck.data_too_large])
 

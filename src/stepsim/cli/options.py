@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
     from stepsim.files.asked import StepInputs
     from stepsim.measured.profile.events import Profile
+    from stepsim.run.spans import Spans
     from stepsim.show.trace.processes import TracedProfile, TracedRun
     from stepsim.show.trace.window import Window
     from stepsim.step.prepared import SimulatedStep
-    from stepsim.tables.spans import Spans
     from stepsim.workload.model.model import Model
 
 

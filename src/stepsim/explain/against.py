@@ -24,7 +24,7 @@ from stepsim.measured.profile.kernel_classes import (
     KernelWork,
     kernel_work,
 )
-from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, TaskKind, TaskPhase
+from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind, TaskPhase
 from stepsim.workload.rows import Stream
 
 

@@ -11,11 +11,10 @@ from msgspec import Struct, field
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
-from stepsim.engine.lay_out import GROUPS, MESSAGES, LaidOut, lay_out
-from stepsim.engine.timeline import Timeline
-from stepsim.graph.build import TaskGraph
-from stepsim.graph.programs import Program, SegmentKind
-from stepsim.graph.task_table import PHASES_OF_ACTIONS, TaskTable
+from stepsim.core.flat import GROUPS, MESSAGES, Tasks, lay_out
+from stepsim.core.task_table import PHASES_OF_ACTIONS, TaskTable
+from stepsim.core.timeline import Timeline
+from stepsim.core.write import Program, SegmentKind, TaskGraph
 from stepsim.measured.profile.events import (
     Events,
     HostOperator,
@@ -29,7 +28,7 @@ from stepsim.measured.profile.waits import Waits
 from stepsim.network.fold import every_rank
 from stepsim.network.groups import lowered
 from stepsim.network.prices import Prices
-from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
+from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 from stepsim.workload.rows import Kernel, Kernels
 
 MOST_TASKS = 20_000_000
@@ -69,7 +68,7 @@ def profile_of_step(
     says what waits for what. Raises PlanError for a step of more than `MOST_TASKS` tasks.
     """
     graph = timeline.graph
-    programs = lay_out(graph, every_rank(prices), prices, coalesce=False).programs
+    programs, _ = lay_out(graph, every_rank(prices), prices, contract=False)
     chosen = range(len(programs)) if ranks is None else ranks
     total = sum(len(programs[rank].segment) for rank in chosen)
     if total > MOST_TASKS:
@@ -223,16 +222,16 @@ class _Telling(Struct, kw_only=True):
     table: TaskTable
     names: dict[str, int] = field(default_factory=dict)
 
-    def stage(self, laid: LaidOut) -> _StageTasks:
+    def stage(self, laid: Tasks) -> _StageTasks:
         """The tasks of a stage's program."""
         program, segment = laid.program, laid.segment
         tasks = self.table.of_program(program, segment, laid.inner)
         parts = np.array([self._part(program, number) for number in range(len(program))])
         phase, chunk, microbatch = parts[segment].T
         receives = tasks["kind"] == TaskKind.RECV
-        peer = program.shape.peer_stage[segment].astype(np.int64)
+        peer = program.peer_stage[segment].astype(np.int64)
         to_peer = np.where(peer < 0, 0, peer - program.stage)
-        sender = np.where(receives, program.shape.peer[segment], segment).astype(np.int64)
+        sender = np.where(receives, program.peer[segment], segment).astype(np.int64)
         return _StageTasks(
             columns={
                 "kind": tasks["kind"],

@@ -13,12 +13,11 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Bools, Ints, Lists, Small, bounds, distinct, numbers_of, spans
-from stepsim.engine.lay_out import LaidOut, TaskListTimes, Times
-from stepsim.engine.timeline import Cohort
-from stepsim.graph.actions import Task, TaskList
-from stepsim.graph.build import TaskGraph
-from stepsim.graph.programs import SegmentKind
-from stepsim.tables.spans import TaskKind
+from stepsim.core.actions import Task, TaskList
+from stepsim.core.flat import ListTimes, Tasks
+from stepsim.core.timeline import Cohort
+from stepsim.core.write import SegmentKind, TaskGraph
+from stepsim.run.spans import TaskKind
 from stepsim.workload.rows import Part, Stream
 
 _FEW = 6
@@ -53,7 +52,7 @@ class Gaps(Struct, frozen=True, kw_only=True):
     alike: tuple[_Alike, ...]
 
 
-def breakdown(gaps: Gaps, start: Times, end: Times, coalesced: Times) -> Times:
+def breakdown(gaps: Gaps, start: Ints, end: Ints, coalesced: Ints) -> Ints:
     """Parts of a program up to the last task anyone waits for: (parts, columns), in ps.
 
     `start` and `end` have shape (tasks, columns): a column is an actor, or a scenario. `coalesced`,
@@ -166,7 +165,7 @@ def _alike(awaited: Lists, part: NDArray[np.int8]) -> Iterator[_Alike]:
 
 
 def _share_even_gaps(
-    total: Times, alike: _Alike, gaps: Gaps, start: Times, end: Times, begin: Times, until: Times
+    total: Ints, alike: _Alike, gaps: Gaps, start: Ints, end: Ints, begin: Ints, until: Ints
 ) -> None:
     """Add idle gaps, `begin` and `until` of shape (gaps, columns), whose transfers are all alike.
 
@@ -186,7 +185,7 @@ def _share_even_gaps(
     total[alike.idle] += (until - ends[-1]).sum(axis=0)
 
 
-def _sorted(rows: Times) -> Times:
+def _sorted(rows: Ints) -> Ints:
     """Rows sorted element by element; exchanges are faster for the few that a gap mostly has."""
     if len(rows) > _FEW:
         return np.sort(rows, axis=0)
@@ -199,7 +198,7 @@ def _sorted(rows: Times) -> Times:
 
 
 def _share_gaps(
-    total: Times, alike: _Alike, gaps: Gaps, start: Times, end: Times, begin: Times, until: Times
+    total: Ints, alike: _Alike, gaps: Gaps, start: Ints, end: Ints, begin: Ints, until: Ints
 ) -> None:
     """Add idle gaps whose transfers differ, or that have none.
 
@@ -223,55 +222,51 @@ def _share_gaps(
     total[alike.idle] += (until - cursor[-1]).sum(axis=0)
 
 
-def _add(total: Times, part: NDArray[np.int64], amount: Times) -> None:
+def _add(total: Ints, part: NDArray[np.int64], amount: Ints) -> None:
     """Add amounts of shape (transfers, gaps, columns) to the parts they belong to."""
     for kind in distinct(part).tolist():
         total[kind] += np.where(part == kind, amount, 0).sum(axis=(0, 1))
 
 
-def cohorts_breakdown(
-    cohorts: Sequence[Cohort], graph: TaskGraph, step_time_ps: int
-) -> list[Times]:
+def cohorts_breakdown(cohorts: Sequence[Cohort], graph: TaskGraph, step_time_ps: int) -> list[Ints]:
     """Parts of the step of every actor, by cohort, each of shape (parts, actors), in ps."""
     lists = {
         times: graph.task_lists[number]
         for cohort in cohorts
-        for number, times in cohort.laid.times.items()
+        for number, times in cohort.tasks.times.items()
     }
     known = _parts_of_lists(lists, graph)
     return [
-        _cohort_breakdown(cohort, program_gaps(cohort.laid, graph), step_time_ps, known)
+        _cohort_breakdown(cohort, program_gaps(cohort.tasks, graph), step_time_ps, known)
         for cohort in cohorts
     ]
 
 
 def _cohort_breakdown(
-    cohort: Cohort, found: "ProgramGaps", step_time_ps: int, known: dict[TaskListTimes, Ints]
-) -> Times:
+    cohort: Cohort, found: "ProgramGaps", step_time_ps: int, known: dict[ListTimes, Ints]
+) -> Ints:
     """Parts of the step of every actor of a cohort, of shape (parts, actors), in ps."""
     coalesced = np.zeros((len(Part), len(cohort.actors)), dtype=np.int64)
     for number, count in found.coalesced.items():
-        coalesced += count * known[cohort.laid.times[number]][:, None]
+        coalesced += count * known[cohort.tasks.times[number]][:, None]
     total = breakdown(found.gaps, *found.times(cohort.start, cohort.end), coalesced)
-    slowed = cohort.longer_ps(slice(None)).sum(axis=0)
+    slowed = cohort.longer_ps.sum(axis=0)
     total[Part.COMPUTE] -= slowed
     total[Part.SLOWED] += slowed
     total[Part.TAIL] += step_time_ps - total.sum(axis=0)
     return total
 
 
-def _parts_of_lists(
-    lists: dict[TaskListTimes, TaskList], graph: TaskGraph
-) -> dict[TaskListTimes, Ints]:
+def _parts_of_lists(lists: dict[ListTimes, TaskList], graph: TaskGraph) -> dict[ListTimes, Ints]:
     """Parts of task lists that run without interruption, each of shape (parts,), in ps.
 
     Those whose tasks are of the same parts and wait alike are columns of one breakdown.
     """
-    alike: dict[tuple[tuple[Part, tuple[int, ...]], ...], list[TaskListTimes]] = {}
+    alike: dict[tuple[tuple[Part, tuple[int, ...]], ...], list[ListTimes]] = {}
     for times, task_list in lists.items():
         tasks = tuple((part_of(task, graph), task.after) for task in task_list.tasks)
         alike.setdefault(tasks, []).append(times)
-    parts: dict[TaskListTimes, Ints] = {}
+    parts: dict[ListTimes, Ints] = {}
     for tasks, several in alike.items():
         start, end = (
             np.stack([getattr(times, name) for times in several], axis=1)
@@ -296,8 +291,8 @@ class ProgramGaps(Struct, frozen=True, kw_only=True):
     coalesced: dict[int, int]
 
     def times(
-        self, start: Times, end: Times, place: NDArray[np.integer] | None = None
-    ) -> tuple[Times, Times]:
+        self, start: Ints, end: Ints, place: NDArray[np.integer] | None = None
+    ) -> tuple[Ints, Ints]:
         """Starts and ends of the rows from those of the tasks, ps, both of shape (tasks, columns).
 
         `place[i]` is where task i lies in them, if not at i.
@@ -311,25 +306,26 @@ class ProgramGaps(Struct, frozen=True, kw_only=True):
         return starts, ends
 
 
-def program_gaps(laid: LaidOut, graph: TaskGraph) -> ProgramGaps:
+def program_gaps(laid: Tasks, graph: TaskGraph) -> ProgramGaps:
     """Gaps of a program. A task list laid out ends when all of it has ended, as a coalesced one."""
     part, closes = np.zeros((2, len(laid.rows)), dtype=np.int8)
     coalesced: dict[int, int] = {}
     runs = np.bincount(laid.row, minlength=len(laid.rows)).tolist()
-    for row, (look, inner) in enumerate(laid.rows):
-        if look.task_list < 0:
-            part[row] = Part.EXPOSED_PP
-        elif inner < 0:
-            part[row] = _COALESCED
-            coalesced[look.task_list] = runs[row]
+    for number, row in enumerate(laid.rows):
+        look, task = row.look, row.task(laid.program)
+        if task:
+            part[number] = part_of(task, graph)
+            last = row.inner == len(graph.task_lists[look.task_list].tasks) - 1
+            closes[number] = last and look.kind is not SegmentKind.REDUCTION
+        elif row.use:
+            part[number] = Part.EXPOSED_PP
         else:
-            inside = graph.task_lists[look.task_list].tasks
-            part[row] = part_of(inside[inner], graph)
-            closes[row] = inner == len(inside) - 1 and look.kind is not SegmentKind.REDUCTION
+            part[number] = _COALESCED
+            coalesced[look.task_list] = runs[number]
     rows = _TaskRows(
         part=part.take(laid.row),
         after=laid.after,
-        detached=laid.program.shape.stream.take(laid.segment) == Stream.EAGER,
+        detached=laid.program.stream.take(laid.segment) == Stream.EAGER,
     )
     closed = np.flatnonzero(closes.take(laid.row))
     first = laid.first[laid.segment[closed]]

@@ -5,10 +5,9 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, totals
 from stepsim.base.units import PS_PER_S
-from stepsim.engine.lay_out import Times
-from stepsim.engine.timeline import Timeline, transfers
+from stepsim.core.timeline import Timeline, transfers
+from stepsim.core.write import TaskGraph
 from stepsim.explain.traffic import alike_groups
-from stepsim.graph.build import TaskGraph
 from stepsim.network.collectives.flows import step_load
 from stepsim.network.prices import Prices, Use
 from stepsim.parallel.schedules import ActionKind
@@ -31,7 +30,7 @@ class Curves(Struct, frozen=True, kw_only=True):
     """
 
     names: tuple[str, ...]
-    time_ps: Times
+    time_ps: Ints
     values: Floats
 
 
@@ -42,11 +41,11 @@ def live_activations(timeline: Timeline, rank: int) -> Curves:
     held for its input gradient first, then for its weight gradient alone. The most of the sum is
     `PeakLive.freed_at_w`, the most of the first curve `freed_at_b`, but for actions of no time.
     """
-    cohort, column = timeline.place(rank)
-    starts, ends = (times[:, column].tolist() for times in cohort.entry_times)
+    ran = timeline.of_rank(rank)
+    starts, ends = (times[:, 0].tolist() for times in ran.entry_times)
     times: list[int] = []
     changes: list[tuple[int, int]] = []
-    for entry, start, end in zip(cohort.laid.program.entries, starts, ends, strict=True):
+    for entry, start, end in zip(ran.tasks.program.entries, starts, ends, strict=True):
         for action in entry.parts():
             times.append(start if action.kind is ActionKind.FORWARD else end)
             changes.append(_HELD[action.kind])
@@ -66,7 +65,7 @@ def link_rates(timeline: Timeline, prices: Prices) -> Curves:
     out. So the integral of a curve is `LinkUse.total_bytes` of its class.
     """
     graph, actors = timeline.graph, timeline.actors
-    times: list[Times] = []
+    times: list[Ints] = []
     changes: list[Floats] = []
     for cohort in timeline.cohorts:
         ranks, counts = actors.ranks[cohort.actors], actors.counts[cohort.actors]

@@ -14,9 +14,9 @@ _CAUSE = 0.01
 _OF_RATES = frozenset(KernelClass)
 """Rows whose prediction rests on rates that were measured."""
 _FAR = 20.0
-"""Times that differ by a larger factor are of other work."""
+"""Ints that differ by a larger factor are of other work."""
 _SAME = 0.02
-"""Times that differ by a smaller share are alike, in words."""
+"""Ints that differ by a smaller share are alike, in words."""
 
 
 def largest_differences(

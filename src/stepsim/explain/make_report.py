@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from stepsim.base.arrays import Floats
 from stepsim.base.units import MAX_INT64, PS_PER_S, format_size_bytes
-from stepsim.engine.timeline import Cohort, Timeline
+from stepsim.core.timeline import Cohort, Timeline
 from stepsim.explain.breakdown import cohorts_breakdown
 from stepsim.explain.critical_path import critical_path, path_parts, path_runs
 from stepsim.explain.network_use import PlacedComm, comm_use, link_use
@@ -312,9 +312,8 @@ def _stage_memory(timeline: Timeline, stage: int, peak: "StagePeak") -> StageMem
 
 def _entry_start(timeline: Timeline, stage: int, entry: int) -> int:
     """When an entry of a stage's order starts on its first rank, in ps."""
-    cohort, column = timeline.place(stage * timeline.graph.plan.stage_ranks)
-    start = cohort.entry_times[0]
-    return int(start[entry, column]) if len(start) else 0
+    start, _ = timeline.of_rank(stage * timeline.graph.plan.stage_ranks).entry_times
+    return int(start[entry, 0]) if len(start) else 0
 
 
 def _action_means(timeline: Timeline, stage: int) -> tuple[int, int]:
@@ -322,7 +321,7 @@ def _action_means(timeline: Timeline, stage: int) -> tuple[int, int]:
     sums = np.zeros(2)
     counts = np.zeros(2)
     for cohort in timeline.cohorts:
-        program = cohort.laid.program
+        program = cohort.tasks.program
         if program.stage == stage:
             start, end = cohort.entry_times
             order = timeline.graph.schedule.columns[stage]
@@ -336,8 +335,8 @@ def _action_means(timeline: Timeline, stage: int) -> tuple[int, int]:
 
 def _steady_state(timeline: Timeline, stage: int) -> tuple[int, int]:
     """Start of the first backward and end of the last forward of a stage's first rank."""
-    cohort, column = timeline.place(stage * timeline.graph.plan.stage_ranks)
-    start, end = (times[:, column] for times in cohort.entry_times)
+    ran = timeline.of_rank(stage * timeline.graph.plan.stage_ranks)
+    start, end = (times[:, 0] for times in ran.entry_times)
     order = timeline.graph.schedule.columns[stage]
     forward = order.runs(ActionKind.FORWARD)
     others = ((order.kind >= 0) & ~forward).any(axis=1)

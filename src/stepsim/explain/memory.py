@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Ints
 from stepsim.base.units import format_size_bytes
-from stepsim.engine.timeline import Timeline
+from stepsim.core.timeline import Timeline
 from stepsim.explain.counters import Curves, summed_curves
 from stepsim.parallel.schedules import ActionKind, Schedule
 from stepsim.parallel.schedules.order import Order
@@ -112,9 +112,9 @@ def step_memory(
 def memory_curves(timeline: Timeline, held: HeldBytes, rank: int) -> Curves:
     """Bytes of a rank over time, by what they are for."""
     stage = timeline.graph.plan.stage_of(rank)
-    cohort, column = timeline.place(rank)
-    start, end = (times[:, column] for times in cohort.entry_times)
-    moments, changes = _changes(held, stage, Order.of(cohort.laid.program.entries))
+    ran = timeline.of_rank(rank)
+    start, end = (times[:, 0] for times in ran.entry_times)
+    moments, changes = _changes(held, stage, Order.of(ran.tasks.program.entries))
     times = np.where(moments % 2, end[moments // 2], start[moments // 2])
     fixed = np.array([[held.fixed[part][stage] for part in held.fixed]])
     bounds = np.array([0, timeline.step_time_ps])

@@ -10,9 +10,9 @@ from stepsim.base.structs import (
     finite,
 )
 from stepsim.base.units import PS_PER_S
+from stepsim.core.write import TaskGraph
 from stepsim.explain.report import CommUse, LinkUse, LinkUser
 from stepsim.explain.traffic import Traffic
-from stepsim.graph.build import TaskGraph
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.workload.rows import CollectiveKind, CommOp, Group

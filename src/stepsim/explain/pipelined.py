@@ -14,7 +14,7 @@ from stepsim.measured.profile.events import Events, Profile, same
 from stepsim.measured.profile.pipeline import last_computes, messages_block
 from stepsim.measured.profile.waits import Waits, chained
 from stepsim.parallel.schedules import Action, ActionKind
-from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
+from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
 
 class PipelineSlot(IntEnum):

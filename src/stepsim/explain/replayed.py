@@ -5,7 +5,7 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Ints, whole_totals
 from stepsim.measured.profile.waits import Waits
-from stepsim.tables.spans import TaskKind
+from stepsim.run.spans import TaskKind
 
 
 class _ReplayedPart(Struct, frozen=True, kw_only=True):

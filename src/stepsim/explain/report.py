@@ -305,7 +305,7 @@ def exposed_ps(parts: Mapping[str, int]) -> int:
 
 
 def by_name(values: Iterable[int]) -> dict[str, int]:
-    """Times of all parts in their order, by the names of the parts, e.g. `exposed_tp`."""
+    """Ints of all parts in their order, by the names of the parts, e.g. `exposed_tp`."""
     return dict(zip(_PARTS, values, strict=True))
 
 

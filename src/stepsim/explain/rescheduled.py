@@ -26,7 +26,7 @@ from stepsim.measured.profile.pipeline import gradient_waits, parameter_waits
 from stepsim.measured.profile.waits import Waits, chained
 from stepsim.parallel.schedules import Action, ActionKind
 from stepsim.parallel.schedules.order import ACTION_KINDS
-from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
+from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
 _WEIGHT_NAME = "weight-compute"
 """Name of the weight gradients that a split backward runs apart."""

@@ -7,7 +7,7 @@ from stepsim.base.arrays import Bools, Ints, whole_totals
 from stepsim.measured.profile.busy import Busy
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.waits import Waits
-from stepsim.tables.spans import COMMUNICATIONS, TaskKind
+from stepsim.run.spans import COMMUNICATIONS, TaskKind
 
 
 class RankShares(Struct, frozen=True, kw_only=True):

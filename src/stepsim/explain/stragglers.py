@@ -16,7 +16,7 @@ from msgspec import Struct
 from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.waits import Waits
-from stepsim.tables.spans import TaskKind
+from stepsim.run.spans import TaskKind
 
 _SLOW_SHARE = 0.03
 _MOST_NAMES = 32

@@ -15,7 +15,7 @@ from msgspec import Struct
 from stepsim.base.arrays import Floats, Ints, mixed, sums_at
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
-from stepsim.graph.build import TaskGraph
+from stepsim.core.write import TaskGraph
 from stepsim.network.collectives.flows import loads_by_owner
 from stepsim.network.groups import lies_in, lowered, stages_turn, turns_of_ranks
 from stepsim.network.prices import Prices, Use

@@ -9,7 +9,7 @@ import numpy as np
 from stepsim.base.arguments import checked
 from stepsim.base.errors import PlanError
 from stepsim.base.units import PS_PER_S
-from stepsim.engine.run import OnProgress
+from stepsim.core.events import OnProgress
 from stepsim.explore.noise.draws import NoiseModel, noise_model, simulate_noise
 from stepsim.explore.sensitivity import find_sensitivity
 from stepsim.face.described import takes_options, warn_caller

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from stepsim.base.arrays import Ints
 from stepsim.files.writing import write_csv_rows, write_whole
-from stepsim.tables.spans import UNKNOWN, Spans, TaskKind, TaskPhase
+from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
 
 _Cell = int | str
 

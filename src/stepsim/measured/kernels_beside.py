@@ -12,7 +12,7 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Floats, Ints, column_numbers, distinct, medians
 from stepsim.measured.profile.events import Profile
-from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, TaskKind
+from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind
 
 _ANNOUNCES = re.compile(r"(?:::|deep_ep )\w*notify|dispatch_layout")
 """Kernels of DeepEP that tell sizes before tokens follow: neither compute nor communication."""

@@ -27,7 +27,7 @@ from stepsim.measured.run import (
 )
 from stepsim.measured.run_profile import MEANINGS, RunProfile, meant
 from stepsim.measured.summary import RankTimes, RunSummary, summary_of, traced_actions
-from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
+from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
 _NUMBERS = re.compile(r"\b\d+\b|\d+$")
 """Numbers in the name of a group, which tell it from those of other ranks."""

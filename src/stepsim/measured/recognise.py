@@ -16,7 +16,7 @@ from stepsim.parallel.schedules import (
     build,
     needs_times,
 )
-from stepsim.tables.spans import UNKNOWN
+from stepsim.run.spans import UNKNOWN
 
 _ACTIONS = {
     OpKind.FORWARD: ActionKind.FORWARD,

@@ -24,7 +24,7 @@ from stepsim.measured.run import (
     fused_exchanges,
     gradient_groups,
 )
-from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
+from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
 _F, _B, _U = TaskPhase.FORWARD, TaskPhase.BACKWARD, TaskPhase.UPDATE
 _MEANING = {

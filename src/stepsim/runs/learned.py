@@ -27,11 +27,11 @@ from stepsim.measured.profile.kernel_classes import KernelClass
 from stepsim.measured.profile_run import run_of_profile
 from stepsim.measured.summary import RunSummary
 from stepsim.network.measured_times import CommTable
+from stepsim.run.spans import TaskKind
 from stepsim.runs.validate import validate_runs
 from stepsim.step.against import StepAgainst, doubts, hold_against
 from stepsim.step.models import machine_of
 from stepsim.step.simulate import simulate_step
-from stepsim.tables.spans import TaskKind
 from stepsim.workload.model.calibration import (
     LEAST_JOBS,
     HeldStep,

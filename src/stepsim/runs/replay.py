@@ -11,10 +11,10 @@ from msgspec import Struct
 
 from stepsim.base.errors import TraceError, member
 from stepsim.base.structs import replace
-from stepsim.engine.timeline import run_graph
+from stepsim.core.timeline import run_graph
+from stepsim.core.write import write_graph
 from stepsim.explain.make_report import make_report, simulated_ranks
 from stepsim.explain.traffic import find_traffic
-from stepsim.graph.build import build_taskgraph
 from stepsim.measured.run import OpKind
 from stepsim.measured.step_ops import StepOp
 from stepsim.measured.summary import OperationTimes, RunSummary, StageTimes, of_ranks
@@ -162,7 +162,7 @@ def simulate_work(work: PipelineWork, schedule: Schedule, runtime: ReplayRuntime
         host_overhead_ps=runtime.host_overhead_ps,
     )
     stages = Stages(works=work.works, pp_comm_bytes=work.message_bytes, warnings=work.warnings)
-    graph = build_taskgraph(stages, schedule, work.plan, options)
+    graph = write_graph(stages, schedule, work.plan, options)
     topology = runtime.topology.fit(work.plan.npus)
     prices = Prices(plan=work.plan, topology=topology, comms=graph.comms)
     timeline = run_graph(graph, prices, engine=Engine.LEVELS)

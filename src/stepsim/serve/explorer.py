@@ -17,6 +17,7 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError, UnitError
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S, Quantity, format_time_ps
+from stepsim.core.actions import HostTimes
 from stepsim.explain.memory import StepMemory
 from stepsim.explain.throughput import throughput
 from stepsim.explore.batch import Batch, make_batch
@@ -24,7 +25,6 @@ from stepsim.explore.batch.scenarios import PHASES, BatchBase
 from stepsim.explore.noise.speeds import SpeedNoise, noisy_speeds
 from stepsim.explore.sensitivity import find_sensitivity
 from stepsim.files.asked import StepInputs, read_inputs, read_options
-from stepsim.graph.actions import HostTimes
 from stepsim.network.prices import Prices
 from stepsim.network.topology.dimension import split_link
 from stepsim.options import OPTIONS

@@ -7,17 +7,16 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints, Lists, bounds, row_numbers
-from stepsim.engine.lay_out import Times, far_actor
-from stepsim.engine.timeline import Cohort, Timeline
+from stepsim.core.flat import far_actor
+from stepsim.core.timeline import Timeline
+from stepsim.core.write import Program, SegmentKind, TaskGraph
 from stepsim.explain.critical_path import critical_path
 from stepsim.explore.batch import Batch
-from stepsim.graph.build import TaskGraph
-from stepsim.graph.programs import Program, SegmentKind
 from stepsim.network.fold import Actors
 from stepsim.parallel.schedules.order import ACTION_KINDS, Order
+from stepsim.run.spans import UNKNOWN, Spans, TaskKind
 from stepsim.show.palette import span_shades
 from stepsim.show.words import message_way, name_ranks
-from stepsim.tables.spans import UNKNOWN, Spans, TaskKind
 from stepsim.workload.rows import ParallelAxis
 
 _MOST_SPANS = 40_000
@@ -60,7 +59,7 @@ def lanes_of_timeline(timeline: Timeline) -> dict[str, object]:
     }
 
 
-def times_of_batch(batch: Batch, start: Times, end: Times) -> dict[str, object]:
+def times_of_batch(batch: Batch, start: Ints, end: Ints) -> dict[str, object]:
     """Start and end of the spans of one scenario alone, for a page that knows all else of them.
 
     `start` and `end` are those of the nodes of the batch, in ps.
@@ -73,15 +72,10 @@ def times_of_batch(batch: Batch, start: Times, end: Times) -> dict[str, object]:
     return dict(zip(("of", "classes"), _classes(columns), strict=True))
 
 
-def timeline_of_batch(batch: Batch, start: Times, end: Times) -> Timeline:
+def timeline_of_batch(batch: Batch, start: Ints, end: Ints) -> Timeline:
     """One scenario of a batch as a run; `start` and `end` are those of its nodes, in ps."""
-    cohorts = tuple(
-        Cohort(laid=laid, actors=np.array([i]), start=start[nodes, None], end=end[nodes, None])
-        for i, (laid, nodes) in enumerate(
-            zip(batch.programs, batch.passes.program.nodes, strict=True)
-        )
-    )
-    return Timeline(graph=batch.job.graph, actors=batch.actors, cohorts=cohorts)
+    nodes = len(batch.flat)
+    return Timeline(flat=batch.flat, start=start[:nodes], end=end[:nodes])
 
 
 def shown_actors(graph: TaskGraph, actors: Actors) -> tuple[list[int], str]:
@@ -219,11 +213,11 @@ class _Rows(Struct, frozen=True, kw_only=True):
         """1 for every span on the critical path, else 0."""
         ranks = timeline.actors.ranks[self.actors].tolist()
         first = dict(zip(ranks, self.first.tolist(), strict=False))
-        segments = {rank: timeline.place(rank)[0].laid.segment for rank in ranks}
         marks = np.zeros(self.first[-1], dtype=np.int64)
         for step in critical_path(timeline):
             if step.rank in first:
-                marks[first[step.rank] + segments[step.rank].item(step.task)] = 1
+                segment = timeline.flat.programs[step.actor].segment
+                marks[first[step.rank] + segment.item(step.task)] = 1
         return marks
 
     def waits(self, graph: TaskGraph, actors: Actors) -> dict[str, object]:
@@ -233,8 +227,8 @@ class _Rows(Struct, frozen=True, kw_only=True):
         """
         first, after, before = self._firsts, list[Ints](), list[Ints]()
         for program, begin in zip(self.programs, first.values(), strict=True):
-            after.append(program.shape.after.owners.astype(np.int64) + begin)
-            before.append(program.shape.after.values.astype(np.int64) + begin)
+            after.append(program.after.owners.astype(np.int64) + begin)
+            before.append(program.after.values.astype(np.int64) + begin)
         sends = [self._sends(row, graph, actors, first) for row in range(len(self.actors))]
         after += [receipts for receipts, _ in sends]
         before += [sent for _, sent in sends]
@@ -256,14 +250,14 @@ class _Rows(Struct, frozen=True, kw_only=True):
         self, row: int, graph: TaskGraph, actors: Actors, first: Mapping[int, int]
     ) -> tuple[Ints, Ints]:
         """The receipts of a row whose sends are shown, and these; `first` is `_firsts`."""
-        shape, actor = self.programs[row].shape, self.actors[row]
-        begins = np.full(graph.plan.pp, UNKNOWN)
-        for stage in shape.senders:
+        program, actor = self.programs[row], self.actors[row]
+        begins = np.full(graph.plan.pp, UNKNOWN, dtype=np.int64)
+        for stage in program.senders:
             begins[stage] = first.get(far_actor(actor, stage, actors, graph.plan), UNKNOWN)
-        receipts = np.flatnonzero(shape.kind == SegmentKind.RECV)
-        begin = begins[shape.peer_stage[receipts]]
+        receipts = np.flatnonzero(program.kind == SegmentKind.RECV)
+        begin = begins[program.peer_stage[receipts]]
         receipts, begin = receipts[begin >= 0], begin[begin >= 0]
-        return receipts + self.first[row], begin + shape.peer[receipts]
+        return receipts + self.first[row], begin + program.peer[receipts]
 
 
 def _axis_bits(graph: TaskGraph, program: Program) -> Ints:

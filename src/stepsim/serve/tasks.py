@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stepsim.engine.timeline import Timeline
+from stepsim.core.timeline import Timeline
+from stepsim.run.spans import Spans
 from stepsim.serve.lanes import shown_actors
 from stepsim.show.palette import span_shades
-from stepsim.tables.spans import Spans
 
 _MOST_TASKS = 12_000
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from stepsim.base.arrays import Ints
 from stepsim.parallel.schedules import BUILDERS, ActionKind
-from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind, TaskPhase
+from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind, TaskPhase
 from stepsim.workload.rows import ParallelAxis, Part
 
 PALETTE = (

@@ -9,8 +9,8 @@ from stepsim.explain.report import CommUse
 from stepsim.explain.throughput import Throughput
 from stepsim.parallel.modes import EpLayout, RankOrder, Sharing
 from stepsim.parallel.schedules import OrderEntry
+from stepsim.run.spans import TaskKind
 from stepsim.show.palette import ACTION_NAMES
-from stepsim.tables.spans import TaskKind
 from stepsim.workload.rows import CommOp
 
 _MOST_RUNS = 4

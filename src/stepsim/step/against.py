@@ -18,8 +18,8 @@ from stepsim.explain.as_profile import profile_of_step
 from stepsim.explain.differences import largest_differences
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.kernel_classes import KernelClass
+from stepsim.run.spans import UNKNOWN, TaskKind
 from stepsim.step.prepared import SimulatedStep
-from stepsim.tables.spans import UNKNOWN, TaskKind
 
 _ALIKE = 0.1
 """A recording with a smaller share of the model's products is one of another model."""

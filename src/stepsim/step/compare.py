@@ -30,7 +30,7 @@ from stepsim.step.simulate import simulate_step
 from stepsim.workload.rows import Part
 
 if TYPE_CHECKING:
-    from stepsim.engine.run import OnProgress
+    from stepsim.core.events import OnProgress
 
 _DEFAULTS = StepOptions()
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
+from stepsim.core.flat import Flat
 from stepsim.explain.report import WEIGHTY, Finding, Report, by_weight
 from stepsim.network.placement import SIZES_OF_GROUPS, Crossing, whole_degrees
 from stepsim.network.topology import Topology
@@ -30,17 +31,19 @@ _Rates = dict[tuple[str, str], float]
 def weighed(
     report: Report,
     ready: PreparedStep,
+    flat: Flat,
     source: WorkSource,
     topology: Topology,
     options: StepOptions,
 ) -> Report:
     """The report of a step with what doubts about its workload are worth, and what crossing costs.
 
-    `source`, `topology` and `options` are what the step was made of.
+    `source`, `topology` and `options` are what the step was made of, `flat` is what ran.
     """
 
     def again(workload: Workload) -> int:
-        return prepare(workload, topology, ready.options, like=[ready.prices]).step_time_ps()
+        other = prepare(workload, topology, ready.options, like=[ready.prices])
+        return other.step_time_ps(flat)
 
     def step_time(other: StepOptions) -> int | None:
         prepared = prepare(source, topology, other)

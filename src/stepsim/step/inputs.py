@@ -174,14 +174,13 @@ def search_times(
     Collectives inside an action count. A stage's ranks wait for the slowest of them, so it
     represents them where they differ.
     """
-    from stepsim.engine.lay_out import lay_out
-    from stepsim.graph.build import build_taskgraph
-    from stepsim.graph.programs import SegmentKind
+    from stepsim.core.flat import lay_out
+    from stepsim.core.write import SegmentKind, write_graph
     from stepsim.network.fold import fold
     from stepsim.network.prices import make_prices
 
     every = replace(options, p2p=P2PMode.EAGER)
-    graph = build_taskgraph(stages, _one_by_one(plan), plan, every)
+    graph = write_graph(stages, _one_by_one(plan), plan, every)
     prices = make_prices(
         plan,
         graph.comms,
@@ -194,10 +193,10 @@ def search_times(
     actors = fold(prices, graph.uses, slow)
     sums = {name: [0] * plan.pp for name in _KINDS}
     hop = 0
-    for actor, laid in enumerate(lay_out(graph, actors, prices, slow).programs):
-        stage, took, shape = int(actors.stages[actor]), laid.duration_ps, laid.program.shape
-        entry = shape.entry[laid.segment]
-        sends = (entry < 0) & (shape.kind[laid.segment] == SegmentKind.SEND)
+    for actor, laid in enumerate(lay_out(graph, actors, prices, slow)[0]):
+        stage, took, program = int(actors.stages[actor]), laid.duration_ps, laid.program
+        entry = program.entry[laid.segment]
+        sends = (entry < 0) & (program.kind[laid.segment] == SegmentKind.SEND)
         hop = max(hop, int(took[sends].max(initial=0)))
         for name, kind in _KINDS.items():
             is_kind = graph.schedule.columns[stage].runs(kind)[:, 0]

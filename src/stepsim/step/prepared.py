@@ -9,11 +9,12 @@ from msgspec import Struct
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError, said
 from stepsim.base.structs import replace
-from stepsim.engine.timeline import MOST_EVENTS, LaidOutStep, Timeline, lay_out_step
+from stepsim.core.flat import Flat
+from stepsim.core.timeline import MOST_EVENTS, FlatStep, Timeline, flat_step
+from stepsim.core.write import TaskGraph, write_graph
 from stepsim.explain.make_report import make_report, simulated_ranks
 from stepsim.explain.report import Finding, Report, ResultDocument, SimulatedRanks
 from stepsim.explain.traffic import Traffic, find_traffic
-from stepsim.graph.build import TaskGraph, build_taskgraph
 from stepsim.network.placement import Crossing, find_crossing, idle_npus, place
 from stepsim.network.prices import Prices, make_prices
 from stepsim.network.topology import Topology
@@ -35,7 +36,7 @@ from stepsim.workload.rows import Doubt, Workload
 from stepsim.workload.scaling import doubt_placeholders
 
 if TYPE_CHECKING:
-    from stepsim.engine.beside import OverlapCost
+    from stepsim.core.beside import OverlapCost
     from stepsim.explain.memory import StepMemory
     from stepsim.step.second_look import SecondLook
     from stepsim.workload.overlap import CommSms
@@ -96,18 +97,21 @@ class PreparedStep(Struct, frozen=True, kw_only=True, dict=True):
         crossed = (self.crossing.text,) if self.crossing else ()
         return (*first, *(doubt.text for doubt in self.doubts), *crossed, *self.assumed)
 
-    def laid_out(self) -> LaidOutStep:
-        """Who is simulated, and what each of them runs."""
-        options = self.options
-        return lay_out_step(
-            self.graph, self.prices, self.slow, self.fold_ranks, options.engine, self.overlap
+    def flat(self, like: Flat | None = None) -> FlatStep:
+        """Who is simulated, and what each of them runs; `like` is a table as `flatten` takes it."""
+        return flat_step(
+            self.graph,
+            self.prices,
+            self.slow,
+            self.fold_ranks,
+            self.options.engine,
+            self.overlap,
+            like,
         )
 
-    def step_time_ps(self) -> int:
-        """The step time alone, in ps: columns need no timeline for it."""
-        laid = self.laid_out()
-        times = None if self.overlap else laid.by_levels()
-        return times.step_time_ps if times else laid.timeline().step_time_ps
+    def step_time_ps(self, like: Flat | None = None) -> int:
+        """The step time alone, in ps."""
+        return self.flat(like).timeline().step_time_ps
 
     def reported(self, timeline: Timeline, *, weigh: bool = False) -> "SimulatedStep":
         """What is known of its run; with `weigh` its doubts are told elsewhere."""
@@ -201,7 +205,7 @@ def prepare(
     memory = memory_of(work, made, schedule, stages, options)
     unfit = too_large(memory, made.built, topology, asked)
     work, full = with_memory(work, memory, made.built)
-    graph = build_taskgraph(stages, schedule, plan, options)
+    graph = write_graph(stages, schedule, plan, options)
     prices = make_prices(
         plan,
         graph.comms,
@@ -237,7 +241,7 @@ def prepare(
 
 def _overlap_cost(made: MadeWork, topology: Topology, overlap: "CommSms") -> "OverlapCost":
     """What communication takes from compute on the step's device; raises PlanError."""
-    from stepsim.engine.beside import OverlapCost
+    from stepsim.core.beside import OverlapCost
     from stepsim.files.accelerators import read_device
     from stepsim.workload.model.slowing import DISPATCH_ENGINES
 

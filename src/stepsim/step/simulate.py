@@ -21,7 +21,7 @@ from stepsim.step.prepared import SimulatedStep, prepare
 from stepsim.step.size import OnSize
 
 if TYPE_CHECKING:
-    from stepsim.engine.run import OnProgress
+    from stepsim.core.events import OnProgress
 
 _DEFAULTS = StepOptions()
 
@@ -49,8 +49,10 @@ def simulate_step(
     with garbage.paused():
         ready = prepare(workload, topology, options, notes=notes, like=like, on_size=on_size)
         ready = ready if fold_ranks else replace(ready, fold_ranks=False)
-        timeline = ready.laid_out().timeline(progress)
+        timeline = ready.flat().timeline(progress)
         step = ready.reported(timeline, weigh=weigh)
         if weigh:
-            step = replace(step, report=weighed(step.report, ready, workload, topology, options))
+            step = replace(
+                step, report=weighed(step.report, ready, timeline.flat, workload, topology, options)
+            )
     return step

@@ -20,7 +20,7 @@ from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError, ScheduleError
 from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64, format_size_bytes
-from stepsim.engine.timeline import MOST_EVENTS
+from stepsim.core.timeline import MOST_EVENTS
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing

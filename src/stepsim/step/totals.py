@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from stepsim.base import garbage
-from stepsim.engine.timeline import Timeline
+from stepsim.core.timeline import Timeline
 from stepsim.explain.make_report import StepTotals, make_totals
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
@@ -58,7 +58,7 @@ def run_step(
     """
     with garbage.paused():
         ready = ready_step(workload, topology, options, known)
-        return RunStep(ready=ready, timeline=ready.laid_out().timeline())
+        return RunStep(ready=ready, timeline=ready.flat().timeline())
 
 
 def ready_step(

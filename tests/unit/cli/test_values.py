@@ -84,13 +84,13 @@ def loaded(*words: str) -> set[str]:
 
 def test_a_step_needs_no_more_than_it_uses(workloads: Path) -> None:
     found = loaded("simulate", str(workloads / "gpt_tp4.txt"), "-q")
-    assert "stepsim.engine.run" in found
+    assert "stepsim.core.events" in found
     idle = {"pydantic", "asyncio", "networkx", "matplotlib", "tornado", "sqlite3", "bokeh"}
     idle |= {"json", "tomli_w", "shlex", "hashlib", "logging", "numpy.ma"}
     assert not found & idle
     assert not {"stepsim.serve", "stepsim.explore", "stepsim.runs", "stepsim.measured"} & found
     studies = ("explain.as_profile", "explain.diff", "explain.improve", "explain.stragglers")
-    elsewhere = ("engine.nodes", "network.contention", "network.measured_times", "explain.memory")
+    elsewhere = ("network.contention", "network.measured_times", "explain.memory")
     of_models = ("workload.model.architecture", "workload.model.device", "step.models")
     of_files = ("files.accelerators", "files.schedule_csv", "network.topology.listed")
     assert not {f"stepsim.{each}" for each in (*studies, *elsewhere, *of_models, *of_files)} & found
@@ -98,8 +98,8 @@ def test_a_step_needs_no_more_than_it_uses(workloads: Path) -> None:
 
 def test_levels_need_no_events(workloads: Path) -> None:
     found = loaded("simulate", str(workloads / "gpt_tp4.txt"), "-q", "--engine", "levels")
-    assert "stepsim.engine.nodes" in found
-    assert not {"simpy", "stepsim.engine.run", "stepsim.network.flights"} & found
+    assert "stepsim.core.ends" in found
+    assert not {"simpy", "stepsim.core.events", "stepsim.network.flights"} & found
 
 
 def test_a_count_within_its_limits_needs_no_other_reader() -> None:
@@ -111,4 +111,4 @@ def test_a_difference_needs_no_engine(workloads: Path, tmp_path: Path) -> None:
     step = tmp_path / "step.json"
     loaded("simulate", str(workloads / "gpt_tp4.txt"), "-q", "--json", str(step))
     found = loaded("diff", str(step), str(step))
-    assert not {"simpy", "stepsim.engine.run", "pydantic", "networkx"} & found
+    assert not {"simpy", "stepsim.core.events", "pydantic", "networkx"} & found

@@ -14,7 +14,7 @@ from stepsim.explain.as_profile import profile_of_step
 from stepsim.explain.shares import device_shares
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.network.topology import Topology
-from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
+from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 from stepsim.workload.rows import Part
 
 

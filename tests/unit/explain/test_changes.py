@@ -26,7 +26,7 @@ from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankP
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.waits import Waits
 from stepsim.parallel.schedules import build
-from stepsim.tables.spans import UNKNOWN, TaskKind
+from stepsim.run.spans import UNKNOWN, TaskKind
 
 pytest.importorskip("pyarrow")
 

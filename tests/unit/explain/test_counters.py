@@ -5,7 +5,7 @@ import pytest
 from helpers import collective, pipeline_graph, prices_of
 
 import stepsim
-from stepsim.engine.timeline import Timeline, run_graph
+from stepsim.core.timeline import Timeline, run_graph
 from stepsim.explain.counters import Curves, link_rates, live_activations
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Schedule, build

@@ -10,12 +10,11 @@ from random_jobs import Job, jobs, networks
 
 import stepsim
 from stepsim.base.errors import SimulationError
-from stepsim.engine.timeline import Timeline, run_graph
+from stepsim.core.timeline import Timeline, run_graph
 from stepsim.explain.critical_path import (
     critical_path,
     path_parts,
     path_runs,
-    path_tasks,
     walk_back,
 )
 from stepsim.network.topology import Topology
@@ -70,7 +69,6 @@ def test_it_has_no_gap_and_its_parts_are_the_step(
     assert sum(path_parts(run.graph, runs).values()) == run.step_time_ps
     spent = sum(int((each.end_ps - each.start_ps).sum()) for each in runs)
     assert spent == run.step_time_ps
-    assert sum(task.end_ps - task.start_ps for task in path_tasks(run, path)) == spent
 
 
 def test_walking_back_takes_the_first_that_ends_when_one_starts() -> None:

@@ -7,10 +7,10 @@ import pytest
 from helpers import collective, row, two_levels
 
 from stepsim.base.structs import replace
+from stepsim.core.write import TaskGraph, write_graph
 from stepsim.explain.network_use import link_use
 from stepsim.explain.report import LinkUse, LinkUser
 from stepsim.explain.traffic import find_traffic
-from stepsim.graph.build import TaskGraph, build_taskgraph
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology
 from stepsim.options import StepOptions
@@ -29,7 +29,7 @@ def graph_of(plan: ParallelPlan, *comms: CommOp, message: int = 0) -> TaskGraph:
     works = (StageWork(chunks=(rows,), per_step=()),) * plan.pp
     stages = Stages(works=works, pp_comm_bytes=message, warnings=())
     schedule = build("1f1b", ranks=plan.pp, microbatches=plan.microbatches)
-    return build_taskgraph(stages, schedule, plan, StepOptions())
+    return write_graph(stages, schedule, plan, StepOptions())
 
 
 def uses(graph: TaskGraph, step_ps: int = 100 * MS) -> tuple[LinkUse, LinkUse]:

@@ -16,9 +16,9 @@ from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary
+from stepsim.run.spans import TaskKind
 from stepsim.runs.measured import change_measured, replay_measured, validate_measured
 from stepsim.runs.what_if import RunChange
-from stepsim.tables.spans import TaskKind
 
 RUN = MadeRun(forward=(10, 8, 9), backward=(20, 16, 18), microbatches=6)
 OF_PROFILES: list[Callable[[Profile], object]] = [
@@ -64,7 +64,7 @@ def test_replays_have_one_function_for_times(
     run: RunSummary, monkeypatch: pytest.MonkeyPatch, says: Callable[[RunSummary], object]
 ) -> None:
     says(run)
-    monkeypatch.setattr("stepsim.engine.nodes.ends", _refuse)
+    monkeypatch.setattr("stepsim.core.timeline.ends", _refuse)
     with pytest.raises(_AskedError):
         says(run)
 

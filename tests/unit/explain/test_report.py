@@ -10,7 +10,7 @@ import pytest
 from helpers import pipeline_graph, prices_of, uniform_workload
 
 import stepsim
-from stepsim.engine.timeline import run_graph
+from stepsim.core.timeline import run_graph
 from stepsim.explain.make_report import (
     bubble_fraction,
     make_report,

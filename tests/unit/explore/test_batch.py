@@ -14,14 +14,14 @@ from pairs import in_turn
 import stepsim
 from stepsim.base.errors import PlanError, SimulationError
 from stepsim.base.structs import replace
-from stepsim.explore.batch import Batch
-from stepsim.explore.batch.communications import MeasuredLength
-from stepsim.face.steps import simulate
-from stepsim.graph.actions import (
+from stepsim.core.actions import (
     CommNumbers,
     HostTimes,
     forward_tasks,
 )
+from stepsim.explore.batch import Batch
+from stepsim.explore.batch.communications import MeasuredLength
+from stepsim.face.steps import simulate
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.rows import (

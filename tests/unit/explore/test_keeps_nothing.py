@@ -7,18 +7,17 @@ from collections.abc import Callable
 import pytest
 
 import stepsim
+from stepsim.core.actions import TaskList
+from stepsim.core.write import Program, TaskGraph
 from stepsim.explore.plan.runs import PlanJob
 from stepsim.explore.sweep.work import SweepJob
-from stepsim.graph.actions import TaskList
-from stepsim.graph.build import TaskGraph
-from stepsim.graph.programs import Program, Shape
 from stepsim.network.prices import Prices
 from stepsim.parallel.schedules import Schedule
 from stepsim.workload.model.plan import ModelPlan
 from stepsim.workload.rows import Workload
 
 KINDS = (
-    *(PlanJob, SweepJob, TaskList, TaskGraph, Program, Shape),
+    *(PlanJob, SweepJob, TaskList, TaskGraph, Program),
     *(Prices, Schedule, ModelPlan, Workload),
 )
 

@@ -9,11 +9,10 @@ from helpers import collective, uniform_workload
 from jobs import asked, make_batch
 
 from stepsim import noise
-from stepsim.base.arrays import Floats
+from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
-from stepsim.engine.lay_out import Times
-from stepsim.engine.timeline import run_graph
+from stepsim.core.timeline import run_graph
 from stepsim.explore.batch import Batch
 from stepsim.explore.noise.columns import ColumnNode, NodeColumns
 from stepsim.explore.noise.draws import NoiseModel
@@ -41,11 +40,11 @@ class Slowed:
         assert node.node is not None
         return self.planned[self.batch.passes.program.length[node.node]]
 
-    def computed(self, node: ColumnNode) -> Times:
+    def computed(self, node: ColumnNode) -> Ints:
         ranks = np.flatnonzero(self.batch.actors.actor_of == node.actor)
         return np.rint(self.planned_ps(node) * self.factors[ranks]).astype(np.int64)
 
-    def sent(self, node: ColumnNode) -> Times:
+    def sent(self, node: ColumnNode) -> Ints:
         return np.full((node.width, 1), self.planned_ps(node))
 
 

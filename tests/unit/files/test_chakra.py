@@ -32,7 +32,7 @@ from stepsim.files.traces.protobuf import (
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.network.topology import Topology
-from stepsim.tables.spans import TaskKind
+from stepsim.run.spans import TaskKind
 
 METADATA = write_message(
     write_field(2, write_field(1, "schema") + write_field(AttributeField.STRING, "1.0.2-chakra"))

@@ -18,7 +18,7 @@ from stepsim.explain.shares import device_shares, rank_shares
 from stepsim.files.traces.forms import is_profile, read_profile
 from stepsim.measured.profile.events import HostOperator, Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.tables.spans import UNKNOWN, TaskKind
+from stepsim.run.spans import UNKNOWN, TaskKind
 
 Raw = dict[str, Any]
 

@@ -17,7 +17,7 @@ from stepsim.files.traces.chakra_write import write_chakra
 from stepsim.files.traces.forms import read_profile
 from stepsim.files.traces.kineto_write import write_kineto
 from stepsim.measured.profile.events import Events, Profile, RankPlace
-from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, TaskKind
+from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind
 
 US = 10**6
 

@@ -11,7 +11,7 @@ from stepsim.base.errors import TraceError
 from stepsim.explain.shares import device_shares
 from stepsim.files.traces.forms import is_profile, read_profile
 from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.tables.spans import UNKNOWN, TaskKind
+from stepsim.run.spans import UNKNOWN, TaskKind
 
 NAMES = ("gemm", "ncclDevKernel_AllReduce")
 KERNELS = (

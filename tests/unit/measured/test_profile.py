@@ -21,7 +21,7 @@ from stepsim.measured.profile import waits as module
 from stepsim.measured.profile.events import Events, Profile, RankPlace, counted, same
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.waits import Waits, chained
-from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
+from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
 pytest.importorskip("pyarrow")
 

@@ -19,9 +19,9 @@ from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.marks import MarkForm, read_mark
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import RunSummary
+from stepsim.run.spans import TaskKind, TaskPhase
 from stepsim.runs.learned import calibrate_profiles, recorded_collectives
 from stepsim.runs.measured import replay_measured
-from stepsim.tables.spans import TaskKind, TaskPhase
 from stepsim.workload.model.plan import Precision
 
 RUNS = (

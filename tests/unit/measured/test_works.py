@@ -15,7 +15,7 @@ from stepsim.files.measured import load_profile
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.works import longest_over_mean, microbatch_works
 from stepsim.parallel.packers import BatchShape, packer_of
-from stepsim.tables.spans import UNKNOWN
+from stepsim.run.spans import UNKNOWN
 from stepsim.workload.documents import parse_lengths
 
 pytest.importorskip("pyarrow")

@@ -7,7 +7,7 @@ import pytest
 from helpers import collective, prices_of, row, two_levels
 
 from stepsim.base.structs import replace
-from stepsim.graph.build import TaskGraph, build_taskgraph
+from stepsim.core.write import TaskGraph, write_graph
 from stepsim.network.fold import Actors, every_rank, fold
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
@@ -23,7 +23,7 @@ def graph_of(plan: ParallelPlan, *comms: CommOp) -> TaskGraph:
     works = (StageWork(chunks=(rows,), per_step=()),) * plan.pp
     stages = Stages(works=works, pp_comm_bytes=8, warnings=())
     schedule = build("1f1b", ranks=plan.pp, microbatches=plan.microbatches)
-    return build_taskgraph(stages, schedule, plan, StepOptions())
+    return write_graph(stages, schedule, plan, StepOptions())
 
 
 def classes(

@@ -11,8 +11,8 @@ from invariants import check_timeline
 import stepsim
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
+from stepsim.core.write import SegmentKind
 from stepsim.face.results import Result
-from stepsim.graph.programs import SegmentKind
 from stepsim.network.measured_times import CommTable
 from stepsim.network.topology import (
     Dimension,
@@ -21,7 +21,7 @@ from stepsim.network.topology import (
     NestedTopology,
     Topology,
 )
-from stepsim.tables.spans import Span, TaskKind
+from stepsim.run.spans import Span, TaskKind
 from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,
@@ -216,7 +216,7 @@ def test_where_no_transfers_meet_shared_links_change_nothing(
 
 def tasks_run(result: Result) -> int:
     """Tasks that the engine ran."""
-    return sum(cohort.start.size for cohort in result.timeline.cohorts)
+    return result.timeline.flat.tasks
 
 
 TALKING = replace(HALF, forward=work(MS, op(ALL_REDUCE, Group.TP, MB)))

@@ -13,6 +13,7 @@ import stepsim
 from stepsim.base.units import format_size_bytes, format_time_ps
 from stepsim.explain.report import CommUse
 from stepsim.face.results import Result
+from stepsim.run.spans import TaskKind
 from stepsim.show.headlines import headlines
 from stepsim.show.page.bands import joined_comms, memory_bars
 from stepsim.show.page.columns import SpanColumns, span_columns
@@ -26,7 +27,6 @@ from stepsim.show.palette import (
     SHADES,
     contrast,
 )
-from stepsim.tables.spans import TaskKind
 
 MOE = Path(__file__).parents[3] / "workloads" / "moe_128.txt"
 PAPER = {"light": "#ffffff", "dark": "#0d1117"}

@@ -21,10 +21,10 @@ from stepsim.base.units import format_time_ps
 from stepsim.face.results import Result
 from stepsim.face.steps import compare
 from stepsim.files.asked import read_inputs
+from stepsim.run.spans import TaskKind
 from stepsim.show.page.columns import span_columns
 from stepsim.show.page.write import find_what_if, write_comparison, write_step
 from stepsim.show.words import name_ranks
-from stepsim.tables.spans import TaskKind
 
 EVIL = "</script><img src=x onerror=alert(1)>&'\""
 

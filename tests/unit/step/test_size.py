@@ -9,7 +9,7 @@ import pytest
 from helpers import Run
 
 from stepsim.cli import simulate as command
-from stepsim.engine import timeline
+from stepsim.core import timeline
 from stepsim.files.asked import read_inputs
 from stepsim.network.topology.network import MAX_NPUS
 from stepsim.step import simulate

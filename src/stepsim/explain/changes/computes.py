@@ -20,7 +20,7 @@ from stepsim.measured.kernels_beside import alone_times_ps
 from stepsim.measured.profile.events import Events, counted, same
 from stepsim.measured.profile.pipeline import pipeline_waits
 from stepsim.measured.profile.waits import Waits
-from stepsim.tables.spans import UNKNOWN, TaskKind
+from stepsim.run.spans import UNKNOWN, TaskKind
 
 _EXPERTS = re.compile(r"expert|moe|\bep\d*\b", re.IGNORECASE)
 _EXCHANGE = re.compile(r"all_?to_?all|sendrecv|a2a", re.IGNORECASE)

@@ -8,7 +8,7 @@ from msgspec import Struct
 from stepsim.base.arrays import Bools, Ints
 from stepsim.measured.profile.events import Events, Profile, same
 from stepsim.measured.profile.waits import Waits
-from stepsim.tables.spans import UNKNOWN
+from stepsim.run.spans import UNKNOWN
 
 
 class ProfileChange(Struct, frozen=True, kw_only=True, eq=False):

@@ -16,7 +16,7 @@ from stepsim.explain.changes.made import (
 )
 from stepsim.measured.profile.events import Events, same
 from stepsim.measured.profile.waits import Waits, chained
-from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, TaskKind, TaskPhase
+from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind, TaskPhase
 
 _TWICE = 2
 _ALL_THERE_IS = "bandwidth is all they wait for"

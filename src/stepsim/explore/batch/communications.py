@@ -8,7 +8,6 @@ from msgspec import Struct
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import SimulationError
 from stepsim.base.units import MAX_INT64
-from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.scenarios import AXES, Scenarios
 from stepsim.network.collectives import (
     CollectiveShape,
@@ -33,7 +32,7 @@ class CommLength(Struct, frozen=True):
     def __hash__(self) -> int:
         return hash((self.op, self.look))
 
-    def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
+    def ps(self, scenarios: Scenarios, earlier: Sequence[Ints]) -> Ints:
         """By the scenario's links and sizes."""
         times = communication_ps(self.shape, self.size_bytes(scenarios), scenarios)[0]
         longest = np.maximum(times, self.op.least_ps)
@@ -62,7 +61,7 @@ class MeasuredLength(Struct, frozen=True):
     comm: CommLength
     alone_ps: int
 
-    def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
+    def ps(self, scenarios: Scenarios, earlier: Sequence[Ints]) -> Ints:
         """The measured time, stretched as the model's is by the scenario's links."""
         shape, size = self.comm.shape, self.comm.size_bytes(scenarios)
         times, chosen = communication_ps(shape, size, scenarios)
@@ -75,7 +74,7 @@ class MeasuredLength(Struct, frozen=True):
 
 def communication_ps(
     shape: CollectiveShape, size_bytes: Floats, scenarios: Scenarios
-) -> tuple[Times, Times]:
+) -> tuple[Ints, Ints]:
     """Picoseconds of a traced communication in many scenarios, and the candidate each takes.
 
     Raises SimulationError where one takes 2**63 - 1 ps or more.

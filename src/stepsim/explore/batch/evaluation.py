@@ -10,20 +10,20 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import ArrayLike
 
-from stepsim.base.arrays import Floats
+from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError, SimulationError
 from stepsim.base.structs import replace
 from stepsim.base.units import LARGEST_SUM
-from stepsim.engine.lay_out import LaidOut, Times, lay_out
-from stepsim.engine.timeline import find_actors
+from stepsim.core.actions import HostPart, HostTimes, reduces_as_it_launches
+from stepsim.core.ends import ends
+from stepsim.core.flat import Flat, Tasks, flatten
+from stepsim.core.timeline import find_actors
 from stepsim.explain.breakdown import ProgramGaps, breakdown, program_gaps
 from stepsim.explain.critical_path import walk_back
 from stepsim.explain.make_report import bubble_fraction, mean_columns
 from stepsim.explore.batch.lengths import LengthTable
 from stepsim.explore.batch.program import BatchProgram, compile_program
 from stepsim.explore.batch.scenarios import HOST, BatchBase, Scenarios
-from stepsim.graph.actions import HostPart, HostTimes
-from stepsim.graph.writer import reduces_as_it_launches
 from stepsim.network.fold import Actors
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
@@ -31,9 +31,9 @@ from stepsim.network.topology.dimension import is_number
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import needs_times
+from stepsim.run.waits import NodeWaits
 from stepsim.step.inputs import WorkSource
 from stepsim.step.prepared import PreparedStep, prepare
-from stepsim.tables.ends import NodeWaits, ends
 from stepsim.workload.rows import Part
 from stepsim.workload.scaling import ComputeScale
 
@@ -41,9 +41,9 @@ from stepsim.workload.scaling import ComputeScale
 class Totals(Struct, frozen=True, kw_only=True):
     """Of each scenario, in ps: step, pipeline, and the sum of `busy_nodes`."""
 
-    step_time_ps: Times
-    pipeline_time_ps: Times
-    busy_ps: Times
+    step_time_ps: Ints
+    pipeline_time_ps: Ints
+    busy_ps: Ints
 
 
 class Passes(Struct, frozen=True, kw_only=True, dict=True):
@@ -58,17 +58,17 @@ class Passes(Struct, frozen=True, kw_only=True, dict=True):
         wanted = {*program.last, *program.pipeline, *program.busy_nodes}
         return replace(program.waits, results=tuple(sorted(wanted)))
 
-    def totals(self, lengths: list[Times] | Iterator[Times], count: int) -> Totals:
+    def totals(self, lengths: list[Ints] | Iterator[Ints], count: int) -> Totals:
         """Totals of `count` scenarios; `lengths` are the times of the nodes, in order."""
         waits = self._counted
         known = zip(waits.results or (), ends(waits, lengths), strict=True)
         return self._totals(dict(known), count)
 
-    def totals_of(self, end: Times) -> Totals:
+    def totals_of(self, end: Ints) -> Totals:
         """Totals of scenarios from the ends of all nodes, as `times` has them."""
         return self._totals(dict(enumerate(end)), end.shape[1])
 
-    def _totals(self, end: dict[int, Times], count: int) -> Totals:
+    def _totals(self, end: dict[int, Ints], count: int) -> Totals:
         """Totals from the ends of nodes by their number."""
         step, pipeline, busy = np.zeros((3, count), dtype=np.int64)
         for node in self.program.last:
@@ -79,7 +79,7 @@ class Passes(Struct, frozen=True, kw_only=True, dict=True):
             busy += times * end[node]
         return Totals(step_time_ps=step, pipeline_time_ps=pipeline, busy_ps=busy)
 
-    def times(self, lengths: list[Times], count: int) -> tuple[Times, Times]:
+    def times(self, lengths: list[Ints], count: int) -> tuple[Ints, Ints]:
         """Start and end of every node in ps, both of shape (nodes, scenarios)."""
         start, end = np.empty((2, len(self.program), count), dtype=np.int64)
         for node, node_end in enumerate(ends(self.program.waits, lengths)):
@@ -87,7 +87,7 @@ class Passes(Struct, frozen=True, kw_only=True, dict=True):
             np.subtract(end[node], lengths[node], out=start[node])
         return start, end
 
-    def path(self, start: Times, end: Times, column: int) -> Iterator[int]:
+    def path(self, start: Ints, end: Ints, column: int) -> Iterator[int]:
         """Nodes of the longest path of one scenario, last first."""
         final = sorted(self.program.last)
         return walk_back(
@@ -113,13 +113,13 @@ class BatchResult(Struct, frozen=True, kw_only=True, eq=False):
     step time.
     """
 
-    step_time_ps: Times
-    pipeline_time_ps: Times
+    step_time_ps: Ints
+    pipeline_time_ps: Ints
     bubble_fraction: Floats
-    parts_ps: Times | None = None
+    parts_ps: Ints | None = None
 
     def __post_init__(self) -> None:
-        columns: list[Times | Floats] = [self.pipeline_time_ps, self.bubble_fraction]
+        columns: list[Ints | Floats] = [self.pipeline_time_ps, self.bubble_fraction]
         columns += [] if self.parts_ps is None else [self.parts_ps]
         if any(len(column) != len(self.step_time_ps) for column in columns):
             raise SimulationError("the columns of a batch result have different lengths")
@@ -144,11 +144,20 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
 
     job: PreparedStep
     setting: BatchBase
-    actors: Actors
-    programs: list[LaidOut]
+    flat: Flat
     table: LengthTable
     passes: Passes
     fixed: str
+
+    @property
+    def actors(self) -> Actors:
+        """Who is evaluated."""
+        return self.flat.actors
+
+    @property
+    def programs(self) -> tuple[Tasks, ...]:
+        """What each of them runs."""
+        return self.flat.programs
 
     @property
     def job_words(self) -> str:
@@ -167,8 +176,8 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
         found = []
         for laid, nodes in zip(self.programs, self.passes.program.nodes, strict=True):
             counts = Counter[int]()
-            for look, inner, tasks in laid.alike():
-                if inner < 0 and look.task_list in gaps[id(laid)].coalesced:
+            for row, tasks in laid.alike():
+                if row.inner < 0 and row.look.task_list in gaps[id(laid)].coalesced:
                     counts.update(self.passes.program.length[node] for node in nodes[tasks])
             found.append((gaps[id(laid)], counts))
         return found
@@ -215,9 +224,7 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
             [self._of(some, priced.of(part), parts=parts) for part, some in given.chunks(most)]
         )
 
-    def _of(
-        self, scenarios: Scenarios, known: Mapping[int, Times], *, parts: bool
-    ) -> "BatchResult":
+    def _of(self, scenarios: Scenarios, known: Mapping[int, Ints], *, parts: bool) -> "BatchResult":
         """Results of a few scenarios; of some lengths the times are `known`, by number."""
         values = self._checked(self.table.evaluate(scenarios, known))
         if not parts:
@@ -232,9 +239,9 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
 
     def _result(
         self,
-        values: list[Times],
+        values: list[Ints],
         totals: Totals,
-        parts_ps: Times | None = None,
+        parts_ps: Ints | None = None,
     ) -> "BatchResult":
         return BatchResult(
             step_time_ps=totals.step_time_ps,
@@ -243,29 +250,29 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
             parts_ps=parts_ps,
         )
 
-    def timed(self, scenarios: Scenarios) -> tuple[BatchResult, Times, Times]:
+    def timed(self, scenarios: Scenarios) -> tuple[BatchResult, Ints, Ints]:
         """Results of a few scenarios with the breakdown; start and end of every node, in ps."""
         values = self.lengths(scenarios)
         start, end = self._times(values, len(scenarios))
         totals = self.passes.totals_of(end)
         return self._result(values, totals, self._mean_parts(values, start, end)), start, end
 
-    def parts(self, scenarios: Scenarios) -> Times:
+    def parts(self, scenarios: Scenarios) -> Ints:
         """Breakdown of every actor, of shape (actors, parts, scenarios), in ps."""
         values = self.lengths(scenarios)
         return self._parts(values, *self._times(values, len(scenarios)))
 
-    def _times(self, values: list[Times], count: int) -> tuple[Times, Times]:
+    def _times(self, values: list[Ints], count: int) -> tuple[Ints, Ints]:
         return self.passes.times(self._node_lengths(values), count)
 
-    def _node_lengths(self, values: list[Times]) -> list[Times]:
+    def _node_lengths(self, values: list[Ints]) -> list[Ints]:
         return [values[i] for i in self.passes.program.length]
 
-    def lengths(self, scenarios: Scenarios) -> list[Times]:
+    def lengths(self, scenarios: Scenarios) -> list[Ints]:
         """Picoseconds of every length; raises SimulationError where sums could wrap around."""
         return self._checked(self.table.evaluate(scenarios))
 
-    def _checked(self, values: list[Times]) -> list[Times]:
+    def _checked(self, values: list[Ints]) -> list[Ints]:
         """The picoseconds of every length, if no sum of them can wrap around."""
         used = self.passes.program.uses
         if sum(times * float(values[number].max()) for number, times in used.items()) > LARGEST_SUM:
@@ -274,7 +281,7 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
             )
         return values
 
-    def _bubble(self, values: list[Times], totals: Totals) -> Floats:
+    def _bubble(self, values: list[Ints], totals: Totals) -> Floats:
         ranks, pipeline_ps = int(self.actors.counts.sum()), totals.pipeline_time_ps
         if float(pipeline_ps.max(initial=0)) * ranks > LARGEST_SUM:
             raise SimulationError("ranks together take more than 2**63 - 1 ps: too long to batch")
@@ -283,12 +290,12 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
             busy += times * values[number]
         return bubble_fraction(pipeline_ps * ranks - busy, ranks, pipeline_ps)
 
-    def _mean_parts(self, values: list[Times], start: Times, end: Times) -> Times:
+    def _mean_parts(self, values: list[Ints], start: Ints, end: Ints) -> Ints:
         """Means over ranks, of shape (scenarios, parts), in ps."""
-        mean: Times = mean_columns(self._parts(values, start, end), self.actors.counts).T
+        mean: Ints = mean_columns(self._parts(values, start, end), self.actors.counts).T
         return mean
 
-    def _parts(self, values: list[Times], start: Times, end: Times) -> Times:
+    def _parts(self, values: list[Ints], start: Ints, end: Ints) -> Ints:
         program, count = self.passes.program, start.shape[1]
         task_lists = self.table.list_parts(values)
         slowed = self.table.slowed_ps(values) if self.table.cost else {}
@@ -348,7 +355,7 @@ def make_batch(
     setting = BatchBase(topology=job.prices.topology, scale=scale, host=host)
     graph, prices = job.graph, job.prices
     actors, _ = find_actors(graph, prices, job.slow, fold_ranks=fold_ranks)
-    programs = lay_out(graph, actors, prices, job.slow, by_look=True, coalesce=coalesce).programs
+    flat = flatten(graph, actors, prices, job.slow, contract=coalesce, by_look=True)
     table = LengthTable(
         graph=graph,
         prices=prices,
@@ -357,12 +364,11 @@ def make_batch(
         base=setting.scenarios({}) if job.overlap else None,
     )
     slow = None if job.slow is None else job.slow[actors.ranks]
-    program = compile_program(programs, actors, slow, table)
+    program = compile_program(flat, slow, table)
     return Batch(
         job=job,
         setting=setting,
-        actors=actors,
-        programs=programs,
+        flat=flat,
         table=table,
         passes=Passes(program=program),
         fixed=fixed,

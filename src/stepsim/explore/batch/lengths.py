@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.units import PS_PER_S
-from stepsim.engine.beside import OverlapCost, runs_beside
-from stepsim.engine.lay_out import Times
+from stepsim.core.actions import HostPart, Task, TaskList
+from stepsim.core.beside import OverlapCost, runs_beside
+from stepsim.core.ends import ends, listed_waits
+from stepsim.core.write import TaskGraph
 from stepsim.explain.breakdown import Gaps, breakdown, find_gaps, part_of, task_rows
 from stepsim.explore.batch.communications import CommLength, MeasuredLength
 from stepsim.explore.batch.scenarios import PHASES, Scenarios
@@ -24,23 +26,21 @@ from stepsim.explore.batch.slowed import (
     SlowedLength,
     slowed_lengths,
 )
-from stepsim.graph.actions import HostPart, Task, TaskList
-from stepsim.graph.build import TaskGraph
 from stepsim.network.prices import Prices, Use
-from stepsim.tables.ends import NodeWaits, ends, listed_waits
-from stepsim.tables.spans import TaskKind
+from stepsim.run.spans import TaskKind
+from stepsim.run.waits import NodeWaits
 from stepsim.workload.model.slowing import Slowing
 from stepsim.workload.overlap import Demands
 from stepsim.workload.rows import Part, Phase, Stream
 
 _UNKNOWN = Demands()
-_NOTHING: Mapping[int, Times] = MappingProxyType({})
+_NOTHING: Mapping[int, Ints] = MappingProxyType({})
 
 
 class Length(Protocol):
     """A duration that depends on the scenario."""
 
-    def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
+    def ps(self, scenarios: Scenarios, earlier: Sequence[Ints]) -> Ints:
         """Picoseconds, one element per scenario, or one for all."""
 
 
@@ -49,7 +49,7 @@ class FixedLength(Struct, frozen=True):
 
     duration_ps: int
 
-    def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
+    def ps(self, scenarios: Scenarios, earlier: Sequence[Ints]) -> Ints:
         """The fixed duration in ps, for all scenarios."""
         return np.array([self.duration_ps], dtype=np.int64)
 
@@ -65,7 +65,7 @@ class ComputeLength(Struct, frozen=True):
     slow: float
     kernels: Demands | None = None
 
-    def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
+    def ps(self, scenarios: Scenarios, earlier: Sequence[Ints]) -> Ints:
         """Picoseconds of the task, scaled by the factor of its phase in each scenario."""
         factor = scenarios.compute[:, PHASES.index(self.phase)]
         scaled: Floats = np.maximum(np.rint(self.duration_ps * factor), min(self.duration_ps, 1))
@@ -77,7 +77,7 @@ class HostLength(Struct, frozen=True):
 
     which: HostPart
 
-    def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
+    def ps(self, scenarios: Scenarios, earlier: Sequence[Ints]) -> Ints:
         """Host time in ps, one per scenario."""
         return scenarios.host_ps[:, self.which]
 
@@ -100,13 +100,13 @@ class BlockLength(Struct, frozen=True, dict=True):
         awaited = {before for after in self.after for before in after}
         return listed_waits(self.after, [i for i in range(len(self.after)) if i not in awaited])
 
-    def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
+    def ps(self, scenarios: Scenarios, earlier: Sequence[Ints]) -> Ints:
         """The longest path through the tasks."""
         last = ends(self._to_last, (earlier[number] for number in self.numbers))
-        longest: Times = np.maximum.reduce(np.broadcast_arrays(*last))
+        longest: Ints = np.maximum.reduce(np.broadcast_arrays(*last))
         return longest
 
-    def times(self, earlier: Sequence[Times]) -> tuple[list[Times], list[Times]]:
+    def times(self, earlier: Sequence[Ints]) -> tuple[list[Ints], list[Ints]]:
         """Start and end of each task in ps from the start of the block."""
         durations = [earlier[number] for number in self.numbers]
         end = ends(self.waits, durations)
@@ -117,7 +117,7 @@ class BlockLength(Struct, frozen=True, dict=True):
         """Which transfers its compute stream waits for."""
         return find_gaps(task_rows(list(zip(self.parts, self.after, strict=True))))
 
-    def parts_ps(self, earlier: Sequence[Times], gaps: Gaps) -> Times:
+    def parts_ps(self, earlier: Sequence[Ints], gaps: Gaps) -> Ints:
         """What the block's time consists of: (parts, scenarios or 1); `gaps` are its own."""
         times = np.stack(np.broadcast_arrays(*(t for each in self.times(earlier) for t in each)))
         start, end = np.split(times, 2)
@@ -130,7 +130,7 @@ class TaskListLength(Struct, frozen=True):
 
     blocks: tuple[tuple[int, int], ...]
 
-    def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
+    def ps(self, scenarios: Scenarios, earlier: Sequence[Ints]) -> Ints:
         """The sum of the blocks."""
         total = np.zeros(1, dtype=np.int64)
         for number, count in self.blocks:
@@ -141,10 +141,10 @@ class TaskListLength(Struct, frozen=True):
 class PricedComms(Struct, frozen=True):
     """Picoseconds of communications by number of their length: distinct ones, which each has."""
 
-    times: Mapping[int, tuple[Times, Ints]]
+    times: Mapping[int, tuple[Ints, Ints]]
 
-    def of(self, part: slice) -> dict[int, Times]:
-        """Times of each communication in some of the scenarios."""
+    def of(self, part: slice) -> dict[int, Ints]:
+        """Ints of each communication in some of the scenarios."""
         return {
             number: times if len(times) == 1 else times[place[part]]
             for number, (times, place) in self.times.items()
@@ -169,7 +169,7 @@ class LengthTable(Struct, kw_only=True):
     _kernels: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
     _losses: dict[int, int] = field(default_factory=dict)
     _blocks: dict[BlockLength, BlockLength] = field(default_factory=dict)
-    _now: list[Times] = field(default_factory=list)
+    _now: list[Ints] = field(default_factory=list)
 
     def number(self, length: Length) -> int:
         """Number of a length; equal ones share it."""
@@ -180,7 +180,7 @@ class LengthTable(Struct, kw_only=True):
                 self._now.append(length.ps(self.base, self._now))
         return self._numbers[length]
 
-    def now_ps(self, numbers: Iterable[int]) -> list[Times]:
+    def now_ps(self, numbers: Iterable[int]) -> list[Ints]:
         """Picoseconds of lengths in the job as it is."""
         return [self._now[number] for number in numbers]
 
@@ -312,9 +312,9 @@ class LengthTable(Struct, kw_only=True):
         return BlockLength(tuple(numbers), tuple(after), parts)
 
     def priced(self, scenarios: Scenarios) -> "PricedComms":
-        """Times of communications that many scenarios look alike to, each priced once."""
+        """Ints of communications that many scenarios look alike to, each priced once."""
         known: dict[tuple[tuple[int, ...], int], tuple[Scenarios, Ints] | None] = {}
-        times: dict[int, tuple[Times, Ints]] = {}
+        times: dict[int, tuple[Ints, Ints]] = {}
         alike: dict[int, tuple[Scenarios, Ints]] = {}
         for number, length in enumerate(self.lengths):
             if isinstance(length, LossLength) and length.comm in alike:
@@ -332,9 +332,9 @@ class LengthTable(Struct, kw_only=True):
                 alike[number] = found
         return PricedComms(times)
 
-    def evaluate(self, scenarios: Scenarios, known: Mapping[int, Times] = _NOTHING) -> list[Times]:
+    def evaluate(self, scenarios: Scenarios, known: Mapping[int, Ints] = _NOTHING) -> list[Ints]:
         """Picoseconds of every length; of some they are `known`, by number."""
-        found: list[Times] = []
+        found: list[Ints] = []
         for number, length in enumerate(self.lengths):
             if number not in known:
                 found.append(length.ps(scenarios, found))
@@ -342,9 +342,9 @@ class LengthTable(Struct, kw_only=True):
                 found.append(known[number])
         return found
 
-    def list_parts(self, values: Sequence[Times]) -> dict[int, Times]:
+    def list_parts(self, values: Sequence[Ints]) -> dict[int, Ints]:
         """Parts of every task list's length by number: (parts, scenarios or 1), in ps."""
-        blocks: dict[int, Times] = {}
+        blocks: dict[int, Ints] = {}
         for number, length in enumerate(self.lengths):
             if isinstance(length, BlockLength):
                 if number not in self._gaps:
@@ -364,9 +364,9 @@ class LengthTable(Struct, kw_only=True):
                 found[number][Part.COMPUTE] += longer
         return found
 
-    def slowed_ps(self, values: Sequence[Times]) -> dict[int, Times]:
+    def slowed_ps(self, values: Sequence[Ints]) -> dict[int, Ints]:
         """By how much lengths are longer beside communications, by number, in ps."""
-        longer: dict[int, Times] = {}
+        longer: dict[int, Ints] = {}
         for number, length in enumerate(self.lengths):
             own: list[tuple[int, int]] = []
             if isinstance(length, SlowedLength):

@@ -1,28 +1,19 @@
-"""The graph of a job as one list of nodes: what each waits for, and how long it takes.
-
-A node is a task, or a transfer of all its members. Nodes are in an order in which each follows
-those it waits for.
-"""
+"""The graph of a job as one list of nodes: what each waits for, and how long it takes."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
 
 from stepsim.base.arrays import Floats, Ints, Small
-from stepsim.base.errors import SimulationError
-from stepsim.engine.beside import runs_beside
-from stepsim.engine.lay_out import LaidOut
-from stepsim.engine.nodes import NodeGraph, make_nodes
+from stepsim.core.beside import runs_beside
+from stepsim.core.ends import ends, listed_waits
+from stepsim.core.flat import Flat, TaskRow, Tasks
 from stepsim.explore.batch.lengths import FixedLength, LengthTable
 from stepsim.explore.batch.slowed import slowed_lengths
-from stepsim.graph.programs import SegmentKind
-from stepsim.network.fold import Actors
-from stepsim.network.prices import Use
-from stepsim.tables.ends import NodeWaits, ends, listed_waits
-from stepsim.tables.spans import TaskKind
+from stepsim.run.spans import TaskKind
+from stepsim.run.waits import NodeWaits
 
 
 class BatchProgram(Struct, frozen=True, kw_only=True):
@@ -51,32 +42,23 @@ class BatchProgram(Struct, frozen=True, kw_only=True):
         return len(self.length)
 
 
-def compile_program(
-    programs: Sequence[LaidOut], actors: Actors, slow: Floats | None, table: LengthTable
-) -> BatchProgram:
-    """Nodes of the laid-out programs of all actors; their lengths are added to `table`.
+def compile_program(flat: Flat, slow: Floats | None, table: LengthTable) -> BatchProgram:
+    """The nodes of a flat table; their lengths are added to `table`.
 
-    `slow[a]` is the factor on the compute of actor a. Raises SimulationError if the programs wait
-    for each other in a circle: running them tells where.
+    `slow[a]` is the factor on the compute of actor a.
     """
-    graph = make_nodes(programs, actors, table.graph.plan)
-    if not graph.is_complete:
-        raise SimulationError(
-            f"{len(graph) - graph.waits.runnable} tasks wait for each other in a circle: "
-            "simulate the job to see which"
-        )
-    writer = _NodeWriter(programs=programs, actors=actors, slow=slow, table=table, graph=graph)
-    for actor in range(len(actors)):
+    writer = _NodeWriter(flat=flat, slow=slow, table=table)
+    for actor in range(len(flat.actors)):
         writer.add_lengths(actor)
     if table.cost:
         writer.slow_compute()
-    for actor in range(len(actors)):
+    for actor in range(len(flat.actors)):
         writer.add_entries(actor)
     return writer.finish()
 
 
 class _Streams(NamedTuple):
-    """Tasks of a laid-out program that compute, and that communicate.
+    """Tasks of an actor that compute, and that communicate.
 
     `losses` are the numbers of each communication's length and of what is lost beside it.
     """
@@ -87,11 +69,9 @@ class _Streams(NamedTuple):
 
 
 class _NodeWriter(Struct, kw_only=True):
-    programs: Sequence[LaidOut]
-    actors: Actors
+    flat: Flat
     slow: Floats | None
     table: LengthTable
-    graph: NodeGraph
     after: list[tuple[int, ...]] = field(default_factory=list)
     length: list[int] = field(default_factory=list)
     pipeline: list[int] = field(default_factory=list)
@@ -100,39 +80,29 @@ class _NodeWriter(Struct, kw_only=True):
     known: dict[int, list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.after = self.graph.waits.after.tolist()
-        self.length = [-1] * len(self.graph)
+        self.after = self.flat.waits.after.tolist()
+        self.length = [-1] * len(self.flat)
 
     def add_lengths(self, actor: int) -> None:
         """The lengths of an actor's tasks."""
-        laid = self.programs[actor]
-        if id(laid) not in self.known:
-            self.known[id(laid)] = self.lengths(laid, actor)
-        for node, number in zip(
-            self.graph.node_of[actor].tolist(), self.known[id(laid)], strict=True
-        ):
+        tasks = self.flat.programs[actor]
+        if id(tasks) not in self.known:
+            numbers = np.array([self.row_length(tasks, row, actor) for row in tasks.rows])
+            self.known[id(tasks)] = numbers.take(tasks.row).tolist()
+        nodes = self.flat.node_of[actor].tolist()
+        for node, number in zip(nodes, self.known[id(tasks)], strict=True):
             if self.length[node] < 0:
                 self.length[node] = number
 
-    def lengths(self, laid: LaidOut, actor: int) -> list[int]:
-        """Numbers of the lengths of a laid-out program's tasks."""
-        rank, stage = int(self.actors.ranks[actor]), laid.program.stage
+    def row_length(self, tasks: Tasks, row: TaskRow, actor: int) -> int:
+        """Number of the length of an actor's tasks that do the same."""
+        rank, stage = int(self.flat.actors.ranks[actor]), tasks.program.stage
         slow = 1.0 if self.slow is None else float(self.slow[actor])
-        numbers = np.empty(len(laid), dtype=np.int64)
-        for look, inner, tasks in laid.alike():
-            if look.task_list < 0:
-                sends, peer = look.kind is SegmentKind.SEND, look.peer_stage
-                use = Use(comm=laid.program.message, stage=stage, peer_stage=peer, sends=sends)
-                numbers[tasks] = self.table.comm(use, rank)
-                continue
-            task_list = self.table.graph.task_lists[look.task_list]
-            numbers[tasks] = (
-                self.table.task_list(task_list, stage, rank, slow)
-                if inner < 0
-                else self.table.task(task_list.tasks[inner], stage, rank, slow)
-            )
-        found: list[int] = numbers.tolist()
-        return found
+        if row.use:
+            return self.table.comm(row.use, rank)
+        if task := row.task(tasks.program):
+            return self.table.task(task, stage, rank, slow)
+        return self.table.task_list(tasks.program.lists[row.look.task_list], stage, rank, slow)
 
     def slow_compute(self) -> None:
         """Compute beside communications takes as long as the job as it is says."""
@@ -140,11 +110,11 @@ class _NodeWriter(Struct, kw_only=True):
         end = np.array([int(each[0]) for each in ends(listed_waits(self.after), lengths)])
         start = end - np.array([int(each[0]) for each in lengths])
         known: dict[int, _Streams] = {}
-        for actor, laid in enumerate(self.programs):
-            own = self.graph.node_of[actor]
-            if id(laid) not in known:
-                known[id(laid)] = self.streams(laid, actor)
-            streams = known[id(laid)]
+        for actor, tasks in enumerate(self.flat.programs):
+            own = self.flat.node_of[actor]
+            if id(tasks) not in known:
+                known[id(tasks)] = self.streams(tasks, actor)
+            streams = known[id(tasks)]
             compute, comm = own[streams.compute], own[streams.comm]
             beside = runs_beside((start[compute], end[compute]), (start[comm], end[comm]))
             alone = [self.length[node] for node in compute.tolist()]
@@ -152,38 +122,26 @@ class _NodeWriter(Struct, kw_only=True):
             for place, length in found.items():
                 self.length[compute[place]] = self.table.number(length)
 
-    def streams(self, laid: LaidOut, actor: int) -> "_Streams":
-        """Which tasks of a laid-out program compute, and which communicate."""
-        rank, stage = int(self.actors.ranks[actor]), laid.program.stage
+    def streams(self, tasks: Tasks, actor: int) -> "_Streams":
+        """Which tasks of an actor compute, and which communicate."""
+        rank = int(self.flat.actors.ranks[actor])
         compute, comm = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
         losses: list[tuple[int, int]] = []
-        for look, inner, tasks in laid.alike():
-            task = None
-            if look.task_list >= 0 and inner >= 0:
-                task = self.table.graph.task_lists[look.task_list].tasks[inner]
-            if look.task_list >= 0 and (task is None or task.kind is TaskKind.COMPUTE):
-                compute.append(np.asarray(tasks))
-            elif task is None or task.comm >= 0:
-                sends, peer = look.kind is SegmentKind.SEND, look.peer_stage
-                use = (
-                    Use(comm=task.comm, stage=stage)
-                    if task
-                    else Use(comm=laid.program.message, stage=stage, peer_stage=peer, sends=sends)
-                )
-                comm.append(np.asarray(tasks))
-                number = self.length[self.graph.node_of[actor][tasks[0]]]
-                losses += [(number, self.table.loss(number, use, rank))] * len(tasks)
-        return _Streams(
-            compute=np.concatenate(compute),
-            comm=np.concatenate(comm),
-            losses=losses,
-        )
+        for row, which in tasks.alike():
+            task = row.task(tasks.program)
+            if row.use:
+                comm.append(which)
+                number = self.length[self.flat.node_of[actor][which[0]]]
+                losses += [(number, self.table.loss(number, row.use, rank))] * len(which)
+            elif task is None or task.kind is TaskKind.COMPUTE:
+                compute.append(which)
+        return _Streams(np.concatenate(compute), np.concatenate(comm), losses)
 
     def add_entries(self, actor: int) -> None:
         """When an actor is busy with entries of the schedule, and when its last one ends."""
-        laid, mine = self.programs[actor], self.graph.node_of[actor].tolist()
-        counts = int(self.actors.counts[actor])
-        entries = laid.program.shape.entry[laid.segment]
+        own, mine = self.flat.programs[actor], self.flat.node_of[actor].tolist()
+        counts = int(self.flat.actors.counts[actor])
+        entries = own.program.entry[own.segment]
         tasks: dict[int, list[int]] = defaultdict(list)
         for task in np.flatnonzero(entries >= 0).tolist():
             tasks[int(entries[task])].append(task)
@@ -194,9 +152,9 @@ class _NodeWriter(Struct, kw_only=True):
                 self.busy_lengths[self.length[mine[first]]] += counts
                 final = [mine[first]]
                 continue
-            waited = {i for task in several for i in laid.after[task]}
+            waited = {i for task in several for i in own.after[task]}
             final = [mine[task] for task in several if task not in waited]
-            self.busy_nodes[self.joined([mine[i] for i in laid.after[first]])] -= counts
+            self.busy_nodes[self.joined([mine[i] for i in own.after[first]])] -= counts
             self.busy_nodes[self.joined(final)] += counts
         self.pipeline += final
 
@@ -219,7 +177,7 @@ class _NodeWriter(Struct, kw_only=True):
         return BatchProgram(
             waits=listed_waits(after),
             length=tuple(self.length),
-            nodes=self.graph.node_of,
+            nodes=self.flat.node_of,
             last=frozenset(set(range(len(after))) - waited),
             pipeline=frozenset(self.pipeline),
             busy_lengths=dict(self.busy_lengths),

@@ -12,7 +12,7 @@ from stepsim.base.arrays import Floats, Ints, distinct, row_numbers
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.base.units import MOST_EXACT
-from stepsim.graph.actions import HostPart, HostTimes
+from stepsim.core.actions import HostPart, HostTimes
 from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import LAUNCH_LATENCY, LINK_FIELDS
 from stepsim.network.topology.nested import followed, is_fixed, leaders

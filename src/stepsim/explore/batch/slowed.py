@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from msgspec import Struct
 
+from stepsim.base.arrays import Ints
 from stepsim.base.units import PS_PER_S
-from stepsim.engine.beside import Alongside, wire_share
-from stepsim.engine.lay_out import Times
+from stepsim.core.beside import Alongside, wire_share
 from stepsim.explore.batch.scenarios import AXES, Scenarios
 from stepsim.workload.model.slowing import Slowing
 from stepsim.workload.overlap import CommEngine, Demands
@@ -35,13 +35,13 @@ class LossLength(Struct, frozen=True, kw_only=True, eq=False):
     carrier: CommEngine
     slowing: Slowing
 
-    def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
+    def ps(self, scenarios: Scenarios, earlier: Sequence[Ints]) -> Ints:
         """Picoseconds lost in every scenario."""
         return self.beside(scenarios, earlier[self.comm])
 
     def beside(
-        self, scenarios: Scenarios, comm_ps: Times, kernels: tuple[Demands, float] | None = None
-    ) -> Times:
+        self, scenarios: Scenarios, comm_ps: Ints, kernels: tuple[Demands, float] | None = None
+    ) -> Ints:
         """Picoseconds lost where the communication takes `comm_ps`, by products or by kernels."""
         size = np.rint(self.op.size_bytes * scenarios.size[:, AXES.index(self.op.axis)])
         sent, seconds = np.broadcast_arrays(
@@ -63,7 +63,7 @@ class SlowedLength(Struct, frozen=True):
     alone: int
     beside: tuple[tuple[int, int, float, float], ...]
 
-    def ps(self, scenarios: Scenarios, earlier: Sequence[Times]) -> Times:
+    def ps(self, scenarios: Scenarios, earlier: Sequence[Ints]) -> Ints:
         """Picoseconds of compute that is slowed until the communications end, or it does."""
         alone = earlier[self.alone]
         beside_ps = sum(share * earlier[comm] for comm, _, share, _ in self.beside)

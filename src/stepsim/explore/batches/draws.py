@@ -9,7 +9,6 @@ from msgspec import Struct, field
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
-from stepsim.engine.lay_out import Times
 from stepsim.explain.memory import MemoryPart, StagePeak, StepMemory
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.explore.batches.prices import MicrobatchPrices, microbatch_prices
@@ -81,9 +80,9 @@ class BatchSteps(Struct, frozen=True, kw_only=True, eq=False):
 
     packer: str
     shape: BatchShape
-    step_ps: Times
-    even_ps: Times
-    work_ps: Times
+    step_ps: Ints
+    even_ps: Ints
+    work_ps: Ints
     tokens: Ints
     real: Ints
     fullest: float
@@ -319,7 +318,7 @@ def _evened(features: Floats) -> Floats:
     return np.asarray(np.broadcast_to(mean, (*features.shape[:2], 1, features.shape[3])))
 
 
-def _step_ps(prices: MicrobatchPrices, features: Floats) -> Times:
+def _step_ps(prices: MicrobatchPrices, features: Floats) -> Ints:
     return LoadColumns(prices).step_ps(features)
 
 
@@ -333,13 +332,13 @@ class LoadColumns:
         ]
         self._columns = NodeColumns(prices.batch, [ranks for ranks, _ in self._replicas])
 
-    def step_ps(self, features: Floats) -> Times:
+    def step_ps(self, features: Floats) -> Ints:
         """Step time of every step in ps, of features of shape (features, steps, ranks, ...)."""
         at_once = max(_AT_ONCE // features.shape[2], 1)
         edges = [slice(low, low + at_once) for low in range(0, features.shape[1], at_once)]
         return np.concatenate([self._some(features[:, i]) for i in edges])
 
-    def _some(self, features: Floats) -> Times:
+    def _some(self, features: Floats) -> Ints:
         durations = _LoadDurations(
             prices=self.prices,
             features=features.transpose(0, 2, 1, 3),
@@ -369,13 +368,13 @@ class _LoadDurations(Struct, frozen=True, kw_only=True):
     prices: MicrobatchPrices
     features: Floats
     replicas: list[Ints]
-    known: dict[tuple[int, int], Times] = field(default_factory=dict)
+    known: dict[tuple[int, int], Ints] = field(default_factory=dict)
 
-    def computed(self, node: ColumnNode) -> Times:
+    def computed(self, node: ColumnNode) -> Ints:
         """Of a task on every replica of an actor: (replicas, steps), or one number for all."""
         return self._of_actor(node, node.actor)
 
-    def sent(self, node: ColumnNode) -> Times:
+    def sent(self, node: ColumnNode) -> Ints:
         """Of a transfer in every group: as long as its member with most to send takes."""
         latest = [
             place.latest(self._of_actor(node, actor), node.width)
@@ -383,10 +382,10 @@ class _LoadDurations(Struct, frozen=True, kw_only=True):
         ]
         if not latest:
             return self._of_actor(node, node.actor)
-        longest: Times = np.maximum.reduce(latest)
+        longest: Ints = np.maximum.reduce(latest)
         return longest
 
-    def _of_actor(self, node: ColumnNode, actor: int) -> Times:
+    def _of_actor(self, node: ColumnNode, actor: int) -> Ints:
         """Of a node as the replicas of an actor would have it."""
         assert node.node is not None
         microbatch = int(self.prices.microbatch[node.node])
@@ -396,7 +395,7 @@ class _LoadDurations(Struct, frozen=True, kw_only=True):
         alike = len(own) in (1, len(self.replicas[actor]))  # one for all, or one for each in order
         return own if alike else own[self.replicas[actor]]
 
-    def _of(self, row: int, microbatch: int) -> Times:
+    def _of(self, row: int, microbatch: int) -> Ints:
         """Of a row of the prices with the load of a microbatch: (replicas, steps)."""
         key = row, microbatch
         if key not in self.known:

@@ -18,9 +18,8 @@ from msgspec import Struct
 from stepsim.base.arrays import Floats, Ints, row_numbers
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
-from stepsim.engine.lay_out import Times
+from stepsim.core.write import Program, SegmentKind
 from stepsim.explore.batch.evaluation import Batch, make_batch
-from stepsim.graph.programs import Program, SegmentKind
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
@@ -49,7 +48,7 @@ class MicrobatchPrices(Struct, frozen=True, kw_only=True, eq=False):
     documents: Floats
     weights: Floats
     row: Ints
-    whole_ps: Times
+    whole_ps: Ints
     microbatch: Ints
     attention: float
     samples: int
@@ -94,7 +93,7 @@ class MicrobatchPrices(Struct, frozen=True, kw_only=True, eq=False):
         return np.stack([share * part for share in levels for part in parts])
 
 
-def _weights(tokens: Floats, documents: Floats, priced_ps: Times) -> Floats:
+def _weights(tokens: Floats, documents: Floats, priced_ps: Ints) -> Floats:
     """Weights of `MicrobatchPrices.features`, a row per node.
 
     `priced_ps` has what nodes take of shape (nodes, levels, documents), as far as documents fit a
@@ -119,7 +118,7 @@ def _node_microbatches(batch: Batch) -> Ints:
     found = np.full(len(program), -1, dtype=np.int64)
     for laid, nodes in zip(batch.programs, program.nodes, strict=True):
         of_segment = _microbatches(laid.program)
-        kinds = laid.program.shape.kind[laid.segment]
+        kinds = laid.program.kind[laid.segment]
         own = of_segment[laid.segment]
         known = (kinds != SegmentKind.RECV) & (own >= 0)
         found[nodes[known]] = own[known]
@@ -128,12 +127,11 @@ def _node_microbatches(batch: Batch) -> Ints:
 
 def _microbatches(program: Program) -> Ints:
     """The microbatch of every segment of a program, -1 outside the pipeline."""
-    entries, shape = program.entries, program.shape
-    of_entry = np.array([entry.parts()[0].microbatch for entry in entries] + [-1])
-    found = of_entry[shape.entry]
-    sends = np.flatnonzero(shape.kind == SegmentKind.SEND)
+    of_entry = np.array([entry.parts()[0].microbatch for entry in program.entries] + [-1])
+    found = of_entry[program.entry]
+    sends = np.flatnonzero(program.kind == SegmentKind.SEND)
     for segment in sends.tolist():
-        before = [i for i in shape.after[segment] if shape.entry[i] >= 0]
+        before = [i for i in program.after[segment] if program.entry[i] >= 0]
         found[segment] = found[max(before)] if before else -1
     return np.asarray(found)
 
@@ -234,7 +232,7 @@ def _held(options: StepOptions, plan: ModelPlan) -> StepOptions:
     return replace(options, microbatches=None, **{name: getattr(plan, name) for name in names})
 
 
-def _node_ps(batch: Batch) -> Times:
+def _node_ps(batch: Batch) -> Ints:
     """How long every node takes, in ps."""
     values = batch.lengths(batch.scenarios({}))
     return np.array([int(values[number][0]) for number in batch.passes.program.length])

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from stepsim.base.arrays import Floats
+from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
-from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import make_batch
 from stepsim.explore.batches.prices import SHARES, MicrobatchPrices, microbatch_prices
 from stepsim.network.topology import Topology
@@ -20,7 +19,7 @@ from stepsim.options import StepOptions
 from stepsim.workload.model.choices import ContextParallelKind
 from stepsim.workload.model.model import Model
 
-StepTimes = Callable[[MicrobatchPrices, Floats], Times]
+StepTimes = Callable[[MicrobatchPrices, Floats], Ints]
 """Step times of a job with features of its microbatches, of shape (features, steps, ranks, ...)."""
 
 

@@ -14,20 +14,21 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Ints, Lists
-from stepsim.engine.lay_out import GROUPS, LaidOut, Times
+from stepsim.core.ends import ends
+from stepsim.core.flat import GROUPS, Tasks
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.network.groups import lowered
-from stepsim.tables.ends import EndView, NodeWaits, ends
+from stepsim.run.waits import EndView, NodeWaits
 from stepsim.workload.rows import Group
 
 
 class NodeDurations(Protocol):
-    """Times of tasks in ps, each of shape (columns or 1, samples)."""
+    """Ints of tasks in ps, each of shape (columns or 1, samples)."""
 
-    def computed(self, node: "ColumnNode") -> Times:
+    def computed(self, node: "ColumnNode") -> Ints:
         """Of a task on every rank of its actor."""
 
-    def sent(self, node: "ColumnNode") -> Times:
+    def sent(self, node: "ColumnNode") -> Ints:
         """Of a transfer in every group."""
 
 
@@ -57,11 +58,11 @@ class ColumnPlaces(Struct, frozen=True, kw_only=True):
             members=int(counts[0]) if (counts == counts[0]).all() else 0,
         )
 
-    def seen_by_ranks(self, end: Times) -> Times:
+    def seen_by_ranks(self, end: Ints) -> Ints:
         """The end of a transfer as each rank has it, from that of every column."""
         return end[self.of_rank]
 
-    def latest(self, ready: Times, width: int) -> Times:
+    def latest(self, ready: Ints, width: int) -> Ints:
         """The last of the ranks of each of `width` columns; 0 where none of the actor's is."""
         if len(ready) == 1:
             found = np.asarray(np.broadcast_to(ready, (len(self.starts), ready.shape[1])))
@@ -69,16 +70,16 @@ class ColumnPlaces(Struct, frozen=True, kw_only=True):
             found = self._longest(ready if self.order is None else ready[self.order])
         if len(found) == width:
             return found
-        spread: Times = np.zeros((width, found.shape[1]), dtype=np.int64)
+        spread: Ints = np.zeros((width, found.shape[1]), dtype=np.int64)
         spread[self.columns] = found
         return spread
 
-    def _longest(self, ready: Times) -> Times:
+    def _longest(self, ready: Ints) -> Ints:
         """The last of each column, of ranks sorted by it; without reduceat six times as fast."""
         if self.members:
             groups = ready.reshape(len(self.starts), self.members, ready.shape[1])
             return np.asarray(groups.max(axis=1))
-        found: Times = np.maximum.reduceat(ready, self.starts, axis=0)
+        found: Ints = np.maximum.reduceat(ready, self.starts, axis=0)
         return found
 
 
@@ -96,7 +97,7 @@ class ColumnNode(Struct, frozen=True, kw_only=True):
     places: Mapping[int, ColumnPlaces] = MappingProxyType({})
 
 
-def _waits_of(programs: Sequence[LaidOut]) -> list[list[tuple[int, ...]]]:
+def _waits_of(programs: Sequence[Tasks]) -> list[list[tuple[int, ...]]]:
     """What the tasks of every actor wait for."""
     distinct = {id(laid): laid for laid in programs}
     known = {key: _needed(laid.after.tolist()) for key, laid in distinct.items()}
@@ -149,14 +150,14 @@ class NodeColumns:
         last = tuple(node for node in range(len(self._after)) if node not in awaited)
         return NodeWaits(after=Lists.of(self._after), results=last, views=tuple(self._views))
 
-    def step_time_ps(self, durations: NodeDurations, samples: int) -> Times:
+    def step_time_ps(self, durations: NodeDurations, samples: int) -> Ints:
         """End of the last task of every sample."""
-        step: Times = np.zeros(samples, dtype=np.int64)
+        step: Ints = np.zeros(samples, dtype=np.int64)
         for end in ends(self._waits, self._durations(durations)):
             np.maximum(step, end.max(axis=0, initial=0), out=step)
         return step
 
-    def _durations(self, durations: NodeDurations) -> Iterator[Times]:
+    def _durations(self, durations: NodeDurations) -> Iterator[Ints]:
         nothing = np.zeros((1, 1), dtype=np.int64)
         for node in self.nodes:
             if node.node is None:

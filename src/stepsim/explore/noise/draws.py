@@ -10,10 +10,9 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arguments import check_fields
-from stepsim.base.arrays import Floats
+from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
-from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.noise.columns import ColumnNode, NodeColumns
 from stepsim.network.topology import Topology
@@ -102,7 +101,7 @@ class NoiseResult(Struct, frozen=True, kw_only=True, eq=False):
     job: str
     model: NoiseModel
     seed: int
-    step_time_ps: Times
+    step_time_ps: Ints
     planned_ps: int
     warnings: tuple[str, ...]
 
@@ -193,7 +192,7 @@ def _tasks_of_all_ranks(batch: Batch) -> int:
     return sum(len(laid) * n for laid, n in zip(batch.programs, counts, strict=True))
 
 
-def _samples(batch: Batch, model: NoiseModel, samples: int, seed: np.random.SeedSequence) -> Times:
+def _samples(batch: Batch, model: NoiseModel, samples: int, seed: np.random.SeedSequence) -> Ints:
     """Step times; a batch of samples has a random stream of its own, so their number is free."""
     folded = len(batch.actors) < batch.job.graph.plan.npus
     columns = NodeColumns(batch) if folded else None
@@ -238,7 +237,7 @@ class _Draws:
         self._counts = batch.actors.counts.tolist()
         self._ranks = [*map(self._slowness, self._counts)]
 
-    def lengths(self) -> Iterator[Times]:
+    def lengths(self) -> Iterator[Ints]:
         """A vector of samples per node of an unfolded program."""
         program = self._batch.passes.program
         is_sent = np.zeros(len(program), dtype=bool)
@@ -254,16 +253,16 @@ class _Draws:
             else:
                 yield self.computed(ColumnNode(node=node, actor=int(actor[node])))[0]
 
-    def sent(self, node: ColumnNode) -> Times:
+    def sent(self, node: ColumnNode) -> Ints:
         """A transfer in every group: (groups or 1, samples)."""
         return self._noisy(node, self._factors(self._model.communication, node.width))
 
-    def computed(self, node: ColumnNode) -> Times:
+    def computed(self, node: ColumnNode) -> Ints:
         """A task on every rank of an actor: (ranks or 1, samples or 1)."""
         factors = self._factors(self._model.task, self._counts[node.actor])
         return self._noisy(node, factors * self._ranks[node.actor])
 
-    def _noisy(self, node: ColumnNode, factors: Floats) -> Times:
+    def _noisy(self, node: ColumnNode, factors: Floats) -> Ints:
         """What a node is planned to take, times factors, rounded."""
         assert node.node is not None
         planned = self._planned[self._batch.passes.program.length[node.node]]

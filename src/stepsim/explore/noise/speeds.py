@@ -10,9 +10,8 @@ from math import isinf
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Floats
+from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
-from stepsim.engine.lay_out import Times
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.explore.batch.scenarios import PHASES
 
@@ -38,7 +37,7 @@ class SpeedNoise(Struct, frozen=True, kw_only=True):
 
 def noisy_speeds(
     batch: Batch, columns: Mapping[str, float], noise: SpeedNoise, *, samples: int, seed: int
-) -> Times:
+) -> Ints:
     """Step times in ps of so many draws around the scenario that `columns` ask for.
 
     More noise of a kind stretches the same draws. Raises PlanError where the batch cannot vary

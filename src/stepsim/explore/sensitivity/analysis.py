@@ -15,9 +15,9 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import SimulationError
 from stepsim.base.structs import Document, Entry, Names, Picoseconds, replace
 from stepsim.base.units import Quantity
+from stepsim.core.actions import HostTimes
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.batch.scenarios import HOST, PHASES, BatchBase
-from stepsim.graph.actions import HostTimes
 from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import LAUNCH_LATENCY, split_link

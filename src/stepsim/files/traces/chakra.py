@@ -34,7 +34,7 @@ from stepsim.files.traces.protobuf import (
 from stepsim.measured.profile.events import Following, Profile, other_end
 from stepsim.measured.profile.joined import RankOperations, join_ranks
 from stepsim.measured.profile.waits import Waits
-from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, TaskKind
+from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind
 
 GROUPS_FILE = "comm_groups.json"
 """Ranks of the process groups, beside the traces: ASTRA-sim's communicator groups."""

@@ -26,7 +26,7 @@ from stepsim.files.traces.protobuf import write_field, write_integers, write_mes
 from stepsim.files.writing import write_folder
 from stepsim.measured.profile.events import Events, Profile
 from stepsim.measured.profile.pipeline import pipeline_waits
-from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, TaskKind
+from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind
 
 _PS_PER_US = 10**6
 _NODES = {

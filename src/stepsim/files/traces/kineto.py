@@ -29,7 +29,7 @@ from stepsim.measured.profile.events import HostOperator, KernelForm, Profile, o
 from stepsim.measured.profile.joined import RankOperations, join_ranks
 from stepsim.measured.profile.kernels import communication_kernel, is_peer_copy
 from stepsim.measured.profile.marks import MarkedRange, marked, read_mark
-from stepsim.tables.spans import UNKNOWN, TaskKind
+from stepsim.run.spans import UNKNOWN, TaskKind
 
 _PS_PER_US = 10**6
 _COMPUTES = ("kernel", "mtia_ccp_events")

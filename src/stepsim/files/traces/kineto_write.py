@@ -21,7 +21,7 @@ from stepsim.base.structs import replace
 from stepsim.files.writing import write_folder
 from stepsim.measured.profile.events import Events, Profile
 from stepsim.measured.profile.marks import ACTION_PHASES
-from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, TaskKind, TaskPhase
+from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind, TaskPhase
 
 _PS_PER_US = 10**6
 _FIRST_STREAM = 7

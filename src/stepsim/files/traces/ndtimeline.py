@@ -18,7 +18,7 @@ from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.files.reading import open_file, parquet_library
 from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace, counted, same
-from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
+from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
 _APART_PS = 50 * 10**6
 """Clocks of ranks may be as far apart."""

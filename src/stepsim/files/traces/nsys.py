@@ -24,7 +24,7 @@ from stepsim.measured.profile.events import KernelForm, Profile
 from stepsim.measured.profile.joined import RankOperations, join_ranks
 from stepsim.measured.profile.kernels import communication_kernel
 from stepsim.measured.profile.marks import MarkedRange, marked, read_mark
-from stepsim.tables.spans import UNKNOWN, TaskKind
+from stepsim.run.spans import UNKNOWN, TaskKind
 
 _MOST_BYTES = 16 << 30
 _MOST_ROWS = 50_000_000

@@ -10,7 +10,7 @@ from stepsim.base.units import PS_PER_S
 from stepsim.measured.calibration.products import fit_products
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.kernel_classes import KernelClass, KernelWork, kernel_work
-from stepsim.tables.spans import UNKNOWN, TaskKind
+from stepsim.run.spans import UNKNOWN, TaskKind
 from stepsim.workload.model.calibration import MeasuredRate
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.plan import Precision

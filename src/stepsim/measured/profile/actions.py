@@ -17,7 +17,7 @@ from stepsim.measured.profile.events import Profile, same
 from stepsim.measured.profile.marks import MarkForm
 from stepsim.measured.profile.told import PhaseLabels, stages_by_messages, told_by_messages
 from stepsim.measured.run import OpKind
-from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
+from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
 _KINDS = {
     TaskPhase.FORWARD: OpKind.FORWARD,

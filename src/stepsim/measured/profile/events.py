@@ -14,7 +14,7 @@ from stepsim.base.arrays import Bools, Ints, among, column_numbers, narrowed, pl
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
 from stepsim.measured.profile.marks import Mark
-from stepsim.tables.spans import UNKNOWN, Spans, TaskKind
+from stepsim.run.spans import UNKNOWN, Spans, TaskKind
 
 
 class RankPlace(Struct, frozen=True, kw_only=True):

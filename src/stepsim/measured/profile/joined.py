@@ -22,7 +22,7 @@ from stepsim.measured.profile.events import (
     same,
 )
 from stepsim.measured.profile.marks import Mark
-from stepsim.tables.spans import UNKNOWN, TaskKind
+from stepsim.run.spans import UNKNOWN, TaskKind
 
 _DAY_PS = 86_400 * PS_PER_S
 _HOURS_APART_PS = 3600 * PS_PER_S

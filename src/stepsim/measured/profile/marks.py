@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Ints
-from stepsim.tables.spans import UNKNOWN, TaskPhase
+from stepsim.run.spans import UNKNOWN, TaskPhase
 
 
 class MarkForm(IntEnum):

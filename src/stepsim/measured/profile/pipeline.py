@@ -11,7 +11,7 @@ from stepsim.base.arrays import Bools, Ints, distinct
 from stepsim.base.errors import TraceError
 from stepsim.measured.profile.events import Events, Following, Profile, same
 from stepsim.measured.profile.waits import Waits, chained
-from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
+from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
 _SOON_PS = 10**7
 _ROUNDING_PS = 10**6

@@ -14,7 +14,7 @@ from msgspec import Struct
 from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import TraceError
 from stepsim.measured.profile.events import Profile
-from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
+from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
 _LOSS = re.compile(r"^(?!.*(?:backward|bwd|grad)).*(?:loss|cross_?entropy)", re.IGNORECASE)
 """Names of kernels that a forward of the last stage ends with."""

@@ -15,10 +15,11 @@ from msgspec import Struct
 from stepsim.base.arrays import Bools, Ints, Small, medians, whole_totals
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
+from stepsim.core.ends import ends, ordered_waits
 from stepsim.measured.profile.busy import Busy
 from stepsim.measured.profile.events import Following, Profile, same
-from stepsim.tables.ends import NodeWaits, ends, ordered_waits
-from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, TaskKind
+from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, TaskKind
+from stepsim.run.waits import NodeWaits
 
 _MOST_TIMES = 1 << 24
 """Times of nodes in as many cases that are looked at together: 134 MB."""

@@ -16,7 +16,7 @@ from msgspec import Struct
 from stepsim.base.arrays import Bools, Floats, Ints, numbers_of
 from stepsim.base.errors import PlanError
 from stepsim.measured.profile.events import Profile, same
-from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
+from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
 _ROUNDS = 200
 _STANDARD_ERRORS = 3.0

@@ -7,7 +7,7 @@ import numpy as np
 
 from stepsim.base.errors import PlanError
 from stepsim.base.units import time_unit
-from stepsim.engine.timeline import Timeline
+from stepsim.core.timeline import Timeline
 from stepsim.explain.counters import Curves
 from stepsim.explain.memory import StepMemory, memory_curves
 from stepsim.show.figures.drawing import head, legend, make_figure

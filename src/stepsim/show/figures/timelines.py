@@ -11,17 +11,17 @@ from msgspec import Struct
 from stepsim.base import garbage as collector
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
-from stepsim.engine.timeline import Timeline
+from stepsim.core.timeline import Timeline
 from stepsim.explain.critical_path import critical_path
 from stepsim.explain.report import Report
 from stepsim.measured.profile.events import Profile
 from stepsim.parallel.schedules import ActionKind, OrderEntry
+from stepsim.run.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind, TaskPhase
 from stepsim.show.figures.drawing import make_figure
 from stepsim.show.figures.lanes import Box, Lane, Scene, TimelinePanel, lanes_figure, visible
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import ACTION_COLOURS, PART_COLOURS, PATH, PER_STEP, TRANSFER, shade
 from stepsim.step.against import StepAgainst
-from stepsim.tables.spans import COMMUNICATIONS, UNKNOWN, Spans, TaskKind, TaskPhase
 from stepsim.workload.rows import Part
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from stepsim.measured.run import MESSAGE_KINDS, PS_PER_MS, OpKind
 from stepsim.measured.run_profile import after_pipeline, of_kinds
 from stepsim.measured.summary import RunSummary
 from stepsim.parallel.schedules import ActionKind
+from stepsim.run.spans import TaskKind
 from stepsim.runs.document import Validation
 from stepsim.runs.published import PublishedValidation
 from stepsim.runs.validate import Source
@@ -21,7 +22,6 @@ from stepsim.show.figures.drawing import drawn, head, idle_look, legend, make_fi
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.palette import ACTION_COLOURS, FAINT, PALETTE, PER_STEP
 from stepsim.step.prepared import SimulatedStep
-from stepsim.tables.spans import TaskKind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

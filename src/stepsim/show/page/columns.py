@@ -10,15 +10,14 @@ import numpy as np
 from msgspec import Struct, field
 
 from stepsim.base.arrays import Ints
-from stepsim.engine.timeline import Timeline
+from stepsim.core.actions import TaskList
+from stepsim.core.timeline import Timeline
+from stepsim.core.write import Program, TaskGraph
 from stepsim.explain.critical_path import critical_path, path_tasks
 from stepsim.explain.report import Report
-from stepsim.graph.actions import TaskList
-from stepsim.graph.build import TaskGraph
-from stepsim.graph.programs import Program
+from stepsim.run.spans import UNKNOWN, Spans, TaskKind
 from stepsim.show.palette import ACTION_SHADES, span_shades
 from stepsim.show.words import CommWords, action_words, comm_words, message_way, name_ranks
-from stepsim.tables.spans import UNKNOWN, Spans, TaskKind
 from stepsim.workload.rows import Stream
 
 MOST_SPANS = 250_000
@@ -290,7 +289,7 @@ class _Collector(Struct, kw_only=True):
             program = graph.programs[int(spans.stage[0])]
             for end in np.flatnonzero(spans.peer != UNKNOWN).tolist():
                 other = shown.get(actors.of(int(spans.peer[end])))
-                far = int(program.shape.peer[spans.segment[end]])
+                far = int(program.peer[spans.segment[end]])
                 if other is not None and far >= 0:
                     peers[base[row] + end] = base[other] + waits[other].first[far]
         return peers

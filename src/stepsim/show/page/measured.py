@@ -13,6 +13,7 @@ from stepsim.explain.report import Report
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.run import PS_PER_MS
 from stepsim.measured.summary import RunSummary
+from stepsim.run.spans import COMMUNICATIONS, TaskKind
 from stepsim.show.figures.timelines import DrawnRun, drawn_profile
 from stepsim.show.figures.validations import MEASURED_NAMES, Bars, measured_bars
 from stepsim.show.page.figures import Plot, draw_idle, new_figure, new_source, quads
@@ -20,7 +21,6 @@ from stepsim.show.page.page import Chart
 from stepsim.show.palette import PART_COLOURS, PER_STEP
 from stepsim.show.tables.measured import replay_table
 from stepsim.show.tables.model import Table
-from stepsim.tables.spans import COMMUNICATIONS, TaskKind
 from stepsim.workload.rows import Part
 
 if TYPE_CHECKING:

@@ -3,14 +3,13 @@
 import numpy as np
 from msgspec import Struct, field
 
-from stepsim.graph.actions import Task
-from stepsim.graph.build import TaskGraph
-from stepsim.graph.programs import Program, SegmentKind
+from stepsim.core.actions import Task
+from stepsim.core.write import Program, SegmentKind, TaskGraph
 from stepsim.network.prices import Prices, Use
 from stepsim.parallel.p2p import Message
 from stepsim.parallel.schedules import Action, ActionKind, OrderEntry
+from stepsim.run.spans import UNKNOWN, Spans, TaskKind, TaskPhase
 from stepsim.show.trace.document import Category, Fact, Label, SliceColumns
-from stepsim.tables.spans import UNKNOWN, Spans, TaskKind, TaskPhase
 from stepsim.workload.rows import Group, Phase
 
 _OF_ACTION = {

@@ -10,21 +10,22 @@ from msgspec import Struct, field
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
-from stepsim.engine.timeline import Timeline
+from stepsim.core.flat import far_actor
+from stepsim.core.timeline import Timeline
+from stepsim.core.write import Program, Segment, SegmentKind
 from stepsim.explain.counters import Curves, link_rates, live_activations
-from stepsim.explain.critical_path import Walk
+from stepsim.explain.critical_path import waited_for
 from stepsim.explain.memory import StepMemory, memory_curves
 from stepsim.explain.report import Report
-from stepsim.graph.programs import Program, Segment, SegmentKind
 from stepsim.measured.profile.events import Profile
 from stepsim.network.prices import Prices, Use
 from stepsim.parallel.p2p import Message
 from stepsim.parallel.ranks import Ranks
+from stepsim.run.spans import UNKNOWN, Spans
 from stepsim.show.trace.document import Category, Fact, Label, Process, Slice, SliceColumns, Thread
 from stepsim.show.trace.labels import Labels, Ways, actions_of, recorded_slices
 from stepsim.show.trace.window import WHOLE, Window
 from stepsim.step.prepared import SimulatedStep
-from stepsim.tables.spans import UNKNOWN, Spans
 
 _MESSAGES = (SegmentKind.SEND, SegmentKind.RECV)
 _RANGES_SHOWN = 4
@@ -104,7 +105,7 @@ class TracedRun(Struct, frozen=True, kw_only=True):
         yield _step(self, numbers)
         shown = self.shown()
         slicer = _Slicer(
-            walk=Walk(timeline=self.timeline),
+            timeline=self.timeline,
             labels=Labels(graph=self.timeline.graph, prices=self.prices),
             shown=tuple(shown),
             window=self.window,
@@ -326,7 +327,7 @@ class _Slicer(Struct, kw_only=True):
     Messages between shown actors are numbered from `first_message`.
     """
 
-    walk: Walk
+    timeline: Timeline
     labels: Labels
     shown: Sequence[int]
     window: Window
@@ -336,17 +337,21 @@ class _Slicer(Struct, kw_only=True):
     _actions: dict[int, list[Label]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        graph = self.walk.timeline.graph
-        sizes = [len(self.walk.columns[actor][0].laid.program.segments) for actor in self.shown]
+        graph = self.timeline.graph
+        sizes = [len(self.program(actor)) for actor in self.shown]
         firsts = list(accumulate(sizes, initial=self.first_message))
         self._numbers = dict(zip(self.shown, firsts, strict=False))
         for program, messages in zip(graph.programs, graph.messages(), strict=True):
             ends = (i for i, s in enumerate(program.segments) if s.kind in _MESSAGES)
             self._carried.append(dict(zip(ends, messages, strict=True)))
 
+    def program(self, actor: int) -> Program:
+        """What an actor runs."""
+        return self.timeline.flat.programs[actor].program
+
     def schedule(self, actor: int, spans: Spans) -> list[Slice]:
         """The actions of a rank, and what it runs after the pipeline; `spans` are all of its."""
-        program = self.walk.columns[actor][0].laid.program
+        program = self.program(actor)
         starts, ends = (times.tolist() for times in spans.actions())
         slices = list(map(Slice, self.actions(program), starts, ends))
         after = Label(
@@ -354,7 +359,7 @@ class _Slicer(Struct, kw_only=True):
             category=Category.PER_STEP,
             facts={"stage": program.stage},
         )
-        for number in np.flatnonzero(program.shape.kind == SegmentKind.PER_STEP).tolist():
+        for number in np.flatnonzero(program.kind == SegmentKind.PER_STEP).tolist():
             tasks = spans.taken(spans.segment == number)
             slices.append(Slice(after, int(tasks.start_ps.min()), int(tasks.end_ps.max())))
         return [each for each in slices if self.window.holds(each.start_ps, each.end_ps)]
@@ -386,7 +391,8 @@ class _Slicer(Struct, kw_only=True):
 
     def message_number(self, actor: int, number: int, segment: Segment) -> int:
         """Number of a message of a shown actor, 0 if its other end is not shown."""
-        peer = self.walk.far(actor, segment.peer_stage)
+        timeline = self.timeline
+        peer = far_actor(actor, segment.peer_stage, timeline.actors, timeline.graph.plan)
         if peer not in self._numbers:
             return 0
         if segment.kind is SegmentKind.SEND:
@@ -413,12 +419,12 @@ class _Teller(Struct, kw_only=True, dict=True):
     @cached_property
     def program(self) -> Program:
         """What the actor runs."""
-        return self.slicer.walk.columns[self.actor][0].laid.program
+        return self.slicer.program(self.actor)
 
     @cached_property
     def ways(self) -> Ways:
         """The ways between its rank and others."""
-        rank = self.slicer.walk.timeline.actors.ranks[self.actor]
+        rank = self.slicer.timeline.actors.ranks[self.actor]
         return self.slicer.labels.ways(int(rank))
 
     @cached_property
@@ -432,7 +438,7 @@ class _Teller(Struct, kw_only=True, dict=True):
         return SliceColumns(self.labels, self.actions, self.waited_for, self.messages)
 
     def tasks_in(self, segment: Segment) -> int:
-        return len(self.slicer.walk.timeline.graph.task_lists[segment.task_list].tasks)
+        return len(self.program.lists[segment.task_list].tasks)
 
     def message(self, number: int, segment: Segment, first: int, end: int, held: bool) -> None:
         """Tell an end of a message, which is span `first` of the rank."""
@@ -457,7 +463,7 @@ class _Teller(Struct, kw_only=True, dict=True):
         self, number: int, segment: Segment, first: int, ends: Sequence[int], held: Sequence[bool]
     ) -> None:
         """Tell the tasks of a task list, which are the spans of the rank from `first` on."""
-        tasks = self.slicer.walk.timeline.graph.task_lists[segment.task_list].tasks
+        tasks = self.program.lists[segment.task_list].tasks
         labels = self.slicer.labels.tasks(
             self.program.stage, segment.task_list, segment.kind, self.ways
         )
@@ -489,8 +495,7 @@ class _Teller(Struct, kw_only=True, dict=True):
         for end, name in before:
             if end == start:
                 return name
-        walk = self.slicer.walk
-        laid = walk.columns[self.actor][0].laid
-        place = self.actor, laid.first[number] + inner
-        other, _ = next(p for p in walk.before(place) if walk.end_ps(p) == start)
-        return f"rank {walk.timeline.actors.ranks[other]}"
+        timeline = self.slicer.timeline
+        place = self.actor, timeline.flat.programs[self.actor].first.item(number) + inner
+        other, _ = next(p for p in waited_for(timeline, place) if timeline.end_ps(p) == start)
+        return f"rank {timeline.actors.ranks[other]}"

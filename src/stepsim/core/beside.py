@@ -7,20 +7,18 @@ model say which kernels they run; others count as products with many blocks, wit
 short kernels.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
 
-from stepsim.base.arrays import Floats, Ints, distinct, row_numbers, spans
+from stepsim.base.arrays import Floats, Ints, distinct, row_numbers, spans, totals
 from stepsim.base.units import PS_PER_S
-from stepsim.engine.lay_out import LaidOut, Times
-from stepsim.graph.programs import Look, SegmentKind
+from stepsim.core.actions import Task
+from stepsim.core.flat import Flat, Tasks
 from stepsim.network.collectives import Algorithm
-from stepsim.network.fold import Actors
 from stepsim.network.prices import Prices, Use
-from stepsim.tables.spans import TaskKind
+from stepsim.run.spans import TaskKind
 from stepsim.workload.overlap import (
     ACROSS_NODES_SMS,
     MOST_TAKEN,
@@ -116,22 +114,25 @@ def runs_beside(compute: tuple[Ints, Ints], comm: tuple[Ints, Ints]) -> Alongsid
     return Alongside(compute=order[which], comm=of, share=share)
 
 
-def slow_compute(
-    programs: Sequence[LaidOut],
-    actors: Actors,
-    prices: Prices,
-    cost: OverlapCost,
-    times: tuple[Sequence[Times], Sequence[Times]],
-) -> list[LaidOut]:
-    """The programs of all actors, with compute as long as it takes beside communications.
+def slow_compute(flat: Flat, prices: Prices, cost: OverlapCost, start: Ints, end: Ints) -> Ints:
+    """What every node takes, with compute as long as it takes beside communications, in ps.
 
-    Every task is by itself; `times` are starts and ends in ps of a run before, slowed or not. Where
-    compute lost the share b of what it took there, it takes its time alone over 1 - b, or if it was
-    slowed there, the mean of the two: that is what it took once runs change no more.
+    Every task is by itself; `start` and `end` are those of the nodes in a run before, slowed or
+    not. Where compute lost the share b of what it took there, it takes its time alone over 1 - b,
+    or if it was slowed there, the mean of the two: that is what it took once runs change no more.
     """
-    slowing = _Slowing(prices=prices, cost=cost)
-    columns = zip(programs, actors.ranks.tolist(), *times, strict=True)
-    return [slowing.slowed(*each) for each in columns]
+    slowing, slowed_ps = _Slowing(prices=prices, cost=cost), flat.duration_ps
+    columns = zip(flat.programs, flat.node_of, flat.actors.ranks.tolist(), strict=True)
+    for tasks, nodes, rank in columns:
+        lost_ps = slowing.lost_ps(tasks, rank, start[nodes], end[nodes])
+        some = np.flatnonzero(lost_ps)
+        own, took_ps = nodes[some], (end - start)[nodes[some]]
+        alone_ps = slowed_ps[own]
+        lost = np.minimum(lost_ps[some] / took_ps, MOST_TAKEN)
+        slow_ps = np.rint(alone_ps / (1.0 - lost)).astype(np.int64)
+        again = took_ps > alone_ps  # a loss may swing
+        slowed_ps[own] = slow_ps + np.where(again, (took_ps - slow_ps) // 2, 0)
+    return slowed_ps
 
 
 class _Slowing(Struct, frozen=True, kw_only=True):
@@ -141,32 +142,25 @@ class _Slowing(Struct, frozen=True, kw_only=True):
     cost: OverlapCost
     _lost: dict[tuple[Demands, int, CommDemand], float] = field(default_factory=dict)
 
-    def slowed(self, laid: LaidOut, rank: int, start: Times, end: Times) -> LaidOut:
-        """The program of one actor whose tasks start and end then."""
-        kernels = [_kernels(laid, *each) for each in laid.rows]
-        uses = [_use(laid, *each) for each in laid.rows]
-        demands = [use and self.cost.demand(use, rank, self.prices) for use in uses]
+    def lost_ps(self, tasks: Tasks, rank: int, start: Ints, end: Ints) -> Floats:
+        """What tasks of one actor, which start and end then, lose beside its communications."""
+        kernels = [_kernels(row.task(tasks.program)) for row in tasks.rows]
+        demands = [row.use and self.cost.demand(row.use, rank, self.prices) for row in tasks.rows]
         compute, comm = (
-            np.flatnonzero(np.array([each is not None for each in column])[laid.row])
+            np.flatnonzero(np.array([each is not None for each in column])[tasks.row])
             for column in (kernels, demands)
         )
         beside = runs_beside((start[compute], end[compute]), (start[comm], end[comm]))
         task, other = compute[beside.compute], comm[beside.comm]
-        pairs = np.column_stack((laid.row[task], laid.row[other])).astype(np.int64)
+        pairs = np.column_stack((tasks.row[task], tasks.row[other])).astype(np.int64)
         first, number = row_numbers(pairs)
         shares = [
-            self.lost(kernels[own], int(laid.row_ps[own]), demands[use])
+            self.lost(kernels[own], int(tasks.row_ps[own]), demands[use])
             for own, use in pairs[first].tolist()
         ]
         both_ps = beside.share * (end - start)[other]
-        lost_ps = np.bincount(task, both_ps * np.array(shares, dtype=np.float64)[number], len(laid))
-        took_ps, slowed_ps = end - start, laid.duration_ps.copy()
-        some = np.flatnonzero(lost_ps)
-        lost = np.minimum(lost_ps[some] / took_ps[some], MOST_TAKEN)
-        again = some[took_ps[some] > slowed_ps[some]]
-        slowed_ps[some] = np.rint(slowed_ps[some] / (1.0 - lost))
-        slowed_ps[again] += (took_ps[again] - slowed_ps[again]) // 2  # a loss may swing
-        return laid.taking(slowed_ps)
+        lost = both_ps * np.array(shares, dtype=np.float64)[number]
+        return totals(task, lost, len(tasks))
 
     def lost(self, kernels: Demands | None, alone_ps: int, beside: CommDemand | None) -> float:
         """Share of its speed that compute of `alone_ps` loses beside a communication."""
@@ -179,19 +173,7 @@ class _Slowing(Struct, frozen=True, kw_only=True):
         return self._lost[key]
 
 
-def _kernels(laid: LaidOut, look: Look, inner: int) -> Demands | None:
-    """The kernels of a row; products of many blocks where it says nothing, None for no compute."""
-    if look.task_list < 0:
-        return None
-    task = laid.program.lists[look.task_list].tasks[inner]
-    return (task.kernels.demands or _UNKNOWN) if task.kind is TaskKind.COMPUTE else None
-
-
-def _use(laid: LaidOut, look: Look, inner: int) -> Use | None:
-    """The communication that a row is, None for other work."""
-    program = laid.program
-    if look.task_list < 0:
-        sends = look.kind is SegmentKind.SEND
-        return Use(program.message, program.stage, look.peer_stage, sends)
-    comm = program.lists[look.task_list].tasks[inner].comm
-    return Use(comm, program.stage) if comm >= 0 else None
+def _kernels(task: Task | None) -> Demands | None:
+    """The kernels of compute; products of many blocks where nothing is said, else None."""
+    computes = task is not None and task.kind is TaskKind.COMPUTE
+    return (task.kernels.demands or _UNKNOWN) if task and computes else None

@@ -6,11 +6,10 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Ints, Small
-from stepsim.graph.build import TaskGraph
-from stepsim.graph.programs import Program, SegmentKind
+from stepsim.core.write import Program, SegmentKind, TaskGraph
 from stepsim.parallel.schedules import ActionKind
 from stepsim.parallel.schedules.order import ACTION_KINDS, Order
-from stepsim.tables.spans import UNKNOWN, TaskKind, TaskPhase
+from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 from stepsim.workload.rows import Kernels, Phase, Stream
 
 _PHASES = {
@@ -84,17 +83,17 @@ class TaskTable(Struct, frozen=True, kw_only=True, eq=False):
         Where it is -1 the task is the segment as a whole.
         """
         known = (
-            program.shape.kind,
+            program.kind,
             program.task_lists,
-            program.shape.peer_stage,
-            program.shape.entry,
+            program.peer_stage,
+            program.entry,
         )
         kind, task_list, peer, entry = (column[segment].astype(np.int64) for column in known)
         row = np.where(inner < 0, self.wholes + kind, self.first[task_list] + inner)
         row = np.where(kind == SegmentKind.SEND, self.sends + peer, row)
         row = np.where(kind == SegmentKind.RECV, self.receipts + peer, row)
         columns = {name: values[row] for name, values in self.columns.items()}
-        columns["stream"] = np.where(inner < 0, program.shape.stream[segment], columns["stream"])
+        columns["stream"] = np.where(inner < 0, program.stream[segment], columns["stream"])
         order = Order.of(program.entries)
         for name in ("chunk", "microbatch"):
             columns[name] = np.append(getattr(order, name)[:, 0], UNKNOWN)[entry]

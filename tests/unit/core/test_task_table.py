@@ -4,13 +4,13 @@ import pytest
 from helpers import collective, row
 
 from stepsim.base.structs import replace
-from stepsim.graph.build import build_taskgraph
-from stepsim.graph.task_table import TaskTable
+from stepsim.core.task_table import TaskTable
+from stepsim.core.write import write_graph
 from stepsim.options import StepOptions
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import build
 from stepsim.parallel.stages import Stages, StageWork
-from stepsim.tables.spans import TaskKind
+from stepsim.run.spans import TaskKind
 from stepsim.workload.rows import Group, Work
 
 
@@ -23,7 +23,7 @@ def test_communications_have_their_bytes_and_nothing_else_has_any(pp: int, messa
     stages = Stages(works=works, pp_comm_bytes=8, warnings=())
     plan = ParallelPlan(tp=2, pp=pp, microbatches=2)
     schedule = build("gpipe", ranks=pp, microbatches=2)
-    table = TaskTable.of(build_taskgraph(stages, schedule, plan, StepOptions()))
+    table = TaskTable.of(write_graph(stages, schedule, plan, StepOptions()))
     kinds, sizes = (table.columns[name].tolist() for name in ("kind", "size_bytes"))
     tasks = set(zip(kinds[: table.wholes], sizes[: table.wholes], strict=True))
     assert tasks == {

@@ -9,15 +9,12 @@ import pytest
 import stepsim
 from stepsim.base.errors import PlanError
 from stepsim.base.units import PS_PER_S
-from stepsim.engine.beside import OverlapCost, runs_beside
-from stepsim.engine.lay_out import LaidOut
-from stepsim.engine.timeline import Cohort
+from stepsim.core.beside import OverlapCost, runs_beside
+from stepsim.core.timeline import Cohort
 from stepsim.files.asked import read_inputs
-from stepsim.graph.programs import SegmentKind
-from stepsim.network.prices import Use
 from stepsim.network.topology.nested import with_values
+from stepsim.run.spans import TaskKind
 from stepsim.step.prepared import PreparedStep, prepare
-from stepsim.tables.spans import TaskKind
 from stepsim.workload.overlap import Demands, row_slowdown
 
 ROOT = Path(__file__).parents[3]
@@ -38,11 +35,11 @@ def test_compute_takes_its_time_alone_and_what_it_lost(options: dict[str, Any]) 
     job = read_inputs("llama-3-8b", "hgx-h100", asked)
     step = prepare(job.workload, job.topology, job.options)
     assert step.overlap
-    timeline = step.laid_out().timeline()
+    timeline = step.flat().timeline()
     longer = lost = 0.0
     for cohort in timeline.cohorts:
         rank = int(timeline.actors.ranks[cohort.actors[0]])
-        longer += float(cohort.longer_ps(slice(1)).sum())
+        longer += float(cohort.longer_ps[:, 0].sum())
         lost += lost_ps(cohort, rank, step.overlap, step)
     assert longer == pytest.approx(lost, rel=0.02)
     assert longer > 0
@@ -50,39 +47,23 @@ def test_compute_takes_its_time_alone_and_what_it_lost(options: dict[str, Any]) 
 
 def lost_ps(cohort: Cohort, rank: int, cost: OverlapCost, step: PreparedStep) -> float:
     """What the law says that compute of a rank loses beside its communications."""
-    laid, start, end = cohort.laid, cohort.start[:, 0], cohort.end[:, 0]
-    tasks = [*zip(laid.segment.tolist(), laid.inner.tolist(), strict=True)]
-    uses = {i: use for i, each in enumerate(tasks) if (use := use_of(laid, *each))}
-    demands = {i: cost.demand(use, rank, step.prices) for i, use in uses.items()}
+    tasks, start, end = cohort.tasks, cohort.start[:, 0], cohort.end[:, 0]
+    rows = [tasks.rows[row] for row in tasks.row.tolist()]
+    demands = [row.use and cost.demand(row.use, rank, step.prices) for row in rows]
     lost = 0.0
-    for i, each in enumerate(tasks):
-        if (kernels := kernels_of(laid, *each)) is None:
+    for i, row in enumerate(rows):
+        task = row.task(tasks.program)
+        if task is None or task.kind is not TaskKind.COMPUTE:
             continue
         others = np.flatnonzero((start < end[i]) & (end > start[i]))
         for other in others.tolist():
-            if demand := demands.get(other):
-                alone_s = int(laid.duration_ps[i]) / PS_PER_S
+            if demand := demands[other]:
+                alone_s = int(tasks.duration_ps[i]) / PS_PER_S
+                kernels = task.kernels.demands or Demands()
                 factor = row_slowdown(kernels, alone_s, [demand], cost.gpu)
                 both = min(end[i], end[other]) - max(start[i], start[other])
                 lost += float(both) * (1 - 1 / factor)
     return lost
-
-
-def use_of(laid: LaidOut, segment: int, inner: int) -> Use | None:
-    """The communication that a task is."""
-    found, stage = laid.program.segment(segment), laid.program.stage
-    if found.task_list < 0:
-        return Use(laid.program.message, stage, found.peer_stage, found.kind is SegmentKind.SEND)
-    comm = laid.program.lists[found.task_list].tasks[inner].comm
-    return Use(comm, stage) if comm >= 0 else None
-
-
-def kernels_of(laid: LaidOut, segment: int, inner: int) -> Demands | None:
-    """The kernels of a task that computes."""
-    found = laid.program.segment(segment).task_list
-    if found < 0 or laid.program.lists[found].tasks[inner].kind is not TaskKind.COMPUTE:
-        return None
-    return laid.program.lists[found].tasks[inner].kernels.demands or Demands()
 
 
 def step(**options: Any) -> stepsim.Result:

@@ -1,4 +1,4 @@
-"""Only `tables.ends` and the SimPy engine know when a task starts: whoever computes asks them."""
+"""Only `core.ends` and the SimPy engine know when a task starts: whoever computes asks them."""
 
 import importlib
 from collections.abc import Callable
@@ -11,8 +11,9 @@ from helpers import Run
 from jobs import asked
 
 import stepsim
-from stepsim.engine.lay_out import lay_out
-from stepsim.engine.run import run as run_events
+from stepsim.core.ends import ends
+from stepsim.core.events import run as run_events
+from stepsim.core.flat import flatten
 from stepsim.explore.batch import make_batch
 from stepsim.files.load import topology_of, workload_of
 from stepsim.network.fold import every_rank
@@ -21,7 +22,6 @@ from stepsim.serve.library import NamedNouns
 from stepsim.serve.state import ExplorerState
 from stepsim.step.prepared import prepare
 from stepsim.step.totals import step_totals
-from stepsim.tables.ends import ends
 
 PACKAGE = Path(stepsim.__file__).parent
 JOB = ("-t", "hgx-h100", "--npus", "16", "--pp", "4", "-m", "4", "-q")
@@ -53,7 +53,7 @@ def replace_ends(monkeypatch: pytest.MonkeyPatch) -> Replace:
     """Puts another function in the place of `ends`, wherever it is imported."""
     users = []
     for path in sorted(PACKAGE.rglob("*.py")):
-        if "from stepsim.tables.ends import" in path.read_text():
+        if "from stepsim.core.ends import" in path.read_text():
             name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
             module = importlib.import_module(name)
             users += [module] if hasattr(module, "ends") else []
@@ -113,11 +113,11 @@ def test_events_ask_nobody_where_nothing_is_contracted(
     )
     actors = every_rank(ready.prices)
     replace_ends(refuse)
-    runnable = lay_out(ready.graph, actors, ready.prices, coalesce=False)
-    _, finishes = run_events(runnable, actors, ready.graph.plan)
-    assert max(max(times) for times in finishes) > 0
+    flat = flatten(ready.graph, actors, ready.prices, contract=False)
+    _, end = run_events(flat.waits, flat.duration_ps, {})
+    assert end.max() > 0
     with pytest.raises(AskedError):
-        lay_out(ready.graph, actors, ready.prices)
+        flatten(ready.graph, actors, ready.prices)
 
 
 def test_every_answer_follows(

@@ -10,8 +10,10 @@ from helpers import examples
 from hypothesis import given, strategies as st
 
 from stepsim.base.arrays import Ints, Lists
-from stepsim.tables import ends as module
-from stepsim.tables.ends import NodeWaits, ends, listed_waits, ordered_waits
+from stepsim.base.errors import SimulationError
+from stepsim.core import ends as module
+from stepsim.core.ends import ends, listed_waits, ordered_waits
+from stepsim.run.waits import NodeWaits
 
 
 @dataclass(frozen=True)
@@ -136,5 +138,5 @@ def test_levels_are_the_longest_chains_before_nodes() -> None:
 
 
 def test_a_path_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(OverflowError):
+    with pytest.raises(SimulationError, match="106 days"):
         ends(listed_waits([[], [0]]), np.full(2, 2**62, dtype=np.int64))

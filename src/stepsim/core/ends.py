@@ -6,75 +6,19 @@ events and is the reference; here it is said in numbers, for one case or for man
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
 from itertools import pairwise
 from typing import overload
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Ints, Lists, Small, bounds, lists_of, spans
+from stepsim.base.errors import SimulationError
+from stepsim.base.units import LARGEST_SUM, MAX_INT64
+from stepsim.run.waits import EndView, NodeWaits
 
-EndView = Callable[[Ints], Ints]
-"""How a node sees the end of another: which of its values are its own, in which order."""
-
+TOO_LONG = "the step exceeds 2**63 - 1 ps (106 days): it cannot be simulated"
 _PAIRS_AT_ONCE = 1 << 18
 _LOW_HALF = 0xFFFFFFFF
-
-
-class NodeWaits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """Nodes, and what each waits for: node i starts after all of `after[i]`, which are before it.
-
-    Level l is the nodes from `levels[l]` to `levels[l + 1]`: they wait for lower levels only. Where
-    nodes wait for each other in a circle, those and what waits for them are behind the last level.
-    `levels` is None where nodes stand in order, but not by levels; they are `even` where nodes of a
-    level wait for equally many, which many cases are quicker for. `results` are the nodes whose
-    ends are wanted, None for all: others are forgotten once nothing waits for them. `views[i]` has
-    how node i sees the end of each node of `after[i]`, None as it is; without `views` all are seen
-    as they are.
-
-    For example three nodes, of which the last waits for the others, are `after` of the lists
-    `(), (), (0, 1)` and `levels` of `0, 2, 3`.
-    """
-
-    after: Lists
-    levels: Small | None = None
-    even: bool = False
-    results: tuple[int, ...] | None = None
-    views: tuple[tuple[EndView | None, ...], ...] | None = None
-
-    def __len__(self) -> int:
-        return len(self.after)
-
-    @property
-    def runnable(self) -> int:
-        """How many nodes can run: the first ones. Fewer than all where some wait in a circle."""
-        return len(self) if self.levels is None else int(self.levels[-1])
-
-    @property
-    def is_narrow(self) -> bool:
-        """Whether ends of one case come sooner node by node, in numbers, than by levels."""
-        levels = 0 if self.levels is None else len(self.levels)
-        return len(self) <= _NARROW * levels
-
-    @cached_property
-    def lists(self) -> list[tuple[int, ...]]:
-        """What every node waits for, in Python's numbers."""
-        return self.after.tolist()
-
-    @cached_property
-    def over_after(self) -> list[tuple[int, ...]]:
-        """For every node those that nothing later waits for, and that are no results."""
-        last_use = list(range(len(self)))
-        for node, before in enumerate(self.lists):
-            for earlier in before:
-                last_use[earlier] = node
-        wanted = set(range(len(self)) if self.results is None else self.results)
-        over: list[list[int]] = [[] for _ in last_use]
-        for node, user in enumerate(last_use):
-            if node not in wanted:
-                over[user].append(node)
-        return [tuple(nodes) for nodes in over]
 
 
 def listed_waits(after: Iterable[Sequence[int]], results: Sequence[int] | None = None) -> NodeWaits:
@@ -201,15 +145,15 @@ def ends(
     Of one array of shape (nodes) or (nodes, cases) comes an array of the same shape, whatever
     `waits.results` are; it is `out` where that is given, which may be the durations themselves. Of
     an array per node, in order, come the ends of `waits.results`: arrays of the cases, or of one
-    element where all cases agree. The longest path must fit 64 bits (of one case without levels an
-    OverflowError says that it does not), and all nodes must be able to run (`NodeWaits.runnable`).
+    element where all cases agree. All nodes must be able to run (`NodeWaits.runnable`). Raises
+    SimulationError where one case takes more than 64 bits; of several, sums must not.
 
     For example nodes that take 3, 5 and 2, of which the last waits for the others, end at 3, 5, 7.
     """
     if not isinstance(duration_ps, np.ndarray):
         return _of_cases(waits, duration_ps)
     end_ps = np.empty_like(duration_ps) if out is None else out
-    if waits.levels is None or (duration_ps.ndim == 1 and waits.is_narrow):
+    if waits.levels is None or (duration_ps.ndim == 1 and _is_narrow(waits, duration_ps)):
         end_ps[:] = _of_numbers(waits, duration_ps.tolist())
     else:
         if out is not duration_ps:
@@ -218,14 +162,23 @@ def ends(
     return end_ps
 
 
+def _is_narrow(waits: NodeWaits, duration_ps: Ints) -> bool:
+    """Whether ends come sooner node by node, in Python's numbers; or may not fit others."""
+    assert waits.levels is not None
+    few = len(waits) <= _NARROW * len(waits.levels)
+    return few or float(duration_ps.sum(dtype=np.float64)) > LARGEST_SUM
+
+
 def _of_numbers(waits: NodeWaits, duration_ps: list[int]) -> list[int]:
-    """One case, node by node."""
+    """One case, node by node; raises SimulationError where it takes too long."""
     end_ps: list[int] = []
     for before, duration in zip(waits.lists, duration_ps, strict=True):
         if len(before) == 1:
             end_ps.append(end_ps[before[0]] + duration)
         else:
             end_ps.append(max([end_ps[node] for node in before], default=0) + duration)
+    if max(end_ps, default=0) > MAX_INT64:
+        raise SimulationError(TOO_LONG)
     return end_ps
 
 

@@ -6,8 +6,7 @@ import numpy as np
 from helpers import collective, row
 
 from stepsim.base.structs import replace
-from stepsim.graph.build import TaskGraph, build_taskgraph
-from stepsim.graph.programs import Look, SegmentKind
+from stepsim.core.write import Look, SegmentKind, TaskGraph, write_graph
 from stepsim.network.prices import Use
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import P2PMode
@@ -27,7 +26,7 @@ def graph(name: str = "1f1b", *comms: CommOp, pp: int = 2, microbatches: int = 2
     stages = Stages(works=works, pp_comm_bytes=8, warnings=())
     schedule = build(name, ranks=pp, microbatches=microbatches)
     plan = ParallelPlan(tp=2, pp=pp, microbatches=microbatches)
-    return build_taskgraph(stages, schedule, plan, StepOptions(p2p=P2PMode.EAGER))
+    return write_graph(stages, schedule, plan, StepOptions(p2p=P2PMode.EAGER))
 
 
 def test_looks_say_what_segments_do_and_how_often() -> None:

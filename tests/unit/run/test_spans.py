@@ -13,15 +13,15 @@ from random_jobs import Job, circumstances, jobs, networks
 
 import stepsim
 from stepsim.base.structs import replace
-from stepsim.engine.timeline import Timeline
+from stepsim.core.timeline import Timeline
 from stepsim.explain.as_profile import profile_of_step
 from stepsim.files.measured import load_profile
 from stepsim.files.spans_csv import span_lines
 from stepsim.measured.profile.events import Profile
 from stepsim.network.topology import Topology
+from stepsim.run.spans import COMMUNICATIONS, SPAN_NUMBERS, UNKNOWN, Spans, TaskKind
 from stepsim.show.trace.perfetto import trace_lines
 from stepsim.show.trace.processes import TracedProfile
-from stepsim.tables.spans import COMMUNICATIONS, SPAN_NUMBERS, UNKNOWN, Spans, TaskKind
 
 Sums = Counter[tuple[int, int]]
 
@@ -49,10 +49,10 @@ def test_no_time_is_lost(job: Job, network: Topology, data: st.DataObject) -> No
     assert worked([profile.spans()]) == planned(timeline)
     tables = zip(timeline.spans(every), timeline.spans(every, whole=True), strict=True)
     for tasks, segments in tables:
-        cohort, column = timeline.place(int(tasks.rank[0]))
+        ran = timeline.of_rank(int(tasks.rank[0]))
         for times in (tasks.actions(), segments.actions()):
-            for one, other in zip(times, cohort.entry_times, strict=True):
-                assert (one == other[:, column]).all()
+            for one, other in zip(times, ran.entry_times, strict=True):
+                assert (one == other[:, 0]).all()
 
 
 def planned(timeline: Timeline) -> Sums:

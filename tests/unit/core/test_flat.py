@@ -1,4 +1,4 @@
-"""Programs laid out for the engine: which tasks, how long, after what; worked out by hand."""
+"""The flat table: which tasks, how long, after what; worked out by hand."""
 
 import numpy as np
 import pytest
@@ -7,9 +7,9 @@ from helpers import collective, line_of_npus, row
 from stepsim.base.errors import SimulationError
 from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64
-from stepsim.engine.lay_out import GROUPS, Runnable, lay_out, task_list_times
-from stepsim.graph.actions import CommNumbers, HostTimes, forward_tasks
-from stepsim.graph.build import TaskGraph, build_taskgraph
+from stepsim.core.actions import CommNumbers, HostTimes, forward_tasks
+from stepsim.core.flat import GROUPS, Tasks, lay_out, list_times
+from stepsim.core.write import TaskGraph, write_graph
 from stepsim.network.fold import every_rank, fold
 from stepsim.network.prices import Prices
 from stepsim.options import StepOptions
@@ -32,18 +32,16 @@ def graph_of(plan: ParallelPlan, *rows: Row) -> TaskGraph:
     works = (StageWork(chunks=((rows,),), per_step=()),) * plan.pp
     stages = Stages(works=works, pp_comm_bytes=8, warnings=())
     schedule = build("1f1b", ranks=plan.pp, microbatches=plan.microbatches)
-    return build_taskgraph(stages, schedule, plan, StepOptions())
+    return write_graph(stages, schedule, plan, StepOptions())
 
 
-def laid_out(
-    graph: TaskGraph, *, folded: bool = True, slow: float = 1.0, coalesce: bool = True
-) -> Runnable:
+def laid_out(graph: TaskGraph, *, folded: bool = True, slow: float = 1.0) -> list[Tasks]:
     """Rank 0 is slowed by a factor."""
     prices = Prices(plan=graph.plan, topology=line_of_npus(graph.plan.npus, HOP), comms=graph.comms)
     factors = np.ones(graph.plan.npus)
     factors[0] = slow
     actors = fold(prices, graph.uses, factors) if folded else every_rank(prices)
-    return lay_out(graph, actors, prices, factors, coalesce=coalesce)
+    return lay_out(graph, actors, prices, factors)[0]
 
 
 ALONE = ParallelPlan(tp=2)
@@ -51,7 +49,7 @@ ALONE = ParallelPlan(tp=2)
 
 def test_an_action_that_nobody_can_delay_is_one_task() -> None:
     """Both ranks of the group are one actor: forward 5 + 20 and backward 7."""
-    (laid,) = laid_out(graph_of(ALONE, reducing(TP))).programs
+    (laid,) = laid_out(graph_of(ALONE, reducing(TP)))
     assert laid.duration_ps.tolist() == [5 + 2 * HOP, 7]
     assert laid.inner.tolist() == [-1, -1]
     assert laid.after.tolist() == [(), (0,)]
@@ -60,7 +58,7 @@ def test_an_action_that_nobody_can_delay_is_one_task() -> None:
 
 def test_an_action_whose_collective_joins_actors_is_laid_out_task_by_task() -> None:
     """Compute, then the collective: the backward, which meets nobody, stays one task."""
-    programs = laid_out(graph_of(ALONE, reducing(TP)), folded=False).programs
+    programs = laid_out(graph_of(ALONE, reducing(TP)), folded=False)
     assert programs[0] is programs[1]
     assert programs[0].duration_ps.tolist() == [5, 2 * HOP, 7]
     assert programs[0].inner.tolist() == [0, 1, -1]
@@ -73,13 +71,13 @@ def test_an_action_whose_collective_joins_actors_is_laid_out_task_by_task() -> N
 def test_what_waits_for_an_action_waits_for_all_of_it_that_nothing_in_it_waits_for() -> None:
     """A lagging collective and the row beside it both end the forward."""
     rows = replace(reducing(TP), forward_lag=5), row(9, 0)
-    programs = laid_out(graph_of(ALONE, *rows), folded=False).programs
+    programs = laid_out(graph_of(ALONE, *rows), folded=False)
     forward = [i for i, segment in enumerate(programs[0].segment) if segment == 0]
     assert programs[0].after[forward[-1] + 1] == [1, 2]
 
 
 def test_a_slow_rank_computes_longer_by_its_factor_rounded() -> None:
-    programs = laid_out(graph_of(ALONE, reducing(TP)), slow=1.5).programs
+    programs = laid_out(graph_of(ALONE, reducing(TP)), slow=1.5)
     assert [laid.duration_ps.tolist() for laid in programs] == [
         [round(5 * 1.5), 2 * HOP, round(7 * 1.5)],
         [5, 2 * HOP, 7],
@@ -87,7 +85,7 @@ def test_a_slow_rank_computes_longer_by_its_factor_rounded() -> None:
 
 
 def test_microbatches_share_the_times_of_their_actions() -> None:
-    (laid,) = laid_out(graph_of(ParallelPlan(tp=2, microbatches=3), reducing(TP))).programs
+    (laid,) = laid_out(graph_of(ParallelPlan(tp=2, microbatches=3), reducing(TP)))
     assert len(laid.times) == 2
     assert laid.duration_ps.tolist() == [25, 7] * 3
     assert sorted({times.duration_ps for times in laid.times.values()}) == [7, 25]
@@ -97,4 +95,4 @@ def test_times_that_do_not_fit_64_bits_are_refused() -> None:
     rows = [row(MAX_INT64 // 2 + 1, 0)] * 2
     task_list = forward_tasks(rows, CommNumbers(alone=ALONE.alone), HostTimes())
     with pytest.raises(SimulationError, match="106 days"):
-        task_list_times(task_list, lambda task: task.duration_ps)
+        list_times(task_list, lambda task: task.duration_ps)

@@ -7,16 +7,16 @@ from helpers import row
 
 import stepsim
 from stepsim.base.structs import replace
-from stepsim.graph.actions import (
+from stepsim.core.actions import (
     BackwardParts,
     CommNumbers,
     HostTimes,
     TaskList,
     backward_tasks,
     forward_tasks,
+    spread_launches,
 )
-from stepsim.graph.writer import spread_launches
-from stepsim.tables.spans import TaskKind
+from stepsim.run.spans import TaskKind
 from stepsim.workload.model.build import with_launches
 from stepsim.workload.rows import Part, Row, Stream, Work
 

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from helpers import collective, row
 
 from stepsim.base.structs import replace
-from stepsim.engine.lay_out import task_list_times
-from stepsim.graph.actions import (
+from stepsim.core.actions import (
     BackwardParts,
     CommNumbers,
     HostPart,
@@ -19,12 +18,13 @@ from stepsim.graph.actions import (
     backward_tasks,
     forward_tasks,
     fused_tasks,
+    gradient_buckets,
     reduction_tasks,
 )
-from stepsim.graph.task_lists import gradient_buckets
+from stepsim.core.flat import list_times
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.ranks import ParallelPlan
-from stepsim.tables.spans import TaskKind
+from stepsim.run.spans import TaskKind
 from stepsim.workload.rows import (
     CollectiveKind,
     Group,
@@ -59,7 +59,7 @@ def spans(task_list: TaskList, comm_ps: int) -> list[tuple[str, int, int]]:
     def task_ps(task: Task) -> int:
         return comm_ps if task.comm >= 0 else task.duration_ps
 
-    times = task_list_times(task_list, task_ps)
+    times = list_times(task_list, task_ps)
     labels = (f"{task.label} {task.kind.name.lower()}" for task in task_list.tasks)
     return list(zip(labels, times.start.tolist(), times.end.tolist(), strict=True))
 

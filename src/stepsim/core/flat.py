@@ -1,0 +1,495 @@
+"""All tasks of a run as one table: who runs what, what waits for what, how long each takes.
+
+An actor runs the tasks of its stage's program. A task list that nothing outside its rank's class
+can delay is one task whose inner times are known (contracted); any other is laid out task by task.
+Tasks of several actors that meet, in a collective or in a message, are one node.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from stepsim.base.arrays import (
+    Floats,
+    Ints,
+    Lists,
+    Small,
+    bounds,
+    narrowed,
+    row_numbers,
+    spans,
+)
+from stepsim.base.errors import SimulationError
+from stepsim.base.structs import replace
+from stepsim.base.units import MAX_INT64
+from stepsim.core.actions import Task, TaskList
+from stepsim.core.ends import TOO_LONG, ends, ordered_waits
+from stepsim.core.write import Look, Program, SegmentKind, TaskGraph
+from stepsim.network.fold import Actors
+from stepsim.network.prices import Prices, Use
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.run.spans import TaskKind
+from stepsim.run.waits import NodeWaits
+from stepsim.workload.rows import Group
+
+if TYPE_CHECKING:
+    from stepsim.network.contention import Contention
+    from stepsim.network.flights import Transfer
+
+GROUPS = tuple(Group)
+"""Kinds of groups by the numbers that columns have for them."""
+MESSAGES = GROUPS.index(Group.PP)
+_STUCK_SHOWN = 5
+
+
+class ListTimes(Struct, frozen=True, kw_only=True, eq=False):
+    """A task list run without interruption: start and end of its tasks from its start, in ps."""
+
+    start: Ints
+    end: Ints
+    duration_ps: int
+
+
+class TaskRow(NamedTuple):
+    """What tasks that do the same have in common: the look of their segment, their place in it.
+
+    The place is -1 where the segment is one task. `use` is the communication that it is, if any.
+    """
+
+    look: Look
+    inner: int
+    use: Use | None
+
+    def task(self, program: Program) -> Task | None:
+        """The task of a task list that it is; None for a message and a whole segment."""
+        inside = self.look.task_list >= 0 and self.inner >= 0
+        return program.lists[self.look.task_list].tasks[self.inner] if inside else None
+
+
+class Tasks(Struct, frozen=True, kw_only=True, eq=False, dict=True):
+    """The tasks of an actor: task i is of `segment[i]` and starts after all of `after[i]`.
+
+    Tasks that do the same have one of the `rows`, `row[i]`, and take `row_ps[row[i]]`; rows stand
+    in the order in which they appear. `first[s]` is the first task of segment s. `times[l]` are the
+    times inside task list l, in ps, where that is one task. `groups[r]` is the place in `GROUPS` of
+    the group that must meet before a task of row r starts, -1 if it is the rank's own.
+    """
+
+    program: Program
+    segment: Small
+    row: NDArray[np.integer]
+    rows: tuple[TaskRow, ...]
+    groups: NDArray[np.int8]
+    after: Lists
+    first: Small
+    row_ps: Ints
+    times: Mapping[int, ListTimes]
+
+    def __len__(self) -> int:
+        return len(self.segment)
+
+    @property
+    def duration_ps(self) -> Ints:
+        """How long each task takes."""
+        found: Ints = self.row_ps.take(self.row)
+        return found
+
+    @cached_property
+    def inner(self) -> Small:
+        """The place of each task in the task list of its segment, -1 where that is one task."""
+        return np.array([row.inner for row in self.rows], dtype=np.int32).take(self.row)
+
+    @cached_property
+    def group(self) -> NDArray[np.int8]:
+        """The place in `GROUPS` of the group that must meet, -1 for a task of the rank's own."""
+        return self.groups.take(self.row)
+
+    def alike(self) -> Iterator[tuple[TaskRow, Ints]]:
+        """Tasks of each row, ascending; what appears first comes first."""
+        counts = np.bincount(self.row, minlength=len(self.rows))
+        tasks = np.split(np.argsort(self.row, kind="stable"), np.cumsum(counts)[:-1])
+        return zip(self.rows, tasks, strict=True)
+
+
+class Flat(Struct, frozen=True, kw_only=True, eq=False, dict=True):
+    """The tasks of all actors of a graph; `node_of[a]` has the node of every task of actor a.
+
+    Nodes stand in an order in which each follows those that it waits for. `transfers[a]` are the
+    communications of actor a whose links others share in time.
+    """
+
+    graph: TaskGraph
+    actors: Actors
+    programs: tuple[Tasks, ...]
+    node_of: tuple[Small, ...]
+    waits: NodeWaits
+    transfers: "tuple[Mapping[Use, Transfer], ...]"
+
+    def __len__(self) -> int:
+        return len(self.waits)
+
+    @property
+    def tasks(self) -> int:
+        """Tasks of all actors."""
+        return sum(map(len, self.programs))
+
+    @property
+    def duration_ps(self) -> Ints:
+        """How long each node takes: as long as its first task."""
+        durations = np.empty(len(self), dtype=np.int64)
+        for nodes, tasks in zip(self.node_of[::-1], self.programs[::-1], strict=True):
+            durations[nodes] = tasks.duration_ps
+        return durations
+
+    @property
+    def slowed(self) -> "dict[int, Transfer]":
+        """Transfers on shared links, by node."""
+        found: dict[int, Transfer] = {}
+        for nodes, tasks, transfers in zip(
+            self.node_of, self.programs, self.transfers, strict=True
+        ):
+            for row, where in tasks.alike() if transfers else ():
+                if row.use and row.use in transfers:
+                    found |= dict.fromkeys(nodes[where].tolist(), transfers[row.use])
+        return found
+
+    def members(self, actor: int, task: int) -> list[tuple[int, int]]:
+        """A task, and then those of other actors that it meets, by actor and number."""
+        own = self.programs[actor]
+        row, segment = own.row.item(task), own.segment.item(task)
+        group, program = own.groups.item(row), own.program
+        if group < 0:
+            return [(actor, task)]
+        if group == MESSAGES:
+            stage, sent = program.peer_stage.item(segment), program.peer.item(segment)
+            peer = far_actor(actor, stage, self.actors, self.graph.plan)
+            return [(actor, task), (peer, self.programs[peer].first.item(sent))]
+        meets = self.actors.groups[GROUPS[group]]
+        others = np.flatnonzero(meets == meets[actor]).tolist()
+        inner = task - own.first.item(segment)
+        met = [(a, self.programs[a].first.item(segment) + inner) for a in others if a != actor]
+        return [(actor, task), *met]
+
+
+def flatten(
+    graph: TaskGraph,
+    actors: Actors,
+    prices: Prices,
+    slow: Floats | None = None,
+    contention: "Contention | None" = None,
+    *,
+    contract: bool = True,
+    by_look: bool = False,
+    like: Flat | None = None,
+) -> Flat:
+    """The table of all tasks of all actors; other arguments are those of `lay_out`.
+
+    Nodes and waits of a table `like` this one, of a graph whose tasks take other times, are taken.
+    Raises SimulationError naming tasks that wait for each other in a circle.
+    """
+    programs, transfers = lay_out(
+        graph, actors, prices, slow, contention, contract=contract, by_look=by_look
+    )
+    made: dict[str, Any] = {
+        "graph": graph,
+        "actors": actors,
+        "programs": tuple(programs),
+        "transfers": tuple(transfers),
+    }
+    if like and actors is like.actors and all(map(_wait_alike, programs, like.programs)):
+        return replace(like, **made)
+    nodes = _joined(programs, actors, graph.plan)
+    count = 1 + max(int(numbers.max(initial=-1)) for numbers in nodes)
+    pairs = partial(_pairs, nodes, [tasks.after for tasks in programs])
+    place, waits = ordered_waits(pairs, count)
+    node_of = tuple(place.take(numbers) for numbers in nodes)
+    flat = Flat(**made, node_of=node_of, waits=waits)
+    if waits.runnable < len(waits):
+        raise SimulationError(_stuck(flat))
+    return flat
+
+
+def _wait_alike(one: Tasks, other: Tasks) -> bool:
+    """Whether tasks of two graphs meet alike, and wait for the same."""
+    columns = (
+        (
+            *(tasks.segment, tasks.groups.take(tasks.row), tasks.after.starts, tasks.after.values),
+            *(tasks.program.peer, tasks.program.peer_stage),
+        )
+        for tasks in (one, other)
+    )
+    return all(map(np.array_equal, *columns))
+
+
+def far_actor(actor: int, stage: int, actors: Actors, plan: ParallelPlan) -> int:
+    """The actor at the other end of an actor's messages with a stage."""
+    shift = (stage - int(actors.stages[actor])) * plan.stage_ranks
+    return actors.of(int(actors.ranks[actor]) + shift)
+
+
+def _joined(programs: Sequence[Tasks], actors: Actors, plan: ParallelPlan) -> list[Small]:
+    """The node of every task of every actor, numbered as the first task of each node appears."""
+    firsts = bounds(np.array([len(tasks) for tasks in programs]))
+    first = np.arange(firsts[-1], dtype=np.int32)
+    _join_messages(first, programs, actors, plan, firsts)
+    _join_groups(first, programs, actors, firsts)
+    is_first = first == np.arange(len(first), dtype=np.int32)
+    node = (np.cumsum(is_first, dtype=np.int32) - 1).take(first)
+    return [node[a:b] for a, b in pairwise(firsts.tolist())]
+
+
+def _join_messages(
+    first: Small, programs: Sequence[Tasks], actors: Actors, plan: ParallelPlan, firsts: Small
+) -> None:
+    """A receipt is the node of the send."""
+    for actor, (mine, begin) in enumerate(zip(programs, firsts.tolist(), strict=False)):
+        program = mine.program
+        receives = program.kind == SegmentKind.RECV
+        for stage in program.senders:
+            sender = far_actor(actor, stage, actors, plan)
+            segments = np.flatnonzero(receives & (program.peer_stage == stage))
+            sent = programs[sender].first[program.peer[segments]]
+            first[begin + mine.first[segments]] = firsts[sender] + sent
+
+
+def _join_groups(first: Small, programs: Sequence[Tasks], actors: Actors, firsts: Small) -> None:
+    """Members of a collective are one node, that of the first of them."""
+    tasks, keys = [], []
+    for actor, mine in enumerate(programs):
+        for group in sorted({*mine.groups.tolist()} - {-1, MESSAGES}):
+            where = int(actors.groups[GROUPS[group]][actor])
+            if actors.sizes[GROUPS[group]][where] > 1:
+                here = np.flatnonzero(mine.group == group)
+                same = np.full(len(here), where * len(GROUPS) + group)
+                tasks.append(here + firsts[actor])
+                keys.append(np.stack((same, mine.segment[here], mine.inner[here]), axis=1))
+    if tasks:
+        members = np.concatenate(tasks)
+        one, key = row_numbers(np.concatenate(keys))
+        first[members] = members[one][key]
+
+
+def _pairs(nodes: Sequence[Small], after: Sequence[Lists]) -> Ints:
+    """Pairs `before << 32 | after` of nodes, for every wait of every task."""
+    pairs = np.empty(sum(len(waits.values) for waits in after), dtype=np.int64)
+    begin = 0
+    for numbers, waits in zip(nodes, after, strict=True):
+        part = pairs[begin : begin + len(waits.values)]
+        part[:] = numbers.take(waits.values)
+        part <<= 32
+        part |= numbers.repeat(waits.counts)
+        begin += len(part)
+    return pairs
+
+
+def _stuck(flat: Flat) -> str:
+    """What cannot start, and what each waits for: tasks that are ready, of others that are not."""
+    runs, waiting = flat.waits.runnable, defaultdict[int, list[tuple[int, int, bool]]](list)
+    for actor, (nodes, tasks) in enumerate(zip(flat.node_of, flat.programs, strict=True)):
+        for task in np.flatnonzero(nodes >= runs).tolist():
+            ready = bool((nodes[tasks.after[task]] < runs).all())
+            waiting[nodes.item(task)].append((actor, task, ready))
+    said = []
+    for members in waiting.values():
+        there = [_described(flat, actor, task) for actor, task, ready in members if ready]
+        away = [_described(flat, actor, task) for actor, task, ready in members if not ready]
+        if there and away:
+            said.append(f"{', '.join(there)}: waits for {', '.join(away)}")
+    left = sum(map(len, waiting.values()))
+    return f"{left} tasks wait for each other in a circle: {'; '.join(said[:_STUCK_SHOWN])}"
+
+
+def _described(flat: Flat, actor: int, task: int) -> str:
+    """A task in words."""
+    program, number = flat.programs[actor].program, flat.programs[actor].segment.item(task)
+    segment = program.segment(number)
+    place = f" ({program.entries[segment.entry].token})" if segment.entry >= 0 else ""
+    if segment.peer_stage >= 0:
+        way = "to" if segment.kind is SegmentKind.SEND else "from"
+        place = f" {way} stage {segment.peer_stage}"
+    return f"rank {flat.actors.ranks[actor]} {segment.kind.name.lower()} {number}{place}"
+
+
+def lay_out(
+    graph: TaskGraph,
+    actors: Actors,
+    prices: Prices,
+    slow: Floats | None = None,
+    contention: "Contention | None" = None,
+    *,
+    contract: bool = True,
+    by_look: bool = False,
+) -> "tuple[list[Tasks], list[dict[Use, Transfer]]]":
+    """The tasks of every actor; actors that run the same at the same prices share them.
+
+    `slow` are factors on the ranks' compute times. A task list is one task when every group of its
+    collectives holds this actor alone and, with `contention`, nothing else crosses their links;
+    none is without `contract`. With `by_look` only actors whose groups also lie alike share tasks,
+    so that they do at all prices. With the tasks come the transfers on shared links.
+    """
+    known: dict[tuple[object, ...], Tasks] = {}
+    layouts: dict[tuple[object, ...], Tasks] = {}
+    numbers = np.arange(max(map(len, graph.programs)), dtype=np.int32)
+    timed: dict[tuple[float, ...], ListTimes] = {}
+    programs, transfers = [], []
+    for actor, (stage, rank) in enumerate(
+        zip(actors.stages.tolist(), actors.ranks.tolist(), strict=True)
+    ):
+        program = graph.programs[stage]
+        costs = {use: _cost(use, rank, prices, contention) for use in program.uses}
+        shared = {u: each for u, each in costs.items() if not isinstance(each, int)}
+        paid = {u: each if isinstance(each, int) else each.duration_ps for u, each in costs.items()}
+        alone = {kind for kind, of in actors.groups.items() if actors.sizes[kind][of[actor]] == 1}
+        own = frozenset(
+            use.comm
+            for use in program.uses
+            if contract and graph.comms[use.comm].group in alone and use not in shared
+        )
+        form = stage, own, contract
+        if form not in layouts:
+            layouts[form] = _layout(program, own, graph, numbers, contract=contract)
+        factor = 1.0 if slow is None else float(slow[rank])
+        looks = [prices.patterns(use).look(rank) for use in program.uses] if by_look else []
+        key = form, factor, tuple(paid.values()), tuple(shared), *looks
+        if key not in known:
+            known[key] = _priced(layouts[form], factor, paid, timed)
+        programs.append(known[key])
+        transfers.append(shared)
+    return programs, transfers
+
+
+def _cost(use: Use, rank: int, prices: Prices, contention: "Contention | None") -> "int | Transfer":
+    patterns = prices.patterns(use)
+    group = patterns.row(rank)
+    if contention is None:
+        return prices.duration_ps(use.comm, patterns, group)
+    return contention.cost(use, group)
+
+
+def _layout(
+    program: Program, own: frozenset[int], graph: TaskGraph, numbers: Small, *, contract: bool
+) -> Tasks:
+    """The tasks of a program, whatever they take; `own` communications are with nobody else.
+
+    `numbers` count from 0 on. Reductions stay apart: each of them may be waited for beside
+    transfers of other kinds.
+    """
+    rows: list[TaskRow] = []
+    inside: list[tuple[int, ...]] = []
+    closing, sizes = [], []
+    for look in program.looks:
+        one = look.task_list < 0
+        tasks = () if one else program.lists[look.task_list].tasks
+        if contract and not one and look.kind is not SegmentKind.REDUCTION:
+            one = program.lists[look.task_list].comms.keys() <= own
+        after = [()] if one else [task.after for task in tasks]
+        waited_for = {i for each in after for i in each}
+        closing.append([i for i in range(len(after)) if i not in waited_for])
+        sizes.append(len(after))
+        inside += after
+        if one:
+            rows.append(TaskRow(look, -1, None if tasks else program.message_use(look)))
+            continue
+        for i, task in enumerate(tasks):
+            rows.append(TaskRow(look, i, Use(task.comm, program.stage) if task.comm >= 0 else None))
+    groups = [GROUPS.index(graph.comms[row.use.comm].group) if row.use else -1 for row in rows]
+    number = numbers[: len(program)]
+    columns = _laid_out(program, number, np.array(sizes, dtype=np.int64), inside, closing)
+    return Tasks(
+        program=program,
+        rows=tuple(rows),
+        groups=np.array(groups, dtype=np.int8),
+        row_ps=np.zeros(len(rows), dtype=np.int64),
+        times={},
+        **columns,
+    )
+
+
+def _laid_out(
+    program: Program,
+    number: Small,
+    sizes: Ints,
+    inside: Sequence[tuple[int, ...]],
+    closing: Sequence[Sequence[int]],
+) -> dict[str, Any]:
+    """Columns of tasks, of segments with a `number` whose look k is `sizes[k]` of them.
+
+    `inside` is what each waits for within its segment, row by row, `closing` are those that nothing
+    in it waits for. For example segments of the looks 0, 1 of sizes 1 and 2 are the rows 0, 1, 2.
+    """
+    look = program.look
+    if len(inside) == len(sizes):
+        return {"segment": number, "row": look, "after": program.after, "first": number}
+    row = narrowed(spans(bounds(sizes)[look], sizes[look]), len(inside))
+    first = bounds(sizes[look])[:-1]
+    segment = np.repeat(number, sizes[look])
+    within, last = Lists.of(inside), Lists.of(closing)
+    waited = program.after.values
+    counts = last.counts[look[waited]]
+    before = np.repeat(first[waited], counts)
+    before += last.values[spans(last.starts[look[waited]], counts)]
+    starts = bounds(counts)[program.after.starts]
+    own = within.counts[row]
+    begins = own == 0
+    several = np.where(begins, np.diff(starts)[segment], own)
+    values = np.where(begins, starts[:-1][segment], len(before) + within.starts[row])
+    shift = np.repeat(np.where(begins, 0, first[segment]), several)
+    found = np.concatenate((before, within.values))[spans(values, several)] + shift
+    after = Lists(bounds(several), found.astype(np.int32))
+    return {"segment": segment, "row": row, "after": after, "first": first}
+
+
+def _priced(
+    tasks: Tasks, factor: float, paid: Mapping[Use, int], timed: dict[tuple[float, ...], ListTimes]
+) -> Tasks:
+    """Tasks at such a factor on compute, whose communications take what is `paid`.
+
+    Task lists are `timed` once for all programs that run them at the same prices.
+    """
+    prices = {use.comm: each for use, each in paid.items() if use.peer_stage < 0}
+    times: dict[int, ListTimes] = {}
+    row_ps = []
+    for row in tasks.rows:
+        task, number = row.task(tasks.program), row.look.task_list
+        if row.use:
+            row_ps.append(paid[row.use])
+        elif task:
+            row_ps.append(_own_ps(task, factor))
+        else:
+            task_list = tasks.program.lists[number]
+            key = number, factor, *(prices[comm] for comm in task_list.comms)
+            if key not in timed:
+                timed[key] = list_times(
+                    task_list,
+                    lambda each: prices[each.comm] if each.comm >= 0 else _own_ps(each, factor),
+                )
+            times[number] = timed[key]
+            row_ps.append(times[number].duration_ps)
+    if any(each > MAX_INT64 for each in row_ps):
+        raise SimulationError(TOO_LONG)
+    return replace(tasks, row_ps=np.array(row_ps, dtype=np.int64), times=times)
+
+
+def list_times(task_list: TaskList, task_ps: Callable[[Task], int]) -> ListTimes:
+    """Earliest times of a task list's tasks; `task_ps` says how long each takes.
+
+    Raises SimulationError when the times do not fit 64 bits.
+    """
+    try:
+        duration_ps = np.array([task_ps(task) for task in task_list.tasks], dtype=np.int64)
+    except OverflowError:
+        raise SimulationError(TOO_LONG) from None
+    end = ends(task_list.waits, duration_ps)
+    return ListTimes(start=end - duration_ps, end=end, duration_ps=int(end.max()))
+
+
+def _own_ps(task: Task, factor: float) -> int:
+    """How long a task takes that is no communication."""
+    slows = task.kind is TaskKind.COMPUTE and factor != 1
+    return round(task.duration_ps * factor) if slows else task.duration_ps

@@ -1,0 +1,371 @@
+"""A task graph is run: when every task and transfer of every simulated rank starts and ends."""
+
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from msgspec import Struct
+
+from stepsim.base.arrays import Floats, Ints, Small, whole_totals
+from stepsim.base.errors import PlanError, said
+from stepsim.core.ends import ends
+from stepsim.core.flat import Flat, Tasks, flatten
+from stepsim.core.task_table import STREAMS, TaskTable
+from stepsim.core.write import SegmentKind, TaskGraph
+from stepsim.network.fold import Actors, every_rank, fold
+from stepsim.network.prices import Prices, Use
+from stepsim.parallel.modes import Engine, Sharing
+from stepsim.run.spans import UNKNOWN, Spans
+
+if TYPE_CHECKING:
+    from stepsim.core.beside import OverlapCost
+    from stepsim.core.events import OnProgress
+    from stepsim.network.contention import Contention
+
+
+class Cohort(Struct, frozen=True, kw_only=True):
+    """Actors that run the same `tasks`, and times of these in a run, of shape (tasks, actors).
+
+    `nodes` are those of the tasks, of the same shape, in the `timeline`.
+    """
+
+    timeline: "Timeline"
+    tasks: Tasks
+    actors: Ints
+    nodes: Small
+
+    @property
+    def start(self) -> Ints:
+        """When tasks start, in ps."""
+        return self.timeline.start.take(self.nodes)
+
+    @property
+    def end(self) -> Ints:
+        """When tasks end, in ps."""
+        return self.timeline.end.take(self.nodes)
+
+    @property
+    def longer_ps(self) -> Ints:
+        """By how much communication slowed every task, 0 for transfers."""
+        longer = self.end - self.start - self.tasks.duration_ps[:, None]
+        return np.where(self.tasks.group[:, None] < 0, longer, 0)
+
+    @property
+    def entry_times(self) -> tuple[Ints, Ints]:
+        """Start and end in ps of every entry of the schedule's order: shape (entries, actors)."""
+        place = self.tasks.program.entry[self.tasks.segment]
+        return _extents(place, len(self.tasks.program.entries), self.start, self.end)
+
+
+def _extents(place: Small, places: int, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """First start and last end of the tasks that have each place; -1 is none."""
+    tasks = np.flatnonzero(place >= 0)
+    if np.array_equal(place[tasks], np.arange(places)):
+        return start[tasks], end[tasks]
+    first = np.full((places, start.shape[1]), np.iinfo(np.int64).max)
+    last = np.zeros((places, start.shape[1]), dtype=np.int64)
+    np.minimum.at(first, place[tasks], start[tasks])
+    np.maximum.at(last, place[tasks], end[tasks])
+    return first, last
+
+
+class _TaskTimes(NamedTuple):
+    """Every task of one rank: segment, task of its task list (-1 for messages), start and end.
+
+    `alone` is what compute takes alone, in ps, where communication slowed it, else `UNKNOWN`.
+    """
+
+    segment: Small
+    inner: Small
+    start: Ints
+    end: Ints
+    alone: Ints
+
+
+class Timeline(Struct, frozen=True, kw_only=True, dict=True):
+    """The result of a run, and what ran it: start and end of every node of `flat`, in ps.
+
+    Ranks that behave alike share an actor's times. `siblings_slow` says that transfers which the
+    durations hold for one have slowed each other. `unslowed_ps` is the step time without what
+    communications take from compute, where they do.
+    """
+
+    flat: Flat
+    start: Ints
+    end: Ints
+    engine: Engine = Engine.SIMPY
+    siblings_slow: bool = False
+    unslowed_ps: int | None = None
+
+    @property
+    def graph(self) -> TaskGraph:
+        """What ran."""
+        return self.flat.graph
+
+    @property
+    def actors(self) -> Actors:
+        """Who is simulated."""
+        return self.flat.actors
+
+    @cached_property
+    def cohorts(self) -> tuple[Cohort, ...]:
+        """The actors, those that run the same tasks together."""
+        alike: dict[int, list[int]] = defaultdict(list)
+        for actor, tasks in enumerate(self.flat.programs):
+            alike[id(tasks)].append(actor)
+        return tuple(map(self._cohort, alike.values()))
+
+    def of_rank(self, rank: int) -> Cohort:
+        """The actor of a rank by itself; raises PlanError for a rank beyond the job."""
+        if not 0 <= rank < self.graph.plan.npus:
+            raise PlanError(f"rank is {rank}: expected 0 to {self.graph.plan.npus - 1}")
+        return self._cohort([self.actors.of(rank)])
+
+    def _cohort(self, actors: Sequence[int]) -> Cohort:
+        nodes = [self.flat.node_of[actor] for actor in actors]
+        return Cohort(
+            timeline=self,
+            tasks=self.flat.programs[actors[0]],
+            actors=np.array(actors, dtype=np.int64),
+            nodes=nodes[0][:, None] if len(nodes) == 1 else np.stack(nodes, axis=1),
+        )
+
+    @property
+    def slowed(self) -> bool:
+        """Whether any transfer took longer than it would with the links to itself."""
+        shared = self.flat.slowed
+        return self.siblings_slow or any(
+            self.end[node] - self.start[node] > transfer.duration_ps
+            for node, transfer in shared.items()
+        )
+
+    @property
+    def step_time_ps(self) -> int:
+        """End of the last task."""
+        return int(self.end.max(initial=0))
+
+    @cached_property
+    def pipeline_time_ps(self) -> int:
+        """End of the last action of the pipeline schedule."""
+        return max(int(cohort.entry_times[1].max(initial=0)) for cohort in self.cohorts)
+
+    def tasks(self, rank: int) -> _TaskTimes:
+        """Times of every task of a rank, contracted task lists laid out."""
+        ran = self.of_rank(rank)
+        tasks, start, end, longer = (
+            ran.tasks,
+            *(times[:, 0] for times in (ran.start, ran.end, ran.longer_ps)),
+        )
+        parts: list[tuple[Ints, Small, Ints, Ints, Ints]] = []
+        whole = np.zeros(len(tasks), dtype=bool)
+        for row, which in tasks.alike():
+            if row.inner < 0 and row.use is None:
+                times = tasks.times[row.look.task_list]
+                inside = np.arange(len(times.start), dtype=np.int32)
+                begin = np.repeat(start[which], len(inside))
+                whole[which] = True
+                parts.append(
+                    (
+                        np.repeat(which, len(inside)),
+                        np.tile(inside, len(which)),
+                        begin + np.tile(times.start, len(which)),
+                        begin + np.tile(times.end, len(which)),
+                        np.full(len(begin), UNKNOWN, dtype=np.int64),
+                    )
+                )
+        others = np.flatnonzero(~whole)
+        alone = np.where(longer > 0, end - start - longer, UNKNOWN)
+        parts.append((others, tasks.inner[others], start[others], end[others], alone[others]))
+        task, inner, *columns = (np.concatenate(each) for each in zip(*parts, strict=True))
+        order = np.lexsort((inner, task))
+        return _TaskTimes(
+            tasks.segment[task][order], inner[order], *(column[order] for column in columns)
+        )
+
+    def spans(self, ranks: Iterable[int] | None = None, *, whole: bool = False) -> Iterator[Spans]:
+        """A table for each of these ranks, or for the representative of every class.
+
+        A rank's rows are its tasks in the order of its program, contracted task lists laid out; or
+        its `whole` segments. Tables are made when they are asked for, one at a time.
+        """
+        table, stage, columns = TaskTable.of(self.graph), UNKNOWN, dict[str, Ints]()
+        plan, groups = self.graph.plan, tuple(str(op.group) for op in self.graph.comms)
+        for rank in self.actors.ranks.tolist() if ranks is None else ranks:
+            times = self._segments(rank) if whole else self.tasks(rank)
+            program = self.graph.programs[plan.stage_of(rank)]
+            if program.stage != stage:
+                stage = program.stage
+                columns = table.of_program(program, times.segment, times.inner)
+                peer = program.peer_stage[times.segment].astype(np.int64)
+                hops = np.where(times.inner < 0, peer, UNKNOWN)
+            own = {
+                "rank": np.full(len(times.start), rank, dtype=np.int64),
+                "stage": np.full(len(times.start), stage, dtype=np.int64),
+                "peer": np.where(hops < 0, UNKNOWN, rank + (hops - stage) * plan.stage_ranks),
+                "start_ps": times.start,
+                "end_ps": times.end,
+                "alone_ps": times.alone,
+            }
+            yield Spans.of(
+                columns | own, table.names, groups=groups, entries=program.entries, streams=STREAMS
+            )
+
+    def _segments(self, rank: int) -> _TaskTimes:
+        """Times of every segment of a rank as a whole."""
+        ran = self.of_rank(rank)
+        segment, count = ran.tasks.segment, len(ran.tasks.program)
+        start, end = (times[:, 0] for times in _extents(segment, count, ran.start, ran.end))
+        longer = whole_totals(segment.astype(np.int64), ran.longer_ps[:, 0], count)
+        inner = np.full(count, -1, dtype=np.int32)
+        alone = np.where(longer > 0, end - start - longer, UNKNOWN)
+        return _TaskTimes(np.arange(count, dtype=np.int32), inner, start, end, alone)
+
+    def start_ps(self, place: tuple[int, int]) -> int:
+        """When a task of an actor starts."""
+        return self.start.item(self.flat.node_of[place[0]].item(place[1]))
+
+    def end_ps(self, place: tuple[int, int]) -> int:
+        """When a task of an actor ends."""
+        return self.end.item(self.flat.node_of[place[0]].item(place[1]))
+
+
+def transfers(
+    cohort: Cohort, graph: TaskGraph, only: Container[Use] | None = None
+) -> Iterator[tuple[Use, Ints, Ints]]:
+    """Start and end of collectives and sends, of shape (times run, actors), use by use.
+
+    With `only`, of these uses alone.
+    """
+    laid, start, end = cohort.tasks, cohort.start, cohort.end
+    alone: dict[Use, list[Ints]] = defaultdict(list)
+    contracted: dict[int, Ints] = {}
+    for row, tasks in laid.alike():
+        if row.use is None:
+            if row.inner < 0:
+                contracted[row.look.task_list] = tasks
+        elif row.look.kind is not SegmentKind.RECV and (only is None or row.use in only):
+            alone[row.use].append(tasks)
+    for use, several in alone.items():
+        run = np.sort(np.concatenate(several))
+        yield use, start[run], end[run]
+    for task_list, tasks in contracted.items():
+        times, begin = laid.times[task_list], start[tasks]
+        for inner, each in enumerate(graph.task_lists[task_list].tasks):
+            use = Use(comm=each.comm, stage=laid.program.stage)
+            if each.comm >= 0 and (only is None or use in only):
+                yield use, begin + times.start[inner], begin + times.end[inner]
+
+
+MOST_EVENTS = 20_000
+"""Tasks above which columns take the place of events, unless an engine is asked for."""
+
+
+_SLOWED_RUNS, _STEADY = 16, 1e-3
+"""Runs of a step whose compute is slowed, at most, and the change of its end that ends them."""
+
+
+class FlatStep(Struct, frozen=True, kw_only=True):
+    """All tasks of a step, on which shared links, and by which engine they are run.
+
+    `slow_compute` gives what nodes take beside communications, from a run before; None where these
+    take nothing.
+    """
+
+    flat: Flat
+    contention: "Contention | None"
+    engine: Engine
+    slow_compute: "Callable[[Ints, Ints], Ints] | None" = None
+
+    def timeline(self, progress: "OnProgress | None" = None) -> Timeline:
+        """Run it, by columns or events."""
+        times, unslowed_ps = self.times(self.flat.duration_ps, progress), None
+        if self.slow_compute:
+            unslowed_ps = last_ps = int(times[1].max(initial=0))
+            for _ in range(_SLOWED_RUNS):
+                times = self.times(self.slow_compute(*times), progress)
+                before_ps, last_ps = last_ps, int(times[1].max(initial=0))
+                if abs(last_ps - before_ps) <= _STEADY * last_ps:
+                    break
+        said(__name__, "all tasks ended")
+        contention = self.contention
+        return Timeline(
+            flat=self.flat,
+            start=times[0],
+            end=times[1],
+            engine=self.engine,
+            siblings_slow=contention is not None and contention.siblings_slow,
+            unslowed_ps=unslowed_ps,
+        )
+
+    def times(self, duration_ps: Ints, progress: "OnProgress | None" = None) -> tuple[Ints, Ints]:
+        """Start and end of all nodes, which take so long, by columns or events."""
+        if self.engine is Engine.LEVELS:
+            end = ends(self.flat.waits, duration_ps)
+            return end - duration_ps, end
+        from stepsim.core.events import run
+        from stepsim.network.flights import Fabric
+
+        fabric = Fabric(capacity=self.contention.capacity) if self.contention else None
+        return run(self.flat.waits, duration_ps, self.flat.slowed, fabric, progress)
+
+
+def find_actors(
+    graph: TaskGraph, prices: Prices, slow: Floats | None, *, fold_ranks: bool
+) -> tuple[Actors, "Contention | None"]:
+    """Who is simulated, every rank or one of each class; and the links that are shared in time.
+
+    `slow` are factors on the ranks' compute times.
+    """
+    if prices.sharing is Sharing.FAIR:
+        from stepsim.network.contention import find_contention
+
+        uses, streams = graph.uses, graph.streams()
+        contention = find_contention(prices, uses, streams, slow, fold_ranks=fold_ranks)
+        return contention.actors, contention
+    return fold(prices, graph.uses, slow) if fold_ranks else every_rank(prices), None
+
+
+def flat_step(
+    graph: TaskGraph,
+    prices: Prices,
+    slow: Floats | None = None,
+    fold_ranks: bool = True,
+    engine: Engine | None = None,
+    cost: "OverlapCost | None" = None,
+    like: Flat | None = None,
+) -> FlatStep:
+    """Every rank, or one of each class of ranks that behave alike, and what each of them runs.
+
+    `slow` are factors on the ranks' compute times. Unless an engine is asked for, columns take the
+    place of events in large jobs whose links are not shared in time. With `cost` communication
+    slows the compute beside it, and every task is by itself. `like` is as `flatten` takes it.
+    """
+    actors, contention = find_actors(graph, prices, slow, fold_ranks=fold_ranks)
+    said(__name__, "%d of %d ranks are simulated", len(actors), graph.plan.npus)
+    flat = flatten(graph, actors, prices, slow, contention, contract=cost is None, like=like)
+    said(__name__, "%d tasks laid out", flat.tasks)
+    if engine is None or contention:
+        many = flat.tasks > MOST_EVENTS and not contention
+        engine = Engine.LEVELS if many else Engine.SIMPY
+    slow_tasks = None
+    if cost:
+        from stepsim.core.beside import slow_compute
+
+        slow_tasks = partial(slow_compute, flat, prices, cost)
+    return FlatStep(flat=flat, contention=contention, engine=engine, slow_compute=slow_tasks)
+
+
+def run_graph(
+    graph: TaskGraph,
+    prices: Prices,
+    *,
+    slow: Floats | None = None,
+    fold_ranks: bool = True,
+    engine: Engine | None = None,
+    progress: "OnProgress | None" = None,
+    cost: "OverlapCost | None" = None,
+) -> Timeline:
+    """Run a task graph, laid out as `flat_step` does."""
+    return flat_step(graph, prices, slow, fold_ranks, engine, cost).timeline(progress)

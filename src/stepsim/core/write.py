@@ -1,0 +1,730 @@
+"""What every rank runs, in which order, and what each part waits for.
+
+Ranks of one stage run the same program, so a program is written once per stage: segments, each a
+task list or one end of a message. Collectives join the ranks of a stage; messages join a segment of
+one stage's program with a segment of another's.
+
+A stage is written by following its point-to-point program step by step. What an entry of the
+schedule's order computes is written once for all entries that look alike; then columns put these
+rows where the entries are. A rank has a front: what the next segment in order waits for. A row may
+read the front, join it, or take its place; and it may queue behind the last row of a stream. So
+what a row waits for is a piece of the column of all that ever joined the front, and one more.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from msgspec import Struct, field
+from numpy.typing import NDArray
+
+from stepsim.base.arrays import (
+    Bools,
+    Ints,
+    Lists,
+    Small,
+    bounds,
+    distinct,
+    narrowed,
+    numbers_of,
+    spans,
+)
+from stepsim.base.errors import ScheduleError
+from stepsim.core.actions import (
+    Buckets,
+    CommNumbers,
+    TaskList,
+    TaskLists,
+    TaskOptions,
+    gradient_buckets,
+    spread_launches,
+)
+from stepsim.network.prices import Use
+from stepsim.options import StepOptions
+from stepsim.parallel.p2p import (
+    Direction,
+    Message,
+    P2PMode,
+    P2POptions,
+    P2PProgram,
+    StepKind,
+    default_mode,
+)
+from stepsim.parallel.p2p.columns import far_ranks
+from stepsim.parallel.ranks import ParallelPlan
+from stepsim.parallel.schedules import Action, ActionKind, OrderEntry, Schedule
+from stepsim.parallel.schedules.order import ACTION_KINDS, Order
+from stepsim.parallel.stages import Stages, StageWork
+from stepsim.workload.rows import (
+    CollectiveKind,
+    CommOp,
+    Group,
+    ParallelAxis,
+    Row,
+    Shards,
+    Stream,
+)
+
+NONE = -1
+
+
+class SegmentKind(IntEnum):
+    """What a segment is: work of the pipeline, after it, beside it, or one end of a message."""
+
+    ACTION = 0
+    PER_STEP = 1
+    REDUCTION = 2
+    SEND = 3
+    RECV = 4
+
+
+class Segment(NamedTuple):
+    """One entry of a program; `after` are earlier segments it waits for.
+
+    `task_list` is a number in the graph's list (-1 for messages); `entry` the place in the
+    schedule's order (-1 outside the pipeline). A message has `comm`, and `peer` is the segment at
+    its other end, in the program of stage `peer_stage`.
+    """
+
+    kind: SegmentKind
+    stream: Stream
+    after: tuple[int, ...]
+    task_list: int = -1
+    entry: int = -1
+    comm: int = -1
+    peer_stage: int = -1
+    peer: int = -1
+
+
+class Look(NamedTuple):
+    """What segments that do the same have in common, and how often a rank runs such a one."""
+
+    kind: SegmentKind
+    task_list: int
+    peer_stage: int
+    runs: int
+
+
+class Program(Struct, frozen=True, kw_only=True, eq=False, dict=True):
+    """What each rank of a stage runs: columns of its segments, each named as in `Segment`.
+
+    `entries` is the schedule's order, `message` the number of the communication of all messages,
+    `lists` are all task lists of the graph. Segment i has the look `looks[look[i]]`; looks stand in
+    the order in which they appear.
+    """
+
+    stage: int
+    entries: Sequence[OrderEntry]
+    message: int
+    lists: Sequence[TaskList]
+    kind: NDArray[np.int8]
+    stream: NDArray[np.int8]
+    entry: Small
+    peer_stage: NDArray[np.integer]
+    peer: Small
+    after: Lists
+    looks: tuple[Look, ...]
+    look: NDArray[np.integer]
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @property
+    def task_lists(self) -> Small:
+        """The task list of every segment, -1 for messages."""
+        of_look = np.array([each.task_list for each in self.looks], dtype=np.int32)
+        found: Small = of_look[self.look]
+        return found
+
+    def task_list(self, number: int) -> int:
+        """The task list of one segment, -1 for a message."""
+        return self.looks[int(self.look[number])].task_list
+
+    def segment(self, number: int) -> Segment:
+        """One segment."""
+        task_list = self.task_list(number)
+        return Segment(
+            kind=SegmentKind(self.kind[number]),
+            stream=Stream(self.stream[number]),
+            after=tuple(self.after[number]),
+            task_list=task_list,
+            entry=int(self.entry[number]),
+            comm=self.message if task_list < 0 else -1,
+            peer_stage=int(self.peer_stage[number]),
+            peer=int(self.peer[number]),
+        )
+
+    @cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        """Every segment as an object, for those who look at all of them one by one."""
+        return tuple(map(self.segment, range(len(self))))
+
+    def message_use(self, look: Look) -> Use:
+        """The communication of a message as this stage uses it."""
+        return Use(self.message, self.stage, look.peer_stage, look.kind is SegmentKind.SEND)
+
+    @cached_property
+    def counts(self) -> Counter[Use]:
+        """How often a rank takes part in each communication."""
+        counts: Counter[Use] = Counter()
+        for look in self.looks:
+            if look.task_list < 0:
+                counts[self.message_use(look)] += look.runs
+                continue
+            for comm, times in self.lists[look.task_list].comms.items():
+                counts[Use(comm, self.stage)] += look.runs * times
+        return counts
+
+    @cached_property
+    def uses(self) -> tuple[Use, ...]:
+        """The communications that it takes part in, ascending."""
+        return tuple(sorted(self.counts))
+
+    @property
+    def senders(self) -> list[int]:
+        """Stages that send to this one."""
+        found: list[int] = distinct(self.peer_stage[self.kind == SegmentKind.RECV]).tolist()
+        return found
+
+
+class TaskGraph(Struct, frozen=True, kw_only=True):
+    """Programs per stage, the task lists they use, and the communications of the task lists.
+
+    Ranks of a stage are alike: they run `programs[stage]`. What sets them apart is only where
+    their groups lie on the topology. `notes` say which communications were left out.
+    """
+
+    plan: ParallelPlan
+    schedule: Schedule
+    options: StepOptions
+    p2p: P2PMode
+    programs: tuple[Program, ...]
+    task_lists: tuple[TaskList, ...]
+    comms: tuple[CommOp, ...]
+    notes: tuple[str, ...]
+
+    def messages(self) -> list[list[Message]]:
+        """Per stage, what the message segments of its program carry, in their order."""
+        every = self.p2p.programs(self.schedule, _switches(self.options))
+        return [
+            [Message.of(self.schedule, end // 2) for end in posted.tolist()]
+            for posted in (steps.what[steps.kind == StepKind.POST] for steps in every)
+        ]
+
+    @property
+    def uses(self) -> tuple[Use, ...]:
+        """The communications of all stages, stage by stage."""
+        return tuple(use for program in self.programs for use in program.uses)
+
+    def streams(self) -> Iterator[tuple[int, Stream]]:
+        """Communications and streams on which they run."""
+        for task_list in self.task_lists:
+            for task in task_list.tasks:
+                yield task.comm, task.stream
+        for program in self.programs:
+            for stream in distinct(program.stream[program.peer >= 0].astype(np.int64)).tolist():
+                yield program.message, Stream(stream)
+
+
+def write_graph(
+    stages: Stages, schedule: Schedule, plan: ParallelPlan, options: StepOptions
+) -> TaskGraph:
+    """The programs of all stages; raises ScheduleError where an end of a message has no other."""
+    p2p = options.p2p or default_mode(schedule)
+    lists = TaskLists(
+        comms=CommNumbers(alone=plan.alone),
+        options=TaskOptions.of(options),
+        last_stage=schedule.placement.stages - 1,
+    )
+    message = lists.comms.number(
+        CommOp(
+            kind=CollectiveKind.SEND_RECV,
+            group=Group.PP,
+            axis=ParallelAxis.PP,
+            size_bytes=stages.pp_comm_bytes,
+        )
+    )
+    every = p2p.programs(schedule, _switches(options))
+    place = np.full(4 * schedule.placement.stages * schedule.microbatches, NONE, dtype=np.int32)
+    programs = []
+    for stage, (work, steps) in enumerate(zip(stages.works, every, strict=True)):
+        writer = _StageWriter(stage=stage, work=work, schedule=schedule, lists=lists, free=p2p.free)
+        programs.append(writer.program(steps, place, NONE if message is None else message))
+    _meet(programs, schedule, place)
+    return TaskGraph(
+        plan=plan,
+        schedule=schedule,
+        options=options,
+        p2p=p2p,
+        programs=tuple(programs),
+        task_lists=tuple(lists.lists),
+        comms=tuple(lists.comms.ops),
+        notes=_dropped_notes(lists.comms),
+    )
+
+
+def _switches(options: StepOptions) -> P2POptions:
+    return P2POptions(
+        warmup_flush=options.warmup_flush, deallocate_outputs=options.deallocate_outputs
+    )
+
+
+def _dropped_notes(comms: CommNumbers) -> tuple[str, ...]:
+    """Which collectives are left out, for their groups have one rank, as those of a degree 1."""
+    if not comms.dropped:
+        return ()
+    groups = ", ".join(sorted(comms.dropped))
+    return (f"collectives on {groups} groups transfer nothing: these groups have one rank",)
+
+
+def _meet(programs: Sequence[Program], schedule: Schedule, place: Small) -> None:
+    """Name the segment at the other end of every message: so far `peer` is its own end.
+
+    `place` has the segment of every end.
+    """
+    for stage, program in enumerate(programs):
+        messages = np.flatnonzero(program.peer >= 0)
+        other = place.take(program.peer.take(messages) ^ 1)
+        alone = messages[other < 0]
+        if len(alone):
+            raise ScheduleError(_unmatched(schedule, stage, int(program.peer[alone[0]])))
+        program.peer[messages] = other
+
+
+def _unmatched(schedule: Schedule, stage: int, end: int) -> str:
+    """Why a schedule does not run: an end of a message without the other."""
+    message = Message.of(schedule, end // 2)
+    here, there = list(Direction)[:: -1 if end % 2 else 1]
+    far = int(far_ranks(schedule, np.array(end)))
+    return (
+        f"schedule {schedule.name}: rank {stage} {here}s microbatch "
+        f"{message.microbatch} ({message.kind}, stage {message.source} to "
+        f"{message.target}) but rank {far} has no {there} for it"
+    )
+
+
+class _Joins(IntEnum):
+    """What becomes of the front when a row is posted."""
+
+    NOT = 0
+    BESIDE = 1
+    ALONE = 2
+
+
+class _Row(NamedTuple):
+    """A segment of a `kind` on a `stream`, or, where that is -1, a wait.
+
+    It runs a `task_list`; `end` is the end of a message that it is or waits for, -1 for others.
+    `reads` says whether it waits for the front. It is queued behind the last row that `sets` the
+    stream it is `behind`. It `joins` the front, or what it waits for does. It is the work of an
+    `entry` or beside it. A `paced` one waits for the `unit` before the one under way.
+    """
+
+    kind: int = NONE
+    stream: int = NONE
+    task_list: int = NONE
+    end: int = NONE
+    peer_stage: int = NONE
+    reads: int = False
+    behind: int = NONE
+    sets: int = NONE
+    joins: int = _Joins.NOT
+    entry: int = False
+    unit: int = False
+    paced: int = False
+
+
+class _Rows(NamedTuple):
+    """Columns of rows, each named as in `_Row`; an `entry` is the place in the order, else -1."""
+
+    kind: Small
+    stream: Small
+    task_list: Small
+    end: Small
+    peer_stage: Small
+    reads: Small
+    behind: Small
+    sets: Small
+    joins: Small
+    entry: Small
+    unit: Small
+    paced: Small
+
+
+_QUEUES = np.array(
+    [Stream.PP_BACKWARD, Stream.PP_FORWARD, Stream.PP_BACKWARD_RECV, Stream.PP_FORWARD_RECV],
+    dtype=np.int32,
+)
+"""Streams of sends to the rank before and to the next, and of receipts of such."""
+
+
+class _StageWriter(Struct, kw_only=True, dict=True):
+    """The program of a stage being written; messages are `free` where nobody waits to send them."""
+
+    stage: int
+    work: StageWork
+    schedule: Schedule
+    lists: TaskLists
+    free: bool
+    rows: list[_Row] = field(default_factory=list)
+    _first: dict[int, int] = field(default_factory=dict)
+    _final: dict[int, tuple[int, Action]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Find the place of each chunk's first forward, and of its last weight gradients."""
+        order = self.schedule.columns[self.stage]
+        place, part = order.runs(ActionKind.FORWARD).nonzero()
+        chunk, first = np.unique(order.chunk[place, part], return_index=True)
+        self._first = dict(zip(chunk.tolist(), place[first].tolist(), strict=True))
+        place, part = (
+            each[::-1] for each in order.runs(ActionKind.BACKWARD, ActionKind.WEIGHT_GRAD).nonzero()
+        )
+        chunk, last = np.unique(order.chunk[place, part], return_index=True)
+        for each, at in zip(chunk.tolist(), last.tolist(), strict=True):
+            final = int(place[at])
+            self._final[each] = final, order[final].parts()[int(part[at])]
+
+    def program(self, steps: P2PProgram, posted: Small, message: int) -> Program:
+        """The program that follows these steps; `posted` learns the segment of its ends."""
+        rows = self._placed(steps)
+        segments = np.flatnonzero(rows.kind >= 0)
+        number = np.full(len(rows.kind), NONE, dtype=np.int32)
+        number[segments] = np.arange(len(segments), dtype=np.int32)
+        end = rows.end.take(segments)
+        posted[end.compress(end >= 0)] = np.flatnonzero(end >= 0)
+        kind, task_list, peer_stage = (
+            column.take(segments) for column in (rows.kind, rows.task_list, rows.peer_stage)
+        )
+        looks, look = _looks_of(kind, task_list, peer_stage)
+        return Program(
+            stage=self.stage,
+            entries=self.schedule.orders[self.stage],
+            message=message,
+            lists=self.lists.lists,
+            kind=kind.astype(np.int8),
+            stream=rows.stream.take(segments).astype(np.int8),
+            entry=rows.entry.take(segments),
+            peer_stage=narrowed(peer_stage, self.schedule.placement.ranks),
+            peer=end,
+            after=_waits_of(rows, segments, number, posted),
+            looks=looks,
+            look=look,
+        )
+
+    def _placed(self, steps: P2PProgram) -> _Rows:
+        """Rows of the steps, those of an entry where it is computed, and one that follows all.
+
+        For example the steps F0, send, F1 of a schedule whose forwards are two rows each are the
+        rows 0, 1 of the table, then the send's, then 0, 1 again, then the last one.
+        """
+        starts, look = self._written()
+        written, kind = len(self.rows), np.append(steps.kind, np.int8(StepKind.POST))
+        entries = np.array(self.rows, dtype=np.int32).reshape(-1, len(_Row._fields))
+        table = np.concatenate((entries.T, self._of_steps(steps)), axis=1)
+        first = written + np.arange(len(kind))
+        counts = np.ones(len(kind), dtype=np.int64)
+        runs = np.flatnonzero(kind == StepKind.COMPUTE)
+        entry = steps.what.take(runs)
+        first[runs], counts[runs] = starts.take(look[entry]), np.diff(starts).take(look[entry])
+        rows = _Rows(*table.take(spans(first, counts), axis=1))
+        place = np.full(len(kind), NONE, dtype=np.int32)
+        place[runs] = entry
+        return rows._replace(entry=np.where(rows.entry, place.repeat(counts), np.int32(NONE)))
+
+    def _written(self) -> tuple[Ints, Ints]:
+        """Write what entries compute, once for all that look alike: their rows' starts, and looks.
+
+        The first forward of a chunk and its last gradients look like no others. Task lists are made
+        in the order of the entries, and last what follows the pipeline.
+        """
+        order = self.schedule.columns[self.stage]
+        single = [*self._first.values(), *(place for place, _ in self._final.values())]
+        first, look = numbers_of(_codes(order, self.work, np.unique(single)))
+        turns = np.argsort(first)
+        starts = [0]
+        for place in first[turns].tolist():
+            self._entry(order[place].parts(), place)
+            starts.append(len(self.rows))
+        return np.array(starts), np.argsort(turns).take(look)
+
+    def _of_steps(self, steps: P2PProgram) -> NDArray[np.int32]:
+        """A row for every step that is no entry, and one for what follows the pipeline.
+
+        Where messages are free, they leave when they are posted, overtaking others, and are
+        received when they come; sends are never waited for.
+        """
+        ends, size = np.append(steps.what, np.int32(NONE)), len(steps.kind) + 1
+        is_post, waits = (
+            np.append(steps.kind == kind, False) for kind in (StepKind.POST, StepKind.WAIT)
+        )
+        receives = ends & 1 == 1
+        columns = {name: np.full(size, value) for name, value in _Row()._asdict().items()}
+        posts = np.flatnonzero(is_post)
+        peer, queue = self._messages(ends.take(posts))
+        columns["end"] = ends
+        columns["peer_stage"][posts] = peer
+        columns["kind"][posts] = SegmentKind.SEND + receives[posts]
+        columns["reads"] = is_post & ~(receives & self.free)
+        columns["stream"][posts] = Stream.EAGER if self.free else queue
+        alone = np.append(steps.alone, False)
+        if self.free:
+            waits &= receives
+            alone[:] = False
+        else:
+            columns["behind"][posts] = columns["sets"][posts] = queue
+        begins = alone & np.append(True, ~alone[:-1])
+        columns["joins"] = np.where(waits, _Joins.BESIDE + begins, _Joins.NOT)
+        for name, value in self._per_step()._asdict().items():
+            columns[name][-1] = value
+        return np.stack([column.astype(np.int32) for column in columns.values()])
+
+    def _messages(self, ends: Small) -> tuple[Ints, Small]:
+        """The stage at the other side of ends, and the stream they queue on.
+
+        To the next rank or to the one before; with two ranks activations go forward.
+        """
+        placement, receives = self.schedule.placement, ends & 1
+        peer = far_ranks(self.schedule, ends)
+        hop = (self.stage - peer) * (2 * receives - 1)
+        ahead = (hop == 1) | (hop == 1 - placement.ranks)
+        if placement.ranks == 2:
+            ahead = ends >> 1 < placement.stages * self.schedule.microbatches
+        return peer, _QUEUES.take(2 * receives + ahead)
+
+    def _per_step(self) -> _Row:
+        """What follows the pipeline, behind the reductions of the gradients; a wait for nothing."""
+        items = self.work.per_step
+        if self.lists.options.dp_overlap:
+            _, items = self.work.without_gradients()
+        if not items:
+            return _Row()
+        return _Row(
+            kind=SegmentKind.PER_STEP,
+            stream=Stream.COMPUTE,
+            task_list=self.lists.per_step(items),
+            reads=True,
+            behind=Stream.DP,
+        )
+
+    @cached_property
+    def _buckets(self) -> Buckets | None:
+        """What to reduce while the last backward of every chunk goes on; None without overlap."""
+        options = self.lists.options
+        gradients, _ = self.work.without_gradients()
+        if not options.dp_overlap or not gradients:
+            return None
+        rows = [row for _, action in self._final.values() for row in self._rows_of(action)]
+        return gradient_buckets(gradients, rows, options.dp_bucket_bytes)
+
+    def _rows_of(self, action: Action) -> tuple[Row, ...]:
+        blocks = self.work.chunks[action.chunk]
+        return blocks[action.microbatch % len(blocks)]
+
+    def _reduces(self, action: Action) -> bool:
+        return self._buckets is not None or any(
+            row.weight_grad.comms for row in self._rows_of(action)
+        )
+
+    def _entry(self, parts: Sequence[Action], place: int) -> None:
+        """An action or a fused pair; a final one releases its rows' gradient reductions."""
+        if any(row.shards for action in parts for row in self._rows_of(action)):
+            if len(parts) == 1 and parts[0].kind in (ActionKind.FORWARD, ActionKind.BACKWARD):
+                self._sharded(parts[0], place)
+                return
+            self._gather_before(parts, place)
+        final = [action for action in parts if self._final.get(action.chunk) == (place, action)]
+        reducing = [action for action in final if self._reduces(action)]
+        if len(parts) == 1 and reducing:
+            self._row_by_row(parts[0])
+            return
+        numbers = [self.lists.action(action, self._rows_of(action)) for action in parts]
+        self._in_order(numbers[0] if len(parts) == 1 else self.lists.fused(*numbers))
+        for row in (row for action in reducing for row in reversed(self._rows_of(action))):
+            self._reductions(row)
+
+    def _row_by_row(self, action: Action) -> None:
+        """A backward in as many segments as rows, each followed by its reductions.
+
+        Each row has its share of the host's launches.
+        """
+        rows = spread_launches(self._rows_of(action))
+        for i in reversed(range(len(rows))):
+            self._in_order(self.lists.action(action, rows, range(i, i + 1)))
+            self._reductions(rows[i])
+
+    def _reductions(self, row: Row) -> None:
+        """Start what a row's gradients allow on their stream; the step ends when it has ended."""
+        self._beside(row.name, row.weight_grad.comms, Stream.DP, reads=True)
+        if self._buckets:
+            self._beside("gradient bucket", self._buckets.add(row), Stream.DP, reads=True)
+
+    def _beside(self, label: str, ops: Sequence[CommOp], stream: Stream, **more: int) -> None:
+        """Start collectives on their stream, beside the actions."""
+        number = self.lists.beside(label, ops, stream) if ops else None
+        if number is not None:
+            self._add(SegmentKind.REDUCTION, stream, number, behind=stream, sets=stream, **more)
+
+    def _gather_before(self, parts: Sequence[Action], place: int) -> None:
+        """Gather what fused and split actions need once a step, before they begin.
+
+        Raises ScheduleError where it is needed again and again: that is not modelled.
+        """
+        for action in parts:
+            held = [row.shards for row in self._rows_of(action) if row.shards]
+            if not all(shards.once and not shards.reduce for shards in held):
+                raise ScheduleError(
+                    f"schedule {self.schedule.name}: parameters gathered layer by layer (zero 2 "
+                    "and 3) with fused or split backwards are not modelled"
+                )
+            if action.kind is ActionKind.FORWARD and self._first[action.chunk] == place:
+                for shards in held:
+                    self._gather(shards)
+
+    def _gather(self, shards: Shards, *, paced: bool = False) -> None:
+        """Gather parameters; what comes next waits for it."""
+        self._beside("gather", shards.gather, Stream.FSDP, joins=_Joins.BESIDE, paced=paced)
+
+    def _sharded(self, action: Action, place: int) -> None:
+        """An action unit by unit: parameters are gathered before, gradients reduced after.
+
+        What a unit needs is gathered while the one before it computes, and not sooner, since two
+        units' parameters are in memory at a time (torch's FSDP); what is gathered once a step
+        waits for nothing. Where nothing else is gathered or reduced the action stays whole.
+        """
+        rows, forward = self._rows_of(action), action.kind is ActionKind.FORWARD
+        is_first = forward and self._first[action.chunk] == place
+        is_final = not forward and self._final[action.chunk] == (place, action)
+        held = [row.shards for row in rows if row.shards]
+        again = not all(shards.once and not shards.reduce for shards in held)
+        if not (again or is_first or (is_final and self._reduces(action))):
+            self._in_order(self.lists.action(action, rows))
+            return
+        starts = [i for i, row in enumerate(rows) if row.shards]
+        units = [range(a, b) for a, b in pairwise([0, *starts[1:], len(rows)])]
+        for unit in units if forward else reversed(units):
+            shards = next(row.shards for row in rows[unit.start : unit.stop] if row.shards)
+            if shards.once:
+                if is_first:
+                    self._gather(shards)
+            elif forward or shards.again:
+                self._gather(shards, paced=True)
+            self._in_order(self.lists.action(action, rows, unit), unit=True)
+            if not forward:
+                self._beside("reduce shards", shards.reduce, Stream.DP, reads=True)
+                for i in reversed(unit) if is_final else ():
+                    self._reductions(rows[i])
+
+    def _in_order(self, task_list: int, *, unit: bool = False) -> None:
+        """A segment of the compute stream, which all that follows waits for.
+
+        It queues with the reductions of gradients where it has collectives on their stream.
+        """
+        queue = Stream.DP if Stream.DP in self.lists.lists[task_list].streams else NONE
+        self._add(
+            SegmentKind.ACTION,
+            Stream.COMPUTE,
+            task_list,
+            reads=True,
+            behind=queue,
+            sets=queue,
+            joins=_Joins.ALONE,
+            entry=True,
+            unit=unit,
+        )
+
+    def _add(self, kind: SegmentKind, stream: Stream, task_list: int, **more: int) -> None:
+        self.rows.append(_Row(kind, stream, task_list, **more))
+
+
+def _codes(order: Order, work: StageWork, single: Ints) -> Ints:
+    """A number for every entry, equal where kinds, chunks and rows of all parts are the same.
+
+    Those at the places `single` are like no other.
+    """
+    kinds, chunks = len(ACTION_KINDS), len(work.chunks)
+    counts = np.array([len(blocks) for blocks in work.chunks])
+    alike = np.zeros((chunks, int(counts.max())), dtype=np.int64)
+    for chunk, blocks in enumerate(work.chunks):
+        known: dict[int, int] = {}
+        alike[chunk, : len(blocks)] = [known.setdefault(id(b), i) for i, b in enumerate(blocks)]
+    block = alike[order.chunk, order.microbatch % counts[order.chunk]]
+    code = (order.kind.astype(np.int64) * chunks + order.chunk) * alike.shape[1] + block
+    code = np.where(order.kind < 0, 0, code + 1)
+    found: Ints = code[:, 0]
+    for part in code.T[1:]:
+        found = found * (kinds * chunks * alike.shape[1] + 1) + part
+    found[single] = found.max(initial=0) + 1 + np.arange(len(single))
+    return found
+
+
+def _looks_of(
+    kind: Small, task_list: Small, peer_stage: Small
+) -> tuple[tuple[Look, ...], NDArray[np.integer]]:
+    """The looks of segments as they appear, and the look of each."""
+    code = (task_list.astype(np.int64) + 1) * (int(peer_stage.max(initial=0)) + 2)
+    first, number = numbers_of((code + peer_stage + 1) * len(SegmentKind) + kind)
+    counts, order = np.bincount(number), np.argsort(first)
+    columns = (kind[first], task_list[first], peer_stage[first], counts)
+    looks = zip(*(column[order].tolist() for column in columns), strict=True)
+    every = tuple(Look(SegmentKind(kind), *each) for kind, *each in looks)
+    return every, narrowed(np.argsort(order), len(every)).take(number)
+
+
+def _waits_of(rows: _Rows, segments: Ints, number: Small, posted: Small) -> Lists:
+    """What every segment waits for: the front first, its stream last.
+
+    `number` is that of every row among the `segments`, `posted[e]` the segment that is end e of a
+    message.
+    """
+    joins = rows.joins > 0
+    front = number.compress(joins)
+    front = np.where(front >= 0, front, posted.take(rows.end.compress(joins)))
+    past = np.cumsum(joins, dtype=np.int32) - joins
+    since = np.zeros(len(past) + 1, dtype=np.int32)
+    since[1:] = past * (rows.joins == _Joins.ALONE)
+    first = np.maximum.accumulate(since).take(segments)
+    sizes = (past.take(segments) - first) * rows.reads.take(segments)
+    paced, units = _paced(rows)
+    named = number.take(paced)
+    behind, before = _queued(rows.behind.take(segments), rows.sets.take(segments))
+    is_new = ~_among(before, front, first.take(behind), sizes.take(behind))
+    behind, before = behind.compress(is_new), before.compress(is_new)
+    sizes[behind] += 1
+    sizes[named] += 1
+    starts = bounds(sizes)
+    values = front.take(spans(first, sizes), mode="clip")  # all but one of a list that has more
+    values[starts.take(named)] = number.take(units)
+    values[starts[1:].take(behind) - 1] = before
+    return Lists(starts, values)
+
+
+def _paced(rows: _Rows) -> tuple[Ints, Ints]:
+    """Rows that wait for a unit, and that: for example the third unit's gather for the first."""
+    before: Ints = np.cumsum(rows.unit) - rows.unit
+    waiting = np.flatnonzero((rows.paced > 0) & (before > 1))
+    return waiting, np.flatnonzero(rows.unit).take(before.take(waiting) - 2)
+
+
+def _queued(behind: Small, sets: Small) -> tuple[Ints, Small]:
+    """Segments that a stream has something before, and the last segment of it before each."""
+    found, last = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int32)]
+    for stream in np.flatnonzero(np.bincount(behind.compress(behind >= 0))).tolist():
+        here = np.flatnonzero((behind == stream) | (sets == stream))
+        setting = sets.take(here) == stream
+        before = np.cumsum(setting, dtype=np.int32) - setting
+        queued = (behind.take(here) == stream) & (before > 0)
+        found.append(here.compress(queued))
+        last.append(here.compress(setting).take(before.compress(queued) - 1))
+    return np.concatenate(found), np.concatenate(last, dtype=np.int32)
+
+
+def _among(numbers: Small, front: Small, first: Small, counts: Small) -> Bools:
+    """Whether each number is in its piece of the front: so many from the first on."""
+    found = np.zeros(len(numbers), dtype=bool)
+    same = front.take(spans(first, counts)) == numbers.repeat(counts)
+    found[np.arange(len(numbers)).repeat(counts).compress(same)] = True
+    return found

@@ -1,1 +1,0 @@
-"""Running a task graph: prices, shared links, alike ranks, the SimPy engine, the timeline."""
