@@ -1,4 +1,4 @@
-"""What overlap would cost a step whose communication slows nothing, as sweeps estimate it.
+"""What overlap would cost a step whose communication slows nothing.
 
 Overlap is free unless a step asks otherwise: constants that were set again with its cost make
 published runs of several sources worse (docs/decisions/0084). So an answer says what it leaves out.
@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
-from stepsim.explore.batch import make_batch
 from stepsim.explore.plan.search import SearchedPlan
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.step.inputs import WorkSource
 from stepsim.step.plan_space import plan_words, step_options_of
+from stepsim.step.totals import step_totals
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.slowing import law_holds
@@ -39,7 +39,7 @@ def slowed_step_ps(source: WorkSource, topology: Topology, options: StepOptions)
     if not (is_free and known) or options.activation_size_bytes is not None:
         return None
     asked = replace(options, overlap_cost=CommSms(), engine=None)
-    return int(make_batch(source, topology, asked, estimate=True).evaluate({}).step_time_ps[0])
+    return step_totals(source, topology, asked, breakdown=False, known=[]).step_time_ps
 
 
 def said_of_step(

@@ -298,7 +298,6 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
     def _parts(self, values: list[Ints], start: Ints, end: Ints) -> Ints:
         program, count = self.passes.program, start.shape[1]
         task_lists = self.table.list_parts(values)
-        slowed = self.table.slowed_ps(values) if self.table.cost else {}
         step = end[sorted(program.last)].max(axis=0)
         found = np.zeros((len(self.actors), len(Part), count), dtype=np.int64)
         for actor, ((gaps, counts), nodes) in enumerate(
@@ -308,10 +307,6 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
             for number, times in counts.items():
                 own += times * task_lists[number]
             found[actor] = breakdown(gaps.gaps, *gaps.times(start, end, nodes), own)
-            for number, times in Counter(program.length[node] for node in nodes).items():
-                if number in slowed:
-                    found[actor, Part.COMPUTE] -= times * slowed[number]
-                    found[actor, Part.SLOWED] += times * slowed[number]
             found[actor, Part.TAIL] += step - found[actor].sum(axis=0)
         return found
 
@@ -323,7 +318,6 @@ def make_batch(
     *,
     notes: Sequence[str] = (),
     coalesce: bool = True,
-    estimate: bool = False,
     like: Sequence[Prices] = (),
     fold_ranks: bool = True,
 ) -> Batch:
@@ -331,18 +325,17 @@ def make_batch(
 
     `notes` are what was assumed before, and stand among the job's warnings. With `coalesce=False`
     every task is a node of its own. A schedule that is searched for (auto-zb) keeps the order found
-    for the job. With `estimate` what `overlap_cost` asks for is estimated, else it is refused.
-    `like` are prices found before: those that serve this job are taken again. Without `fold_ranks`
-    every rank is evaluated.
-    Raises PlanError with contention fair, whose times are no sums, and the errors of `simulate`.
+    for the job. `like` are prices found before: those that serve this job are taken again. Without
+    `fold_ranks` every rank is evaluated.
+    Raises PlanError with contention fair and overlap_cost, whose times are no sums, and the errors
+    of `simulate`.
     """
     if options.contention is Sharing.FAIR:
         raise PlanError(
             "contention is fair: times are then no sums, and jobs cannot be evaluated together "
             "(--contention siblings or none can)"
         )
-    if not estimate:
-        options.refuse(["overlap_cost"], "times are then no sums: run scenarios one by one")
+    options.refuse(["overlap_cost"], "times are then no sums: run scenarios one by one")
     scale = options.compute_scale or ComputeScale()
     host = HostTimes.of(options)
     options.refuse(["activation_size"], "many scenarios are evaluated without memory")
@@ -356,13 +349,7 @@ def make_batch(
     graph, prices = job.graph, job.prices
     actors, _ = find_actors(graph, prices, job.slow, fold_ranks=fold_ranks)
     flat = flatten(graph, actors, prices, job.slow, contract=coalesce, by_look=True)
-    table = LengthTable(
-        graph=graph,
-        prices=prices,
-        fixed=bool(fixed),
-        cost=job.overlap,
-        base=setting.scenarios({}) if job.overlap else None,
-    )
+    table = LengthTable(graph=graph, prices=prices, fixed=bool(fixed))
     slow = None if job.slow is None else job.slow[actors.ranks]
     program = compile_program(flat, slow, table)
     return Batch(

@@ -3,7 +3,7 @@
 A `Length` may be a sum or a longest path of earlier ones, so they are evaluated in order.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Protocol
@@ -13,27 +13,17 @@ from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats, Ints
-from stepsim.base.units import PS_PER_S
 from stepsim.core.actions import HostPart, Task, TaskList
-from stepsim.core.beside import OverlapCost, runs_beside
 from stepsim.core.ends import ends, listed_waits
 from stepsim.core.write import TaskGraph
 from stepsim.explain.breakdown import Gaps, breakdown, find_gaps, part_of, task_rows
 from stepsim.explore.batch.communications import CommLength, MeasuredLength
 from stepsim.explore.batch.scenarios import PHASES, Scenarios
-from stepsim.explore.batch.slowed import (
-    LossLength,
-    SlowedLength,
-    slowed_lengths,
-)
 from stepsim.network.prices import Prices, Use
 from stepsim.run.spans import TaskKind
 from stepsim.run.waits import NodeWaits
-from stepsim.workload.model.slowing import Slowing
-from stepsim.workload.overlap import Demands
 from stepsim.workload.rows import Part, Phase, Stream
 
-_UNKNOWN = Demands()
 _NOTHING: Mapping[int, Ints] = MappingProxyType({})
 
 
@@ -55,15 +45,11 @@ class FixedLength(Struct, frozen=True):
 
 
 class ComputeLength(Struct, frozen=True):
-    """Compute of a phase, scaled and then slowed: rounded after each, as `simulate` does.
-
-    `kernels` are told where communication slows them.
-    """
+    """Compute of a phase, scaled and then slowed: rounded after each, as `simulate` does."""
 
     duration_ps: int
     phase: Phase
     slow: float
-    kernels: Demands | None = None
 
     def ps(self, scenarios: Scenarios, earlier: Sequence[Ints]) -> Ints:
         """Picoseconds of the task, scaled by the factor of its phase in each scenario."""
@@ -154,35 +140,22 @@ class PricedComms(Struct, frozen=True):
 class LengthTable(Struct, kw_only=True):
     """The distinct lengths of a graph, each after those it is made of.
 
-    With `fixed` host times are those of the graph in every scenario. With `cost` communication
-    slows compute beside it, by an estimate; `base` is the job as it is.
+    With `fixed` host times are those of the graph in every scenario.
     """
 
     graph: TaskGraph
     prices: Prices
     fixed: bool
-    cost: OverlapCost | None = None
-    base: Scenarios | None = None
     lengths: list[Length] = field(default_factory=list)
     _numbers: dict[Length, int] = field(default_factory=dict)
     _gaps: dict[int, Gaps] = field(default_factory=dict)
-    _kernels: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
-    _losses: dict[int, int] = field(default_factory=dict)
-    _blocks: dict[BlockLength, BlockLength] = field(default_factory=dict)
-    _now: list[Ints] = field(default_factory=list)
 
     def number(self, length: Length) -> int:
         """Number of a length; equal ones share it."""
         if length not in self._numbers:
             self._numbers[length] = len(self.lengths)
             self.lengths.append(length)
-            if self.base is not None:
-                self._now.append(length.ps(self.base, self._now))
         return self._numbers[length]
-
-    def now_ps(self, numbers: Iterable[int]) -> list[Ints]:
-        """Picoseconds of lengths in the job as it is."""
-        return [self._now[number] for number in numbers]
 
     def comm(self, use: Use, rank: int) -> int:
         """Number of a communication's length in the group of a rank; measured alone it is fixed."""
@@ -199,23 +172,6 @@ class LengthTable(Struct, kw_only=True):
                 return self.number(MeasuredLength(comm, cost.alone_ps))
         return self.number(comm)
 
-    def loss(self, number: int, use: Use, rank: int) -> int:
-        """Number of what is lost beside a communication whose length has a number."""
-        if number not in self._losses:
-            assert self.cost is not None
-            patterns = self.prices.patterns(use)
-            npus = patterns.npus[patterns.row(rank)]
-            length = LossLength(
-                comm=number,
-                op=self.graph.comms[use.comm],
-                members=len(npus),
-                is_far=len(np.unique(npus // self.prices.topology.node_size)) > 1,
-                carrier=self.cost.carrier(use, rank, self.prices),
-                slowing=Slowing(gpu=self.cost.gpu, sms=self.cost.sms),
-            )
-            self._losses[number] = self.number(length)
-        return self._losses[number]
-
     def task(self, task: Task, stage: int, rank: int, slow: float) -> int:
         """Number of the length of a task list's task on a rank."""
         if task.comm >= 0:
@@ -223,8 +179,7 @@ class LengthTable(Struct, kw_only=True):
         if task.host_part is not None and not self.fixed:
             return self.number(HostLength(task.host_part))
         if task.kind is TaskKind.COMPUTE:
-            kernels = (task.kernels.demands or _UNKNOWN) if self.cost else None
-            return self.number(ComputeLength(task.duration_ps, task.phase, slow, kernels))
+            return self.number(ComputeLength(task.duration_ps, task.phase, slow))
         return self.number(FixedLength(task.duration_ps))
 
     def task_list(self, task_list: TaskList, stage: int, rank: int, slow: float) -> int:
@@ -233,78 +188,9 @@ class LengthTable(Struct, kw_only=True):
         counts: dict[int, int] = {}
         begins = block_starts(task_list)
         for begin, end in zip(begins, [*begins[1:], len(numbers)], strict=True):
-            tasks = task_list.tasks[begin:end]
-            length = self._block(tasks, numbers[begin:end], begin)
-            if self.cost:
-                for number, task in zip(length.numbers, tasks, strict=True):
-                    if task.comm >= 0:
-                        self.loss(number, Use(comm=task.comm, stage=stage), rank)
-                length = self._slowed(length)
-            block = self.number(length)
+            block = self.number(self._block(task_list.tasks[begin:end], numbers[begin:end], begin))
             counts[block] = counts.get(block, 0) + 1
         return self.number(TaskListLength(tuple(sorted(counts.items()))))
-
-    def kernels(self, number: int, loss: int) -> tuple[float, float]:
-        """For which share of its time a length computes, and how much of a loss it takes.
-
-        A loss is what products would lose; both are those of the job as it is.
-        """
-        key = number, loss
-        if key not in self._kernels:
-            busy = [(self._now[each][0], count, each) for each, count in self._computed(number)]
-            whole, computed = float(self._now[number][0]), sum(t * count for t, count, _ in busy)
-            lost = sum(t * count * self._weight(each, loss) for t, count, each in busy)
-            self._kernels[key] = (
-                min(computed / whole, 1.0) if whole else 0.0,
-                lost / computed if computed else 0.0,
-            )
-        return self._kernels[key]
-
-    def _computed(self, number: int) -> list[tuple[int, int]]:
-        """Numbers of the compute that a length is made of, and how often it runs."""
-        length = self.lengths[number]
-        if isinstance(length, TaskListLength):
-            return [
-                (own, count * times)
-                for block, count in length.blocks
-                for own, times in self._computed(block)
-            ]
-        if isinstance(length, BlockLength):
-            return [each for own in length.numbers for each in self._computed(own)]
-        if isinstance(length, SlowedLength):
-            return self._computed(length.alone)
-        return [(number, 1)] if isinstance(length, ComputeLength) else []
-
-    def _weight(self, compute: int, loss: int) -> float:
-        """How much of what products lose beside a communication the kernels of compute lose."""
-        length, beside = self.lengths[compute], self.lengths[loss]
-        assert isinstance(length, ComputeLength)
-        assert isinstance(beside, LossLength)
-        assert self.base is not None
-        lost, taken_ps = float(self._now[loss][0]), float(self._now[compute][0])
-        if not (lost and taken_ps and length.kernels):
-            return 1.0
-        kernels = length.kernels, taken_ps / PS_PER_S
-        return float(beside.beside(self.base, self._now[beside.comm], kernels)[0]) / lost
-
-    def _slowed(self, block: BlockLength) -> BlockLength:
-        """A block whose compute is slowed by its own communications."""
-        if block in self._blocks:
-            return self._blocks[block]
-        places = range(len(block.numbers))
-        computes = [i for i in places if isinstance(self.lengths[block.numbers[i]], ComputeLength)]
-        comms = [i for i in places if block.numbers[i] in self._losses]
-        numbers = list(block.numbers)
-        if computes and comms:
-            start, end = (np.concatenate(columns) for columns in block.times(self._now))
-            beside = runs_beside((start[computes], end[computes]), (start[comms], end[comms]))
-            alone = [numbers[i] for i in computes]
-            losses = [(numbers[i], self._losses[numbers[i]]) for i in comms]
-            found = slowed_lengths(alone, beside, losses, self.kernels)
-            for place, length in found.items():
-                numbers[computes[place]] = self.number(length)
-        self._blocks[block] = BlockLength(tuple(numbers), block.after, block.parts)
-        return self._blocks[block]
 
     def _block(self, tasks: Sequence[Task], numbers: Sequence[int], begin: int) -> BlockLength:
         after = [tuple(i - begin for i in task.after if i >= begin) for task in tasks]
@@ -315,11 +201,7 @@ class LengthTable(Struct, kw_only=True):
         """Ints of communications that many scenarios look alike to, each priced once."""
         known: dict[tuple[tuple[int, ...], int], tuple[Scenarios, Ints] | None] = {}
         times: dict[int, tuple[Ints, Ints]] = {}
-        alike: dict[int, tuple[Scenarios, Ints]] = {}
         for number, length in enumerate(self.lengths):
-            if isinstance(length, LossLength) and length.comm in alike:
-                some, which = alike[length.comm]
-                times[number] = length.beside(some, times[length.comm][0]), which
             comm = length.comm if isinstance(length, MeasuredLength) else length
             if not isinstance(comm, CommLength):
                 continue
@@ -329,7 +211,6 @@ class LengthTable(Struct, kw_only=True):
                 known[look] = scenarios.distinct(classes, comm.axis)
             if found := known[look]:
                 times[number] = length.ps(found[0], ()), found[1]
-                alike[number] = found
         return PricedComms(times)
 
     def evaluate(self, scenarios: Scenarios, known: Mapping[int, Ints] = _NOTHING) -> list[Ints]:
@@ -357,29 +238,7 @@ class LengthTable(Struct, kw_only=True):
                 for block, count in length.blocks:
                     total = total + count * blocks[block]
                 found[number] = total
-            elif isinstance(length, SlowedLength) and length.alone in found:
-                longer = values[number] - values[length.alone]
-                total = np.repeat(found[length.alone], len(longer), axis=1)
-                found[number] = total[:, -len(longer) :]
-                found[number][Part.COMPUTE] += longer
         return found
-
-    def slowed_ps(self, values: Sequence[Ints]) -> dict[int, Ints]:
-        """By how much lengths are longer beside communications, by number, in ps."""
-        longer: dict[int, Ints] = {}
-        for number, length in enumerate(self.lengths):
-            own: list[tuple[int, int]] = []
-            if isinstance(length, SlowedLength):
-                longer[number] = values[number] - values[length.alone]
-                own = [(length.alone, 1)]
-            elif isinstance(length, TaskListLength):
-                own = [*length.blocks]
-            elif isinstance(length, BlockLength):
-                own = [(each, 1) for each in length.numbers]
-            for each, count in own:
-                if each in longer:
-                    longer[number] = longer.get(number, 0) + count * longer[each]
-        return longer
 
 
 def block_starts(task_list: TaskList) -> list[int]:

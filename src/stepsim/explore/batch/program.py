@@ -1,18 +1,14 @@
 """The graph of a job as one list of nodes: what each waits for, and how long it takes."""
 
 from collections import Counter, defaultdict
-from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
 
-from stepsim.base.arrays import Floats, Ints, Small
-from stepsim.core.beside import runs_beside
-from stepsim.core.ends import ends, listed_waits
+from stepsim.base.arrays import Floats, Small
+from stepsim.core.ends import listed_waits
 from stepsim.core.flat import Flat, TaskRow, Tasks
 from stepsim.explore.batch.lengths import FixedLength, LengthTable
-from stepsim.explore.batch.slowed import slowed_lengths
-from stepsim.run.spans import TaskKind
 from stepsim.run.waits import NodeWaits
 
 
@@ -50,22 +46,9 @@ def compile_program(flat: Flat, slow: Floats | None, table: LengthTable) -> Batc
     writer = _NodeWriter(flat=flat, slow=slow, table=table)
     for actor in range(len(flat.actors)):
         writer.add_lengths(actor)
-    if table.cost:
-        writer.slow_compute()
     for actor in range(len(flat.actors)):
         writer.add_entries(actor)
     return writer.finish()
-
-
-class _Streams(NamedTuple):
-    """Tasks of an actor that compute, and that communicate.
-
-    `losses` are the numbers of each communication's length and of what is lost beside it.
-    """
-
-    compute: Ints
-    comm: Ints
-    losses: list[tuple[int, int]]
 
 
 class _NodeWriter(Struct, kw_only=True):
@@ -103,39 +86,6 @@ class _NodeWriter(Struct, kw_only=True):
         if task := row.task(tasks.program):
             return self.table.task(task, stage, rank, slow)
         return self.table.task_list(tasks.program.lists[row.look.task_list], stage, rank, slow)
-
-    def slow_compute(self) -> None:
-        """Compute beside communications takes as long as the job as it is says."""
-        lengths = self.table.now_ps(self.length)
-        end = np.array([int(each[0]) for each in ends(listed_waits(self.after), lengths)])
-        start = end - np.array([int(each[0]) for each in lengths])
-        known: dict[int, _Streams] = {}
-        for actor, tasks in enumerate(self.flat.programs):
-            own = self.flat.node_of[actor]
-            if id(tasks) not in known:
-                known[id(tasks)] = self.streams(tasks, actor)
-            streams = known[id(tasks)]
-            compute, comm = own[streams.compute], own[streams.comm]
-            beside = runs_beside((start[compute], end[compute]), (start[comm], end[comm]))
-            alone = [self.length[node] for node in compute.tolist()]
-            found = slowed_lengths(alone, beside, streams.losses, self.table.kernels)
-            for place, length in found.items():
-                self.length[compute[place]] = self.table.number(length)
-
-    def streams(self, tasks: Tasks, actor: int) -> "_Streams":
-        """Which tasks of an actor compute, and which communicate."""
-        rank = int(self.flat.actors.ranks[actor])
-        compute, comm = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
-        losses: list[tuple[int, int]] = []
-        for row, which in tasks.alike():
-            task = row.task(tasks.program)
-            if row.use:
-                comm.append(which)
-                number = self.length[self.flat.node_of[actor][which[0]]]
-                losses += [(number, self.table.loss(number, row.use, rank))] * len(which)
-            elif task is None or task.kind is TaskKind.COMPUTE:
-                compute.append(which)
-        return _Streams(np.concatenate(compute), np.concatenate(comm), losses)
 
     def add_entries(self, actor: int) -> None:
         """When an actor is busy with entries of the schedule, and when its last one ends."""

@@ -1,7 +1,6 @@
 """Scenarios of one task graph through the batch evaluator, thousands at once."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -19,7 +18,6 @@ from stepsim.explore.sweep.evaluate import (
 )
 from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.study import Study
-from stepsim.network.topology.nested import with_values
 
 _CHUNK = 50_000
 _PREPARED_S, _PARTS_PER_S, _TOTALS_PER_S = 0.5, 50_000, 500_000
@@ -40,19 +38,12 @@ class Batched(Struct, frozen=True):
 
     def accepts(self, study: Study, settings: Mapping[str, Value]) -> bool:
         """Whether one graph serves enough scenarios, and they are sums of durations."""
-        if settings.get("overlap_cost", study.options.overlap_cost):
-            return study.estimates(settings)
         return study.grid.group_size >= _FEWEST and study.adds_up(settings)
 
     def prepare(self, group: ScenarioGroup) -> "_BatchedGroup":
         """Compile the group's graph."""
-        return _BatchedGroup(batch=_batch(group, {}), alone=SimulatedGroup(group=group))
-
-
-def _batch(group: ScenarioGroup, values: Mapping[str, Any]) -> Batch:
-    """The graph of a group on the network that has these numbers."""
-    topology = with_values(group.network, values)
-    return make_batch(group.study.workload, topology, group.options(values), estimate=True)
+        batch = make_batch(group.study.workload, group.network, group.options({}))
+        return _BatchedGroup(batch=batch, alone=SimulatedGroup(group=group))
 
 
 class _BatchedGroup(Struct, frozen=True, kw_only=True):
@@ -67,10 +58,7 @@ class _BatchedGroup(Struct, frozen=True, kw_only=True):
             return self._together(columns)
         except StepsimError:
             count = max((len(column) for column in columns.values()), default=1)
-            apart = not self.batch.takes(columns)
-            if apart and count == 1 and self._estimates:
-                return self._on_its_network(columns)
-            if count == 1 or (apart and not self._estimates):
+            if count == 1 or not self.batch.takes(columns):
                 return self.alone.evaluate(columns)
             halves = (slice(0, count // 2), slice(count // 2, count))
             first, second = (
@@ -83,20 +71,6 @@ class _BatchedGroup(Struct, frozen=True, kw_only=True):
         """Results of scenarios."""
         parts = self.alone.group.study.breakdown
         return self._outcomes(self.batch.evaluate(columns, parts=parts))
-
-    @property
-    def _estimates(self) -> bool:
-        return self.alone.group.study.estimates(self.alone.group.settings)
-
-    def _on_its_network(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
-        """The estimate of one scenario, whose network decides more than prices."""
-        values = {name: column.tolist()[0] for name, column in columns.items()}
-        group = self.alone.group
-        try:
-            found = _batch(group, values).evaluate({}, parts=group.study.breakdown)
-        except StepsimError:
-            return self.alone.evaluate(columns)
-        return self._outcomes(found)
 
     def _outcomes(self, found: BatchResult) -> Outcomes:
         return Outcomes(

@@ -55,7 +55,6 @@ class SweepDocument(Document, frozen=True, kw_only=True):
     failed: Count
     axes: tuple[_AxisEntry, ...]
     scenarios: tuple[_SweptEntry, ...]
-    notes: Annotated[Names, Meta(description="what a reader should know")] = ()
 
     @classmethod
     def of(cls, table: SweepTable) -> Self:
@@ -68,7 +67,6 @@ class SweepDocument(Document, frozen=True, kw_only=True):
             topology=topology,
             axes=axes,
             scenarios=tuple(_swept(table)),
-            notes=table.notes,
         )
 
 

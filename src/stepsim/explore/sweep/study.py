@@ -26,18 +26,12 @@ from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import OVERSUBSCRIPTION, split_link
 from stepsim.network.topology.nested import with_link, with_uplinks
 from stepsim.options import StepOptions
-from stepsim.parallel.modes import Engine, Sharing
+from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import needs_times
 from stepsim.step.inputs import WorkSource, for_schedule
 from stepsim.workload.rows import Workload
 
 _DEFAULTS = StepOptions()
-NOTES = "note"
-"""What `identity` calls the notes of a study."""
-_ESTIMATED = (
-    "what communication costs the compute beside it is estimated in closed form; --engine simpy "
-    "runs every scenario instead"
-)
 
 
 class Study(Struct, frozen=True, kw_only=True):
@@ -81,7 +75,8 @@ class Study(Struct, frozen=True, kw_only=True):
 
     def adds_up(self, settings: Mapping[str, Value]) -> bool:
         """Whether steps are sums of durations, in an order that does not depend on prices."""
-        return self._is_ordered(settings) and not self._is_shared(settings)
+        overlap = settings.get("overlap_cost", self.options.overlap_cost)
+        return self._is_ordered(settings) and not (overlap or self._is_shared(settings))
 
     def _is_ordered(self, settings: Mapping[str, Value]) -> bool:
         schedule = settings.get("schedule", self.options.schedule)
@@ -89,22 +84,6 @@ class Study(Struct, frozen=True, kw_only=True):
 
     def _is_shared(self, settings: Mapping[str, Value]) -> bool:
         return settings.get("contention", self.options.contention) == Sharing.FAIR
-
-    def estimates(self, settings: Mapping[str, Value]) -> bool:
-        """Whether what overlap costs is estimated: it is asked for, and no engine is."""
-        overlap = settings.get("overlap_cost", self.options.overlap_cost)
-        asked = self.options.engine is Engine.SIMPY
-        return bool(overlap) and not asked and self.adds_up(settings)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader of the results should know."""
-        axes = {axis.name for axis in self.grid.axes}
-        if not (self.options.overlap_cost or "overlap_cost" in axes):
-            return ()
-        groups = range(self.grid.size // self.grid.group_size)
-        estimated = any(self.estimates(self.grid.settings(group)) for group in groups)
-        return (_ESTIMATED,) if estimated else ()
 
 
 def _check_axis(topology: Topology, axis: Axis) -> None:
@@ -135,8 +114,6 @@ def identity(study: Study) -> dict[str, str]:
         shown[f"option {option.name}"] = _shown(option, getattr(study.options, option.field))
     if study.own_machines and any(axis.name == "device" for axis in study.grid.axes):
         shown["machines"] = "those of the devices"
-    if study.notes:
-        shown[NOTES] = "; ".join(study.notes)
     shown["axes"] = ", ".join(axis.name for axis in study.grid.axes)
     for axis in study.grid.axes:
         ends = f"{axis.texts[0]} to {axis.texts[-1]}"

@@ -14,7 +14,6 @@ from stepsim.base.units import MAX_INT64, Quantity, Value
 from stepsim.explore.sweep.database import database_errors
 from stepsim.explore.sweep.sound import PART_COLUMNS, STEP_COLUMNS
 from stepsim.explore.sweep.store import SweepProgress, SweepStore
-from stepsim.explore.sweep.study import NOTES
 
 _PIECE = 65_536
 _NUMBERS = (
@@ -140,12 +139,6 @@ class SweepTable(Struct, frozen=True, kw_only=True, dict=True):
         """Names of the workload and the topology."""
         ((workload, topology),) = self._all("SELECT workload, topology FROM sweep")
         return str(workload), str(topology)
-
-    @cached_property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader of the results should know."""
-        note = self.identity.get(NOTES)
-        return (note,) if note else ()
 
     @cached_property
     def identity(self) -> dict[str, str]:

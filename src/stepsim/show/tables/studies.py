@@ -161,7 +161,6 @@ def sweep_shown(table: SweepTable, *, kept: bool = True) -> Iterator[Shown]:
     failure = table.first_error()
     if failure:
         yield f"first failure, {_settings(table, failure[0])}: {failure[1]}"
-    yield from (f"note: {note}" for note in table.notes)
 
 
 def _best_scenario(table: SweepTable) -> Iterator[str]:
