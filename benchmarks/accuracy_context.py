@@ -157,7 +157,7 @@ def seconds(job: Job, sequence: int, cp: int, method: str) -> float:
         return attention_s(topology, replace(options, microbatch_size=job.global_batch))
     options = replace(options, recompute=Recompute.FULL)
     model = read_model(job.model)
-    totals = step_totals(model, topology, options, breakdown=False, known=[])
+    totals = step_totals(model, topology, options, breakdown=False, known={})
     return totals.step_time_ps / PS_PER_S
 
 

@@ -38,7 +38,6 @@ from stepsim.files.load import topology_of, workload_of
 from stepsim.files.simai.text import read_simai_document
 from stepsim.network.fold import fold
 from stepsim.network.one_collective import probe_collective
-from stepsim.network.prices import Prices
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine
 from stepsim.serve.answers import Answers
@@ -199,7 +198,7 @@ def spent(function: Callable[[], object]) -> float:
 
 def exact_plans() -> str:
     """Plans a second to their totals; each has another graph, and is asked for once."""
-    workload, topology, known = workload_of(WORKLOAD), topology_of("hgx-h100"), list[Prices]()
+    workload, topology, known = workload_of(WORKLOAD), topology_of("hgx-h100"), dict[Any, Any]()
 
     def ask() -> None:
         for plan in PLANS:

@@ -85,7 +85,7 @@ def transfers_of(timeline: Timeline, prices: Prices) -> list[Sent]:
         if use.comm < 0 or (segment.task_list < 0 and len(members) < 2):
             continue
         patterns = prices.patterns(use)
-        group = patterns.row(rank)
+        group, look = patterns.row(rank), patterns.look(rank)
         if (use, group) not in known:
             known[use, group] = tuple(
                 Part(
@@ -94,7 +94,7 @@ def transfers_of(timeline: Timeline, prices: Prices) -> list[Sent]:
                     loads=_flows(prices.topology, patterns.members[group], phase.step),
                     rate=phase.rate,
                 )
-                for phase in prices.phases(use.comm, patterns, group)
+                for phase in prices.phases(use, look)
             )
         found.append(
             Sent(

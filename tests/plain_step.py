@@ -13,7 +13,7 @@ import numpy as np
 
 from stepsim.base.structs import replace
 from stepsim.network.placement import place
-from stepsim.network.prices import Prices, Use, make_prices
+from stepsim.network.prices import Prices, Use
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import P2POptions, P2PProgram, StepKind, default_mode
@@ -21,7 +21,14 @@ from stepsim.parallel.p2p.columns import far_ranks
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Action, ActionKind, Schedule
 from stepsim.parallel.stages import StageWork, split_stages
-from stepsim.step.inputs import WorkSource, choose_plan, choose_schedule, make_work, scaled_workload
+from stepsim.step.inputs import (
+    WorkSource,
+    choose_plan,
+    choose_schedule,
+    make_work,
+    prices_of,
+    scaled_workload,
+)
 from stepsim.workload.rows import (
     CollectiveKind,
     CommOp,
@@ -462,8 +469,7 @@ class PlainStep:
         return max(ends(took, after), default=0)
 
     def _ps(self, use: Use, rank: int) -> int:
-        patterns = self.prices.patterns(use)
-        return self.prices.duration_ps(use.comm, patterns, patterns.row(rank))
+        return self.prices.duration_ps(use, rank)
 
     def _of(self, op: CommOp, rank: int) -> int:
         """The number of the group of a rank."""
@@ -522,13 +528,11 @@ def plain_step(source: WorkSource, topology: Topology, options: StepOptions) -> 
         axis=ParallelAxis.PP,
         size_bytes=stages.pp_comm_bytes,
     )
-    prices = make_prices(
+    prices = prices_of(
         plan,
         tuple(dict.fromkeys((message, *_operations(programs)))),
         network,
-        algorithm=options.algorithm,
-        table=options.comm_table,
-        sharing=options.contention,
+        options,
     )
     slow = options.slow.factors(plan.npus).tolist() if options.slow else [1.0] * plan.npus
     return PlainStep(

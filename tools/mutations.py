@@ -55,7 +55,6 @@ ROOMS: Mapping[str, Room] = MappingProxyType(
             (
                 *("unit/network", "oracles/test_algorithms.py", "oracles/test_collectives.py"),
                 *("oracles/test_nccl_tables.py", "golden", "properties/test_folding.py"),
-                "properties/test_orbits.py",
             ),
         ),
         "schedules": Room(

@@ -68,7 +68,7 @@ def check_totals(folded: Result, job: Job, network: Topology, given: dict[str, A
     """Totals, which take no events where no transfers meet, are those of the report."""
     report = folded.report
     options = asked(**job.options(), **given)
-    found = step_totals(job.workload, network, options, breakdown=True, known=[])
+    found = step_totals(job.workload, network, options, breakdown=True, known={})
     assert found.step_time_ps == report.step_time_ps
     assert found.pipeline_time_ps == report.pipeline_time_ps
     assert found.bubble_fraction == report.bubble_fraction

@@ -7,9 +7,9 @@ from jobs import asked
 from random_jobs import Job, circumstances, jobs, networks
 
 from stepsim.base.structs import replace
-from stepsim.network.prices import Prices
+from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
-from stepsim.network.topology.nested import is_fixed, leaders, same_but_numbers, with_values
+from stepsim.network.topology.nested import flows_of, is_fixed, leaders, with_values
 from stepsim.step.totals import step_totals
 
 BANDWIDTHS = st.sampled_from([1e9, 3e9, 5e10, 4.5e11, float("inf")])
@@ -26,13 +26,13 @@ def test_prices_of_other_numbers_change_none(
     chosen["contention"] = data.draw(st.sampled_from(["none", "siblings", "fair", "fair"]))
     options = asked(**job.options(), **chosen)
     names = [name for name in dict.fromkeys(leaders(network)) if not is_fixed(network, name)]
-    known: list[Prices] = []
+    known: Known = {}
     for _ in range(3):
         values = {f"{name}.bandwidth": data.draw(BANDWIDTHS) for name in names}
         values |= {f"{name}.latency": data.draw(LATENCIES) for name in names}
         values["launch_latency"] = data.draw(LATENCIES)
         changed = with_values(network, values)
-        alone = step_totals(job.workload, changed, options, breakdown=True, known=[])
+        alone = step_totals(job.workload, changed, options, breakdown=True, known={})
         assert step_totals(job.workload, changed, options, breakdown=True, known=known) == alone
 
 
@@ -41,5 +41,7 @@ def test_networks_that_differ_in_more_than_numbers_are_told_apart(other: dict[st
     one = two_levels()
     numbers = {"launch_latency": 7.0}
     numbers |= {f"{link.name}.bandwidth": 5e9 for link in one.link_classes}
-    assert same_but_numbers(one, with_values(two_levels(**other), numbers)) == (not other)
-    assert not same_but_numbers(one, replace(two_levels(), algorithms=("ring",)))
+    alike = with_values(two_levels(**other), numbers)
+    assert (flows_of(one) == flows_of(alike)) == (not other)
+    assert flows_of(one, numbers=True) != flows_of(alike, numbers=True)
+    assert flows_of(one) != flows_of(replace(two_levels(), algorithms=("ring",)))

@@ -13,7 +13,7 @@ from stepsim.files.accelerators import read_framework
 from stepsim.files.asked import read_inputs
 from stepsim.files.load import read_model, topology_of
 from stepsim.network.placement import place
-from stepsim.network.prices import make_prices
+from stepsim.step.inputs import prices_of
 from stepsim.step.prepared import prepare
 from stepsim.workload.rows import Stream
 
@@ -107,13 +107,11 @@ def run(job: Job, tried: Numbers) -> Timeline:
     )
     graph = replace(ready.graph, comms=tuple(comms))
     placed = place(inputs.topology, graph.plan, ready.options.placement)
-    prices = make_prices(
+    prices = prices_of(
         graph.plan,
         graph.comms,
         placed,
-        algorithm=ready.options.algorithm,
-        table=ready.options.comm_table,
-        sharing=ready.options.contention,
+        ready.options,
     )
     return run_graph(graph, prices)
 

@@ -51,11 +51,10 @@ class OverlapCost(Struct, frozen=True, kw_only=True):
     def demand(self, use: Use, rank: int, prices: Prices) -> CommDemand | None:
         """What a communication takes of a rank's GPU while it moves bytes; None for no time."""
         op, patterns = prices.comms[use.comm], prices.patterns(use)
-        group = patterns.row(rank)
-        duration_ps = prices.duration_ps(use.comm, patterns, group)
+        duration_ps = prices.duration_ps(use, rank)
         if not duration_ps:
             return None
-        npus = patterns.npus[group]
+        npus = patterns.npus[patterns.row(rank)]
         sent = op.size_bytes * wire_share(op, len(npus))
         engine = self.carrier(use, rank, prices)
         sms, traits = self.sms, engine.traits
@@ -66,9 +65,8 @@ class OverlapCost(Struct, frozen=True, kw_only=True):
 
     def carrier(self, use: Use, rank: int, prices: Prices) -> CommEngine:
         """What carries a communication out in the group of a rank."""
-        op, patterns = prices.comms[use.comm], prices.patterns(use)
-        pattern = int(patterns.pattern[patterns.row(rank)])
-        if prices.cost(op, patterns, pattern).algorithm.algorithm is Algorithm.NVLS:
+        op, look = prices.comms[use.comm], prices.patterns(use).look(rank)
+        if prices.cost(use, look).algorithm.algorithm is Algorithm.NVLS:
             return CommEngine.NVLS
         if self.sms == 0:
             return CommEngine.COPY_ENGINE

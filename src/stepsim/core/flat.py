@@ -202,7 +202,11 @@ def flatten(
         "programs": tuple(programs),
         "transfers": tuple(transfers),
     }
-    if like and actors is like.actors and all(map(_wait_alike, programs, like.programs)):
+    if (
+        like
+        and np.array_equal(actors.actor_of, like.actors.actor_of)
+        and all(map(_wait_alike, programs, like.programs))
+    ):
         return replace(like, **made)
     nodes = _joined(programs, actors, graph.plan)
     count = 1 + max(int(numbers.max(initial=-1)) for numbers in nodes)
@@ -365,11 +369,9 @@ def lay_out(
 
 
 def _cost(use: Use, rank: int, prices: Prices, contention: "Contention | None") -> "int | Transfer":
-    patterns = prices.patterns(use)
-    group = patterns.row(rank)
     if contention is None:
-        return prices.duration_ps(use.comm, patterns, group)
-    return contention.cost(use, group)
+        return prices.duration_ps(use, rank)
+    return contention.cost(use, prices.patterns(use).row(rank))
 
 
 def _layout(

@@ -113,32 +113,38 @@ class Program(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """What each rank of a stage runs: columns of its segments, each named as in `Segment`.
 
     `entries` is the schedule's order, `message` the number of the communication of all messages,
-    `lists` are all task lists of the graph. Segment i has the look `looks[look[i]]`; looks stand in
-    the order in which they appear.
+    `lists` are all task lists of the graph. Segment i has the look `looks[look[i]]`, which says its
+    kind, task list and `peer_stage`; looks stand in the order in which they appear.
     """
 
     stage: int
     entries: Sequence[OrderEntry]
     message: int
     lists: Sequence[TaskList]
-    kind: NDArray[np.int8]
     stream: NDArray[np.int8]
     entry: Small
-    peer_stage: NDArray[np.integer]
     peer: Small
     after: Lists
     looks: tuple[Look, ...]
     look: NDArray[np.integer]
 
     def __len__(self) -> int:
-        return len(self.kind)
+        return len(self.look)
+
+    @property
+    def kind(self) -> Small:
+        """The kind of every segment."""
+        return np.array([each.kind for each in self.looks], dtype=np.int32).take(self.look)
 
     @property
     def task_lists(self) -> Small:
         """The task list of every segment, -1 for messages."""
-        of_look = np.array([each.task_list for each in self.looks], dtype=np.int32)
-        found: Small = of_look[self.look]
-        return found
+        return np.array([each.task_list for each in self.looks], dtype=np.int32).take(self.look)
+
+    @property
+    def peer_stage(self) -> Small:
+        """The stage at the other end of every message, -1 for other segments."""
+        return np.array([each.peer_stage for each in self.looks], dtype=np.int32).take(self.look)
 
     def task_list(self, number: int) -> int:
         """The task list of one segment, -1 for a message."""
@@ -146,16 +152,16 @@ class Program(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     def segment(self, number: int) -> Segment:
         """One segment."""
-        task_list = self.task_list(number)
+        kind, task_list, peer_stage, _ = self.looks[self.look.item(number)]
         return Segment(
-            kind=SegmentKind(self.kind[number]),
+            kind=kind,
             stream=Stream(self.stream[number]),
             after=tuple(self.after[number]),
             task_list=task_list,
-            entry=int(self.entry[number]),
+            entry=self.entry.item(number),
             comm=self.message if task_list < 0 else -1,
-            peer_stage=int(self.peer_stage[number]),
-            peer=int(self.peer[number]),
+            peer_stage=peer_stage,
+            peer=self.peer.item(number),
         )
 
     @cached_property
@@ -187,8 +193,7 @@ class Program(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     @property
     def senders(self) -> list[int]:
         """Stages that send to this one."""
-        found: list[int] = distinct(self.peer_stage[self.kind == SegmentKind.RECV]).tolist()
-        return found
+        return [each.peer_stage for each in self.looks if each.kind is SegmentKind.RECV]
 
 
 class TaskGraph(Struct, frozen=True, kw_only=True):
@@ -396,19 +401,15 @@ class _StageWriter(Struct, kw_only=True, dict=True):
         number[segments] = np.arange(len(segments), dtype=np.int32)
         end = rows.end.take(segments)
         posted[end.compress(end >= 0)] = np.flatnonzero(end >= 0)
-        kind, task_list, peer_stage = (
-            column.take(segments) for column in (rows.kind, rows.task_list, rows.peer_stage)
-        )
-        looks, look = _looks_of(kind, task_list, peer_stage)
+        columns = (rows.kind, rows.task_list, rows.peer_stage)
+        looks, look = _looks_of(*(column.take(segments) for column in columns))
         return Program(
             stage=self.stage,
             entries=self.schedule.orders[self.stage],
             message=message,
             lists=self.lists.lists,
-            kind=kind.astype(np.int8),
             stream=rows.stream.take(segments).astype(np.int8),
             entry=rows.entry.take(segments),
-            peer_stage=narrowed(peer_stage, self.schedule.placement.ranks),
             peer=end,
             after=_waits_of(rows, segments, number, posted),
             looks=looks,

@@ -7,7 +7,6 @@ from stepsim.base.arrays import Floats, Ints, totals
 from stepsim.base.units import PS_PER_S
 from stepsim.core.timeline import Timeline, transfers
 from stepsim.core.write import TaskGraph
-from stepsim.explain.traffic import alike_groups
 from stepsim.network.collectives.flows import step_load
 from stepsim.network.prices import Prices, Use
 from stepsim.parallel.schedules import ActionKind
@@ -95,9 +94,9 @@ def _bytes_per_rank(graph: TaskGraph, prices: Prices, use: Use) -> Floats:
     """
     topology, patterns = prices.topology, prices.patterns(use)
     found = np.zeros((graph.plan.stage_ranks, len(topology.link_classes)))
-    for groups in alike_groups(graph, prices, use):
+    for groups in patterns.rows(use.ends[0], graph.plan.stage_ranks):
         one = np.zeros(len(topology.link_classes))
-        for step in prices.steps(use.comm, patterns, int(groups[0])):
+        for step in prices.steps(use, int(patterns.pattern[groups[0]])):
             load = step_load(topology, patterns.npus[groups[0]], step)
             sizes = load.loads * (step.repeat * graph.comms[use.comm].size_bytes)
             np.add.at(one, topology.link_class(load.links), sizes)

@@ -5,7 +5,7 @@ from collections import defaultdict
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Ints, Summand, add_up, distinct, first_largest
+from stepsim.base.arrays import Summand, add_up, distinct, first_largest
 from stepsim.base.structs import (
     finite,
 )
@@ -39,7 +39,7 @@ def comm_use(graph: TaskGraph, prices: Prices) -> tuple[PlacedComm, ...]:
             here[op] += count
             for rows in patterns.rows(use.ends[0], graph.plan.stage_ranks):
                 pattern = int(patterns.pattern[rows[0]])
-                cost = prices.cost(op, patterns, pattern)
+                cost = prices.cost(use, pattern)
                 taken[op].add((cost.time_ps, cost.alone_ps, cost.way))
                 nodes = len(distinct(patterns.distinct[pattern] // prices.topology.node_size))
                 spread[op] = max(spread[op], nodes)
@@ -68,13 +68,9 @@ def link_use(
 ) -> tuple[LinkUse, ...]:
     """Bytes of every transfer of the step on every link it crosses, summed up per class."""
     links, loads = add_up([(traffic.link, traffic.size * traffic.counts[traffic.user])])
-    _, first = np.unique(traffic.link, return_index=True)
-    alike = traffic.alike[first]
     classes = topology.link_class(links)
     return tuple(
-        _class_use(
-            graph, topology, c, (links[mine], loads[mine]), alike[mine], traffic, step_time_ps
-        )
+        _class_use(graph, topology, c, (links[mine], loads[mine]), traffic, step_time_ps)
         for c, mine in enumerate(classes == c for c in range(len(topology.link_classes)))
     )
 
@@ -84,7 +80,6 @@ def _class_use(
     topology: Topology,
     c: int,
     total: Summand,
-    alike: Ints,
     traffic: Traffic,
     step_time_ps: int,
 ) -> LinkUse:
@@ -96,9 +91,9 @@ def _class_use(
     return LinkUse(
         name=link.name,
         links=topology.link_counts()[c],
-        used=int(alike[loads != 0].sum()),
+        used=int((loads != 0).sum()),
         bandwidth_bytes_per_s=finite(link.bandwidth),
-        total_bytes=round(float((loads * alike).sum())),
+        total_bytes=round(float(loads.sum())),
         busiest=" to ".join(topology.link_ends(top)) if loads.size else "",
         busiest_bytes=round(most),
         busy_ps=busy_ps,

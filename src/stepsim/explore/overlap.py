@@ -39,7 +39,7 @@ def slowed_step_ps(source: WorkSource, topology: Topology, options: StepOptions)
     if not (is_free and known) or options.activation_size_bytes is not None:
         return None
     asked = replace(options, overlap_cost=CommSms(), engine=None)
-    return step_totals(source, topology, asked, breakdown=False, known=[]).step_time_ps
+    return step_totals(source, topology, asked, breakdown=False, known={}).step_time_ps
 
 
 def said_of_step(

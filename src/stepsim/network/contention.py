@@ -64,7 +64,7 @@ class Contention(Struct, frozen=True, kw_only=True, dict=True):
         is_chosen = np.zeros(self.sites.count, dtype=bool)
         is_chosen[first] = True
         return {
-            (int(self.colours.site[site]), place.comm): place
+            (int(self.colours.site[site]), place.use.comm): place
             for place in self.sites.places
             for site in place.sites[is_chosen[place.sites]].tolist()
         }

@@ -64,16 +64,10 @@ def fold(
 ) -> Actors:
     """One actor per class of ranks that behave alike, whose stages communicate in these `uses`.
 
-    `slow` are factors on the ranks' compute times; with `sites` links are shared. Without either
-    the classes are kept with the prices, for all steps whose ranks talk to the same others.
+    `slow` are factors on the ranks' compute times; with `sites` links are shared.
     """
     pairs = tuple(sorted({(use.stage, use.peer_stage) for use in uses if use.peer_stage >= 0}))
-    if slow is not None or sites is not None:
-        return _Folding(prices=prices, pairs=pairs).run(slow, sites)
-    key = tuple(_kinds(prices)), pairs
-    if key not in prices.folds:
-        prices.folds[key] = _Folding(prices=prices, pairs=pairs).run(None, None)
-    return prices.folds[key]
+    return _Folding(prices=prices, pairs=pairs).run(slow, sites)
 
 
 class _Folding(Struct, frozen=True, kw_only=True, dict=True):

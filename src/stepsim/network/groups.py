@@ -2,14 +2,9 @@
 
 Siblings are the groups of one kind in a stage: ranks of a stage run one program, so these groups
 run the same collectives at the same time. So are the pairs that carry a message between two stages.
-
-Job and network cannot tell ranks apart that differ in a digit of their number that may be shifted.
-A shift of a digit `rank % high // low` takes groups of ranks to groups where all spans of groups
-are whole digits, and the network to itself where the same digit of NPU numbers turns.
 """
 
 from collections.abc import Iterable
-from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct, field
@@ -18,17 +13,16 @@ from stepsim.base.arrays import Ints, distinct, row_numbers
 from stepsim.network.collectives import Beside, Siblings
 from stepsim.network.topology import Topology
 from stepsim.network.topology.placed import Turn
-from stepsim.parallel.ranks import ParallelPlan, Ranks
-from stepsim.workload.rows import Group
+from stepsim.parallel.ranks import Ranks
 
 
 class GroupPatterns(Struct, frozen=True, kw_only=True):
     """The groups of one kind: their ranks `members[g]`, and which of the `distinct` looks each has.
 
-    Where all stages lie alike they are those of the first one. `npus[g]` are the NPUs they sit on,
-    ascending but for messages, from sender to receiver. `group_of[r]` is the group of rank r, of
-    the job or of any stage. `beside[p]` is the place of a group of look p among its siblings, None
-    where nobody asked; looks differ where these do. `rows_of` keeps what `rows` found.
+    `npus[g]` are the NPUs they sit on, ascending but for messages, from sender to receiver.
+    `group_of[r]` is the group of rank r. `beside[p]` is the place of a group of look p among its
+    siblings, None where nobody asked; looks differ where these do. `rows_of` keeps what `rows`
+    found.
     """
 
     members: Ranks
@@ -41,7 +35,7 @@ class GroupPatterns(Struct, frozen=True, kw_only=True):
     _keys: dict[int, bytes] = field(default_factory=dict)
 
     def row(self, rank: int) -> int:
-        """The group of a rank, or the like one."""
+        """The group of a rank."""
         return int(self.group_of[rank % len(self.group_of)])
 
     def look(self, rank: int) -> int:
@@ -53,16 +47,12 @@ class GroupPatterns(Struct, frozen=True, kw_only=True):
         return self.pattern[self.group_of[ranks % len(self.group_of)]]
 
     def rows(self, stage: int, stage_ranks: int) -> list[Ints]:
-        """The groups of a stage, or the like ones of the first, those of each look together."""
-        of_first = len(self.group_of) == stage_ranks
-        key = 0 if of_first else stage
-        if key not in self.rows_of:
-            here = np.arange(len(self.pattern))
-            if not of_first:
-                here = np.flatnonzero(self.members[:, 0] // stage_ranks == stage)
+        """The groups of a stage, those of each look together."""
+        if stage not in self.rows_of:
+            here = np.flatnonzero(self.members[:, 0] // stage_ranks == stage)
             mine = self.pattern[here]
-            self.rows_of[key] = [here[mine == look] for look in distinct(mine)]
-        return self.rows_of[key]
+            self.rows_of[stage] = [here[mine == look] for look in distinct(mine)]
+        return self.rows_of[stage]
 
     def key(self, pattern: int) -> bytes:
         """What tells a look from those of all kinds of groups."""
@@ -159,34 +149,3 @@ def lowered(numbers: Ints, turns: Iterable[Turn]) -> Ints:
     for low, high in turns:
         numbers = numbers - numbers % high // low * low
     return numbers
-
-
-def turns_of_ranks(
-    plan: ParallelPlan, kinds: Iterable[Group], topology: Topology
-) -> tuple[Turn, ...]:
-    """Digits of the ranks of a stage that may be shifted, for groups of these kinds; ascending.
-
-    None where the spans of groups are not nested: then no rank is like another by its number.
-    """
-    stage = plan.stage_ranks
-    own = {1, plan.tp, stage, *(end for kind in kinds for end in plan.span(kind))}
-    cuts = sorted(each for each in own if each <= stage)
-    if any(high % low for low, high in pairwise(cuts)):
-        return ()
-    for bound in map(plan.rank_bound, topology.bounds):
-        inside = 0 < bound < stage
-        if inside and all(cut % bound == 0 or bound % cut == 0 for cut in cuts):
-            cuts = sorted({*cuts, bound})
-    return tuple(
-        (low, high) for low, high in pairwise(cuts) if topology.turns(plan.npu_digit(low, high))
-    )
-
-
-def stages_turn(plan: ParallelPlan, topology: Topology) -> bool:
-    """Whether all stages lie alike on the network."""
-    return topology.turns(plan.npu_digit(plan.stage_ranks, plan.npus))
-
-
-def lies_in(turn: Turn, span: Turn) -> bool:
-    """Whether a digit is part of another."""
-    return span[0] <= turn[0] and turn[1] <= span[1]

@@ -3,14 +3,15 @@
 Groups that look alike on the topology cost the same, so each distinct pattern is traced once.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from msgspec import Struct, field
 
 from stepsim.base.arrays import Ints
+from stepsim.base.kept import Same
 from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.network.collectives import (
@@ -22,17 +23,15 @@ from stepsim.network.collectives import (
     collective_cost,
     collective_shape,
     flow_steps,
-    parse_algorithms,
 )
-from stepsim.network.groups import GroupPatterns, find_patterns, stages_turn
+from stepsim.network.groups import GroupPatterns, find_patterns
 from stepsim.network.topology import Topology
-from stepsim.network.topology.nested import same_but_numbers
+from stepsim.network.topology.nested import flows_of
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.ranks import ParallelPlan, Ranks
 from stepsim.workload.rows import CollectiveKind, CommOp, Group
 
 if TYPE_CHECKING:
-    from stepsim.network.fold import Actors
     from stepsim.network.measured_times import CommTable
 
 
@@ -70,21 +69,21 @@ class PhasePrice(Struct, frozen=True, kw_only=True, eq=False):
 
 
 _Ps = TypeVar("_Ps", int, Ints)
+Known = dict[tuple[object, ...], Any]
+"""What was found of groups, flows and costs on networks, for jobs that come after."""
+_LIE = ("lie",)
+"""Key of how the groups of the last plan lie: those of many plans take much memory."""
 _MOST = 4096
-"""Prices of a network up to which the next job on it takes what is known."""
-_ShapeKey = tuple[CollectiveKind, bytes]
-"""Kind of a communication, and the look of its group."""
+"""So many findings are kept; then all is found anew."""
 
 
 class Prices(Struct, kw_only=True):
-    """Duration of communications by rank, in ps; shapes are traced when first asked for.
+    """What communications of a job cost, by the look of the group that carries them out.
 
     `algorithms` are those asked for; other kinds take the fastest beside their siblings, also where
     links are shared fairly, for then sharing slows them when they run. Times in `table` replace the
-    model's for groups that hold equally many ranks of each of their nodes. `folds` are classes of
-    ranks at these prices, kept by who talks to whom.
-    Where all stages lie alike, and links are not shared in time, groups are those of the first
-    stage.
+    model's for groups that hold equally many ranks of each of their nodes. What is `known` of the
+    same network, or of one whose links have other numbers, is not found again.
     """
 
     plan: ParallelPlan
@@ -93,98 +92,76 @@ class Prices(Struct, kw_only=True):
     algorithms: Mapping[CollectiveKind, AlgorithmChoice] = field(default_factory=dict)
     table: "CommTable | None" = None
     sharing: Sharing = Sharing.NONE
-    folds: "dict[tuple[object, ...], Actors]" = field(default_factory=dict)
-    _stages_alike: bool = False
-    _groups: dict[Group, GroupPatterns] = field(default_factory=dict)
-    _pairs: dict[tuple[int, int], GroupPatterns] = field(default_factory=dict)
-    _shapes: dict[_ShapeKey, CollectiveShape] = field(default_factory=dict)
-    _steps: dict[tuple[object, ...], list[FlowStep]] = field(default_factory=dict)
-    _costs: dict[tuple[CommOp, bytes], Cost] = field(default_factory=dict)
-    _phases: dict[tuple[CommOp, bytes], tuple[PhasePrice, ...]] = field(default_factory=dict)
-    _durations: dict[tuple[int, bytes], int] = field(default_factory=dict)
+    known: Known = field(default_factory=dict)
+    _patterns: dict[tuple[object, ...], GroupPatterns] = field(default_factory=dict)
+    _network: object = None
+    _flows: object = None
 
     def __post_init__(self) -> None:
-        is_shared = self.sharing is Sharing.FAIR
-        self._stages_alike = not is_shared and stages_turn(self.plan, self.topology)
-        self._durations = {}  # a copy has durations of its own: they go by numbers of `comms`
+        if len(self.known) > _MOST:
+            self.known.clear()
+        asked = tuple(self.algorithms.items()), Same(self.table), self.sharing is Sharing.FAIR
+        self._flows = self._name("flows", flows_of(self.topology))
+        self._network = self._name("network", *asked, flows_of(self.topology, numbers=True))
+        plan = replace(self.plan, microbatches=1)
+        ranks = self._flows, plan, self.sharing is Sharing.NONE
+        if self.known.get(_LIE, (None,))[0] != ranks:
+            self.known[_LIE] = ranks, {}
+        self._patterns = self.known[_LIE][1]
 
-    def serve(self, plan: ParallelPlan) -> bool:
-        """Whether prices of another job hold on their network: they know no microbatches."""
-        if (self.plan.pp, self.plan.npus) != (plan.pp, plan.npus):
-            return False
-        return replace(self.plan, microbatches=plan.microbatches) == plan
-
-    def of(self, other: "Prices") -> "Prices":
-        """The prices of a step that these serve; what is found for one is known to both."""
-        return replace(self, plan=other.plan, comms=other.comms)
-
-    def on(self, topology: Topology) -> "Prices":
-        """The prices on a network with other numbers: how groups lie and flow is found already."""
-        return replace(self, topology=topology, _costs={}, _phases={})
-
-    def beside(self, other: "Prices") -> "Prices | None":
-        """The prices of another job on this network: how its groups lie is to be found.
-
-        None where so much is known that all is better found anew.
-        """
-        if len(self._costs) > _MOST:
-            return None
-        return replace(self.of(other), folds={}, _groups={}, _pairs={})
-
-    def are(self, other: "Prices") -> bool:
-        """Whether all that is found for one is known to the other."""
-        return self._costs is other._costs and self.folds is other.folds
+    def _name(self, *key: object) -> object:
+        """A short name of a key, and of no other while somebody holds it."""
+        return self.known.setdefault(key, object())
 
     def groups(self, group: Group) -> GroupPatterns:
         """Patterns of the process groups of a kind."""
-        if group not in self._groups:
-            ranks = self.plan.npus
-            if self._stages_alike and group is not Group.PP:
-                ranks = self.plan.stage_ranks
-            members = self.plan.groups(group, ranks)
+        key = (group,)
+        if key not in self._patterns:
+            members = self.plan.groups(group)
             npus = np.sort(self.plan.npus_of(members), axis=1)
-            self._groups[group] = self._patterns(members, npus, ranks)
-        return self._groups[group]
+            self._patterns[key] = self._found(members, npus, self.plan.npus)
+        return self._patterns[key]
 
     def pairs(self, stage: int, peer_stage: int) -> GroupPatterns:
-        """Patterns of the (sender, receiver) pairs of two stages, or of two that lie as they do."""
-        if self._stages_alike:
-            stage, peer_stage = 0, (peer_stage - stage) % self.plan.pp
+        """Patterns of the (sender, receiver) pairs of two stages."""
         key = stage, peer_stage
-        if key not in self._pairs:
+        if key not in self._patterns:
             width = self.plan.stage_ranks
             senders = np.arange(width, dtype=np.int64) + stage * width
             members = np.stack((senders, senders + (peer_stage - stage) * width), axis=1)
-            npus = self.plan.npus_of(members)
-            self._pairs[key] = self._patterns(members, npus, width)
-        return self._pairs[key]
+            self._patterns[key] = self._found(members, self.plan.npus_of(members), width)
+        return self._patterns[key]
 
-    def _patterns(self, members: Ranks, npus: Ranks, ranks: int) -> GroupPatterns:
+    def _found(self, members: Ranks, npus: Ranks, ranks: int) -> GroupPatterns:
         width = 0 if self.sharing is Sharing.NONE else self.plan.stage_ranks
         return find_patterns(members, npus, ranks, self.topology, width)
 
-    def duration_ps(self, comm: int, patterns: GroupPatterns, group: int) -> int:
-        """Picoseconds of communication number `comm` in one group."""
-        pattern = int(patterns.pattern[group])
-        key = comm, patterns.key(pattern)
-        if key not in self._durations:
-            self._durations[key] = self.cost(self.comms[comm], patterns, pattern).time_ps
-        return self._durations[key]
+    def patterns(self, use: Use) -> GroupPatterns:
+        """Patterns of the groups or pairs that carry out a communication."""
+        if use.peer_stage < 0:
+            return self.groups(self.comms[use.comm].group)
+        return self.pairs(*use.ends)
 
-    def cost(self, op: CommOp, patterns: GroupPatterns, pattern: int) -> Cost:
+    def duration_ps(self, use: Use, rank: int) -> int:
+        """Picoseconds of a communication in the group of a rank."""
+        return self.cost(use, self.patterns(use).look(rank)).time_ps
+
+    def cost(self, use: Use, look: int) -> Cost:
         """What a communication costs in groups of one look, and its algorithm."""
-        key = op, patterns.key(pattern)
-        if key not in self._costs:
-            shape = self.shape(op, patterns, pattern)
+        op, patterns = self.comms[use.comm], self.patterns(use)
+        key = "cost", self._network, op, patterns.key(look)
+        if key not in self.known:
+            shape = self.shape(use, look)
             cost = collective_cost(self.topology, shape, op.size_bytes)
             if self.sharing is Sharing.FAIR and cost.time_ps != cost.alone_ps:
                 lone = shape.alone(cost.algorithm, cost.protocol)
                 cost = collective_cost(self.topology, lone, op.size_bytes)
-            measured = self._measured_ps(op, patterns.distinct[pattern])
+            measured = self._measured_ps(op, patterns.distinct[look])
             if measured is not None:
                 cost = cost.measured_as(measured)
-            self._costs[key] = cost.at_least(op.least_ps).and_then(op.process_ps)
-        return self._costs[key]
+            self.known[key] = cost.at_least(op.least_ps).and_then(op.process_ps)
+        found: Cost = self.known[key]
+        return found
 
     def _measured_ps(self, op: CommOp, members: Ranks) -> int | None:
         """What the table says, None where it says nothing."""
@@ -195,41 +172,33 @@ class Prices(Struct, kw_only=True):
             return None
         return self.table.time_ps(op.kind, len(members), len(counts), op.size_bytes)
 
-    def patterns(self, use: Use) -> GroupPatterns:
-        """Patterns of the groups or pairs that carry out a communication."""
-        if use.peer_stage < 0:
-            return self.groups(self.comms[use.comm].group)
-        return self.pairs(*use.ends)
+    def phases(self, use: Use, look: int) -> tuple[PhasePrice, ...]:
+        """What a communication does in groups of one look; times add up to its duration."""
+        cost, op = self.cost(use, look), self.comms[use.comm]
+        return _phases(op, cost, self.steps(use, look))
 
-    def phases(self, comm: int, patterns: GroupPatterns, group: int) -> tuple[PhasePrice, ...]:
-        """What communication number `comm` does in one group; the times add up to its duration."""
-        op, pattern = self.comms[comm], int(patterns.pattern[group])
-        key = op, patterns.key(pattern)
-        if key not in self._phases:
-            steps = self.steps(comm, patterns, group)
-            self._phases[key] = _phases(op, self.cost(op, patterns, pattern), steps)
-        return self._phases[key]
-
-    def steps(self, comm: int, patterns: GroupPatterns, group: int) -> list[FlowStep]:
-        """The flows of communication number `comm` in one group; none if it sends nothing."""
-        op, pattern = self.comms[comm], patterns.pattern[group]
-        cost = self.cost(op, patterns, pattern)
+    def steps(self, use: Use, look: int) -> list[FlowStep]:
+        """The flows of a communication in groups of one look; none if it sends nothing."""
+        cost, kind, patterns = self.cost(use, look), self.comms[use.comm].kind, self.patterns(use)
         if not cost.steps:
             return []
-        key = op.kind, patterns.key(pattern), cost.algorithm
-        if key not in self._steps:
-            layout = self.topology.layout(patterns.distinct[pattern])
-            self._steps[key] = flow_steps(op.kind, layout, cost.algorithm)
-        return self._steps[key]
+        key = "steps", self._flows, kind, patterns.key(look), cost.algorithm
+        if key not in self.known:
+            layout = self.topology.layout(patterns.distinct[look])
+            self.known[key] = flow_steps(kind, layout, cost.algorithm)
+        found: list[FlowStep] = self.known[key]
+        return found
 
-    def shape(self, op: CommOp, patterns: GroupPatterns, pattern: int) -> CollectiveShape:
+    def shape(self, use: Use, look: int) -> CollectiveShape:
         """Traced flows of a collective in groups of one look."""
-        key = op.kind, patterns.key(pattern)
-        if key not in self._shapes:
-            wanted = self.algorithms.get(op.kind, Algorithm.AUTO)
-            members, beside = patterns.distinct[pattern], patterns.beside[pattern]
-            self._shapes[key] = collective_shape(self.topology, op.kind, members, wanted, beside)
-        return self._shapes[key]
+        kind, patterns = self.comms[use.comm].kind, self.patterns(use)
+        wanted = self.algorithms.get(kind, Algorithm.AUTO)
+        key = "shape", self._flows, kind, patterns.key(look), wanted
+        if key not in self.known:
+            members, beside = patterns.distinct[look], patterns.beside[look]
+            self.known[key] = collective_shape(self.topology, kind, members, wanted, beside)
+        found: CollectiveShape = self.known[key]
+        return found
 
 
 def _phases(op: CommOp, cost: Cost, steps: list[FlowStep]) -> tuple[PhasePrice, ...]:
@@ -268,39 +237,3 @@ def _stretched(phases: list[PhasePrice], time_ps: int) -> Iterator[PhasePrice]:
         start, sent, end = (mark * time_ps // whole for mark in marks)
         yield replace(phase, latency_ps=sent - start, alone_ps=end - sent)
         passed = marks[-1]
-
-
-def make_prices(
-    plan: ParallelPlan,
-    comms: tuple[CommOp, ...],
-    topology: Topology,
-    *,
-    algorithm: Sequence[str],
-    table: "CommTable | None",
-    sharing: Sharing,
-    known: Sequence[Prices] = (),
-) -> Prices:
-    """What the communications of a job cost with the algorithms and measured times asked for.
-
-    `known` are prices of other steps: those that hold for this one are taken, or what they know of
-    the same job on a network that differs in numbers alone, or of another job on the same network.
-    """
-    algorithms = parse_algorithms(algorithm)
-    new = Prices(
-        plan=plan,
-        topology=topology,
-        comms=comms,
-        algorithms=algorithms,
-        table=table,
-        sharing=sharing,
-    )
-    asked = algorithms, table, sharing
-    able = [each for each in known if (each.algorithms, each.table, each.sharing) == asked]
-    here = [each for each in able if each.topology == topology]
-    for each in here:
-        if each.serve(plan):
-            return each.of(new)
-    for each in reversed(able):
-        if each.serve(plan) and same_but_numbers(each.topology, topology):
-            return each.on(topology).of(new)
-    return (here[-1].beside(new) if here else None) or new

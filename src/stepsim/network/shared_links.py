@@ -50,16 +50,16 @@ class _Loads(Struct, frozen=True, kw_only=True):
 
 
 class TransferPlace(Struct, frozen=True, kw_only=True):
-    """Communication number `comm` in `groups` that look alike, which are at `sites`."""
+    """A communication in `groups` that look alike, which are at `sites`."""
 
-    comm: int
+    use: Use
     patterns: GroupPatterns
     groups: Ints
     sites: Ints
 
     def phases(self, prices: Prices) -> tuple[PhasePrice, ...]:
         """What it does in each of the groups."""
-        return prices.phases(self.comm, self.patterns, int(self.groups[0]))
+        return prices.phases(self.use, int(self.patterns.pattern[self.groups[0]]))
 
 
 class TransferSites(Struct, frozen=True, kw_only=True):
@@ -113,9 +113,7 @@ class _Tracer(Struct, kw_only=True):
         patterns = self.prices.patterns(use)
         first = self._first(_site_kind(self.prices, use), patterns)
         for groups in patterns.rows(use.ends[0], self.prices.plan.stage_ranks):
-            place = TransferPlace(
-                comm=use.comm, patterns=patterns, groups=groups, sites=first + groups
-            )
+            place = TransferPlace(use=use, patterns=patterns, groups=groups, sites=first + groups)
             self.places.append(place)
             self._trace(place)
 
@@ -135,7 +133,7 @@ class _Tracer(Struct, kw_only=True):
         for number, phase in enumerate(place.phases(self.prices)):
             step = replace(phase.step, fraction=phase.step.fraction / np.max(phase.step.fraction))
             site, link, load = loads_by_owner(self.prices.topology, npus, place.sites, step)
-            what, when = np.full(len(site), place.comm), np.full(len(site), number)
+            what, when = np.full(len(site), place.use.comm), np.full(len(site), number)
             self.loads.append((site, what, when, link, load))
 
     def sites(self) -> TransferSites:

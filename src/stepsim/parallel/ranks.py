@@ -113,16 +113,6 @@ class ParallelPlan(Struct, frozen=True, kw_only=True):
             number += ranks % high // low * stride
         return number
 
-    def npu_digit(self, low: int, high: int) -> tuple[int, int]:
-        """A digit of rank numbers, `rank % high // low`, as one of the numbers of their NPUs.
-
-        It must lie within the tp ranks, the replicas or the stages.
-        """
-        for (first, end), stride in self._strides.items():
-            if first <= low and high <= end:
-                return low // first * stride, high // first * stride
-        raise ValueError(f"{low} to {high} is no digit of one axis")
-
     def npu_block(self, group: Group) -> int:
         """NPUs of aligned blocks of NPU numbers, of which each holds whole groups of a kind.
 
@@ -142,14 +132,6 @@ class ParallelPlan(Struct, frozen=True, kw_only=True):
             if max(low, first) < min(high, end)
         ]
         return max(ends, default=1)
-
-    def rank_bound(self, bound: int) -> int:
-        """Where a digit of NPU numbers that begins at `bound` begins in those of ranks, or 0."""
-        for (first, end), stride in self._strides.items():
-            size, rest = divmod(bound, stride)
-            if not rest and 1 <= size <= end // first:
-                return first * size
-        return 0
 
     @property
     def _strides(self) -> dict[tuple[int, int], int]:

@@ -258,7 +258,7 @@ def simulated(step: PublishedStep, model: StepModel) -> StepTotals:
         **said,
     )
     source = Model(source=step.name, architecture=step.architecture)
-    return step_totals(source, topology, options, breakdown=False, known=[])
+    return step_totals(source, topology, options, breakdown=False, known={})
 
 
 def _as_run(framework: Framework, step: PublishedStep) -> Framework:

@@ -25,7 +25,7 @@ from stepsim.explore.batch.scenarios import PHASES, BatchBase
 from stepsim.explore.noise.speeds import SpeedNoise, noisy_speeds
 from stepsim.explore.sensitivity import find_sensitivity
 from stepsim.files.asked import StepInputs, read_inputs, read_options
-from stepsim.network.prices import Prices
+from stepsim.network.prices import Known
 from stepsim.network.topology.dimension import split_link
 from stepsim.options import OPTIONS
 from stepsim.serve.facts import answer_facts, document_shown, memory_shown, plain_table
@@ -62,6 +62,7 @@ class Explorer(Struct, kw_only=True):
 
     library: NamedNouns
     _batches: "OrderedDict[tuple[object, ...], Batch]" = field(default_factory=OrderedDict)
+    _known: Known = field(default_factory=dict)
     _plans: "OrderedDict[tuple[object, ...], tuple[dict[str, Any], list[str]]]" = field(
         default_factory=OrderedDict
     )
@@ -239,7 +240,7 @@ class Explorer(Struct, kw_only=True):
             job.topology,
             job.options,
             notes=job.notes,
-            like=self._prices(),
+            known=self._known,
             progress=progress,
         )
 
@@ -271,11 +272,6 @@ class Explorer(Struct, kw_only=True):
         job = self.inputs(state)
         return step_size(job.workload, job.topology, job.options).tasks > _MOMENT_TASKS
 
-    def _prices(self) -> list[Prices]:
-        """Prices of the structures that are kept, for another one on the same network."""
-        with self._lock:
-            return [batch.job.prices for batch in self._batches.values()]
-
     def _why_not_live(self, state: ExplorerState) -> str:
         """Why the state needs the engine; empty where the batch answers it."""
         try:
@@ -289,8 +285,9 @@ class Explorer(Struct, kw_only=True):
 
         def compiled() -> Batch:
             job = self.inputs(state.bare())
-            like = self._prices()
-            return make_batch(job.workload, job.topology, job.options, notes=job.notes, like=like)
+            return make_batch(
+                job.workload, job.topology, job.options, notes=job.notes, known=self._known
+            )
 
         return self._remembered(self._batches, state.structure, compiled)
 

@@ -11,7 +11,7 @@ from stepsim.base.structs import replace
 from stepsim.explore.batch import Batch
 from stepsim.explore.batch.scenarios import PHASES
 from stepsim.files.asked import StepInputs, read_options
-from stepsim.network.prices import Prices
+from stepsim.network.prices import Known
 from stepsim.network.topology.dimension import split_link
 from stepsim.serve.plans import plan_map
 from stepsim.serve.sliders import interleaved_names, lists_stages
@@ -86,7 +86,7 @@ def job_changes(job: StepInputs, step_ps: int, *, fits: bool) -> Iterator[dict[s
 
     Where the job itself does not fit, its rows say that the change `mends` that.
     """
-    known: list[Prices] = []
+    known: Known = {}
     for words, change in _other_jobs(job, fits=fits):
         try:
             typed, _ = read_options({name: text or None for name, text in change.items()})

@@ -14,7 +14,6 @@ from stepsim.base.arrays import Floats
 from stepsim.base.errors import StepsimError, TopologyError
 from stepsim.base.structs import replace
 from stepsim.files.models.launch import refused_by
-from stepsim.network.prices import Prices
 from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
 from stepsim.options import OPTIONS, StepOptions
@@ -231,7 +230,7 @@ class PlanChooser(Struct, frozen=True, kw_only=True):
         tried = tried[: max(1, sum(count <= _ACTIONS for count in actions))]
         if len(tried) <= 1 or not isinstance(self.options.schedule, str):
             return next(iter(tried), None)
-        model, known = Model(source="", architecture=self.architecture), list[Prices]()
+        model, known = Model(source="", architecture=self.architecture), dict[Any, Any]()
         seconds = []
         for plan in tried:
             options = replace(self.options, npus=plan.npus, **_PLAIN, **self._options_of(plan))

@@ -42,7 +42,7 @@ def weighed(
     """
 
     def again(workload: Workload) -> int:
-        other = prepare(workload, topology, ready.options, like=[ready.prices])
+        other = prepare(workload, topology, ready.options, known=ready.prices.known)
         return other.step_time_ps(flat)
 
     def step_time(other: StepOptions) -> int | None:

@@ -15,6 +15,8 @@ from msgspec import Struct
 from stepsim.base.errors import CalibrationError, PlanError, ScheduleError
 from stepsim.base.option import Panel
 from stepsim.base.structs import replace
+from stepsim.network.collectives import parse_algorithms
+from stepsim.network.prices import Known, Prices
 from stepsim.network.topology import Topology
 from stepsim.network.topology.network import MAX_NPUS
 from stepsim.options import OPTIONS, StepOptions
@@ -35,7 +37,7 @@ from stepsim.parallel.schedules.order import ACTION_KINDS, Order
 from stepsim.parallel.stages import Stages, split_stages
 from stepsim.workload.expert_load import ExpertCounts, ExpertLaw, ExpertSkew
 from stepsim.workload.model.model import Model
-from stepsim.workload.rows import Group, ParallelAxis, Workload
+from stepsim.workload.rows import CommOp, Group, ParallelAxis, Workload
 from stepsim.workload.scaling import (
     enlarge_microbatches,
     fill_placeholders,
@@ -159,6 +161,25 @@ def _as_given(
     return schedule
 
 
+def prices_of(
+    plan: ParallelPlan,
+    comms: tuple[CommOp, ...],
+    topology: Topology,
+    options: StepOptions,
+    known: Known | None = None,
+) -> Prices:
+    """What communications cost with the options of a step; `known` is as `Prices` takes it."""
+    return Prices(
+        plan=plan,
+        topology=topology,
+        comms=comms,
+        algorithms=parse_algorithms(options.algorithm),
+        table=options.comm_table,
+        sharing=options.contention,
+        known={} if known is None else known,
+    )
+
+
 _KINDS = {
     "forward_ps": ActionKind.FORWARD,
     "input_grad_ps": ActionKind.INPUT_GRAD,
@@ -177,18 +198,10 @@ def search_times(
     from stepsim.core.flat import lay_out
     from stepsim.core.write import SegmentKind, write_graph
     from stepsim.network.fold import fold
-    from stepsim.network.prices import make_prices
 
     every = replace(options, p2p=P2PMode.EAGER)
     graph = write_graph(stages, _one_by_one(plan), plan, every)
-    prices = make_prices(
-        plan,
-        graph.comms,
-        topology,
-        algorithm=options.algorithm,
-        table=options.comm_table,
-        sharing=options.contention,
-    )
+    prices = prices_of(plan, graph.comms, topology, options)
     slow = options.slow.factors(plan.npus) if options.slow else None
     actors = fold(prices, graph.uses, slow)
     sums = {name: [0] * plan.pp for name in _KINDS}

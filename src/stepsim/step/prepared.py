@@ -16,7 +16,7 @@ from stepsim.explain.make_report import make_report, simulated_ranks
 from stepsim.explain.report import Finding, Report, ResultDocument, SimulatedRanks
 from stepsim.explain.traffic import Traffic, find_traffic
 from stepsim.network.placement import Crossing, find_crossing, idle_npus, place
-from stepsim.network.prices import Prices, make_prices
+from stepsim.network.prices import Known, Prices
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine, Sharing
@@ -28,6 +28,7 @@ from stepsim.step.inputs import (
     choose_plan,
     choose_schedule,
     make_work,
+    prices_of,
     scaled_workload,
 )
 from stepsim.step.size import OnSize, TooLarge, memory_of, size_of, too_large, with_memory
@@ -185,12 +186,12 @@ def prepare(
     options: StepOptions = _DEFAULTS,
     *,
     notes: Sequence[str] = (),
-    like: Sequence[Prices] = (),
+    known: Known | None = None,
     on_size: OnSize | None = None,
 ) -> PreparedStep:
     """Everything before the run: who runs what, in which order, and what communication costs.
 
-    `like` are prices found before: those that serve this step are taken again. `on_size` is called
+    `known` is what prices of steps before have found, and what these add to. `on_size` is called
     with the step's size before its schedule is built.
     """
     made, asked = make_work(workload, topology, options), options
@@ -206,15 +207,7 @@ def prepare(
     unfit = too_large(memory, made.built, topology, asked)
     work, full = with_memory(work, memory, made.built)
     graph = write_graph(stages, schedule, plan, options)
-    prices = make_prices(
-        plan,
-        graph.comms,
-        network,
-        algorithm=options.algorithm,
-        table=options.comm_table,
-        sharing=options.contention,
-        known=like,
-    )
+    prices = prices_of(plan, graph.comms, network, options, known)
     said(__name__, "workload %s: %d layers", work.source, work.layers)
     said(__name__, "topology %s: %d NPUs", network.name, network.npus)
     said(__name__, "schedule %s: %d stages", schedule.label, plan.pp)

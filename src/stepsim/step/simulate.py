@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from stepsim.base import garbage
 from stepsim.base.structs import replace
-from stepsim.network.prices import Prices
+from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.step.doubts import weighed
@@ -33,21 +33,21 @@ def simulate_step(
     *,
     notes: Sequence[str] = (),
     weigh: bool = False,
-    like: Sequence[Prices] = (),
+    known: Known | None = None,
     progress: "OnProgress | None" = None,
     on_size: OnSize | None = None,
     fold_ranks: bool = True,
 ) -> SimulatedStep:
     """Run one training step; `notes` are what was assumed before, and stand among the warnings.
 
-    With `weigh` the report says what doubts about the workload are worth in step time. `like` are
-    prices of steps before, which are taken again where they hold. `on_size` is called with the
+    With `weigh` the report says what doubts about the workload are worth in step time. `known` is
+    what prices of steps before have found. `on_size` is called with the
     step's size before it is built. Without `fold_ranks` every rank is simulated, not one of each
     class.
     Raises the errors of `stepsim.base.errors` when the input is wrong or contradictory.
     """
     with garbage.paused():
-        ready = prepare(workload, topology, options, notes=notes, like=like, on_size=on_size)
+        ready = prepare(workload, topology, options, notes=notes, known=known, on_size=on_size)
         ready = ready if fold_ranks else replace(ready, fold_ranks=False)
         timeline = ready.flat().timeline(progress)
         step = ready.reported(timeline, weigh=weigh)

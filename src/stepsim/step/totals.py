@@ -5,14 +5,11 @@ from msgspec import Struct
 from stepsim.base import garbage
 from stepsim.core.timeline import Timeline
 from stepsim.explain.make_report import StepTotals, make_totals
-from stepsim.network.prices import Prices
+from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.step.inputs import WorkSource
 from stepsim.step.prepared import PreparedStep, SimulatedStep, prepare, quickest
-
-PRICES_KEPT = 8
-"""Prices of as many steps are kept for those that follow."""
 
 
 class RunStep(Struct, frozen=True, kw_only=True):
@@ -39,22 +36,22 @@ def step_totals(
     options: StepOptions,
     *,
     breakdown: bool,
-    known: list[Prices],
+    known: Known,
 ) -> StepTotals:
     """Run one training step for its totals alone, the quickest way; raises as `simulate_step` does.
 
-    `known` are prices of earlier steps; those of this one come to stand last.
+    `known` is what prices of earlier steps have found, and what this one adds to.
     """
     with garbage.paused():
         return run_step(workload, topology, options, known).totals(breakdown=breakdown)
 
 
 def run_step(
-    workload: WorkSource, topology: Topology, options: StepOptions, known: list[Prices]
+    workload: WorkSource, topology: Topology, options: StepOptions, known: Known
 ) -> RunStep:
     """Run one training step the quickest way; raises as `simulate_step` does.
 
-    `known` are prices of earlier steps; those of this one come to stand last.
+    `known` is what prices of earlier steps have found, and what this one adds to.
     """
     with garbage.paused():
         ready = ready_step(workload, topology, options, known)
@@ -62,13 +59,10 @@ def run_step(
 
 
 def ready_step(
-    workload: WorkSource, topology: Topology, options: StepOptions, known: list[Prices]
+    workload: WorkSource, topology: Topology, options: StepOptions, known: Known
 ) -> PreparedStep:
     """A training step that is to run the quickest way; raises as `prepare` does.
 
-    `known` are prices of earlier steps; those of this one come to stand last.
+    `known` is what prices of earlier steps have found, and what this one adds to.
     """
-    ready = prepare(workload, topology, quickest(options), like=known)
-    others = [each for each in known if not each.are(ready.prices)]
-    known[:] = [*others, ready.prices][-PRICES_KEPT:]
-    return ready
+    return prepare(workload, topology, quickest(options), known=known)

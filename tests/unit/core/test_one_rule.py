@@ -151,7 +151,7 @@ def test_all_change_alike(workloads: Path, replace_ends: Replace) -> None:
         batch = make_batch(*job)
         shown: Any = Explorer(library=library).live(state)
         return {
-            step_totals(*job, breakdown=False, known=[]).step_time_ps,
+            step_totals(*job, breakdown=False, known={}).step_time_ps,
             int(batch.evaluate({}).step_time_ps[0]),
             shown["step_ps"],
         }

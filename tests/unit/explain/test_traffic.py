@@ -1,12 +1,11 @@
 """What a step puts on links: closed forms of collectives and messages, wherever ranks lie."""
 
 import numpy as np
-import pytest
 from helpers import collective, examples, two_levels
 from hypothesis import given, strategies as st
 from unit.explain.test_links import graph_of
 
-from stepsim.explain.traffic import Traffic, alike_groups, find_traffic
+from stepsim.explain.traffic import Traffic, find_traffic
 from stepsim.network.prices import Prices
 from stepsim.parallel.modes import RankOrder
 from stepsim.parallel.ranks import ParallelPlan
@@ -23,21 +22,10 @@ def traffic(plan: ParallelPlan, *comms: CommOp) -> Traffic:
 
 def by_class(found: Traffic, npus: int) -> list[float]:
     """Bytes of a whole step on inner and outer links."""
-    size = found.size * found.counts[found.user] * found.alike
+    size = found.size * found.counts[found.user]
     classes = two_levels(npus // 2).link_class(found.link)
     inner, outer = np.bincount(classes, weights=size, minlength=2)
     return [float(inner), float(outer)]
-
-
-def test_rates_are_bytes_over_the_time_that_a_run_takes() -> None:
-    found = traffic(ParallelPlan(tp=2, dp=2), collective(4 * MB, Group.TP))
-    graph = graph_of(ParallelPlan(tp=2, dp=2), collective(4 * MB, Group.TP), message=MB)
-    prices = Prices(plan=graph.plan, topology=two_levels(), comms=graph.comms)
-    (use,) = [use for use in found.uses if use.peer_stage < 0]
-    patterns = prices.patterns(use)
-    time_ps = prices.duration_ps(use.comm, patterns, 0)
-    assert found.rate == pytest.approx(found.size / (time_ps * 1e-12))
-    assert [len(each) for each in alike_groups(graph, prices, use)] == [2]
 
 
 @given(

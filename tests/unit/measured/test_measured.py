@@ -23,7 +23,7 @@ from stepsim.measured.layers import stage_costs
 from stepsim.measured.run import Degrees, OpKind, gradient_groups
 from stepsim.measured.summary import RunSummary, expert_groups, summarise
 from stepsim.network.measured_times import CommTable, MeasuredCurve
-from stepsim.network.prices import Prices
+from stepsim.network.prices import Prices, Use
 from stepsim.options import StepOptions
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.ranks import ParallelPlan
@@ -204,7 +204,8 @@ def test_message_topology_prices_messages_as_calibrated() -> None:
         kind=CollectiveKind.SEND_RECV, group=Group.PP, axis=ParallelAxis.PP, size_bytes=1000
     )
     prices = Prices(plan=plan, topology=message_topology(links, 8).fit(16), comms=(op,))
-    times = [prices.duration_ps(0, prices.pairs(s, s + 1), 0) for s in range(3)]
+    sends = [Use(comm=0, stage=s, peer_stage=s + 1, sends=True) for s in range(3)]
+    times = [prices.duration_ps(use, 4 * use.stage) for use in sends]
     assert times == [1_001_000, 1_005_000, 1_001_000]
 
 

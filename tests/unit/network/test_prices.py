@@ -30,9 +30,8 @@ def prices(*comms: CommOp, plan: ParallelPlan = PLAN, sharing: Sharing = Sharing
 
 def durations(of: Prices, comm: int = 0) -> list[int]:
     group = of.comms[comm].group
-    patterns = of.groups(group)
     firsts = of.plan.groups(group)[:, 0].tolist()
-    return [of.duration_ps(comm, patterns, patterns.row(rank)) for rank in firsts]
+    return [of.duration_ps(Use(comm, of.plan.stage_of(rank)), rank) for rank in firsts]
 
 
 def test_groups_cost_what_their_links_take() -> None:
@@ -53,21 +52,17 @@ def test_a_message_costs_its_bytes_and_its_hop() -> None:
     found = prices(MESSAGE, plan=PIPELINE)
     pairs = found.pairs(0, 1)
     assert pairs.members.tolist() == [[0, 2], [1, 3]]
-    assert found.duration_ps(0, pairs, 0) == 2 * MS + 1_000
-    back = found.pairs(1, 0)
-    assert back is pairs  # of two stages, each is the next one of the other
     sends = Use(comm=0, stage=0, peer_stage=1, sends=True)
+    assert found.duration_ps(sends, 0) == 2 * MS + 1_000
     assert found.patterns(sends) is pairs
-    shared = prices(MESSAGE, plan=PIPELINE, sharing=Sharing.FAIR)
-    assert shared.pairs(1, 0).members.tolist() == [[2, 0], [3, 1]]
-    assert shared.patterns(sends._replace(sends=False)) is shared.pairs(1, 0)
+    assert found.pairs(1, 0).members.tolist() == [[2, 0], [3, 1]]
+    assert found.patterns(sends._replace(sends=False)) is found.pairs(1, 0)
 
 
 @pytest.mark.parametrize("kind", [k for k in CollectiveKind if k is not CollectiveKind.SEND_RECV])
 def test_the_phases_of_a_communication_add_up_to_it(kind: CollectiveKind) -> None:
     found = prices(collective(3 * MB + 1, Group.DP, kind))
-    groups = found.groups(Group.DP)
-    phases = found.phases(0, groups, 0)
+    phases = found.phases(Use(0, 0), 0)
     assert sum(phase.latency_ps + phase.alone_ps for phase in phases) == durations(found)[0]
 
 
@@ -82,7 +77,7 @@ def test_every_phase_has_the_latency_of_its_own_steps() -> None:
     )
     plain = prices(TP, plan=ParallelPlan(tp=4))
     priced = replace(plain, algorithms={CollectiveKind.ALL_REDUCE: levels})
-    phases = priced.phases(0, priced.groups(Group.TP), 0)
+    phases = priced.phases(Use(0, 0), 0)
     assert [(phase.latency_ps, phase.alone_ps) for phase in phases] == [
         (100, MS // 2),
         (2 * 1_000, 2 * MS),
@@ -94,9 +89,8 @@ def test_measured_times_replace_those_of_the_groups_they_are_of() -> None:
     found = replace(prices(TP, DP), table=table(curve({MB: 777, 16 * MB: 777}, ranks=2)))
     assert durations(found, 0) == [777, 777]
     assert durations(found, 1) == [4 * MS + 2 * 1_000] * 2
-    groups = found.groups(Group.TP)
-    assert found.cost(TP, groups, 0).measured
-    phases = found.phases(0, groups, 0)
+    assert found.cost(Use(0, 0), 0).measured
+    phases = found.phases(Use(0, 0), 0)
     assert sum(phase.latency_ps + phase.alone_ps for phase in phases) == 777
 
 

@@ -10,7 +10,7 @@ from unit.network.test_prices import DP, MB, MESSAGE, MS, TP, durations
 
 from stepsim.base.structs import replace
 from stepsim.network.collectives import Algorithm, AlgorithmChoice
-from stepsim.network.prices import Prices
+from stepsim.network.prices import Prices, Use
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology, Topology
 from stepsim.network.topology.wirings import Ports
 from stepsim.parallel.modes import RankOrder, Sharing
@@ -62,7 +62,7 @@ def test_groups_that_never_meet_cost_what_they_do_alone() -> None:
 def test_messages_of_all_ranks_of_a_stage_share_its_nics() -> None:
     alone, together = prices(Sharing.NONE), prices(Sharing.SIBLINGS)
     for each, times in ((alone, 1), (together, 4)):
-        assert each.duration_ps(2, each.pairs(0, 1), 0) == 2 * MS * times
+        assert each.duration_ps(Use(2, 0, 1, sends=True), 0) == 2 * MS * times
 
 
 def test_stages_are_no_siblings() -> None:

@@ -25,7 +25,7 @@ from stepsim.explore.batch.lengths import LengthTable
 from stepsim.explore.batch.program import BatchProgram, compile_program
 from stepsim.explore.batch.scenarios import HOST, BatchBase, Scenarios
 from stepsim.network.fold import Actors
-from stepsim.network.prices import Prices
+from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import is_number
 from stepsim.options import StepOptions
@@ -318,14 +318,14 @@ def make_batch(
     *,
     notes: Sequence[str] = (),
     coalesce: bool = True,
-    like: Sequence[Prices] = (),
+    known: Known | None = None,
     fold_ranks: bool = True,
 ) -> Batch:
     """Compile a job for evaluation.
 
     `notes` are what was assumed before, and stand among the job's warnings. With `coalesce=False`
     every task is a node of its own. A schedule that is searched for (auto-zb) keeps the order found
-    for the job. `like` are prices found before: those that serve this job are taken again. Without
+    for the job. `known` is what prices of jobs before have found. Without
     `fold_ranks` every rank is evaluated.
     Raises PlanError with contention fair and overlap_cost, whose times are no sums, and the errors
     of `simulate`.
@@ -340,10 +340,10 @@ def make_batch(
     host = HostTimes.of(options)
     options.refuse(["activation_size"], "many scenarios are evaluated without memory")
     unscaled = replace(options, compute_scale=None, **{part.field: 1 for part in HostPart})
-    job = prepare(workload, topology, unscaled, notes=notes, like=like)
+    job = prepare(workload, topology, unscaled, notes=notes, known=known)
     fixed = _why_fixed(job)
     if fixed:
-        job = prepare(workload, topology, options, notes=notes, like=like)
+        job = prepare(workload, topology, options, notes=notes, known=known)
         scale, host = ComputeScale(), HostTimes()
     setting = BatchBase(topology=job.prices.topology, scale=scale, host=host)
     graph, prices = job.graph, job.prices

@@ -162,10 +162,10 @@ class LengthTable(Struct, kw_only=True):
         patterns = self.prices.patterns(use)
         pattern = patterns.look(rank)
         op = self.graph.comms[use.comm]
-        shape = self.prices.shape(op, patterns, pattern)
+        shape = self.prices.shape(use, pattern)
         comm = CommLength(op, patterns.key(pattern), shape)
         if self.prices.table:
-            cost = self.prices.cost(op, patterns, pattern)
+            cost = self.prices.cost(use, pattern)
             if cost.measured and not shape.is_shared:
                 return self.number(FixedLength(cost.time_ps))
             if cost.measured:

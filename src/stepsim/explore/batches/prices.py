@@ -20,7 +20,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.core.write import Program, SegmentKind
 from stepsim.explore.batch.evaluation import Batch, make_batch
-from stepsim.network.prices import Prices
+from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.step.inputs import held_degrees, make_work
@@ -163,23 +163,23 @@ def microbatch_prices(
         )
     held = _held(options, plan)
 
-    def priced(sequence: int, packed: int, *, whole: bool, like: Sequence[Prices] = ()) -> Batch:
+    def priced(sequence: int, packed: int, *, whole: bool, known: Known | None = None) -> Batch:
         asked = replace(held, sequence=sequence, packed=packed)
         seeing = _with_images(model, sequence / plan.sequence)
-        return make_batch(seeing, topology, asked, notes=notes, coalesce=whole, like=like)
+        return make_batch(seeing, topology, asked, notes=notes, coalesce=whole, known=known)
 
     batch, whole = priced(plan.sequence, plan.sequence, whole=True), True
     if _replicas_meet(batch):
         batch, whole = priced(plan.sequence, plan.sequence, whole=False), False
     size, whole_ps, microbatch = plan.microbatch_size, _node_ps(batch), _node_microbatches(batch)
     documents = np.array(lengths, dtype=np.float64)
-    tokens, like = documents * size, (batch.job.prices,)
+    tokens, known = documents * size, batch.job.prices.known
     priced_ps = np.zeros((len(whole_ps), len(lengths), len(lengths)), dtype=np.int64)
     priced_ps[:, -1, -1] = whole_ps
     for level, length in enumerate(lengths):
         for number, document in enumerate(lengths[: level + 1]):
             if document < plan.sequence:
-                other = priced(length, document, whole=whole, like=like)
+                other = priced(length, document, whole=whole, known=known)
                 priced_ps[:, level, number] = _node_ps(other)
     whole_squares = float(size) * plan.sequence**2
     short_ps = priced_ps[:, -1, 0]

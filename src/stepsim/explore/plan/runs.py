@@ -34,7 +34,7 @@ from stepsim.explore.sweep.executors import (
     local_pool,
 )
 from stepsim.explore.sweep.study import pack, unpack
-from stepsim.network.prices import Prices
+from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import forget_schedules
@@ -277,7 +277,7 @@ class _Simulator(Struct, kw_only=True):
     fastest: tuple[ModelPlan, RunStep] | None = None
     least_ps: float = inf
     least_of: dict[tuple[float, ...], float] = field(default_factory=dict)
-    known: list[Prices] = field(default_factory=list)
+    known: Known = field(default_factory=dict)
 
     def run(self, plan: ModelPlan) -> PlanRun:
         """The result of a plan; a user's mistake is the error of its result."""

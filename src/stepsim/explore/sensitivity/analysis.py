@@ -18,7 +18,7 @@ from stepsim.base.units import Quantity
 from stepsim.core.actions import HostTimes
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.batch.scenarios import HOST, PHASES, BatchBase
-from stepsim.network.prices import Prices
+from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
 from stepsim.network.topology.dimension import LAUNCH_LATENCY, split_link
 from stepsim.network.topology.nested import with_values
@@ -137,7 +137,7 @@ def find_sensitivity(
     rebuilt = [] if _searched(batch) else [each for each in every if each not in linked]
     here, *times = _runs(batch, linked)
     rows = [_slope(parameter, here, times[3 * i : 3 * i + 3]) for i, parameter in enumerate(linked)]
-    known: list[Prices] = []
+    known: Known = {}
     if options.overlap_cost:
         here = _rebuilt(workload, topology, options, {}, known)
     for parameter in rebuilt:
@@ -196,7 +196,7 @@ def _rebuilt(
     topology: Topology,
     options: StepOptions,
     values: dict[str, float],
-    known: list[Prices],
+    known: Known,
 ) -> int:
     """Step time with other compute or another network, where that is another graph.
 

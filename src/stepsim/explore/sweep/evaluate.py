@@ -22,7 +22,7 @@ from stepsim.explain.make_report import StepTotals
 from stepsim.explain.throughput import Throughput
 from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.study import Study
-from stepsim.network.prices import Prices
+from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
 from stepsim.network.topology.nested import with_values
 from stepsim.options import StepOptions
@@ -176,7 +176,7 @@ class Evaluator(Protocol):
 class Simulation(Struct, frozen=True, eq=False):
     """Runs a step for each scenario, for its totals alone; `known` are prices of those before."""
 
-    known: list[Prices] = field(default_factory=list)
+    known: Known = field(default_factory=dict)
 
     @property
     def chunk(self) -> int:
@@ -200,7 +200,7 @@ class SimulatedGroup(Struct, frozen=True, kw_only=True, dict=True):
     """A group of which every scenario is simulated by itself."""
 
     group: ScenarioGroup
-    known: list[Prices] = field(default_factory=list)
+    known: Known = field(default_factory=dict)
 
     def evaluate(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
         """Simulate each scenario; one that fails leaves its reason."""

@@ -18,7 +18,7 @@ from stepsim.network.topology.cabling import (
 )
 from stepsim.network.topology.dimension import PLAIN, Library, LinkClass, Load, sum_loads
 from stepsim.network.topology.network import Bisection, check_room
-from stepsim.network.topology.placed import Layout, Turn
+from stepsim.network.topology.placed import Layout
 from stepsim.network.topology.rings import disjoint_rings, node_rings
 from stepsim.network.topology.routing import Router
 from stepsim.network.topology.wiring import DimensionKind
@@ -122,27 +122,6 @@ class ListedTopology(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def canonical(self, members: Ints) -> Ints:
         """Groups (rows) moved to the first of the nodes that can be swapped."""
         return canonical_groups(members, self._swaps)
-
-    @property
-    def bounds(self) -> tuple[int, ...]:
-        """None: a list of links says nothing of NPU numbers."""
-        return ()
-
-    def turns(self, turn: Turn) -> bool:
-        """False: its NPUs need not look alike."""
-        return False
-
-    def moves_links(self, turn: Turn) -> bool:
-        """False: its links need not look alike."""
-        return False
-
-    def place_of(self, links: Ints) -> Ints:
-        """NPU 0: links are of no NPU."""
-        return np.zeros_like(links)
-
-    def moved(self, links: Ints, npus: Ints) -> Ints:
-        """The links themselves."""
-        return links
 
     def layout(self, members: Ints) -> Layout:
         """How a group lies: by place within the node and by node."""

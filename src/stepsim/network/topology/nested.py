@@ -18,6 +18,7 @@ from msgspec.structs import asdict
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct
 from stepsim.base.errors import TopologyError
+from stepsim.base.kept import Same
 from stepsim.base.structs import replace
 from stepsim.network.topology import placed
 from stepsim.network.topology.dimension import (
@@ -171,7 +172,9 @@ class NestedTopology(Struct, frozen=True, kw_only=True, dict=True):
     def link_class(self, link: Ints) -> Ints:
         """Index into `link_classes` of each link number."""
         classes = np.zeros(len(link), dtype=np.int64)
-        for axis, mine in self._by_axis(link):
+        owner = self._axis_of(link)
+        for k, axis in enumerate(self.axes):
+            mine = np.flatnonzero(owner == k)
             classes[mine] = axis.class_of(link[mine])
         return classes
 
@@ -218,41 +221,6 @@ class NestedTopology(Struct, frozen=True, kw_only=True, dict=True):
         group's first member; those of lines, meshes and cables are kept.
         """
         return placed.turned_to_origin(members, self._turns)
-
-    def turns(self, turn: Turn) -> bool:
-        """Whether shifting this digit of all NPU numbers leaves the network as it is."""
-        return placed.may_turn(self.axes, turn)
-
-    def moves_links(self, turn: Turn) -> bool:
-        """Whether `place_of` and `moved` know such a shift."""
-        return all(axis.moves_links(turn) for axis in self.axes)
-
-    @cached_property
-    def bounds(self) -> tuple[int, ...]:
-        """Strides at which digits of NPU numbers may begin, ascending."""
-        return tuple(sorted({each for axis in self.axes for each in placed.digit_bounds(axis)}))
-
-    def place_of(self, links: Ints) -> Ints:
-        """The NPU that each link is of."""
-        found = np.zeros_like(links)
-        for axis, mine in self._by_axis(links):
-            found[mine] = axis.place_of(links[mine])
-        return found
-
-    def moved(self, links: Ints, npus: Ints) -> Ints:
-        """The links that are to these NPUs what each link is to the one that it is of."""
-        found = np.zeros_like(links)
-        for axis, mine in self._by_axis(links):
-            found[mine] = axis.moved(links[mine], npus[mine])
-        return found
-
-    def _by_axis(self, links: Ints) -> Iterator[tuple[PlacedWiring, Ints]]:
-        """Axes that have some of the links, and which."""
-        owner = self._axis_of(links)
-        for k, axis in enumerate(self.axes):
-            mine = np.flatnonzero(owner == k)
-            if len(mine):
-                yield axis, mine
 
     def layout(self, members: Ints) -> Layout:
         """How a group lies: its coordinates along every axis, and rings that follow the network."""
@@ -485,18 +453,15 @@ def with_link(topology: Topology, name: str, **changes: float) -> Topology:
     return cast(Topology, _edited(topology, {name: changes}))
 
 
-def same_but_numbers(one: Topology, other: Topology) -> bool:
-    """Whether flows take the same links in both, which differ at most in the links' numbers.
+def flows_of(topology: Topology, *, numbers: bool = False) -> object:
+    """A key that networks share over which flows take the same links, and as long with `numbers`.
 
-    Routes over listed links depend on latencies: of these nobody can say so.
+    Routes over listed links depend on latencies: these are each like itself alone.
     """
-    if not (isinstance(one, NestedTopology) and isinstance(other, NestedTopology)):
-        return False
-    return bool(_without_numbers(one) == _without_numbers(other))
-
-
-def _without_numbers(topology: NestedTopology) -> Any:
-    """The network with the same numbers on all links."""
+    if not isinstance(topology, NestedTopology):
+        return Same(topology)
+    if numbers:
+        return topology
     plain = _edited(topology, {link.name: _ANY for link in topology.link_classes})
     return replace(plain, launch_latency_ps=0)
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import TopologyError
 from stepsim.network.topology.dimension import Library, LinkClass, Load
-from stepsim.network.topology.placed import Layout, Turn
+from stepsim.network.topology.placed import Layout
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,22 +101,6 @@ class Topology(Protocol):
 
     def canonical(self, members: Ints) -> Ints:
         """Groups (rows of NPU numbers) in a form in which equal rows cost the same."""
-
-    @property
-    def bounds(self) -> tuple[int, ...]:
-        """Strides at which digits of NPU numbers may begin, ascending."""
-
-    def turns(self, turn: Turn) -> bool:
-        """Whether shifting this digit of all NPU numbers leaves the network as it is."""
-
-    def moves_links(self, turn: Turn) -> bool:
-        """Whether `place_of` and `moved` know such a shift."""
-
-    def place_of(self, links: Ints) -> Ints:
-        """The NPU that each link is of."""
-
-    def moved(self, links: Ints, npus: Ints) -> Ints:
-        """The links that are to these NPUs what each link is to the one that it is of."""
 
     def layout(self, members: Ints) -> Layout:
         """How a group of NPUs lies on the network, for the algorithms to follow."""

@@ -72,32 +72,6 @@ class PlacedWiring(Struct, frozen=True, kw_only=True):
         flows = Flows(copy=copy, start=start, end=end, weight=weights)
         return self.wiring.load(flows), self.wiring.hops(flows), here + (end - start) * self.stride
 
-    def moves_links(self, turn: Turn) -> bool:
-        """Whether links can be told when NPU numbers are shifted in this digit, see `moved`."""
-        low, high = turn
-        is_outside = high <= self.stride or low >= self.stride * self.wiring.size
-        return is_outside or self.wiring.per_position > 0
-
-    def place_of(self, links: Ints) -> Ints:
-        """The NPU that each link is of; where links are not numbered so, the first of its copy."""
-        copy, within = np.divmod(links - self.offset, self.links_per_copy)
-        first: Ints = copy // self.stride * self.stride * self.wiring.size + copy % self.stride
-        return first + self._position_of(within) * self.stride
-
-    def moved(self, links: Ints, npus: Ints) -> Ints:
-        """The links that are to these NPUs what each link is to its own."""
-        within = (links - self.offset) % self.links_per_copy
-        steps = self.positions(npus) - self._position_of(within)
-        moved = within + steps * self.wiring.per_position
-        return self.offset + self.copy_of(npus) * self.links_per_copy + moved
-
-    def _position_of(self, within: Ints) -> Ints:
-        each = self.wiring.per_position
-        if not each:
-            return np.zeros_like(within)
-        position: Ints = within % (self.wiring.size * each) // each
-        return position
-
     def class_of(self, links: Ints) -> Ints:
         """Link class of each link number of this axis."""
         within = (links - self.offset) % self.links_per_copy
@@ -168,18 +142,6 @@ def turned_to_origin(members: Ints, digits: Sequence[Turn]) -> Ints:
         moved -= first * stride
         np.add(moved, end, out=moved, where=digit < first)
     return moved
-
-
-def may_turn(axes: Sequence[PlacedWiring], turn: Turn) -> bool:
-    """Whether this digit of all NPU numbers can be shifted without changing the network."""
-    return all(_leaves(axis, turn) or _within_a_digit(axis, turn) for axis in axes)
-
-
-def _leaves(axis: PlacedWiring, turn: Turn) -> bool:
-    """Whether a turn moves copies of a wiring as they are, no position in them."""
-    low, high = turn
-    first, end = axis.stride, axis.stride * axis.wiring.size
-    return (high <= first and first % high == 0) or (low >= end and low % end == 0)
 
 
 def digit_bounds(axis: PlacedWiring) -> list[int]:

@@ -81,9 +81,8 @@ class Labels(Struct, frozen=True, kw_only=True):
         """How a rank's communications are carried out."""
         found = {}
         for use in self.graph.programs[self.graph.plan.stage_of(rank)].uses:
-            patterns = self.prices.patterns(use)
-            op = self.graph.comms[use.comm]
-            found[use] = self.prices.cost(op, patterns, patterns.look(rank)).way
+            look = self.prices.patterns(use).look(rank)
+            found[use] = self.prices.cost(use, look).way
         return found
 
     def tasks(self, stage: int, number: int, kind: SegmentKind, ways: Ways) -> list[Label]:

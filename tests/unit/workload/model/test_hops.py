@@ -315,7 +315,7 @@ def graph_s(framework: Framework, plan: ModelPlan, topology: Topology | None = N
         framework=framework,
     )
     source, network = read_model("llama-3-8b"), topology or topology_of("hgx-h100")
-    return step_totals(source, network, asked, breakdown=False, known=[]).step_time_ps / 1e12
+    return step_totals(source, network, asked, breakdown=False, known={}).step_time_ps / 1e12
 
 
 @pytest.mark.parametrize("kind", list(ContextParallelKind))
