@@ -6,7 +6,7 @@ from typing import Any
 import networkx as nx
 
 from stepsim.network.topology import LinkClass
-from stepsim.network.topology.graph import listed_topology
+from stepsim.network.topology.cabled import listed_topology
 from stepsim.network.topology.listed import ListedTopology
 
 

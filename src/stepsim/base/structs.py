@@ -13,7 +13,7 @@ from enum import StrEnum
 from math import inf, isfinite
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Self, TypeVar, cast, get_args
+from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, cast, get_args
 
 import msgspec
 from msgspec import Meta, Struct
@@ -25,6 +25,7 @@ from stepsim.base.units import BANDWIDTH_PATTERN, MAX_INT64, PS_PER_S, SIZE_PATT
 
 _Noun = TypeVar("_Noun")
 _Data = TypeVar("_Data")
+_Object = TypeVar("_Object")
 
 
 def replace(noun: _Noun, /, **changes: Any) -> _Noun:
@@ -39,6 +40,21 @@ def replace(noun: _Noun, /, **changes: Any) -> _Noun:
             return cast(_Noun, msgspec.structs.replace(noun, **changes))
         return cast(_Noun, type(noun)(**asdict(noun) | changes))
     return cast(_Noun, dataclasses.replace(cast(Any, noun), **changes))
+
+
+class Same(Generic[_Object]):
+    """An object as a key: equal to itself alone, whatever it holds."""
+
+    __slots__ = ("it",)
+
+    def __init__(self, it: _Object) -> None:
+        self.it = it
+
+    def __hash__(self) -> int:
+        return id(self.it)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.it is self.it
 
 
 class NameWithFields(StrEnum):

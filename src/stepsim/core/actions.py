@@ -13,8 +13,7 @@ from typing import Self
 
 from msgspec import Struct, field
 
-from stepsim.base.kept import Same
-from stepsim.base.structs import replace
+from stepsim.base.structs import Same, replace
 from stepsim.core.ends import listed_waits
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Action, ActionKind

@@ -11,8 +11,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from stepsim.base.arrays import Ints
-from stepsim.base.kept import Same
-from stepsim.base.structs import replace
+from stepsim.base.structs import Same, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.network.collectives import (
     Algorithm,

@@ -5,7 +5,7 @@ from itertools import permutations
 import numpy as np
 from hypothesis import given, strategies as st
 
-from stepsim.explain.breakdown import breakdown, find_gaps, task_rows
+from stepsim.explain.breakdown import breakdown, list_gaps
 from stepsim.workload.rows import Part
 
 Flight = tuple[int, int, Part]
@@ -22,12 +22,12 @@ def parts(flights: list[Flight]) -> list[int]:
     """Parts of a program that computes from 0 to 5, waits for transfers, and computes again."""
     every = tuple(range(len(flights) + 1))
     awaited = [(part, (0,)) for _, _, part in flights]
-    rows = task_rows([(Part.COMPUTE, ()), *awaited, (Part.COMPUTE, every)])
+    gaps = list_gaps([(Part.COMPUTE, ()), *awaited, (Part.COMPUTE, every)])
     starts = [0, *(start for start, _, _ in flights)]
     ends = [5, *(start + duration for start, duration, _ in flights)]
     start, end = (np.array([*each, max(ends)])[:, None] for each in (starts, ends))
     nothing = np.zeros((len(Part), 1), dtype=np.int64)
-    found: list[int] = breakdown(find_gaps(rows), start, end, nothing)[:, 0].tolist()
+    found: list[int] = breakdown(gaps, start, end, nothing)[:, 0].tolist()
     assert sum(found) == max(ends)
     return found
 

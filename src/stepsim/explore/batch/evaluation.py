@@ -18,7 +18,7 @@ from stepsim.core.actions import HostPart, HostTimes, reduces_as_it_launches
 from stepsim.core.ends import ends
 from stepsim.core.flat import Flat, Tasks, flatten
 from stepsim.core.timeline import find_actors
-from stepsim.explain.breakdown import ProgramGaps, breakdown, program_gaps
+from stepsim.explain.breakdown import Gaps, breakdown, program_gaps
 from stepsim.explain.critical_path import walk_back
 from stepsim.explain.make_report import bubble_fraction, mean_columns
 from stepsim.explore.batch.lengths import LengthTable
@@ -170,16 +170,16 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
         )
 
     @cached_property
-    def _gaps(self) -> list[tuple[ProgramGaps, Counter[int]]]:
-        """Per actor, the gaps of its program, and how often it runs which coalesced length."""
-        gaps = {id(laid): program_gaps(laid, self.job.graph) for laid in self.programs}
+    def _gaps(self) -> list[tuple[Gaps, Counter[int]]]:
+        """Per actor, the gaps of its tasks, and how often it runs which contracted length."""
+        gaps = {id(tasks): program_gaps(tasks, self.job.graph) for tasks in self.programs}
         found = []
-        for laid, nodes in zip(self.programs, self.passes.program.nodes, strict=True):
+        for tasks, nodes in zip(self.programs, self.flat.node_of, strict=True):
             counts = Counter[int]()
-            for row, tasks in laid.alike():
-                if row.inner < 0 and row.look.task_list in gaps[id(laid)].coalesced:
-                    counts.update(self.passes.program.length[node] for node in nodes[tasks])
-            found.append((gaps[id(laid)], counts))
+            for row, which in tasks.alike():
+                if row.inner < 0 and row.use is None:
+                    counts.update(self.passes.program.length[node] for node in nodes[which])
+            found.append((gaps[id(tasks)], counts))
         return found
 
     @property
@@ -306,7 +306,7 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
             own = np.zeros((len(Part), count), dtype=np.int64)
             for number, times in counts.items():
                 own += times * task_lists[number]
-            found[actor] = breakdown(gaps.gaps, *gaps.times(start, end, nodes), own)
+            found[actor] = breakdown(gaps, start[nodes], end[nodes], own)
             found[actor, Part.TAIL] += step - found[actor].sum(axis=0)
         return found
 

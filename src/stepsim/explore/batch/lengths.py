@@ -16,7 +16,7 @@ from stepsim.base.arrays import Floats, Ints
 from stepsim.core.actions import HostPart, Task, TaskList
 from stepsim.core.ends import ends, listed_waits
 from stepsim.core.write import TaskGraph
-from stepsim.explain.breakdown import Gaps, breakdown, find_gaps, part_of, task_rows
+from stepsim.explain.breakdown import Gaps, breakdown, list_gaps, part_of
 from stepsim.explore.batch.communications import CommLength, MeasuredLength
 from stepsim.explore.batch.scenarios import PHASES, Scenarios
 from stepsim.network.prices import Prices, Use
@@ -101,7 +101,7 @@ class BlockLength(Struct, frozen=True, dict=True):
     @property
     def gaps(self) -> Gaps:
         """Which transfers its compute stream waits for."""
-        return find_gaps(task_rows(list(zip(self.parts, self.after, strict=True))))
+        return list_gaps([*zip(self.parts, self.after, strict=True)])
 
     def parts_ps(self, earlier: Sequence[Ints], gaps: Gaps) -> Ints:
         """What the block's time consists of: (parts, scenarios or 1); `gaps` are its own."""

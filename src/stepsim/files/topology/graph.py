@@ -38,6 +38,7 @@ from msgspec import Struct, field
 from stepsim.base.errors import TopologyError, bad_value, one_line
 from stepsim.base.units import MAX_INT64, Quantity
 from stepsim.files.topology.tables import algorithm_names, class_name, quantity
+from stepsim.network.topology.cabled import listed_topology
 from stepsim.network.topology.dimension import (
     LAUNCH_LATENCY,
     LINK_FIELDS,
@@ -46,7 +47,6 @@ from stepsim.network.topology.dimension import (
     LinkClass,
     LinkField,
 )
-from stepsim.network.topology.graph import listed_topology
 from stepsim.network.topology.listed import ListedTopology
 from stepsim.network.topology.network import MAX_NPUS
 

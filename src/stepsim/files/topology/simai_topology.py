@@ -47,7 +47,7 @@ def read_simai_topology(path: Path) -> ListedTopology:
 def _read(path: Path, lines: list[str]) -> ListedTopology:
     import networkx as nx
 
-    from stepsim.network.topology.graph import listed_topology
+    from stepsim.network.topology.cabled import listed_topology
 
     header = _header(lines[0] if lines else "")
     if header.nodes > max(1, 2 * (len(lines) - 2)):

@@ -109,7 +109,7 @@ def _nested(
 def _listed(
     file: TopologyFile, launch: int, algorithms: tuple[str, ...], library: Library
 ) -> "ListedTopology":
-    from stepsim.network.topology.graph import listed_topology
+    from stepsim.network.topology.cabled import listed_topology
 
     most = 2 * len(file.link)
     if file.npus is None or not 1 <= file.npus <= MAX_NPUS:

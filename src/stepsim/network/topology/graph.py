@@ -4,18 +4,12 @@ In a graph of a network nodes have a `kind`, npu or switch, and every edge is on
 links (`count`) in one direction, of a `link_class` with the numbers of `LINK_FIELDS`.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
-from typing import Any
+from collections import Counter
 
 import networkx as nx
-import numpy as np
 
 from stepsim.base.errors import TopologyError
-from stepsim.network.topology.cabling import Cabling
-from stepsim.network.topology.dimension import LINK_FIELDS, PLAIN, Library, LinkClass
-from stepsim.network.topology.listed import ListedTopology
+from stepsim.network.topology.dimension import LINK_FIELDS, PLAIN
 from stepsim.network.topology.network import Topology
 
 _MOST_NPUS = 1 << 16
@@ -59,127 +53,3 @@ def check_size(topology: Topology) -> None:
             f"topology {topology.name} has {topology.npus} NPUs and {links} links: a graph has at "
             f"most {_MOST_NPUS} and {_MOST_LINKS}{hint}"
         )
-
-
-def listed_topology(
-    graph: nx.MultiDiGraph,
-    link_classes: Sequence[LinkClass],
-    *,
-    name: str,
-    source: str,
-    node_size: int,
-    npus_forward: bool = False,
-    launch_latency_ps: int = 0,
-    algorithms: tuple[str, ...] = (),
-    library: Library = PLAIN,
-    device: str = "",
-) -> ListedTopology:
-    """The topology of a graph: of nodes only their `kind` is read, of edges class and `count`.
-
-    NPUs are called `npu0`, `npu1`, ..., switches anything else. Raises TopologyError naming two
-    NPUs without a route; their attribute `label` is named too.
-    """
-    npus = sum(kind == "npu" for _, kind in graph.nodes(data="kind"))
-    lost = _first_lost(graph, npus, npus_forward=npus_forward)
-    if lost:
-        hint = "" if npus_forward else "; NPUs forward nothing (npus_forward = false)"
-        a, b = (_label(graph, npu) for npu in lost)
-        raise TopologyError(f"{name}: {a} and {b} are not connected{hint}")
-    return ListedTopology(
-        name=name,
-        source=source,
-        cabling=_cabling(graph, npus, {link.name: i for i, link in enumerate(link_classes)}),
-        link_classes=tuple(link_classes),
-        node_size=node_size,
-        npus_forward=npus_forward,
-        launch_latency_ps=launch_latency_ps,
-        algorithms=algorithms,
-        library=library,
-        device=device,
-    )
-
-
-def _label(graph: nx.MultiDiGraph, npu: int) -> str:
-    node = f"npu{npu}"
-    label = graph.nodes[node].get("label", node)
-    return node if label == node else f"{node} ({label})"
-
-
-def _cabling(graph: nx.MultiDiGraph, npus: int, classes: Mapping[str, int]) -> Cabling:
-    """Links numbered in the order of the graph's edges."""
-    nodes = [*(f"npu{i}" for i in range(npus))]
-    nodes += [node for node, kind in graph.nodes(data="kind") if kind != "npu"]
-    number = {node: i for i, node in enumerate(nodes)}
-    rows = [
-        (number[u], number[v], classes[edge["link_class"]], edge.get("count", 1))
-        for u, v, edge in graph.edges(data=True)
-    ]
-    tail, head, link_class, count = np.array(rows, dtype=np.int64).reshape(-1, 4).T
-    return Cabling(
-        nodes=tuple(nodes),
-        npus=npus,
-        tail=np.repeat(tail, count),
-        head=np.repeat(head, count),
-        link_class=np.repeat(link_class, count),
-    )
-
-
-def _first_lost(graph: Any, npus: int, *, npus_forward: bool) -> tuple[int, int] | None:
-    """Two NPUs of which one does not reach the other, if there are any."""
-    names = [f"npu{i}" for i in range(npus)]
-    if npus_forward:
-        for part in nx.strongly_connected_components(graph):
-            if names[0] in part:
-                return next(((0, i) for i, name in enumerate(names) if name not in part), None)
-    inner = nx.DiGraph()
-    inner.add_nodes_from(graph.nodes - set(names))
-    inner.add_edges_from((u, v) for u, v in graph.edges() if u in inner and v in inner)
-    switches = nx.condensation(inner)
-    part_of = switches.graph["mapping"]
-    up: dict[str, set[int]] = {name: set() for name in names}
-    down: dict[str, set[int]] = {name: set() for name in names}
-    for u, v in graph.edges():
-        if v in part_of and u in up:
-            up[u].add(part_of[v])
-        elif u in part_of and v in down:
-            down[v].add(part_of[u])
-    return next(_lost_pairs(graph, switches, _alike(up), _alike(down)), None)
-
-
-def _alike(parts: Mapping[str, set[int]]) -> dict[frozenset[int], list[int]]:
-    """NPUs by the parts that they hang on."""
-    found: dict[frozenset[int], list[int]] = defaultdict(list)
-    for npu, mine in enumerate(parts.values()):
-        found[frozenset(mine)].append(npu)
-    return found
-
-
-def _lost_pairs(
-    graph: Any,
-    switches: nx.DiGraph,
-    senders: Mapping[frozenset[int], list[int]],
-    receivers: Mapping[frozenset[int], list[int]],
-) -> Iterator[tuple[int, int]]:
-    """Pairs of NPUs without a way through connected parts of the switches or a link of their own.
-
-    NPUs are given by the parts that they send to, and receive from.
-    """
-    hubs = frozenset.intersection(*receivers)
-    for first in senders:
-        hubs &= _reached(switches, first)
-    if hubs:
-        return
-    for first, mine in senders.items():
-        reached = _reached(switches, first)
-        for last, theirs in receivers.items():
-            if reached.isdisjoint(last):
-                yield from (
-                    (min(a, b), max(a, b))
-                    for a, b in product(mine, theirs)
-                    if a != b and not graph.has_edge(f"npu{a}", f"npu{b}")
-                )
-
-
-def _reached(switches: nx.DiGraph, parts: frozenset[int]) -> set[int]:
-    """These parts and all that lie behind them."""
-    return set(parts).union(*(nx.descendants(switches, part) for part in parts))

@@ -18,9 +18,7 @@ from msgspec.structs import asdict
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct
 from stepsim.base.errors import TopologyError
-from stepsim.base.kept import Same
-from stepsim.base.structs import replace
-from stepsim.network.topology import placed
+from stepsim.base.structs import Same, replace
 from stepsim.network.topology.dimension import (
     LAUNCH_LATENCY,
     OVERSUBSCRIPTION,
@@ -36,7 +34,13 @@ from stepsim.network.topology.dimension import (
 )
 from stepsim.network.topology.exchange import exchange
 from stepsim.network.topology.network import MAX_NPUS, Bisection, Topology, check_room
-from stepsim.network.topology.placed import Layout, PlacedWiring, Turn
+from stepsim.network.topology.placed import (
+    Layout,
+    PlacedWiring,
+    Turn,
+    find_turns,
+    turned_to_origin,
+)
 from stepsim.network.topology.rings import rings
 from stepsim.network.topology.wiring import DimensionKind
 from stepsim.network.topology.wirings.fat_tree import TreeShape
@@ -212,7 +216,7 @@ class NestedTopology(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _turns(self) -> tuple[Turn, ...]:
-        return placed.find_turns(self.axes)
+        return find_turns(self.axes)
 
     def canonical(self, members: Ints) -> Ints:
         """Groups (rows of NPU numbers) moved to a common origin: equal rows cost the same.
@@ -220,7 +224,7 @@ class NestedTopology(Struct, frozen=True, kw_only=True, dict=True):
         Most dimensions look the same from every coordinate, so digits are taken relative to the
         group's first member; those of lines, meshes and cables are kept.
         """
-        return placed.turned_to_origin(members, self._turns)
+        return turned_to_origin(members, self._turns)
 
     def layout(self, members: Ints) -> Layout:
         """How a group lies: its coordinates along every axis, and rings that follow the network."""
