@@ -10,9 +10,9 @@ from typing import Protocol
 
 import numpy as np
 from msgspec import Struct, field
-from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats, Ints
+from stepsim.base.structs import Same
 from stepsim.core.actions import HostPart, Task, TaskList
 from stepsim.core.ends import ends, listed_waits
 from stepsim.core.write import TaskGraph
@@ -22,7 +22,7 @@ from stepsim.explore.batch.scenarios import PHASES, Scenarios
 from stepsim.network.prices import Prices, Use
 from stepsim.run.spans import TaskKind
 from stepsim.run.waits import NodeWaits
-from stepsim.workload.rows import Part, Phase, Stream
+from stepsim.workload.rows import Part, Phase
 
 _NOTHING: Mapping[int, Ints] = MappingProxyType({})
 
@@ -68,23 +68,11 @@ class HostLength(Struct, frozen=True):
         return scenarios.host_ps[:, self.which]
 
 
-class BlockLength(Struct, frozen=True, dict=True):
-    """Tasks that nothing interrupts: task i has length `numbers[i]` and waits for `after[i]`."""
+class ListLength(Struct, frozen=True, dict=True):
+    """A task list that nothing interrupts: task i has length `numbers[i]`."""
 
+    task_list: Same[TaskList]
     numbers: tuple[int, ...]
-    after: tuple[tuple[int, ...], ...]
-    parts: tuple[Part, ...]
-
-    @cached_property
-    def waits(self) -> NodeWaits:
-        """What the tasks wait for."""
-        return listed_waits(self.after)
-
-    @cached_property
-    def _to_last(self) -> NodeWaits:
-        """The same, of which the ends of tasks that nothing waits for are the results."""
-        awaited = {before for after in self.after for before in after}
-        return listed_waits(self.after, [i for i in range(len(self.after)) if i not in awaited])
 
     def ps(self, scenarios: Scenarios, earlier: Sequence[Ints]) -> Ints:
         """The longest path through the tasks."""
@@ -92,36 +80,19 @@ class BlockLength(Struct, frozen=True, dict=True):
         longest: Ints = np.maximum.reduce(np.broadcast_arrays(*last))
         return longest
 
-    def times(self, earlier: Sequence[Ints]) -> tuple[list[Ints], list[Ints]]:
-        """Start and end of each task in ps from the start of the block."""
-        durations = [earlier[number] for number in self.numbers]
-        end = ends(self.waits, durations)
-        return [last - taken for last, taken in zip(end, durations, strict=True)], end
-
-    @property
-    def gaps(self) -> Gaps:
-        """Which transfers its compute stream waits for."""
-        return list_gaps([*zip(self.parts, self.after, strict=True)])
+    @cached_property
+    def _to_last(self) -> NodeWaits:
+        """What the tasks wait for; the ends of those that nothing waits for are the results."""
+        after = self.task_list.it.waits.lists
+        awaited = {before for each in after for before in each}
+        return listed_waits(after, [i for i in range(len(after)) if i not in awaited])
 
     def parts_ps(self, earlier: Sequence[Ints], gaps: Gaps) -> Ints:
-        """What the block's time consists of: (parts, scenarios or 1); `gaps` are its own."""
-        times = np.stack(np.broadcast_arrays(*(t for each in self.times(earlier) for t in each)))
-        start, end = np.split(times, 2)
-        nothing = np.zeros((len(Part), times.shape[1]), dtype=np.int64)
-        return breakdown(gaps, start, end, nothing)
-
-
-class TaskListLength(Struct, frozen=True):
-    """A task list that nothing interrupts: blocks, one after the other, and how often each runs."""
-
-    blocks: tuple[tuple[int, int], ...]
-
-    def ps(self, scenarios: Scenarios, earlier: Sequence[Ints]) -> Ints:
-        """The sum of the blocks."""
-        total = np.zeros(1, dtype=np.int64)
-        for number, count in self.blocks:
-            total = total + count * earlier[number]
-        return total
+        """What the list's time consists of: (parts, scenarios or 1); `gaps` are its own."""
+        durations = [earlier[number] for number in self.numbers]
+        end = np.stack(np.broadcast_arrays(*ends(self.task_list.it.waits, durations)))
+        start = end - np.stack(np.broadcast_arrays(*durations, end[0]))[:-1]
+        return breakdown(gaps, start, end, np.zeros((len(Part), end.shape[1]), dtype=np.int64))
 
 
 class PricedComms(Struct, frozen=True):
@@ -184,18 +155,8 @@ class LengthTable(Struct, kw_only=True):
 
     def task_list(self, task_list: TaskList, stage: int, rank: int, slow: float) -> int:
         """Number of the length of a task list that nothing interrupts."""
-        numbers = [self.task(task, stage, rank, slow) for task in task_list.tasks]
-        counts: dict[int, int] = {}
-        begins = block_starts(task_list)
-        for begin, end in zip(begins, [*begins[1:], len(numbers)], strict=True):
-            block = self.number(self._block(task_list.tasks[begin:end], numbers[begin:end], begin))
-            counts[block] = counts.get(block, 0) + 1
-        return self.number(TaskListLength(tuple(sorted(counts.items()))))
-
-    def _block(self, tasks: Sequence[Task], numbers: Sequence[int], begin: int) -> BlockLength:
-        after = [tuple(i - begin for i in task.after if i >= begin) for task in tasks]
-        parts = tuple(part_of(task, self.graph) for task in tasks)
-        return BlockLength(tuple(numbers), tuple(after), parts)
+        numbers = tuple(self.task(task, stage, rank, slow) for task in task_list.tasks)
+        return self.number(ListLength(Same(task_list), numbers))
 
     def priced(self, scenarios: Scenarios) -> "PricedComms":
         """Ints of communications that many scenarios look alike to, each priced once."""
@@ -225,40 +186,12 @@ class LengthTable(Struct, kw_only=True):
 
     def list_parts(self, values: Sequence[Ints]) -> dict[int, Ints]:
         """Parts of every task list's length by number: (parts, scenarios or 1), in ps."""
-        blocks: dict[int, Ints] = {}
+        found: dict[int, Ints] = {}
         for number, length in enumerate(self.lengths):
-            if isinstance(length, BlockLength):
+            if isinstance(length, ListLength):
                 if number not in self._gaps:
-                    self._gaps[number] = length.gaps
-                blocks[number] = length.parts_ps(values, self._gaps[number])
-        found: dict[int, NDArray[np.int64]] = {}
-        for number, length in enumerate(self.lengths):
-            if isinstance(length, TaskListLength):
-                total = np.zeros((len(Part), 1), dtype=np.int64)
-                for block, count in length.blocks:
-                    total = total + count * blocks[block]
-                found[number] = total
+                    tasks = length.task_list.it.tasks
+                    rows = [(part_of(task, self.graph), task.after) for task in tasks]
+                    self._gaps[number] = list_gaps(rows)
+                found[number] = length.parts_ps(values, self._gaps[number])
         return found
-
-
-def block_starts(task_list: TaskList) -> list[int]:
-    """Tasks of the compute stream that all earlier tasks precede and all later ones follow.
-
-    What lies between two of them takes its own time, whatever comes before: times add up.
-    """
-    tasks = task_list.tasks
-    before = [0] * len(tasks)
-    for i, task in enumerate(tasks):
-        for each in task.after:
-            before[i] |= before[each] | 1 << each
-    behind = [-1] * len(tasks)
-    common = -1
-    for i in reversed(range(len(tasks))):
-        behind[i] = common
-        common &= before[i] | -1 << i
-    return [
-        i
-        for i, task in enumerate(tasks)
-        if i == 0
-        or (task.stream is Stream.COMPUTE and before[i] == (1 << i) - 1 and behind[i] >> i & 1)
-    ]
