@@ -252,7 +252,7 @@ def improved() -> str:
     """Microseconds for each operation of a profile, until every change is ranked."""
     workload, topology = workload_of(WORKLOAD), topology_of("hgx-h100")
     step = simulate_step(workload, topology, StepOptions(npus=sized(128, 16)))
-    profile = profile_of_step(step.timeline, step.prices, source=WORKLOAD.name)
+    profile = profile_of_step(step.timeline, source=WORKLOAD.name)
     return f"{spent(lambda: improve_profile(profile)) / len(profile.events) * 1e6:.1f} us"
 
 

@@ -51,7 +51,7 @@ def task_times(timeline: Timeline) -> tuple[dict[Place, int], dict[Place, int]]:
     end: dict[Place, int] = {}
     for rank in range(timeline.graph.plan.npus):
         times = timeline.tasks(rank)
-        columns = (times.segment, times.inner, times.start, times.end)
+        columns = (times.tasks.segment, times.tasks.inner, times.start, times.end)
         for segment, inner, a, b in zip(*(c.tolist() for c in columns), strict=True):
             start[rank, segment, inner], end[rank, segment, inner] = a, b
     return start, end

@@ -325,7 +325,7 @@ def kineto() -> tuple[bytes, ...]:
 def _written(write: Callable[[Profile, Path], list[Path]]) -> dict[str, bytes]:
     work = uniform_workload(forward=10**9, backward=10**9, pp=2, microbatches=2)
     result = stepsim.simulate(work, "hgx-h100", npus=2)
-    profile = profile_of_step(result.timeline, result.prices, source="made")
+    profile = profile_of_step(result.timeline, source="made")
     with tempfile.TemporaryDirectory() as folder:
         return {path.name: path.read_bytes() for path in write(profile, Path(folder) / "run")}
 

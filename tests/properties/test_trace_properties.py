@@ -133,7 +133,7 @@ def check_waits(result: Result, processes: list[ReadProcess]) -> None:
     spans: dict[tuple[int, int, int], Span] = {}
     for rank in range(timeline.graph.plan.npus):
         times = timeline.tasks(rank)
-        places = zip(times.segment.tolist(), times.inner.tolist(), strict=True)
+        places = zip(times.tasks.segment.tolist(), times.tasks.inner.tolist(), strict=True)
         for place, span in zip(places, rows_of(timeline, [rank]), strict=True):
             spans[rank, *place] = span
     for key, before in predecessors(timeline).items():

@@ -456,10 +456,10 @@ def write_traces(
     from stepsim.explain.as_profile import profile_of_step
 
     if chakra:
-        whole = profile_of_step(step.timeline, step.prices, source=source)
+        whole = profile_of_step(step.timeline, source=source)
         write_profile_traces(whole, chakra, None)
     if kineto:
-        profile = profile_of_step(step.timeline, step.prices, source=source, kernels=True)
+        profile = profile_of_step(step.timeline, source=source, kernels=True)
         write_profile_traces(profile, None, kineto)
 
 

@@ -375,31 +375,37 @@ def _cost(use: Use, rank: int, prices: Prices, contention: "Contention | None") 
 
 
 def _layout(
-    program: Program, own: frozenset[int], graph: TaskGraph, numbers: Small, *, contract: bool
+    program: Program,
+    own: frozenset[int],
+    graph: TaskGraph,
+    numbers: Small,
+    *,
+    contract: bool,
+    whole: bool = False,
 ) -> Tasks:
     """The tasks of a program, whatever they take; `own` communications are with nobody else.
 
-    `numbers` count from 0 on. Reductions stay apart: each of them may be waited for beside
-    transfers of other kinds.
+    `numbers` count from 0 on. Unless all segments are `whole`, reductions stay apart: each of them
+    may be waited for beside transfers of other kinds.
     """
     rows: list[TaskRow] = []
     inside: list[tuple[int, ...]] = []
     closing, sizes = [], []
     for look in program.looks:
-        one = look.task_list < 0
-        tasks = () if one else program.lists[look.task_list].tasks
+        is_message = look.task_list < 0
+        one = is_message or whole
         if contract and not one and look.kind is not SegmentKind.REDUCTION:
             one = program.lists[look.task_list].comms.keys() <= own
-        after = [()] if one else [task.after for task in tasks]
+        tasks = () if one else program.lists[look.task_list].tasks
+        after = [task.after for task in tasks] or [()]
         waited_for = {i for each in after for i in each}
         closing.append([i for i in range(len(after)) if i not in waited_for])
         sizes.append(len(after))
         inside += after
+        uses = [Use(task.comm, program.stage) if task.comm >= 0 else None for task in tasks]
+        rows += [TaskRow(look, i, use) for i, use in enumerate(uses)]
         if one:
-            rows.append(TaskRow(look, -1, None if tasks else program.message_use(look)))
-            continue
-        for i, task in enumerate(tasks):
-            rows.append(TaskRow(look, i, Use(task.comm, program.stage) if task.comm >= 0 else None))
+            rows.append(TaskRow(look, -1, program.message_use(look) if is_message else None))
     groups = [GROUPS.index(graph.comms[row.use.comm].group) if row.use else -1 for row in rows]
     number = numbers[: len(program)]
     columns = _laid_out(program, number, np.array(sizes, dtype=np.int64), inside, closing)
@@ -410,6 +416,34 @@ def _layout(
         row_ps=np.zeros(len(rows), dtype=np.int64),
         times={},
         **columns,
+    )
+
+
+def tasks_apart(program: Program, graph: TaskGraph, *, whole: bool = False) -> Tasks:
+    """The tasks of a program, each by itself, or its `whole` segments, whatever they take."""
+    numbers = np.arange(len(program), dtype=np.int32)
+    return _layout(program, frozenset(), graph, numbers, contract=whole, whole=whole)
+
+
+def expand(tasks: Tasks, apart: Tasks, start: Ints, end: Ints) -> tuple[Small, tuple[Ints, Ints]]:
+    """Start and end of the same tasks each by itself, from those of tasks that may be contracted.
+
+    With them comes the task of which each is. For example the tasks of a list that take 2 and 3 ps,
+    one after the other, run from 7 to 9 and 9 to 12 where it is one task that starts at 7.
+    """
+    is_list = np.array([row.inner < 0 and row.use is None for row in tasks.rows])
+    place = tasks.first.take(apart.segment)
+    inside = is_list.take(tasks.row.take(place))
+    place = np.where(inside, place, place + np.maximum(apart.inner, 0))
+    after, until = np.zeros((2, len(apart.rows)), dtype=np.int64)
+    for number, row in enumerate(apart.rows):
+        if row.inner >= 0 and row.look.task_list in tasks.times:
+            times = tasks.times[row.look.task_list]
+            after[number], until[number] = times.start[row.inner], times.end[row.inner]
+    begin = start.take(place)
+    return place, (
+        np.where(inside, begin + after.take(apart.row), begin),
+        np.where(inside, begin + until.take(apart.row), end.take(place)),
     )
 
 

@@ -11,8 +11,8 @@ from msgspec import Struct
 from stepsim.base.arrays import Floats, Ints, Small, whole_totals
 from stepsim.base.errors import PlanError, said
 from stepsim.core.ends import ends
-from stepsim.core.flat import Flat, Tasks, flatten
-from stepsim.core.task_table import STREAMS, TaskTable
+from stepsim.core.flat import Flat, Tasks, expand, flatten, tasks_apart
+from stepsim.core.task_table import STREAMS, columns_of
 from stepsim.core.write import SegmentKind, TaskGraph
 from stepsim.network.fold import Actors, every_rank, fold
 from stepsim.network.prices import Prices, Use
@@ -71,14 +71,13 @@ def _extents(place: Small, places: int, start: Ints, end: Ints) -> tuple[Ints, I
     return first, last
 
 
-class _TaskTimes(NamedTuple):
-    """Every task of one rank: segment, task of its task list (-1 for messages), start and end.
+class RankTasks(NamedTuple):
+    """Tasks of one rank, each by itself, and when they start and end, in ps.
 
     `alone` is what compute takes alone, in ps, where communication slowed it, else `UNKNOWN`.
     """
 
-    segment: Small
-    inner: Small
+    tasks: Tasks
     start: Ints
     end: Ints
     alone: Ints
@@ -151,38 +150,16 @@ class Timeline(Struct, frozen=True, kw_only=True, dict=True):
         """End of the last action of the pipeline schedule."""
         return max(int(cohort.entry_times[1].max(initial=0)) for cohort in self.cohorts)
 
-    def tasks(self, rank: int) -> _TaskTimes:
-        """Times of every task of a rank, contracted task lists laid out."""
-        ran = self.of_rank(rank)
-        tasks, start, end, longer = (
-            ran.tasks,
-            *(times[:, 0] for times in (ran.start, ran.end, ran.longer_ps)),
-        )
-        parts: list[tuple[Ints, Small, Ints, Ints, Ints]] = []
-        whole = np.zeros(len(tasks), dtype=bool)
-        for row, which in tasks.alike():
-            if row.inner < 0 and row.use is None:
-                times = tasks.times[row.look.task_list]
-                inside = np.arange(len(times.start), dtype=np.int32)
-                begin = np.repeat(start[which], len(inside))
-                whole[which] = True
-                parts.append(
-                    (
-                        np.repeat(which, len(inside)),
-                        np.tile(inside, len(which)),
-                        begin + np.tile(times.start, len(which)),
-                        begin + np.tile(times.end, len(which)),
-                        np.full(len(begin), UNKNOWN, dtype=np.int64),
-                    )
-                )
-        others = np.flatnonzero(~whole)
-        alone = np.where(longer > 0, end - start - longer, UNKNOWN)
-        parts.append((others, tasks.inner[others], start[others], end[others], alone[others]))
-        task, inner, *columns = (np.concatenate(each) for each in zip(*parts, strict=True))
-        order = np.lexsort((inner, task))
-        return _TaskTimes(
-            tasks.segment[task][order], inner[order], *(column[order] for column in columns)
-        )
+    def tasks(self, rank: int, apart: Tasks | None = None) -> RankTasks:
+        """When every task of a rank runs, contracted task lists laid out.
+
+        `apart` are the tasks of its stage, where they are known.
+        """
+        ran, longer = self.of_rank(rank), self.of_rank(rank).longer_ps[:, 0]
+        apart = apart or tasks_apart(ran.tasks.program, self.graph)
+        place, (start, end) = expand(ran.tasks, apart, ran.start[:, 0], ran.end[:, 0])
+        alone = np.where(longer[place] > 0, end - start - longer[place], UNKNOWN)
+        return RankTasks(apart, start, end, alone)
 
     def spans(self, ranks: Iterable[int] | None = None, *, whole: bool = False) -> Iterator[Spans]:
         """A table for each of these ranks, or for the representative of every class.
@@ -190,37 +167,39 @@ class Timeline(Struct, frozen=True, kw_only=True, dict=True):
         A rank's rows are its tasks in the order of its program, contracted task lists laid out; or
         its `whole` segments. Tables are made when they are asked for, one at a time.
         """
-        table, stage, columns = TaskTable.of(self.graph), UNKNOWN, dict[str, Ints]()
+        stage, columns, names = UNKNOWN, dict[str, Ints](), dict[str, int]()
         plan, groups = self.graph.plan, tuple(str(op.group) for op in self.graph.comms)
         for rank in self.actors.ranks.tolist() if ranks is None else ranks:
-            times = self._segments(rank) if whole else self.tasks(rank)
-            program = self.graph.programs[plan.stage_of(rank)]
+            program = self.of_rank(rank).tasks.program
             if program.stage != stage:
                 stage = program.stage
-                columns = table.of_program(program, times.segment, times.inner)
-                peer = program.peer_stage[times.segment].astype(np.int64)
-                hops = np.where(times.inner < 0, peer, UNKNOWN)
+                apart = tasks_apart(program, self.graph, whole=whole)
+                segment = apart.segment
+                columns = columns_of(program, apart.rows, apart.row, segment, self.graph, names)
+                hops = program.peer_stage[segment].astype(np.int64)
+            _, *times = self._segments(rank, apart) if whole else self.tasks(rank, apart)
             own = {
-                "rank": np.full(len(times.start), rank, dtype=np.int64),
-                "stage": np.full(len(times.start), stage, dtype=np.int64),
+                "rank": np.full(len(hops), rank, dtype=np.int64),
+                "stage": np.full(len(hops), stage, dtype=np.int64),
                 "peer": np.where(hops < 0, UNKNOWN, rank + (hops - stage) * plan.stage_ranks),
-                "start_ps": times.start,
-                "end_ps": times.end,
-                "alone_ps": times.alone,
+                **dict(zip(("start_ps", "end_ps", "alone_ps"), times, strict=True)),
             }
             yield Spans.of(
-                columns | own, table.names, groups=groups, entries=program.entries, streams=STREAMS
+                columns | own,
+                tuple(names),
+                groups=groups,
+                entries=program.entries,
+                streams=STREAMS,
             )
 
-    def _segments(self, rank: int) -> _TaskTimes:
-        """Times of every segment of a rank as a whole."""
-        ran = self.of_rank(rank)
-        segment, count = ran.tasks.segment, len(ran.tasks.program)
+    def _segments(self, rank: int, whole: Tasks) -> RankTasks:
+        """When every segment of a rank runs, which are `whole` tasks."""
+        ran, count = self.of_rank(rank), len(whole)
+        segment = ran.tasks.segment
         start, end = (times[:, 0] for times in _extents(segment, count, ran.start, ran.end))
         longer = whole_totals(segment.astype(np.int64), ran.longer_ps[:, 0], count)
-        inner = np.full(count, -1, dtype=np.int32)
         alone = np.where(longer > 0, end - start - longer, UNKNOWN)
-        return _TaskTimes(np.arange(count, dtype=np.int32), inner, start, end, alone)
+        return RankTasks(whole, start, end, alone)
 
     def start_ps(self, place: tuple[int, int]) -> int:
         """When a task of an actor starts."""

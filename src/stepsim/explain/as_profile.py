@@ -3,6 +3,7 @@
 So a simulated step goes where a recorded one does: to tools that read traces, and into the replay.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,8 +12,8 @@ from msgspec import Struct, field
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
-from stepsim.core.flat import GROUPS, MESSAGES, Tasks, lay_out
-from stepsim.core.task_table import PHASES_OF_ACTIONS, TaskTable
+from stepsim.core.flat import GROUPS, MESSAGES, Tasks, tasks_apart
+from stepsim.core.task_table import PHASES_OF_ACTIONS, columns_of
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import Program, SegmentKind, TaskGraph
 from stepsim.measured.profile.events import (
@@ -25,9 +26,7 @@ from stepsim.measured.profile.events import (
 )
 from stepsim.measured.profile.kernel_classes import SIMULATED
 from stepsim.measured.profile.waits import Waits
-from stepsim.network.fold import every_rank
 from stepsim.network.groups import lowered
-from stepsim.network.prices import Prices
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 from stepsim.workload.rows import Kernel, Kernels
 
@@ -39,7 +38,7 @@ class _StageTasks(Struct, kw_only=True):
 
     `group` is a place in `GROUPS`, `meets` numbers the meeting among those of the group, by the
     segment and its task, the sender's for a message. `kernels` is what compute is made of, a place
-    in those of the table of tasks. `stages_to_sender` and `stages_to_peer` are of
+    in those of all stages. `stages_to_sender` and `stages_to_peer` are of
     messages. `before` and `after` are pairs of tasks.
     """
 
@@ -55,7 +54,6 @@ class _StageTasks(Struct, kw_only=True):
 
 def profile_of_step(
     timeline: Timeline,
-    prices: Prices,
     *,
     source: str,
     ranks: Sequence[int] | None = None,
@@ -68,25 +66,23 @@ def profile_of_step(
     says what waits for what. Raises PlanError for a step of more than `MOST_TASKS` tasks.
     """
     graph = timeline.graph
-    programs, _ = lay_out(graph, every_rank(prices), prices, contract=False)
-    chosen = range(len(programs)) if ranks is None else ranks
-    total = sum(len(programs[rank].segment) for rank in chosen)
+    width, chosen = graph.plan.stage_ranks, range(graph.plan.npus) if ranks is None else ranks
+    used = Counter(rank // width for rank in chosen)
+    apart = {stage: tasks_apart(graph.programs[stage], graph) for stage in sorted(used)}
+    total = sum(count * len(apart[stage]) for stage, count in used.items())
     if total > MOST_TASKS:
         raise PlanError(
             f"{source}: {total:,} tasks on {len(chosen):,} ranks: expected {MOST_TASKS:,} at "
             "most: choose fewer microbatches or NPUs"
         )
-    telling, width = _Telling(graph=graph, table=TaskTable.of(graph)), graph.plan.stage_ranks
-    used = {rank // width for rank in chosen}
-    stages = {stage: telling.stage(programs[stage * width]) for stage in sorted(used)}
+    telling = _Telling(graph=graph)
+    stages = {stage: telling.stage(tasks) for stage, tasks in apart.items()}
     every = [(rank, stages[rank // width]) for rank in chosen]
     profile = _profile(timeline, every, tuple(telling.names), source)
     if not kernels:
         return profile
     made_of = np.concatenate([tasks.kernels for _, tasks in every])
-    if not telling.table.kernels:
-        return profile
-    return _in_kernels(profile, made_of, telling.table.kernels)
+    return _in_kernels(profile, made_of, [*telling.kernels]) if telling.kernels else profile
 
 
 def _profile(
@@ -216,16 +212,23 @@ def _meetings(
 
 
 class _Telling(Struct, kw_only=True):
-    """Tells the tasks of stages; `names` are theirs, with the place of each."""
+    """Tells the tasks of stages; `names` and `kernels` are theirs, with the place of each."""
 
     graph: TaskGraph
-    table: TaskTable
+    labels: dict[str, int] = field(default_factory=dict)
+    kernels: dict[Kernels, int] = field(default_factory=dict)
     names: dict[str, int] = field(default_factory=dict)
 
     def stage(self, laid: Tasks) -> _StageTasks:
         """The tasks of a stage's program."""
         program, segment = laid.program, laid.segment
-        tasks = self.table.of_program(program, segment, laid.inner)
+        tasks = columns_of(program, laid.rows, laid.row, segment, self.graph, self.labels)
+        made_of = [
+            self.kernels.setdefault(task.kernels, len(self.kernels))
+            if (task := row.task(program)) and task.kernels.run
+            else UNKNOWN
+            for row in laid.rows
+        ]
         parts = np.array([self._part(program, number) for number in range(len(program))])
         phase, chunk, microbatch = parts[segment].T
         receives = tasks["kind"] == TaskKind.RECV
@@ -243,7 +246,7 @@ class _Telling(Struct, kw_only=True):
                 "microbatch": microbatch,
             },
             group=laid.group.astype(np.int64),
-            kernels=tasks["kernels"],
+            kernels=np.array(made_of, dtype=np.int64).take(laid.row),
             meets=sender << 32 | np.maximum(laid.inner, 0),
             stages_to_sender=np.where(receives, to_peer, 0),
             stages_to_peer=to_peer,
@@ -277,10 +280,10 @@ class _Telling(Struct, kw_only=True):
 
     def _named(self, tasks: dict[str, Ints]) -> Ints:
         """The place in `names` of every task: of communication it is what it is, else the label."""
-        numbers = []
+        numbers, labels = [], [*self.labels]
         columns = (tasks["kind"].tolist(), tasks["name"].tolist(), tasks["group"].tolist())
         for kind, name, group in zip(*columns, strict=True):
-            text = self.table.names[name]
+            text = labels[name]
             if kind == TaskKind.COLLECTIVE:
                 text = f"{self.graph.comms[group].group} {self.graph.comms[group].kind}"
             elif group != UNKNOWN:

@@ -48,7 +48,7 @@ def hold_against(simulated: SimulatedStep, recorded: Profile) -> StepAgainst:
     plan, report = simulated.plan, simulated.report
     ranks = compared_ranks(measured, plan.npus, plan.stage_ranks)
     predicted = profile_of_step(
-        simulated.timeline, simulated.prices, source=report.workload, ranks=ranks, kernels=True
+        simulated.timeline, source=report.workload, ranks=ranks, kernels=True
     )
     recording = recording_of(measured, predicted, follows=follows)
     last = int(predicted.events.end_ps[predicted.events.kind != TaskKind.HOST].max())

@@ -22,7 +22,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         step = stepsim.simulate(
             "llama-2-7b", npus=8, tp=1, pp=1, global_batch=8, attention="unfused"
         )
-    profile = profile_of_step(step.timeline, step.prices, source="job", ranks=[0, 5], kernels=True)
+    profile = profile_of_step(step.timeline, source="job", ranks=[0, 5], kernels=True)
     write_kineto(profile, path)
     return path
 

@@ -42,9 +42,7 @@ def simulated(model: str) -> stepsim.Result:
 
 def recorded(result: stepsim.Result, folder: Path, ranks: list[int] | None = None) -> Profile:
     """A step as it is read from the trace that was written of it."""
-    profile = profile_of_step(
-        result.timeline, result.prices, source="job", ranks=ranks, kernels=True
-    )
+    profile = profile_of_step(result.timeline, source="job", ranks=ranks, kernels=True)
     write_kineto(profile, folder)
     return read_kineto(folder)
 

@@ -23,7 +23,7 @@ from stepsim.workload.rows import Part
 def test_the_replay_is_the_step(job: Job, network: Topology, data: st.DataObject) -> None:
     asked = data.draw(circumstances(job))
     result = stepsim.simulate(job.workload, network, **job.options(), **asked)
-    profile = profile_of_step(result.timeline, result.prices, source="job")
+    profile = profile_of_step(result.timeline, source="job")
     waits = pipeline_waits(profile)
     assert (waits.ends_ps(waits.own_ps) == profile.events.end_ps).all()
     assert not waits.delay_ps.any()
@@ -37,7 +37,7 @@ def test_the_replay_is_the_step(job: Job, network: Topology, data: st.DataObject
 
 def test_a_profile_tells_groups_peers_and_parts_of_the_step() -> None:
     result = stepsim.simulate("workloads/gpt_1024.txt", "hgx-h100", npus=64, pp=2, microbatches=4)
-    profile = profile_of_step(result.timeline, result.prices, source="gpt")
+    profile = profile_of_step(result.timeline, source="gpt")
     events, width = profile.events, 32
     assert [each.stage for each in profile.ranks] == [0] * width + [1] * width
     sends = events.of_kind(TaskKind.SEND)
@@ -55,7 +55,7 @@ def test_a_profile_tells_groups_peers_and_parts_of_the_step() -> None:
 def test_columns_are_of_one_type_of_integers() -> None:
     """C's `long long` is another: `ufunc.at` has no fast way for it."""
     result = stepsim.simulate("workloads/gpt_tp4.txt", "hgx-h100")
-    events = profile_of_step(result.timeline, result.prices, source="gpt_tp4").events
+    events = profile_of_step(result.timeline, source="gpt_tp4").events
     assert {column.dtype.char for column in asdict(events).values()} == {np.dtype(np.int64).char}
 
 
@@ -63,4 +63,4 @@ def test_a_step_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     result = stepsim.simulate("workloads/gpt_tp4.txt", "hgx-h100")
     monkeypatch.setattr(as_profile, "MOST_TASKS", 10)
     with pytest.raises(PlanError, match=r"5,744 tasks on 16 ranks: expected 10 at most"):
-        profile_of_step(result.timeline, result.prices, source="gpt_tp4")
+        profile_of_step(result.timeline, source="gpt_tp4")

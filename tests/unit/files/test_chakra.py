@@ -107,7 +107,7 @@ def test_fields_are_read_as_written(numbers: list[int], text: str, small: int) -
 @examples(15)
 def test_a_simulated_step_is_the_same_step(job: Job, network: Topology) -> None:
     result = stepsim.simulate(job.workload, network, **job.options())
-    profile = profile_of_step(result.timeline, result.prices, source="job")
+    profile = profile_of_step(result.timeline, source="job")
     with TemporaryDirectory() as name:
         folder = Path(name) / "step"
         assert len(write_chakra(profile, folder)) == result.report.npus + 1

@@ -25,7 +25,7 @@ US = 10**6
 @pytest.fixture(scope="module")
 def profile() -> Profile:
     result = stepsim.simulate("workloads/gpt_1024.txt", "hgx-h100", npus=32, pp=2, microbatches=2)
-    return profile_of_step(result.timeline, result.prices, source="gpt")
+    return profile_of_step(result.timeline, source="gpt")
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +149,7 @@ def test_replacing_the_slow_rank_gives_the_step_without_it(
         )
         for ranks in ("13:1.3", None)
     )
-    write(profile_of_step(slow.timeline, slow.prices, source="slow"), tmp_path / "run")
+    write(profile_of_step(slow.timeline, source="slow"), tmp_path / "run")
     changes = improve_profile(read_profile(tmp_path / "run")).changes
     best = next(each for each in changes if not each.name.startswith(OTHER_ORDERS))
     assert best.name == "replace-rank-13"
@@ -172,7 +172,7 @@ def test_what_mends_slow_workers_of_a_model_is_first(
     job: dict[str, Any] = {"npus": 8, "tp": 1, "pp": 2, "microbatch_size": 1, "sequence": 4096}
     job |= {"global_batch": 64, "topology": "hgx-h100"}
     slow, healthy = (stepsim.simulate("llama-3-8b", **job, slow=each) for each in (ranks, None))
-    write_kineto(profile_of_step(slow.timeline, slow.prices, source="slow"), tmp_path / "run")
+    write_kineto(profile_of_step(slow.timeline, source="slow"), tmp_path / "run")
     found = improve_profile(read_profile(tmp_path / "run"))
     assert found.replayed_ps == pytest.approx(slow.report.step_time_ps, rel=1e-5)
     gain = 1 - healthy.report.step_time_ps / slow.report.step_time_ps

@@ -51,7 +51,7 @@ def simulated(
         topology="hgx-h100",
         schedule=schedule,
     )
-    return result, profile_of_step(result.timeline, result.prices, source=model)
+    return result, profile_of_step(result.timeline, source=model)
 
 
 def recorded(profile: Profile, folder: Path, *, marked: bool = True) -> Path:
@@ -66,7 +66,7 @@ def recorded(profile: Profile, folder: Path, *, marked: bool = True) -> Path:
 
 def replayed(run: Path) -> Profile:
     step = replay_measured(stepsim.load_run(run))
-    return profile_of_step(step.timeline, step.prices, source=str(run))
+    return profile_of_step(step.timeline, source=str(run))
 
 
 def summary(path: Path) -> RunSummary:
@@ -302,7 +302,7 @@ def test_profiles_tell_the_rate_of_products(
     device = replace(usual, rates=MappingProxyType({**usual.rates, Precision.BF16: own}))
     job: dict[str, Any] = {"topology": "hgx-h100", "npus": 8, "tp": 2, "pp": 2, "global_batch": 8}
     traced = stepsim.simulate(model, device=device, **job)
-    profile = profile_of_step(traced.timeline, traced.prices, source=model, kernels=True)
+    profile = profile_of_step(traced.timeline, source=model, kernels=True)
     folder = recorded(profile, tmp_path / "trace")
     found, _ = calibrate_profiles([stepsim.load_profile(folder)], device=usual)
     assert [each.device for each in found.rates] == ["H100"]

@@ -45,7 +45,7 @@ def test_no_time_is_lost(job: Job, network: Topology, data: st.DataObject) -> No
     result = stepsim.simulate(job.workload, network, **job.options(), **asked)
     timeline, every = result.timeline, range(result.report.npus)
     assert worked(timeline.spans(every)) == planned(timeline)
-    profile = profile_of_step(timeline, result.prices, source="job")
+    profile = profile_of_step(timeline, source="job")
     assert worked([profile.spans()]) == planned(timeline)
     tables = zip(timeline.spans(every), timeline.spans(every, whole=True), strict=True)
     for tasks, segments in tables:
@@ -61,7 +61,7 @@ def planned(timeline: Timeline) -> Sums:
     for rank in range(timeline.graph.plan.npus):
         times = timeline.tasks(rank)
         program = timeline.graph.programs[timeline.graph.plan.stage_of(rank)]
-        columns = (times.segment, times.inner, times.start, times.end)
+        columns = (times.tasks.segment, times.tasks.inner, times.start, times.end)
         for number, inner, start, end in zip(*(c.tolist() for c in columns), strict=True):
             segment = program.segments[number]
             if segment.task_list >= 0:

@@ -57,9 +57,7 @@ def traced(
 ) -> tuple[stepsim.Result, Profile]:
     """A simulated step, and its profile as it is read from the trace that was written of it."""
     result = stepsim.simulate(model, **(job or JOBS[model]), **more)
-    write_kineto(
-        profile_of_step(result.timeline, result.prices, source=model, kernels=True), folder
-    )
+    write_kineto(profile_of_step(result.timeline, source=model, kernels=True), folder)
     return result, read_kineto(folder)
 
 

@@ -104,7 +104,7 @@ def files(tmp_path: Path, workloads: Path) -> dict[str, str]:
     options = {"npus": "8", "tp": "4", "global_batch": "8", "sequence": "2048"}
     write_plan(plan, "llama-3.1-8b", "hgx-h100", options)
     step = stepsim.simulate(workloads / "gpt_tp4.txt", npus=16, pp=2)
-    first = profile_of_step(step.timeline, step.prices, source="made", ranks=[0])
+    first = profile_of_step(step.timeline, source="made", ranks=[0])
     write_kineto(first, tmp_path / "own")
     return {
         "own": str(tmp_path / "own"),

@@ -5,12 +5,14 @@ stage; only times differ. Every text is kept once and named by its number.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Ints, Lists, Small
 from stepsim.core.actions import TaskList
+from stepsim.core.flat import tasks_apart
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import Program, TaskGraph
 from stepsim.explain.critical_path import critical_path, path_tasks
@@ -183,33 +185,23 @@ class _Texts(Struct):
         return self.numbers.setdefault(text, len(self.numbers))
 
 
-class _Waits(Struct, kw_only=True):
+class _Waits(NamedTuple):
     """What the spans of a stage wait for, by their places within a rank.
 
     `first[s]` is the first span of segment s; span i waits for the spans `before[i]`.
     """
 
-    first: list[int] = field(default_factory=list)
-    before: list[tuple[int, ...]] = field(default_factory=list)
+    first: Small
+    before: Lists
 
     @classmethod
     def of(cls, graph: TaskGraph, stage: int, whole: bool) -> "_Waits":
         """Those of a stage's tasks, or of its `whole` segments."""
-        waits = cls()
-        ends: list[tuple[int, ...]] = []
-        for segment in graph.programs[stage].segments:
-            base = len(waits.before)
-            waits.first.append(base)
-            before = tuple(i for earlier in segment.after for i in ends[earlier])
-            if whole or segment.task_list < 0:
-                waits.before.append(before)
-                ends.append((base,))
-                continue
-            tasks = graph.task_lists[segment.task_list].tasks
-            waits.before += [tuple(base + i for i in task.after) or before for task in tasks]
-            waited_for = {i for task in tasks for i in task.after}
-            ends.append(tuple(base + i for i in range(len(tasks)) if i not in waited_for))
-        return waits
+        program = graph.programs[stage]
+        if whole:
+            return cls(np.arange(len(program), dtype=np.int32), program.after)
+        tasks = tasks_apart(program, graph)
+        return cls(tasks.first, tasks.after)
 
 
 class _Collector(Struct, kw_only=True):
@@ -231,11 +223,8 @@ class _Collector(Struct, kw_only=True):
         entries = {stage: self._entries(spans) for stage, spans in firsts.items()}
         stages = [int(spans.stage[0]) for spans in tables]
         waits = [of_stage[stage] for stage in stages]
-        before = [
-            tuple(int(offset) + i for i in places)
-            for those, offset in zip(waits, base, strict=False)
-            for places in those.before
-        ]
+        counts = np.concatenate([each.before.counts for each in waits])
+        before = [each.before.values + offset for each, offset in zip(waits, base, strict=False)]
         axes = [op.axis for op in graph.comms]
         return SpanColumns(
             rows=tuple(self._rows(tables)),
@@ -250,8 +239,8 @@ class _Collector(Struct, kw_only=True):
             alone_ps=np.concatenate([spans.alone_ps for spans in tables]),
             peer=self._peers(tables, waits, base),
             critical=self._critical(tables, waits, base),
-            first_before=np.cumsum([0, *map(len, before)], dtype=np.int64),
-            before=np.array([i for places in before for i in places], dtype=np.int64),
+            first_before=np.append(0, np.cumsum(counts, dtype=np.int64)),
+            before=np.concatenate(before).astype(np.int64),
             action=self._actions(tables),
             outside=_outside_of(tables),
             names=tuple(self.names.numbers),
