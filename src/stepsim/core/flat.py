@@ -208,8 +208,7 @@ def flatten(
         and all(map(_wait_alike, programs, like.programs))
     ):
         return replace(like, **made)
-    nodes = _joined(programs, actors, graph.plan)
-    count = 1 + max(int(numbers.max(initial=-1)) for numbers in nodes)
+    nodes, count = _joined(programs, actors, graph.plan)
     pairs = partial(_pairs, nodes, [tasks.after for tasks in programs])
     place, waits = ordered_waits(pairs, count)
     node_of = tuple(place.take(numbers) for numbers in nodes)
@@ -237,15 +236,20 @@ def far_actor(actor: int, stage: int, actors: Actors, plan: ParallelPlan) -> int
     return actors.of(int(actors.ranks[actor]) + shift)
 
 
-def _joined(programs: Sequence[Tasks], actors: Actors, plan: ParallelPlan) -> list[Small]:
-    """The node of every task of every actor, numbered as the first task of each node appears."""
+def _joined(
+    programs: Sequence[Tasks], actors: Actors, plan: ParallelPlan
+) -> tuple[list[Small], int]:
+    """The node of every task of every actor, and how many nodes there are.
+
+    They are numbered as the first task of each appears.
+    """
     firsts = bounds(np.array([len(tasks) for tasks in programs]))
     first = np.arange(firsts[-1], dtype=np.int32)
     _join_messages(first, programs, actors, plan, firsts)
     _join_groups(first, programs, actors, firsts)
     is_first = first == np.arange(len(first), dtype=np.int32)
     node = (np.cumsum(is_first, dtype=np.int32) - 1).take(first)
-    return [node[a:b] for a, b in pairwise(firsts.tolist())]
+    return [node[a:b] for a, b in pairwise(firsts.tolist())], int(is_first.sum())
 
 
 def _join_messages(
@@ -434,7 +438,7 @@ def expand(tasks: Tasks, apart: Tasks, start: Ints, end: Ints) -> tuple[Small, t
     is_list = np.array([row.inner < 0 and row.use is None for row in tasks.rows])
     place = tasks.first.take(apart.segment)
     inside = is_list.take(tasks.row.take(place))
-    place = np.where(inside, place, place + np.maximum(apart.inner, 0))
+    place = np.where(inside, place, place + apart.inner.clip(0))
     after, until = np.zeros((2, len(apart.rows)), dtype=np.int64)
     for number, row in enumerate(apart.rows):
         if row.inner >= 0 and row.look.task_list in tasks.times:

@@ -320,7 +320,7 @@ class _Joins(IntEnum):
     ALONE = 2
 
 
-class _Row(NamedTuple):
+class _PostedRow(NamedTuple):
     """A segment of a `kind` on a `stream`, or, where that is -1, a wait.
 
     It runs a `task_list`; `end` is the end of a message that it is or waits for, -1 for others.
@@ -343,8 +343,8 @@ class _Row(NamedTuple):
     paced: int = False
 
 
-class _Rows(NamedTuple):
-    """Columns of rows, each named as in `_Row`; an `entry` is the place in the order, else -1."""
+class _PostedRows(NamedTuple):
+    """Columns of rows, each named as in `_PostedRow`; an `entry` is the place in the order, else -1."""
 
     kind: Small
     stream: Small
@@ -375,7 +375,7 @@ class _StageWriter(Struct, kw_only=True, dict=True):
     schedule: Schedule
     lists: TaskLists
     free: bool
-    rows: list[_Row] = field(default_factory=list)
+    rows: list[_PostedRow] = field(default_factory=list)
     _first: dict[int, int] = field(default_factory=dict)
     _final: dict[int, tuple[int, Action]] = field(default_factory=dict)
 
@@ -416,7 +416,7 @@ class _StageWriter(Struct, kw_only=True, dict=True):
             look=look,
         )
 
-    def _placed(self, steps: P2PProgram) -> _Rows:
+    def _placed(self, steps: P2PProgram) -> _PostedRows:
         """Rows of the steps, those of an entry where it is computed, and one that follows all.
 
         For example the steps F0, send, F1 of a schedule whose forwards are two rows each are the
@@ -424,14 +424,14 @@ class _StageWriter(Struct, kw_only=True, dict=True):
         """
         starts, look = self._written()
         written, kind = len(self.rows), np.append(steps.kind, np.int8(StepKind.POST))
-        entries = np.array(self.rows, dtype=np.int32).reshape(-1, len(_Row._fields))
+        entries = np.array(self.rows, dtype=np.int32).reshape(-1, len(_PostedRow._fields))
         table = np.concatenate((entries.T, self._of_steps(steps)), axis=1)
         first = written + np.arange(len(kind))
         counts = np.ones(len(kind), dtype=np.int64)
         runs = np.flatnonzero(kind == StepKind.COMPUTE)
         entry = steps.what.take(runs)
         first[runs], counts[runs] = starts.take(look[entry]), np.diff(starts).take(look[entry])
-        rows = _Rows(*table.take(spans(first, counts), axis=1))
+        rows = _PostedRows(*table.take(spans(first, counts), axis=1))
         place = np.full(len(kind), NONE, dtype=np.int32)
         place[runs] = entry
         return rows._replace(entry=np.where(rows.entry, place.repeat(counts), np.int32(NONE)))
@@ -463,7 +463,7 @@ class _StageWriter(Struct, kw_only=True, dict=True):
             np.append(steps.kind == kind, False) for kind in (StepKind.POST, StepKind.WAIT)
         )
         receives = ends & 1 == 1
-        columns = {name: np.full(size, value) for name, value in _Row()._asdict().items()}
+        columns = {name: np.full(size, value) for name, value in _PostedRow()._asdict().items()}
         posts = np.flatnonzero(is_post)
         peer, queue = self._messages(ends.take(posts))
         columns["end"] = ends
@@ -496,14 +496,14 @@ class _StageWriter(Struct, kw_only=True, dict=True):
             ahead = ends >> 1 < placement.stages * self.schedule.microbatches
         return peer, _QUEUES.take(2 * receives + ahead)
 
-    def _per_step(self) -> _Row:
+    def _per_step(self) -> _PostedRow:
         """What follows the pipeline, behind the reductions of the gradients; a wait for nothing."""
         items = self.work.per_step
         if self.lists.options.dp_overlap:
             _, items = self.work.without_gradients()
         if not items:
-            return _Row()
-        return _Row(
+            return _PostedRow()
+        return _PostedRow(
             kind=SegmentKind.PER_STEP,
             stream=Stream.COMPUTE,
             task_list=self.lists.per_step(items),
@@ -638,7 +638,7 @@ class _StageWriter(Struct, kw_only=True, dict=True):
         )
 
     def _add(self, kind: SegmentKind, stream: Stream, task_list: int, **more: int) -> None:
-        self.rows.append(_Row(kind, stream, task_list, **more))
+        self.rows.append(_PostedRow(kind, stream, task_list, **more))
 
 
 def _codes(order: Order, work: StageWork, single: Ints) -> Ints:
@@ -675,7 +675,7 @@ def _looks_of(
     return every, narrowed(np.argsort(order), len(every)).take(number)
 
 
-def _waits_of(rows: _Rows, segments: Ints, number: Small, posted: Small) -> Lists:
+def _waits_of(rows: _PostedRows, segments: Ints, number: Small, posted: Small) -> Lists:
     """What every segment waits for: the front first, its stream last.
 
     `number` is that of every row among the `segments`, `posted[e]` the segment that is end e of a
@@ -703,7 +703,7 @@ def _waits_of(rows: _Rows, segments: Ints, number: Small, posted: Small) -> List
     return Lists(starts, values)
 
 
-def _paced(rows: _Rows) -> tuple[Ints, Ints]:
+def _paced(rows: _PostedRows) -> tuple[Ints, Ints]:
     """Rows that wait for a unit, and that: for example the third unit's gather for the first."""
     before: Ints = np.cumsum(rows.unit) - rows.unit
     waiting = np.flatnonzero((rows.paced > 0) & (before > 1))
