@@ -267,7 +267,7 @@ def _show_step(
     tables = asked.chosen(lambda: step_tables(report, len(result.ranks.counts)))
     show(json, lambda: result.document().to_json(), tables, answer=answer)
     if not (options.quiet or json):
-        from stepsim.explore.overlap import said_of_step
+        from stepsim.step.overlap import said_of_step
 
         sys.stdout.flush()
         warn(said_of_step(job.workload, job.topology, job.options, report.step_time_ps))

@@ -344,7 +344,7 @@ class _PostedRow(NamedTuple):
 
 
 class _PostedRows(NamedTuple):
-    """Columns of rows, each named as in `_PostedRow`; an `entry` is the place in the order, else -1."""
+    """Columns of rows, each named as in `_PostedRow`; `entry` is the place in the order, or -1."""
 
     kind: Small
     stream: Small

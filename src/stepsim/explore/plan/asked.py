@@ -74,7 +74,7 @@ class _PlanAnswer(Struct, frozen=True, kw_only=True):
 
     def document(self, top: int) -> PlanDocument:
         """The best plans, one of a kind, at most `top` of them."""
-        from stepsim.explore.overlap import said_of_plans
+        from stepsim.explore.plan.explain import said_of_plans
 
         best = self.search.best_kinds(min(top, _WITH_OVERLAP))
         said = said_of_plans(self.model, self.topology, self.space.base, best)

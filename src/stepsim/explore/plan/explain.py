@@ -1,14 +1,19 @@
-"""Why a plan is not the best: it does not fit, it cannot run, or its step has longer parts."""
+"""Why a plan is not the best: it does not fit, it cannot run, or its step has longer parts.
 
-from collections.abc import Mapping
+And what overlap would cost plans whose communication slows nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 
 from stepsim.base.errors import PlanError, StepsimError
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
 from stepsim.explore.plan.document import why_slower
-from stepsim.explore.plan.search import PlanSearch, search_plans
+from stepsim.explore.plan.search import PlanSearch, SearchedPlan, search_plans
 from stepsim.network.topology import Topology
-from stepsim.step.plan_space import PlanSpace, plan_words
+from stepsim.options import StepOptions
+from stepsim.step.overlap import FREE, WORTH_SAYING, slowed_step_ps
+from stepsim.step.plan_space import PlanSpace, plan_words, step_options_of
 from stepsim.workload.model.memory import TIGHT_SHARE
 from stepsim.workload.model.model import Model
 
@@ -47,3 +52,28 @@ def explain_plan(
         return f"{words}, no slower than the best"
     more = other.step_ps / best.step_ps - 1
     return f"{words}, {more:.1%} slower than the best: {why_slower(other, best)}"
+
+
+_NEAR = 1.1
+"""Plans whose steps are at most so many times the first one's may be faster where overlap costs."""
+
+
+def said_of_plans(
+    model: Model, topology: Topology, base: StepOptions, plans: Iterable[SearchedPlan]
+) -> Iterator[str]:
+    """What overlap would cost the first of some plans, and whether another is then faster."""
+    first, *others = plans
+
+    def slowed_ps(each: SearchedPlan) -> int | None:
+        return slowed_step_ps(model, topology, step_options_of(each.plan, base))
+
+    own = slowed_ps(first)
+    if not own or own <= first.step_ps * (1 + WORTH_SAYING):
+        return
+    least, best = own, first
+    for each in (other for other in others if other.step_ps <= _NEAR * first.step_ps):
+        found = slowed_ps(each)
+        if found and found < least:
+            least, best = found, each
+    faster = f", and {plan_words(best.plan)} is faster: {format_time_ps(least)}"
+    yield f"{FREE} the first plan takes {format_time_ps(own)}{faster if least < own else ''}"
