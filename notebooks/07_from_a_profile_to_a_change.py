@@ -41,7 +41,7 @@ def simulated(**wrong: object) -> stepsim.Result:
 
 
 step = simulated(slow="37:1.3")
-files = write_kineto(profile_of_step(step.timeline, step.prices, source="run"), FOLDER)
+files = write_kineto(profile_of_step(step.timeline, source="run"), FOLDER)
 print(f"{len(files)} traces, step {step.step_time_s * 1e3:.1f} ms")
 
 # %% [markdown]

@@ -29,31 +29,26 @@ def listed_waits(after: Iterable[Sequence[int]], results: Sequence[int] | None =
     return waits
 
 
-def ordered_waits(
-    make_pairs: Callable[[], Ints], nodes: int, *, even: bool = False
-) -> tuple[Small, NodeWaits]:
+def ordered_waits(make_pairs: Callable[[], Ints], nodes: int) -> tuple[Small, NodeWaits]:
     """Nodes brought into an order of levels, from pairs `before << 32 | after` of their numbers.
 
-    The place of every node in that order comes first. Levels are cut into `even` ones on request.
-    Pairs are made twice rather than kept: of the largest graphs they are what needs most memory.
+    The place of every node in that order comes first. Pairs are made twice rather than kept: of the
+    largest graphs they are what needs most memory.
     """
-    place, levels = _places(make_pairs(), nodes, even=even)
+    place, levels = _places(make_pairs(), nodes)
     pairs = make_pairs()
     for part in _parts(pairs):
         before, after = place[part >> 32], place[part & _LOW_HALF].astype(np.int64)
         part[:] = after << 32 | before
-    return place, NodeWaits(after=lists_of(pairs, nodes), levels=levels, even=even)
+    return place, NodeWaits(after=lists_of(pairs, nodes), levels=levels)
 
 
-def _places(pairs: Ints, nodes: int, *, even: bool) -> tuple[Small, Small]:
+def _places(pairs: Ints, nodes: int) -> tuple[Small, Small]:
     """The place of every node in an order of levels, and where levels start."""
     missing, followers = _followers(pairs, nodes)
     del pairs
-    counts = missing.copy() if even else None
     order, levels = _levels(missing, followers)
     del missing, followers
-    if counts is not None:
-        order, levels = _evened(order, levels, counts)
     place = np.empty_like(order)
     place[order] = np.arange(nodes, dtype=np.int32)
     return place, levels
@@ -94,16 +89,6 @@ def _levels(missing: Small, followers: Lists) -> tuple[Small, Small]:
         sizes.append(len(level))
     left = np.flatnonzero(missing > 0).astype(np.int32)
     return np.concatenate((*order, left)), bounds(np.array(sizes[:-1]))
-
-
-def _evened(order: Small, levels: Small, counts: Small) -> tuple[Small, Small]:
-    """Nodes level by level, by how many each waits for, and where that or the level changes."""
-    sizes, can_run = np.diff(levels), order[: levels[-1]]
-    key = np.repeat(np.arange(len(sizes)) << 32, sizes) | counts[can_run]
-    by_count = np.argsort(key, kind="stable")
-    cuts = np.append(np.flatnonzero(np.diff(key[by_count], prepend=-1)), len(key))
-    order = np.concatenate((can_run[by_count], order[len(key) :]))
-    return order, cuts.astype(np.int32)
 
 
 def _few_levels(missing: list[int], starts: list[int], values: list[int]) -> tuple[Small, Small]:
@@ -190,11 +175,7 @@ def _add_levels(waits: NodeWaits, end_ps: Ints) -> None:
     places = pairwise(starts[waits.levels].tolist())
     for (low, high), (begin, end) in list(zip(nodes, places, strict=True))[1:]:
         latest = end_ps.take(values[begin:end], axis=0)
-        if not waits.even:
-            latest = np.maximum.reduceat(latest, starts[low:high] - begin, axis=0)
-        elif end - begin > high - low:
-            latest = latest.reshape(high - low, -1, *end_ps.shape[1:]).max(axis=1)
-        end_ps[low:high] += latest
+        end_ps[low:high] += np.maximum.reduceat(latest, starts[low:high] - begin, axis=0)
 
 
 def _of_cases(waits: NodeWaits, duration_ps: Iterable[Ints]) -> list[Ints]:

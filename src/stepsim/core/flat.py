@@ -429,7 +429,7 @@ def tasks_apart(program: Program, graph: TaskGraph, *, whole: bool = False) -> T
     return _layout(program, frozenset(), graph, numbers, contract=whole, whole=whole)
 
 
-def expand(tasks: Tasks, apart: Tasks, start: Ints, end: Ints) -> tuple[Small, tuple[Ints, Ints]]:
+def expanded(tasks: Tasks, apart: Tasks, start: Ints, end: Ints) -> tuple[Small, tuple[Ints, Ints]]:
     """Start and end of the same tasks each by itself, from those of tasks that may be contracted.
 
     With them comes the task of which each is. For example the tasks of a list that take 2 and 3 ps,

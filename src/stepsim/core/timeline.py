@@ -11,7 +11,7 @@ from msgspec import Struct
 from stepsim.base.arrays import Floats, Ints, Small, whole_totals
 from stepsim.base.errors import PlanError, said
 from stepsim.core.ends import ends
-from stepsim.core.flat import Flat, Tasks, expand, flatten, tasks_apart
+from stepsim.core.flat import Flat, Tasks, expanded, flatten, tasks_apart
 from stepsim.core.task_table import STREAMS, columns_of
 from stepsim.core.write import SegmentKind, TaskGraph
 from stepsim.network.fold import Actors, every_rank, fold
@@ -157,7 +157,7 @@ class Timeline(Struct, frozen=True, kw_only=True, dict=True):
         """
         ran, longer = self.of_rank(rank), self.of_rank(rank).longer_ps[:, 0]
         apart = apart or tasks_apart(ran.tasks.program, self.graph)
-        place, (start, end) = expand(ran.tasks, apart, ran.start[:, 0], ran.end[:, 0])
+        place, (start, end) = expanded(ran.tasks, apart, ran.start[:, 0], ran.end[:, 0])
         alone = np.where(longer[place] > 0, end - start - longer[place], UNKNOWN)
         return RankTasks(apart, start, end, alone)
 

@@ -444,7 +444,9 @@ class _StageWriter(Struct, kw_only=True, dict=True):
         """
         order = self.schedule.columns[self.stage]
         single = [*self._first.values(), *(place for place, _ in self._final.values())]
-        first, look = numbers_of(_codes(order, self.work, np.unique(single)))
+        first, look = numbers_of(
+            _codes(order, self.work, distinct(np.array(single, dtype=np.int64)))
+        )
         turns = np.argsort(first)
         starts = [0]
         for place in first[turns].tolist():

@@ -16,8 +16,7 @@ class NodeWaits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     Level l is the nodes from `levels[l]` to `levels[l + 1]`: they wait for lower levels only. Where
     nodes wait for each other in a circle, those and what waits for them are behind the last level.
-    `levels` is None where nodes stand in order, but not by levels; they are `even` where nodes of a
-    level wait for equally many, which many cases are quicker for. `results` are the nodes whose
+    `levels` is None where nodes stand in order, but not by levels. `results` are the nodes whose
     ends are wanted, None for all: others are forgotten once nothing waits for them. `views[i]` has
     how node i sees the end of each node of `after[i]`, None as it is; without `views` all are seen
     as they are.
@@ -28,7 +27,6 @@ class NodeWaits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     after: Lists
     levels: Small | None = None
-    even: bool = False
     results: tuple[int, ...] | None = None
     views: tuple[tuple[EndView | None, ...], ...] | None = None
 

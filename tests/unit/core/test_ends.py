@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -46,16 +45,16 @@ def longest_path(after: Sequence[Sequence[int]], durations: Sequence[int], node:
     return begin + durations[node]
 
 
-@given(graphs(), st.booleans())
+@given(graphs())
 @examples(100)
-def test_every_way_gives_the_longest_paths(graph: Graph, even: bool) -> None:
+def test_every_way_gives_the_longest_paths(graph: Graph) -> None:
     durations = np.array(graph.durations, dtype=np.int64)
     expected = [
         [longest_path(graph.after, case, node) for case in durations.T.tolist()]
         for node in range(len(graph.after))
     ]
     listed = listed_waits(graph.after)
-    place, waits = ordered_waits(lambda: graph.pairs, len(graph.after), even=even)
+    place, waits = ordered_waits(lambda: graph.pairs, len(graph.after))
     by_place = np.argsort(place)
     assert np.stack(ends(listed, list(durations))).tolist() == expected
     assert ends(waits, durations[by_place])[place].tolist() == expected
@@ -63,16 +62,6 @@ def test_every_way_gives_the_longest_paths(graph: Graph, even: bool) -> None:
         wanted = [row[case] for row in expected]
         assert ends(listed, column).tolist() == wanted
         assert ends(waits, column[by_place])[place].tolist() == wanted
-
-
-@given(graphs())
-@examples(50)
-def test_nodes_of_even_levels_wait_for_equally_many(graph: Graph) -> None:
-    _, waits = ordered_waits(lambda: graph.pairs, len(graph.after), even=True)
-    assert waits.levels is not None
-    for low, high in pairwise(waits.levels.tolist()):
-        assert len(set(waits.after.counts[low:high].tolist())) == 1
-    assert waits.levels[-1] == len(graph.after)
 
 
 @given(graphs())
@@ -123,10 +112,9 @@ def test_ends_may_take_the_place_of_durations() -> None:
 
 def test_nodes_in_a_circle_are_behind_the_last_level() -> None:
     pairs = np.array([0 << 32 | 1, 1 << 32 | 2, 2 << 32 | 1, 2 << 32 | 3], dtype=np.int64)
-    for even in (False, True):
-        place, waits = ordered_waits(pairs.copy, 4, even=even)
-        assert waits.runnable == 1
-        assert place[0] == 0
+    place, waits = ordered_waits(pairs.copy, 4)
+    assert waits.runnable == 1
+    assert place[0] == 0
 
 
 def test_levels_are_the_longest_chains_before_nodes() -> None:

@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from stepsim.step.totals import step_totals
 
 PACKAGE = Path(stepsim.__file__).parent
 JOB = ("-t", "hgx-h100", "--npus", "16", "--pp", "4", "-m", "4", "-q")
+BATCH = ("-t", "hgx-h100", "--gpus", "8", "--global-batch", "16", "--seq", "2048", "--steps", "8")
 Replace = Callable[[Any], None]
 Command = tuple[str, ...]
 
@@ -46,6 +48,22 @@ def longer_by(time_ps: int) -> Callable[..., Any]:
         return ends(waits, (duration + time_ps for duration in duration_ps), **options)
 
     return slowed
+
+
+def plainly(waits: Any, duration_ps: Any, *, out: Any = None) -> Any:
+    """As `ends`, node by node: each starts after the last that it waits for."""
+    end: list[Any] = []
+    views = waits.views or [()] * len(waits)
+    for before, seen, own in zip(waits.after.tolist(), views, duration_ps, strict=True):
+        ready = [end[node] for node in before]
+        if seen:
+            ready = [see(each) if see else each for see, each in zip(seen, ready, strict=True)]
+        end.append(reduce(np.maximum, ready) + own if ready else own)
+    if not isinstance(duration_ps, np.ndarray):
+        return end if waits.results is None else [end[node] for node in waits.results]
+    found = np.empty_like(duration_ps) if out is None else out
+    found[:] = end
+    return found
 
 
 @pytest.fixture
@@ -78,6 +96,14 @@ def commands(workloads: Path, tmp_path: Path, run: Run) -> dict[str, Command]:
         "sweep": ("sweep", text, *JOB, *sweep, "--force"),
         "noise": ("noise", text, *JOB, "--samples", "4", "--task", "0.1"),
         "sensitivity": ("simulate", text, *JOB, "--sensitivity"),
+        "batches": (
+            "simulate",
+            "llama-3.2-1b",
+            *BATCH,
+            "--lengths",
+            "uniform(least=16, most=2048)",
+            "-q",
+        ),
         "plan": ("plan", "llama-3.2-1b", "-t", "hgx-h100", *plan),
         "improve": ("improve", profile, "-q"),
         "stragglers": ("simulate", profile, "-q"),
@@ -136,6 +162,16 @@ def test_every_answer_follows(
         assert printed != before[name][1], name
         assert code == 0 or "critical path: nothing ends" in said, said
     assert explored(workloads) != first
+
+
+def test_a_plain_loop_in_its_place_gives_equal_answers(
+    commands: dict[str, Command], workloads: Path, replace_ends: Replace, run: Run
+) -> None:
+    before = {name: run(*words) for name, words in commands.items()}
+    first = explored(workloads)
+    replace_ends(plainly)
+    assert {name: run(*words) for name, words in commands.items()} == before
+    assert explored(workloads) == first
 
 
 def test_all_change_alike(workloads: Path, replace_ends: Replace) -> None:

@@ -12,7 +12,6 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import astuple
-from numpy.typing import NDArray
 
 from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.errors import StepsimError
@@ -136,13 +135,6 @@ class Outcomes(Struct, frozen=True, kw_only=True):
         if self.worth is None:
             return np.zeros(len(self.step_time_ps), dtype=np.bool_)
         return np.asarray(self.worth.fits == 0)
-
-
-def _put(column: NDArray[_Number], which: Ints, values: NDArray[_Number]) -> NDArray[_Number]:
-    """A column with other values of some scenarios."""
-    changed = column.copy()
-    changed[which] = values
-    return changed
 
 
 class PreparedGroup(Protocol):

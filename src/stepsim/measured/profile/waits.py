@@ -141,7 +141,7 @@ class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             before, after = (node[side] for side in (before, after))
             before, after = (side[before != after] for side in (before, after))
         total = int(node.max()) + 1
-        place, waits = ordered_waits(lambda: before << 32 | after, total, even=True)
+        place, waits = ordered_waits(lambda: before << 32 | after, total)
         place = place[node]
         self._check_order(place[:count] >= waits.runnable)
         return _Nodes(waits=waits, arrives=place[arrives], runs=place[:count])

@@ -21,8 +21,6 @@ from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 _ROUNDS = 200
 _STANDARD_ERRORS = 3.0
 """Work that stages share counts where it is as many standard errors above that of pure noise."""
-_MANY_STEPS = 8
-"""Fewer steps do not tell how steps differ."""
 _LEAST_WORK = 0.01
 """A microbatch has at least so much of the mean's work: estimates of little work may be below 0."""
 
