@@ -174,7 +174,7 @@ def batched(scenarios: int) -> tuple[Timed, Timed]:
     """A batch of scenarios, and a pass for each of them over its nodes as machine code."""
     batch = make_batch(workload_of(WORKLOAD), topology_of("hgx-h100"))
     columns = {"fabric.bandwidth": np.linspace(1e10, 1e11, scenarios)}
-    program = batch.passes.program
+    program = batch.program
     starts, values = program.waits.after.starts, program.waits.after.values
     number = np.array(program.length)
     lengths = np.random.default_rng(0).integers(0, 10**9, (scenarios, number.max() + 1))

@@ -185,7 +185,6 @@ def flatten(
     contention: "Contention | None" = None,
     *,
     contract: bool = True,
-    by_look: bool = False,
     like: Flat | None = None,
 ) -> Flat:
     """The table of all tasks of all actors; other arguments are those of `lay_out`.
@@ -193,9 +192,7 @@ def flatten(
     Nodes and waits of a table `like` this one, of a graph whose tasks take other times, are taken.
     Raises SimulationError naming tasks that wait for each other in a circle.
     """
-    programs, transfers = lay_out(
-        graph, actors, prices, slow, contention, contract=contract, by_look=by_look
-    )
+    programs, transfers = lay_out(graph, actors, prices, slow, contention, contract=contract)
     made: dict[str, Any] = {
         "graph": graph,
         "actors": actors,
@@ -332,14 +329,12 @@ def lay_out(
     contention: "Contention | None" = None,
     *,
     contract: bool = True,
-    by_look: bool = False,
 ) -> "tuple[list[Tasks], list[dict[Use, Transfer]]]":
-    """The tasks of every actor; actors that run the same at the same prices share them.
+    """The tasks of every actor; those that run the same in groups that lie alike share them.
 
     `slow` are factors on the ranks' compute times. A task list is one task when every group of its
     collectives holds this actor alone and, with `contention`, nothing else crosses their links;
-    none is without `contract`. With `by_look` only actors whose groups also lie alike share tasks,
-    so that they do at all prices. With the tasks come the transfers on shared links.
+    none is without `contract`. With the tasks come the transfers on shared links.
     """
     known: dict[tuple[object, ...], Tasks] = {}
     layouts: dict[tuple[object, ...], Tasks] = {}
@@ -363,7 +358,7 @@ def lay_out(
         if form not in layouts:
             layouts[form] = _layout(program, own, graph, numbers, contract=contract)
         factor = 1.0 if slow is None else float(slow[rank])
-        looks = [prices.patterns(use).look(rank) for use in program.uses] if by_look else []
+        looks = [prices.patterns(use).look(rank) for use in program.uses]
         key = form, factor, tuple(paid.values()), tuple(shared), *looks
         if key not in known:
             known[key] = _priced(layouts[form], factor, paid, timed)

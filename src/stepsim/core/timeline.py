@@ -1,7 +1,7 @@
 """A task graph is run: when every task and transfer of every simulated rank starts and ends."""
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,9 +13,9 @@ from stepsim.base.errors import PlanError, said
 from stepsim.core.ends import ends
 from stepsim.core.flat import Flat, Tasks, expanded, flatten, tasks_apart
 from stepsim.core.task_table import STREAMS, columns_of
-from stepsim.core.write import SegmentKind, TaskGraph
+from stepsim.core.write import TaskGraph
 from stepsim.network.fold import Actors, every_rank, fold
-from stepsim.network.prices import Prices, Use
+from stepsim.network.prices import Prices
 from stepsim.parallel.modes import Engine, Sharing
 from stepsim.run.spans import UNKNOWN, Spans
 
@@ -208,33 +208,6 @@ class Timeline(Struct, frozen=True, kw_only=True, dict=True):
     def end_ps(self, place: tuple[int, int]) -> int:
         """When a task of an actor ends."""
         return self.end.item(self.flat.node_of[place[0]].item(place[1]))
-
-
-def transfers(
-    cohort: Cohort, graph: TaskGraph, only: Container[Use] | None = None
-) -> Iterator[tuple[Use, Ints, Ints]]:
-    """Start and end of collectives and sends, of shape (times run, actors), use by use.
-
-    With `only`, of these uses alone.
-    """
-    laid, start, end = cohort.tasks, cohort.start, cohort.end
-    alone: dict[Use, list[Ints]] = defaultdict(list)
-    contracted: dict[int, Ints] = {}
-    for row, tasks in laid.alike():
-        if row.use is None:
-            if row.inner < 0:
-                contracted[row.look.task_list] = tasks
-        elif row.look.kind is not SegmentKind.RECV and (only is None or row.use in only):
-            alone[row.use].append(tasks)
-    for use, several in alone.items():
-        run = np.sort(np.concatenate(several))
-        yield use, start[run], end[run]
-    for task_list, tasks in contracted.items():
-        times, begin = laid.times[task_list], start[tasks]
-        for inner, each in enumerate(graph.task_lists[task_list].tasks):
-            use = Use(comm=each.comm, stage=laid.program.stage)
-            if each.comm >= 0 and (only is None or use in only):
-                yield use, begin + times.start[inner], begin + times.end[inner]
 
 
 MOST_EVENTS = 20_000

@@ -5,8 +5,8 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, totals
 from stepsim.base.units import PS_PER_S
-from stepsim.core.timeline import Timeline, transfers
-from stepsim.core.write import TaskGraph
+from stepsim.core.timeline import Timeline
+from stepsim.core.write import SegmentKind
 from stepsim.network.collectives.flows import step_load
 from stepsim.network.prices import Prices, Use
 from stepsim.parallel.schedules import ActionKind
@@ -63,20 +63,19 @@ def link_rates(timeline: Timeline, prices: Prices) -> Curves:
     The bytes of a transfer are spread evenly over the time it takes; one that takes none is left
     out. So the integral of a curve is `LinkUse.total_bytes` of its class.
     """
-    graph, actors = timeline.graph, timeline.actors
+    actors = timeline.actors
     times: list[Ints] = []
     changes: list[Floats] = []
-    for cohort in timeline.cohorts:
-        ranks, counts = actors.ranks[cohort.actors], actors.counts[cohort.actors]
-        for use, start, end in transfers(cohort, graph):
-            carried = (
-                counts[:, None]
-                * _bytes_per_rank(graph, prices, use)[ranks % graph.plan.stage_ranks]
-            )
-            takes = end - start
-            which = np.nonzero(takes)
-            rate = carried[which[1]] * (PS_PER_S / takes[which])[:, None]
-            times += (start[which], end[which])
+    for rank, count in zip(actors.ranks.tolist(), actors.counts.tolist(), strict=True):
+        ran = timeline.tasks(rank)
+        for row, tasks in ran.tasks.alike():
+            if row.use is None or row.look.kind is SegmentKind.RECV:
+                continue
+            start, takes = ran.start[tasks], ran.end[tasks] - ran.start[tasks]
+            some = np.flatnonzero(takes)
+            carried = _bytes_of_rank(prices, row.use, rank)
+            rate = count * carried * (PS_PER_S / takes[some])[:, None]
+            times += (start[some], (start + takes)[some])
             changes += (rate, -rate)
     classes = tuple(each.name for each in prices.topology.link_classes)
     nothing = np.zeros(0, dtype=np.int64)
@@ -87,22 +86,19 @@ def link_rates(timeline: Timeline, prices: Prices) -> Curves:
     )
 
 
-def _bytes_per_rank(graph: TaskGraph, prices: Prices, use: Use) -> Floats:
-    """Bytes that a transfer puts on the links, shared out among those who run it.
+def _bytes_of_rank(prices: Prices, use: Use, rank: int) -> Floats:
+    """Bytes that a transfer of a rank's group puts on links of each class.
 
-    Of shape (ranks of the stage, link classes): members of a collective, senders of a message.
+    They are shared out among those who run it: members of a collective, senders of a message.
     """
     topology, patterns = prices.topology, prices.patterns(use)
-    found = np.zeros((graph.plan.stage_ranks, len(topology.link_classes)))
-    for groups in patterns.rows(use.ends[0], graph.plan.stage_ranks):
-        one = np.zeros(len(topology.link_classes))
-        for step in prices.steps(use, int(patterns.pattern[groups[0]])):
-            load = step_load(topology, patterns.npus[groups[0]], step)
-            sizes = load.loads * (step.repeat * graph.comms[use.comm].size_bytes)
-            np.add.at(one, topology.link_class(load.links), sizes)
-        runners = patterns.members[groups, :1] if use.sends else patterns.members[groups]
-        found[runners % graph.plan.stage_ranks] = one / runners.shape[1]
-    return found
+    npus = patterns.npus[patterns.row(rank)]
+    found = np.zeros(len(topology.link_classes))
+    for step in prices.steps(use, patterns.look(rank)):
+        load = step_load(topology, npus, step)
+        sizes = load.loads * (step.repeat * prices.comms[use.comm].size_bytes)
+        np.add.at(found, topology.link_class(load.links), sizes)
+    return found if use.sends else found / len(npus)
 
 
 def summed_curves(names: tuple[str, ...], times: Ints, changes: Floats) -> Curves:

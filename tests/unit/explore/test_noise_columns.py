@@ -38,7 +38,7 @@ class Slowed:
 
     def planned_ps(self, node: ColumnNode) -> int:
         assert node.node is not None
-        return self.planned[self.batch.passes.program.length[node.node]]
+        return self.planned[self.batch.program.length[node.node]]
 
     def computed(self, node: ColumnNode) -> Ints:
         ranks = np.flatnonzero(self.batch.actors.actor_of == node.actor)

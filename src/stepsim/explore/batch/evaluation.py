@@ -1,7 +1,7 @@
 """Step time, bubble and breakdown of thousands of scenarios of one job."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -15,14 +15,12 @@ from stepsim.base.errors import PlanError, SimulationError
 from stepsim.base.structs import replace
 from stepsim.base.units import LARGEST_SUM
 from stepsim.core.actions import HostPart, HostTimes, reduces_as_it_launches
-from stepsim.core.ends import ends
-from stepsim.core.flat import Flat, Tasks, flatten
+from stepsim.core.flat import Flat, flatten
 from stepsim.core.timeline import find_actors
 from stepsim.explain.breakdown import Gaps, breakdown, program_gaps
-from stepsim.explain.critical_path import walk_back
 from stepsim.explain.make_report import bubble_fraction, mean_columns
 from stepsim.explore.batch.lengths import LengthTable
-from stepsim.explore.batch.program import BatchProgram, compile_program
+from stepsim.explore.batch.program import BatchProgram, Totals, compile_program
 from stepsim.explore.batch.scenarios import HOST, BatchBase, Scenarios
 from stepsim.network.fold import Actors
 from stepsim.network.prices import Known
@@ -31,72 +29,10 @@ from stepsim.network.topology.dimension import is_number
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.schedules import needs_times
-from stepsim.run.waits import NodeWaits
 from stepsim.step.inputs import WorkSource
 from stepsim.step.prepared import PreparedStep, prepare
 from stepsim.workload.rows import Part
 from stepsim.workload.scaling import ComputeScale
-
-
-class Totals(Struct, frozen=True, kw_only=True):
-    """Of each scenario, in ps: step, pipeline, and the sum of `busy_nodes`."""
-
-    step_time_ps: Ints
-    pipeline_time_ps: Ints
-    busy_ps: Ints
-
-
-class Passes(Struct, frozen=True, kw_only=True, dict=True):
-    """A program in scenarios: the times of its nodes, and totals."""
-
-    program: BatchProgram
-
-    @cached_property
-    def _counted(self) -> NodeWaits:
-        """The waits of the program, of which the ends that totals are made of are the results."""
-        program = self.program
-        wanted = {*program.last, *program.pipeline, *program.busy_nodes}
-        return replace(program.waits, results=tuple(sorted(wanted)))
-
-    def totals(self, lengths: list[Ints] | Iterator[Ints], count: int) -> Totals:
-        """Totals of `count` scenarios; `lengths` are the times of the nodes, in order."""
-        waits = self._counted
-        known = zip(waits.results or (), ends(waits, lengths), strict=True)
-        return self._totals(dict(known), count)
-
-    def totals_of(self, end: Ints) -> Totals:
-        """Totals of scenarios from the ends of all nodes, as `times` has them."""
-        return self._totals(dict(enumerate(end)), end.shape[1])
-
-    def _totals(self, end: dict[int, Ints], count: int) -> Totals:
-        """Totals from the ends of nodes by their number."""
-        step, pipeline, busy = np.zeros((3, count), dtype=np.int64)
-        for node in self.program.last:
-            np.maximum(step, end[node], out=step)
-        for node in self.program.pipeline:
-            np.maximum(pipeline, end[node], out=pipeline)
-        for node, times in self.program.busy_nodes.items():
-            busy += times * end[node]
-        return Totals(step_time_ps=step, pipeline_time_ps=pipeline, busy_ps=busy)
-
-    def times(self, lengths: list[Ints], count: int) -> tuple[Ints, Ints]:
-        """Start and end of every node in ps, both of shape (nodes, scenarios)."""
-        start, end = np.empty((2, len(self.program), count), dtype=np.int64)
-        for node, node_end in enumerate(ends(self.program.waits, lengths)):
-            end[node] = node_end
-            np.subtract(end[node], lengths[node], out=start[node])
-        return start, end
-
-    def path(self, start: Ints, end: Ints, column: int) -> Iterator[int]:
-        """Nodes of the longest path of one scenario, last first."""
-        final = sorted(self.program.last)
-        return walk_back(
-            final[int(np.argmax(end[final, column]))],
-            self.program.waits.lists.__getitem__,
-            lambda node: int(start[node, column]),
-            lambda node: int(end[node, column]),
-        )
-
 
 _TOTALS_AT_ONCE = 4096
 _TIMES_AT_ONCE = 1024
@@ -146,18 +82,13 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
     setting: BatchBase
     flat: Flat
     table: LengthTable
-    passes: Passes
+    program: BatchProgram
     fixed: str
 
     @property
     def actors(self) -> Actors:
         """Who is evaluated."""
         return self.flat.actors
-
-    @property
-    def programs(self) -> tuple[Tasks, ...]:
-        """What each of them runs."""
-        return self.flat.programs
 
     @property
     def job_words(self) -> str:
@@ -172,13 +103,13 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def _gaps(self) -> list[tuple[Gaps, Counter[int]]]:
         """Per actor, the gaps of its tasks, and how often it runs which contracted length."""
-        gaps = {id(tasks): program_gaps(tasks, self.job.graph) for tasks in self.programs}
+        gaps = {id(tasks): program_gaps(tasks, self.job.graph) for tasks in self.flat.programs}
         found = []
-        for tasks, nodes in zip(self.programs, self.flat.node_of, strict=True):
+        for tasks, nodes in zip(self.flat.programs, self.flat.node_of, strict=True):
             counts = Counter[int]()
             for row, which in tasks.alike():
                 if row.inner < 0 and row.use is None:
-                    counts.update(self.passes.program.length[node] for node in nodes[which])
+                    counts.update(self.program.length[node] for node in nodes[which])
             found.append((gaps[id(tasks)], counts))
         return found
 
@@ -228,12 +159,12 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
         """Results of a few scenarios; of some lengths the times are `known`, by number."""
         values = self._checked(self.table.evaluate(scenarios, known))
         if not parts:
-            totals = self.passes.totals(self._node_lengths(values), len(scenarios))
+            totals = self.program.totals(self._node_lengths(values), len(scenarios))
             return self._result(values, totals)
         start, end = self._times(values, len(scenarios))
         return self._result(
             values,
-            self.passes.totals_of(end),
+            self.program.totals_of(end),
             parts_ps=self._mean_parts(values, start, end),
         )
 
@@ -254,7 +185,7 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
         """Results of a few scenarios with the breakdown; start and end of every node, in ps."""
         values = self.lengths(scenarios)
         start, end = self._times(values, len(scenarios))
-        totals = self.passes.totals_of(end)
+        totals = self.program.totals_of(end)
         return self._result(values, totals, self._mean_parts(values, start, end)), start, end
 
     def parts(self, scenarios: Scenarios) -> Ints:
@@ -263,10 +194,10 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
         return self._parts(values, *self._times(values, len(scenarios)))
 
     def _times(self, values: list[Ints], count: int) -> tuple[Ints, Ints]:
-        return self.passes.times(self._node_lengths(values), count)
+        return self.program.times(self._node_lengths(values), count)
 
     def _node_lengths(self, values: list[Ints]) -> list[Ints]:
-        return [values[i] for i in self.passes.program.length]
+        return [values[i] for i in self.program.length]
 
     def lengths(self, scenarios: Scenarios) -> list[Ints]:
         """Picoseconds of every length; raises SimulationError where sums could wrap around."""
@@ -274,7 +205,7 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
 
     def _checked(self, values: list[Ints]) -> list[Ints]:
         """The picoseconds of every length, if no sum of them can wrap around."""
-        used = self.passes.program.uses
+        used = self.program.uses
         if sum(times * float(values[number].max()) for number, times in used.items()) > LARGEST_SUM:
             raise SimulationError(
                 "tasks of a scenario add up to more than 2**63 - 1 ps (106 days): too many to batch"
@@ -286,7 +217,7 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
         if float(pipeline_ps.max(initial=0)) * ranks > LARGEST_SUM:
             raise SimulationError("ranks together take more than 2**63 - 1 ps: too long to batch")
         busy = totals.busy_ps.copy()
-        for number, times in self.passes.program.busy_lengths.items():
+        for number, times in self.program.busy_lengths.items():
             busy += times * values[number]
         return bubble_fraction(pipeline_ps * ranks - busy, ranks, pipeline_ps)
 
@@ -296,12 +227,12 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
         return mean
 
     def _parts(self, values: list[Ints], start: Ints, end: Ints) -> Ints:
-        program, count = self.passes.program, start.shape[1]
+        program, count = self.program, start.shape[1]
         task_lists = self.table.list_parts(values)
         step = end[sorted(program.last)].max(axis=0)
         found = np.zeros((len(self.actors), len(Part), count), dtype=np.int64)
         for actor, ((gaps, counts), nodes) in enumerate(
-            zip(self._gaps, program.nodes, strict=True)
+            zip(self._gaps, self.flat.node_of, strict=True)
         ):
             own = np.zeros((len(Part), count), dtype=np.int64)
             for number, times in counts.items():
@@ -348,7 +279,7 @@ def make_batch(
     setting = BatchBase(topology=job.prices.topology, scale=scale, host=host)
     graph, prices = job.graph, job.prices
     actors, _ = find_actors(graph, prices, job.slow, fold_ranks=fold_ranks)
-    flat = flatten(graph, actors, prices, job.slow, contract=coalesce, by_look=True)
+    flat = flatten(graph, actors, prices, job.slow, contract=coalesce)
     table = LengthTable(graph=graph, prices=prices, fixed=bool(fixed))
     slow = None if job.slow is None else job.slow[actors.ranks]
     program = compile_program(flat, slow, table)
@@ -357,7 +288,7 @@ def make_batch(
         setting=setting,
         flat=flat,
         table=table,
-        passes=Passes(program=program),
+        program=program,
         fixed=fixed,
     )
 

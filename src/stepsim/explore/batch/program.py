@@ -1,21 +1,33 @@
 """The graph of a job as one list of nodes: what each waits for, and how long it takes."""
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 from msgspec import Struct, field
 
-from stepsim.base.arrays import Floats, Small
-from stepsim.core.ends import listed_waits
+from stepsim.base.arrays import Floats, Ints
+from stepsim.base.structs import replace
+from stepsim.core.ends import ends, listed_waits
 from stepsim.core.flat import Flat, TaskRow, Tasks
+from stepsim.explain.critical_path import walk_back
 from stepsim.explore.batch.lengths import FixedLength, LengthTable
 from stepsim.run.waits import NodeWaits
 
 
-class BatchProgram(Struct, frozen=True, kw_only=True):
+class Totals(Struct, frozen=True, kw_only=True):
+    """Of each scenario, in ps: step, pipeline, and the sum of `busy_nodes`."""
+
+    step_time_ps: Ints
+    pipeline_time_ps: Ints
+    busy_ps: Ints
+
+
+class BatchProgram(Struct, frozen=True, kw_only=True, dict=True):
     """Node i takes the length with number `length[i]` after what `waits` has for it.
 
-    `nodes[a][t]` is the node of task t of actor a. The step ends with the last of `last`, the
+    The first nodes are those of the flat table. The step ends with the last of `last`, the
     pipeline with the last of `pipeline`. Ranks are together inside actions for the sum of
     `busy_lengths` (a number of times each) and of the ends of `busy_nodes` (likewise, -1 times
     where an action begins).
@@ -23,7 +35,6 @@ class BatchProgram(Struct, frozen=True, kw_only=True):
 
     waits: NodeWaits
     length: tuple[int, ...]
-    nodes: tuple[Small, ...]
     last: frozenset[int]
     pipeline: frozenset[int]
     busy_lengths: dict[int, int]
@@ -36,6 +47,51 @@ class BatchProgram(Struct, frozen=True, kw_only=True):
 
     def __len__(self) -> int:
         return len(self.length)
+
+    @cached_property
+    def _counted(self) -> NodeWaits:
+        """The waits, of which the ends that totals are made of are the results."""
+        wanted = {*self.last, *self.pipeline, *self.busy_nodes}
+        return replace(self.waits, results=tuple(sorted(wanted)))
+
+    def totals(self, lengths: list[Ints] | Iterator[Ints], count: int) -> Totals:
+        """Totals of `count` scenarios; `lengths` are the times of the nodes, in order."""
+        waits = self._counted
+        known = zip(waits.results or (), ends(waits, lengths), strict=True)
+        return self._totals(dict(known), count)
+
+    def totals_of(self, end: Ints) -> Totals:
+        """Totals of scenarios from the ends of all nodes, as `times` has them."""
+        return self._totals(dict(enumerate(end)), end.shape[1])
+
+    def _totals(self, end: dict[int, Ints], count: int) -> Totals:
+        """Totals from the ends of nodes by their number."""
+        step, pipeline, busy = np.zeros((3, count), dtype=np.int64)
+        for node in self.last:
+            np.maximum(step, end[node], out=step)
+        for node in self.pipeline:
+            np.maximum(pipeline, end[node], out=pipeline)
+        for node, times in self.busy_nodes.items():
+            busy += times * end[node]
+        return Totals(step_time_ps=step, pipeline_time_ps=pipeline, busy_ps=busy)
+
+    def times(self, lengths: list[Ints], count: int) -> tuple[Ints, Ints]:
+        """Start and end of every node in ps, both of shape (nodes, scenarios)."""
+        start, end = np.empty((2, len(self), count), dtype=np.int64)
+        for node, node_end in enumerate(ends(self.waits, lengths)):
+            end[node] = node_end
+            np.subtract(end[node], lengths[node], out=start[node])
+        return start, end
+
+    def path(self, start: Ints, end: Ints, column: int) -> Iterator[int]:
+        """Nodes of the longest path of one scenario, last first."""
+        final = sorted(self.last)
+        return walk_back(
+            final[int(np.argmax(end[final, column]))],
+            self.waits.lists.__getitem__,
+            lambda node: int(start[node, column]),
+            lambda node: int(end[node, column]),
+        )
 
 
 def compile_program(flat: Flat, slow: Floats | None, table: LengthTable) -> BatchProgram:
@@ -127,7 +183,6 @@ class _NodeWriter(Struct, kw_only=True):
         return BatchProgram(
             waits=listed_waits(after),
             length=tuple(self.length),
-            nodes=self.flat.node_of,
             last=frozenset(set(range(len(after))) - waited),
             pipeline=frozenset(self.pipeline),
             busy_lengths=dict(self.busy_lengths),

@@ -114,9 +114,9 @@ def _node_microbatches(batch: Batch) -> Ints:
     A message is of the microbatch of the action before it. Of two microbatches that run as one the
     forward's counts.
     """
-    program = batch.passes.program
+    program = batch.program
     found = np.full(len(program), -1, dtype=np.int64)
-    for laid, nodes in zip(batch.programs, program.nodes, strict=True):
+    for laid, nodes in zip(batch.flat.programs, batch.flat.node_of, strict=True):
         of_segment = _microbatches(laid.program)
         kinds = laid.program.kind[laid.segment]
         own = of_segment[laid.segment]
@@ -218,7 +218,7 @@ def _replicas_meet(batch: Batch) -> bool:
     graph = batch.job.graph
     groups = {
         graph.comms[comm].group
-        for laid in batch.programs
+        for laid in batch.flat.programs
         for number in laid.times
         for comm in graph.task_lists[number].comms
     }
@@ -235,4 +235,4 @@ def _held(options: StepOptions, plan: ModelPlan) -> StepOptions:
 def _node_ps(batch: Batch) -> Ints:
     """How long every node takes, in ps."""
     values = batch.lengths(batch.scenarios({}))
-    return np.array([int(values[number][0]) for number in batch.passes.program.length])
+    return np.array([int(values[number][0]) for number in batch.program.length])

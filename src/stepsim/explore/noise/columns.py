@@ -134,8 +134,8 @@ class NodeColumns:
         self._batch = batch
         every = (np.flatnonzero(batch.actors.actor_of == a) for a in range(len(batch.actors)))
         self._ranks = list(every if ranks is None else ranks)
-        self._waits_of = _waits_of(batch.programs)
-        self._tasks: list[list[tuple[int, int]]] = [[] for _ in batch.passes.program.length]
+        self._waits_of = _waits_of(batch.flat.programs)
+        self._tasks: list[list[tuple[int, int]]] = [[] for _ in batch.program.length]
         self._known: dict[tuple[Group, tuple[int, ...]], tuple[int, list[ColumnPlaces]]] = {}
         self.nodes: list[ColumnNode] = []
         self._after: list[tuple[int, ...]] = []
@@ -167,7 +167,7 @@ class NodeColumns:
 
     def _make_nodes(self) -> None:
         """Nodes of the compiled program, with what each actor's ranks do in them."""
-        for actor, nodes in enumerate(self._batch.passes.program.nodes):
+        for actor, nodes in enumerate(self._batch.flat.node_of):
             for task, node in enumerate(nodes.tolist()):
                 self._tasks[node].append((actor, task))
         for node, members in enumerate(self._tasks):
@@ -217,7 +217,7 @@ class NodeColumns:
 
     def _before(self, actor: int, task: int) -> list[tuple[int, dict[int, ColumnPlaces]]]:
         """Nodes that an actor's task waits for, and the columns of ranks in them."""
-        nodes = self._batch.passes.program.nodes[actor]
+        nodes = self._batch.flat.node_of[actor]
         return [self._number[nodes.item(each)] for each in self._waits_of[actor][task]]
 
     def _places(
@@ -231,7 +231,7 @@ class NodeColumns:
             return None, 0, {}
         actors = tuple(actor for actor, _ in members)
         first, task = members[0]
-        number = int(self._batch.programs[first].group[task])
+        number = int(self._batch.flat.programs[first].group[task])
         group = None if number < 0 else GROUPS[number]
         if group is None or group is Group.PP:
             return group, len(self._ranks[first]), {}

@@ -189,7 +189,7 @@ def _batch(
 
 def _tasks_of_all_ranks(batch: Batch) -> int:
     counts: list[int] = batch.actors.counts.tolist()
-    return sum(len(laid) * n for laid, n in zip(batch.programs, counts, strict=True))
+    return sum(len(laid) * n for laid, n in zip(batch.flat.programs, counts, strict=True))
 
 
 def _samples(batch: Batch, model: NoiseModel, samples: int, seed: np.random.SeedSequence) -> Ints:
@@ -208,7 +208,7 @@ def _samples(batch: Batch, model: NoiseModel, samples: int, seed: np.random.Seed
         if columns:
             times = columns.step_time_ps(draws, at_once)
         else:
-            times = batch.passes.totals(draws.lengths(), at_once).step_time_ps
+            times = batch.program.totals(draws.lengths(), at_once).step_time_ps
         found[first : first + at_once] = times[: samples - first]
     return found
 
@@ -239,11 +239,11 @@ class _Draws:
 
     def lengths(self) -> Iterator[Ints]:
         """A vector of samples per node of an unfolded program."""
-        program = self._batch.passes.program
+        program = self._batch.program
         is_sent = np.zeros(len(program), dtype=bool)
         actor = np.zeros(len(program), dtype=np.int64)
         for number, (laid, nodes) in enumerate(
-            zip(self._batch.programs, program.nodes, strict=True)
+            zip(self._batch.flat.programs, self._batch.flat.node_of, strict=True)
         ):
             is_sent[nodes] = laid.group >= 0
             actor[nodes] = number
@@ -265,7 +265,7 @@ class _Draws:
     def _noisy(self, node: ColumnNode, factors: Floats) -> Ints:
         """What a node is planned to take, times factors, rounded."""
         assert node.node is not None
-        planned = self._planned[self._batch.passes.program.length[node.node]]
+        planned = self._planned[self._batch.program.length[node.node]]
         return np.rint(factors * planned).astype(np.int64)
 
     def _slowness(self, ranks: int) -> Floats:
