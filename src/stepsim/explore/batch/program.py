@@ -173,17 +173,12 @@ class _NodeWriter(Struct, kw_only=True):
         return len(self.after) - 1
 
     def finish(self) -> BatchProgram:
-        """The nodes in order; what a node waits for anyhow is not waited for twice."""
-        direct = [frozenset(each) for each in self.after]
-        after = []
-        for mine in direct:
-            needless = {i for each in mine for i in direct[each]} if len(mine) > 1 else frozenset()
-            after.append(tuple(sorted(mine - needless)))
-        waited = {i for each in after for i in each}
+        """The nodes in order."""
+        waited = {i for each in self.after for i in each}
         return BatchProgram(
-            waits=listed_waits(after),
+            waits=listed_waits(self.after),
             length=tuple(self.length),
-            last=frozenset(set(range(len(after))) - waited),
+            last=frozenset(set(range(len(self.after))) - waited),
             pipeline=frozenset(self.pipeline),
             busy_lengths=dict(self.busy_lengths),
             busy_nodes=dict(self.busy_nodes),

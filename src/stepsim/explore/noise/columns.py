@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Ints, Lists
 from stepsim.core.ends import ends
-from stepsim.core.flat import GROUPS, Tasks
+from stepsim.core.flat import GROUPS
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.network.groups import lowered
 from stepsim.run.waits import EndView, NodeWaits
@@ -35,28 +35,20 @@ class NodeDurations(Protocol):
 class ColumnPlaces(Struct, frozen=True, kw_only=True):
     """Columns of an actor's ranks in a transfer: rank i has column `of_rank[i]`.
 
-    `order` sorts the ranks by column, None where they are; those of column `columns[k]` begin at
-    `starts[k]` there. `members` ranks are in every column, 0 where columns differ in that.
+    `order` sorts the ranks by column; those of column `columns[k]` begin at `starts[k]` there.
     """
 
     of_rank: Ints
-    order: Ints | None
+    order: Ints
     columns: Ints
     starts: Ints
-    members: int
 
     @classmethod
     def of(cls, of_rank: Ints) -> "ColumnPlaces":
         """The columns of ranks, sorted once."""
         order = np.argsort(of_rank, kind="stable")
-        columns, starts, counts = np.unique(of_rank[order], return_index=True, return_counts=True)
-        return cls(
-            of_rank=of_rank,
-            order=None if (np.diff(order) == 1).all() else order,
-            columns=columns,
-            starts=starts,
-            members=int(counts[0]) if (counts == counts[0]).all() else 0,
-        )
+        columns, starts = np.unique(of_rank[order], return_index=True)
+        return cls(of_rank=of_rank, order=order, columns=columns, starts=starts)
 
     def seen_by_ranks(self, end: Ints) -> Ints:
         """The end of a transfer as each rank has it, from that of every column."""
@@ -64,22 +56,9 @@ class ColumnPlaces(Struct, frozen=True, kw_only=True):
 
     def latest(self, ready: Ints, width: int) -> Ints:
         """The last of the ranks of each of `width` columns; 0 where none of the actor's is."""
-        if len(ready) == 1:
-            found = np.asarray(np.broadcast_to(ready, (len(self.starts), ready.shape[1])))
-        else:
-            found = self._longest(ready if self.order is None else ready[self.order])
-        if len(found) == width:
-            return found
-        spread: Ints = np.zeros((width, found.shape[1]), dtype=np.int64)
-        spread[self.columns] = found
-        return spread
-
-    def _longest(self, ready: Ints) -> Ints:
-        """The last of each column, of ranks sorted by it; without reduceat six times as fast."""
-        if self.members:
-            groups = ready.reshape(len(self.starts), self.members, ready.shape[1])
-            return np.asarray(groups.max(axis=1))
-        found: Ints = np.maximum.reduceat(ready, self.starts, axis=0)
+        every = np.broadcast_to(ready, (len(self.order), ready.shape[1]))[self.order]
+        found: Ints = np.zeros((width, ready.shape[1]), dtype=np.int64)
+        found[self.columns] = np.maximum.reduceat(every, self.starts, axis=0)
         return found
 
 
@@ -97,31 +76,6 @@ class ColumnNode(Struct, frozen=True, kw_only=True):
     places: Mapping[int, ColumnPlaces] = MappingProxyType({})
 
 
-def _waits_of(programs: Sequence[Tasks]) -> list[list[tuple[int, ...]]]:
-    """What the tasks of every actor wait for."""
-    distinct = {id(laid): laid for laid in programs}
-    known = {key: _needed(laid.after.tolist()) for key, laid in distinct.items()}
-    return [known[id(laid)] for laid in programs]
-
-
-def _needed(after: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """What every task waits for, without what others of these wait for anyhow.
-
-    For example a task after 0 and 1, of which 1 is after 0, is after 1 alone.
-    """
-    return [before if len(before) < 2 else _last_of(before, after) for before in after]
-
-
-def _last_of(before: tuple[int, ...], after: list[tuple[int, ...]]) -> tuple[int, ...]:
-    first, open_tasks, passed = min(before), sorted(before), set[int]()
-    others = {*open_tasks[:-1]}
-    while open_tasks and not others <= passed:
-        earlier = {task for task in after[open_tasks.pop()] if task >= first} - passed
-        passed |= earlier
-        open_tasks += earlier
-    return tuple(task for task in before if task not in passed)
-
-
 class NodeColumns:
     """The nodes of a job in an order that can run, with a column for each of some `ranks`.
 
@@ -134,7 +88,6 @@ class NodeColumns:
         self._batch = batch
         every = (np.flatnonzero(batch.actors.actor_of == a) for a in range(len(batch.actors)))
         self._ranks = list(every if ranks is None else ranks)
-        self._waits_of = _waits_of(batch.flat.programs)
         self._tasks: list[list[tuple[int, int]]] = [[] for _ in batch.program.length]
         self._known: dict[tuple[Group, tuple[int, ...]], tuple[int, list[ColumnPlaces]]] = {}
         self.nodes: list[ColumnNode] = []
@@ -217,8 +170,9 @@ class NodeColumns:
 
     def _before(self, actor: int, task: int) -> list[tuple[int, dict[int, ColumnPlaces]]]:
         """Nodes that an actor's task waits for, and the columns of ranks in them."""
-        nodes = self._batch.flat.node_of[actor]
-        return [self._number[nodes.item(each)] for each in self._waits_of[actor][task]]
+        flat = self._batch.flat
+        nodes, after = flat.node_of[actor], flat.programs[actor].after[task]
+        return [self._number[nodes.item(each)] for each in after]
 
     def _places(
         self, members: list[tuple[int, int]]
