@@ -1,6 +1,7 @@
 """Changes an operator or a constant of the core, and asks whether a test notices.
 
-    python tools/mutations.py [--seed 28] [--count 60] [--only 3,17] [--seconds 3600]
+    python tools/mutations.py [--seed 28] [--count 60] [--rooms core,network] [--only 3,17]
+        [--seconds 3600]
 
 Mutations are drawn with a seed over the rooms of the core. Each is made in a copy of the checkout,
 where the tests of its room run without the reference data of others (`STEPSIM_SHARED` leads
@@ -190,12 +191,13 @@ def _joined(node: ast.AST) -> Iterator[tuple[ast.expr, ast.AST, ast.expr]]:
             yield left, node.op, right
 
 
-def drawn(seed: int, count: int) -> list[Mutation]:
+def drawn(seed: int, count: int, rooms: Sequence[str]) -> list[Mutation]:
     """So many mutations, as many of each room; the same for a seed and a state of the code."""
     chance, chosen = random.Random(seed), list[Mutation]()
-    for number, (name, room) in enumerate(ROOMS.items()):
-        every = [mutation for path in room.files() for mutation in mutations_of(path, name)]
-        share = count // len(ROOMS) + (number < count % len(ROOMS))
+    for number, name in enumerate(rooms):
+        paths = ROOMS[name].files()
+        every = [mutation for path in paths for mutation in mutations_of(path, name)]
+        share = count // len(rooms) + (number < count % len(rooms))
         chosen += chance.sample(every, share)
     chance.shuffle(chosen)
     return chosen
@@ -239,10 +241,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=28)
     parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--rooms", default=",".join(ROOMS), help="rooms to draw from")
     parser.add_argument("--only", default="", help="numbers of mutations, from 0")
     parser.add_argument("--seconds", type=float, default=3600.0)
     asked = parser.parse_args()
-    every = list(enumerate(drawn(asked.seed, asked.count)))
+    every = list(enumerate(drawn(asked.seed, asked.count, asked.rooms.split(","))))
     if asked.only:
         chosen = set(map(int, asked.only.split(",")))
         every = [(number, mutation) for number, mutation in every if number in chosen]
