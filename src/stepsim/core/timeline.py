@@ -155,11 +155,11 @@ class Timeline(Struct, frozen=True, kw_only=True, dict=True):
 
         `apart` are the tasks of its stage, where they are known.
         """
-        ran, longer = self.of_rank(rank), self.of_rank(rank).longer_ps[:, 0]
+        ran = self.of_rank(rank)
         apart = apart or tasks_apart(ran.tasks.program, self.graph)
         place, (start, end) = expanded(ran.tasks, apart, ran.start[:, 0], ran.end[:, 0])
-        alone = np.where(longer[place] > 0, end - start - longer[place], UNKNOWN)
-        return RankTasks(apart, start, end, alone)
+        longer = ran.longer_ps[place, 0]
+        return RankTasks(apart, start, end, np.where(longer > 0, end - start - longer, UNKNOWN))
 
     def spans(self, ranks: Iterable[int] | None = None, *, whole: bool = False) -> Iterator[Spans]:
         """A table for each of these ranks, or for the representative of every class.

@@ -113,7 +113,7 @@ def make_report(
     """
     graph, plan, options = timeline.graph, timeline.graph.plan, timeline.graph.options
     step, pipeline = timeline.step_time_ps, timeline.pipeline_time_ps
-    links = link_use(graph, prices.topology, traffic, step)
+    links = link_use(prices.topology, traffic, step)
     path = path_runs(timeline, critical_path(timeline))
     stages = _stages(timeline, ranks, memory)
     busiest = max(bubble.busy for bubble in ranks.bubbles)

@@ -63,20 +63,17 @@ def comm_use(graph: TaskGraph, prices: Prices) -> tuple[PlacedComm, ...]:
     return tuple(sorted(comms, key=lambda comm: -comm.use.count * comm.use.time_ps))
 
 
-def link_use(
-    graph: TaskGraph, topology: Topology, traffic: Traffic, step_time_ps: int
-) -> tuple[LinkUse, ...]:
+def link_use(topology: Topology, traffic: Traffic, step_time_ps: int) -> tuple[LinkUse, ...]:
     """Bytes of every transfer of the step on every link it crosses, summed up per class."""
-    links, loads = add_up([(traffic.link, traffic.size * traffic.counts[traffic.user])])
+    links, loads = add_up([(traffic.link, traffic.size)])
     classes = topology.link_class(links)
     return tuple(
-        _class_use(graph, topology, c, (links[mine], loads[mine]), traffic, step_time_ps)
+        _class_use(topology, c, (links[mine], loads[mine]), traffic, step_time_ps)
         for c, mine in enumerate(classes == c for c in range(len(topology.link_classes)))
     )
 
 
 def _class_use(
-    graph: TaskGraph,
     topology: Topology,
     c: int,
     total: Summand,
@@ -98,17 +95,16 @@ def _class_use(
         busiest_bytes=round(most),
         busy_ps=busy_ps,
         utilisation=busy_ps / step_time_ps if step_time_ps else 0.0,
-        users=_users_of(top, graph, traffic),
+        users=_users_of(top, traffic),
     )
 
 
-def _users_of(link: int, graph: TaskGraph, traffic: Traffic) -> tuple[LinkUser, ...]:
+def _users_of(link: int, traffic: Traffic) -> tuple[LinkUser, ...]:
     """Who puts how many bytes on a link, most first."""
     sizes: dict[tuple[Group, CollectiveKind], float] = defaultdict(float)
     for row in np.flatnonzero(traffic.link == link).tolist():
-        user = int(traffic.user[row])
-        op = graph.comms[traffic.uses[user].comm]
-        sizes[op.group, op.kind] += float(traffic.size[row] * traffic.counts[user])
+        group, kind, _ = traffic.users[traffic.user.item(row)]
+        sizes[group, kind] += traffic.size.item(row)
     most_first = sorted(sizes.items(), key=lambda item: -item[1])
     return tuple(
         LinkUser(group=group, kind=kind, bytes=round(size))

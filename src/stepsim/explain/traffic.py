@@ -5,21 +5,22 @@ from collections import defaultdict
 import numpy as np
 from msgspec import Struct
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Floats, Ints, Summand, add_up
 from stepsim.core.write import TaskGraph
 from stepsim.network.collectives.flows import loads_by_owner
 from stepsim.network.prices import Prices, Use
-from stepsim.workload.rows import CommOp
+from stepsim.workload.rows import CollectiveKind, CommOp, Group, ParallelAxis
+
+_AT_ONCE = 1 << 18
+"""NPUs that are traced together: what all of a large job put on links takes much memory."""
+LinkUser = tuple[Group, CollectiveKind, ParallelAxis]
+"""Whose bytes are on a link: communications of a kind in groups, along an axis."""
 
 
 class Traffic(Struct, frozen=True, kw_only=True):
-    """Row i: one run of `uses[user[i]]` puts `size[i]` bytes on `link[i]`; links may repeat.
+    """Row i: communications of `users[user[i]]` put `size[i]` bytes a step on `link[i]`."""
 
-    Use u runs `counts[u]` times in a step.
-    """
-
-    uses: tuple[Use, ...]
-    counts: Ints
+    users: tuple[LinkUser, ...]
     user: Ints
     link: Ints
     size: Floats
@@ -28,29 +29,32 @@ class Traffic(Struct, frozen=True, kw_only=True):
 def find_traffic(graph: TaskGraph, prices: Prices) -> Traffic:
     """Trace the collectives of every stage and the messages it sends.
 
-    Groups of all stages that do the same in the same way are traced together.
+    Groups of all stages that do the same in the same way, equally often, are traced together.
     """
-    uses = tuple(use for use in graph.uses if use.peer_stage < 0 or use.sends)
-    alike: dict[tuple[CommOp, bytes], list[tuple[int, int, Ints]]] = defaultdict(list)
-    for number, use in enumerate(uses):
-        patterns, op = prices.patterns(use), graph.comms[use.comm]
+    alike: dict[tuple[CommOp, bytes, int], list[tuple[Use, int, Ints]]] = defaultdict(list)
+    for use in graph.uses:
+        if use.peer_stage >= 0 and not use.sends:
+            continue
+        patterns, count = prices.patterns(use), graph.programs[use.stage].counts[use]
         for groups in patterns.rows(use.ends[0], graph.plan.stage_ranks):
             look = int(patterns.pattern[groups[0]])
-            alike[op, patterns.key(look)].append((number, look, groups))
-    rows: list[tuple[Ints, Ints, Floats]] = []
-    for (op, _), several in alike.items():
-        npus = [prices.patterns(uses[number]).npus[groups] for number, _, groups in several]
-        owners = np.repeat([number for number, *_ in several], [*map(len, npus)])
-        first, look, _ = several[0]
-        for step in prices.steps(uses[first], look):
-            owner, link, load = loads_by_owner(prices.topology, np.concatenate(npus), owners, step)
-            rows.append((owner, link, load * (step.repeat * op.size_bytes)))
-    rows.append((np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)))
-    user, link, size = (np.concatenate(column) for column in zip(*rows, strict=True))
-    return Traffic(
-        uses=uses,
-        counts=np.array([graph.programs[use.stage].counts[use] for use in uses], dtype=np.int64),
-        user=user,
-        link=link,
-        size=size,
-    )
+            key = graph.comms[use.comm], patterns.key(look), count
+            alike[key].append((use, look, patterns.npus[groups]))
+    found: dict[LinkUser, Summand] = {}
+    for (op, _, count), several in alike.items():
+        use, look, _ = several[0]
+        npus = np.concatenate([each for *_, each in several])
+        user = op.group, op.kind, op.axis
+        parts = [found[user]] if user in found else []
+        for step in prices.steps(use, look):
+            for some in np.array_split(npus, npus.size // _AT_ONCE + 1):
+                together = np.zeros(len(some), dtype=np.int64)
+                _, link, load = loads_by_owner(prices.topology, some, together, step)
+                parts.append((link, load * (step.repeat * op.size_bytes * count)))
+        if parts:
+            found[user] = add_up(parts)
+    nothing: Summand = np.zeros(0, dtype=np.int64), np.zeros(0)
+    columns = zip(nothing, *found.values(), strict=True)
+    link, size = (np.concatenate(column) for column in columns)
+    numbers = np.repeat(np.arange(len(found)), [len(links) for links, _ in found.values()])
+    return Traffic(users=tuple(found), user=numbers, link=link, size=size)

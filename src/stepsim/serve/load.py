@@ -31,10 +31,10 @@ def network_load(run: SimulatedStep) -> dict[str, object]:
 
 def _axes_of_classes(run: SimulatedStep) -> dict[int, int]:
     """The parallel axes that use links of every class, as bits."""
-    graph, traffic, bits = run.timeline.graph, run.traffic, defaultdict[int, int](int)
+    traffic, bits = run.traffic, defaultdict[int, int](int)
     classes = run.prices.topology.link_class(traffic.link)
     for link, user in distinct_rows(np.stack([classes, traffic.user], axis=1)).tolist():
-        bits[link] |= 1 << _AXES.index(graph.comms[traffic.uses[user].comm].axis)
+        bits[link] |= 1 << _AXES.index(traffic.users[user][2])
     return bits
 
 

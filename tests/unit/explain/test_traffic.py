@@ -22,7 +22,7 @@ def traffic(plan: ParallelPlan, *comms: CommOp) -> Traffic:
 
 def by_class(found: Traffic, npus: int) -> list[float]:
     """Bytes of a whole step on inner and outer links."""
-    size = found.size * found.counts[found.user]
+    size = found.size
     classes = two_levels(npus // 2).link_class(found.link)
     inner, outer = np.bincount(classes, weights=size, minlength=2)
     return [float(inner), float(outer)]
