@@ -55,7 +55,13 @@ ROOMS: Mapping[str, Room] = MappingProxyType(
             ("network",),
             (
                 *("unit/network", "oracles/test_algorithms.py", "oracles/test_collectives.py"),
-                *("oracles/test_nccl_tables.py", "golden", "properties/test_folding.py"),
+                *(
+                    "oracles/test_nccl_tables.py",
+                    "oracles/test_chunks.py",
+                    "golden",
+                    "properties/test_folding.py",
+                ),
+                "properties/test_exchange_properties.py",
             ),
         ),
         "schedules": Room(
@@ -94,8 +100,12 @@ EQUIVALENT: Mapping[str, str] = MappingProxyType(
         "links = int(link.max(initial=(0 + 1))) + 1": (
             "owner and link are digits of one number, put in and taken out with the same base"
         ),
-        "kinds, stages = len(SegmentKind), int(shape.peer_stage.max(initial=(0 + 1))) + 2": (
-            "looks are told apart by digits, of whatever base, and stand in the order they appear"
+        "forecast: int = (0 + 1)": "forecasts of a flight are counted, from whatever number on",
+        "same = np.full(len(here), where * len(GROUPS) - group)": (
+            "a number for each pair: groups are fewer than the factor"
+        ),
+        "few = len(waits) < _NARROW * len(waits.levels)": (
+            "up to how many nodes of a level one way of two is taken that find the same times"
         ),
         "_KEPT = (256 + 1)": "how many results are kept; one that is made again is the same",
         "if mlp.groups >= 1:": (

@@ -7,7 +7,7 @@ same.
 
 from array import array
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import simpy
@@ -128,7 +128,7 @@ class _Run(Struct, kw_only=True):
 
     def send(self, event: simpy.Event) -> None:
         """The latency of a phase is over: its bytes enter the links."""
-        number: int = event.value or 0
+        number = cast(int, event.value)
         flight = self.flights[number]
         self.fabric.enter(number, flight.transfer.phases[flight.phase], int(self.env.now))
         self.settle_soon()
@@ -150,7 +150,7 @@ class _Run(Struct, kw_only=True):
 
     def arrive(self, event: simpy.Event) -> None:
         """The bytes of a phase have arrived, unless the forecast is out of date."""
-        number, phase, forecast = event.value or (0, 0, 0)
+        number, phase, forecast = cast(tuple[int, int, int], event.value)
         flight = self.flights.get(number)
         if flight and (flight.phase, flight.forecast) == (phase, forecast):
             self.fabric.leave(number)
@@ -159,8 +159,7 @@ class _Run(Struct, kw_only=True):
 
     def over(self, event: simpy.Event) -> None:
         """A node of fixed duration is over."""
-        node: int = event.value or 0
-        self.release(node)
+        self.release(cast(int, event.value))
 
     def release(self, node: int) -> None:
         """Start what waited for a node that has ended."""

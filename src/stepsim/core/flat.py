@@ -295,10 +295,11 @@ def _pairs(nodes: Sequence[Small], after: Sequence[Lists]) -> Ints:
 
 def _stuck(flat: Flat) -> str:
     """What cannot start, and what each waits for: tasks that are ready, of others that are not."""
-    runs, waiting = flat.waits.runnable, defaultdict[int, list[tuple[int, int, bool]]](list)
+    waiting = defaultdict[int, list[tuple[int, int, bool]]](list)
     for actor, (nodes, tasks) in enumerate(zip(flat.node_of, flat.programs, strict=True)):
-        for task in np.flatnonzero(nodes >= runs).tolist():
-            ready = bool((nodes[tasks.after[task]] < runs).all())
+        blocked = nodes >= flat.waits.runnable
+        for task in np.flatnonzero(blocked).tolist():
+            ready = not blocked[tasks.after[task]].any()
             waiting[nodes.item(task)].append((actor, task, ready))
     said = []
     for members in waiting.values():

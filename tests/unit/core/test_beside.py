@@ -42,6 +42,9 @@ def test_compute_takes_its_time_alone_and_what_it_lost(options: dict[str, Any]) 
         longer += float(cohort.longer_ps[:, 0].sum())
         lost += lost_ps(cohort, rank, step.overlap, step)
     assert longer == pytest.approx(lost, rel=0.02)
+    for spans in timeline.spans():
+        took = spans.end_ps - spans.start_ps
+        assert (spans.alone_ps[spans.slowed] < took[spans.slowed]).all()
     assert longer > 0
 
 

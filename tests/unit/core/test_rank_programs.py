@@ -49,14 +49,14 @@ def test_looks_say_what_segments_do_and_how_often() -> None:
 
 
 def test_counts_are_those_of_all_segments() -> None:
-    """A collective per forward, and a message each way per microbatch."""
-    made = graph("1f1b", TP, microbatches=3)
+    """Two collectives per forward, and a message each way per microbatch."""
+    made = graph("1f1b", TP, TP, microbatches=3)
     number = made.comms.index(TP)
     message = 1 - number
     for stage, program in enumerate(made.programs):
         assert program.counts == Counter(
             {
-                Use(number, stage): 3,
+                Use(number, stage): 6,
                 Use(message, stage, 1 - stage, sends=True): 3,
                 Use(message, stage, 1 - stage, sends=False): 3,
             }

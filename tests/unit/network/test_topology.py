@@ -123,6 +123,7 @@ def check_links(topology: Topology) -> None:
     assert [kind for _, kind in graph.nodes(data="kind")].count("npu") == topology.npus
     wires = {(u, v, data["link_class"]): data["count"] for u, v, data in graph.edges(data=True)}
     assert wires == Counter((u, v, link.name) for _, u, v, link in links)
+    assert graph.is_multigraph() == (len({(u, v) for u, v, _ in wires}) < len(wires))
 
 
 def test_opposite_ends_of_an_even_ring_send_half_each_way() -> None:
