@@ -275,6 +275,28 @@ def test_orders_are_valid_fit_and_beat_1f1b(
     assert busiest <= ours <= theirs
 
 
+def test_the_order_whose_step_takes_least_is_taken() -> None:
+    times = {"F": [9, 5, 7, 8], "I": [8, 6, 7, 9], "W": [5, 6, 4, 7]}
+    took: dict[Schedule, int] = {}
+
+    def makespan(schedule: Schedule) -> int:
+        took[schedule] = max(rank.stop for rank in simulated_ranks(kinds(schedule), times, 3))
+        return took[schedule]
+
+    found = auto_zb(
+        ranks=4,
+        microbatches=9,
+        forward_ps=times["F"],
+        input_grad_ps=times["I"],
+        weight_grad_ps=times["W"],
+        hop_ps=3,
+        memory_limit=1.0,
+        took_ps=makespan,
+    )
+    assert len(took) > 5
+    assert took[found] == min(took.values()) < max(took.values())
+
+
 def test_results_repeat_and_no_limit_is_allowed() -> None:
     first, second = (
         auto_zb(

@@ -5,7 +5,8 @@ middle stage cost, so moving one changes two stages by that much. Chunks take eq
 stage's layers; the first virtual stage has get_batch and embedding, the last one head and loss.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from msgspec import Struct
 
@@ -104,9 +105,6 @@ def change_run(summary: RunSummary, runtime: ReplayRuntime, change: RunChange) -
     if change.balance:
         costs = _balanced(costs, change.balance)
         notes.append("memory is not checked; per-step operations are those of the measured balance")
-    order = _changed_order(own, costs, change)
-    if order.splits_backward and not any(OpKind.WEIGHT_GRAD in s.work for s in summary.stages):
-        notes.append(f"weight gradient taken as {WEIGHT_GRAD_SHARE:.0%} of a backward")
     if change.p2p:
         runtime = replace(runtime, p2p=change.p2p)
     if change.topology:
@@ -120,7 +118,11 @@ def change_run(summary: RunSummary, runtime: ReplayRuntime, change: RunChange) -
     if change.overlap:
         notes.append("overlap is the best case: gradients hide behind a whole backward, at no cost")
     changed_items = _changed_items(summary, costs, overlap=change.overlap)
-    changed = simulate_costs(summary, costs, order, runtime, changed_items)
+    run = partial(simulate_costs, summary, costs, runtime=runtime, per_step=changed_items)
+    order = _changed_order(own, costs, change, lambda order: run(order).report.step_time_ps)
+    if order.splits_backward and not any(OpKind.WEIGHT_GRAD in s.work for s in summary.stages):
+        notes.append(f"weight gradient taken as {WEIGHT_GRAD_SHARE:.0%} of a backward")
+    changed = run(order)
     messages = None
     if changed.report.p2p != base.report.p2p:
         as_changed = replace(old_runtime, p2p=P2PMode(changed.report.p2p))
@@ -128,8 +130,13 @@ def change_run(summary: RunSummary, runtime: ReplayRuntime, change: RunChange) -
     return WhatIf(base=base, changed=changed, notes=tuple(notes), messages=messages)
 
 
-def _changed_order(own: Schedule, costs: Sequence[StageCost], change: RunChange) -> Schedule:
-    """The order of the changed run; raises PlanError where nobody knows it."""
+def _changed_order(
+    own: Schedule,
+    costs: Sequence[StageCost],
+    change: RunChange,
+    took_ps: Callable[[Schedule], int],
+) -> Schedule:
+    """The order of the changed run, which says what it takes; raises PlanError if unknown."""
     count = own.microbatches if change.microbatches is None else change.microbatches
     if change.schedule is None and count == own.microbatches:
         return own
@@ -138,7 +145,7 @@ def _changed_order(own: Schedule, costs: Sequence[StageCost], change: RunChange)
             f"microbatches is {count}: the recorded order is that of no schedule known here: "
             "expected --schedule beside it"
         )
-    return _order(change.schedule or own.label, costs, count)
+    return _order(change.schedule or own.label, costs, count, took_ps)
 
 
 def _with_layers(summary: RunSummary, layers: int) -> RunSummary:
@@ -152,7 +159,9 @@ def _with_layers(summary: RunSummary, layers: int) -> RunSummary:
     return replace(summary, run=summary.run.with_layers(layers))
 
 
-def _order(name: str, costs: Sequence[StageCost], microbatches: int) -> Schedule:
+def _order(
+    name: str, costs: Sequence[StageCost], microbatches: int, took_ps: Callable[[Schedule], int]
+) -> Schedule:
     """A schedule of a name; one that is searched for knows the stages' times."""
     ranks = len(costs)
     if not needs_times(name):
@@ -166,7 +175,7 @@ def _order(name: str, costs: Sequence[StageCost], microbatches: int) -> Schedule
         forward_ps=[row.forward.compute_ps for row in rows],
         input_grad_ps=[row.input_grad.compute_ps for row in rows],
         weight_grad_ps=[row.weight_grad.compute_ps for row in rows],
-        objective="makespan",
+        took_ps=took_ps,
     )
 
 

@@ -5,6 +5,7 @@ long the actions of the job take.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from math import lcm, prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,7 @@ from stepsim.workload.scaling import (
 )
 
 if TYPE_CHECKING:
+    from stepsim.core.flat import Flat
     from stepsim.workload.model.architecture import Architecture
     from stepsim.workload.model.device import Device
     from stepsim.workload.model.framework import Framework
@@ -113,7 +115,8 @@ def choose_schedule(
     if needs_times(options.schedule):
         alone = split_stages(workload, plan, Placement(ranks=plan.pp), options.stage_rows)
         searched = search_times(alone, plan, options, topology)
-        chosen = {"objective": "makespan", **searched, **chosen}
+        took_ps = partial(_took_ps, alone, plan, options, topology)
+        chosen = {"took_ps": took_ps, **searched, **chosen}
     return build(
         options.schedule,
         ranks=plan.pp,
@@ -195,28 +198,47 @@ def search_times(
     Collectives inside an action count. A stage's ranks wait for the slowest of them, so it
     represents them where they differ.
     """
-    from stepsim.core.flat import lay_out
-    from stepsim.core.write import SegmentKind, write_graph
-    from stepsim.network.fold import fold
+    from stepsim.core.write import SegmentKind
 
-    every = replace(options, p2p=P2PMode.EAGER)
-    graph = write_graph(stages, _one_by_one(plan), plan, every)
-    prices = prices_of(plan, graph.comms, topology, options)
-    slow = options.slow.factors(plan.npus) if options.slow else None
-    actors = fold(prices, graph.uses, slow)
+    eager = replace(options, p2p=P2PMode.EAGER)
+    flat = _flat(stages, _one_by_one(plan), plan, eager, topology)
     sums = {name: [0] * plan.pp for name in _KINDS}
     hop = 0
-    for actor, laid in enumerate(lay_out(graph, actors, prices, slow)[0]):
-        stage, took, program = int(actors.stages[actor]), laid.duration_ps, laid.program
+    for laid in flat.programs:
+        took, program = laid.duration_ps, laid.program
         entry = program.entry[laid.segment]
         sends = (entry < 0) & (program.kind[laid.segment] == SegmentKind.SEND)
         hop = max(hop, int(took[sends].max(initial=0)))
         for name, kind in _KINDS.items():
-            is_kind = graph.schedule.columns[stage].runs(kind)[:, 0]
+            is_kind = flat.graph.schedule.columns[program.stage].runs(kind)[:, 0]
             spent = int(took[(entry >= 0) & is_kind[entry]].sum())
-            sums[name][stage] = max(sums[name][stage], spent)
+            sums[name][program.stage] = max(sums[name][program.stage], spent)
     means = {name: [each // plan.microbatches for each in times] for name, times in sums.items()}
     return {**means, "hop_ps": hop}
+
+
+def _flat(
+    stages: Stages, schedule: Schedule, plan: ParallelPlan, options: StepOptions, topology: Topology
+) -> "Flat":
+    """The tasks of a step with a schedule, whose transfers slow nobody."""
+    from stepsim.core.flat import flatten
+    from stepsim.core.write import write_graph
+    from stepsim.network.fold import fold
+
+    graph = write_graph(stages, schedule, plan, options)
+    prices = prices_of(plan, graph.comms, topology, options)
+    slow = options.slow.factors(plan.npus) if options.slow else None
+    return flatten(graph, fold(prices, graph.uses, slow), prices, slow)
+
+
+def _took_ps(
+    stages: Stages, plan: ParallelPlan, options: StepOptions, topology: Topology, schedule: Schedule
+) -> int:
+    """What a step takes with a schedule, in ps."""
+    from stepsim.core.ends import ends
+
+    flat = _flat(stages, schedule, plan, options, topology)
+    return int(ends(flat.waits, flat.duration_ps).max(initial=0))
 
 
 def _one_by_one(plan: ParallelPlan) -> Schedule:
