@@ -105,7 +105,7 @@ def _users_of(link: int, traffic: Traffic) -> tuple[LinkUser, ...]:
     for row in np.flatnonzero(traffic.link == link).tolist():
         group, kind, _ = traffic.users[traffic.user.item(row)]
         sizes[group, kind] += traffic.size.item(row)
-    most_first = sorted(sizes.items(), key=lambda item: -item[1])
+    most_first = sorted(sizes.items(), key=lambda item: -round(item[1]))
     return tuple(
         LinkUser(group=group, kind=kind, bytes=round(size))
         for (group, kind), size in most_first

@@ -104,9 +104,10 @@ class Prices(Struct, kw_only=True):
         self._network = self._name("network", *asked, flows_of(self.topology, numbers=True))
         plan = replace(self.plan, microbatches=1)
         ranks = self._flows, plan, self.sharing is Sharing.NONE
-        if self.known.get(_LIE, (None,))[0] != ranks:
-            self.known[_LIE] = ranks, {}
-        self._patterns = self.known[_LIE][1]
+        lie = self.known.get(_LIE)
+        if lie is None or lie[0] != ranks:
+            lie = self.known[_LIE] = ranks, {}
+        self._patterns = lie[1]
 
     def _name(self, *key: object) -> object:
         """A short name of a key, and of no other while somebody holds it."""
@@ -149,7 +150,8 @@ class Prices(Struct, kw_only=True):
         """What a communication costs in groups of one look, and its algorithm."""
         op, patterns = self.comms[use.comm], self.patterns(use)
         key = "cost", self._network, op, patterns.key(look)
-        if key not in self.known:
+        found: Cost | None = self.known.get(key)
+        if found is None:
             shape = self.shape(use, look)
             cost = collective_cost(self.topology, shape, op.size_bytes)
             if self.sharing is Sharing.FAIR and cost.time_ps != cost.alone_ps:
@@ -158,8 +160,7 @@ class Prices(Struct, kw_only=True):
             measured = self._measured_ps(op, patterns.distinct[look])
             if measured is not None:
                 cost = cost.measured_as(measured)
-            self.known[key] = cost.at_least(op.least_ps).and_then(op.process_ps)
-        found: Cost = self.known[key]
+            found = self.known[key] = cost.at_least(op.least_ps).and_then(op.process_ps)
         return found
 
     def _measured_ps(self, op: CommOp, members: Ranks) -> int | None:
@@ -182,10 +183,10 @@ class Prices(Struct, kw_only=True):
         if not cost.steps:
             return []
         key = "steps", self._flows, kind, patterns.key(look), cost.algorithm
-        if key not in self.known:
+        found: list[FlowStep] | None = self.known.get(key)
+        if found is None:
             layout = self.topology.layout(patterns.distinct[look])
-            self.known[key] = flow_steps(kind, layout, cost.algorithm)
-        found: list[FlowStep] = self.known[key]
+            found = self.known[key] = flow_steps(kind, layout, cost.algorithm)
         return found
 
     def shape(self, use: Use, look: int) -> CollectiveShape:
@@ -193,10 +194,11 @@ class Prices(Struct, kw_only=True):
         kind, patterns = self.comms[use.comm].kind, self.patterns(use)
         wanted = self.algorithms.get(kind, Algorithm.AUTO)
         key = "shape", self._flows, kind, patterns.key(look), wanted
-        if key not in self.known:
+        found: CollectiveShape | None = self.known.get(key)
+        if found is None:
             members, beside = patterns.distinct[look], patterns.beside[look]
-            self.known[key] = collective_shape(self.topology, kind, members, wanted, beside)
-        found: CollectiveShape = self.known[key]
+            found = collective_shape(self.topology, kind, members, wanted, beside)
+            self.known[key] = found
         return found
 
 

@@ -30,7 +30,7 @@ from stepsim.network.topology.dimension import split_link
 from stepsim.options import OPTIONS
 from stepsim.serve.facts import answer_facts, document_shown, memory_shown, plain_table
 from stepsim.serve.helps import best_first, job_changes, speed_changes
-from stepsim.serve.lanes import lanes_of_timeline, timeline_of_batch, times_of_batch
+from stepsim.serve.lanes import lanes_of_timeline, times_of_batch
 from stepsim.serve.library import NamedNouns
 from stepsim.serve.load import network_load
 from stepsim.serve.plans import plan_map
@@ -40,7 +40,7 @@ from stepsim.serve.state import KNOBS, NOISE, ExplorerState, number_quantity, nu
 from stepsim.serve.tasks import tasks_within
 from stepsim.show.tables.studies import worth_table
 from stepsim.step.inputs import held_degrees
-from stepsim.step.prepared import SimulatedStep
+from stepsim.step.prepared import SimulatedStep, prepare, quickest
 from stepsim.step.simulate import simulate_step
 from stepsim.step.size import step_size
 from stepsim.workload.model.model import Model
@@ -162,14 +162,9 @@ class Explorer(Struct, kw_only=True):
 
     def tasks(self, state: ExplorerState, low_ps: int, high_ps: int) -> dict[str, object]:
         """The tasks of a state's step between two times."""
-        if self._why_not_live(state):
-            timeline = self.run(self.inputs(state)).timeline
-        else:
-            batch = self._batch(state)
-            columns = {name: [value] for name, value in _columns(state).items()}
-            _, *times = batch.timed(batch.scenarios(columns))
-            timeline = timeline_of_batch(batch, *(column[:, 0] for column in times))
-        return tasks_within(timeline, low_ps, high_ps)
+        job = self.inputs(state)
+        ready = prepare(job.workload, job.topology, quickest(job.options), known=self._known)
+        return tasks_within(ready.flat().timeline(), low_ps, high_ps)
 
     def helps(self, state: ExplorerState) -> dict[str, object]:
         """What would make the step shorter, or fit where it does not, the fastest change first."""

@@ -64,18 +64,13 @@ def times_of_batch(batch: Batch, start: Ints, end: Ints) -> dict[str, object]:
 
     `start` and `end` are those of the nodes of the batch, in ps.
     """
-    timeline = timeline_of_batch(batch, start, end)
+    nodes = len(batch.flat)
+    timeline = Timeline(flat=batch.flat, start=start[:nodes], end=end[:nodes])
     chosen, _ = shown_actors(timeline.graph, timeline.actors)
     tables = list(timeline.spans(timeline.actors.ranks[chosen].tolist(), whole=True))
     spans = _joined(tables)
     columns = _timed(spans, np.zeros(len(spans), dtype=np.int64))
     return dict(zip(("of", "classes"), _classes(columns), strict=True))
-
-
-def timeline_of_batch(batch: Batch, start: Ints, end: Ints) -> Timeline:
-    """One scenario of a batch as a run; `start` and `end` are those of its nodes, in ps."""
-    nodes = len(batch.flat)
-    return Timeline(flat=batch.flat, start=start[:nodes], end=end[:nodes])
 
 
 def shown_actors(graph: TaskGraph, actors: Actors) -> tuple[list[int], str]:

@@ -4,13 +4,15 @@ Nodes of two NPUs at 4 GB/s and 100 ps, two nodes at 1 GB/s and 1,000 ps. An all
 is two steps of half its bytes.
 """
 
+from typing import Any
+
 import pytest
 from helpers import collective, two_levels
 from unit.network.test_measured_times import curve, table
 
 from stepsim.base.structs import replace
 from stepsim.network.collectives import Algorithm, AlgorithmChoice
-from stepsim.network.prices import Prices, Use
+from stepsim.network.prices import Known, Prices, Use
 from stepsim.parallel.modes import RankOrder, Sharing
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.workload.rows import CollectiveKind, CommOp, Group, ParallelAxis
@@ -57,6 +59,19 @@ def test_a_message_costs_its_bytes_and_its_hop() -> None:
     assert found.patterns(sends) is pairs
     assert found.pairs(1, 0).members.tolist() == [[2, 0], [3, 1]]
     assert found.patterns(sends._replace(sends=False)) is found.pairs(1, 0)
+
+
+def test_findings_that_another_thread_clears_are_still_told() -> None:
+    class Cleared(Known):
+        def __setitem__(self, key: tuple[object, ...], value: Any) -> None:
+            self.clear()
+
+    found = replace(prices(TP, DP), known=Cleared())
+    assert [durations(found, comm) for comm in (0, 1)] == [
+        durations(prices(TP, DP), comm) for comm in (0, 1)
+    ]
+    assert found.phases(Use(1, 0), 0)
+    assert not found.known
 
 
 @pytest.mark.parametrize("kind", [k for k in CollectiveKind if k is not CollectiveKind.SEND_RECV])

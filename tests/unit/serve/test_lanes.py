@@ -80,18 +80,25 @@ def test_links_say_which_axes_they_carry(shown: Any) -> None:
     assert all(0 < link["share"] < 1 for link in network["links"])
 
 
-def test_tasks_of_a_part_are_those_of_the_run(explorer: Explorer, shown: Any) -> None:
-    state, step = ExplorerState.of(STATE), shown["step_ps"]
+@pytest.mark.parametrize("change", [{}, {"compute_scale": "1.7"}, {"host_overhead": "70 us"}])
+def test_tasks_of_a_part_are_those_of_the_run(
+    explorer: Explorer, shown: Any, change: dict[str, str]
+) -> None:
+    state, step = ExplorerState.of(STATE | change), shown["step_ps"]
     low, high = step // 3, step // 3 + step // 20
     found: Any = explorer.tasks(state, low, high)
     spans = explorer.run(explorer.inputs(state)).timeline.spans()
     expected = sorted(
-        (start, end)
+        row
         for table in spans
-        for start, end in zip(table.start_ps.tolist(), table.end_ps.tolist(), strict=True)
-        if end > low and start < high
+        for row in zip(
+            *(getattr(table, f"{each}_ps").tolist() for each in ("start", "end", "alone")),
+            strict=True,
+        )
+        if row[1] > low and row[0] < high
     )
-    assert sorted(zip(found["start"], found["end"], strict=True)) == expected
+    shown_rows = zip(*(found[each] for each in ("start", "end", "alone")), strict=True)
+    assert sorted(shown_rows) == expected
     assert {"compute", "tp"} <= set(found["lanes"])
 
 

@@ -180,6 +180,12 @@ def microbatch_prices(
         for number, document in enumerate(lengths[: level + 1]):
             if document < plan.sequence:
                 other = priced(length, document, whole=whole, known=known)
+                if len(other.program) != len(batch.program):
+                    raise PlanError(
+                        f"documents of {document} tokens wait for the host where whole sequences "
+                        "do not, inside actions whose replicas meet: expected cuda_graph, which "
+                        "waits for no host, or other degrees"
+                    )
                 priced_ps[:, level, number] = _node_ps(other)
     whole_squares = float(size) * plan.sequence**2
     short_ps = priced_ps[:, -1, 0]

@@ -195,6 +195,13 @@ def test_a_sequence_too_short_to_tell_documents_apart_is_refused() -> None:
         study({"workload": "llama-3-8b", "sequence": 4}, "fixed(length=4)", "padded")
 
 
+def test_short_documents_that_wait_for_the_host_where_replicas_meet_are_refused() -> None:
+    job = {"workload": "deepseek-v3", "topology": "hgx-a100", "npus": 32, "tp": 1, "pp": 1}
+    job |= {"cp": 2, "ep": 8, "expert_tp": 2, "sequence": 4096, "microbatches": 2}
+    with pytest.raises(PlanError, match="documents of 512 tokens wait for the host"):
+        study(job, "fixed(length=512)", "padded", steps=1)
+
+
 def test_parts_of_the_mean_step_add_up_to_it() -> None:
     """Work alone needs the same tokens in every microbatch and no padding: a step is never less."""
     job = JOBS["dense"] | {"microbatch_size": 2}
