@@ -108,6 +108,11 @@ EQUIVALENT: Mapping[str, str] = MappingProxyType(
             "up to how many nodes of a level one way of two is taken that find the same times"
         ),
         "_KEPT = (256 + 1)": "how many results are kept; one that is made again is the same",
+        "distance[root] = (0 + 1)": (
+            "ways through switches are a hop longer, beside direct ones that have fewer anyhow"
+        ),
+        "rows: int = (1 + 1)": "a row of a table that nobody names stays empty",
+        "width = max(1, int(count.max(initial=(0 + 1))))": "it is at least 1 anyhow",
         "if mlp.groups >= 1:": (
             "where there is one group, a token takes experts of it, and all nodes can be reached"
         ),

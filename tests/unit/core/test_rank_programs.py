@@ -62,3 +62,18 @@ def test_counts_are_those_of_all_segments() -> None:
             }
         )
         assert program.uses == tuple(sorted(program.counts))
+
+
+def test_messages_are_those_that_the_actions_at_their_ends_send_and_need() -> None:
+    made = graph("gpipe", pp=3)
+    forward = [(f"F{i}", 0, 1) for i in (0, 1)], [(f"F{i}", 1, 2) for i in (0, 1)]
+    back = [(f"B{i}", 2, 1) for i in (0, 1)], [(f"B{i}", 1, 0) for i in (0, 1)]
+    told = [
+        sorted((f"{m.kind.value}{m.microbatch}", m.source, m.target) for m in messages)
+        for messages in made.messages()
+    ]
+    assert told == [
+        sorted([*forward[0], *back[1]]),
+        sorted([*forward[0], *forward[1], *back[0], *back[1]]),
+        sorted([*forward[1], *back[0]]),
+    ]

@@ -98,6 +98,13 @@ def test_hops_are_those_of_the_way_with_the_slowest_endpoints() -> None:
     assert load_of(topology, [(0, 1)]).hops.tolist() == [[0, 2]]
 
 
+def test_a_way_with_a_quick_last_cable_is_taken() -> None:
+    cables = [("npu0", "a", 0), ("npu1", "a", 1), ("a", "b", 0), ("b", "npu1", 0)]
+    topology = explicit(2, cables, latencies_ps=(1, 1_000))
+    assert load_of(topology, [(0, 1)]).hops.tolist() == [[3, 0]]
+    assert load_of(topology, [(1, 0)]).hops.tolist() == [[3, 0]]
+
+
 def test_latencies_too_large_to_add_up_are_refused() -> None:
     topology = [("npu0", "a", 0), ("a", "npu1", 0)]
     with pytest.raises(TopologyError, match="too large to add up"):
