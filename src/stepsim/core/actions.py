@@ -172,7 +172,9 @@ class _TaskListBuilder(Struct, kw_only=True):
                 after = self._add(TaskKind.COLLECTIVE, stream, label, phase, after, comm=number)
         return after
 
-    def host(self, part: HostPart, duration_ps: int, after: tuple[int, ...]) -> tuple[int, ...]:
+    def host(
+        self, part: HostPart, phase: Phase, duration_ps: int, after: tuple[int, ...]
+    ) -> tuple[int, ...]:
         """Add host time; returns what follows it, `after` itself if there is none."""
         if not duration_ps:
             return after
@@ -180,7 +182,7 @@ class _TaskListBuilder(Struct, kw_only=True):
             TaskKind.HOST,
             Stream.COMPUTE,
             _HOST_LABELS.get(part, part.option),
-            Phase.FORWARD,
+            phase,
             after,
             duration_ps,
             host_part=part,
@@ -298,10 +300,11 @@ def forward_tasks(rows: Sequence[Row], comms: CommNumbers, host: HostTimes) -> T
     A row with a `forward_lag` waits only at the end of the row that many places on.
     """
     builder = _TaskListBuilder(comms=comms)
-    after = builder.host(HostPart.HOST_OVERHEAD, host.host_overhead_ps, ())
-    after = builder.host(HostPart.GET_BATCH, host.get_batch_ps, after)
+    phase = Phase.FORWARD
+    after = builder.host(HostPart.HOST_OVERHEAD, phase, host.host_overhead_ps, ())
+    after = builder.host(HostPart.GET_BATCH, phase, host.get_batch_ps, after)
     after = _forward_rows(builder, rows, after)
-    builder.host(HostPart.LOSS_TIME, host.loss_time_ps, after)
+    builder.host(HostPart.LOSS_TIME, phase, host.loss_time_ps, after)
     return builder.build("forward", Phase.FORWARD)
 
 
@@ -333,7 +336,8 @@ def backward_tasks(
     Weight-gradient collectives are not part of it: they run once per step.
     """
     builder = _TaskListBuilder(comms=comms)
-    after = builder.host(HostPart.HOST_OVERHEAD, host.host_overhead_ps, ())
+    phase = Phase.INPUT_GRAD if parts.input_grad else Phase.WEIGHT_GRAD
+    after = builder.host(HostPart.HOST_OVERHEAD, phase, host.host_overhead_ps, ())
     part = range(len(rows)) if parts.part is None else parts.part
     due: dict[int, tuple[int, ...]] = {}
     for i in reversed(part):

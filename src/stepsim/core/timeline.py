@@ -252,7 +252,7 @@ class FlatStep(Struct, frozen=True, kw_only=True):
         )
 
     def times(self, duration_ps: Ints, progress: "OnProgress | None" = None) -> tuple[Ints, Ints]:
-        """Start and end of all nodes, which take so long, by columns or events."""
+        """Start and end of all nodes, which take so long, in ps, by columns or events."""
         if self.engine is Engine.LEVELS:
             end = ends(self.flat.waits, duration_ps)
             return end - duration_ps, end

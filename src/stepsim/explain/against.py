@@ -45,7 +45,6 @@ _PHASES = {
     TaskPhase.FORWARD: "forward",
     TaskPhase.UPDATE: "update",
 }
-_IN_ACTIONS = (Stream.COMPUTE, Stream.TP, Stream.CP, Stream.EP)
 _CALLED = (
     ("reducescatter", "reduce_scatter"),
     ("allreduce", "all_reduce"),
@@ -405,7 +404,7 @@ def _device_start(profile: Profile) -> int:
 def _in_phases(profile: Profile) -> Profile:
     """A simulated step with one operation for all that an action computes and waits for inside."""
     events = profile.events
-    inside = np.isin(events.stream, _IN_ACTIONS) & (events.microbatch != UNKNOWN)
+    inside = (events.stream != Stream.FSDP) & (events.microbatch != UNKNOWN)
     inside &= events.of_kind(TaskKind.COMPUTE, TaskKind.COLLECTIVE) & (events.duration_ps > 0)
     phase = np.where(events.phase == TaskPhase.FORWARD, TaskPhase.FORWARD, TaskPhase.BACKWARD)
     columns = np.stack([events.rank, phase, events.chunk, events.microbatch])[:, inside]

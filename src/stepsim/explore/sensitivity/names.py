@@ -9,16 +9,14 @@ _WORDS = {
     "compute_scale.input_grad": "input-gradient compute",
     "compute_scale.weight_grad": "weight-gradient compute",
     "launch_latency": "launch latency of collectives",
-    "host_overhead": "host overhead",
     "get_batch": "get_batch time",
-    "loss_time": "loss time",
 }
 
 
 def describe(slope: Slope) -> str:
     """What is changed, e.g. `1 % more fabric bandwidth`."""
     link, _, field = slope.name.rpartition(".")
-    named = _WORDS.get(slope.name) or f"{link} {field.replace('_', ' ')}"
+    named = _WORDS.get(slope.name) or f"{link} {field.replace('_', ' ')}".strip()
     return f"1 % {'more' if slope.faster_is_more else 'less'} {named}"
 
 
