@@ -14,8 +14,8 @@ from stepsim.base.errors import PlanError, SimulationError
 from stepsim.face.steps import collective_time
 from stepsim.network.collectives import (
     Algorithm,
+    collective_cost,
     collective_shape,
-    collective_time_ps,
     flow_steps,
     parse_algorithm,
 )
@@ -63,7 +63,7 @@ def time_ps(
     """Time over the first `ranks` NPUs, by default all."""
     members = np.arange(ranks or topology.npus)
     shape = collective_shape(topology, kind, members, parse_algorithm(algorithm))
-    return collective_time_ps(topology, shape, size)
+    return collective_cost(topology, shape, size).time_ps
 
 
 RINGS: dict[str, Sequence[Any]] = {
@@ -164,7 +164,7 @@ def test_one_rank_per_node_has_one_channel_on_its_rail() -> None:
     topology = network(NODE, (DimensionKind.RAIL, 2, FABRIC))
     shape = collective_shape(topology, CollectiveKind.ALL_REDUCE, np.array([3, 11]))
     expected = 2 * round(2 * LATENCY_PS + 3_000_000 + 1_000_000 / 2 / FABRIC.bandwidth * 1e12)
-    assert collective_time_ps(topology, shape, 1_000_000) == expected
+    assert collective_cost(topology, shape, 1_000_000).time_ps == expected
 
 
 def test_every_channel_is_a_ring_of_all_ranks_on_its_own_rail() -> None:

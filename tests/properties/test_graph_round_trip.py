@@ -17,8 +17,8 @@ from stepsim.files.reading import topology_names
 from stepsim.network.collectives import (
     Algorithm,
     able_algorithms,
+    collective_cost,
     collective_shape,
-    collective_time_ps as price_ps,
 )
 from stepsim.network.topology import NestedTopology, Topology
 from stepsim.network.topology.dimension import PLAIN
@@ -83,7 +83,9 @@ def test_every_collective_costs_the_same_on_switches(name: str) -> None:
                 continue
             for algorithm in able_algorithms(kind, listed_again.layout(members)):
                 prices = {
-                    price_ps(each, collective_shape(each, kind, members, algorithm), 1 << 24)
+                    collective_cost(
+                        each, collective_shape(each, kind, members, algorithm), 1 << 24
+                    ).time_ps
                     for each in (topology, listed_again)
                 }
                 assert len(prices) == 1, (kind, algorithm, members)
@@ -129,7 +131,9 @@ def test_npus_of_one_node_or_rail_pay_the_same(name: str) -> None:
                 (each, collective_shape(each, kind, members, algorithm))
                 for each in (topology, listed_again)
             )
-            assert len({price_ps(each, shape, 1 << 24) for each, shape in shapes}) == 1
+            assert (
+                len({collective_cost(each, shape, 1 << 24).time_ps for each, shape in shapes}) == 1
+            )
 
 
 @examples(30)
@@ -145,7 +149,7 @@ def test_listed_links_come_back_as_they_were(topology: ListedTopology, data: st.
         st.sampled_from([each for each in CollectiveKind if each is not CollectiveKind.SEND_RECV])
     )
     shapes = ((each, collective_shape(each, kind, members)) for each in (topology, found))
-    assert len({price_ps(each, shape, 3_000_000) for each, shape in shapes}) == 1
+    assert len({collective_cost(each, shape, 3_000_000).time_ps for each, shape in shapes}) == 1
 
 
 def test_a_graph_too_large_names_the_limit_and_the_way_out() -> None:

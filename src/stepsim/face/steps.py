@@ -21,8 +21,8 @@ from stepsim.files.load import topology_of, workload_of
 from stepsim.network.collectives import (
     Algorithm,
     AlgorithmChoice,
+    collective_cost,
     collective_shape,
-    collective_time_ps,
     parse_algorithm,
 )
 from stepsim.network.topology import Topology
@@ -180,7 +180,7 @@ def collective_time(
     if not 0 <= size_bytes <= _MOST_BYTES:
         raise PlanError(f"size_bytes is {size_bytes}: expected 0 to {_MOST_BYTES}")
     shape = collective_shape(topology, kind, members, algorithm)
-    return collective_time_ps(topology, shape, size_bytes) / PS_PER_S
+    return collective_cost(topology, shape, size_bytes).time_ps / PS_PER_S
 
 
 def _check_ranks(ranks: Sequence[int], room: int) -> None:

@@ -160,7 +160,7 @@ class Prices(Struct, kw_only=True):
             measured = self._measured_ps(op, patterns.distinct[look])
             if measured is not None:
                 cost = cost.measured_as(measured)
-            found = self.known[key] = cost.at_least(op.least_ps).and_then(op.process_ps)
+            found = self.known[key] = cost.with_process(op.least_ps, op.process_ps)
         return found
 
     def _measured_ps(self, op: CommOp, members: Ranks) -> int | None:

@@ -108,11 +108,13 @@ def test_what_is_measured_takes_the_place_of_the_model() -> None:
 
 
 def test_what_passes_besides_passes_if_anything_is_sent() -> None:
-    found = KNOWN.and_then(3)
+    found = KNOWN.with_process(0, 3)
     assert (found.time_ps, found.alone_ps, found.launch_ps, found.latency_ps) == (28, 28, 8, 16)
     nothing = Cost(time_ps=0, alone_ps=0, launch_ps=0, algorithm=RING)
-    assert nothing.and_then(3) is nothing
-    assert KNOWN.and_then(0) is KNOWN
+    assert nothing.with_process(7, 3) is nothing
+    assert KNOWN.with_process(25, 0) == KNOWN
+    longer = replace(KNOWN, alone_ps=20).with_process(40, 3)
+    assert (longer.time_ps, longer.alone_ps, longer.launch_ps) == (43, 43, 23)
 
 
 def test_a_measured_time_stretches_as_the_model_does() -> None:

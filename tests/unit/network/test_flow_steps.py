@@ -8,11 +8,10 @@ from unit.network.test_wirings import dim, network
 
 from stepsim.network.collectives import FlowStep
 from stepsim.network.collectives.flows import (
+    Carrier,
     StepShape,
     flows,
     loads_by_owner,
-    sent_s_per_byte,
-    step_latencies_ps,
     step_load,
     step_times_ps,
     trace,
@@ -67,14 +66,24 @@ def test_times_of_a_step_by_hand() -> None:
     shape = StepShape(loads=loads, shared=loads * [1, 4], hops=np.array([[2, 0], [1, 1]]))
     capacity, latency = np.array([[1e9, 1e8]]), np.array([[10.0, 70.0]])
     endpoint = np.array([[5.0, 9.0]])
-    assert step_latencies_ps(shape, latency, endpoint).tolist() == [10 + 70 + 9]
-    assert sent_s_per_byte(shape, capacity, None) == pytest.approx(np.array([[3e-9, 2e-8]]))
-    assert sent_s_per_byte(shape, capacity, np.array([0.1, 1.0])) == pytest.approx(
-        np.array([[3e-8, 2e-8]])
+    size, links = np.array([100.0]), (capacity, latency, endpoint)
+    assert [each.tolist() for each in step_times_ps(shape, size, links)] == [[89 + 2e6], [89]]
+    assert step_times_ps(shape.alone, size, links)[0].tolist() == [89 + 500_000]
+    carried = step_times_ps(shape, size, links, carrier([0.1, 1.0], [1.0, 0.5], [0.0, 3.0]))
+    assert [each.tolist() for each in carried] == [[92 + 4e6], [92]]
+    slow = step_times_ps(shape, size, links, carrier([0.01, 1.0], [1.0, 1.0], [0.0, 0.0]))
+    assert slow[0].tolist() == [89 + 3e7]
+
+
+def carrier(rates: list[float], shared: list[float], steps_ps: list[float]) -> Carrier:
+    return Carrier(
+        name="simple",
+        launch_ps=0,
+        copy_ps_per_byte=0,
+        rates=np.array(rates),
+        shared_rates=np.array(shared),
+        steps_ps=np.array(steps_ps),
     )
-    size = np.array([100.0])
-    assert step_times_ps(shape, size, capacity, latency, endpoint).tolist() == [89 + 2_000_000]
-    assert step_times_ps(shape.alone, size, capacity, latency, endpoint).tolist() == [89 + 500_000]
 
 
 def test_a_chained_step_has_the_mean_of_its_paths() -> None:
@@ -83,9 +92,11 @@ def test_a_chained_step_has_the_mean_of_its_paths() -> None:
     shape = StepShape(
         loads=loads, shared=loads, hops=np.array([[1], [3]]), shares=np.array([0.75, 0.25])
     )
-    latency, endpoint = np.array([[100.0]]), np.array([[8.0]])
-    assert step_latencies_ps(shape, latency, endpoint).tolist() == [308]
-    assert step_latencies_ps(shape, latency, endpoint, along=True).tolist() == [150 + 8]
+    links = np.array([[1e9]]), np.array([[100.0]]), np.array([[8.0]])
+    nothing = np.zeros(1)
+    assert step_times_ps(shape, nothing, links)[1].tolist() == [308]
+    along = step_times_ps(shape, nothing, links, carrier([1.0], [1.0], [0.0]))
+    assert along[1].tolist() == [150 + 8]
 
 
 @given(data=st.data(), topology=st.sampled_from([network(dim("ring", 6)), two_levels(3)]))

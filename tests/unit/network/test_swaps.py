@@ -11,7 +11,7 @@ from networks import cabled
 from random_jobs import listed
 
 from stepsim.base.arrays import Ints
-from stepsim.network.collectives import collective_shape, collective_time_ps
+from stepsim.network.collectives import collective_cost, collective_shape
 from stepsim.network.topology import LinkClass
 from stepsim.network.topology.cabling import find_swaps
 from stepsim.network.topology.listed import ListedTopology
@@ -72,7 +72,7 @@ def test_neighbours_on_a_ring_of_cables_are_not_swapped() -> None:
 def tuned(topology: ListedTopology, members: Ints) -> tuple[object, ...]:
     """What a group costs in several collectives, and how it loads links."""
     price = [
-        collective_time_ps(topology, collective_shape(topology, kind, members), 1_000_000)
+        collective_cost(topology, collective_shape(topology, kind, members), 1_000_000).time_ps
         for kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL, CollectiveKind.BROADCAST)
     ]
     sources, destinations = (each.reshape(-1) for each in np.meshgrid(members, members))

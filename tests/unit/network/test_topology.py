@@ -11,7 +11,7 @@ import pytest
 from networks import cabled
 
 from stepsim.base.errors import TopologyError
-from stepsim.network.collectives import collective_shape, collective_time_ps
+from stepsim.network.collectives import collective_cost, collective_shape
 from stepsim.network.topology import (
     Dimension,
     DimensionKind,
@@ -166,7 +166,7 @@ def test_groups_that_look_alike_cost_the_same(text: str) -> None:
     kinds = (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL, CollectiveKind.BROADCAST)
     for kind, (group, look) in product(kinds, zip(groups, topology.canonical(groups), strict=True)):
         shape = collective_shape(topology, kind, group)
-        cost = collective_time_ps(topology, shape, 9_000)
+        cost = collective_cost(topology, shape, 9_000).time_ps
         assert price.setdefault((kind, look.tobytes()), cost) == cost
 
 

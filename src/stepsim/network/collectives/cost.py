@@ -16,7 +16,7 @@ flows have one rate. A group that is not slowed by that link may share one with 
 then it is priced as if the other took its whole share, so its time is at most too long.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -34,11 +34,11 @@ from stepsim.network.collectives.algorithms import (
     flow_steps,
 )
 from stepsim.network.collectives.flows import (
+    Carrier,
     FlowStep,
+    Links,
     StepShape,
     link_parameters,
-    sent_s_per_byte,
-    step_latencies_ps,
     step_load,
     step_times_ps,
     trace,
@@ -57,34 +57,6 @@ Protocols are measured on one node and two, and more nodes are later than that. 
 meet all-reduce on 4, 8 and 16 nodes of 8 A100 (Azure, NetX-lab/Echo) best, below 100 MB.
 """
 _LONGEST_PS = MAX_INT64 * (1 - 1e-9)  # a sum of floats below it is below 2**63 in integers too
-
-Links = tuple[Floats, Floats, Floats]
-"""Capacity (bytes/s), latency and endpoint latency (ps), each of shape (scenarios, classes)."""
-
-
-class Carrier(Struct, frozen=True, kw_only=True, eq=False):
-    """A protocol in a group: `rates` (bytes/s) and `steps_ps` by link class, and what comes once.
-
-    `shared_rates` (bytes/s) hold for it and its siblings together. `copy_ps_per_byte` is for each
-    byte of the collective.
-    """
-
-    name: str
-    launch_ps: int
-    copy_ps_per_byte: float
-    rates: Floats
-    shared_rates: Floats
-    steps_ps: Floats
-
-    def links(self, links: Links) -> Links:
-        """The links with the protocol's steps; their capacity is that of all who share them."""
-        capacity, latency, endpoint = links
-        return capacity * self.shared_rates, latency, endpoint + self.steps_ps
-
-    def once_ps(self, size_bytes: Floats) -> Floats:
-        """Launch and local copy of each size, whole ps."""
-        once: Floats = np.rint(self.launch_ps + size_bytes * self.copy_ps_per_byte)
-        return once
 
 
 def carriers(
@@ -169,28 +141,6 @@ class TracedAlgorithm(Struct, frozen=True, kw_only=True):
         """Name of the protocol, empty where links alone set the time."""
         return self.carrier.name if self.carrier else ""
 
-    def links(self, links: Links) -> Links:
-        """The links with the steps of its protocol."""
-        return self.carrier.links(links) if self.carrier else links
-
-    def sent(self, step: StepShape, links: Links) -> Floats:
-        """Seconds per byte of the collective on each class of links, see `sent_s_per_byte`."""
-        rates = self.carrier.rates if self.carrier else None
-        return sent_s_per_byte(step, self.links(links)[0], rates)
-
-    def passes(self, step: StepShape) -> bool:
-        """Whether what is handed on passes all paths of a step in turn, see `step_latencies_ps`."""
-        return self.carrier is not None and len(step.shares) > 0
-
-    def step_times_ps(self, step: StepShape, size_bytes: Floats, links: Links) -> Floats:
-        """Picoseconds of one of its steps, see `flows.step_times_ps`."""
-        rates, along = self.carrier.rates if self.carrier else None, self.passes(step)
-        return step_times_ps(step, size_bytes, *self.links(links), along=along, rates=rates)
-
-    def step_latencies_ps(self, step: StepShape, links: Links) -> Floats:
-        """Picoseconds of one of its steps without bytes."""
-        return step_latencies_ps(step, *self.links(links)[1:], along=self.passes(step))
-
 
 class CollectiveShape(Struct, frozen=True, kw_only=True):
     """What a collective's cost depends on, for one group on one topology.
@@ -216,13 +166,6 @@ class CollectiveShape(Struct, frozen=True, kw_only=True):
         )
         return replace(self, steps=tuple(step.alone for step in self.steps), candidates=kept)
 
-    def carried_alike(self) -> list[list[int]]:
-        """Numbers of the candidates, those together that have one carrier or none."""
-        alike: dict[int, list[int]] = {}
-        for row, candidate in enumerate(self.candidates):
-            alike.setdefault(id(candidate.carrier), []).append(row)
-        return list(alike.values())
-
     def pipelines(self) -> list[list[int]]:
         """Numbers of the candidates that are one pipeline of chunks: its slowest level decides."""
         views: dict[tuple[AlgorithmChoice, str], list[int]] = {}
@@ -231,13 +174,6 @@ class CollectiveShape(Struct, frozen=True, kw_only=True):
                 choice = replace(candidate.algorithm, view=0)
                 views.setdefault((choice, candidate.protocol), []).append(row)
         return [rows for rows in views.values() if len(rows) > 1]
-
-    def uses(self) -> Ints:
-        """How often each candidate (row) takes each step (column)."""
-        uses = np.zeros((len(self.candidates), len(self.steps)), dtype=np.int64)
-        for row, candidate in enumerate(self.candidates):
-            np.add.at(uses[row], list(candidate.order), candidate.repeats)
-        return uses
 
 
 class StepCost(Struct, frozen=True, kw_only=True):
@@ -278,27 +214,20 @@ class Cost(Struct, frozen=True, kw_only=True):
         time_ps = int(with_siblings_ps(alone_ps, *times)[0])
         return replace(self, time_ps=time_ps, alone_ps=alone_ps, measured=True)
 
-    def at_least(self, least_ps: int) -> "Cost":
-        """The cost where something other than the network takes so long, if anything is sent.
+    def with_process(self, least_ps: int, process_ps: int) -> "Cost":
+        """The cost where what is sent takes so long at least, and something else passes besides.
 
         What is above the network's time passes before its steps, like a launch.
         """
-        more = max(least_ps - self.time_ps, 0) if self.time_ps else 0
-        if not more:
+        if not self.time_ps:
             return self
-        alone = max(self.alone_ps, least_ps)
-        longer = replace(self, alone_ps=alone, time_ps=self.time_ps + more)
-        return replace(longer, launch_ps=self.launch_ps + more)
-
-    def and_then(self, process_ps: int) -> "Cost":
-        """The cost with time that passes besides, if anything is sent."""
-        if not (process_ps and self.time_ps):
-            return self
+        least = least_ps if least_ps > self.time_ps else 0
+        more = max(least - self.time_ps, 0) + process_ps
         return replace(
             self,
-            time_ps=self.time_ps + process_ps,
-            alone_ps=self.alone_ps + process_ps,
-            launch_ps=self.launch_ps + process_ps,
+            time_ps=self.time_ps + more,
+            alone_ps=max(self.alone_ps, least) + process_ps,
+            launch_ps=self.launch_ps + more,
         )
 
     @property
@@ -443,9 +372,10 @@ def collective_times_ps(
     0 bytes take no time. A time of 2**63 - 1 means that or more.
     """
     scenarios = len(size_bytes)
-    uses, totals = shape.uses(), np.zeros((len(shape.candidates), scenarios), dtype=np.int64)
-    for rows in shape.carried_alike():
-        totals[rows] = _totals_ps(shape, uses, rows, size_bytes, links)
+    known: dict[tuple[int, int], Floats] = {}
+    totals = np.stack(
+        [_total_ps(shape, each, size_bytes, links, known) for each in shape.candidates]
+    )
     for rows in shape.pipelines():
         most = totals[rows].argmax(axis=0)
         totals[rows] = np.where(np.arange(len(rows))[:, None] == most, totals[rows], MAX_INT64)
@@ -455,24 +385,32 @@ def collective_times_ps(
     return np.where(size_bytes > 0, launched, 0), chosen
 
 
-def _totals_ps(
-    shape: CollectiveShape, uses: Ints, rows: list[int], size_bytes: Floats, links: Links
+def _total_ps(
+    shape: CollectiveShape,
+    candidate: TracedAlgorithm,
+    size_bytes: Floats,
+    links: Links,
+    known: dict[tuple[int, int], Floats],
 ) -> Ints:
-    """Times of candidates (rows) with one carrier in all scenarios; 2**63 - 1: that or more."""
-    first = shape.candidates[rows[0]]
-    used = np.flatnonzero(uses[rows].any(axis=0))
-    times = np.zeros((len(used), len(size_bytes)))
-    with np.errstate(over="ignore"):
-        for place, number in enumerate(used):
-            times[place] = first.step_times_ps(shape.steps[number], size_bytes, links)
-    times = np.minimum(times, _LONGEST_PS)
-    once = first.carrier.once_ps(size_bytes) if first.carrier else np.zeros(len(size_bytes))
-    often = uses[rows][:, used]
-    overflow = often @ times + once >= _LONGEST_PS
-    whole = np.where(times < _LONGEST_PS, times, 0.0).astype(np.int64)
-    totals: Ints = often @ whole + np.minimum(once, _LONGEST_PS).astype(np.int64)
-    totals[overflow] = MAX_INT64
-    return totals
+    """Times of a candidate in all scenarios, 2**63 - 1 where that or more.
+
+    Times of steps are `known` by their carrier and number.
+    """
+    carrier = candidate.carrier
+    for number in candidate.order:
+        if (id(carrier), number) not in known:
+            times = step_times_ps(shape.steps[number], size_bytes, links, carrier)[0]
+            known[id(carrier), number] = np.minimum(times, _LONGEST_PS)
+    once = carrier.once_ps(size_bytes) if carrier else np.zeros(len(size_bytes))
+    steps = np.zeros((len(candidate.order), len(size_bytes)))
+    for place, number in enumerate(candidate.order):
+        steps[place] = known[id(carrier), number]
+    often = np.array(candidate.repeats, dtype=np.int64)
+    overflow = often @ steps + once >= _LONGEST_PS
+    whole = np.where(steps < _LONGEST_PS, steps, 0.0).astype(np.int64)
+    total: Ints = often @ whole + np.minimum(once, _LONGEST_PS).astype(np.int64)
+    total[overflow] = MAX_INT64
+    return total
 
 
 def lone_times_ps(
@@ -499,34 +437,6 @@ def with_siblings_ps(measured_ps: int, shared_ps: Ints, alone_ps: Ints) -> Ints:
     return stretched
 
 
-def steps_of(shape: CollectiveShape, candidate: int) -> Iterator[tuple[StepShape, int]]:
-    """The steps of a candidate in order, and how often each is repeated."""
-    chosen = shape.candidates[candidate]
-    for number, repeat in zip(chosen.order, chosen.repeats, strict=True):
-        yield shape.steps[number], repeat
-
-
-def carried_out(
-    shape: CollectiveShape, candidate: int, size_bytes: Floats, launch_ps: Ints, links: Links
-) -> tuple[Ints, list[tuple[Ints, Ints]]]:
-    """What a candidate takes in many scenarios: its launch, and one of each of its equal steps.
-
-    Of a step come its time and how much of that is path latency, in ps. The columns have the shapes
-    of `collective_times_ps`. The launch includes what a protocol copies locally.
-    """
-    taken = shape.candidates[candidate]
-    once_ps = launch_ps * shape.launches
-    if taken.carrier:
-        once_ps = once_ps + taken.carrier.once_ps(size_bytes).astype(np.int64)
-    return once_ps, [
-        (
-            taken.step_times_ps(step, size_bytes, links).astype(np.int64),
-            taken.step_latencies_ps(step, links).astype(np.int64),
-        )
-        for step, _ in steps_of(shape, candidate)
-    ]
-
-
 def collective_cost(topology: Topology, shape: CollectiveShape, size_bytes: int) -> Cost:
     """Cost of a traced collective of this size; raises SimulationError beyond 106 days."""
     size = np.array([float(size_bytes)])
@@ -541,22 +451,17 @@ def collective_cost(topology: Topology, shape: CollectiveShape, size_bytes: int)
         )
     if size_bytes == 0 or not shape.steps:
         return Cost(time_ps=0, alone_ps=0, launch_ps=0, algorithm=candidate.algorithm)
-    launch_ps, priced = carried_out(shape, int(chosen[0]), size, launch, links)
-    steps = tuple(
-        StepCost(time_ps=int(time[0]), latency_ps=int(latency[0]), repeat=repeat)
-        for (time, latency), repeat in zip(priced, candidate.repeats, strict=True)
-    )
+    once_ps = int(candidate.carrier.once_ps(size)[0]) if candidate.carrier else 0
+    steps = []
+    for number, repeat in zip(candidate.order, candidate.repeats, strict=True):
+        time, latency = step_times_ps(shape.steps[number], size, links, candidate.carrier)
+        steps.append(StepCost(time_ps=int(time[0]), latency_ps=int(latency[0]), repeat=repeat))
     alone_ps = lone_times_ps(shape, chosen, size, launch, links) if shape.is_shared else times
     return Cost(
         time_ps=int(times[0]),
         alone_ps=int(alone_ps[0]),
-        launch_ps=int(launch_ps[0]),
+        launch_ps=once_ps + topology.launch_latency_ps * shape.launches,
         algorithm=candidate.algorithm,
-        steps=steps,
+        steps=tuple(steps),
         protocol=candidate.protocol,
     )
-
-
-def collective_time_ps(topology: Topology, shape: CollectiveShape, size_bytes: int) -> int:
-    """Picoseconds of a traced collective: launch latency and steps; 0 bytes take no time."""
-    return collective_cost(topology, shape, size_bytes).time_ps

@@ -93,6 +93,30 @@ class StepShape(Struct, frozen=True, kw_only=True):
         return self if self.shared is self.loads else replace(self, shared=self.loads)
 
 
+Links = tuple[Floats, Floats, Floats]
+"""Capacity (bytes/s), latency and endpoint latency (ps), each of shape (scenarios, classes)."""
+
+
+class Carrier(Struct, frozen=True, kw_only=True, eq=False):
+    """A protocol in a group: `rates` (bytes/s) and `steps_ps` by link class, and what comes once.
+
+    `shared_rates` (bytes/s) hold for it and its siblings together. `copy_ps_per_byte` is for each
+    byte of the collective.
+    """
+
+    name: str
+    launch_ps: int
+    copy_ps_per_byte: float
+    rates: Floats
+    shared_rates: Floats
+    steps_ps: Floats
+
+    def once_ps(self, size_bytes: Floats) -> Floats:
+        """Launch and local copy of each size, whole ps."""
+        once: Floats = np.rint(self.launch_ps + size_bytes * self.copy_ps_per_byte)
+        return once
+
+
 def flows(edges: Ints, fraction: float | Floats, repeat: int = 1) -> FlowStep:
     """A step whose flows go from the first row of `edges` to the second."""
     return FlowStep(sources=edges[0], destinations=edges[1], fraction=fraction, repeat=repeat)
@@ -205,54 +229,29 @@ def _slices(count: int, most: int) -> Iterator[slice]:
     return (slice(first, first + most) for first in range(0, count, most))
 
 
-def step_latencies_ps(
-    shape: StepShape, latency_ps: Floats, endpoint_ps: Floats, *, along: bool = False
-) -> Floats:
-    """Picoseconds of a step's slowest path for many scenarios, without bytes.
-
-    The link parameters have shape (scenarios, classes), in ps. The endpoint latency of a message is
-    the largest of the classes it crosses. With `along` a chained step has the mean of its paths, as
-    what is handed on passes all of them in turn.
-    """
-    crossed = shape.hops > 0
-    endpoint = np.where(crossed, endpoint_ps[:, None, :], 0.0).max(axis=2, initial=0.0)
-    paths: Floats = latency_ps @ shape.hops.T + endpoint
-    if along:
-        mean: Floats = (paths * shape.shares).sum(axis=1)
-        return mean
-    slowest: Floats = paths.max(axis=1, initial=0.0)
-    return slowest
-
-
-def sent_s_per_byte(shape: StepShape, capacity: Floats, rates: Floats | None) -> Floats:
-    """Seconds per byte of the collective that each class of links is busy: (scenarios, classes).
-
-    A group alone gets at most the share `rates` of the capacity (1 where there are none); with its
-    siblings, whose bytes count too, all of it.
-    """
-    busy: Floats = shape.shared / capacity
-    return busy if rates is None else np.maximum(busy, shape.loads / (capacity * rates))
-
-
 def step_times_ps(
-    shape: StepShape,
-    size_bytes: Floats,
-    capacity: Floats,
-    latency_ps: Floats,
-    endpoint_ps: Floats,
-    *,
-    along: bool = False,
-    rates: Floats | None = None,
-) -> Floats:
-    """Picoseconds of one step for many scenarios at once, rounded to whole ps.
+    shape: StepShape, size_bytes: Floats, links: Links, carrier: Carrier | None = None
+) -> tuple[Floats, Floats]:
+    """Picoseconds of one step for many scenarios, whole, and how many of them are path latency.
 
-    `size_bytes` has shape (scenarios,), the link parameters (scenarios, classes) in payload
-    bytes/s and ps; `along` as for `step_latencies_ps`, `rates` as for `sent_s_per_byte`.
+    `size_bytes` has shape (scenarios,). The endpoint latency of a message is the largest of the
+    classes it crosses. A step takes its slowest path; what is handed on by a chained step with a
+    `carrier` passes all paths in turn: their mean. The bytes of all siblings share the links; those
+    of a group alone get at most the carrier's rate.
     """
-    path = step_latencies_ps(shape, latency_ps, endpoint_ps, along=along)
-    slowest = sent_s_per_byte(shape, capacity, rates).max(axis=1, initial=0.0)
-    times: Floats = np.rint(path + size_bytes * slowest * PS_PER_S)
-    return times
+    capacity, latency_ps, endpoint_ps = links
+    rates, along = None, False
+    if carrier:
+        rates, along = carrier.rates, len(shape.shares) > 0
+        capacity, endpoint_ps = capacity * carrier.shared_rates, endpoint_ps + carrier.steps_ps
+    endpoint = np.where(shape.hops > 0, endpoint_ps[:, None, :], 0.0).max(axis=2, initial=0.0)
+    paths = latency_ps @ shape.hops.T + endpoint
+    path = (paths * shape.shares).sum(axis=1) if along else paths.max(axis=1, initial=0.0)
+    busy = shape.shared / capacity
+    if rates is not None:
+        busy = np.maximum(busy, shape.loads / (capacity * rates))
+    times = np.rint(path + size_bytes * busy.max(axis=1, initial=0.0) * PS_PER_S)
+    return times, path
 
 
 def link_parameters(classes: tuple[LinkClass, ...]) -> tuple[Floats, Floats, Floats]:
