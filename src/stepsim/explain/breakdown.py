@@ -28,6 +28,8 @@ _CONTRACTED = -1
 """The part of a contracted task of the compute stream: it has several."""
 _BUSY = (*_WORK.values(), _CONTRACTED)
 """Parts of the compute stream."""
+_CELLS = 1 << 20
+"""Times that are looked at together, so that they stay in the cache: measured."""
 _NO_LISTS = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
 
 
@@ -37,8 +39,8 @@ class Gaps(Struct, frozen=True, kw_only=True):
     A gap lies before each busy row and after the last. Busy row i is a task, or, where `closing`
     says so, the end of the task list that was laid out as the tasks from `lists[0]` to before
     `lists[1]`; `tasks` are those of the others. Transfer `awaited[k]`, of a `part`, is waited for
-    in gap `gap[k]`; `several` are those of gaps that have more than one. `left` are awaited after
-    the last row. `work` are tasks by what they are; contracted ones are not among them.
+    in gap `gap[k]`, ascending. `left` are awaited after the last row. `work` are tasks by what they
+    are; contracted ones are not among them.
     """
 
     closing: Bools
@@ -48,7 +50,6 @@ class Gaps(Struct, frozen=True, kw_only=True):
     awaited: Ints
     part: Ints
     gap: Ints
-    several: Ints
     left: Ints
 
 
@@ -74,7 +75,6 @@ def find_gaps(part: NDArray[np.int8], after: Lists, detached: Bools, lists: Sequ
         awaited=awaited,
         part=part[awaited].astype(np.int64),
         gap=gap,
-        several=np.flatnonzero(np.bincount(gap, minlength=1)[gap] > 1),
         left=awaited[gap == len(busy)],
     )
 
@@ -109,22 +109,49 @@ def breakdown(gaps: Gaps, start: Ints, end: Ints, contracted: Ints) -> Ints:
     `contracted`, of shape (parts, columns), is what contracted tasks consist of.
     """
     total = contracted.copy()
-    for part, tasks in gaps.work.items():
-        total[part] += (end[tasks] - start[tasks]).sum(axis=0)
-    begin, until = _bounds(gaps, start, end)
-    whole = np.maximum(until - begin, 0)
-    total[Part.HEAD] += whole[0]
-    total[Part.INNER] += whole[1:].sum(axis=0)
-    waited, flown = _shared(gaps, start[gaps.awaited], end[gaps.awaited], begin, until)
-    idle = np.where(gaps.gap > 0, Part.INNER, Part.HEAD)
-    held = gaps.part != Part.EXPOSED_PP
-    for part in (Part.HEAD, Part.INNER):
-        mine = idle == part
-        total[part] -= flown[mine].sum(axis=0) + waited[mine & held].sum(axis=0)
-    total[Part.SKEW] += waited[held].sum(axis=0)
-    for number in {*gaps.part.tolist()}:
-        total[number] += flown[gaps.part == number].sum(axis=0)
+    width = _CELLS // max(len(start), 1) + 1
+    for first in range(0, start.shape[1], width):
+        some = slice(first, first + width)
+        _add_parts(gaps, start[:, some], end[:, some], total[:, some])
     return total
+
+
+def _add_parts(gaps: Gaps, start: Ints, end: Ints, total: Ints) -> None:
+    """Add the parts of some columns; those in which transfers have other orders are taken apart.
+
+    Awaited transfers share a gap in order of their start, then of their end, then of their part: of
+    nothing but times, whatever else the run was made of.
+    """
+    gap, awaited = gaps.gap, gaps.awaited
+    order = np.lexsort((gaps.part, end[awaited, 0], start[awaited, 0], gap))
+    part, awaited = gaps.part[order], awaited[order]
+    flights = start[awaited], end[awaited]
+    if not _in_turn(gap, (*flights, part[:, None])):
+        half = start.shape[1] // 2
+        for some in (slice(half), slice(half, None)):
+            _add_parts(gaps, start[:, some], end[:, some], total[:, some])
+        return
+    for each, tasks in gaps.work.items():
+        total[each] += (end[tasks] - start[tasks]).sum(axis=0)
+    begin, until = _bounds(gaps, start, end)
+    waited, flown = _shared(gap, *flights, begin, until)
+    for number in {*part.tolist()}:
+        total[number] += flown[part == number].sum(axis=0)
+    waited[part == Part.EXPOSED_PP] = 0
+    total[Part.SKEW] += waited.sum(axis=0)
+    whole, inner = np.maximum(until - begin, 0), np.searchsorted(gap, 1)
+    flown += waited
+    total[Part.HEAD] += whole[0] - flown[:inner].sum(axis=0)
+    total[Part.INNER] += whole[1:].sum(axis=0) - flown[inner:].sum(axis=0)
+
+
+def _in_turn(gap: Ints, keys: tuple[Ints, ...]) -> bool:
+    """Whether transfers stand in the order of their keys within each gap, in all columns."""
+    wrong = np.zeros(1, dtype=bool)
+    for key in reversed(keys):
+        below, above = key[:-1], key[1:]
+        wrong = (above < below) | ((above == below) & wrong)
+    return not wrong[np.diff(gap) == 0].any()
 
 
 def _bounds(gaps: Gaps, start: Ints, end: Ints) -> tuple[Ints, Ints]:
@@ -142,33 +169,21 @@ def _bounds(gaps: Gaps, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     return begin, until
 
 
-def _shared(gaps: Gaps, start: Ints, end: Ints, begin: Ints, until: Ints) -> tuple[Ints, Ints]:
-    """How long each awaited transfer is waited for before it starts, and while it flies, in ps.
+def _shared(gap: Ints, start: Ints, end: Ints, begin: Ints, until: Ints) -> tuple[Ints, Ints]:
+    """How long transfers are waited for in their gaps before they start, and while they fly, in ps.
 
-    Overlapping transfers share a gap in order of their start, then of their end, then of their
-    part: of nothing but times, whatever else the run was made of. What is done of a gap never
-    exceeds the next one's begin, so one maximum runs through all of them. Of a gap from 0 to 9 with
-    flights from 2 to 4, 3 to 6 and 7 to 12 these are waited for 2, 0 and 1, and fly for 2, 2 and 2.
+    They share a gap in turn. Of a gap from 0 to 9 with flights from 2 to 4, 3 to 6 and 7 to 12
+    these are waited for 2, 0 and 1, and fly for 2, 2 and 2.
     """
-    several = gaps.several
-    if len(several):
-        gap, part = (
-            np.broadcast_to(key[several][:, None], end[several].shape)
-            for key in (gaps.gap, gaps.part)
-        )
-        order = np.lexsort((part, end[several], start[several], gap), axis=0)
-        for times in (start, end):
-            times[several] = np.take_along_axis(times[several], order, axis=0)
-    before, untils = begin[gaps.gap], until[gaps.gap]
+    before, untils = begin[gap], until[gap]
     over = np.minimum(end, untils)
-    np.maximum(before[1:], np.maximum.accumulate(over, axis=0)[:-1], out=before[1:])
+    place = np.arange(len(gap)) - np.searchsorted(gap, gap)
+    for turn in range(1, place.max(initial=0) + 1):
+        mine = np.flatnonzero(place == turn)
+        before[mine] = np.maximum(before[mine], over[mine - 1])
+        over[mine] = np.maximum(over[mine], over[mine - 1])
     here = np.minimum(np.maximum(start, before), untils)
-    waited, flown = here - before, np.maximum(before, over) - here
-    for times in (waited, flown) if len(several) else ():
-        own = np.empty_like(times[several])
-        np.put_along_axis(own, order, times[several], axis=0)
-        times[several] = own
-    return waited, flown
+    return here - before, np.maximum(before, over) - here
 
 
 def cohorts_breakdown(cohorts: Sequence[Cohort], graph: TaskGraph, step_time_ps: int) -> list[Ints]:

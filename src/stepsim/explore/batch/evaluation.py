@@ -159,9 +159,10 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
         """Results of a few scenarios; of some lengths the times are `known`, by number."""
         values = self._checked(self.table.evaluate(scenarios, known))
         if not parts:
-            totals = self.program.totals(self._node_lengths(values), len(scenarios))
+            each = (values[i] for i in self.program.length)
+            totals = self.program.totals(each, len(scenarios))
             return self._result(values, totals)
-        start, end = self._times(values, len(scenarios))
+        start, end = self.program.times(values, len(scenarios))
         return self._result(
             values,
             self.program.totals_of(end),
@@ -184,20 +185,14 @@ class Batch(Struct, frozen=True, kw_only=True, dict=True):
     def timed(self, scenarios: Scenarios) -> tuple[BatchResult, Ints, Ints]:
         """Results of a few scenarios with the breakdown; start and end of every node, in ps."""
         values = self.lengths(scenarios)
-        start, end = self._times(values, len(scenarios))
+        start, end = self.program.times(values, len(scenarios))
         totals = self.program.totals_of(end)
         return self._result(values, totals, self._mean_parts(values, start, end)), start, end
 
     def parts(self, scenarios: Scenarios) -> Ints:
         """Breakdown of every actor, of shape (actors, parts, scenarios), in ps."""
         values = self.lengths(scenarios)
-        return self._parts(values, *self._times(values, len(scenarios)))
-
-    def _times(self, values: list[Ints], count: int) -> tuple[Ints, Ints]:
-        return self.program.times(self._node_lengths(values), count)
-
-    def _node_lengths(self, values: list[Ints]) -> list[Ints]:
-        return [values[i] for i in self.program.length]
+        return self._parts(values, *self.program.times(values, len(scenarios)))
 
     def lengths(self, scenarios: Scenarios) -> list[Ints]:
         """Picoseconds of every length; raises SimulationError where sums could wrap around."""

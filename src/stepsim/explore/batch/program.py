@@ -75,13 +75,13 @@ class BatchProgram(Struct, frozen=True, kw_only=True, dict=True):
             busy += times * end[node]
         return Totals(step_time_ps=step, pipeline_time_ps=pipeline, busy_ps=busy)
 
-    def times(self, lengths: list[Ints], count: int) -> tuple[Ints, Ints]:
-        """Start and end of every node in ps, both of shape (nodes, scenarios)."""
-        start, end = np.empty((2, len(self), count), dtype=np.int64)
-        for node, node_end in enumerate(ends(self.waits, lengths)):
+    def times(self, values: list[Ints], count: int) -> tuple[Ints, Ints]:
+        """Start and end of every node in ps, both of shape (nodes, scenarios), by all lengths."""
+        end = np.empty((len(self), count), dtype=np.int64)
+        for node, node_end in enumerate(ends(self.waits, (values[i] for i in self.length))):
             end[node] = node_end
-            np.subtract(end[node], lengths[node], out=start[node])
-        return start, end
+        start = np.stack(np.broadcast_arrays(*values, end[0]))[list(self.length)]
+        return np.subtract(end, start, out=start), end
 
     def path(self, start: Ints, end: Ints, column: int) -> Iterator[int]:
         """Nodes of the longest path of one scenario, last first."""
