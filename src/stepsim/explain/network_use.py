@@ -65,7 +65,9 @@ def comm_use(graph: TaskGraph, prices: Prices) -> tuple[PlacedComm, ...]:
 
 def link_use(topology: Topology, traffic: Traffic, step_time_ps: int) -> tuple[LinkUse, ...]:
     """Bytes of every transfer of the step on every link it crosses, summed up per class."""
-    links, loads = add_up([(traffic.link, traffic.size)])
+    links, loads = np.zeros(0, dtype=np.int64), np.zeros(0)
+    for own in traffic.values():
+        links, loads = add_up([(links, loads), own])
     classes = topology.link_class(links)
     return tuple(
         _class_use(topology, c, (links[mine], loads[mine]), traffic, step_time_ps)
@@ -102,9 +104,8 @@ def _class_use(
 def _users_of(link: int, traffic: Traffic) -> tuple[LinkUser, ...]:
     """Who puts how many bytes on a link, most first."""
     sizes: dict[tuple[Group, CollectiveKind], float] = defaultdict(float)
-    for row in np.flatnonzero(traffic.link == link).tolist():
-        group, kind, _ = traffic.users[traffic.user.item(row)]
-        sizes[group, kind] += traffic.size.item(row)
+    for (group, kind, _), (links, loads) in traffic.items():
+        sizes[group, kind] += float(loads[links == link].sum())
     most_first = sorted(sizes.items(), key=lambda item: -round(item[1]))
     return tuple(
         LinkUser(group=group, kind=kind, bytes=round(size))

@@ -1,11 +1,11 @@
 """What communications put on which links."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 import numpy as np
-from msgspec import Struct
 
-from stepsim.base.arrays import Floats, Ints, Summand, add_up
+from stepsim.base.arrays import Ints, Summand, add_up
 from stepsim.core.write import TaskGraph
 from stepsim.network.collectives.flows import loads_by_owner
 from stepsim.network.prices import Prices, Use
@@ -17,13 +17,8 @@ LinkUser = tuple[Group, CollectiveKind, ParallelAxis]
 """Whose bytes are on a link: communications of a kind in groups, along an axis."""
 
 
-class Traffic(Struct, frozen=True, kw_only=True):
-    """Row i: communications of `users[user[i]]` put `size[i]` bytes a step on `link[i]`."""
-
-    users: tuple[LinkUser, ...]
-    user: Ints
-    link: Ints
-    size: Floats
+Traffic = Mapping[LinkUser, Summand]
+"""Links, ascending, and the bytes that each user puts on them in a step."""
 
 
 def find_traffic(graph: TaskGraph, prices: Prices) -> Traffic:
@@ -53,8 +48,4 @@ def find_traffic(graph: TaskGraph, prices: Prices) -> Traffic:
                 parts.append((link, load * (step.repeat * op.size_bytes * count)))
         if parts:
             found[user] = add_up(parts)
-    nothing: Summand = np.zeros(0, dtype=np.int64), np.zeros(0)
-    columns = zip(nothing, *found.values(), strict=True)
-    link, size = (np.concatenate(column) for column in columns)
-    numbers = np.repeat(np.arange(len(found)), [len(links) for links, _ in found.values()])
-    return Traffic(users=tuple(found), user=numbers, link=link, size=size)
+    return found

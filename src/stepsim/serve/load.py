@@ -2,9 +2,7 @@
 
 from collections import defaultdict
 
-import numpy as np
-
-from stepsim.base.arrays import distinct_rows
+from stepsim.base.arrays import distinct
 from stepsim.base.units import Quantity, format_size_bytes
 from stepsim.explain.report import LinkUse
 from stepsim.network.topology import NestedTopology, Topology
@@ -31,10 +29,10 @@ def network_load(run: SimulatedStep) -> dict[str, object]:
 
 def _axes_of_classes(run: SimulatedStep) -> dict[int, int]:
     """The parallel axes that use links of every class, as bits."""
-    traffic, bits = run.traffic, defaultdict[int, int](int)
-    classes = run.prices.topology.link_class(traffic.link)
-    for link, user in distinct_rows(np.stack([classes, traffic.user], axis=1)).tolist():
-        bits[link] |= 1 << _AXES.index(traffic.users[user][2])
+    bits = defaultdict[int, int](int)
+    for (_, _, axis), (links, _) in run.traffic.items():
+        for link in distinct(run.prices.topology.link_class(links)).tolist():
+            bits[link] |= 1 << _AXES.index(axis)
     return bits
 
 
