@@ -22,10 +22,11 @@ def traffic(plan: ParallelPlan, *comms: CommOp) -> Traffic:
 
 def by_class(found: Traffic, npus: int) -> list[float]:
     """Bytes of a whole step on inner and outer links."""
-    size = found.size
-    classes = two_levels(npus // 2).link_class(found.link)
-    inner, outer = np.bincount(classes, weights=size, minlength=2)
-    return [float(inner), float(outer)]
+    total = np.zeros(2)
+    for links, sizes in found.values():
+        classes = two_levels(npus // 2).link_class(links)
+        total += np.bincount(classes, weights=sizes, minlength=2)
+    return [float(each) for each in total]
 
 
 @given(
