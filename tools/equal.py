@@ -101,24 +101,19 @@ def ask(probe: str, source: Path, made: Path, rest: list[str]) -> Answers:
     return {place: int(value) for place, value in lines}
 
 
-def allowed() -> list[tuple[re.Pattern[str], str, float | None]]:
-    """Patterns of differences that were decided, their rows, and how far they go; None is gone."""
+def allowed() -> list[tuple[re.Pattern[str], str, str]]:
+    """Patterns of differences that were decided, their rows, and how far they go."""
     with (ROOT / "tests" / "equal" / "allowed.csv").open(encoding="utf-8") as file:
         return [
-            (
-                re.compile(row["pattern"]),
-                row["row"],
-                None if row["bound"] == "gone" else float(row["bound"]),
-            )
-            for row in csv.DictReader(file)
+            (re.compile(row["pattern"]), row["row"], row["bound"]) for row in csv.DictReader(file)
         ]
 
 
-def is_within(one: int | None, other: int | None, bound: float | None) -> bool:
-    """Whether two values differ by no more than a bound, or one of them may be gone."""
-    if one is None or other is None or bound is None:
-        return bound is None
-    return abs(other - one) <= bound * max(abs(one), 1)
+def is_within(one: int | None, other: int | None, bound: str) -> bool:
+    """Whether the other value differs by no more than a bound, is `less`, or one may be `gone`."""
+    if one is None or other is None or bound == "gone":
+        return bound == "gone"
+    return other <= one if bound == "less" else abs(other - one) <= float(bound) * max(abs(one), 1)
 
 
 def compare(old: Answers, new: Answers) -> tuple[dict[str, int], list[str]]:

@@ -106,7 +106,7 @@ def _users_of(link: int, traffic: Traffic) -> tuple[LinkUser, ...]:
     sizes: dict[tuple[Group, CollectiveKind], float] = defaultdict(float)
     for (group, kind, _), (links, loads) in traffic.items():
         sizes[group, kind] += float(loads[links == link].sum())
-    most_first = sorted(sizes.items(), key=lambda item: -round(item[1]))
+    most_first = sorted(sizes.items(), key=lambda item: -round(item[1], 3))
     return tuple(
         LinkUser(group=group, kind=kind, bytes=round(size))
         for (group, kind), size in most_first
