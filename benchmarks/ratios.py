@@ -4,8 +4,7 @@ Usage: python benchmarks/ratios.py [--fill]
 
 Each line of the first table is the first answer of a fresh process with one thread, in processor
 time but where two processes work; beside it stands the import of the libraries, measured just
-before. Ratios are the medians of pairs measured in turn. Where numba is installed, ends are
-compared with the same longest paths as machine code. Large commands follow, with seconds and
+before. Ratios are the medians of pairs measured in turn. Large commands follow, with seconds and
 peak memory.
 
 Beside each figure stands the one of docs/performance.md; `--fill` puts the new ones there.
@@ -19,24 +18,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
-import numpy as np
 from sizes import sized
 
 from stepsim.base import garbage
-from stepsim.core.ends import ends
-from stepsim.core.flat import flatten
 from stepsim.core.timeline import run_graph
 from stepsim.explain.as_profile import profile_of_step
 from stepsim.explain.improve import improve_profile
-from stepsim.explore.batch import make_batch
 from stepsim.files.load import topology_of, workload_of
 from stepsim.files.simai.text import read_simai_document
-from stepsim.network.fold import fold
 from stepsim.network.one_collective import probe_collective
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Engine
@@ -124,65 +117,6 @@ def large(engine: Engine) -> Callable[[], object]:
     workload, topology = workload_of(WORKLOAD), topology_of("hgx-h100")
     ready = prepare(workload, topology, LARGE)
     return lambda: run_graph(ready.graph, ready.prices, engine=engine)
-
-
-def machine_code(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function compiled by numba."""
-    from numba import njit
-
-    return cast("Callable[..., Any]", njit(function))
-
-
-def level_pass() -> tuple[Timed, Timed]:
-    """The ends of a large graph in columns, and the same longest paths as machine code."""
-    workload, topology = workload_of(WORKLOAD), topology_of("hgx-h100")
-    ready = prepare(workload, topology, LARGE)
-    actors = fold(ready.prices, ready.graph.uses)
-    flat = flatten(ready.graph, actors, ready.prices)
-    duration_ps, after = flat.duration_ps, flat.waits.after
-    longest = machine_code(_longest_ends)
-    return (
-        call(lambda: ends(flat.waits, duration_ps)),
-        call(lambda: longest(after.starts, after.values, duration_ps.copy()), 5),
-    )
-
-
-def _longest_ends(starts: Any, values: Any, time: Any) -> None:
-    """Make how long every node takes its end, in ps: after the last that it waits for."""
-    for node in range(len(time)):
-        begin = 0
-        for at in range(starts[node], starts[node + 1]):
-            begin = max(begin, time[values[at]])
-        time[node] += begin
-
-
-def _ends_of_scenarios(starts: Any, values: Any, number: Any, lengths: Any) -> Any:
-    """The last end of every scenario, node by node; `lengths` has a row per scenario."""
-    step = np.zeros(len(lengths), dtype=np.int64)
-    end = np.zeros(len(number), dtype=np.int64)
-    for scenario in range(len(lengths)):
-        for node in range(len(number)):
-            begin = 0
-            for at in range(starts[node], starts[node + 1]):
-                begin = max(begin, end[values[at]])
-            end[node] = begin + lengths[scenario, number[node]]
-            step[scenario] = max(step[scenario], end[node])
-    return step
-
-
-def batched(scenarios: int) -> tuple[Timed, Timed]:
-    """A batch of scenarios, and a pass for each of them over its nodes as machine code."""
-    batch = make_batch(workload_of(WORKLOAD), topology_of("hgx-h100"))
-    columns = {"fabric.bandwidth": np.linspace(1e10, 1e11, scenarios)}
-    program = batch.program
-    starts, values = program.waits.after.starts, program.waits.after.values
-    number = np.array(program.length)
-    lengths = np.random.default_rng(0).integers(0, 10**9, (scenarios, number.max() + 1))
-    bound = machine_code(_ends_of_scenarios)
-    return (
-        call(lambda: batch.evaluate(columns)),
-        call(lambda: bound(starts, values, number, lengths)),
-    )
 
 
 def split() -> list[list[str]]:
@@ -329,15 +263,6 @@ def ratio(one: Timed, other: Timed) -> float:
     return median(one() / other() for _ in range(RUNS))
 
 
-def compiled_rows() -> dict[str, tuple[Timed, Timed]]:
-    """Passes over the same as machine code."""
-    scenarios = sized(20_000, 100)
-    return {
-        "a pass level by level over a compiled longest path of its nodes": level_pass(),
-        f"{scenarios:,} scenarios of one graph over compiled longest paths": batched(scenarios),
-    }
-
-
 def overlap_rows() -> dict[str, tuple[Timed, Timed]]:
     """Steps and sweeps in which communication slows compute, over the same without."""
     job, gpus = sized(("llama-3.1-405b", 1024), ("llama-3-8b", 8))
@@ -456,8 +381,6 @@ def main() -> None:
             call(large(Engine.LEVELS)),
         ),
     }
-    if find_spec("numba"):
-        rows |= compiled_rows()
     rows |= overlap_rows()
     print("\n| processor time | ratio | on the page |\n|---|---|---|")
     for name, (one, other) in rows.items():

@@ -8,12 +8,13 @@ to the step time by construction.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import pairwise, starmap
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Bools, Ints, Lists, spans
+from stepsim.base.arrays import Bools, Ints, Lists, distinct, spans
 from stepsim.core.actions import Task
 from stepsim.core.flat import ListTimes, Tasks
 from stepsim.core.timeline import Cohort
@@ -109,9 +110,9 @@ def breakdown(gaps: Gaps, start: Ints, end: Ints, contracted: Ints) -> Ints:
     `contracted`, of shape (parts, columns), is what contracted tasks consist of.
     """
     total = contracted.copy()
-    width = _CELLS // max(len(start), 1) + 1
-    for first in range(0, start.shape[1], width):
-        some = slice(first, first + width)
+    width = max(_CELLS // len(start), 1)
+    edges = [*range(0, start.shape[1], width), start.shape[1]]
+    for some in starmap(slice, pairwise(edges)):
         _add_parts(gaps, start[:, some], end[:, some], total[:, some])
     return total
 
@@ -178,7 +179,7 @@ def _shared(gap: Ints, start: Ints, end: Ints, begin: Ints, until: Ints) -> tupl
     before, untils = begin[gap], until[gap]
     over = np.minimum(end, untils)
     place = np.arange(len(gap)) - np.searchsorted(gap, gap)
-    for turn in range(1, place.max(initial=0) + 1):
+    for turn in distinct(place)[1:].tolist():
         mine = np.flatnonzero(place == turn)
         before[mine] = np.maximum(before[mine], over[mine - 1])
         over[mine] = np.maximum(over[mine], over[mine - 1])
