@@ -158,14 +158,14 @@ def _in_turn(gap: Ints, keys: tuple[Ints, ...]) -> bool:
 def _bounds(gaps: Gaps, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """When gaps begin and end, in ps, both of shape (gaps, columns)."""
     begin, until = np.zeros((2, len(gaps.closing) + 1, *end.shape[1:]), dtype=np.int64)
-    begins, untils = begin[1:], until[:-1]
-    begins[~gaps.closing], untils[~gaps.closing] = end[gaps.tasks], start[gaps.tasks]
+    begins, stops = begin[1:], until[:-1]
+    begins[~gaps.closing], stops[~gaps.closing] = end[gaps.tasks], start[gaps.tasks]
     if gaps.closing.any():
         first, last = gaps.lists
         sizes = last - first
         inside = end[spans(first, sizes)]
         closed = np.maximum.reduceat(inside, np.cumsum(sizes) - sizes, axis=0)
-        begins[gaps.closing] = untils[gaps.closing] = closed
+        begins[gaps.closing] = stops[gaps.closing] = closed
     until[-1] = np.maximum(begin[-1], end[gaps.left].max(axis=0, initial=0))
     return begin, until
 
@@ -176,14 +176,14 @@ def _shared(gap: Ints, start: Ints, end: Ints, begin: Ints, until: Ints) -> tupl
     They share a gap in turn. Of a gap from 0 to 9 with flights from 2 to 4, 3 to 6 and 7 to 12
     these are waited for 2, 0 and 1, and fly for 2, 2 and 2.
     """
-    before, untils = begin[gap], until[gap]
-    over = np.minimum(end, untils)
+    before, close = begin[gap], until[gap]
+    over = np.minimum(end, close)
     place = np.arange(len(gap)) - np.searchsorted(gap, gap)
     for turn in distinct(place)[1:].tolist():
         mine = np.flatnonzero(place == turn)
         before[mine] = np.maximum(before[mine], over[mine - 1])
         over[mine] = np.maximum(over[mine], over[mine - 1])
-    here = np.minimum(np.maximum(start, before), untils)
+    here = np.minimum(np.maximum(start, before), close)
     return here - before, np.maximum(before, over) - here
 
 
