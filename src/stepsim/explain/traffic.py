@@ -13,11 +13,11 @@ from stepsim.workload.rows import CollectiveKind, CommOp, Group, ParallelAxis
 
 _AT_ONCE = 1 << 18
 """NPUs that are traced together: what all of a large job put on links takes much memory."""
-LinkUser = tuple[Group, CollectiveKind, ParallelAxis]
+_User = tuple[Group, CollectiveKind, ParallelAxis]
 """Whose bytes are on a link: communications of a kind in groups, along an axis."""
 
 
-Traffic = Mapping[LinkUser, Summand]
+Traffic = Mapping[_User, Summand]
 """Links, ascending, and the bytes that each user puts on them in a step."""
 
 
@@ -35,7 +35,7 @@ def find_traffic(graph: TaskGraph, prices: Prices) -> Traffic:
             look = int(patterns.pattern[groups[0]])
             key = graph.comms[use.comm], patterns.key(look), count
             alike[key].append((use, look, patterns.npus[groups]))
-    found: dict[LinkUser, Summand] = {}
+    found: dict[_User, Summand] = {}
     for (op, _, count), several in alike.items():
         use, look, _ = several[0]
         npus = np.concatenate([each for *_, each in several])
