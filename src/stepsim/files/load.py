@@ -1,8 +1,9 @@
 """Workloads, models, topologies and measured collectives by file or by name.
 
-The lists of forms are here: how a workload, a model or a topology is recognised, and which module
-reads it. Modules that read forms are imported when there is a file of the form. The numbers of a
-topology are typed as `fabric.bandwidth=400 Gbps`.
+Here is said how a model or a topology is recognised, and which module reads it; what is neither,
+nor a file of another program, is a workload in SimAI's text, which has no mark. Modules that read
+forms are imported when there is a file of the form. The numbers of a topology are typed as
+`fabric.bandwidth=400 Gbps`.
 """
 
 import os
@@ -58,32 +59,12 @@ if TYPE_CHECKING:
     from stepsim.network.topology.network import TopologyLike
 
 
-class WorkloadFormat(Struct, frozen=True, kw_only=True):
-    """A form of workload files: how they begin; what reads one, given its path and `strict`."""
-
-    begins: Callable[[bytes], bool]
-    read: Callable[[Path, bool], Workload]
-
-
-WORKLOAD_FORMATS = (
-    WorkloadFormat(
-        begins=lambda start: True, read=lambda path, strict: read_simai_text(path, strict=strict)
-    ),
-)
-"""The first one that a file begins like reads it; SimAI's text has no mark and stands last."""
-
-_BEGINNING = 1 << 10
-"""Bytes that tell what a file is."""
-
-
 def workload_of(path: str | Path, *, strict: bool = False) -> Workload:
     """The workload in a file; raises WorkloadError, with `strict` for doubts about the file too."""
     if Path(path).suffix == ".toml" and Path(path).exists():
         raise WorkloadError(f"{path}: TOML is no workload: a topology is given by --topology (-t)")
     refuse_foreign(Path(path))
-    start = first_bytes(Path(path), _BEGINNING)
-    found = next(each for each in WORKLOAD_FORMATS if each.begins(start))
-    return found.read(Path(path), strict)
+    return read_simai_text(Path(path), strict=strict)
 
 
 _NO_ENVIRONMENT: Mapping[str, str] = MappingProxyType({})
