@@ -40,16 +40,16 @@ def simulated(beside: str, changed: str = "") -> Report:
 
 @pytest.mark.parametrize("name", OF_FILES)
 def test_an_option_changes_the_result_and_evaluators_use_it_or_refuse_it_by_name(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    name: str,
 ) -> None:
     check_change(name)
     options = {**BESIDE.get(name, {}), name: TYPED[name]}
     for evaluate in (slopes, draws):
         if name in REFUSED and (evaluate is draws or name not in RUN_APART):
             with pytest.raises(PlanError, match=name):
-                evaluate(short(), monkeypatch, **options)
+                evaluate(short(), **options)
         else:
-            found = evaluate(short(), monkeypatch, **options)
+            found = evaluate(short(), **options)
             assert found == simulated(name, name).step_time_ps, evaluate
 
 
@@ -67,13 +67,11 @@ def check_change(name: str) -> None:
     assert not [text for text in idle if text.startswith(f"{name} ")]
 
 
-def slopes(job: Path | Workload, _: pytest.MonkeyPatch, **options: Any) -> object:
+def slopes(job: Path | Workload, **options: Any) -> object:
     return stepsim.sensitivity(job, "hgx-h100", **options).step_time_ps
 
 
-def draws(job: Path | Workload, monkeypatch: pytest.MonkeyPatch, **options: Any) -> object:
-    """A draw per class of ranks: what is planned is the same, and done sooner."""
-    monkeypatch.setattr("stepsim.explore.noise.draws._MOST_TASKS", 0)
+def draws(job: Path | Workload, **options: Any) -> object:
     found = stepsim.noise(job, "hgx-h100", model=NoiseModel(), samples=1, **options)
     return found.planned_ps
 
@@ -95,14 +93,12 @@ FACTORS: dict[str, Sequence[Any]] = {"schedule": SCHEDULES} | {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", pairwise(FACTORS))
-def test_evaluators_agree_on_every_two_options(
-    row: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_evaluators_agree_on_every_two_options(row: dict[str, Any]) -> None:
     given = {name: value for name, value in row.items() if value is not None}
     options = given.pop("schedule") | given
     found = stepsim.simulate(short(), "hgx-h100", **options).report.step_time_ps
-    assert slopes(short(), monkeypatch, **options) == found
-    assert draws(short(), monkeypatch, **options) == found
+    assert slopes(short(), **options) == found
+    assert draws(short(), **options) == found
 
 
 MODEL: dict[str, Any] = {"npus": 16, "global_batch": 16, "tp": 2, "sequence": 2048}
@@ -128,7 +124,7 @@ SPARSE = {"ep", "expert_tp", "dispatch", "expert_overlap", "shared_overlap", "de
 
 @pytest.mark.parametrize("name", sorted(OF_MODELS - SILENT))
 def test_what_only_a_model_can_be_asked_changes_its_step(
-    name: str, model: Path, moe_model: Path, moe: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, model: Path, moe_model: Path, moe: Path
 ) -> None:
     with pytest.raises(PlanError, match=f"^{name}(: it)? is for models only"):
         stepsim.simulate(moe, "hgx-h100", **{name: TYPED[name]})
@@ -137,8 +133,8 @@ def test_what_only_a_model_can_be_asked_changes_its_step(
     changed = {**plain, name: TYPED[name]}
     found = step_ps(path, **changed)
     assert found != step_ps(path, **plain)
-    assert slopes(path, monkeypatch, **changed) == found
-    assert draws(path, monkeypatch, **changed) == found
+    assert slopes(path, **changed) == found
+    assert draws(path, **changed) == found
 
 
 def step_ps(path: Path, **options: Any) -> int:

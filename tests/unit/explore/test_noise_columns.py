@@ -1,4 +1,4 @@
-"""Large jobs under noise: folded with a column per rank, equal to the unfolded job."""
+"""Jobs under noise: folded with a column per rank, equal to the unfolded job."""
 
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,6 @@ from stepsim.step.prepared import prepare
 from stepsim.workload.rows import Group, ParallelAxis, Work, Workload
 
 SAMPLES = 2
-
-
-@pytest.fixture(autouse=True)
-def every_job_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepsim.explore.noise.draws._MOST_TASKS", 0)
 
 
 class Slowed:
@@ -108,19 +103,6 @@ def test_the_slowest_of_many_has_the_distribution_of_a_maximum() -> None:
     median = float(np.quantile(one, 0.5 ** (1 / npus)))
     assert found.percentile_ps(50) == pytest.approx(1e9 * median, rel=0.002)
     assert median > 1.15
-
-
-def test_folded_and_unfolded_draws_have_one_distribution(
-    moe: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = NoiseModel(task=0.1, communication=0.2, rank=0.05)
-    columns = noise(moe, "hgx-h100", model=model, samples=128)
-    monkeypatch.setattr("stepsim.explore.noise.draws._MOST_TASKS", 250_000)
-    ranks = noise(moe, "hgx-h100", model=model, samples=128)
-    assert not np.array_equal(columns.step_time_ps, ranks.step_time_ps)
-    spread = ranks.step_time_ps.std() / 128**0.5
-    assert columns.mean_ps == pytest.approx(ranks.mean_ps, abs=4.5 * spread)
-    assert columns.percentile_ps(95) == pytest.approx(ranks.percentile_ps(95), rel=0.01)
 
 
 def test_more_draws_than_can_be_made_are_refused(workloads: Path) -> None:

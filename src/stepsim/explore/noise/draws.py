@@ -3,7 +3,7 @@
 Every rank draws the times of its own tasks.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import log, sqrt
 
 import numpy as np
@@ -22,9 +22,6 @@ from stepsim.workload.expert_load import ExpertLaw
 
 _SAMPLES_AT_ONCE = 256
 """Part of what a seed means: samples are drawn so many at a time."""
-
-_MOST_TASKS = 250_000
-"""Jobs of more tasks, all ranks together, are evaluated folded, with a column per rank."""
 
 _MOST_DRAWS = 50_000_000_000
 """Most tasks times samples: minutes of computing."""
@@ -127,10 +124,10 @@ def simulate_noise(
 ) -> NoiseResult:
     """Distribution of the step time of a job under noise.
 
-    Large jobs are evaluated folded. Where loads of experts follow a law the samples have up to 16
-    loads, one after the other, of as many seeds from the law's own on. Equal arguments give equal
-    samples. Raises PlanError for a number of samples or a seed that cannot be, and the errors of
-    `make_batch`.
+    Jobs are evaluated folded, with a column per rank. Where loads of experts follow a law the
+    samples have up to 16 loads, one after the other, of as many seeds from the law's own on. Equal
+    arguments give equal samples. Raises PlanError for a number of samples or a seed that cannot be,
+    and the errors of `make_batch`.
     """
     if not 1 <= samples <= _MOST_SAMPLES:
         raise PlanError(f"samples is {samples}: expected 1 to {_MOST_SAMPLES}")
@@ -174,16 +171,12 @@ def _batch(
     notes: Sequence[str],
     samples: int,
 ) -> Batch:
-    """What evaluates the job, folded if it is large; raises PlanError where it is too large."""
+    """What evaluates the job; raises PlanError where it is too large."""
     batch = make_batch(workload, topology, options, notes=notes, coalesce=False)
     tasks = _tasks_of_all_ranks(batch)
     if tasks * samples > _MOST_DRAWS:
         most = f"at most {_MOST_DRAWS // tasks} of a job of {tasks:,} tasks"
         raise PlanError(f"samples is {samples}: expected {most}")
-    if len(batch.actors) < batch.job.graph.plan.npus and tasks <= _MOST_TASKS:
-        return make_batch(
-            workload, topology, options, notes=notes, coalesce=False, fold_ranks=False
-        )
     return batch
 
 
@@ -194,8 +187,7 @@ def _tasks_of_all_ranks(batch: Batch) -> int:
 
 def _samples(batch: Batch, model: NoiseModel, samples: int, seed: np.random.SeedSequence) -> Ints:
     """Step times; a batch of samples has a random stream of its own, so their number is free."""
-    folded = len(batch.actors) < batch.job.graph.plan.npus
-    columns = NodeColumns(batch) if folded else None
+    columns = NodeColumns(batch)
     widest = int(batch.actors.counts.max())
     at_once = max(1, min(_SAMPLES_AT_ONCE, _AT_ONCE // widest))
     found = np.zeros(samples, dtype=np.int64)
@@ -205,10 +197,7 @@ def _samples(batch: Batch, model: NoiseModel, samples: int, seed: np.random.Seed
     for first, stream in zip(firsts, streams, strict=True):
         random = np.random.default_rng(stream)
         draws = _Draws(batch=batch, model=model, random=random, samples=at_once, planned=planned)
-        if columns:
-            times = columns.step_time_ps(draws, at_once)
-        else:
-            times = batch.program.totals(draws.lengths(), at_once).step_time_ps
+        times = columns.step_time_ps(draws, at_once)
         found[first : first + at_once] = times[: samples - first]
     return found
 
@@ -236,22 +225,6 @@ class _Draws:
         self._planned = planned
         self._counts = batch.actors.counts.tolist()
         self._ranks = [*map(self._slowness, self._counts)]
-
-    def lengths(self) -> Iterator[Ints]:
-        """A vector of samples per node of an unfolded program."""
-        program = self._batch.program
-        is_sent = np.zeros(len(program), dtype=bool)
-        actor = np.zeros(len(program), dtype=np.int64)
-        for number, (laid, nodes) in enumerate(
-            zip(self._batch.flat.programs, self._batch.flat.node_of, strict=True)
-        ):
-            is_sent[nodes] = laid.group >= 0
-            actor[nodes] = number
-        for node in range(len(program)):
-            if is_sent[node]:
-                yield self.sent(ColumnNode(node=node, width=1))[0]
-            else:
-                yield self.computed(ColumnNode(node=node, actor=int(actor[node])))[0]
 
     def sent(self, node: ColumnNode) -> Ints:
         """A transfer in every group: (groups or 1, samples)."""
