@@ -225,11 +225,12 @@ def check_plan(path: Path) -> None:
 
 
 def check_model_calibration(path: Path) -> None:
-    from stepsim.files.calibrations import model_calibration_toml, read_model_calibration
+    from stepsim.base.structs import toml_text
+    from stepsim.files.calibrations import read_model_calibration
     from stepsim.show.tables.validation import model_calibration_shown
 
     known = read_model_calibration(path)
-    model_calibration_toml(known)
+    toml_text(known)
     printed(path, model_calibration_shown(known, ()))
     simulate("gpt2", device="h100", calibration=str(path))
 
@@ -251,7 +252,7 @@ def check_gemm(path: Path) -> None:
     from stepsim.workload.model.plan import Precision
 
     found = fit_gemm_rates(path, read_device("h100"), Precision.BF16)
-    finite([found.rate.rate, found.rate.start_ps, found.spread])
+    finite([found.rate, found.start_ps, found.spread])
 
 
 def check_step_log(path: Path) -> None:

@@ -25,6 +25,7 @@ CALIBRATION = """schema_version = 1
 sources = ["a run"]
 traces = ["run"]
 node_size = 8
+unidentified = [["optimizer", "one rank"]]
 [host_overhead]
 value = "312.5 us"
 residual = 0.11
@@ -54,25 +55,22 @@ hidden = 4096
 sequence = 1024
 tp = 1
 ep = 4
-forward_ms = 3.25
-backward_ms = 6.5
-first_forward_ms = 0.4
-first_backward_ms = 0.1
-last_forward_ms = 1.2
-last_backward_ms = 2.3
-get_batch_ms = 0.2
-loss_ms = 0.05
-[[unidentified]]
-name = "optimizer"
-reason = "one rank"
+forward = "3.25 ms"
+backward = "6.5 ms"
+first_forward = "0.4 ms"
+first_backward = "0.1 ms"
+last_forward = "1.2 ms"
+last_backward = "2.3 ms"
+get_batch = "0.2 ms"
+loss = "0.05 ms"
 [[collective]]
 machine = "A100"
 source = "nccl"
 kind = "all_reduce"
 ranks = 8
 nodes = 1
-size_bytes = [1024, 1048576, 134217728]
-time_us = [21.5, 40.25, 1201.0]
+sizes = [1024, 1048576, 134217728]
+times = ["21.5 us", "40.25 us", "1201 us"]
 """
 SWEEP = """workload = "gpt_tp4.txt"
 [axes]

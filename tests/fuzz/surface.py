@@ -63,7 +63,6 @@ _CHECKED = {
 TOGETHER: Mapping[tuple[str, str], Mapping[str, object]] = {
     **{("plan", name): _CHECKED for name in ("check", "max_step", "max_memory", "max_bubble")},
     ("improve", "output"): {"apply": "kernels"},
-    ("serve", "site"): {"port": None, "show": None},
     ("inspect", "json"): {"file": "hgx-h100"},
     ("inspect", "plot"): {"file": "hgx-h100"},
     ("model", "gemm"): {"device": "h100"},

@@ -43,14 +43,14 @@ REFUSED = {
     ),
     "milliseconds that are none": (
         "calibration-toml",
-        seeds.CALIBRATION.replace("forward_ms = 3.25", "forward_ms = nan"),
+        seeds.CALIBRATION.replace('"3.25 ms"', "nan"),
     ),
     "milliseconds above all times": (
         "calibration-toml",
-        seeds.CALIBRATION.replace("forward_ms = 3.25", "forward_ms = 1e308"),
+        seeds.CALIBRATION.replace("3.25 ms", "1e308 ms"),
     ),
     "size above 64 bits": ("calibration-toml", seeds.CALIBRATION.replace("1024,", f"{LONG},")),
-    "time above 64 bits": ("calibration-toml", seeds.CALIBRATION.replace("21.5,", "1e300,")),
+    "time above 64 bits": ("calibration-toml", seeds.CALIBRATION.replace("21.5 us", "1e300 us")),
     "hundreds of digits in YAML": ("topology-astra", seeds.ASTRA.replace("4,", f"{LONG},", 1)),
     "2**64 NICs": (
         "topology-toml",

@@ -21,7 +21,9 @@ LARGE = {
     "workload": f"HYBRID_TRANSFORMER\n1\n{ROW * (MEGABYTE // len(ROW))}",
     "schedule-csv": ",".join(f"0F{i},0B{i}" for i in range(70_000)),
     "sweep-toml": f'workload = "w"\n{AXES}',
-    "calibration-toml": seeds.CALIBRATION + "[[unidentified]]\nname = 'x'\nreason = 'y'\n" * 20_000,
+    "calibration-toml": seeds.CALIBRATION.replace(
+        '[["optimizer"', "[" + '["x", "y"],' * 20_000 + '["optimizer"'
+    ),
     "step-table-csv": "workload,measured_s\n" + "w.txt,1.5\n" * 100_000,
     "step-table-toml": '[[run]]\nworkload = "w"\nmeasured_s = 1\n' * 25_000,
     "expert-load": "1000\n" * 200_000,

@@ -11,7 +11,12 @@ from traces import MadeRun, ps
 
 from stepsim.base.structs import replace
 from stepsim.files.traces.megatron_trace import read_megatron_trace
-from stepsim.measured.calibration.calibration import Fitted, LeafOverhead, message_topology
+from stepsim.measured.calibration.calibration import (
+    Fitted,
+    FittedTime,
+    LeafOverhead,
+    message_topology,
+)
 from stepsim.measured.calibration.runs import calibrate_traces
 from stepsim.measured.leaf_log import LeafRun, LeafStage
 from stepsim.measured.run import OpKind
@@ -149,7 +154,7 @@ def test_overheads_that_made_a_step_are_found_again(
 ) -> None:
     """Two logs, one of stages whose layers take 30 ms: there the layers weigh, host time not."""
     overhead = LeafOverhead(
-        action=Fitted(value=ps(host_ms), residual=0.0, samples=2),
+        action=FittedTime(value=ps(host_ms), residual=0.0, samples=2),
         layer_factor=Fitted(value=factor, residual=0.0, samples=2),
     )
     runs = []

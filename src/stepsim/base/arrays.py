@@ -6,9 +6,9 @@ from math import prod
 from typing import Any, Self, TypeVar
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
+from stepsim.base.structs import Noun
 from stepsim.base.units import MAX_INT64
 
 Ints = NDArray[np.int64]
@@ -28,7 +28,7 @@ _PLAIN = 1 << 12
 """Bytes that are as good a key as a digest of them."""
 
 
-class Lists(Struct, frozen=True, eq=False):
+class Lists(Noun, kw_only=False, eq=False):
     """Lists of numbers in one column: list i is `values[starts[i]:starts[i + 1]]`."""
 
     starts: Small

@@ -5,9 +5,8 @@ from dataclasses import field
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
-from msgspec import Struct
-
 from stepsim.base.errors import PlanError, StepsimError, UnitError
+from stepsim.base.structs import Noun
 from stepsim.base.units import Quantity, Value
 
 _Kind = TypeVar("_Kind")
@@ -24,7 +23,7 @@ class Panel(StrEnum):
     RUN = "Options"
 
 
-class Option(Struct, frozen=True, kw_only=True):
+class Option(Noun):
     """What there is to know of an option beside its type.
 
     `flags` replace `--name`; none: it is for Python only. `absent` is what its absence means.

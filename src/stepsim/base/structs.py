@@ -2,8 +2,7 @@
 
 Documents are types that are written as JSON, read again, and described by a JSON Schema. A
 document's type stands beside what produces it. Everything it names is written. When it is read,
-keys that a later stepsim adds are ignored, and those with a default may be missing. The types of
-values in files (`Time`, `Size`, `Bandwidth` and others) say what a JSON Schema says of them.
+keys that a later stepsim adds are ignored, and those with a default may be missing.
 """
 
 import dataclasses
@@ -13,15 +12,26 @@ from enum import StrEnum
 from math import inf, isfinite
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, cast, get_args
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    Self,
+    TypeVar,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
 
 import msgspec
-from msgspec import Meta, Struct
-from msgspec.structs import asdict
+from msgspec import Meta, Struct, StructMeta
 
 from stepsim.base.errors import StepsimError, bad_value
 from stepsim.base.memo import remembered
-from stepsim.base.units import BANDWIDTH_PATTERN, MAX_INT64, PS_PER_S, SIZE_PATTERN, TIME_PATTERN
+from stepsim.base.quantities import texts
+from stepsim.base.units import MAX_INT64, PS_PER_S
 
 _Noun = TypeVar("_Noun")
 _Data = TypeVar("_Data")
@@ -32,14 +42,9 @@ def replace(noun: _Noun, /, **changes: Any) -> _Noun:
     """A copy of a struct or a dataclass with some fields changed, checked as a new one is.
 
     Raises TypeError for a field that it does not have, and whatever its `__post_init__` raises.
-    `msgspec.structs.replace`, sixteen times as fast, does not call that before msgspec 0.21, and
-    browsers, where the explorer runs too, have 0.19.
     """
-    if isinstance(noun, Struct):
-        if not hasattr(noun, "__post_init__"):
-            return cast(_Noun, msgspec.structs.replace(noun, **changes))
-        return cast(_Noun, type(noun)(**asdict(noun) | changes))
-    return cast(_Noun, dataclasses.replace(cast(Any, noun), **changes))
+    copied = msgspec.structs.replace if isinstance(noun, Struct) else dataclasses.replace
+    return cast(_Noun, copied(cast(Any, noun), **changes))
 
 
 class Same(Generic[_Object]):
@@ -76,15 +81,42 @@ class NameWithFields(StrEnum):
 SCHEMA_VERSION = 1
 """The form of all documents; one of another version is refused."""
 
-_Version = Annotated[int, Meta(description="of the form of this document", ge=1, le=1)]
+Version = Annotated[int, Meta(description="of the form of this document", ge=1, le=1)]
 Names = tuple[str, ...]
 
 _MESSAGE = re.compile(r"Expected (?P<allowed>.+?)(?:, got .+?)?(?: - at `\$(?P<at>.*)`)?")
 _MISSING = re.compile(r"Object missing required field `(?P<key>[^`]*)`(?: - at `\$(?P<at>.*)`)?")
+_INVALID = re.compile(r"Invalid enum value '(?P<value>.*)' - at `(?:key` in `)?\$(?P<at>[^`]*)`")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<key>[^`]*)`(?: - at `\$(?P<at>.*)`)?")
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class _NounMaker(StructMeta):
+    """Makes classes whose objects never change and get their fields by name."""
+
+    def __new__(
+        cls,
+        name: str,
+        bases: tuple[type, ...],
+        inside: dict[str, Any],
+        *,
+        frozen: bool = True,
+        kw_only: bool = True,
+        **options: Any,
+    ) -> StructMeta:
+        """The class, as msgspec makes it with these options."""
+        return super().__new__(cls, name, bases, inside, frozen=frozen, kw_only=kw_only, **options)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
+class Noun(Struct, frozen=True, kw_only=True, metaclass=_NounMaker):
+    """A thing with fields: frozen, made by the names of its fields, equal if they are.
+
+    Options of `msgspec.Struct` stand behind the name of a class that differs: `eq=False` where
+    fields hold arrays, `dict=True` where something is worked out once.
+    """
+
+
+class Entry(Noun):
     """A part of a document."""
 
     @classmethod
@@ -106,21 +138,24 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
             raise StepsimError(_explain(place, raw, str(error))) from None
 
 
-class Document(Entry, frozen=True, kw_only=True):
+class Document(Entry):
     """A whole document; `named` are types that its schema names where no field has them."""
 
     named: ClassVar[tuple[type, ...]] = ()
 
-    schema_version: _Version = SCHEMA_VERSION
+    schema_version: Version = SCHEMA_VERSION
 
     def to_json(self) -> bytes:
         """The document as UTF-8 JSON, ending with a newline."""
         return json_text(self)
 
 
-class TomlTable(
-    msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, omit_defaults=True
-):
+def _key(name: str) -> str:
+    """Key of a field in a TOML file: the unit of `latency_ps` stands in its text."""
+    return name.removesuffix("_ps")
+
+
+class TomlTable(Noun, forbid_unknown_fields=True, omit_defaults=True, rename=_key):
     """A table of a TOML file: keys that it does not name are refused, defaults are not written."""
 
 
@@ -140,9 +175,12 @@ def toml_text(document: msgspec.Struct) -> str:
     import tomli_w
 
     optional = {f.encode_name for f in msgspec.structs.fields(document) if not f.required}
-    plain = msgspec.to_builtins(document)
     return tomli_w.dumps(
-        {key: v for key, v in plain.items() if key not in optional or v not in (None, [], ())}
+        {
+            key: v
+            for key, v in texts(document).items()
+            if key not in optional or v not in (None, [], ())
+        }
     )
 
 
@@ -209,6 +247,12 @@ def _explain(place: str, raw: Any, message: str, kinds: Mapping[str, str] = _NO_
 
 def explain_toml(place: str, raw: Any, schema: type[Any], message: str) -> str:
     """What msgspec says of a TOML file: the file, the key, its value and what is allowed."""
+    if invalid := _INVALID.fullmatch(message):
+        inside, _, key = invalid["at"].rpartition(".")
+        hints = {f.encode_name: f.type for f in msgspec.structs.fields(_struct_at(schema, inside))}
+        names: type[StrEnum] = next(_classes_in(hints[key.partition("[")[0]], StrEnum))
+        allowed = f"one of {', '.join(names)}"
+        return bad_value(place, invalid["at"].lstrip("."), invalid["value"], allowed)
     found = _MISSING.fullmatch(message) or _UNKNOWN.fullmatch(message)
     if found is None:
         return _explain(place, raw, message.replace(" | null", ""), _TOML_KINDS)
@@ -225,15 +269,17 @@ def _struct_at(schema: type[Any], at: str) -> type[Any]:
     """The struct that a path such as `.dimension[0]` leads to."""
     for key in re.findall(r"\.(\w+)", at):
         hints = {f.encode_name: f.type for f in msgspec.structs.fields(schema)}
-        schema = next(_structs_in(hints[key]))
+        schema = next(_classes_in(hints[key], Struct))
     return schema
 
 
-def _structs_in(hint: Any) -> Iterator[type[msgspec.Struct]]:
-    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+def _classes_in(hint: Any, kind: type[Any]) -> Iterator[type[Any]]:
+    """Classes of a kind that a type names."""
+    named = get_origin(hint) or hint
+    if isinstance(named, type) and issubclass(named, kind):
         yield hint
     for part in get_args(hint):
-        yield from _structs_in(part)
+        yield from _classes_in(part, kind)
 
 
 def _look_up(raw: Any, at: str) -> tuple[str, Any]:
@@ -254,31 +300,6 @@ def _look_up(raw: Any, at: str) -> tuple[str, Any]:
 def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value <= MAX_INT64
 
-
-Time = Annotated[
-    str,
-    Meta(
-        description="a time with its unit",
-        examples=["500 ns", "1.5 us"],
-        extra_json_schema={"pattern": TIME_PATTERN},
-    ),
-]
-Size = Annotated[
-    str,
-    Meta(
-        description="a size with its unit: MB is 1e6 bytes, MiB is 2**20",
-        examples=["160 MB", "64 MiB"],
-        extra_json_schema={"pattern": SIZE_PATTERN},
-    ),
-]
-Bandwidth = Annotated[
-    str,
-    Meta(
-        description="a bandwidth with its unit, one way: GB/s is 1e9 bytes/s, Gbps 1e9 bit/s",
-        examples=["400 Gbps", "50 GB/s", "inf"],
-        extra_json_schema={"pattern": BANDWIDTH_PATTERN},
-    ),
-]
 
 Count = Annotated[int, Meta(ge=0, le=MAX_INT64)]
 Picoseconds = Annotated[int, Meta(ge=0, le=MAX_INT64, description="picoseconds")]

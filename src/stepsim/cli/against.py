@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import Noun
 from stepsim.cli.options import OneStepOptions
 from stepsim.cli.profiles import read_with_progress
 from stepsim.cli.terminal import (
@@ -27,7 +26,7 @@ _MOST_NOTES = 3
 """Lines of what the recording lacks, where nobody asks for all."""
 
 
-class AgainstViews(Struct, frozen=True, kw_only=True):
+class AgainstViews(Noun):
     """Files to write of both steps; None for those that were not asked for."""
 
     plot: Path | None

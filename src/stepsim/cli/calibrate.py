@@ -203,7 +203,7 @@ def calibrate_model(
     One factor for each device, framework and precision, host time per layer where the steps tell
     it, rates from matrix products; prints the residual of every step.
     """
-    from stepsim.files.calibrations import model_calibration_toml
+    from stepsim.base.structs import toml_text
     from stepsim.files.model_steps import read_published_steps
     from stepsim.files.writing import write_whole
     from stepsim.runs.published_calibration import calibrate_steps
@@ -227,7 +227,7 @@ def calibrate_model(
     )
     warn(calibration.notes, quiet=quiet)
     if output:
-        write_whole(output, model_calibration_toml(calibration).encode())
+        write_whole(output, toml_text(calibration).encode())
     show_tables(model_calibration_shown(calibration, fitted.rows if fitted else ()), csv)
 
 

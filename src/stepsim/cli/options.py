@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
-from msgspec import Struct
 
 from stepsim.base.errors import OutputError, PlanError
 from stepsim.base.option import Option, Panel
+from stepsim.base.structs import Noun
 from stepsim.base.units import Quantity, format_size_bytes
 from stepsim.cli.terminal import command_line, log_shown, warn
 from stepsim.options import OPTIONS
@@ -393,7 +393,7 @@ def check_messages(messages: bool, plot: Path | None) -> None:
         raise OutputError("--messages draws arrows into a figure: name one with --plot")
 
 
-class TraceOutput(Struct, frozen=True, kw_only=True):
+class TraceOutput(Noun):
     """Where a trace goes, and what it shows: `ranks` is None for one of each class."""
 
     path: Path

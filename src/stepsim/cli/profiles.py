@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from msgspec import Struct
 
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import Noun
 from stepsim.cli.options import SpanFile, TraceOutput, write_profile_traces
 from stepsim.cli.terminal import (
     CsvOption,
@@ -78,7 +78,7 @@ def improve_command(
     show(json, document.to_json, improvements_shown(found, full=full))
 
 
-class RunViews(Struct, frozen=True, kw_only=True):
+class RunViews(Noun):
     """Files to write of a profile or a measured run; None for those that were not asked for."""
 
     plot: Path | None = None

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepsim.base.errors import OutputError, PlanError
-from stepsim.cli.options import refuse_beside
-from stepsim.cli.terminal import QuietOption, Stopped, check_outputs, warn
+from stepsim.base.errors import OutputError
+from stepsim.cli.terminal import QuietOption, Stopped, warn
 
 if TYPE_CHECKING:
     import asyncio
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
 
 def serve_command(
-    context: typer.Context,
     files: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -37,25 +35,13 @@ def serve_command(
         typer.Option("--host", help="Let other machines connect to this address, with a token."),
     ] = None,
     show: Annotated[bool, typer.Option("--show/--no-show", help="Open the browser.")] = True,
-    site: Annotated[
-        Path | None,
-        typer.Option("--site", help="Write the explorer as files for a web server: a new folder."),
-    ] = None,
     quiet: QuietOption = False,
 ) -> None:
     """Open an explorer in the browser.
 
-    Change a number there and see the new step. With --site, write the explorer as a folder of files
-    that any web server can offer, and end. That page runs stepsim in the browser and fetches Python
-    from a public address, so it needs the internet.
+    Change a number there and see the new step.
     """
     import asyncio
-
-    if site:
-        check_outputs(files or [], folders=[site])
-        refuse_beside(context, "--site", ("files", "site"))
-        _write_site(site, files or [])
-        return
 
     from stepsim.serve.answers import Answers
     from stepsim.serve.explorer import Explorer
@@ -110,17 +96,3 @@ def _signals() -> "asyncio.Future[int]":
         if signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, tell, number)
     return first
-
-
-def _write_site(folder: Path, workloads: list[Path]) -> None:
-    """Write the explorer as a folder of files; raises PlanError where it has nothing to offer."""
-    from stepsim.files.load import workload_of
-    from stepsim.serve.alone import PYODIDE, write_site
-
-    if not workloads:
-        raise PlanError(f"--site {folder}: expected workload files that the page offers")
-    for path in workloads:
-        workload_of(path)
-    for written in write_site(folder, workloads):
-        typer.echo(f"{written}")
-    typer.echo(f"the page fetches Python from {PYODIDE}", err=True)

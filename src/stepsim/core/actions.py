@@ -13,7 +13,7 @@ from typing import Self
 
 from msgspec import Struct, field
 
-from stepsim.base.structs import Same, replace
+from stepsim.base.structs import Noun, Same, replace
 from stepsim.core.ends import listed_waits
 from stepsim.options import StepOptions
 from stepsim.parallel.schedules import Action, ActionKind
@@ -59,7 +59,7 @@ _HOST_LABELS = {HostPart.HOST_OVERHEAD: "host", HostPart.LOSS_TIME: "loss"}
 """Labels of host tasks that are not called as their option."""
 
 
-class Task(Struct, frozen=True, kw_only=True):
+class Task(Noun):
     """One task of a task list; `after` are earlier tasks of the task list that it waits for.
 
     `comm` is the number of a communication in the graph's table, -1 for compute. `host_part` says
@@ -78,7 +78,7 @@ class Task(Struct, frozen=True, kw_only=True):
     kernels: Kernels = NO_KERNELS
 
 
-class TaskList(Struct, frozen=True, kw_only=True, eq=False, dict=True, weakref=True):
+class TaskList(Noun, eq=False, dict=True, weakref=True):
     """Tasks in an order in which every task follows those it waits for."""
 
     tasks: tuple[Task, ...]
@@ -252,7 +252,7 @@ class _TaskListBuilder(Struct, kw_only=True):
         return own
 
 
-class HostTimes(Struct, frozen=True, kw_only=True):
+class HostTimes(Noun):
     """Host time around an action in ps: before it, and what is its own at the ends.
 
     A weight gradient has none before it: the runtime of Zero Bubble takes it from a queue, with all
@@ -308,7 +308,7 @@ def forward_tasks(rows: Sequence[Row], comms: CommNumbers, host: HostTimes) -> T
     return builder.build("forward", Phase.FORWARD)
 
 
-class BackwardParts(Struct, frozen=True, kw_only=True):
+class BackwardParts(Noun):
     """Which part of a backward a task list holds, and how it is issued.
 
     `part` takes some rows' share.
@@ -476,7 +476,7 @@ _GRADIENTS = {
 }
 
 
-class TaskOptions(Struct, frozen=True, kw_only=True):
+class TaskOptions(Noun):
     """What of a step's options its task lists depend on, each as it is named there."""
 
     host: HostTimes

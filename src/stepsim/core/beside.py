@@ -10,9 +10,10 @@ short kernels.
 from typing import NamedTuple
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import field
 
 from stepsim.base.arrays import Floats, Ints, distinct, row_numbers, spans, totals
+from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S
 from stepsim.core.actions import Task
 from stepsim.core.flat import Flat, Tasks
@@ -37,7 +38,7 @@ _ENGINES = {
 _UNKNOWN = Demands()
 
 
-class OverlapCost(Struct, frozen=True, kw_only=True):
+class OverlapCost(Noun):
     """What a step's GPUs have to share, and how its communications take it.
 
     `sms` are those that each communication holds, None: as many as usual, 0: copy engines carry it
@@ -133,7 +134,7 @@ def slow_compute(flat: Flat, prices: Prices, cost: OverlapCost, start: Ints, end
     return slowed_ps
 
 
-class _Slowing(Struct, frozen=True, kw_only=True):
+class _Slowing(Noun):
     """Finds what compute loses beside communications, once for all pairs that are alike."""
 
     prices: Prices

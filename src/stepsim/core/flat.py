@@ -12,7 +12,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import (
@@ -26,7 +25,7 @@ from stepsim.base.arrays import (
     spans,
 )
 from stepsim.base.errors import SimulationError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import MAX_INT64
 from stepsim.core.actions import Task, TaskList
 from stepsim.core.ends import TOO_LONG, ends, ordered_waits
@@ -48,7 +47,7 @@ MESSAGES = GROUPS.index(Group.PP)
 _STUCK_SHOWN = 5
 
 
-class ListTimes(Struct, frozen=True, kw_only=True, eq=False):
+class ListTimes(Noun, eq=False):
     """A task list run without interruption: start and end of its tasks from its start, in ps."""
 
     start: Ints
@@ -72,7 +71,7 @@ class TaskRow(NamedTuple):
         return program.lists[self.look.task_list].tasks[self.inner] if inside else None
 
 
-class Tasks(Struct, frozen=True, kw_only=True, eq=False, dict=True):
+class Tasks(Noun, eq=False, dict=True):
     """The tasks of an actor: task i is of `segment[i]` and starts after all of `after[i]`.
 
     Tasks that do the same have one of the `rows`, `row[i]`, and take `row_ps[row[i]]`; rows stand
@@ -117,7 +116,7 @@ class Tasks(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return zip(self.rows, tasks, strict=True)
 
 
-class Flat(Struct, frozen=True, kw_only=True, eq=False, dict=True):
+class Flat(Noun, eq=False, dict=True):
     """The tasks of all actors of a graph; `node_of[a]` has the node of every task of actor a.
 
     Nodes stand in an order in which each follows those that it waits for. `transfers[a]` are the

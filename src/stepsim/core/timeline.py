@@ -6,10 +6,10 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, Small, whole_totals
 from stepsim.base.errors import PlanError, said
+from stepsim.base.structs import Noun
 from stepsim.core.ends import ends
 from stepsim.core.flat import Flat, Tasks, expanded, flatten, tasks_apart
 from stepsim.core.task_table import STREAMS, columns_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from stepsim.network.contention import Contention
 
 
-class Cohort(Struct, frozen=True, kw_only=True):
+class Cohort(Noun):
     """Actors that run the same `tasks`, and times of these in a run, of shape (tasks, actors).
 
     `nodes` are those of the tasks, of the same shape, in the `timeline`.
@@ -83,7 +83,7 @@ class RankTasks(NamedTuple):
     alone: Ints
 
 
-class Timeline(Struct, frozen=True, kw_only=True, dict=True):
+class Timeline(Noun, dict=True):
     """The result of a run, and what ran it: start and end of every node of `flat`, in ps.
 
     Ranks that behave alike share an actor's times. `siblings_slow` says that transfers which the
@@ -218,7 +218,7 @@ _SLOWED_RUNS, _STEADY = 16, 1e-3
 """Runs of a step whose compute is slowed, at most, and the change of its end that ends them."""
 
 
-class FlatStep(Struct, frozen=True, kw_only=True):
+class FlatStep(Noun):
     """All tasks of a step, on which shared links, and by which engine they are run.
 
     `slow_compute` gives what nodes take beside communications, from a run before; None where these

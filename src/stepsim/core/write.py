@@ -34,6 +34,7 @@ from stepsim.base.arrays import (
     spans,
 )
 from stepsim.base.errors import ScheduleError
+from stepsim.base.structs import Noun
 from stepsim.core.actions import (
     Buckets,
     CommNumbers,
@@ -109,7 +110,7 @@ class Look(NamedTuple):
     runs: int
 
 
-class Program(Struct, frozen=True, kw_only=True, eq=False, dict=True):
+class Program(Noun, eq=False, dict=True):
     """What each rank of a stage runs: columns of its segments, each named as in `Segment`.
 
     `entries` is the schedule's order, `message` the number of the communication of all messages,
@@ -196,7 +197,7 @@ class Program(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return [each.peer_stage for each in self.looks if each.kind is SegmentKind.RECV]
 
 
-class TaskGraph(Struct, frozen=True, kw_only=True):
+class TaskGraph(Noun):
     """Programs per stage, the task lists they use, and the communications of the task lists.
 
     Ranks of a stage are alike: they run `programs[stage]`. What sets them apart is only where

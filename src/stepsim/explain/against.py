@@ -11,11 +11,10 @@ from enum import StrEnum
 from itertools import pairwise
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import PlanError, TraceError
-from stepsim.base.structs import Bytes, Count, Document, Entry, Picoseconds, replace
+from stepsim.base.structs import Bytes, Count, Document, Entry, Noun, Picoseconds, replace
 from stepsim.base.units import format_size_bytes
 from stepsim.measured.profile.events import Events, Profile
 from stepsim.measured.profile.kernel_classes import (
@@ -63,7 +62,7 @@ _CALLED = (
 _Key = tuple[StepPart, str, str]
 
 
-class AgainstRow(Entry, frozen=True, kw_only=True):
+class AgainstRow(Entry):
     """A row of both tables: means over the compared ranks.
 
     `item` tells rows of a name apart: the sides of a product, the bytes of a collective. Kernels
@@ -87,7 +86,7 @@ class AgainstRow(Entry, frozen=True, kw_only=True):
         return self.measured_ps - self.predicted_ps
 
 
-class Against(Document, frozen=True, kw_only=True):
+class Against(Document):
     """A predicted step beside a measured one; the rows add up to both steps.
 
     `differences` are the largest ones in words. `ranks` were compared, of the measured `step`. The
@@ -128,7 +127,7 @@ def _added(row: AgainstRow, other: AgainstRow) -> AgainstRow:
     return replace(row, **numbers)
 
 
-class Recording(Struct, frozen=True, kw_only=True):
+class Recording(Noun):
     """What a recording tells, so that a table of the prediction tells no more.
 
     Without kernels it has `phases`. Products have `sides` where shapes were recorded, or where both
@@ -145,7 +144,7 @@ class Recording(Struct, frozen=True, kw_only=True):
     exchanged: str
 
 
-class _Table(Struct, frozen=True, kw_only=True):
+class _Table(Noun):
     """Sums by row over all ranks: what steps show in ps, what kernels run in ps, and how many."""
 
     step_ps: int
@@ -222,7 +221,7 @@ def compared_ranks(profile: Profile, npus: int, stage_ranks: int) -> tuple[int, 
     return numbers
 
 
-class _Works(Struct, frozen=True, kw_only=True, eq=False):
+class _Works(Noun, eq=False):
     """What kernels do: `number` of every operation is a place in `works`, `UNKNOWN` of others."""
 
     works: tuple[KernelWork, ...]
@@ -453,7 +452,7 @@ def _table(profile: Profile, works: _Works, recording: Recording, begin: int, en
     return _Table(step_ps=end - begin, ranks=len(profile.ranks), sums=shown)
 
 
-class _Rows(Struct, frozen=True, kw_only=True, eq=False):
+class _Rows(Noun, eq=False):
     """The rows of a table: `number` is that of every operation, a place in `keys`.
 
     By the row of an operation, `waits` is that of waiting for its others, `late` that of a gap that

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise, starmap
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Bools, Ints, Lists, distinct, spans
+from stepsim.base.structs import Noun
 from stepsim.core.actions import Task
 from stepsim.core.flat import ListTimes, Tasks
 from stepsim.core.timeline import Cohort
@@ -34,7 +34,7 @@ _CELLS = 1 << 20
 _NO_LISTS = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
 
 
-class Gaps(Struct, frozen=True, kw_only=True):
+class Gaps(Noun):
     """Which transfers the compute stream of a program waits for, whatever the times are.
 
     A gap lies before each busy row and after the last. Busy row i is a task, or, where `closing`

@@ -1,9 +1,9 @@
 """What a step holds and moves over time: live activations of a rank, bytes on the links."""
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, totals
+from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import SegmentKind
@@ -22,7 +22,7 @@ _HELD = {
 }
 
 
-class Curves(Struct, frozen=True, kw_only=True):
+class Curves(Noun):
     """Values that change in steps: `values[i, c]` of curve c from `time_ps[i]` to the next time.
 
     Before the first time and from the last one on all are 0.

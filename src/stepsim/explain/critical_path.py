@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import SimulationError
+from stepsim.base.structs import Noun
 from stepsim.core.actions import TaskList
 from stepsim.core.flat import ListTimes
 from stepsim.core.timeline import Timeline
@@ -110,7 +110,7 @@ def path_tasks(timeline: Timeline, path: Sequence[_PathStep]) -> Iterator[PathTa
             yield PathTask(step.rank, segment, number)
 
 
-class PathRuns(Struct, frozen=True, kw_only=True, eq=False):
+class PathRuns(Noun, eq=False):
     """What a rank runs on the path, and when: messages of a look, or tasks of a task list.
 
     Row i of `start_ps` and `end_ps` is the i-th time; column k is task `tasks[k]` of the look's

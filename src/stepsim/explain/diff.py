@@ -9,8 +9,7 @@ for it (skew, idle). So stages are compared by what they do themselves.
 from collections.abc import Iterable, Mapping
 from statistics import fmean
 
-from msgspec import Struct
-
+from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S, format_bandwidth, format_size_bytes, format_time_ps
 from stepsim.explain.profile_document import ProfileDocument
 from stepsim.explain.report import LinkUse, Report
@@ -28,7 +27,7 @@ _ABSENT = "-"
 _DEFAULT = "default"
 
 
-class _SettingDiff(Struct, frozen=True, kw_only=True):
+class _SettingDiff(Noun):
     """A setting that differs; `-` stands for a degree that a result does not have."""
 
     name: str
@@ -36,7 +35,7 @@ class _SettingDiff(Struct, frozen=True, kw_only=True):
     b: str
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class Change(Noun):
     """A time in A and in B, in ps."""
 
     name: str
@@ -54,7 +53,7 @@ class Change(Struct, frozen=True, kw_only=True):
         return part_label(self.name)
 
 
-class _StageDiff(Struct, frozen=True, kw_only=True):
+class _StageDiff(Noun):
     """A stage of both results, its components by size of difference."""
 
     stage: int
@@ -89,7 +88,7 @@ class _StageDiff(Struct, frozen=True, kw_only=True):
         )
 
 
-class _LinkDiff(Struct, frozen=True, kw_only=True):
+class _LinkDiff(Noun):
     """A class of links; None in the result whose topology lacks it."""
 
     name: str
@@ -112,7 +111,7 @@ class _LinkDiff(Struct, frozen=True, kw_only=True):
         return Change(name=self.name, a_ps=a_ps, b_ps=b_ps)
 
 
-class ResultDiff(Struct, frozen=True, kw_only=True):
+class ResultDiff(Noun):
     """The difference of B from A; everything sorted by size of difference.
 
     The differences of `components` sum to that of `step`. `stages` is empty when the results have

@@ -10,11 +10,10 @@ from itertools import chain
 from typing import Self
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import PlanError, TraceError
-from stepsim.base.structs import Document, Entry, Names, Seconds, Share, replace
+from stepsim.base.structs import Document, Entry, Names, Noun, Seconds, Share, replace
 from stepsim.explain.changes.computes import compute_changes
 from stepsim.explain.changes.lengths import (
     UnequalLengths,
@@ -40,7 +39,7 @@ _OF_PIPELINE = {"even-stages", "even-microbatches", "swap-microbatches", _SCHEDU
 """Changes of stages and microbatches, which traces of kernels seldom name."""
 
 
-class _Improvement(Struct, frozen=True, kw_only=True):
+class _Improvement(Noun):
     """What a change gains: the mean step with it, and shares of the mean replayed step.
 
     `low` and `high` are the least and the largest gain of a step. `ceiling` is the gain where what
@@ -57,7 +56,7 @@ class _Improvement(Struct, frozen=True, kw_only=True):
     assumed: str
 
 
-class Improvements(Struct, frozen=True, kw_only=True, eq=False):
+class Improvements(Noun, eq=False):
     """Changes of a profile, the largest gain first. Steps are means in ps.
 
     `ceiling` is the gain where every worker, every microbatch and the host were ideal. Changes
@@ -75,7 +74,7 @@ class Improvements(Struct, frozen=True, kw_only=True, eq=False):
     lengths: UnequalLengths | None
 
 
-class _ChangeEntry(Entry, frozen=True, kw_only=True):
+class _ChangeEntry(Entry):
     """A change: its mean step, and the gain as shares of the mean replayed step."""
 
     name: str
@@ -88,14 +87,14 @@ class _ChangeEntry(Entry, frozen=True, kw_only=True):
     assumed: str
 
 
-class _UntoldEntry(Entry, frozen=True, kw_only=True):
+class _UntoldEntry(Entry):
     """A change that cannot be told from the profile, and why."""
 
     name: str
     why: str
 
 
-class _LengthsEntry(Entry, frozen=True, kw_only=True):
+class _LengthsEntry(Entry):
     """How unequal microbatches are: spreads are coefficients of variation.
 
     Work of the longest replica is over the mean.
@@ -108,7 +107,7 @@ class _LengthsEntry(Entry, frozen=True, kw_only=True):
     waiting: Share
 
 
-class ImprovementsDocument(Document, frozen=True, kw_only=True):
+class ImprovementsDocument(Document):
     """`improve --json`: changes of a profile, the largest gain first."""
 
     source: str
@@ -161,7 +160,7 @@ def improve_profile(profile: Profile) -> Improvements:
     )
 
 
-class _Acted(Struct, frozen=True, kw_only=True):
+class _Acted(Noun):
     """Changes of the pipeline of a profile that does not name it, as stage times of it show.
 
     `how` says what stages, microbatches and phases were told by, and which step was taken.

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 
 from stepsim.base.arrays import Floats
+from stepsim.base.structs import Noun
 from stepsim.base.units import MAX_INT64, PS_PER_S, format_size_bytes
 from stepsim.core.timeline import Cohort, Timeline
 from stepsim.explain.breakdown import cohorts_breakdown
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from stepsim.workload.model.effort import Effort
 
 
-class StepTotals(Struct, frozen=True, kw_only=True):
+class StepTotals(Noun):
     """What sweeps and searches ask of a step; the numbers are those of its `Report`."""
 
     workload: str

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Ints
+from stepsim.base.structs import Noun
 from stepsim.base.units import format_size_bytes
 from stepsim.core.timeline import Timeline
 from stepsim.explain.counters import Curves, summed_curves
@@ -33,7 +33,7 @@ _FREES = (ActionKind.BACKWARD, ActionKind.WEIGHT_GRAD)
 _WORKS = (ActionKind.BACKWARD, ActionKind.INPUT_GRAD)
 
 
-class HeldBytes(Struct, frozen=True, kw_only=True, eq=False):
+class HeldBytes(Noun, eq=False):
     """Bytes of a rank of every stage.
 
     `fixed` are held throughout, a number per stage. `activations` and `logits`, of shape
@@ -48,7 +48,7 @@ class HeldBytes(Struct, frozen=True, kw_only=True, eq=False):
     fixed: Mapping[MemoryPart, Ints]
 
 
-class StagePeak(Struct, frozen=True, kw_only=True):
+class StagePeak(Noun):
     """A rank of a stage when it holds most: what bytes are for, and microbatches by chunk.
 
     That is first so when entry `entry` of the stage's order starts.
@@ -64,7 +64,7 @@ class StagePeak(Struct, frozen=True, kw_only=True):
         return sum(self.parts.values())
 
 
-class StepMemory(Struct, frozen=True, kw_only=True, eq=False):
+class StepMemory(Noun, eq=False):
     """What ranks hold, and the peak of every stage; `capacity_bytes` are the device's, if known."""
 
     held: HeldBytes

@@ -3,10 +3,10 @@
 from collections import defaultdict
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Summand, add_up, distinct, first_largest
 from stepsim.base.structs import (
+    Noun,
     finite,
 )
 from stepsim.base.units import PS_PER_S
@@ -18,7 +18,7 @@ from stepsim.network.topology import Topology
 from stepsim.workload.rows import CollectiveKind, CommOp, Group
 
 
-class PlacedComm(Struct, frozen=True, kw_only=True):
+class PlacedComm(Noun):
     """A communication, and over how many nodes the most spread of its groups lies."""
 
     use: CommUse

@@ -3,13 +3,13 @@
 from collections import Counter
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Ints
+from stepsim.base.structs import Noun
 from stepsim.measured.profile.waits import Waits
 
 
-class PathPart(Struct, frozen=True, kw_only=True):
+class PathPart(Noun):
     """Time on the critical path, in ps of a mean step: of a name of operations on a rank.
 
     `own_ps` are the operations themselves, `host_ps` the host's delay before them, `held_ps` what

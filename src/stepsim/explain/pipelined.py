@@ -6,10 +6,10 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import Noun
 from stepsim.measured.profile.events import Events, Profile, same
 from stepsim.measured.profile.pipeline import last_computes, messages_block
 from stepsim.measured.profile.waits import Waits, chained
@@ -42,7 +42,7 @@ Orders = Mapping[int, Sequence[Action]]
 """What every stage runs, in order."""
 
 
-class Pipelined(Struct, frozen=True, kw_only=True, eq=False, dict=True):
+class Pipelined(Noun, eq=False, dict=True):
     """A profile's forwards, backwards and messages, as tables of what they take.
 
     `own_ps` and `delay_ps` have axes slot, step, rank, chunk of the stage and microbatch, without
@@ -168,7 +168,7 @@ def _orders(profile: Profile, slot: Ints, numbers: Ints, stages: int) -> Orders:
     return found
 
 
-class _Posted(Struct, frozen=True, kw_only=True, eq=False):
+class _Posted(Noun, eq=False):
     """Messages, the place of each one's compute among `computes`, and these rank by rank.
 
     Of several computes of a microbatch a message is received before the first, sent after the last.

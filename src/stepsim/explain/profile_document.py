@@ -15,7 +15,7 @@ from stepsim.measured.profile.pipeline import pipeline_waits
 _Slowdown = Annotated[float, Meta(description="a mean step over the mean ideal step")]
 
 
-class _StepEntry(Entry, frozen=True, kw_only=True):
+class _StepEntry(Entry):
     """A step: as measured, replayed with and without the host's delays, with ideal durations."""
 
     step: int
@@ -26,7 +26,7 @@ class _StepEntry(Entry, frozen=True, kw_only=True):
     ideal_s: Seconds
 
 
-class _WorkerEntry(Entry, frozen=True, kw_only=True):
+class _WorkerEntry(Entry):
     """A rank's mean step taken apart; its slowdown is that of all else ideal.
 
     `compute_s`, `communication_s` and `exposed_s` are busy time, which counts a moment once;
@@ -46,7 +46,7 @@ class _WorkerEntry(Entry, frozen=True, kw_only=True):
     communication_kernels_s: Seconds
 
 
-class _PathEntry(Entry, frozen=True, kw_only=True):
+class _PathEntry(Entry):
     """Time on the critical path: of operations of a name on a rank, and the host's before them.
 
     `held_s` is what they wait for while their rank runs other streams.
@@ -64,7 +64,7 @@ class _PathEntry(Entry, frozen=True, kw_only=True):
         return cls.taken_from(part)
 
 
-class _ReplayedEntry(Entry, frozen=True, kw_only=True):
+class _ReplayedEntry(Entry):
     """A rank, or a kind of operations: mean of the steps, and the largest error of a step."""
 
     name: str
@@ -74,7 +74,7 @@ class _ReplayedEntry(Entry, frozen=True, kw_only=True):
     largest: Share
 
 
-class ProfileDocument(Document, frozen=True, kw_only=True):
+class ProfileDocument(Document):
     """`inspect --json` and `simulate --json` of a profile.
 
     Slowdowns follow "Understanding Stragglers in Large Model Training Using What-if Analysis".

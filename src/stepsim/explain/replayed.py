@@ -1,14 +1,14 @@
 """How far a replay is from what was recorded, rank by rank and kind by kind of operation."""
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Ints, whole_totals
+from stepsim.base.structs import Noun
 from stepsim.measured.profile.waits import Waits
 from stepsim.run.spans import TaskKind
 
 
-class _ReplayedPart(Struct, frozen=True, kw_only=True):
+class _ReplayedPart(Noun):
     """A part of the mean step, in ps, measured and replayed.
 
     `error` is replayed over measured, minus 1; `largest` its largest size over the steps.

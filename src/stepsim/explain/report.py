@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
 import numpy as np
-from msgspec import Meta, Struct
+from msgspec import Meta
 from msgspec.structs import asdict
 from numpy.typing import NDArray
 
@@ -20,6 +20,7 @@ from stepsim.base.structs import (
     Document,
     Entry,
     Names,
+    Noun,
     Picoseconds,
     Seconds,
     Share,
@@ -39,7 +40,7 @@ _NEGLIGIBLE = 0.001
 """A smaller share of the step time is said only to those who want to know everything."""
 
 
-class CommUse(Entry, frozen=True, kw_only=True):
+class CommUse(Entry):
     """A kind of communication of one size, in its slowest group; `group` and `kind` are names.
 
     `algorithms` are those taken, which differ where groups lie differently on the network. `count`
@@ -57,7 +58,7 @@ class CommUse(Entry, frozen=True, kw_only=True):
     alone_ps: Picoseconds | None = None
 
 
-class LinkUser(Entry, frozen=True, kw_only=True):
+class LinkUser(Entry):
     """Communications of one kind in one kind of group, and their bytes on a link."""
 
     group: str
@@ -65,7 +66,7 @@ class LinkUser(Entry, frozen=True, kw_only=True):
     bytes: Bytes
 
 
-class LinkUse(Entry, frozen=True, kw_only=True):
+class LinkUse(Entry):
     """A class of links, one direction each: `used` of the `links` carry anything.
 
     The bandwidth is None where it has no bound. `busiest` is the link with the most bytes,
@@ -85,7 +86,7 @@ class LinkUse(Entry, frozen=True, kw_only=True):
     users: tuple[LinkUser, ...] = ()
 
 
-class Finding(Entry, frozen=True, kw_only=True):
+class Finding(Entry):
     """Something about the input, and by which share the step is longer without it.
 
     `worth` is (other - this) / this of the step times; None where nobody can know.
@@ -133,7 +134,7 @@ _PartTimes = Annotated[dict[str, Picoseconds], Meta(extra_json_schema={"$ref": "
 """By name: those that a later stepsim adds are kept, and the parts still sum to the step."""
 
 
-class Bubble(Struct, frozen=True, kw_only=True):
+class Bubble(Noun):
     """Time of a rank in the pipeline but in no action, in ps: before the first, between, after.
 
     Communication inside an action counts as busy; `busy` is the time inside actions.
@@ -150,7 +151,7 @@ class Bubble(Struct, frozen=True, kw_only=True):
         return self.before + self.between + self.after
 
 
-class StageMemory(Entry, frozen=True, kw_only=True):
+class StageMemory(Entry):
     """A rank when it holds most: what its bytes are for; `kept` are microbatches of each chunk."""
 
     total_bytes: Bytes
@@ -159,7 +160,7 @@ class StageMemory(Entry, frozen=True, kw_only=True):
     parts: dict[str, Bytes]
 
 
-class StageReport(Entry, frozen=True, kw_only=True):
+class StageReport(Entry):
     """A stage: durations of its actions, and means over its ranks, in ps.
 
     The steady state is from the first backward's start to the last forward's end; warm-up lies
@@ -179,7 +180,7 @@ class StageReport(Entry, frozen=True, kw_only=True):
     memory: StageMemory | None = None
 
 
-class Report(Document, frozen=True, kw_only=True):
+class Report(Document):
     """A step: all that is said of it, each number once, for tables, pages and JSON.
 
     `bubble_fraction` is the time in no action over pipeline time, mean over ranks.
@@ -247,7 +248,7 @@ class Report(Document, frozen=True, kw_only=True):
         return found
 
 
-class SimulatedRanks(Struct, frozen=True, kw_only=True, eq=False):
+class SimulatedRanks(Noun, eq=False):
     """What the step of every simulated rank goes into, in ps.
 
     Row a of `breakdown`, of shape (actors, parts), and `bubbles[a]` belong to actor a of `actors`.
@@ -268,7 +269,7 @@ class SimulatedRanks(Struct, frozen=True, kw_only=True, eq=False):
         return self.actors.actor_of
 
 
-class RankReport(Entry, frozen=True, kw_only=True):
+class RankReport(Entry):
     """A rank; `like` is the lowest rank that behaves the same."""
 
     rank: Count
@@ -278,7 +279,7 @@ class RankReport(Entry, frozen=True, kw_only=True):
     breakdown_ps: _PartTimes
 
 
-class ResultDocument(Report, frozen=True, kw_only=True):
+class ResultDocument(Report):
     """`stepsim simulate --json`: one step, and a row per rank. `breakdown_ps` is the mean.
 
     `bubble_fraction` is the time in no action over pipeline time, mean over ranks;

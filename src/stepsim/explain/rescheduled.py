@@ -9,10 +9,9 @@ as they were, and block where they did.
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Floats, Ints
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.explain.pipelined import (
     BACKWARD_SLOTS,
     FORWARD_SLOTS,
@@ -79,7 +78,7 @@ def rescheduled(
     return waits, own_ps, delay_ps
 
 
-class _Part(Struct, frozen=True, kw_only=True, eq=False):
+class _Part(Noun, eq=False):
     """Operations of a stage, or those that no schedule orders, and their pairs that wait."""
 
     columns: dict[str, Ints]
@@ -130,7 +129,7 @@ def _filled(table: Floats) -> Floats:
     return np.nan_to_num(found)
 
 
-class _Program(Struct, frozen=True, kw_only=True, eq=False):
+class _Program(Noun, eq=False):
     """Operations of a stage in columns, and pairs of them that wait for each other.
 
     `end` is the chunk at the other end of a message, `share` what is taken of the table's times.

@@ -1,16 +1,16 @@
 """Where the steps of a profile go on every rank: computing, communicating, neither."""
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints, whole_totals
+from stepsim.base.structs import Noun
 from stepsim.measured.profile.busy import Busy
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.waits import Waits
 from stepsim.run.spans import COMMUNICATIONS, TaskKind
 
 
-class RankShares(Struct, frozen=True, kw_only=True):
+class RankShares(Noun):
     """A rank's mean step, in ps.
 
     Busy time counts a moment once, however many kernels run in it: while the rank computes; while
@@ -33,7 +33,7 @@ class RankShares(Struct, frozen=True, kw_only=True):
     communication_kernels_ps: int
 
 
-class _DeviceShares(Struct, frozen=True, kw_only=True):
+class _DeviceShares(Noun):
     """A rank from its first operation to its last, over all steps, in ps.
 
     `other_ps` are communications and copies while nothing computes: the terms of Holistic Trace

@@ -11,9 +11,9 @@ from itertools import chain
 from math import ceil
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Floats, Ints
+from stepsim.base.structs import Noun
 from stepsim.measured.profile.events import Profile
 from stepsim.measured.profile.waits import Waits
 from stepsim.run.spans import TaskKind
@@ -22,7 +22,7 @@ _SLOW_SHARE = 0.03
 _MOST_NAMES = 32
 
 
-class _WorkerSlowdown(Struct, frozen=True, kw_only=True):
+class _WorkerSlowdown(Noun):
     """A worker, and the mean step over the ideal one where it alone keeps its own durations."""
 
     rank: int
@@ -31,7 +31,7 @@ class _WorkerSlowdown(Struct, frozen=True, kw_only=True):
     slowdown: float
 
 
-class Stragglers(Struct, frozen=True, kw_only=True, eq=False):
+class Stragglers(Noun, eq=False):
     """What-if numbers of a profile. Steps are in ps, in the order of the profile's steps.
 
     `measured` as recorded, `replayed` with the host's delays, `prompt` without them, `ideal` with

@@ -14,7 +14,7 @@ _SECONDS_PER_HOUR = 3600
 _WATT_SECONDS_PER_KWH = 3.6e6
 
 
-class Throughput(Entry, frozen=True, kw_only=True):
+class Throughput(Entry):
     """What a step of a model is worth, per NPU; None where price or power is not known.
 
     `mfu` is the model's floating-point operations over the peak of the precision.

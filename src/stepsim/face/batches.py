@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from stepsim.parallel.packers import Packer, PackerEntry
 
 
-class BatchesResult(Viewed, BatchStudy, frozen=True, kw_only=True, eq=False):
+class BatchesResult(Viewed, BatchStudy, eq=False):
     """Steps of real batches, and the ways to see them."""
 
     def _document(self) -> Document:

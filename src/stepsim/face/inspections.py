@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 import msgspec
-from msgspec import Struct
 
 from stepsim.base.arguments import checked
 from stepsim.base.errors import TopologyError
+from stepsim.base.structs import Noun
 from stepsim.explain.stragglers import find_stragglers
 from stepsim.face.described import takes_options, warn_caller
 from stepsim.face.keywords import StepKeywords
@@ -48,7 +48,7 @@ _FACTS = "facts"
 """The table of names with values."""
 
 
-class InspectionResult(Viewed, Struct, frozen=True, kw_only=True):
+class InspectionResult(Viewed, Noun):
     """What is understood of something: `warnings`, and tables as `stepsim inspect` prints them."""
 
     shown: tuple[Shown, ...]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stepsim.network.topology.network import TopologyLike
 
 
-class LogExplanationResult(Viewed, LogExplanation, frozen=True, kw_only=True):  # type: ignore[misc]
+class LogExplanationResult(Viewed, LogExplanation):  # type: ignore[misc]
     """A training log beside its prediction, and the ways to see it."""
 
     def _document(self) -> Document:

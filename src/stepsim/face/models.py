@@ -25,7 +25,7 @@ from stepsim.workload.rows import Workload
 __all__ = ["ModelPlan", "TrainableModel", "make_schedule", "model"]
 
 
-class TrainableModel(Model, frozen=True):
+class TrainableModel(Model):
     """A model and the ways to use it; everything that takes a workload takes it too."""
 
     @checked

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 # to_json gives bytes of documents and a text of results
-class PlanResult(Viewed, PlanDocument, frozen=True, kw_only=True):  # type: ignore[misc]
+class PlanResult(Viewed, PlanDocument):  # type: ignore[misc]
     """The best plans of a search, and the ways to see them."""
 
     def _document(self) -> Document:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _NO_INPUTS = "A replay has no sensitivities."
 
 
-class Result(Viewed, SimulatedStep, frozen=True, kw_only=True):
+class Result(Viewed, SimulatedStep):
     """A simulated step, and the ways to see it; `inputs` are None for a replay.
 
     `memory` says what ranks hold, in bytes, and whether it `fits`; None where nobody said.
@@ -157,7 +157,7 @@ class Result(Viewed, SimulatedStep, frozen=True, kw_only=True):
         return taken_as(AgainstResult, hold_against(self, recorded))
 
 
-class AgainstResult(Viewed, StepAgainst, frozen=True, kw_only=True):
+class AgainstResult(Viewed, StepAgainst):
     """A simulated step beside a recorded one, and the ways to see both."""
 
     def _document(self) -> Document:
@@ -192,7 +192,7 @@ class AgainstResult(Viewed, StepAgainst, frozen=True, kw_only=True):
         write_against(self, path, command="")
 
 
-class Comparison(Viewed, ComparedSchedules, frozen=True, kw_only=True):
+class Comparison(Viewed, ComparedSchedules):
     """Candidates in the order asked for, and the ways to see them."""
 
     inputs: StepInputs
@@ -227,7 +227,7 @@ class Comparison(Viewed, ComparedSchedules, frozen=True, kw_only=True):
 
 
 # to_json gives bytes of documents and a text of results
-class SensitivityResult(Viewed, Sensitivity, frozen=True, kw_only=True):  # type: ignore[misc]
+class SensitivityResult(Viewed, Sensitivity):  # type: ignore[misc]
     """What each parameter is worth, and the ways to see it."""
 
     def _document(self) -> Document:
@@ -256,7 +256,7 @@ class SensitivityResult(Viewed, Sensitivity, frozen=True, kw_only=True):  # type
         write_sensitivity(taken_as(Sensitivity, self), path, command="")
 
 
-class NoiseDistribution(Viewed, NoiseResult, frozen=True, kw_only=True, eq=False):
+class NoiseDistribution(Viewed, NoiseResult, eq=False):
     """Step times under noise, and the ways to see them."""
 
     def _document(self) -> Document:

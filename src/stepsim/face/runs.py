@@ -65,7 +65,7 @@ __all__ = [
 ]
 
 
-class ValidationResult(Viewed, Validation, frozen=True, kw_only=True):
+class ValidationResult(Viewed, Validation):
     """Measured beside simulated times, and the ways to see them."""
 
     def _document(self) -> Document:
@@ -206,7 +206,7 @@ def _known(given: Calibration | str | Path | None) -> Calibration | None:
     return read_calibration(given) if isinstance(given, str | Path) else given
 
 
-class ImprovementsResult(Viewed, Improvements, frozen=True, kw_only=True, eq=False):
+class ImprovementsResult(Viewed, Improvements, eq=False):
     """Changes of a profile, and the ways to see them."""
 
     def _document(self) -> Document:
@@ -223,7 +223,7 @@ class ImprovementsResult(Viewed, Improvements, frozen=True, kw_only=True, eq=Fal
         write_improvements(self, path, command="")
 
 
-class StragglersResult(Viewed, Stragglers, frozen=True, kw_only=True, eq=False):
+class StragglersResult(Viewed, Stragglers, eq=False):
     """What the slow workers of a profile cost, and the ways to see it."""
 
     def _document(self) -> Document:

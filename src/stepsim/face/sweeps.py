@@ -8,10 +8,8 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Unpack
 from weakref import finalize
 
-from msgspec import Struct
-
 from stepsim.base.arguments import checked
-from stepsim.base.structs import Document
+from stepsim.base.structs import Document, Noun
 from stepsim.explore.sweep import (
     Grid,
     Study,
@@ -44,7 +42,7 @@ _MOST_IN_PARTS = 10_000
 __all__ = ["SweepResult", "load_sweep", "sweep"]
 
 
-class SweepResult(Viewed, Struct, frozen=True, kw_only=True, weakref=True):
+class SweepResult(Viewed, Noun, weakref=True):
     """What the database of a sweep holds, and the ways to see it.
 
     A database that nobody named is deleted with this.

@@ -10,11 +10,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from msgspec import Struct
-
 from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.base.option import Option
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import Value
 from stepsim.files.expert_counts import is_expert_counts, read_expert_counts, read_expert_load
 from stepsim.files.load import (
@@ -102,7 +100,7 @@ def with_axis_values(options: StepOptions, values: Mapping[str, Value]) -> StepO
     return replace(options, **fields)
 
 
-class StepInputs(Struct, frozen=True, kw_only=True):
+class StepInputs(Noun):
     """A workload, the network it runs on, what is asked, and what was assumed on the way."""
 
     workload: Workload | Model

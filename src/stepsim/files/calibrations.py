@@ -1,27 +1,23 @@
 """Calibrations of predictions: TOML, and the GEMM tables that rates are fitted to.
 
-A `calibration.toml` of measured runs holds what `stepsim.measured.calibration.toml` describes.
+A `calibration.toml` of measured runs holds a `Calibration`.
 """
 
 from pathlib import Path
 
-import msgspec
-import tomli_w
 from msgspec.structs import asdict
 
 from stepsim.base.arguments import checked
-from stepsim.base.errors import CalibrationError, StepsimError, bad_value
+from stepsim.base.errors import CalibrationError, bad_value
 from stepsim.base.structs import (
-    SCHEMA_VERSION,
+    replace,
     toml_text,
 )
 from stepsim.files.reading import csv_rows, first_bytes, read_text, read_toml
 from stepsim.files.writing import write_whole
 from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.calibration.products import fit_products
-from stepsim.measured.calibration.toml import TFLOPS, CalibrationFile, ProductRateTable
 from stepsim.workload.model.calibration import (
-    MachineFactor,
     MeasuredRate,
     ModelCalibration,
 )
@@ -33,34 +29,10 @@ from stepsim.workload.rows import Phase
 _LEAST, _MOST = 1e-6, 1e9
 
 
-class _ModelCalibrationFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """What measured steps and kernels said of machines; `notes` are what they could not say."""
-
-    sources: list[str] = []
-    factor: list[MachineFactor] = []
-    rate: list[ProductRateTable] = []
-    notes: list[str] = []
-
-
 def read_model_calibration(path: Path) -> ModelCalibration:
     """A calibration written by `stepsim calibrate model`; raises CalibrationError."""
-    file = read_toml(path, _ModelCalibrationFile, CalibrationError, "calibration of predictions")
-    return ModelCalibration(
-        factors=tuple(file.factor),
-        rates=tuple(each.measured() for each in file.rate),
-        sources=tuple(file.sources),
-        notes=tuple(file.notes),
-        path=str(path),
-    )
-
-
-def model_calibration_toml(calibration: ModelCalibration) -> str:
-    """The calibration as TOML."""
-    factors = msgspec.to_builtins(calibration.factors)
-    rates = [asdict(ProductRateTable.of(each)) for each in calibration.rates]
-    parts = {"sources": list(calibration.sources), "notes": list(calibration.notes)}
-    tables = {"factor": factors, "rate": rates}
-    return tomli_w.dumps({key: value for key, value in {**parts, **tables}.items() if value})
+    found = read_toml(path, ModelCalibration, CalibrationError, "calibration of predictions")
+    return replace(found, path=str(path))
 
 
 def fit_gemm_rates(path: Path, device: Device, precision: Precision) -> MeasuredRate:
@@ -73,7 +45,7 @@ def fit_gemm_rates(path: Path, device: Device, precision: Precision) -> Measured
     """
     shapes = _shapes(path, precision)
     sides = [each[:3] for each in shapes]
-    seconds = [2.0 * m * n * k / (tflops * TFLOPS) for m, n, k, tflops in shapes]
+    seconds = [2.0 * m * n * k / (tflops * 1e12) for m, n, k, tflops in shapes]
     peak = device.rate_of(precision).peak
     try:
         fitted = fit_products(sides, seconds, peak)
@@ -82,7 +54,7 @@ def fit_gemm_rates(path: Path, device: Device, precision: Precision) -> Measured
     return MeasuredRate(
         device=device.name,
         precision=precision,
-        rate=fitted.rate,
+        **asdict(fitted.rate),
         shapes=fitted.shapes,
         spread=fitted.residual,
     )
@@ -132,17 +104,10 @@ def is_model_calibration(path: Path) -> bool:
 @checked
 def read_calibration(path: str | Path) -> Calibration:
     """Calibration in a TOML file; raises CalibrationError naming file, field and value."""
-    file = read_toml(Path(path), CalibrationFile, CalibrationError, "calibration")
-    if file.schema_version != SCHEMA_VERSION:
-        allowed = str(SCHEMA_VERSION)
-        raise CalibrationError(bad_value(str(path), "schema_version", file.schema_version, allowed))
-    try:
-        return file.calibration()
-    except StepsimError as error:
-        raise CalibrationError(f"{path}: {error}") from None
+    return read_toml(Path(path), Calibration, CalibrationError, "calibration")
 
 
 @checked
 def write_calibration(calibration: Calibration, path: str | Path) -> None:
     """Write a calibration; raises OutputError when the file cannot be written."""
-    write_whole(Path(path), toml_text(CalibrationFile.of(calibration)).encode())
+    write_whole(Path(path), toml_text(calibration).encode())

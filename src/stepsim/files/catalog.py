@@ -38,7 +38,7 @@ def _words(kind: str) -> dict[str, str]:
     return shipped(__file__, "catalog.toml", dict[str, dict[str, str]])[kind]
 
 
-class CatalogModel(Entry, frozen=True, kw_only=True):
+class CatalogModel(Entry):
     """A model by name; `active_parameters` work on a token, `source` gave its configuration."""
 
     name: str
@@ -48,7 +48,7 @@ class CatalogModel(Entry, frozen=True, kw_only=True):
     source: str
 
 
-class CatalogDevice(Entry, frozen=True, kw_only=True):
+class CatalogDevice(Entry):
     """A device by name: its dense peak in 16 bits (FLOP/s), its memory, the machine it ships in.
 
     `precision` is that of the peak: bf16, or fp16 without it. `evidence` is what the rates of its
@@ -64,7 +64,7 @@ class CatalogDevice(Entry, frozen=True, kw_only=True):
     evidence: str = ""
 
 
-class CatalogFramework(Entry, frozen=True, kw_only=True):
+class CatalogFramework(Entry):
     """A training framework by name, how many kinds of runs it was held to, and of which devices."""
 
     name: str
@@ -72,7 +72,7 @@ class CatalogFramework(Entry, frozen=True, kw_only=True):
     devices: Names
 
 
-class CatalogTopology(Entry, frozen=True, kw_only=True):
+class CatalogTopology(Entry):
     """A topology by name, and its devices, empty where it names none.
 
     `sizes` are those of its dimensions from the inside out: a number, or `any` where the job sets
@@ -89,14 +89,14 @@ class CatalogTopology(Entry, frozen=True, kw_only=True):
     largest_error: Share | None = None
 
 
-class CatalogName(Entry, frozen=True, kw_only=True):
+class CatalogName(Entry):
     """A schedule or an algorithm by name, and what it is."""
 
     name: str
     about: str
 
 
-class CatalogDocument(Document, frozen=True, kw_only=True):
+class CatalogDocument(Document):
     """`stepsim list --json`: what stepsim knows by name; null for a kind not asked for."""
 
     models: tuple[CatalogModel, ...] | None

@@ -3,16 +3,14 @@
 import re
 from pathlib import Path
 
-from msgspec import Struct
-
 from stepsim.base.errors import WorkloadError
-from stepsim.base.structs import shipped
+from stepsim.base.structs import Noun, shipped
 from stepsim.files.reading import first_bytes
 
 _BEGINNING = 1 << 14
 
 
-class _Foreign(Struct, frozen=True):
+class _Foreign(Noun):
     """A kind of files: what their beginning matches, what they are, and what to give instead."""
 
     pattern: str

@@ -16,7 +16,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
-from msgspec import Struct
 
 from stepsim.base.errors import (
     PlanError,
@@ -26,7 +25,7 @@ from stepsim.base.errors import (
     bad_value,
     one_line,
 )
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.files.foreign import refuse_foreign
 from stepsim.files.reading import (
     first_bytes,
@@ -489,7 +488,7 @@ def read_numbers(texts: Iterable[str]) -> dict[str, str]:
     return found
 
 
-class _Format(Struct, frozen=True, kw_only=True):
+class _Format(Noun):
     """A form of topology files: told by `suffixes`, or by how a file with none of them `begins`."""
 
     name: str

@@ -5,10 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from msgspec import Struct
-
 from stepsim.base.errors import StepsimError, TraceError, bad_value
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.files.accelerators import framework_of_year, read_device, read_framework
 from stepsim.files.load import public_names, read_model
 from stepsim.files.models.fields import MOST_LAYERS
@@ -93,7 +91,7 @@ _LEAST, _MOST = 1e-6, 1e9
 _T = TypeVar("_T")
 
 
-class PublishedStep(Struct, frozen=True, kw_only=True):
+class PublishedStep(Noun):
     """One published run: its model, plan, machine and framework by name, and what was measured.
 
     `name` is the run's in its table, `model` what its `source` calls the model.

@@ -23,6 +23,7 @@ import msgspec
 
 from stepsim.base.errors import StepsimError, TopologyError
 from stepsim.base.memo import remembered
+from stepsim.base.quantities import numbers
 from stepsim.base.structs import explain_toml, plain_document
 
 _Schema = TypeVar("_Schema")
@@ -114,9 +115,11 @@ def read_toml(path: Path, schema: type[_Schema], error: type[StepsimError], what
     except ValueError as reason:
         raise error(f"{path}: not valid TOML: {reason}") from None
     try:
-        return msgspec.convert(raw, schema)
+        return msgspec.convert(numbers(raw, schema), schema)
     except msgspec.ValidationError as reason:
         raise error(explain_toml(str(path), raw, schema, str(reason))) from None
+    except StepsimError as reason:
+        raise error(f"{path}: {reason}") from None
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from msgspec import Struct
-
 from stepsim.base.errors import ScheduleError, bad_value, one_line
+from stepsim.base.structs import Noun
 from stepsim.files.reading import read_text
 from stepsim.files.writing import write_whole
 from stepsim.parallel.schedules import (
@@ -39,7 +38,7 @@ class _Part(NamedTuple):
     microbatch: int
 
 
-class _Field(Struct, frozen=True, kw_only=True):
+class _Field(Noun):
     """A token at a line and column, both from 1, and its action, or the two of a fused pair."""
 
     line: int

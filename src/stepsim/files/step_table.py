@@ -16,9 +16,9 @@ from os.path import isfile
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
 
 from stepsim.base.errors import TraceError, bad_value
+from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S, Quantity, Value
 from stepsim.files.load import beside
 from stepsim.files.reading import DEFAULT_TOPOLOGY, parse_toml, read_text
@@ -60,7 +60,7 @@ class StepTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     run: list[MeasuredStepRow]  # type: ignore[valid-type]
 
 
-class MeasuredStep(Struct, frozen=True, kw_only=True):
+class MeasuredStep(Noun):
     """One measured step. `where` is its place in the table."""
 
     where: str

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from stepsim.base.errors import SweepError, bad_value
+from stepsim.base.structs import Noun
 from stepsim.files.load import beside
 from stepsim.files.reading import read_toml
 
@@ -22,7 +23,7 @@ _Axis = Annotated[
 ]
 
 
-class OutputTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+class OutputTable(Noun, forbid_unknown_fields=True):
     """`[output]`: where results go."""
 
     database: Annotated[str | None, Meta(description="SQLite file")] = None
@@ -35,7 +36,7 @@ class OutputTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     breakdown: Annotated[bool | None, Meta(description="whether the parts are stored")] = None
 
 
-class RunTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+class RunTable(Noun, forbid_unknown_fields=True):
     """`[run]`: who computes."""
 
     jobs: Annotated[int | None, Meta(description="local processes; default: processors")] = None
@@ -43,7 +44,7 @@ class RunTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
     scheduler: Annotated[str | None, Meta(description="address of a Dask scheduler")] = None
 
 
-class SweepFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+class SweepFile(Noun, forbid_unknown_fields=True):
     """A sweep file. `axes` maps names to ranges; paths are those of the file's folder."""
 
     workload: Annotated[str, Meta(description="a workload file, from the folder of this one")]

@@ -10,10 +10,10 @@ from enum import StrEnum
 from itertools import pairwise
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import TraceError
+from stepsim.base.structs import Noun
 from stepsim.measured.run import PS_PER_MS, MeasuredRun, OpKind, RankTrace
 
 DEFAULT_NODE_SIZE = 8
@@ -34,7 +34,7 @@ class NodePlacement(StrEnum):
     INTER_NODE = "inter_node"
 
 
-class Clocks(Struct, frozen=True, kw_only=True, eq=False):
+class Clocks(Noun, eq=False):
     """`offset_ps[i]` added to times of trace i puts them on the run's axis, which begins at 0.
 
     `node[i]` is the node of trace i; `node_size` ranks share one. `residual_ps` is the median
@@ -47,7 +47,7 @@ class Clocks(Struct, frozen=True, kw_only=True, eq=False):
     residual_ps: int
 
 
-class Transfers(Struct, frozen=True, kw_only=True, eq=False):
+class Transfers(Noun, eq=False):
     """Messages whose both ends were traced, one entry each.
 
     `duration_ps` is from when the later side posted to the end; `both_ways` tells the messages of
@@ -62,7 +62,7 @@ class Transfers(Struct, frozen=True, kw_only=True, eq=False):
     intra_node: Bools
 
 
-class _Matched(Struct, frozen=True, kw_only=True, eq=False):
+class _Matched(Noun, eq=False):
     """Messages of a pair of traces: places of both ends."""
 
     sender: int

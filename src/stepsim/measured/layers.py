@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 
 import numpy as np
-from msgspec import Struct
 
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.measured.run import OpKind
 from stepsim.measured.summary import OperationTimes, RunSummary, StageTimes
 
@@ -14,7 +13,7 @@ WEIGHT_GRAD_SHARE = 0.4
 the Zero Bubble paper, arXiv:2401.10241, tables 3 and 5."""
 
 
-class ChunkCost(Struct, frozen=True, kw_only=True):
+class ChunkCost(Noun):
     """Forward and backward of one chunk of a rank, in ps; `weight_ps` of the backward is apart."""
 
     forward_ps: int
@@ -22,7 +21,7 @@ class ChunkCost(Struct, frozen=True, kw_only=True):
     weight_ps: int
 
 
-class StageCost(Struct, frozen=True, kw_only=True):
+class StageCost(Noun):
     """Forward and backward of one layer of a stage and of all its layers and ends, in ps.
 
     `weight_share` of a backward is weight gradient. `chunks` are those of a rank that held several.

@@ -6,12 +6,13 @@ work is shared between stages, not how long a stage takes.
 
 import hashlib
 
-from msgspec import Struct, field
+from msgspec import field
 
 from stepsim.base.errors import TraceError
+from stepsim.base.structs import Noun
 
 
-class LeafStage(Struct, frozen=True, kw_only=True):
+class LeafStage(Noun):
     """One stage: leaf-module times per microbatch in ps, leaf operations and layers it holds.
 
     `layers_ps` are the leaf modules of layers, `ends_ps` the embedding and the head, which are leaf
@@ -31,7 +32,7 @@ class LeafStage(Struct, frozen=True, kw_only=True):
         return self.layers_ps + self.ends_ps
 
 
-class LeafRun(Struct, frozen=True, kw_only=True):
+class LeafRun(Noun):
     """A logged run; `step_ps` is the median of its steps, the first left out as warm-up.
 
     `step_spread_ps` is their median distance from it; `microbatch_size` is in samples.

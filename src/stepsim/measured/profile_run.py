@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence, Sized
 from typing import Self
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints, among, places_by
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, Clocks, Transfers
 from stepsim.measured.profile.actions import Actions, pipeline_actions
 from stepsim.measured.profile.events import Events, Profile
@@ -68,7 +67,7 @@ def actions_of_profile(profile: Profile) -> Profile:
     return read.run(_node_size(read.step) or DEFAULT_NODE_SIZE).whole_profile()
 
 
-class _Ran(Struct, frozen=True, kw_only=True, eq=False):
+class _Ran(Noun, eq=False):
     """What the rank at a place ran: its actions, its messages and all its operations, ascending."""
 
     place: int
@@ -77,7 +76,7 @@ class _Ran(Struct, frozen=True, kw_only=True, eq=False):
     every: Ints
 
 
-class _Read(Struct, frozen=True, kw_only=True, eq=False):
+class _Read(Noun, eq=False):
     """A step of a profile and its actions, what each rank ran, the ranks' numbers, and notes."""
 
     step: Profile
@@ -157,7 +156,7 @@ def _own_start_ps(events: Events) -> Ints:
     return start
 
 
-class _Busy(Struct, frozen=True, kw_only=True, eq=False):
+class _Busy(Noun, eq=False):
     """Intervals of time that do not touch, in order; `before` is the time in those before each."""
 
     start: Ints
@@ -185,7 +184,7 @@ class _Busy(Struct, frozen=True, kw_only=True, eq=False):
         return np.asarray(np.where(place < 0, 0, self.before[place] + inside), dtype=np.int64)
 
 
-class _After(Struct, frozen=True, kw_only=True):
+class _After(Noun):
     """What runs outside of actions and messages is called, and whether it communicates."""
 
     text: str

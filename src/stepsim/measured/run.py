@@ -9,12 +9,12 @@ from enum import IntEnum, StrEnum
 from functools import cached_property
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import field
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 
 PS_PER_MS = 1_000_000_000
 
@@ -66,7 +66,7 @@ class InnerKind(StrEnum):
     BROADCAST = "broadcast"
 
 
-class Degrees(Struct, frozen=True, kw_only=True):
+class Degrees(Noun):
     """What is known of a run's shape; None where neither a name nor the trace tells it.
 
     `npus` ranks in `pp` stages; `message_bytes` is what neighbours exchange per microbatch.
@@ -98,7 +98,7 @@ class Degrees(Struct, frozen=True, kw_only=True):
         return None if self.npus is None else self.npus // self.pp
 
 
-class InnerOps(Struct, frozen=True, kw_only=True, eq=False):
+class InnerOps(Noun, eq=False):
     """Collectives inside operations: `parent` is the operation's place in its rank's trace.
 
     `kind` is the place in `InnerKind`, `rows` the first dimension of the tensor: the tokens of an
@@ -112,7 +112,7 @@ class InnerOps(Struct, frozen=True, kw_only=True, eq=False):
     rows: Ints
 
 
-class RankTrace(Struct, frozen=True, kw_only=True, eq=False, dict=True):
+class RankTrace(Noun, eq=False, dict=True):
     """The operations of one rank, in order. `file` and `line` say where each was read."""
 
     rank: int
@@ -190,7 +190,7 @@ class RankTrace(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return f"{self.file}:{self.line[place]}"
 
 
-class MeasuredRun(Struct, frozen=True, kw_only=True, eq=False):
+class MeasuredRun(Noun, eq=False):
     """One training step of a job, as far as it was traced; `ranks` ascending."""
 
     source: str

@@ -10,14 +10,14 @@ from stepsim.measured.step_ops import StepOp
 from stepsim.measured.summary import Imbalance, OperationTimes, RankTimes, RunSummary, StageTimes
 
 
-class _ClocksEntry(Entry, frozen=True, kw_only=True):
+class _ClocksEntry(Entry):
     """How clocks were aligned: ranks of a node, and what is left between ends of a message."""
 
     node_size: int
     residual_s: Seconds
 
 
-class _OperationEntry(Entry, frozen=True, kw_only=True):
+class _OperationEntry(Entry):
     """An operation of a stage over ranks and microbatches; low and high are 10 % and 90 %."""
 
     kind: str
@@ -44,7 +44,7 @@ class _OperationEntry(Entry, frozen=True, kw_only=True):
         )
 
 
-class _TracedStageEntry(Entry, frozen=True, kw_only=True):
+class _TracedStageEntry(Entry):
     """A stage with traces."""
 
     stage: int
@@ -62,7 +62,7 @@ class _TracedStageEntry(Entry, frozen=True, kw_only=True):
         return cls.taken_from(stage, operations=operations)
 
 
-class _TracedRankEntry(Entry, frozen=True, kw_only=True):
+class _TracedRankEntry(Entry):
     """A rank with a trace; `host_s` per action."""
 
     rank: int
@@ -81,7 +81,7 @@ class _TracedRankEntry(Entry, frozen=True, kw_only=True):
         return cls.taken_from(rank, bubble=bubble)
 
 
-class _StepOpEntry(Entry, frozen=True, kw_only=True):
+class _StepOpEntry(Entry):
     """An operation after the pipeline."""
 
     stage: int
@@ -99,7 +99,7 @@ class _StepOpEntry(Entry, frozen=True, kw_only=True):
         return cls.taken_from(op, operation=op.label, groups_s=groups)
 
 
-class RunDocument(Document, frozen=True, kw_only=True):
+class RunDocument(Document):
     """A run of traces."""
 
     source: str
@@ -131,7 +131,7 @@ class RunDocument(Document, frozen=True, kw_only=True):
         )
 
 
-class _LoggedStageEntry(Entry, frozen=True, kw_only=True):
+class _LoggedStageEntry(Entry):
     """A stage of a log: forward sums of its leaf modules."""
 
     stage: int
@@ -141,7 +141,7 @@ class _LoggedStageEntry(Entry, frozen=True, kw_only=True):
     samples: int
 
 
-class LogDocument(Document, frozen=True, kw_only=True):
+class LogDocument(Document):
     """A run that logged leaf modules only; `microbatch_size` in samples."""
 
     source: str

@@ -7,11 +7,10 @@ All that a run says is read from its columns. Names of operations are numbered a
 from collections.abc import Mapping
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints, among, whole_totals
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.measured.checks import missing_ranks
 from stepsim.measured.clocks import Clocks
 from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace, counted, same
@@ -60,7 +59,7 @@ _LABELS = {
 """What traces call the operations after the pipeline whose kind is known."""
 
 
-class RunProfile(Struct, frozen=True, kw_only=True, eq=False):
+class RunProfile(Noun, eq=False):
     """A run as a profile of one step, and what a profile does not hold of it.
 
     Operations stand rank by rank, in the order of their traces; a chunk is a stage. Collectives

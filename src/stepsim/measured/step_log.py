@@ -12,9 +12,8 @@ import re
 from itertools import pairwise
 from statistics import correlation, linear_regression, median
 
-from msgspec import Struct
-
 from stepsim.base.errors import TraceError
+from stepsim.base.structs import Noun
 from stepsim.base.units import MAX_INT64, PS_PER_S
 
 _SPREADS = 4.0
@@ -26,7 +25,7 @@ _FEWEST, _STRAIGHT = 6, 0.9
 """Steps, and how straight their line is (the correlation with their number), that make a trend."""
 
 
-class SteadySteps(Struct, frozen=True, kw_only=True):
+class SteadySteps(Noun):
     """Places of the lines of a log: those that count, that warm up, and that are out of line."""
 
     kept: tuple[int, ...]
@@ -34,7 +33,7 @@ class SteadySteps(Struct, frozen=True, kw_only=True):
     out_of_line: tuple[int, ...]
 
 
-class StepLog(Struct, frozen=True, kw_only=True):
+class StepLog(Noun):
     """The step lines of a log, in its order.
 
     `numbers` are those of the steps. Frameworks print `seconds` of a step, `tokens_per_s` of an NPU

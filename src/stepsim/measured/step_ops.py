@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from msgspec import Struct
 
+from stepsim.base.structs import Noun
 from stepsim.measured.run import OpKind, gradient_groups
 from stepsim.measured.run_profile import RunProfile, after_pipeline
 
@@ -12,7 +12,7 @@ ALIKE = 0.01
 """Relative difference in bytes up to which two operations count as one."""
 
 
-class StepOp(Struct, frozen=True, kw_only=True):
+class StepOp(Noun):
     """An operation after the pipeline, on the ranks of a stage; times in ps.
 
     A collective counts from the arrival of the last member of its group: `times_ps` has an entry
@@ -35,7 +35,7 @@ class StepOp(Struct, frozen=True, kw_only=True):
         return _median_ps(self.times_ps)
 
 
-class _Operation(Struct, frozen=True, kw_only=True):
+class _Operation(Noun):
     """One operation wherever a run does it: alike in kind, group's ranks and nodes, and bytes.
 
     Groups that do the same are repetitions of one measurement, so its time is their median.

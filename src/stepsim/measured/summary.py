@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.measured.clocks import Clocks, Transfers, align
 from stepsim.measured.profile.events import Events
 from stepsim.measured.recognise import recognise
@@ -30,7 +29,7 @@ from stepsim.measured.step_ops import StepOp, step_ops
 from stepsim.parallel.schedules import Schedule
 
 
-class OperationTimes(Struct, frozen=True, kw_only=True, eq=False):
+class OperationTimes(Noun, eq=False):
     """Durations of one operation of a stage, in ps, over its ranks and microbatches.
 
     `low` and `high` are the 10th and 90th percentile; `by_microbatch` are means over ranks.
@@ -44,7 +43,7 @@ class OperationTimes(Struct, frozen=True, kw_only=True, eq=False):
     by_microbatch: Ints
 
 
-class StageTimes(Struct, frozen=True, kw_only=True, eq=False):
+class StageTimes(Noun, eq=False):
     """Operations of a stage, absent ones missing; `inner_ps` are median collectives inside each.
 
     `wait_ps` is the mean time its ranks spend in messages. `chunks` are the operations of each
@@ -59,7 +58,7 @@ class StageTimes(Struct, frozen=True, kw_only=True, eq=False):
     chunks: tuple[dict[OpKind, OperationTimes], ...] = ()
 
 
-class RankTimes(Struct, frozen=True, kw_only=True):
+class RankTimes(Noun):
     """Where a rank's pipeline time went, in ps: operations, host time between, messages.
 
     `actions` are the forwards and backwards whose host time was traced: all but a first one.
@@ -75,7 +74,7 @@ class RankTimes(Struct, frozen=True, kw_only=True):
     actions: int
 
 
-class Imbalance(Struct, frozen=True, kw_only=True):
+class Imbalance(Noun):
     """Tokens of the busiest expert rank over the mean, per all-to-all: mean, largest, samples."""
 
     mean: float
@@ -83,7 +82,7 @@ class Imbalance(Struct, frozen=True, kw_only=True):
     samples: int
 
 
-class RunSummary(Struct, frozen=True, kw_only=True, eq=False):
+class RunSummary(Noun, eq=False):
     """A run, analysed. `schedule` is None where its order is that of no schedule known here."""
 
     run: RunProfile

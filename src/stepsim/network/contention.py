@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, bounds, row_numbers
+from stepsim.base.structs import Noun
 from stepsim.network.fair_rates import rounded
 from stepsim.network.flights import Transfer, TransferPhase
 from stepsim.network.fold import Actors, every_rank, fold
@@ -34,7 +34,7 @@ _Streams = tuple[tuple[int, Stream], ...]
 """Communications and the streams on which each runs."""
 
 
-class Contention(Struct, frozen=True, kw_only=True, dict=True):
+class Contention(Noun, dict=True):
     """Classes of ranks, sites and links of a job at prices, and the transfers that share them.
 
     Links that are not `free` matter; `streams` are those of every communication.

@@ -8,15 +8,15 @@ which every transfer crosses a full link on which no other has a higher level.
 """
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
+from stepsim.base.structs import Noun
 
 _FULL = 1 + 1e-12
 _MANTISSA = float(1 << 40)
 
 
-class Crossings(Struct, frozen=True, kw_only=True):
+class Crossings(Noun):
     """Which transfer loads which link: row i says that `transfer[i]` puts `load[i]` on `link[i]`.
 
     Loads are positive and a (transfer, link) pair appears once.

@@ -12,6 +12,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from stepsim.base.arrays import Floats, Ints
+from stepsim.base.structs import Noun
 from stepsim.network.fair_rates import Crossings, fair_levels
 
 _SLACK_PS = 1e-6
@@ -19,7 +20,7 @@ _ROUNDING = 2e-12  # of levels, which have 40 bits
 _SLOWEST = 1e-12
 
 
-class TransferPhase(Struct, frozen=True, kw_only=True, eq=False):
+class TransferPhase(Noun, eq=False):
     """A part of a transfer: `latency_ps` without traffic, then bytes that take `alone_ps` alone.
 
     `load[i]` flows cross each of `link[i]` while they go, counting those of all transfers that do
@@ -45,7 +46,7 @@ class TransferPhase(Struct, frozen=True, kw_only=True, eq=False):
         return self.latency_ps + time_left_ps(self.alone_ps, self.speed)
 
 
-class Transfer(Struct, frozen=True, kw_only=True, eq=False, dict=True):
+class Transfer(Noun, eq=False, dict=True):
     """A collective or a message as a sequence of phases."""
 
     phases: tuple[TransferPhase, ...]

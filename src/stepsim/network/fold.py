@@ -13,10 +13,9 @@ from collections.abc import Iterable
 from functools import cached_property
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats, row_numbers
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.network.groups import lowered
 from stepsim.network.prices import Prices, Use
 from stepsim.network.shared_links import TransferSites, refine_sites, sites_of_ranks, uncoloured
@@ -27,7 +26,7 @@ _StagePairs = tuple[tuple[int, int], ...]
 """(stage, other stage) of all messages."""
 
 
-class Actors(Struct, frozen=True, kw_only=True, dict=True):
+class Actors(Noun, dict=True):
     """The simulated ranks.
 
     `ranks[a]` is the rank that actor a is, `counts` how many ranks it stands for, `stages` its
@@ -70,7 +69,7 @@ def fold(
     return _Folding(prices=prices, pairs=pairs).run(slow, sites)
 
 
-class _Folding(Struct, frozen=True, kw_only=True, dict=True):
+class _Folding(Noun, dict=True):
     """Refines classes of ranks."""
 
     prices: Prices

@@ -7,16 +7,17 @@ run the same collectives at the same time. So are the pairs that carry a message
 from collections.abc import Iterable
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import field
 
 from stepsim.base.arrays import Ints, distinct, row_numbers
+from stepsim.base.structs import Noun
 from stepsim.network.collectives import Beside, Siblings
 from stepsim.network.topology import Topology
 from stepsim.network.topology.placed import Turn
 from stepsim.parallel.ranks import Ranks
 
 
-class GroupPatterns(Struct, frozen=True, kw_only=True):
+class GroupPatterns(Noun):
     """The groups of one kind: their ranks `members[g]`, and which of the `distinct` looks each has.
 
     `npus[g]` are the NPUs they sit on, ascending but for messages, from sender to receiver.

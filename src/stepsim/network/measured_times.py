@@ -9,11 +9,10 @@ depend on units.
 from collections.abc import Iterator
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import CalibrationError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import MAX_INT64, format_size_bytes, format_time_ps
 from stepsim.workload.rows import CollectiveKind
 
@@ -38,7 +37,7 @@ def bus_factor(kind: CollectiveKind, ranks: int) -> float:
             return (ranks - 1) / ranks
 
 
-class MeasuredCurve(Struct, frozen=True, kw_only=True, eq=False):
+class MeasuredCurve(Noun, eq=False):
     """Times in ps of a collective over `ranks` ranks in `nodes` nodes, at ascending sizes in bytes.
 
     `machine` is the hardware and `source` the run; both are free text. Sizes mean what they do in
@@ -128,7 +127,7 @@ class MeasuredCurve(Struct, frozen=True, kw_only=True, eq=False):
         return round(float(window.interpolate(np.array([size_bytes]))[0]))
 
 
-class Outlier(Struct, frozen=True, kw_only=True):
+class Outlier(Noun):
     """A measurement that was rejected: `factor` times what the sizes beside it say."""
 
     curve: str
@@ -141,7 +140,7 @@ class Outlier(Struct, frozen=True, kw_only=True):
         return f"{self.curve}: {size} in {time}, {self.factor:.1f} times what its neighbours say"
 
 
-class CommTable(Struct, frozen=True, kw_only=True):
+class CommTable(Noun):
     """Measured curves; `source` names the files, `warnings` says what was assumed while reading."""
 
     source: str

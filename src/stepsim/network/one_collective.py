@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, distinct, first_largest
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Bytes, BytesPerSecond, Document, Entry, Picoseconds
+from stepsim.base.structs import Bytes, BytesPerSecond, Document, Entry, Noun, Picoseconds
 from stepsim.base.units import PS_PER_S, parse_size_bytes
 from stepsim.network.collectives import (
     Algorithm,
@@ -35,7 +34,7 @@ from stepsim.workload.rows import CollectiveKind
 _MOST_SIZES = 1000
 
 
-class LinkTraffic(Struct, frozen=True, kw_only=True):
+class LinkTraffic(Noun):
     """What one class of links carries: `links` of them carry anything, one direction each.
 
     `utilisation` is how long the busiest works, over the time of the collective.
@@ -49,7 +48,7 @@ class LinkTraffic(Struct, frozen=True, kw_only=True):
     utilisation: float
 
 
-class ProbeRow(Entry, frozen=True, kw_only=True):
+class ProbeRow(Entry):
     """A size; `latency_ps` is what infinitely fast links would leave, `algorithm` the one used.
 
     algbw and busbw are None, null in JSON, where no time passes.
@@ -68,7 +67,7 @@ class ProbeRow(Entry, frozen=True, kw_only=True):
             raise ValueError(f"{self.latency_ps} of {self.time_ps} ps are latency")
 
 
-class Probe(Struct, frozen=True, kw_only=True):
+class Probe(Noun):
     """Rows of one collective with one algorithm (as asked for), sizes ascending."""
 
     topology: str
@@ -219,14 +218,14 @@ def _link_traffic(
     )
 
 
-class _AlgorithmEntry(Entry, frozen=True, kw_only=True):
+class _AlgorithmEntry(Entry):
     """Prices with the algorithm that was asked for."""
 
     algorithm: str
     rows: tuple[ProbeRow, ...]
 
 
-class CollectiveDocument(Document, frozen=True, kw_only=True):
+class CollectiveDocument(Document):
     """`stepsim collective --json`: one collective; algbw and busbw as nccl-tests count them."""
 
     topology: str

@@ -11,10 +11,8 @@ from math import lcm
 from types import MappingProxyType
 from typing import Any, TypeGuard
 
-from msgspec import Struct
-
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import npu_word
 from stepsim.network.topology import Dimension, DimensionKind, NestedTopology, Topology
 from stepsim.parallel.modes import JobPlacement, RankOrder
@@ -88,7 +86,7 @@ def _crosses(plan: ParallelPlan, group: Group, size: int) -> bool:
     return bool((blocks.min(axis=1) < blocks.max(axis=1)).any())
 
 
-class Crossing(Struct, frozen=True, kw_only=True):
+class Crossing(Noun):
     """Groups of a job that lie in more than one block, and how a job is placed that avoids it.
 
     Where no placement does, the other one is the job's own.

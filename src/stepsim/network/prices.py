@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from stepsim.base.arrays import Ints
-from stepsim.base.structs import Same, replace
+from stepsim.base.structs import Noun, Same, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.network.collectives import (
     Algorithm,
@@ -54,7 +54,7 @@ class Use(NamedTuple):
         return (self.stage, self.peer_stage) if self.sends else (self.peer_stage, self.stage)
 
 
-class PhasePrice(Struct, frozen=True, kw_only=True, eq=False):
+class PhasePrice(Noun, eq=False):
     """A part of a communication: latency without traffic, then the flows of `step`.
 
     The flows take `alone_ps` when nothing else uses their links; the largest goes at `rate` bytes/s

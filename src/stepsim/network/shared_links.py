@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from stepsim.base.arrays import Floats, Ints, _Hashes, distinct, mixed, sums_at
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.network.collectives.flows import loads_by_owner
 from stepsim.network.groups import GroupPatterns
 from stepsim.network.prices import PhasePrice, Prices, Use
@@ -27,7 +27,7 @@ _SiteKind = tuple[Group, int, int]
 _DIGITS = 12
 
 
-class _Members(Struct, frozen=True, kw_only=True):
+class _Members(Noun):
     """Who is at which site: `rank[i]` has `role[i]` at `site[i]`; rows ascend by site."""
 
     site: Ints
@@ -35,7 +35,7 @@ class _Members(Struct, frozen=True, kw_only=True):
     role: Ints
 
 
-class _Loads(Struct, frozen=True, kw_only=True):
+class _Loads(Noun):
     """What crosses which link.
 
     Row i: at `site[i]`, phase `phase[i]` of communication `comm[i]` puts `load[i]` flows on
@@ -49,7 +49,7 @@ class _Loads(Struct, frozen=True, kw_only=True):
     load: Floats
 
 
-class TransferPlace(Struct, frozen=True, kw_only=True):
+class TransferPlace(Noun):
     """A communication in `groups` that look alike, which are at `sites`."""
 
     use: Use
@@ -62,7 +62,7 @@ class TransferPlace(Struct, frozen=True, kw_only=True):
         return prices.phases(self.use, int(self.patterns.pattern[self.groups[0]]))
 
 
-class TransferSites(Struct, frozen=True, kw_only=True):
+class TransferSites(Noun):
     """All sites of a job.
 
     Links are renumbered; link l is of class `link_class[l]`. The first site of a kind is
@@ -163,7 +163,7 @@ class _Tracer(Struct, kw_only=True):
         )
 
 
-class SiteColours(Struct, frozen=True, kw_only=True):
+class SiteColours(Noun):
     """Numbers that are equal for ranks, sites and links that behave alike."""
 
     rank: Ranks

@@ -3,8 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from msgspec import Struct
-
+from stepsim.base.structs import Noun
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Placement
 from stepsim.parallel.stages import Stages, split_stages
@@ -12,7 +11,7 @@ from stepsim.workload.rows import CollectiveKind, Group, Phase, Work, Workload
 from stepsim.workload.scaling import placeholder_rows
 
 
-class _Traffic(Struct, frozen=True, kw_only=True):
+class _Traffic(Noun):
     """Collectives of one kind in one group: how many, and their sizes added up."""
 
     group: Group
@@ -21,7 +20,7 @@ class _Traffic(Struct, frozen=True, kw_only=True):
     size_bytes: int
 
 
-class Inspection(Struct, frozen=True, kw_only=True):
+class Inspection(Noun):
     """A workload as it will be run. Compute is per phase in ps, of one stage.
 
     `compute_ps` and `traffic` are of the first microbatch of stage 0, `step_compute_ps` and

@@ -8,17 +8,17 @@ Rank order is Megatron's: tp fastest, then cp, dp, pp slowest,
 from math import gcd, lcm
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import Noun
 from stepsim.parallel.modes import EpLayout, RankOrder
 from stepsim.workload.rows import Group, ParallelAxis
 
 Ranks = NDArray[np.int64]
 
 
-class ParallelPlan(Struct, frozen=True, kw_only=True):
+class ParallelPlan(Noun):
     """Degrees of a job of `tp * cp * dp * pp` NPUs and the microbatches of each pipeline per step.
 
     `expert_tp` consecutive ranks of a stage share an expert, and an expert-parallel group steps

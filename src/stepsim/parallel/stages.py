@@ -5,10 +5,8 @@ from fractions import Fraction
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.parallel.modes import StageRows
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Placement, PlacementKind
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
 _Rows = tuple[Row, ...]
 
 
-class StageWork(Struct, frozen=True, kw_only=True):
+class StageWork(Noun):
     """What one rank of a stage runs: `chunks[c][b]` are the rows of chunk c for block b.
 
     Microbatch j runs block `j % len(chunks[c])`. `per_step` follows the pipeline, in order.
@@ -44,7 +42,7 @@ def _reduces_gradients(item: StepItem) -> bool:
     return item.role is Role.GRADIENTS and all(op.axis is ParallelAxis.DP for op in item.work.comms)
 
 
-class Stages(Struct, frozen=True, kw_only=True):
+class Stages(Noun):
     """All stages, the message between neighbours per microbatch, and what was assumed."""
 
     works: tuple[StageWork, ...]

@@ -9,10 +9,9 @@ from enum import IntEnum
 from typing import NamedTuple, Self
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.parallel.schedules import OrderEntry
 
 UNKNOWN = -1
@@ -59,7 +58,7 @@ class Span(NamedTuple):
     end_ps: int
 
 
-class Spans(Struct, frozen=True, kw_only=True, eq=False):
+class Spans(Noun, eq=False):
     """Spans in columns of one length, a row per span.
 
     `rank` and `peer` are numbers of ranks; the peer is the other end of a message. `step` is the

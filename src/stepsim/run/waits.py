@@ -3,15 +3,14 @@
 from collections.abc import Callable
 from functools import cached_property
 
-from msgspec import Struct
-
 from stepsim.base.arrays import Ints, Lists, Small
+from stepsim.base.structs import Noun
 
 EndView = Callable[[Ints], Ints]
 """How a node sees the end of another: which of its values are its own, in which order."""
 
 
-class NodeWaits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
+class NodeWaits(Noun, eq=False, dict=True):
     """Nodes, and what each waits for: node i starts after all of `after[i]`, which are before it.
 
     Level l is the nodes from `levels[l]` to `levels[l + 1]`: they wait for lower levels only. Where

@@ -2,13 +2,13 @@
 
 from typing import Annotated, Self
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 
-from stepsim.base.structs import Document, Entry, Names, Seconds, Share, json_text
+from stepsim.base.structs import Document, Entry, Names, Noun, Seconds, Share, json_text
 from stepsim.runs.validate import Compared, Errors, RunValidation, Source, error_of
 
 
-class Validation(Struct, frozen=True, kw_only=True):
+class Validation(Noun):
     """Measured runs, and `rows`: steps of logs and of a table of measurements.
 
     `warnings` say what was assumed while reading and simulating.
@@ -48,7 +48,7 @@ class Validation(Struct, frozen=True, kw_only=True):
         return ValidationDocument.of(self).to_json().decode()
 
 
-class _TimeEntry(Entry, frozen=True, kw_only=True):
+class _TimeEntry(Entry):
     """A time, simulated and measured; `error` is simulated over measured, minus 1."""
 
     name: str
@@ -64,7 +64,7 @@ class _TimeEntry(Entry, frozen=True, kw_only=True):
         return cls.taken_from(found, error=found.error if found.measured_ps else None)
 
 
-class _BubbleEntry(Entry, frozen=True, kw_only=True):
+class _BubbleEntry(Entry):
     """Bubbles, shares of a rank's pipeline time."""
 
     rank: int
@@ -74,7 +74,7 @@ class _BubbleEntry(Entry, frozen=True, kw_only=True):
     points: Annotated[float, Meta(description="difference in percentage points")]
 
 
-class _RunEntry(Entry, frozen=True, kw_only=True):
+class _RunEntry(Entry):
     """A measured run; `pipeline`, `step`, `waits` and `bubbles` are replays."""
 
     name: str
@@ -104,7 +104,7 @@ class _RunEntry(Entry, frozen=True, kw_only=True):
         )
 
 
-class ValidationDocument(Document, frozen=True, kw_only=True):
+class ValidationDocument(Document):
     """`stepsim validate --json`: measured runs, rows of a table, and errors per kind of number."""
 
     runs: tuple[_RunEntry, ...]

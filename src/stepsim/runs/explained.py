@@ -54,7 +54,7 @@ class LogVerdict(StrEnum):
     UNKNOWN = "unknown"
 
 
-class LogSuspect(Entry, frozen=True, kw_only=True):
+class LogSuspect(Entry):
     """Something that a log may not show: `what` would be, and what `check` would tell.
 
     `is_contradicted` where the log's arguments or the options say otherwise and nothing speaks for
@@ -77,7 +77,7 @@ class LogSuspect(Entry, frozen=True, kw_only=True):
     explains: Share | None
 
 
-class LogPeriod(Entry, frozen=True, kw_only=True):
+class LogPeriod(Entry):
     """Slow steps that come back: one of `every` steps is `longer` by so many medians of a step.
 
     `share` is what that takes of the run.
@@ -88,7 +88,7 @@ class LogPeriod(Entry, frozen=True, kw_only=True):
     share: Share
 
 
-class LogExplanation(Document, frozen=True, kw_only=True):
+class LogExplanation(Document):
     """`explain --json`: a log's steady step beside its prediction, and the usual suspects.
 
     `error` is predicted over measured, minus 1. Four of five steps of this kind are between `low_s`

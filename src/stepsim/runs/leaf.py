@@ -19,6 +19,7 @@ from stepsim.measured.calibration.calibration import (
     CLEAR,
     Calibration,
     Fitted,
+    FittedTime,
     LeafOverhead,
     message_topology,
 )
@@ -77,11 +78,11 @@ def fit_overhead(
         )
         missing.append(("leaf_overhead", reason))
         return None
-    action, factor = (
-        Fitted(value=value, residual=residual, samples=len(runs))
-        for value, residual in zip(found.tolist(), uncertain.tolist(), strict=True)
+    (action, factor), residuals, samples = found.tolist(), (uncertain / found).tolist(), len(runs)
+    return LeafOverhead(
+        action=FittedTime(value=round(action), residual=residuals[0], samples=samples),
+        layer_factor=Fitted(value=factor, residual=residuals[1], samples=samples),
     )
-    return LeafOverhead(action=action, layer_factor=factor)
 
 
 def _solve(runs: Sequence[LeafRun]) -> tuple[Floats, Floats]:

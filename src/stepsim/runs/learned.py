@@ -12,13 +12,13 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.errors import CalibrationError, PlanError, TraceError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S, format_bandwidth
 from stepsim.explain.against import StepPart, class_operators, unfused_attention
 from stepsim.files.asked import StepInputs
 from stepsim.files.collectives.samples import CurveSample, curves_of
 from stepsim.measured.calibration.applied import with_calibration
-from stepsim.measured.calibration.calibration import Calibration
+from stepsim.measured.calibration.calibration import Calibration, curve_tables
 from stepsim.measured.calibration.rates import recorded_rate
 from stepsim.measured.calibration.runs import calibrate_traces, fastest
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE
@@ -65,7 +65,7 @@ class _Machine(NamedTuple):
         return self.device.name, self.framework.name, self.precision
 
 
-class TracedStep(Struct, frozen=True, kw_only=True):
+class TracedStep(Noun):
     """A profile of a model's job, beside the prediction of its step.
 
     Raises PlanError where `job` is of no model.
@@ -156,7 +156,11 @@ def _times(
     table = fastest(CommTable(source="profiles", curves=tuple(curves))) if curves else None
     if table is None:
         missing.append(("collectives", "none was recorded on all ranks of its group, with bytes"))
-    found = calibrate_traces(runs, table) if runs else Calibration(sources=(), collectives=table)
+    found = (
+        calibrate_traces(runs, table)
+        if runs
+        else Calibration(sources=(), collective=curve_tables(table))
+    )
     sources = tuple(profile.source for profile in profiles)
     found = replace(found, sources=sources, unidentified=(*missing, *found.unidentified))
     return found, runs, [text for profile in profiles for text in profile.warnings]

@@ -11,7 +11,7 @@ from stepsim.base.units import format_time_ps
 from stepsim.files.asked import read_inputs
 from stepsim.files.step_table import MeasuredStep
 from stepsim.measured.calibration.applied import with_calibration
-from stepsim.measured.calibration.calibration import Calibration, message_topology
+from stepsim.measured.calibration.calibration import Calibration, curve_tables, message_topology
 from stepsim.measured.calibration.runs import calibrate_traces, fastest
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.leaf_log import LeafRun
@@ -39,7 +39,7 @@ def calibrate_measured(
     if traced:
         found = calibrate_traces(traced, benchmarks)
     else:
-        found = Calibration(sources=(), collectives=fastest(benchmarks) if benchmarks else None)
+        found = Calibration(sources=(), collective=curve_tables(benchmarks and fastest(benchmarks)))
     if not logs:
         return found
     missing = [*found.unidentified]

@@ -6,10 +6,10 @@ from statistics import fmean, median
 from typing import Annotated, Self
 
 import numpy as np
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from stepsim.base.errors import StepsimError
-from stepsim.base.structs import Count, Document, Entry, Names, Seconds, Share, replace
+from stepsim.base.structs import Count, Document, Entry, Names, Noun, Seconds, Share, replace
 from stepsim.explain.make_report import StepTotals
 from stepsim.files.accelerators import read_device, read_framework
 from stepsim.files.load import topology_of, with_numbers
@@ -37,7 +37,7 @@ _SAME = (
 _KINDS = {False: "dense", True: "with experts"}
 
 
-class PublishedMemory(Struct, frozen=True, kw_only=True):
+class PublishedMemory(Noun):
     """Memory of a run's fullest rank: GiB as its framework reports them, share of the capacity."""
 
     step: PublishedStep
@@ -50,7 +50,7 @@ class PublishedMemory(Struct, frozen=True, kw_only=True):
         return self.share <= 1
 
 
-class PublishedComparison(Struct, frozen=True, kw_only=True):
+class PublishedComparison(Noun):
     """A published run and its prediction; `calibrated_s` after the factor of its machine."""
 
     step: PublishedStep
@@ -86,7 +86,7 @@ class PublishedComparison(Struct, frozen=True, kw_only=True):
         return self.step.error(self.calibrated_s)
 
 
-class SourceErrors(Entry, frozen=True, kw_only=True):
+class SourceErrors(Entry):
     """Errors of a source's runs, zero-shot and after one factor per source, device, precision.
 
     Memory has one factor for the source: the median of measured over predicted.
@@ -104,7 +104,7 @@ class SourceErrors(Entry, frozen=True, kw_only=True):
     memory_calibrated: Share | None
 
 
-class PublishedValidation(Struct, frozen=True, kw_only=True):
+class PublishedValidation(Noun):
     """All runs, those that `ran_out` of memory, and what could not be compared."""
 
     rows: tuple[PublishedComparison, ...]
@@ -333,7 +333,7 @@ def _errors(source: str, rows: Sequence[PublishedComparison]) -> SourceErrors:
     )
 
 
-class _RowEntry(Entry, frozen=True, kw_only=True):
+class _RowEntry(Entry):
     """A published run; errors are predicted over measured, minus 1."""
 
     name: str
@@ -366,7 +366,7 @@ class _RowEntry(Entry, frozen=True, kw_only=True):
         )
 
 
-class _RanOutEntry(Entry, frozen=True, kw_only=True):
+class _RanOutEntry(Entry):
     """A published run that ran out of memory; above a share of 1 that was predicted."""
 
     name: str
@@ -388,7 +388,7 @@ class _RanOutEntry(Entry, frozen=True, kw_only=True):
         )
 
 
-class PublishedDocument(Document, frozen=True, kw_only=True):
+class PublishedDocument(Document):
     """`stepsim validate steps.csv --json` of published models: rows, and errors per source."""
 
     sources: tuple[SourceErrors, ...]

@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import CalibrationError, StepsimError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.files.model_steps import PublishedStep
 from stepsim.runs.published import model_of
 from stepsim.workload.model.calibration import (
@@ -25,7 +24,7 @@ _SLOWEST = 0.1, 10.0  # of compute, measured over predicted
 _Machine = tuple[str, str, Precision]
 
 
-class CalibratedStep(Struct, frozen=True, kw_only=True):
+class CalibratedStep(Noun):
     """A measured step, its prediction before and after, in seconds."""
 
     step: PublishedStep
@@ -38,7 +37,7 @@ class CalibratedStep(Struct, frozen=True, kw_only=True):
         return self.step.error(self.calibrated_s)
 
 
-class _StepCalibration(Struct, frozen=True, kw_only=True):
+class _StepCalibration(Noun):
     """Factors of all machines, each step's residual, and what the steps do not tell."""
 
     factors: tuple[MachineFactor, ...]

@@ -11,11 +11,10 @@ Forward and backward share a sum as on the traced rank.
 from collections.abc import Mapping
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.measured.calibration.calibration import Calibration, LinkFit, message_topology
 from stepsim.measured.calibration.runs import calibrate_traces
 from stepsim.measured.clocks import NodePlacement
@@ -27,7 +26,7 @@ from stepsim.parallel.schedules.one_f_one_b import one_f_one_b
 from stepsim.runs.replay import ReplayRuntime
 
 
-class _Inference(Struct, frozen=True, kw_only=True):
+class _Inference(Noun):
     """A run whose missing stages are `hidden` and filled in; times in ps.
 
     `hop` is the shortest message, taken for all; only the first `microbatches` were used.
@@ -101,7 +100,7 @@ def infer_hidden(summary: RunSummary) -> _Inference:
     )
 
 
-class _Waits(Struct, frozen=True, kw_only=True):
+class _Waits(Noun):
     """What the traced rank shows, in ps: host time per action, shortest message, and two waits."""
 
     host_ps: int
@@ -218,7 +217,7 @@ def _stage(stage: int, total: int, own: dict[OpKind, OperationTimes], count: int
     )
 
 
-class _MeasuredRuntime(Struct, frozen=True, kw_only=True):
+class _MeasuredRuntime(Noun):
     """A run with all its stages, what it is replayed with, and what was assumed."""
 
     summary: RunSummary

@@ -7,10 +7,8 @@ and host time is paid before every action but weight gradients.
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
-from msgspec import Struct
-
 from stepsim.base.errors import TraceError, member
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.core.timeline import run_graph
 from stepsim.core.write import write_graph
 from stepsim.explain.make_report import make_report, simulated_ranks
@@ -43,7 +41,7 @@ def parse_durations(text: str | None) -> Durations | None:
     return None if text is None else member(Durations, text, "times")
 
 
-class ReplayRuntime(Struct, frozen=True, kw_only=True):
+class ReplayRuntime(Noun):
     """What a replay takes from elsewhere: host time per action, and the network for messages."""
 
     host_overhead_ps: int
@@ -51,7 +49,7 @@ class ReplayRuntime(Struct, frozen=True, kw_only=True):
     p2p: P2PMode | None = None
 
 
-class PipelineWork(Struct, frozen=True, kw_only=True):
+class PipelineWork(Noun):
     """Stage work of a job, and the plan it is for; the input of `simulate_work`."""
 
     source: str

@@ -11,10 +11,10 @@ from functools import partial
 from math import exp, log
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import field
 
 from stepsim.base.errors import StepsimError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.explain.report import Report
 from stepsim.files.load import with_numbers
@@ -44,7 +44,7 @@ _UNEVEN = 1.03
 """Timers whose slowest rank is so many times slower than the quickest tell of a slow one."""
 
 
-class Suspected(Struct, frozen=True, kw_only=True):
+class Suspected(Noun):
     """A suspect before it is simulated: other options, or other numbers of the topology.
 
     `now` is what the prediction has in place of `what`, empty where that needs no words. One with a
@@ -69,7 +69,7 @@ class LogEvidence(StrEnum):
     AGAINST = "against"
 
 
-class Simulated(Struct, frozen=True, kw_only=True):
+class Simulated(Noun):
     """A suspect with its step in seconds, whether its size was solved for, and the evidence."""
 
     change: Suspected
@@ -78,7 +78,7 @@ class Simulated(Struct, frozen=True, kw_only=True):
     evidence: LogEvidence
 
 
-class _Sized(Struct, frozen=True, kw_only=True):
+class _Sized(Noun):
     """A suspect with a size: a factor from 1 to `most`, of `default` where none explains the step.
 
     How odd a size is are spreads of the logarithm of what is above 1, from that of the `usual` one.
@@ -98,7 +98,7 @@ class _Sized(Struct, frozen=True, kw_only=True):
         return replace(self.make(size), size=size, odd=odd + self.rare)
 
 
-class Suspects(Struct, frozen=True, kw_only=True):
+class Suspects(Noun):
     """What makes suspects of a job and simulates them beside a log of `measured` seconds."""
 
     model: Model

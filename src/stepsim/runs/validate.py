@@ -11,10 +11,9 @@ from enum import StrEnum
 from pathlib import Path
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.errors import CalibrationError
-from stepsim.base.structs import Share
+from stepsim.base.structs import Noun, Share
 from stepsim.base.units import PS_PER_S, format_size_bytes
 from stepsim.measured.calibration.calibration import Calibration, LayerTimes
 from stepsim.measured.calibration.gradients import gradient_group
@@ -45,7 +44,7 @@ class Source(StrEnum):
     EXPLAINED = "explained"
 
 
-class Compared(Struct, frozen=True, kw_only=True):
+class Compared(Noun):
     """One time, simulated and measured, in ps; `notes` say what the simulation assumed.
 
     `samples_ps` are the measurements that `measured_ps` is the median of, where it is one.
@@ -75,7 +74,7 @@ class Compared(Struct, frozen=True, kw_only=True):
         return self.simulated_ps / self.measured_ps - 1
 
 
-class _RankBubble(Struct, frozen=True, kw_only=True):
+class _RankBubble(Noun):
     """Share of the pipeline time that a rank is idle."""
 
     rank: int
@@ -89,7 +88,7 @@ class _RankBubble(Struct, frozen=True, kw_only=True):
         return 100 * (self.simulated - self.measured)
 
 
-class RunValidation(Struct, frozen=True, kw_only=True):
+class RunValidation(Noun):
     """One run. `calibrated_on_itself` says that its own host and message times went in.
 
     `inferred` are stages without a trace: then all but `finalize` comes from the run's own waits.
@@ -121,7 +120,7 @@ class RunValidation(Struct, frozen=True, kw_only=True):
         return max((abs(each.points) for each in self.bubbles), default=0.0)
 
 
-class Errors(Struct, frozen=True, kw_only=True):
+class Errors(Noun):
     """Mean and largest absolute error of some comparisons."""
 
     mean: Share

@@ -8,10 +8,8 @@ stage's layers; the first virtual stage has get_batch and embedding, the last on
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from msgspec import Struct
-
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.measured.layers import WEIGHT_GRAD_SHARE, StageCost, stage_costs
 from stepsim.measured.recognise import RECORDED
 from stepsim.measured.run import GRADIENT_KINDS, OpKind
@@ -34,7 +32,7 @@ from stepsim.step.prepared import SimulatedStep
 from stepsim.workload.rows import Row, StepItem, Work
 
 
-class RunChange(Struct, frozen=True, kw_only=True):
+class RunChange(Noun):
     """What to change; None leaves it as measured. `balance` are the layers of every stage.
 
     `layers` are those of the whole model, where the run's names do not tell them. Without `p2p`
@@ -52,7 +50,7 @@ class RunChange(Struct, frozen=True, kw_only=True):
     overlap: bool = False
 
 
-class WhatIf(Struct, frozen=True, kw_only=True):
+class WhatIf(Noun):
     """The run replayed, and replayed with the change; `notes` say what was assumed.
 
     `messages` is the run as it was, but with messages sent as in the changed one: it tells what

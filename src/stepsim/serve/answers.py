@@ -3,10 +3,9 @@
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from msgspec import Struct
-
 from stepsim.base.errors import PlanError, StepsimError, one_line
 from stepsim.base.option import Option
+from stepsim.base.structs import Noun
 from stepsim.base.units import Quantity
 from stepsim.files.accelerators import device_names, read_device
 from stepsim.serve.colours import IDLE, MEMORY_LOOKS, PART_LOOKS, SHADE_LOOKS
@@ -48,7 +47,7 @@ _CONTROLS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Options by the part of the page; those of a model are shown for models only."""
 
 
-class Answers(Struct, frozen=True, kw_only=True):
+class Answers(Noun):
     """Answers questions, each an object with `kind`, `state` and what the kind needs."""
 
     explorer: Explorer

@@ -1,7 +1,6 @@
 """Answers to what a page asks: quick ones by the batch, whole ones by the engine.
 
-The same functions serve `stepsim serve` and a page that runs without a server, so nothing here
-knows of a connection: a state comes in, plain data goes out.
+Nothing here knows of a connection: a state comes in, plain data goes out.
 """
 
 from collections import OrderedDict

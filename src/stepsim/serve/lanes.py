@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints, Lists, bounds, row_numbers
+from stepsim.base.structs import Noun
 from stepsim.core.flat import far_actor
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import Program, SegmentKind, TaskGraph
@@ -124,7 +124,7 @@ def _since(values: Ints, alike: Ints) -> Ints:
     return values - last
 
 
-class _Names(Struct, frozen=True, kw_only=True):
+class _Names(Noun):
     """What spans are called: span i is `stems[stem[i]]`, then `number[i]` if the stem is `counted`.
 
     For example `0F1`, `send to stage 2` and `after the pipeline` have the stems `0F`, `send to
@@ -185,7 +185,7 @@ def _action_names(order: Order) -> Iterator[tuple[str, int | None]]:
             yield f"{stage}{ACTION_KINDS[kind]}", microbatch
 
 
-class _Rows(Struct, frozen=True, kw_only=True):
+class _Rows(Noun):
     """The actors that are shown, with their programs: spans of row i begin with `first[i]`."""
 
     actors: list[int]

@@ -3,10 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
-
 from stepsim.base.errors import StepsimError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.files.asked import StepInputs
 from stepsim.network.placement import place
 from stepsim.network.topology import Topology
@@ -39,7 +37,7 @@ _STEPS = (2, 3)
 """Values are these numbers times powers of two."""
 
 
-class _Checked(Struct, frozen=True, kw_only=True):
+class _Checked(Noun):
     """A job that can run: what its model was made of, and its degrees."""
 
     built: BuiltModel | None

@@ -4,11 +4,9 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
-from msgspec import Struct
-
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Option
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import Quantity
 from stepsim.files.accelerators import device_names, framework_names
 from stepsim.network.topology.dimension import LAUNCH_LATENCY, is_number, split_link
@@ -30,7 +28,7 @@ NOISE = "noise."
 _NOISES = (f"{NOISE}compute", f"{NOISE}links")
 
 
-class ExplorerState(Struct, frozen=True, kw_only=True):
+class ExplorerState(Noun):
     """One question: which workload on which network, with which options and link numbers.
 
     `workload` and `topology` are names of a `Library`. `options` are options of a step that differ

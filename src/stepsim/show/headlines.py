@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from msgspec import Struct
-
+from stepsim.base.structs import Noun
 from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
 from stepsim.explain.report import Report, exposed_ps
 from stepsim.explain.throughput import Throughput
@@ -11,7 +10,7 @@ from stepsim.show.tables.model import share_of
 from stepsim.show.words import range_words, rate_words
 
 
-class Headline(Struct, frozen=True, kw_only=True):
+class Headline(Noun):
     """A number that answers: its name, its value in words, and what is said beside it.
 
     `share` draws a bar of that length, where 1 is all there is; a `wrong` value cannot be, such as

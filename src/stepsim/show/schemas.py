@@ -1,15 +1,22 @@
 """JSON Schemas of the files that stepsim reads and writes, made from their types."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from inspect import cleandoc
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from stepsim.base.errors import StepsimError
-from stepsim.base.structs import Document, json_text
+from stepsim.base.structs import Document, Noun, json_text, unbounded
+from stepsim.base.units import (
+    BANDWIDTH_PATTERN,
+    SIZE_PATTERN,
+    TIME_PATTERN,
+    exact_size,
+    exact_time,
+    format_bandwidth,
+)
 from stepsim.explain.against import Against
 from stepsim.explain.improve import ImprovementsDocument
 from stepsim.explain.profile_document import ProfileDocument
@@ -21,13 +28,12 @@ from stepsim.explore.plan.budget import BudgetDocument
 from stepsim.explore.plan.document import PlanDocument
 from stepsim.explore.sensitivity.analysis import Sensitivity
 from stepsim.explore.sweep.document import SweepDocument
-from stepsim.files.accelerators import DeviceFile, FrameworkFile
 from stepsim.files.catalog import CatalogDocument
 from stepsim.files.models.launch import PlanFile
 from stepsim.files.step_table import StepTable
 from stepsim.files.sweep_toml import SweepFile
 from stepsim.files.topology.tables import TopologyFile
-from stepsim.measured.calibration.toml import CalibrationFile
+from stepsim.measured.calibration.calibration import Calibration
 from stepsim.measured.run_document import LogDocument, RunDocument
 from stepsim.network.one_collective import CollectiveDocument
 from stepsim.network.topology.inspection import TopologyNumbers
@@ -35,11 +41,16 @@ from stepsim.runs.document import ValidationDocument
 from stepsim.runs.explained import LogExplanation
 from stepsim.runs.published import PublishedDocument
 from stepsim.step.compare import ComparisonDocument
+from stepsim.workload.model.device import Device
+from stepsim.workload.model.framework import Framework
 
+_WRITES: Mapping[str, Callable[[Any], str]] = MappingProxyType(
+    {TIME_PATTERN: exact_time, SIZE_PATTERN: exact_size, BANDWIDTH_PATTERN: format_bandwidth}
+)
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-class _Format(Struct, frozen=True, kw_only=True):
+class _Format(Noun):
     """A format: what it is, and the type of its root."""
 
     what: str
@@ -50,10 +61,10 @@ FORMATS: Mapping[str, _Format] = MappingProxyType(
     {
         "topology": _Format(what="a topology file, TOML", root=TopologyFile),
         "sweep": _Format(what="a sweep file, TOML", root=SweepFile),
-        "calibration": _Format(what="a calibration file, TOML", root=CalibrationFile),
+        "calibration": _Format(what="a calibration file, TOML", root=Calibration),
         "step-table": _Format(what="a table of measured steps, TOML", root=StepTable),
-        "device": _Format(what="a device file, TOML", root=DeviceFile),
-        "framework": _Format(what="a framework file, TOML", root=FrameworkFile),
+        "device": _Format(what="a device file, TOML", root=Device),
+        "framework": _Format(what="a framework file, TOML", root=Framework),
         "result": _Format(what="simulate --json", root=ResultDocument),
         "against": _Format(what="simulate --against --json", root=Against),
         "comparison": _Format(what="compare --json", root=ComparisonDocument),
@@ -101,13 +112,27 @@ def json_schema(name: str) -> dict[str, Any]:
     title = f"stepsim {name}: {form.what}"
     named = {definition["title"]: definition for definition in definitions.values()}
     whole = msgspec.json.encode({"$schema": _DIALECT, "title": title, **root, "$defs": named})
-    plain: dict[str, Any] = msgspec.json.decode(whole.replace(b"#/$defs/_", b"#/$defs/"))
+    plain: dict[str, Any] = _as_texts(msgspec.json.decode(whole.replace(b"#/$defs/_", b"#/$defs/")))
     return plain
 
 
 def schema_json(name: str) -> bytes:
     """The JSON Schema of a format as UTF-8 JSON, ending with a newline; raises StepsimError."""
     return json_text(json_schema(name))
+
+
+def _as_texts(schema: Any) -> Any:
+    """A schema whose numbers with a unit are the texts that files have, see `base.quantities`."""
+    if isinstance(schema, list):
+        return [_as_texts(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("pattern") in _WRITES and schema.get("type") != "string":
+        text = {"type": "string"}
+        if "default" in schema:
+            text["default"] = _WRITES[schema["pattern"]](unbounded(schema["default"]))
+        return schema | text
+    return {key: _as_texts(each) for key, each in schema.items()}
 
 
 def _as_written(definition: dict[str, Any]) -> None:

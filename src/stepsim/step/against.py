@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from msgspec import Struct
-
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.explain.against import (
     Against,
     AgainstRow,
@@ -27,7 +25,7 @@ _FAR = 4.0
 """Steps that differ by a larger factor are of different jobs, or of another batch."""
 
 
-class StepAgainst(Struct, frozen=True, kw_only=True):
+class StepAgainst(Noun):
     """A simulated step, the recorded one that it is held against, and where they differ.
 
     `predicted` are the kernels of the simulated step.

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from math import gcd
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 from msgspec.structs import asdict
 
 from stepsim.base.errors import PlanError, ScheduleError, StepsimError, bad_value
-from stepsim.base.structs import Document, Entry, Picoseconds, replace
+from stepsim.base.structs import Document, Entry, Noun, Picoseconds, replace
 from stepsim.explain.report import Report
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _DEFAULTS = StepOptions()
 
 
-class _Candidate(Struct, frozen=True, kw_only=True):
+class _Candidate(Noun):
     """A schedule as the user named it: its result, or why it cannot run this job."""
 
     name: str
@@ -43,7 +43,7 @@ class _Candidate(Struct, frozen=True, kw_only=True):
     refusal: str = ""
 
 
-class ComparedSchedules(Struct, frozen=True, kw_only=True):
+class ComparedSchedules(Noun):
     """Candidates in the order asked for; speed-ups are over the first that runs."""
 
     candidates: tuple[_Candidate, ...]
@@ -134,7 +134,7 @@ def exposed_p2p_ps(result: SimulatedStep) -> int:
     return result.report.breakdown_ps[Part.EXPOSED_PP.key]
 
 
-class CandidateDocument(Report, frozen=True, kw_only=False):
+class CandidateDocument(Report, kw_only=False):
     """A schedule that runs; `speedup` is over the first that does."""
 
     # msgspec writes fields that are not by keyword only first: these stand before the others
@@ -144,7 +144,7 @@ class CandidateDocument(Report, frozen=True, kw_only=False):
     exposed_p2p_ps: Picoseconds = 0
 
 
-class _RefusedEntry(Entry, frozen=True, kw_only=True):
+class _RefusedEntry(Entry):
     """A schedule that cannot run the job, and why."""
 
     name: str
@@ -160,7 +160,7 @@ _AnyCandidate = Annotated[
 """One of two types that no key of text tells apart, as msgspec wants it."""
 
 
-class ComparisonDocument(Document, frozen=True, kw_only=True):
+class ComparisonDocument(Document):
     """`stepsim compare --json`: one workload under several schedules, in the order asked for."""
 
     named: ClassVar[tuple[type, ...]] = (*_EITHER, *Report.named)

@@ -8,11 +8,10 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import StepsimError, TopologyError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.files.models.launch import refused_by
 from stepsim.network.topology import Topology
 from stepsim.network.two_levels import interconnect_of
@@ -63,7 +62,7 @@ Of 33 jobs on 64 to 4,096 H100 the best of 24 plans was within 1.5 % of the firs
 """
 
 
-class _PricedPlans(Struct, frozen=True, kw_only=True, eq=False):
+class _PricedPlans(Noun, eq=False):
     """Plans with the share of the device's memory that each takes, and seconds per token.
 
     A plan's `seconds` count more where its layout has to gain something. Plans that do not fit
@@ -93,7 +92,7 @@ class _PricedPlans(Struct, frozen=True, kw_only=True, eq=False):
         return [self.plans[i] for i in order[: np.isfinite(self.seconds).sum()].tolist()]
 
 
-class PlanChooser(Struct, frozen=True, kw_only=True):
+class PlanChooser(Noun):
     """Plans of a model on a machine under what was asked, and which of them is taken.
 
     What `options` say is held, but for degrees when a `remedy` is sought. Plans have at least

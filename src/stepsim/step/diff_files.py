@@ -7,9 +7,8 @@ schedule, those of one file with its first.
 from collections.abc import Iterable
 from pathlib import Path
 
-from msgspec import Struct
-
 from stepsim.base.errors import StepsimError
+from stepsim.base.structs import Noun
 from stepsim.explain.diff import ResultDiff, diff_profiles, diff_results
 from stepsim.explain.profile_document import ProfileDocument
 from stepsim.explain.report import Report, ResultDocument
@@ -17,7 +16,7 @@ from stepsim.files.reading import read_json
 from stepsim.step.compare import ComparisonDocument
 
 
-class NamedDiff(Struct, frozen=True, kw_only=True):
+class NamedDiff(Noun):
     """The difference of B from A; `a` and `b` are their schedules, or formats of profiles."""
 
     a: str
@@ -30,7 +29,7 @@ class NamedDiff(Struct, frozen=True, kw_only=True):
         return self.a if self.a == self.b else f"{self.a} -> {self.b}"
 
 
-class FileDiffs(Struct, frozen=True, kw_only=True):
+class FileDiffs(Noun):
     """What is compared of two files, or of one; schedules that only one of them has are not."""
 
     diffs: tuple[NamedDiff, ...]

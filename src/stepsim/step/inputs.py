@@ -11,11 +11,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.errors import CalibrationError, PlanError, ScheduleError
 from stepsim.base.option import Panel
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.network.collectives import parse_algorithms
 from stepsim.network.prices import Known, Prices
 from stepsim.network.topology import Topology
@@ -269,7 +268,7 @@ _USUAL: Mapping[str, bool | int] = MappingProxyType(
 _MODEL_ALONE = tuple(name for name, option in OPTIONS.items() if option.panel is Panel.MODEL)
 
 
-class BuiltModel(Struct, frozen=True, kw_only=True):
+class BuiltModel(Noun):
     """What a workload was made of: a model, its plan, what it runs on.
 
     `interconnect` is the network in two levels, None where it has no dimensions.
@@ -282,7 +281,7 @@ class BuiltModel(Struct, frozen=True, kw_only=True):
     interconnect: "Interconnect | None"
 
 
-class MadeWork(Struct, frozen=True, kw_only=True):
+class MadeWork(Noun):
     """A workload and the options it is run with; `sized` say its size.
 
     `built` is what the workload of a model was made of, `notes` are what was assumed.

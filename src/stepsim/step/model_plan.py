@@ -5,10 +5,8 @@ from math import lcm
 from types import MappingProxyType
 from typing import Any
 
-from msgspec import Struct
-
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule, build, needs_times, parse_name
@@ -40,7 +38,7 @@ _MOST = MappingProxyType({"microbatch_size": 1 << 20, "sequence": 1 << 30})
 _COUNTED = ("tp", "cp", "pp", "ep", "expert_tp", "npus", "sequence", "shard_ranks", "packed")
 
 
-class AsRun(Struct, frozen=True, kw_only=True):
+class AsRun(Noun):
     """Options of a model's step with what the jobs of its framework have where nobody said it.
 
     `assumed` are those values, by the names of the options.
@@ -68,7 +66,7 @@ def as_jobs_run(
     return AsRun(options=replace(options, **assumed), assumed=MappingProxyType(assumed))
 
 
-class ByRecipe(Struct, frozen=True, kw_only=True):
+class ByRecipe(Noun):
     """What a public recipe of a model sets where nobody asked: nothing, if there is none.
 
     `options` are of a step, `fields` of its plan; `said` are words about both, and about what the

@@ -246,7 +246,7 @@ def said_of_calibration(device: Device, framework: Framework, options: StepOptio
     machine = f"{device.name}, {framework.name}, {precision}"
     found = options.calibration.factor_of(device, framework, precision)
     rates = [
-        f"calibrated: products of {device.name} in {precision} at {each.rate.rate / 1e12:.0f} "
+        f"calibrated: products of {device.name} in {precision} at {each.rate / 1e12:.0f} "
         f"TFLOP/s, from {each.shapes} shapes"
         for each in options.calibration.rates
         if (each.device, each.precision) == (device.name, precision)

@@ -7,10 +7,10 @@ from itertools import product
 from math import gcd
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import field
 
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.files.models.launch import LaunchForm, launch_form
 from stepsim.files.models.megatron_plan import counted_ends
 from stepsim.options import StepOptions
@@ -53,7 +53,7 @@ _MOST_SAMPLES = 8
 _LEAST_SEQUENCE = 4096
 
 
-class PlanSpace(Struct, frozen=True, kw_only=True, dict=True):
+class PlanSpace(Noun, dict=True):
     """Plans of a model on `npus` NPUs (each size is searched) with one global batch and sequence.
 
     Where `global_batch` is None plans have the one that a step has by the options. `domain` is how

@@ -4,11 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError, said
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.core.flat import Flat
 from stepsim.core.timeline import MOST_EVENTS, FlatStep, Timeline, flat_step
 from stepsim.core.write import TaskGraph, write_graph
@@ -52,7 +50,7 @@ def quickest(options: StepOptions) -> StepOptions:
     return options
 
 
-class PreparedStep(Struct, frozen=True, kw_only=True, dict=True):
+class PreparedStep(Noun, dict=True):
     """A step that is ready to run: its graph, what its communications cost, and how it is run.
 
     `given` is the workload as it was made or read, `workload` has its compute as the graph has it;
@@ -150,7 +148,7 @@ class PreparedStep(Struct, frozen=True, kw_only=True, dict=True):
         return look.findings(timeline.step_time_ps) if look else ()
 
 
-class SimulatedStep(Struct, frozen=True, kw_only=True):
+class SimulatedStep(Noun):
     """A step that has run: what is reported, when every task ran, and at which prices.
 
     `ranks` says what the step of every simulated rank goes into, `traffic` what the step puts on

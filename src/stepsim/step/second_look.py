@@ -7,9 +7,8 @@ or with the answer, and that is said.
 
 from collections.abc import Iterator
 
-from msgspec import Struct
-
 from stepsim.base.option import Panel
+from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.explain.report import Finding
 from stepsim.options import OPTIONS, StepOptions
@@ -37,7 +36,7 @@ _RANGE = (0.8, 1.25)
 """A guess: factors on a step where nothing is known of predictions of its kind."""
 
 
-class SecondLook(Struct, frozen=True, kw_only=True):
+class SecondLook(Noun):
     """What else is known of a step of a model that was `built`, of an `effort`.
 
     `asked` are the options that it was asked with, `schedule` is what became of its schedule.

@@ -14,11 +14,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError, ScheduleError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import MAX_INT64, format_size_bytes
 from stepsim.core.timeline import MOST_EVENTS
 from stepsim.network.topology import Topology
@@ -48,7 +47,7 @@ _BYTES_OF_MEMBER = 4_000  # of the largest group
 _BYTES_OF_SHARING_NPU = 2_400
 
 
-class StepSize(Struct, frozen=True, kw_only=True):
+class StepSize(Noun):
     """Tasks of a step that is to be simulated, and about how many bytes it takes."""
 
     tasks: int
@@ -167,7 +166,7 @@ def memory_of(
     return step_memory(held, schedule, made.built.device.memory_bytes)
 
 
-class TooLarge(Struct, frozen=True, kw_only=True):
+class TooLarge(Noun):
     """A step of a model whose fullest rank holds more bytes than its device has.
 
     `options` are those that were asked for on a `topology`.

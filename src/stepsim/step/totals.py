@@ -1,8 +1,7 @@
 """Steps for their totals alone, the quickest way: for sweeps and searches, which run many."""
 
-from msgspec import Struct
-
 from stepsim.base import garbage
+from stepsim.base.structs import Noun
 from stepsim.core.timeline import Timeline
 from stepsim.explain.make_report import StepTotals, make_totals
 from stepsim.network.prices import Known
@@ -12,7 +11,7 @@ from stepsim.step.inputs import WorkSource
 from stepsim.step.prepared import PreparedStep, SimulatedStep, prepare, quickest
 
 
-class RunStep(Struct, frozen=True, kw_only=True):
+class RunStep(Noun):
     """A step that has run, and of which nothing is said yet."""
 
     ready: PreparedStep

@@ -12,17 +12,17 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError, bad_value
+from stepsim.base.structs import Noun
 
 LONGEST = 1 << 24
 """Most tokens of a document: thousands of sequences, into which packers cut it."""
 _MOST_SIBLINGS = 1 << 20
 
 
-class LengthLaw(Struct, frozen=True, kw_only=True):
+class LengthLaw(Noun):
     """A law of document lengths in tokens, from `least` to `most`: draws outside move to the edge.
 
     A subclass says how raw lengths are drawn. Raises PlanError for bounds that cannot be.
@@ -46,7 +46,7 @@ class LengthLaw(Struct, frozen=True, kw_only=True):
         """Lengths before they are moved to the bounds and rounded."""
 
 
-class Lognormal(LengthLaw, frozen=True, kw_only=True):
+class Lognormal(LengthLaw):
     """Lengths whose logarithm is normal of mean `mu` and standard deviation `sigma`."""
 
     mu: float
@@ -62,7 +62,7 @@ class Lognormal(LengthLaw, frozen=True, kw_only=True):
         return generator.lognormal(self.mu, self.sigma, count)
 
 
-class Pareto(LengthLaw, frozen=True, kw_only=True):
+class Pareto(LengthLaw):
     """Lengths above `least` of which a share x**-shape is longer than x times `least`."""
 
     shape: float
@@ -76,7 +76,7 @@ class Pareto(LengthLaw, frozen=True, kw_only=True):
         return self.least * (1.0 + generator.pareto(self.shape, count))
 
 
-class Uniform(LengthLaw, frozen=True, kw_only=True):
+class Uniform(LengthLaw):
     """Every length from `least` to `most` is as likely."""
 
     most: int
@@ -85,7 +85,7 @@ class Uniform(LengthLaw, frozen=True, kw_only=True):
         return generator.integers(self.least, self.most, count, endpoint=True).astype(np.float64)
 
 
-class Fixed(LengthLaw, frozen=True, kw_only=True):
+class Fixed(LengthLaw):
     """Every document has one length."""
 
     length: int
@@ -100,7 +100,7 @@ class Fixed(LengthLaw, frozen=True, kw_only=True):
         return np.full(count, float(self.length))
 
 
-class ListedLengths(Struct, frozen=True, kw_only=True):
+class ListedLengths(Noun):
     """Lengths of documents that were counted; batches are drawn from them with equal chances."""
 
     lengths: tuple[int, ...]
@@ -123,7 +123,7 @@ class ListedLengths(Struct, frozen=True, kw_only=True):
         return np.concatenate([generator.permutation(known) for _ in range(rounds)])[:count]
 
 
-class Mixture(Struct, frozen=True, kw_only=True):
+class Mixture(Noun):
     """Documents of several kinds: each is drawn from one law, chosen by weight."""
 
     weights: tuple[float, ...]
@@ -148,7 +148,7 @@ class Mixture(Struct, frozen=True, kw_only=True):
         return lengths
 
 
-class SiblingLengths(Struct, frozen=True, kw_only=True):
+class SiblingLengths(Noun):
     """Documents in families of `count`, as samples of one prompt: a family has one typical length.
 
     A member's logarithm differs from its family's by a normal deviation `spread`; the families'

@@ -11,10 +11,10 @@ from enum import StrEnum
 from types import MappingProxyType
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import Noun
 
 _MOST = 100.0
 _LEAST = 1e-3
@@ -36,7 +36,7 @@ class LoadLaw(StrEnum):
     DIRICHLET = "dirichlet"
 
 
-class ExpertLaw(Struct, frozen=True, kw_only=True):
+class ExpertLaw(Noun):
     """A law with its number; equal seeds draw equal loads."""
 
     law: LoadLaw
@@ -60,7 +60,7 @@ class ExpertLaw(Struct, frozen=True, kw_only=True):
         return _limited(found / found.sum(), 1 / top_k)
 
 
-class ExpertSkew(Struct, frozen=True):
+class ExpertSkew(Noun, kw_only=False):
     """The busiest expert rank has so many times the mean load, in every layer and microbatch."""
 
     over_mean: float
@@ -70,7 +70,7 @@ class ExpertSkew(Struct, frozen=True):
         return f"{_SKEW}:{self.over_mean:g}"
 
 
-class ExpertCounts(Struct, frozen=True, kw_only=True):
+class ExpertCounts(Noun):
     """Tokens of every expert by layer and microbatch, as a router counted them.
 
     Layers are those of the model, from 0; after the last microbatch the first follows again. What

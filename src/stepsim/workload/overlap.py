@@ -21,17 +21,15 @@ from math import ceil, sqrt
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import shipped
+from stepsim.base.structs import Noun, shipped
 from stepsim.base.units import PS_PER_NS, PS_PER_S
 
 if TYPE_CHECKING:
     from stepsim.workload.model.device import Device
 
 
-class OverlapLaw(Struct, frozen=True, kw_only=True):
+class OverlapLaw(Noun):
     """The numbers of the law that were set on measurements; each says on which.
 
     `product_memory` is the share of a product's time that memory bounds: published GEMMs, not rows
@@ -82,7 +80,7 @@ _SHARED_BYTES = MappingProxyType(
 """Shared memory of an SM by generation (data sheets); Hopper and Blackwell have the usual one."""
 
 
-class GpuLimits(Struct, frozen=True, kw_only=True):
+class GpuLimits(Noun):
     """What one GPU has to share: SMs, memory bandwidth, and a channel's share of its fast links.
 
     `channel_bytes_per_s` is what one block of NCCL moves on the fast links at most, 0 where nobody
@@ -118,7 +116,7 @@ class KernelKind(StrEnum):
     STREAM = "stream"
 
 
-class KernelDemand(Struct, frozen=True, kw_only=True):
+class KernelDemand(Noun):
     """What a kernel asks of a GPU.
 
     It has so many `blocks`, 0 where there are too many to count in waves; `per_sm` are how many of
@@ -170,7 +168,7 @@ class KernelDemand(Struct, frozen=True, kw_only=True):
         return cls(kind=kind, blocks=blocks, per_sm=tuple(sorted(held_each)))
 
 
-class Demands(Struct, frozen=True):
+class Demands(Noun, kw_only=False):
     """Kernels of a row, one after the other: shares of its time with what each asks of a GPU.
 
     So many `launches` are delayed; what is missing from a whole is time in which no kernel runs.
@@ -181,7 +179,7 @@ class Demands(Struct, frozen=True):
     launches: float = 0.0
 
 
-class CommTraits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CommTraits(Noun, forbid_unknown_fields=True):
     """What a library's kernel takes of a GPU while it carries out a communication.
 
     `sms` are the SMs that it holds where nobody says otherwise, `memory_bytes` the bytes of memory
@@ -235,7 +233,7 @@ def _traits() -> dict[CommEngine, CommTraits]:
     return shipped(__file__, "engines.toml", dict[CommEngine, CommTraits])
 
 
-class CommSms(Struct, frozen=True):
+class CommSms(Noun, kw_only=False):
     """Multiprocessors that each communication holds; None: as many as usual, 0: copy engines."""
 
     count: int | None = None
@@ -257,7 +255,7 @@ def parse_comm_sms(text: str) -> CommSms | None:
     return CommSms(int(word))
 
 
-class CommDemand(Struct, frozen=True, kw_only=True):
+class CommDemand(Noun):
     """What a communication takes of a GPU while it runs.
 
     It holds `sms`, moves `bytes_per_s` of memory, and delays kernels beside it by `delay_ps`.

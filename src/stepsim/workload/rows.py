@@ -17,10 +17,8 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from stepsim.base.errors import WorkloadError
-from stepsim.base.structs import NameWithFields, replace
+from stepsim.base.structs import NameWithFields, Noun, replace
 from stepsim.workload.overlap import Demands, KernelDemand
 
 if TYPE_CHECKING:
@@ -182,7 +180,7 @@ class ParallelAxis(NameWithFields):
     PP = "pp", Stream.PP_FORWARD, Part.EXPOSED_PP, True
 
 
-class CommOp(Struct, frozen=True, kw_only=True):
+class CommOp(Noun):
     """One collective: `size_bytes` is the full (gathered) tensor.
 
     For all-to-all it is what each rank sends in total, its own share included; for send_recv it is
@@ -200,7 +198,7 @@ class CommOp(Struct, frozen=True, kw_only=True):
     least_ps: int = 0
 
 
-class Kernel(Struct, frozen=True, kw_only=True):
+class Kernel(Noun):
     """A kernel of a row's compute.
 
     It takes its `weight`, relative to those of the other kernels of the same work, of the compute
@@ -220,7 +218,7 @@ class Kernel(Struct, frozen=True, kw_only=True):
         return replace(self, weight=share * self.weight, launches=share * self.launches)
 
 
-class Kernels(Struct, frozen=True, eq=False, dict=True):
+class Kernels(Noun, kw_only=False, eq=False, dict=True):
     """Kernels in the order in which they run.
 
     Rows are hashed for every action that runs them: the hash of their kernels costs nothing.
@@ -251,7 +249,7 @@ NO_KERNELS = Kernels()
 """Compute of which nobody says what it is made of."""
 
 
-class Work(Struct, frozen=True, kw_only=True):
+class Work(Noun):
     """What one row does in one phase: compute, then its collectives in order.
 
     `kernels` are what the compute is made of, in order. `host_ps` is how long the host takes to
@@ -292,7 +290,7 @@ class Role(StrEnum):
     PARAMETERS = "parameters"
 
 
-class StepItem(Struct, frozen=True, kw_only=True):
+class StepItem(Noun):
     """Work that a stage does once per step, after its pipeline.
 
     `name` and `phase` are what it is shown as. Where `per_layer`, its compute and its sizes are
@@ -329,7 +327,7 @@ OPTIMIZER_STEP = "aten::_fused_adamw_"
 """What PyTorch calls the update of parameters."""
 
 
-class PerParameter(Struct, frozen=True, kw_only=True):
+class PerParameter(Noun):
     """Work that a stage does once per step for each parameter that its ranks hold.
 
     `compute_ps` and `size_bytes` are of one parameter; with `experts` those of routed experts
@@ -362,7 +360,7 @@ class PerParameter(Struct, frozen=True, kw_only=True):
         return StepItem(name=self.name, phase=self.phase, work=work, role=self.role)
 
 
-class Shards(Struct, frozen=True, kw_only=True):
+class Shards(Noun):
     """Parameters of a row, and of those after it up to the next with such, held in parts.
 
     `gather` brings them together before the forward, and before the backward `again`; with `once`
@@ -379,7 +377,7 @@ class Shards(Struct, frozen=True, kw_only=True):
 _PHASES = tuple(Phase)
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class Row(Noun):
     """Compute and collectives of a part of a layer, phase by phase; its name is a label.
 
     `checkpoint` marks a row whose input is kept; `recompute` marks a row before whose backward the
@@ -420,7 +418,7 @@ class Row(Struct, frozen=True, kw_only=True):
         return replace(self, forward=forward, input_grad=input_grad, weight_grad=weight_grad)
 
 
-class Microbatch(Struct, frozen=True, kw_only=True):
+class Microbatch(Noun):
     """The rows of one stage for one microbatch, by what they are for.
 
     The first stage alone runs `embedding` rows, the last one alone `head` rows; `prediction` are
@@ -449,7 +447,7 @@ class Microbatch(Struct, frozen=True, kw_only=True):
         )
 
 
-class MadeFor(Struct, frozen=True, kw_only=True):
+class MadeFor(Noun):
     """Degrees for which the numbers of a workload hold; `npus` is None where nobody said.
 
     `expert_tp` ranks share an expert; None: as many as tp. `microbatches` are those of a pipeline;
@@ -473,7 +471,7 @@ class MadeFor(Struct, frozen=True, kw_only=True):
         return {axis: getattr(self, axis) for axis in ParallelAxis if hasattr(self, axis)}
 
 
-class Doubt(Struct, frozen=True, kw_only=True):
+class Doubt(Noun):
     """What a source says and can hardly mean: `text`, e.g. of two numbers that contradict.
 
     `mended` is the workload with what `instead` names in its place, None where nobody can know;

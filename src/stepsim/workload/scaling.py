@@ -13,11 +13,10 @@ from itertools import chain
 from math import lcm
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import MAX_INT64, PS_PER_NS
 from stepsim.workload.expert_load import ExpertCounts, ExpertLaw
 from stepsim.workload.rows import (
@@ -38,7 +37,7 @@ _MAX_SCALE = 1e6
 _PHASES = ("forward", "input_grad", "weight_grad")
 
 
-class ComputeScale(Struct, frozen=True, kw_only=True):
+class ComputeScale(Noun):
     """Factors on compute time per phase: 0.5 is a device twice as fast."""
 
     forward: float = 1.0
@@ -143,7 +142,7 @@ def _is_tokens(phase: Phase, op: CommOp) -> bool:
     return phase is not Phase.WEIGHT_GRAD and op.axis is not ParallelAxis.DP
 
 
-class SlowRanks(Struct, frozen=True, kw_only=True):
+class SlowRanks(Noun):
     """Ranges of ranks, (first, last, factor) each, and the factors on their compute times."""
 
     ranges: tuple[tuple[int, int, float], ...]

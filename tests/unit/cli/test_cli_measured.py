@@ -19,7 +19,7 @@ from stepsim.files.spans_csv import write_spans
 from stepsim.files.step_table import read_step_table
 from stepsim.files.traces.forms import is_measured
 from stepsim.files.traces.optimus_log import read_optimus_log
-from stepsim.measured.calibration.calibration import Calibration, Fitted, LeafOverhead
+from stepsim.measured.calibration.calibration import Calibration, Fitted, FittedTime, LeafOverhead
 from stepsim.runs.measured import validate_table
 
 RUN = MadeRun(forward=(10, 12), backward=(20, 21), microbatches=6)
@@ -186,7 +186,7 @@ def test_wrong_optimus_logs(tmp_path: Path, old: str, new: str, message: str) ->
         (
             "samples = ",
             "samples = -",
-            r"host_overhead.samples is -\d+: expected a whole number >= 0",
+            r"host_overhead.samples is -\d+: expected a whole number >= 1",
         ),
         ("sources", "sources = 1\nsources", "not valid TOML"),
     ],
@@ -215,8 +215,8 @@ def test_leaf_logs_are_calibrated_and_validated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = LeafOverhead(
-        action=Fitted(value=5e9, residual=1e8, samples=2),
-        layer_factor=Fitted(value=1.5, residual=0.03, samples=2),
+        action=FittedTime(value=5_000_000_000, residual=0.02, samples=2),
+        layer_factor=Fitted(value=1.5, residual=0.02, samples=2),
     )
     logs, file = write_logs(tmp_path), tmp_path / "calibration.toml"
     monkeypatch.setattr("stepsim.runs.measured.fit_overhead", lambda runs, missing: known)
@@ -344,7 +344,7 @@ def test_options_of_a_table(workloads: Path, tmp_path: Path) -> None:
     assert len({each.simulated_ps for each in (plain, slower, skewed, overlapped)}) == 4
     assert slower.name == "moe_128.txt, 1f1b, hgx-h100, compute_scale 2"
     assert any("table.csv:2: no topology given" in note for note in plain.notes)
-    host = Fitted(value=5e9, residual=0, samples=1)
+    host = FittedTime(value=5_000_000_000, residual=0, samples=1)
     calibrated = validate_table(steps, Calibration(sources=(), host_overhead=host))
     assert calibrated[0].simulated_ps > plain.simulated_ps
     assert calibrated[4].simulated_ps == own.simulated_ps, "the row's own host time counts"

@@ -1,4 +1,4 @@
-"""`stepsim serve`, its `--site`, and `--set`, which repeats what the page shows."""
+"""`stepsim serve`, and `--set`, which repeats what the page shows."""
 
 import socket
 import subprocess
@@ -39,16 +39,6 @@ def test_an_address_in_use_is_one_line(run: Run, moe: Path) -> None:
         code, _, err = run("serve", moe, "--no-show", "--port", port)
     assert code == 2
     assert f"port {port} of 127.0.0.1" in err
-
-
-def test_a_site_is_written(
-    run: Run, moe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, out, err = run("serve", moe, "--site", "site")
-    assert code == 0
-    assert sorted(map(Path, out.split())) == sorted(Path("site").iterdir())
-    assert "the page fetches Python from" in err
 
 
 def test_a_set_number_is_the_edited_file(run: Run, moe: Path, tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def tied_job(weight_grad_ps: int) -> tuple[Workload, Topology]:
     workload = uniform_workload(forward=1, backward=1, pp=1, microbatches=1)
     block = replace(workload.microbatches[0], layers=((gathered,),))
     workload = replace(workload, microbatches=(block,), made_for=MadeFor(tp=2, npus=2))
-    link = LinkClass(name="wire", bandwidth=1e11)
+    link = LinkClass(name="wire", latency_ps=0, bandwidth=1e11)
     dimension = Dimension(kind=DimensionKind.FULLY_CONNECTED, size=2, link=link)
     return workload, NestedTopology(name="pair", source="test", dimensions=(dimension,))
 

@@ -193,7 +193,7 @@ def test_links_to_a_shared_nic_have_no_numbers() -> None:
 
 
 def test_links_of_listed_topologies_get_other_numbers() -> None:
-    cable = LinkClass(name="cable", bandwidth=1e9)
+    cable = LinkClass(name="cable", latency_ps=0, bandwidth=1e9)
     topology = cabled(2, [("npu0", "npu1")], [cable])
     assert with_link(topology, "cable", bandwidth=3e9).link_classes[0].bandwidth == 3e9
 

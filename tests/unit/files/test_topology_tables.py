@@ -7,7 +7,6 @@ import pytest
 from unit.files.test_topology_files import check_refused
 
 from stepsim.files.load import read_topology
-from stepsim.files.topology.tables import LinkClassTable
 from stepsim.network.topology import Dimension, LinkClass, NestedTopology
 from stepsim.network.topology.dimension import LINK_FIELDS
 from stepsim.network.topology.wirings import DragonflyShape, Ports, TreeShape
@@ -165,15 +164,11 @@ def test_unknown_algorithms_are_named(file: Path) -> None:
 
 
 def test_files_and_classes_have_the_fields_of_links() -> None:
-    """A field of links is declared once: its tables and classes have it, with its default."""
-    table = {field.name: field for field in msgspec.structs.fields(LinkClassTable)}
+    """The numbers of links are those of their class, by their keys in files, with its defaults."""
     link = {field.name: field for field in msgspec.structs.fields(LinkClass)}
-    assert set(table) - {"name"} == {field.name for field in LINK_FIELDS}
     assert set(link) - {"name"} == {field.attribute for field in LINK_FIELDS}
     for field in LINK_FIELDS:
-        written = table[field.name].default
-        if field.default is None:
-            assert written is msgspec.NODEFAULT
-        else:
-            parsed = field.quantity.parse(written) if isinstance(written, str) else written
-            assert parsed == field.default == link[field.attribute].default
+        found = link[field.attribute]
+        assert found.encode_name == field.name
+        expected = msgspec.NODEFAULT if field.default is None else field.default
+        assert found.default == expected

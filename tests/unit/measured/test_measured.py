@@ -15,7 +15,13 @@ from stepsim.face.steps import simulate
 from stepsim.files.measured import load_trace
 from stepsim.files.traces.megatron_trace import read_megatron_trace
 from stepsim.measured.calibration.applied import with_calibration
-from stepsim.measured.calibration.calibration import Calibration, Fitted, LinkFit, message_topology
+from stepsim.measured.calibration.calibration import (
+    Calibration,
+    Fitted,
+    FittedTime,
+    LinkFit,
+    message_topology,
+)
 from stepsim.measured.calibration.gradients import Samples, launch_and_rate
 from stepsim.measured.calibration.runs import calibrate_traces, fastest
 from stepsim.measured.clocks import NodePlacement
@@ -234,7 +240,7 @@ def test_an_empty_calibration_is_said_to_be_empty(found: RunSummary) -> None:
 
 
 def test_host_time_for_workload_files(workloads: Path) -> None:
-    host = Fitted(value=250e6, residual=0, samples=1)
+    host = FittedTime(value=250_000_000, residual=0, samples=1)
     plain, known = StepOptions(), Calibration(sources=(), host_overhead=host)
     assert with_calibration(plain, known) == StepOptions(host_overhead_ps=250_000_000)
     assert with_calibration(plain, Calibration(sources=())) == plain

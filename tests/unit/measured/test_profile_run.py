@@ -306,8 +306,8 @@ def test_profiles_tell_the_rate_of_products(
     folder = recorded(profile, tmp_path / "trace")
     found, _ = calibrate_profiles([stepsim.load_profile(folder)], device=usual)
     assert [each.device for each in found.rates] == ["H100"]
-    assert found.rates[0].rate.rate == pytest.approx(rate, rel=0.02)
-    assert found.rates[0].rate.start_ps == pytest.approx(start_ps, rel=0.2)
+    assert found.rates[0].rate == pytest.approx(rate, rel=0.02)
+    assert found.rates[0].start_ps == pytest.approx(start_ps, rel=0.2)
     file = tmp_path / "machine.toml"
     stepsim.write_calibration(found, file)
     calibrated = stepsim.simulate(model, calibration=file, **job)

@@ -77,7 +77,7 @@ def test_a_rank_alone_takes_no_time_and_sends_nothing(kind: CollectiveKind) -> N
 
 def test_ring_on_a_switch_works_at_the_rate_of_its_ports() -> None:
     """With free latency busbw is the bandwidth of a port, whatever the number of ranks."""
-    free = LinkClass(name="wire", bandwidth=50e9)
+    free = LinkClass(name="wire", latency_ps=0, bandwidth=50e9)
     flat = NestedTopology(
         name="flat",
         source="",

@@ -20,9 +20,14 @@ def racks(
 ) -> NestedTopology:
     """Racks of so many NPUs on one fabric, as many as a job needs."""
     inside = Dimension(
-        kind=DimensionKind.SWITCH, size=size, used=used, link=LinkClass(name="fast", bandwidth=9e11)
+        kind=DimensionKind.SWITCH,
+        size=size,
+        used=used,
+        link=LinkClass(name="fast", latency_ps=0, bandwidth=9e11),
     )
-    outside = Dimension(kind=kind, size=1, link=LinkClass(name="slow", bandwidth=slow))
+    outside = Dimension(
+        kind=kind, size=1, link=LinkClass(name="slow", latency_ps=0, bandwidth=slow)
+    )
     return NestedTopology(name="racks", source="test", dimensions=(inside, outside), grows=True)
 
 

@@ -29,8 +29,16 @@ NETWORK = NestedTopology(
     name="two",
     source="test",
     dimensions=(
-        Dimension(kind=DimensionKind.SWITCH, size=4, link=LinkClass(name="node", bandwidth=100e9)),
-        Dimension(kind=DimensionKind.RAIL, size=2, link=LinkClass(name="net", bandwidth=10e9)),
+        Dimension(
+            kind=DimensionKind.SWITCH,
+            size=4,
+            link=LinkClass(name="node", latency_ps=0, bandwidth=100e9),
+        ),
+        Dimension(
+            kind=DimensionKind.RAIL,
+            size=2,
+            link=LinkClass(name="net", latency_ps=0, bandwidth=10e9),
+        ),
     ),
     launch_latency_ps=US,
     algorithms=("ring",),
@@ -127,7 +135,7 @@ def test_two_way_rings_over_cables_with_a_library() -> None:
     node = Dimension(
         kind=DimensionKind.CABLES,
         size=4,
-        link=LinkClass(name="node", bandwidth=100e9),
+        link=LinkClass(name="node", latency_ps=0, bandwidth=100e9),
         cables=cables,
     )
     network = replace(NETWORK, dimensions=(node,), library=Library(protocols=()))

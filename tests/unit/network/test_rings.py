@@ -109,7 +109,7 @@ def test_cabled_nodes_are_crossed_from_neighbour_to_neighbour() -> None:
 
 def test_listed_cables_give_rings_that_share_none() -> None:
     cables = [(f"npu{a}", f"npu{b}") for a, b in CUBE_MESH]
-    wire = LinkClass(name="wire", bandwidth=1.0)
+    wire = LinkClass(name="wire", latency_ps=0, bandwidth=1.0)
     topology = cabled(8, cables, [wire], npus_forward=True)
     found = steps(topology, list(range(8)))
     assert len(found) == 3

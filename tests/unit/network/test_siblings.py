@@ -22,8 +22,8 @@ PLAN = ParallelPlan(tp=4, dp=2, pp=2)
 
 def shared_nic(nodes: int = 4) -> NestedTopology:
     """Nodes of four NPUs on a switch of 8 GB/s a port, one NIC of 1 GB/s a node."""
-    inner = LinkClass(name="inner", bandwidth=8e9)
-    outer = LinkClass(name="outer", bandwidth=1e9)
+    inner = LinkClass(name="inner", latency_ps=0, bandwidth=8e9)
+    outer = LinkClass(name="outer", latency_ps=0, bandwidth=1e9)
     switch = DimensionKind.SWITCH
     return NestedTopology(
         name="shared nic",

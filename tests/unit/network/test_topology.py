@@ -195,7 +195,7 @@ def test_fixed_topology_holds_smaller_jobs_only() -> None:
 
 
 def test_dimensions_must_exist_and_have_distinct_names() -> None:
-    link = LinkClass(name="twin", bandwidth=1.0)
+    link = LinkClass(name="twin", latency_ps=0, bandwidth=1.0)
     twin = Dimension(kind=DimensionKind.RING, size=2, link=link)
     with pytest.raises(TopologyError, match="at least one dimension"):
         NestedTopology(name="t", source="", dimensions=())
@@ -233,7 +233,7 @@ def test_npus_forward_only_where_told() -> None:
 
 
 def test_way_back_must_exist() -> None:
-    wire = LinkClass(name="wire", bandwidth=1.0)
+    wire = LinkClass(name="wire", latency_ps=0, bandwidth=1.0)
     with pytest.raises(TopologyError, match="npu0 and npu1 are not connected"):
         cabled(2, [("npu0", "npu1")], [wire], oneway=True)
 
@@ -258,4 +258,4 @@ def test_explicit_topology_has_the_size_it_has() -> None:
 )
 def test_link_classes_refuse_impossible_values(values: dict[str, Any], problem: str) -> None:
     with pytest.raises(TopologyError, match=f"wire.*{problem}"):
-        LinkClass(name="wire", **values)
+        LinkClass(name="wire", **{"latency_ps": 0, **values})

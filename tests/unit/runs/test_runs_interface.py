@@ -9,11 +9,11 @@ from traces import MadeRun
 import stepsim
 from stepsim.base.errors import CalibrationError, PlanError
 from stepsim.base.structs import replace
-from stepsim.measured.calibration.calibration import Calibration, LinkFit, message_curve
+from stepsim.measured.calibration.calibration import Calibration, CurveTable, LinkFit, message_curve
 from stepsim.measured.clocks import NodePlacement
 from stepsim.measured.run import OpKind
 from stepsim.measured.step_ops import StepOp, operations
-from stepsim.network.measured_times import CommTable, MeasuredCurve
+from stepsim.network.measured_times import MeasuredCurve
 from stepsim.runs.validate import Compared, Source
 from stepsim.workload.rows import CollectiveKind
 
@@ -111,7 +111,7 @@ def test_messages_of_runs_replace_those_of_benchmarks() -> None:
     table = Calibration(
         sources=(),
         point_to_point=(link(NodePlacement.INTER_NODE),),
-        collectives=CommTable(source="t", curves=tuple(benchmarks)),
+        collective=tuple(map(CurveTable.of, benchmarks)),
     ).comm_table()
     assert table is not None
     assert table.time_ps(CollectiveKind.SEND_RECV, 2, 1, 2048) == 2048

@@ -12,7 +12,7 @@ from stepsim.serve.colours import (
     PART_LOOKS,
     SHADE_LOOKS,
 )
-from stepsim.serve.page import page_parts
+from stepsim.serve.page import page_and_policy
 from stepsim.show.palette import SHADES, contrast
 from stepsim.workload.rows import Part
 
@@ -27,7 +27,7 @@ TINTS = {
 
 def looks() -> list[dict[str, str]]:
     """Colours of the page by their names, in light and in dark."""
-    blocks = re.findall(r":root \{(.*?)\}", page_parts()["css"], re.DOTALL)
+    blocks = re.findall(r":root \{(.*?)\}", page_and_policy()[0], re.DOTALL)
     return [dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block)) for block in blocks]
 
 

@@ -9,9 +9,8 @@ from helpers import Run
 
 import stepsim
 from stepsim.base.errors import CalibrationError
-from stepsim.base.structs import replace
+from stepsim.base.structs import replace, toml_text
 from stepsim.files.accelerators import read_device, read_framework
-from stepsim.files.calibrations import model_calibration_toml
 from stepsim.files.load import topology_of
 from stepsim.options import StepOptions
 from stepsim.step.models import machine_of, said_of_calibration
@@ -21,7 +20,6 @@ from stepsim.workload.model.calibration import (
     ModelCalibration,
     slowed,
 )
-from stepsim.workload.model.device import MatrixRate
 from stepsim.workload.model.plan import Precision
 
 FACTOR = MachineFactor(
@@ -64,7 +62,8 @@ def test_measured_rates_alone_are_told() -> None:
     rate = MeasuredRate(
         device="H100",
         precision=Precision.BF16,
-        rate=MatrixRate(rate=5e14, peak=989e12),
+        rate=5e14,
+        peak=989e12,
         shapes=9,
         spread=0.01,
     )
@@ -84,7 +83,7 @@ def test_a_workload_file_is_not_predicted(moe: Path) -> None:
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
     path = tmp_path / "machine.toml"
-    path.write_text(model_calibration_toml(CALIBRATION))
+    path.write_text(toml_text(CALIBRATION))
     return path
 
 

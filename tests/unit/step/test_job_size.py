@@ -42,7 +42,9 @@ def topology(inner: int, outer: int, *, grows: bool = False) -> NestedTopology:
         source="test",
         dimensions=tuple(
             Dimension(
-                kind=DimensionKind.SWITCH, size=size, link=LinkClass(name=name, bandwidth=1e9)
+                kind=DimensionKind.SWITCH,
+                size=size,
+                link=LinkClass(name=name, latency_ps=0, bandwidth=1e9),
             )
             for name, size in sizes.items()
         ),

@@ -4,9 +4,9 @@ import re
 from functools import cached_property
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints, distinct
+from stepsim.base.structs import Noun
 from stepsim.explain.changes.made import (
     Changes,
     ProfileChange,
@@ -31,7 +31,7 @@ _NAMED = 8
 _NOT_TOLD = "the run does not name stages: Kineto and Nsight know no pipeline"
 
 
-class _Seen(Struct, frozen=True, kw_only=True, eq=False, dict=True):
+class _Seen(Noun, eq=False, dict=True):
     """Columns that the changes of computes share."""
 
     waits: Waits

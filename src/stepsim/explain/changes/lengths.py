@@ -7,10 +7,10 @@ stay slow, and the pipeline's bubbles are those of its own schedule.
 from collections.abc import Iterator
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import Noun
 from stepsim.explain.changes.made import Changes, UntoldChange, times_changed
 from stepsim.explain.stragglers import mean_share
 from stepsim.measured.profile.events import Profile
@@ -21,7 +21,7 @@ from stepsim.parallel.packers.balanced import swap_works
 _SWAP = "swap-microbatches"
 
 
-class UnequalLengths(Struct, frozen=True, kw_only=True, eq=False):
+class UnequalLengths(Noun, eq=False):
     """How unequal a run's microbatches are, and what its steps take where that differs.
 
     `longest_over_mean` is the work of the replica with most of it over the mean, mean of the steps;

@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints
+from stepsim.base.structs import Noun
 from stepsim.measured.profile.events import Events, Profile, same
 from stepsim.measured.profile.waits import Waits
 from stepsim.run.spans import UNKNOWN
 
 
-class ProfileChange(Struct, frozen=True, kw_only=True, eq=False):
+class ProfileChange(Noun, eq=False):
     """A change of a profile: its waits, what operations take and the host's delays, in ps.
 
     Where what it changes is as good as can be, operations take `best_own_ps`, or steps `best_ps`;
@@ -33,7 +33,7 @@ class ProfileChange(Struct, frozen=True, kw_only=True, eq=False):
         return self.waits.steps_ps(self.own_ps, self.delay_ps)
 
 
-class UntoldChange(Struct, frozen=True, kw_only=True):
+class UntoldChange(Noun):
     """A change that cannot be told from a run, and why."""
 
     name: str

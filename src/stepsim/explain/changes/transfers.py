@@ -3,9 +3,9 @@
 import re
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Floats, Ints
+from stepsim.base.structs import Noun
 from stepsim.explain.changes.made import (
     Changes,
     ProfileChange,
@@ -87,7 +87,7 @@ def _links(waits: Waits) -> Changes:
             yield UntoldChange(name=name, why=none if told else why)
 
 
-class _Reductions(Struct, frozen=True, kw_only=True, eq=False):
+class _Reductions(Noun, eq=False):
     """Gradient reductions of several buckets, in the order of each rank, step and group.
 
     `earlier[i]` and `later[i]` follow each other there. `time_ps` of bytes is what they take.

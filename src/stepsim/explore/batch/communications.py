@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import SimulationError
+from stepsim.base.structs import Noun
 from stepsim.base.units import MAX_INT64
 from stepsim.explore.batch.scenarios import AXES, Scenarios
 from stepsim.network.collectives import (
@@ -18,7 +18,7 @@ from stepsim.network.collectives import (
 from stepsim.workload.rows import CommOp
 
 
-class CommLength(Struct, frozen=True):
+class CommLength(Noun, kw_only=False):
     """A communication in groups of one `look` on the topology."""
 
     op: CommOp
@@ -55,7 +55,7 @@ class CommLength(Struct, frozen=True):
         return size
 
 
-class MeasuredLength(Struct, frozen=True):
+class MeasuredLength(Noun, kw_only=False):
     """A communication whose time alone was measured; its siblings slow it."""
 
     comm: CommLength

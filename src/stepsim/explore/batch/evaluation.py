@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import ArrayLike
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError, SimulationError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import LARGEST_SUM
 from stepsim.core.actions import HostPart, HostTimes, reduces_as_it_launches
 from stepsim.core.flat import Flat, flatten
@@ -42,7 +41,7 @@ _OF_TASKS = ("compute_scale", *HOST)
 _DEFAULTS = StepOptions()
 
 
-class BatchResult(Struct, frozen=True, kw_only=True, eq=False):
+class BatchResult(Noun, eq=False):
     """Results by scenario, as a `Report` has them.
 
     `parts_ps` (where asked for) are means over ranks, of shape (scenarios, parts): rows sum to the
@@ -70,7 +69,7 @@ class BatchResult(Struct, frozen=True, kw_only=True, eq=False):
         return cls(**columns)
 
 
-class Batch(Struct, frozen=True, kw_only=True, dict=True):
+class Batch(Noun, dict=True):
     """A job compiled for evaluation: it depends on no duration.
 
     With `fixed`, why compute

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from stepsim.base.arrays import Floats, Ints
-from stepsim.base.structs import Same
+from stepsim.base.structs import Noun, Same
 from stepsim.core.actions import HostPart, Task, TaskList
 from stepsim.core.ends import ends, listed_waits
 from stepsim.core.write import TaskGraph
@@ -34,7 +34,7 @@ class Length(Protocol):
         """Picoseconds, one element per scenario, or one for all."""
 
 
-class FixedLength(Struct, frozen=True):
+class FixedLength(Noun, kw_only=False):
     """A duration that is the same in every scenario."""
 
     duration_ps: int
@@ -44,7 +44,7 @@ class FixedLength(Struct, frozen=True):
         return np.array([self.duration_ps], dtype=np.int64)
 
 
-class ComputeLength(Struct, frozen=True):
+class ComputeLength(Noun, kw_only=False):
     """Compute of a phase, scaled and then slowed: rounded after each, as `simulate` does."""
 
     duration_ps: int
@@ -58,7 +58,7 @@ class ComputeLength(Struct, frozen=True):
         return (scaled if self.slow == 1 else np.rint(scaled * self.slow)).astype(np.int64)
 
 
-class HostLength(Struct, frozen=True):
+class HostLength(Noun, kw_only=False):
     """Host time that an option says; its parts are the columns of `Scenarios.host_ps`."""
 
     which: HostPart
@@ -68,7 +68,7 @@ class HostLength(Struct, frozen=True):
         return scenarios.host_ps[:, self.which]
 
 
-class ListLength(Struct, frozen=True, dict=True):
+class ListLength(Noun, kw_only=False, dict=True):
     """A task list that nothing interrupts: task i has length `numbers[i]`."""
 
     task_list: Same[TaskList]
@@ -95,7 +95,7 @@ class ListLength(Struct, frozen=True, dict=True):
         return breakdown(gaps, start, end, np.zeros((len(Part), end.shape[1]), dtype=np.int64))
 
 
-class PricedComms(Struct, frozen=True):
+class PricedComms(Noun, kw_only=False):
     """Picoseconds of communications by number of their length: distinct ones, which each has."""
 
     times: Mapping[int, tuple[Ints, Ints]]

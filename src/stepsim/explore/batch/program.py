@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from stepsim.base.arrays import Floats, Ints
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.core.ends import ends, listed_waits
 from stepsim.core.flat import Flat, TaskRow, Tasks
 from stepsim.explain.critical_path import walk_back
@@ -16,7 +16,7 @@ from stepsim.explore.batch.lengths import FixedLength, LengthTable
 from stepsim.run.waits import NodeWaits
 
 
-class Totals(Struct, frozen=True, kw_only=True):
+class Totals(Noun):
     """Of each scenario, in ps: step, pipeline, and the sum of `busy_nodes`."""
 
     step_time_ps: Ints
@@ -24,7 +24,7 @@ class Totals(Struct, frozen=True, kw_only=True):
     busy_ps: Ints
 
 
-class BatchProgram(Struct, frozen=True, kw_only=True, dict=True):
+class BatchProgram(Noun, dict=True):
     """Node i takes the length with number `length[i]` after what `waits` has for it.
 
     The first nodes are those of the flat table. The step ends with the last of `last`, the

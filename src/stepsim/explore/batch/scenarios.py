@@ -5,12 +5,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import ArrayLike
 
 from stepsim.base.arrays import Floats, Ints, distinct, row_numbers
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import MOST_EXACT
 from stepsim.core.actions import HostPart, HostTimes
 from stepsim.network.topology import Topology
@@ -27,7 +26,7 @@ _WORTH = 2
 """Scenarios per distinct one from which on it is worth the gathering."""
 
 
-class Scenarios(Struct, frozen=True, kw_only=True):
+class Scenarios(Noun):
     """Values of `count` scenarios; a column that is the same for all may have one row.
 
     The numbers of link classes (see `LINK_FIELDS`; bytes/s, ps) have shape (rows, classes).
@@ -113,7 +112,7 @@ def _check(name: str, column: Floats | Ints, good: ArrayLike, expected: str) -> 
         raise PlanError(f"{name} is {value} in a scenario: expected {expected}")
 
 
-class BatchBase(Struct, frozen=True, kw_only=True, dict=True):
+class BatchBase(Noun, dict=True):
     """The values of a job that scenarios start from; which links lead which is found once."""
 
     topology: Topology

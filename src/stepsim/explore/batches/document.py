@@ -10,7 +10,7 @@ from stepsim.explore.batches.draws import BatchSteps, BatchStudy
 _Share = Annotated[float, Meta(description="share, 0 to 1")]
 
 
-class _PackerEntry(Entry, frozen=True, kw_only=True):
+class _PackerEntry(Entry):
     """Steps under one packer; `waiting` is the share of time spent for the longest microbatches.
 
     Work, padding and waiting in ps add up to the mean step. `fullest` is the largest microbatch, in
@@ -54,7 +54,7 @@ class _PackerEntry(Entry, frozen=True, kw_only=True):
         )
 
 
-class BatchDocument(Document, frozen=True, kw_only=True):
+class BatchDocument(Document):
     """`stepsim simulate --lengths --json`: steps of drawn batches, packer by packer.
 
     `planned_ps` is the step whose microbatches are full of one document a sample, `capacity_bytes`

@@ -5,10 +5,11 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import field
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import Noun
 from stepsim.explain.memory import MemoryPart, StagePeak, StepMemory
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.explore.batches.prices import MicrobatchPrices, microbatch_prices
@@ -40,7 +41,7 @@ USUAL_PACKERS = ("padded", "grouped", "concat", "first-fit", "balanced")
 """Packers that are compared where nobody names some."""
 
 
-class DrawnBatches(Struct, frozen=True, kw_only=True):
+class DrawnBatches(Noun):
     """What steps a plan is judged by: documents of `lengths`, packed in one way, from a seed.
 
     Raises PlanError for a packer that there is not.
@@ -67,7 +68,7 @@ class DrawnBatches(Struct, frozen=True, kw_only=True):
         return found
 
 
-class BatchSteps(Struct, frozen=True, kw_only=True, eq=False):
+class BatchSteps(Noun, eq=False):
     """Steps of drawn batches under one packer, in the order drawn.
 
     `step_ps` are their times. `even_ps` are those of the same steps if every microbatch took the
@@ -127,7 +128,7 @@ class BatchSteps(Struct, frozen=True, kw_only=True, eq=False):
         return float(np.percentile(self.step_ps, percent))
 
 
-class BatchStudy(Struct, frozen=True, kw_only=True, eq=False):
+class BatchStudy(Noun, eq=False):
     """Real batches of a job: one entry of `packed` for each packer.
 
     `planned_ps` is the step whose microbatches are full of one document a sample, as `simulate`
@@ -356,7 +357,7 @@ def _first_of_replicas(batch: Batch, actor: int) -> tuple[Ints, Ints]:
     return ranks[first], replicas
 
 
-class _LoadDurations(Struct, frozen=True, kw_only=True):
+class _LoadDurations(Noun):
     """NodeDurations of nodes in steps of given loads.
 
     `features` have shape (features, replicas, steps, microbatches), `replicas` are those of each

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, row_numbers
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.core.write import Program, SegmentKind
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.network.prices import Known
@@ -31,7 +30,7 @@ SHARES = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)
 """Sequences that are priced, and lengths of their documents, as shares of the whole."""
 
 
-class MicrobatchPrices(Struct, frozen=True, kw_only=True, eq=False):
+class MicrobatchPrices(Noun, eq=False):
     """What the nodes of `batch` take at any load of a microbatch.
 
     `tokens` are those of a microbatch at each level that was priced, ascending, `documents` the

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Self
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Document, Entry, Picoseconds
+from stepsim.base.structs import Document, Entry, Noun, Picoseconds
 from stepsim.base.units import Quantity, Value
 from stepsim.explore.batches.draws import BatchSteps, simulate_batches
 from stepsim.explore.noise.sweeps import found_of_all
@@ -49,7 +49,7 @@ def parse_drawn_axis(text: str) -> Axis:
     return axis_of_kind(name, kind, values)
 
 
-class BatchSweep(Struct, frozen=True, kw_only=True):
+class BatchSweep(Noun):
     """Drawn steps of every scenario of a grid, or the reasons of failures, in their order."""
 
     grid: Grid
@@ -143,7 +143,7 @@ def _lengths(text: str, values: Mapping[str, Value]) -> Lengths:
     return with_law_numbers(read_lengths(text), numbers)
 
 
-class _ScenarioSteps(Entry, frozen=True, kw_only=True):
+class _ScenarioSteps(Entry):
     """A scenario's steps, or why it failed; parts add up to the mean."""
 
     settings: dict[str, str]
@@ -180,7 +180,7 @@ class _ScenarioSteps(Entry, frozen=True, kw_only=True):
         )
 
 
-class BatchSweepDocument(Document, frozen=True, kw_only=True):
+class BatchSweepDocument(Document):
     """`stepsim sweep --lengths --json`: drawn steps of every scenario."""
 
     workload: str

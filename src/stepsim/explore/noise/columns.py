@@ -11,9 +11,9 @@ from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Ints, Lists
+from stepsim.base.structs import Noun
 from stepsim.core.ends import ends
 from stepsim.core.flat import GROUPS
 from stepsim.explore.batch.evaluation import Batch
@@ -32,7 +32,7 @@ class NodeDurations(Protocol):
         """Of a transfer in every group."""
 
 
-class ColumnPlaces(Struct, frozen=True, kw_only=True):
+class ColumnPlaces(Noun):
     """Columns of an actor's ranks in a transfer: rank i has column `of_rank[i]`.
 
     `order` sorts the ranks by column; those of column `columns[k]` begin at `starts[k]` there.
@@ -62,7 +62,7 @@ class ColumnPlaces(Struct, frozen=True, kw_only=True):
         return found
 
 
-class ColumnNode(Struct, frozen=True, kw_only=True):
+class ColumnNode(Noun):
     """What a node is, and how wide: `node` of the program, a task of the ranks of `actor`.
 
     Without a node it takes no time: all of a task's ranks are ready. With a `width` it is a

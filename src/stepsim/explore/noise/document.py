@@ -9,7 +9,7 @@ from stepsim.explore.noise.draws import NoiseModel, NoiseResult
 from stepsim.explore.noise.sweeps import NoiseSweep
 
 
-class NoiseDocument(Document, frozen=True, kw_only=True):
+class NoiseDocument(Document):
     """`stepsim noise --json`: step times of the samples, and without noise (`planned_ps`)."""
 
     model: NoiseModel
@@ -35,7 +35,7 @@ class NoiseDocument(Document, frozen=True, kw_only=True):
         )
 
 
-class _ScenarioEntry(Entry, frozen=True, kw_only=True):
+class _ScenarioEntry(Entry):
     """A scenario's step times, or why it failed."""
 
     settings: dict[str, str]
@@ -61,7 +61,7 @@ class _ScenarioEntry(Entry, frozen=True, kw_only=True):
         )
 
 
-class NoiseSweepDocument(Document, frozen=True, kw_only=True):
+class NoiseSweepDocument(Document):
     """`stepsim noise --set ... --json`: distributions of every scenario."""
 
     workload: str

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from math import log, sqrt
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arguments import check_fields
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.noise.columns import ColumnNode, NodeColumns
 from stepsim.network.topology import Topology
@@ -33,7 +32,7 @@ _MOST_SAMPLES = 10_000_000
 _DEFAULTS = StepOptions()
 
 
-class NoiseModel(Struct, frozen=True, kw_only=True):
+class NoiseModel(Noun):
     """How durations vary: lognormal factors of mean 1 with these coefficients of variation.
 
     `task` is drawn for every compute (and host) task, `communication` for every transfer, `rank`
@@ -88,7 +87,7 @@ def noise_model(numbers: Mapping[str, float]) -> NoiseModel:
     return NoiseModel(**numbers)
 
 
-class NoiseResult(Struct, frozen=True, kw_only=True, eq=False):
+class NoiseResult(Noun, eq=False):
     """Step times of the samples in ps, in the order drawn, and the one without noise.
 
     Each rank has draws of its own, so that the slowest of many is slower than one. `job` says in a

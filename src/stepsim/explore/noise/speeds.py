@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from math import isinf
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import Noun
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.explore.batch.scenarios import PHASES
 
 _MOST = 1.0
 
 
-class SpeedNoise(Struct, frozen=True, kw_only=True):
+class SpeedNoise(Noun):
     """Coefficients of variation of the time of all compute, and of the time of a byte on links.
 
     Factors are lognormal with mean 1, drawn once per step.

@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from msgspec import Struct
-
 from stepsim.base.errors import StepsimError
+from stepsim.base.structs import Noun
 from stepsim.explore.noise.draws import NoiseModel, NoiseResult, simulate_noise
 from stepsim.explore.sweep.grid import Grid
 from stepsim.explore.sweep.study import Study
@@ -14,7 +13,7 @@ from stepsim.network.topology.nested import with_values
 Found = TypeVar("Found")
 
 
-class NoiseSweep(Struct, frozen=True, kw_only=True):
+class NoiseSweep(Noun):
     """Distributions of step times, or the reasons of failures, in the order of the scenarios."""
 
     grid: Grid

@@ -3,10 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.explore.plan.document import PlanDocument
 from stepsim.explore.plan.explain import explain_plan
 from stepsim.explore.plan.held import wider_values
@@ -34,7 +32,7 @@ _WITH_OVERLAP = 5
 _NAMES = {short: name for name, short in SHORT_NAMES.items()}
 
 
-class PlanQuestion(Struct, frozen=True, kw_only=True):
+class PlanQuestion(Noun):
     """What a search is asked, as people type it: `gpus` as 256..1024, `fix` as tp=8.
 
     `search` names groups of options that are varied too (`wider_values`). `memory_share` is how
@@ -62,7 +60,7 @@ class PlanQuestion(Struct, frozen=True, kw_only=True):
             raise PlanError(f"objective is {self.objective!r}: expected one of {expected}")
 
 
-class _PlanAnswer(Struct, frozen=True, kw_only=True):
+class _PlanAnswer(Noun):
     """A search that was made: what was asked of which model and topology, and what was found."""
 
     question: PlanQuestion

@@ -4,10 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
 from stepsim.base.errors import PlanError, UnitError
-from stepsim.base.structs import Bytes, Document, Entry, Names, Picoseconds, Share
+from stepsim.base.structs import Bytes, Document, Entry, Names, Noun, Picoseconds, Share
 from stepsim.base.units import format_size_bytes, format_time_ps, parse_size_bytes, parse_time_ps
 from stepsim.explain.memory import StepMemory
 from stepsim.files.asked import read_inputs
@@ -16,7 +14,7 @@ from stepsim.step.simulate import simulate_step
 from stepsim.workload.model.model import Model
 
 
-class _PlanBudget(Struct, frozen=True, kw_only=True):
+class _PlanBudget(Noun):
     """Most of a step (ps), of a rank's memory (bytes) and of the bubble; None is no limit."""
 
     step_ps: int | None = None
@@ -24,7 +22,7 @@ class _PlanBudget(Struct, frozen=True, kw_only=True):
     bubble: float | None = None
 
 
-class BudgetLine(Entry, frozen=True, kw_only=True):
+class BudgetLine(Entry):
     """A number of a plan: what it may be (empty: anything) and what it is, as texts."""
 
     what: str
@@ -33,7 +31,7 @@ class BudgetLine(Entry, frozen=True, kw_only=True):
     holds: bool
 
 
-class BudgetDocument(Document, frozen=True, kw_only=True):
+class BudgetDocument(Document):
     """`stepsim plan --check --json`: a plan against a budget."""
 
     plan: str

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stepsim.explore.batches.draws import DrawnBatches
 
 
-class PlanEntry(Entry, frozen=True, kw_only=True):
+class PlanEntry(Entry):
     """A plan: its options as people type them, what it takes, and why it is behind the best."""
 
     options: dict[str, str]
@@ -68,7 +68,7 @@ def _connections(plan: ModelPlan, device: object) -> str:
     return "export CUDA_DEVICE_MAX_CONNECTIONS=1" if needed else ""
 
 
-class PlanDocument(Document, frozen=True, kw_only=True):
+class PlanDocument(Document):
     """`stepsim plan --json`: the best plans, one of a kind, the best first."""
 
     model: str

@@ -21,7 +21,7 @@ from stepsim import __version__
 from stepsim.base import garbage
 from stepsim.base.digest import content_hash
 from stepsim.base.errors import PlanError, StepsimError, SweepError
-from stepsim.base.structs import Entry, Picoseconds, Share, replace
+from stepsim.base.structs import Entry, Noun, Picoseconds, Share, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.explain.make_report import StepTotals
 from stepsim.explain.throughput import Throughput
@@ -54,7 +54,7 @@ _AHEAD = 3
 _Answer = TypeVar("_Answer")
 
 
-class DrawnSteps(Entry, frozen=True, kw_only=True):
+class DrawnSteps(Entry):
     """Steps of drawn documents under a plan; `full_ps` is the mean step for as many real tokens.
 
     That is, for the tokens of a step of full sequences: packers fill plans' microbatches unlike.
@@ -81,7 +81,7 @@ class DrawnSteps(Entry, frozen=True, kw_only=True):
         )
 
 
-class PlanRun(Entry, frozen=True, kw_only=True):
+class PlanRun(Entry):
     """What a search needs of a simulated plan; with an `error` it could not be simulated.
 
     `drawn` are its steps of documents, where plans are judged by them. `breakdown_ps` is empty
@@ -101,7 +101,7 @@ class PlanRun(Entry, frozen=True, kw_only=True):
         return {part: self.breakdown_ps[part.key] for part in Part}
 
 
-class PlanJob(Struct, frozen=True, kw_only=True):
+class PlanJob(Noun):
     """What all plans of a search share; `drawn` are the batches that they are judged by.
 
     With `fastest_alone` the breakdown of a step is found where no earlier plan of its kind, with
@@ -129,7 +129,7 @@ class PlanJob(Struct, frozen=True, kw_only=True):
         return shown
 
 
-class Workers(Struct, frozen=True, kw_only=True):
+class Workers(Noun):
     """Who simulates: `jobs` processes, or a Dask `scheduler`; `store` is a file for results.
 
     With `resume` the results that the file holds are taken.

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.explore.plan.nearest import what_would_do
 from stepsim.explore.plan.runs import (
@@ -62,7 +62,7 @@ _LEAST_GAIN = 0.0005  # what is printed as 0.1 %
 _NO_NETWORK = Interconnect(domain=1 << 40, inner=np.inf, outer=np.inf)
 
 
-class SearchedPlan(Struct, frozen=True, kw_only=True):
+class SearchedPlan(Noun):
     """A plan that was simulated: its step, what it was priced at, and memory of its fullest rank.
 
     `memory_share` is of the device's capacity.
@@ -95,7 +95,7 @@ class SearchedPlan(Struct, frozen=True, kw_only=True):
         return plan_kind(self.plan)
 
 
-class PlanSearch(Struct, frozen=True, kw_only=True):
+class PlanSearch(Noun):
     """What a search found: simulated plans, the best first, and how many there were of others.
 
     An uneven layout comes before an even one only where it gains more than `KNOWN_APART`.
@@ -142,7 +142,7 @@ class PlanSearch(Struct, frozen=True, kw_only=True):
         return min(self.plans, key=lambda one: one.step_ps * _weight(one.plan, self.objective))
 
 
-class PricedPlans(Struct, frozen=True, kw_only=True, eq=False):
+class PricedPlans(Noun, eq=False):
     """Plans that fit, with price and bound in seconds, memory in bytes; arrays over plans.
 
     `unfit` are plans that do not fit, `unfit_price` and `unfit_memory` the same of them.

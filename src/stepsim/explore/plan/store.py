@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from msgspec import Struct
-
 from stepsim.base.errors import SweepError
+from stepsim.base.structs import Noun
 from stepsim.explore.sweep.database import connect_alone, database_errors, disconnect, schema_of
 from stepsim.files.writing import check_writable
 
@@ -22,7 +21,7 @@ _TABLES = {
 }
 
 
-class PlanStore(Struct, frozen=True, kw_only=True):
+class PlanStore(Noun):
     """An open file of results, which nobody else writes."""
 
     path: Path

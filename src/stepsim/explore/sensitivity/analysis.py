@@ -9,11 +9,11 @@ from math import isinf
 from typing import Annotated
 
 import numpy as np
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import SimulationError
-from stepsim.base.structs import Document, Entry, Names, Picoseconds, replace
+from stepsim.base.structs import Document, Entry, Names, Noun, Picoseconds, replace
 from stepsim.base.units import Quantity
 from stepsim.core.actions import HostTimes
 from stepsim.explore.batch.evaluation import Batch, make_batch
@@ -35,7 +35,7 @@ _AGREE = 1e-2
 _DEFAULTS = StepOptions()
 
 
-class Slope(Entry, frozen=True, kw_only=True):
+class Slope(Entry):
     """The step time's derivative by one parameter, whose value is bytes/s, ps, or a factor.
 
     `derivative` is in ps per unit, the mean of `below` and `above`: differences over a step of
@@ -60,7 +60,7 @@ class Slope(Entry, frozen=True, kw_only=True):
         return self.name.endswith(".bandwidth")
 
 
-class Sensitivity(Document, frozen=True, kw_only=True):
+class Sensitivity(Document):
     """`simulate --sensitivity --json`: what each parameter is worth, those worth most first.
 
     `notes` say what could not be found, `job` says in a line what was simulated.
@@ -80,7 +80,7 @@ class Sensitivity(Document, frozen=True, kw_only=True):
             raise SimulationError(f"the step time is {self.step_time_ps} ps: expected at least 0")
 
 
-class _Parameter(Struct, frozen=True, kw_only=True):
+class _Parameter(Noun):
     """A parameter: the columns it moves, in proportion to their values at the job."""
 
     name: str

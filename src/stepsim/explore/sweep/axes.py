@@ -15,16 +15,15 @@ from os.path import isfile
 from pathlib import Path
 from types import MappingProxyType
 
-from msgspec import Struct
-
 from stepsim.base.errors import StepsimError, SweepError, UnitError
 from stepsim.base.option import Option
+from stepsim.base.structs import Noun
 from stepsim.base.units import Quantity, Value
 from stepsim.network.topology.dimension import LAUNCH_LATENCY, LINK_FIELDS, OVERSUBSCRIPTION
 from stepsim.options import OPTIONS
 
 
-class AxisKind(Struct, frozen=True, kw_only=True):
+class AxisKind(Noun):
     """A quantity and what it does to a run.
 
     `durations_only`: it changes how long tasks take and never which tasks there are, so scenarios
@@ -37,7 +36,7 @@ class AxisKind(Struct, frozen=True, kw_only=True):
     check: Callable[[str], object] | None = None
 
 
-class Axis(Struct, frozen=True, kw_only=True):
+class Axis(Noun):
     """A name, its kind, and its distinct values with the canonical text of each."""
 
     name: str

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import StepsimError
+from stepsim.base.structs import Noun
 from stepsim.base.units import Value
 from stepsim.explain.throughput import throughput
 from stepsim.explore.batch import Batch, BatchResult, make_batch
@@ -24,7 +24,7 @@ _PREPARED_S, _PARTS_PER_S, _TOTALS_PER_S = 0.5, 50_000, 500_000
 _FEWEST = 4
 
 
-class Batched(Struct, frozen=True):
+class Batched(Noun):
     """Groups of several scenarios, not shared fairly, whose order does not depend on prices."""
 
     @property
@@ -46,7 +46,7 @@ class Batched(Struct, frozen=True):
         return _BatchedGroup(batch=batch, alone=SimulatedGroup(group=group))
 
 
-class _BatchedGroup(Struct, frozen=True, kw_only=True):
+class _BatchedGroup(Noun):
     """A compiled graph; what it refuses is simulated `alone`, and fails there with its reason."""
 
     batch: Batch

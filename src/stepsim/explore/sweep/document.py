@@ -18,14 +18,14 @@ from stepsim.base.structs import (
 from stepsim.explore.sweep.table import SweepTable
 
 
-class _AxisEntry(Entry, frozen=True, kw_only=True):
+class _AxisEntry(Entry):
     """An axis and the texts of its values."""
 
     name: str
     values: Names
 
 
-class _SweptEntry(Entry, frozen=True, kw_only=True):
+class _SweptEntry(Entry):
     """A scenario: the values of its axes, and its numbers or why it has none.
 
     `tokens_per_s`, of one NPU, `mfu` and `memory_bytes`, of the fullest rank, are known of models,
@@ -45,7 +45,7 @@ class _SweptEntry(Entry, frozen=True, kw_only=True):
     error: str | None = None
 
 
-class SweepDocument(Document, frozen=True, kw_only=True):
+class SweepDocument(Document):
     """`stepsim sweep --json`: every scenario that is done, in the order of the axes."""
 
     workload: str

@@ -10,12 +10,12 @@ from types import MappingProxyType
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import field
 from msgspec.structs import astuple
 
 from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.errors import StepsimError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S, Value
 from stepsim.explain.make_report import StepTotals
 from stepsim.explain.throughput import Throughput
@@ -33,7 +33,7 @@ from stepsim.workload.rows import Part
 _Number = TypeVar("_Number", bound=np.number)
 
 
-class ScenarioGroup(Struct, frozen=True, kw_only=True, dict=True):
+class ScenarioGroup(Noun, dict=True):
     """Scenarios that share a task graph: a study, and the values of the axes that change graphs."""
 
     study: Study
@@ -65,7 +65,7 @@ class ScenarioGroup(Struct, frozen=True, kw_only=True, dict=True):
         return held | held_degrees(study.workload, self.network, replace(options, **held))[0]
 
 
-class Worth(Struct, frozen=True, kw_only=True):
+class Worth(Noun):
     """What steps of a model are worth, one element each, as `Throughput` says it.
 
     What is unknown is NaN, or -1; `fits` is 1 where the fullest rank has room for what it holds.
@@ -108,7 +108,7 @@ def _row(rates: Throughput) -> tuple[float, float, int, int]:
     return rates.tokens_per_s, rates.mfu, rates.memory_bytes, int(rates.fits)
 
 
-class Outcomes(Struct, frozen=True, kw_only=True):
+class Outcomes(Noun):
     """Results of some scenarios, one element each.
 
     `parts_ps` has a row per scenario and a column per `Part`, means over ranks, where asked for.
@@ -165,7 +165,7 @@ class Evaluator(Protocol):
         """Do once what a group's scenarios share; raises StepsimError if none of them can run."""
 
 
-class Simulation(Struct, frozen=True, eq=False):
+class Simulation(Noun, eq=False):
     """Runs a step for each scenario, for its totals alone; `known` are prices of those before."""
 
     known: Known = field(default_factory=dict)
@@ -188,7 +188,7 @@ class Simulation(Struct, frozen=True, eq=False):
         return SimulatedGroup(group=group, known=self.known)
 
 
-class SimulatedGroup(Struct, frozen=True, kw_only=True, dict=True):
+class SimulatedGroup(Noun, dict=True):
     """A group of which every scenario is simulated by itself."""
 
     group: ScenarioGroup

@@ -15,10 +15,9 @@ from threading import Thread, active_count
 from typing import TYPE_CHECKING, Any
 from warnings import catch_warnings, simplefilter
 
-from msgspec import Struct
-
 from stepsim import __version__
 from stepsim.base.errors import SweepError
+from stepsim.base.structs import Noun
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -35,7 +34,7 @@ class ExecutorKind(StrEnum):
     DASK = "dask"
 
 
-class Pool(Struct, frozen=True, kw_only=True):
+class Pool(Noun):
     """Workers that take tasks; `losses` are the errors of a task whose worker is gone.
 
     `check` raises SweepError when no result can come any more.

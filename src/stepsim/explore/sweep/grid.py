@@ -10,10 +10,10 @@ from math import prod
 from typing import NamedTuple
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import SweepError
+from stepsim.base.structs import Noun
 from stepsim.base.units import Value
 from stepsim.explore.sweep.axes import Axis
 
@@ -29,7 +29,7 @@ class ScenarioSpan(NamedTuple):
     stop: int
 
 
-class Grid(Struct, frozen=True, kw_only=True, dict=True):
+class Grid(Noun, dict=True):
     """All combinations of `axes`, which have the order in which the user named them."""
 
     axes: tuple[Axis, ...]

@@ -15,10 +15,11 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import field
 
 from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.errors import SweepError
+from stepsim.base.structs import Noun
 from stepsim.explore.sweep.database import (
     connect,
     connect_alone,
@@ -51,7 +52,7 @@ _MISSING = """
 """
 
 
-class SweepProgress(Struct, frozen=True, kw_only=True):
+class SweepProgress(Noun):
     """Scenarios of a sweep: all, those with a result or an error, those with an error."""
 
     size: int
@@ -59,7 +60,7 @@ class SweepProgress(Struct, frozen=True, kw_only=True):
     failed: int
 
 
-class SweepStore(Struct, frozen=True, kw_only=True):
+class SweepStore(Noun):
     """An open database; use it as a context manager."""
 
     path: Path

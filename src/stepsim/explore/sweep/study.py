@@ -8,13 +8,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
-from msgspec import Struct
-
 from stepsim import __version__
 from stepsim.base.digest import content_hash
 from stepsim.base.errors import SweepError, TopologyError
 from stepsim.base.option import Option
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import Value
 from stepsim.explore.sweep.axes import Axis
 from stepsim.explore.sweep.grid import Grid
@@ -34,7 +32,7 @@ from stepsim.workload.rows import Workload
 _DEFAULTS = StepOptions()
 
 
-class Study(Struct, frozen=True, kw_only=True):
+class Study(Noun):
     """A workload, a topology, the options that stay, and the grid.
 
     With `breakdown` the parts of the step time are kept of every scenario. With `own_machines`

@@ -6,10 +6,10 @@ from math import isinf, prod
 from typing import Any, NamedTuple
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.errors import SweepError
+from stepsim.base.structs import Noun
 from stepsim.base.units import MAX_INT64, Quantity, Value
 from stepsim.explore.sweep.database import database_errors
 from stepsim.explore.sweep.sound import PART_COLUMNS, STEP_COLUMNS
@@ -30,7 +30,7 @@ _LACKS = "fits IS 0"
 """Whether a scenario is known not to fit; in an order such ones follow all others."""
 
 
-class StoredAxis(Struct, frozen=True, kw_only=True):
+class StoredAxis(Noun):
     """An axis as the database holds it."""
 
     name: str
@@ -75,7 +75,7 @@ class _ValueTotals(NamedTuple):
     failed: int
 
 
-class AxisTotals(Struct, frozen=True, kw_only=True):
+class AxisTotals(Noun):
     """Step times by the values of an axis, in ps, added up piece by piece in any order.
 
     Their sums are exact: the upper and the lower 32 bits of each time are summed by themselves.
@@ -125,7 +125,7 @@ class AxisTotals(Struct, frozen=True, kw_only=True):
         return found
 
 
-class SweepTable(Struct, frozen=True, kw_only=True, dict=True):
+class SweepTable(Noun, dict=True):
     """What a database says of its sweep; every property and iterator reads from the file.
 
     The `totals` of the axes, by name, are not read where the process that wrote them knows them.

@@ -5,10 +5,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.errors import StepsimError, SweepError
+from stepsim.base.structs import Noun
 from stepsim.base.units import Value
 from stepsim.explore.sweep.batched import Batched
 from stepsim.explore.sweep.evaluate import (
@@ -33,7 +33,7 @@ _GROUPS_TRIED = 32
 _BANDWIDTH = next(field for field in LINK_FIELDS if field.name == "bandwidth")
 
 
-class SweepJob(Struct, frozen=True, kw_only=True):
+class SweepJob(Noun):
     """A study and the ways to get its results, the preferred one first."""
 
     study: Study
@@ -45,7 +45,7 @@ class SweepJob(Struct, frozen=True, kw_only=True):
         return next(each for each in self.evaluators if each.accepts(self.study, settings))
 
 
-class SpanResult(Struct, frozen=True, kw_only=True):
+class SpanResult(Noun):
     """Outcomes of a span; `total_bandwidth` is that of all links, in bytes/s, inf if one is free.
 
     It is inf as well where the job has no size, and then every outcome is an error.
@@ -126,7 +126,7 @@ def _outcomes(
         return failed(count, str(error), breakdown=breakdown)
 
 
-class _Ready(Struct, frozen=True, kw_only=True):
+class _Ready(Noun):
     """A prepared group or why it cannot be, and the links of each class."""
 
     group: PreparedGroup | str

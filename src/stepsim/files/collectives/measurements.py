@@ -3,9 +3,8 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from msgspec import Struct
-
 from stepsim.base.errors import CalibrationError
+from stepsim.base.structs import Noun
 from stepsim.files.collectives.nccl_tests import is_nccl_tests, parse_nccl_tests
 from stepsim.files.collectives.times_csv import parse_comm_table
 from stepsim.files.reading import read_text
@@ -13,7 +12,7 @@ from stepsim.network.measured_times import CommTable
 from stepsim.workload.rows import CollectiveKind
 
 
-class _Format(Struct, frozen=True, kw_only=True):
+class _Format(Noun):
     """A form of files: what it is called, how a text is told to be one, and what is in it.
 
     `parse` takes text, name of the file, and the kind of what does not name its own.

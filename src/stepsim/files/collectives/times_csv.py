@@ -24,9 +24,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
-from msgspec import Struct
-
 from stepsim.base.errors import CalibrationError, UnitError, bad_value
+from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S, parse_bandwidth, parse_size_bytes, parse_time_ps
 from stepsim.files.collectives.samples import (
     CurveSample,
@@ -59,7 +58,7 @@ _KNOWN = {name: field for field, names in _NAMES.items() for name in names}
 _UNITS = {"us": "us", "ns": "ns", "ps": "ps", "GBs": "GB/s"}
 
 
-class _Line(Struct, frozen=True, kw_only=True):
+class _Line(Noun):
     """A line: its place, and the text and the column's name of each field that is not empty."""
 
     place: str

@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
-from msgspec import Struct
-
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.workload.model.architecture import NormKind, QkNorm
 
 
@@ -24,7 +22,7 @@ class WindowRule(StrEnum):
     UPPER = "from max_window_layers, where use_sliding_window"
 
 
-class Family(Struct, frozen=True, kw_only=True):
+class Family(Noun):
     """What the code of an architecture fixes; keys named here may change it.
 
     `bias` is that of queries, keys and values, `output_bias` and `mlp_bias` are others; `bias_keys`

@@ -18,10 +18,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
 from stepsim.base.errors import PlanError, WorkloadError
-from stepsim.base.structs import TomlTable, replace, shipped, toml_text
+from stepsim.base.structs import Noun, TomlTable, replace, shipped, toml_text
 from stepsim.files.models.megatron import asked_of
 from stepsim.files.models.megatron_plan import (
     broken_by,
@@ -73,7 +71,7 @@ def launch_form(framework: str) -> LaunchForm:
     return next(fits, LaunchForm.NONE)
 
 
-class Launch(Struct, frozen=True, kw_only=True):
+class Launch(Noun):
     """A plan in a framework's form: its `lines`, or why there are none, one sentence each."""
 
     form: LaunchForm
@@ -173,7 +171,7 @@ def _toml(path: Path, text: str) -> dict[str, Any]:
     return values
 
 
-class PlanFile(TomlTable, frozen=True, kw_only=True, omit_defaults=True):
+class PlanFile(TomlTable, omit_defaults=True):
     """A plan file: `options` by name, as people type them."""
 
     model: str
@@ -192,7 +190,7 @@ def write_plan(path: Path, model: str, topology: str, options: Mapping[str, str]
     write_whole(path, toml_text(found).encode())
 
 
-class _BridgeFile(Struct, frozen=True):
+class _BridgeFile(Noun):
     keys: dict[str, str]
     off: dict[str, str]
     precision: dict[str, str]

@@ -11,10 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from msgspec import Struct
-
 from stepsim.base.errors import PlanError, WorkloadError, bad_value
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.files.models.fields import MOST_LAYERS
 from stepsim.files.models.megatron_rules import (
     BESIDE_WEIGHTS,
@@ -119,7 +117,7 @@ def model_of_arguments(
     )
 
 
-class _Arguments(Struct, frozen=True, kw_only=True):
+class _Arguments(Noun):
     """Arguments by name; of `unknown` ones nobody knows the value."""
 
     place: str

@@ -12,9 +12,8 @@ A rule is judged where all that it speaks of is a number: a variable that nobody
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from msgspec import Struct
-
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import Noun
 from stepsim.workload.model.layout import StageSlice, parse_layout
 
 FSDP_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
@@ -45,7 +44,7 @@ class _UnknownError(Exception):
     """An argument that a rule speaks of has no number."""
 
 
-class _Line(Struct, frozen=True, kw_only=True):
+class _Line(Noun):
     """Arguments by name; counts that are not given have Megatron-LM's default, or are unknown.
 
     `layout` are the virtual stages of a layout that can be read.
@@ -124,7 +123,7 @@ class _Line(Struct, frozen=True, kw_only=True):
         return self.number("global-batch-size") // samples
 
 
-class Rule(Struct, frozen=True, kw_only=True):
+class Rule(Noun):
     """A rule in words, and whether a line of arguments keeps it.
 
     Of one that is `forgiven` Megatron-LM passes the argument over, with a warning of its own.

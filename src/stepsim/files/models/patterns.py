@@ -2,16 +2,14 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from msgspec import Struct
-
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.workload.model.architecture import Attention, Layer, Mlp
 
 PART_LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 """Parts by their letter (NemotronHConfig of transformers, Megatron-LM's `--hybrid-*-pattern`)."""
 
 
-class PartMakers(Struct, frozen=True, kw_only=True):
+class PartMakers(Noun):
     """What makes each part of a pattern: `mixing` those that mix tokens, `mlps` the others."""
 
     mixing: Mapping[str, Callable[[], Attention]]

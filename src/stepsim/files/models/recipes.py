@@ -16,10 +16,9 @@ from types import MappingProxyType
 from typing import Any, cast
 
 import yaml
-from msgspec import Struct
 
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.base.structs import replace, shipped
+from stepsim.base.structs import Noun, replace, shipped
 from stepsim.files.reading import read_text
 from stepsim.files.shell.words import Unknown
 from stepsim.workload.model.architecture import Architecture
@@ -40,7 +39,7 @@ RECIPES = (".yaml", ".yml", ".json")
 """Suffixes of files that may be recipes."""
 
 
-class RecipeForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class RecipeForm(Noun, forbid_unknown_fields=True):
     """A form of recipes, as `recipes.toml` says it."""
 
     name: str
@@ -58,7 +57,7 @@ class RecipeForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     assumed: dict[str, str] = {}
 
 
-class ForeignRecipe(Struct, frozen=True, kw_only=True):
+class ForeignRecipe(Noun):
     """What a recipe says: the `model` that it names, options as people type them, what to say.
 
     Of a model that it describes itself in Megatron-LM's words it has the `arguments`, of which some
@@ -88,7 +87,7 @@ class ForeignRecipe(Struct, frozen=True, kw_only=True):
         return asked
 
 
-class _FormsFile(Struct, frozen=True):
+class _FormsFile(Noun):
     form: tuple[RecipeForm, ...]
 
 

@@ -8,9 +8,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from msgspec import Struct
-
 from stepsim.base.errors import WorkloadError
+from stepsim.base.structs import Noun
 from stepsim.files.models.megatron_rules import line_arguments
 from stepsim.files.shell import Command, Script, read_script
 from stepsim.files.shell.words import Unknown, Word
@@ -42,7 +41,7 @@ _OF_SLURM = {
 }
 
 
-class ScriptArguments(Struct, frozen=True, kw_only=True):
+class ScriptArguments(Noun):
     """Arguments by name, a switch with an empty value; of `unknown` ones nobody says the value.
 
     `launches` says that the text starts a job, `npus` how large it is, as far as that is known,

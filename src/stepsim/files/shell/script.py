@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from stepsim.base.errors import WorkloadError
+from stepsim.base.structs import Noun
 from stepsim.files.reading import read_text
 from stepsim.files.shell.words import (
     NOTHING,
@@ -53,7 +54,7 @@ _STATEMENTS = {
 _NOT_RUN = ("comment", "heredoc_body", "file_redirect", "ERROR")
 
 
-class Command(Struct, frozen=True):
+class Command(Noun, kw_only=False):
     """A command that a script runs: its words, its line, and what decides whether it runs."""
 
     words: tuple[Word, ...]
@@ -61,7 +62,7 @@ class Command(Struct, frozen=True):
     maybe: Unknown | None = None
 
 
-class Script(Struct, frozen=True):
+class Script(Noun, kw_only=False):
     """What a script runs and sets."""
 
     commands: tuple[Command, ...]

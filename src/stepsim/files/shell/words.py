@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from stepsim.base.errors import WorkloadError
+from stepsim.base.structs import Noun
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _LONGEST = 1 << 20
 
 
-class Unknown(Struct, frozen=True):
+class Unknown(Noun, kw_only=False):
     """What nobody says: `name` of a variable or words of a command, first needed in a `line`.
 
     With `flags` it may hold whole arguments; `unset` is a variable that nothing sets.
@@ -32,7 +33,7 @@ class Unknown(Struct, frozen=True):
     unset: bool = False
 
 
-class Word(Struct, frozen=True):
+class Word(Noun, kw_only=False):
     """A word, or part of one; what nobody knows stands in its text as a mark."""
 
     text: str

@@ -30,10 +30,8 @@ from enum import StrEnum
 from fractions import Fraction
 from itertools import pairwise
 
-from msgspec import Struct
-
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import MAX_INT64, plain_number
 from stepsim.workload.rows import (
     CollectiveKind,
@@ -82,7 +80,7 @@ class Policy(StrEnum):
     DISTRIBUTED_INFERENCE = "DISTRIBUTED_INFERENCE"
 
 
-class Header(Struct, frozen=True, kw_only=True):
+class Header(Noun):
     """What the first line says. A missing key is None where 1 would not mean the same.
 
     `checkpoints` and `checkpoint_initiates` count rows from 0. `is_simai`: it has keys that
@@ -204,7 +202,7 @@ _OLD_ROLES = {
 }
 
 
-class Sections(Struct, frozen=True, kw_only=True):
+class Sections(Noun):
     """Rows by what they are for, see `Workload`."""
 
     microbatches: tuple[Microbatch, ...]

@@ -18,10 +18,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from msgspec import Struct
-
 from stepsim.base.errors import WorkloadError, bad_value, one_line
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import MAX_INT64, PS_PER_NS, format_size_bytes, format_time_ps, plain_number
 from stepsim.files.reading import read_text
 from stepsim.files.simai.sections import (
@@ -103,7 +101,7 @@ _Line = tuple[int, str]
 """Line number and text."""
 
 
-class FileRow(Row, frozen=True, kw_only=True):
+class FileRow(Row):
     """A row, the line of the file that it is first in, and its process time.
 
     `ignored` are collectives that the policy has no group for. Lines of one text are one row.
@@ -114,7 +112,7 @@ class FileRow(Row, frozen=True, kw_only=True):
     ignored: tuple[str, ...] = ()
 
 
-class SimaiDocument(Struct, frozen=True, kw_only=True):
+class SimaiDocument(Noun):
     """A file as it is: its header and its rows."""
 
     source: str

@@ -8,9 +8,8 @@ paths, and the file knows no software latency.
 
 from pathlib import Path
 
-from msgspec import Struct
-
 from stepsim.base.errors import TopologyError, bad_value, one_line
+from stepsim.base.structs import Noun
 from stepsim.base.units import parse_bandwidth, parse_time_ps
 from stepsim.files.reading import read_text
 from stepsim.files.topology.tables import quantity
@@ -22,7 +21,7 @@ _Class = tuple[str, str, str]
 """What a cable joins, bandwidth and latency."""
 
 
-class _Header(Struct, frozen=True, kw_only=True):
+class _Header(Noun):
     nodes: int
     node_size: int
     nvswitches: int

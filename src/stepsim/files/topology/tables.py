@@ -6,16 +6,17 @@ names of algorithms.
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, TypeVar, cast
+from math import inf
+from typing import Annotated, TypeVar
 
-import msgspec
 from msgspec import Meta
 
 from stepsim.base.errors import StepsimError, TopologyError, bad_value
-from stepsim.base.structs import Bandwidth, Count, Share, Size, Time
+from stepsim.base.quantities import Bandwidth, Size, Time
+from stepsim.base.structs import Count, Share, TomlTable
 from stepsim.network.collectives import Algorithm
 from stepsim.network.topology import DimensionKind
-from stepsim.network.topology.dimension import LINK_FIELDS, LinkClass, LinkField
+from stepsim.network.topology.dimension import LinkClass
 from stepsim.workload.rows import CollectiveKind
 
 _ALGORITHMS = [name.value for name in Algorithm if name is not Algorithm.AUTO]
@@ -37,35 +38,21 @@ _Extent = Annotated[
 ]
 
 
-class CollectiveTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
+class CollectiveTable(TomlTable):
     """`[collective]`: what is paid once per collective, and which algorithms its library has.
 
     Without `algorithms` it has all. `reach` is the most links of a name that the ranks of a node
     use together.
     """
 
-    launch_latency: Time = "0 ns"
+    launch_latency_ps: Time = 0
     algorithms: list[_AlgorithmName] = []
     reach: Annotated[
         dict[str, int], Meta(description="by links outside a node: NICs that a group reaches")
     ] = {}
 
 
-class LinkClassTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
-    """`[[link_class]]`: links that are alike."""
-
-    name: Annotated[str, Meta(description="of the class, in reports and axes of sweeps")]
-    bandwidth: Annotated[Bandwidth, Meta(description="of one link, one way, with its unit")]
-    latency: Annotated[Time, Meta(description="of one hop, with its unit")]
-    endpoint_latency: Annotated[
-        Time, Meta(description="software and NIC, once per message, with its unit")
-    ] = "0 ns"
-    efficiency: Annotated[Share, Meta(description="of the bandwidth that payload gets")] = 1.0
-
-
-class DimensionTable(
-    LinkClassTable, forbid_unknown_fields=True, frozen=True, omit_defaults=True, kw_only=True
-):
+class DimensionTable(LinkClass):
     """`[[dimension]]`, innermost first; which options go with which kind is in docs/formats.md."""
 
     kind: _Kind
@@ -113,18 +100,12 @@ class DimensionTable(
     global_bandwidth: Annotated[
         Bandwidth | None, Meta(description="dragonfly: of a link between groups, with its unit")
     ] = None
-    global_latency: Annotated[
+    global_latency_ps: Annotated[
         Time | None, Meta(description="dragonfly: of a link between groups, with its unit")
     ] = None
 
 
-class LinkTable(
-    msgspec.Struct,
-    forbid_unknown_fields=True,
-    frozen=True,
-    omit_defaults=True,
-    rename={"start": "from"},
-):
+class LinkTable(TomlTable, rename={"start": "from"}):
     """`[[link]]`: a cable between `npu0`, `npu1`, ... and switches of any other name."""
 
     start: Annotated[str, Meta(description="a node")]
@@ -137,7 +118,7 @@ COLLECTIVE_KINDS = [kind.value for kind in CollectiveKind]
 _CollectiveKind = Annotated[str, Meta(extra_json_schema={"enum": COLLECTIVE_KINDS})]
 
 
-class ProtocolTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
+class ProtocolTable(TomlTable):
     """`[[protocol]]`: how the machine's library sends; the fastest that serves is taken.
 
     `step` and `rate` are by name of the links.
@@ -150,21 +131,15 @@ class ProtocolTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omi
     ] = []
     least_nodes: Annotated[Count, Meta(description="over which a group lies")] = 1
     most_nodes: Annotated[Count, Meta(description="over which a group lies; 0: any")] = 0
-    launch: Annotated[Time, Meta(description="on top of launch_latency, with its unit")] = "0 ns"
-    copy: Annotated[Bandwidth, Meta(description="of a rank's own share, before it is sent")] = "inf"
+    launch_ps: Annotated[Time, Meta(description="on top of launch_latency, with its unit")] = 0
+    copy: Annotated[Bandwidth, Meta(description="of a rank's own share, before it is sent")] = inf
     step: Annotated[
         dict[str, Time], Meta(description="on top of the endpoint latency, by links")
     ] = {}
     rate: Annotated[dict[str, Share], Meta(description="of the links' payload, by links")] = {}
 
 
-class AccuracyTable(
-    msgspec.Struct,
-    forbid_unknown_fields=True,
-    frozen=True,
-    omit_defaults=True,
-    rename={"first": "from"},
-):
+class AccuracyTable(TomlTable, rename={"first": "from"}):
     """`[[accuracy]]`: how far times are from measured ones, of collectives and sizes."""
 
     collective: _CollectiveKind
@@ -178,7 +153,7 @@ class AccuracyTable(
     source: Annotated[str, Meta(description="where the measurements come from")]
 
 
-class TopologyFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
+class TopologyFile(TomlTable):
     """A topology: nested `[[dimension]]` tables, or `[[link_class]]` and `[[link]]` tables."""
 
     name: Annotated[str, Meta(description="of the topology, in reports")]
@@ -186,7 +161,7 @@ class TopologyFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit
     base: Annotated[str, Meta(description="whose library, efficiency and launch it has")] = ""
     device: Annotated[str, Meta(description="accelerator of its NPUs, name or file")] = ""
     dimension: list[DimensionTable] = []
-    link_class: list[LinkClassTable] = []
+    link_class: list[LinkClass] = []
     link: list[LinkTable] = []
     npus: Annotated[_Positive | None, Meta(description="NPUs of a topology of links")] = None
     node_size: Annotated[
@@ -211,15 +186,6 @@ def quantity(parse: Callable[[str], _T], place: str, text: str) -> _T:
         raise TopologyError(f"{place}: {error}") from None
 
 
-def link_class(place: str, table: LinkClassTable) -> LinkClass:
-    """Links that are alike; raises TopologyError naming the place and the entry at fault."""
-    numbers = {
-        field.attribute: _number(f"{place} ({table.name})", field, getattr(table, field.name))
-        for field in LINK_FIELDS
-    }
-    return LinkClass(name=class_name(place, "name", table.name), **cast(Any, numbers))
-
-
 def class_name(place: str, field: str, name: object) -> str:
     """A name of a class of links; raises TopologyError for what axes could not name."""
     if (
@@ -230,13 +196,6 @@ def class_name(place: str, field: str, name: object) -> str:
         expected = "letters, digits, _ and -, not starting with 'npu'"
         raise TopologyError(bad_value(place, field, name, expected))
     return name
-
-
-def _number(place: str, field: LinkField, value: str | float) -> object:
-    """A quantity in a text; a share is written as a number."""
-    if isinstance(value, str):
-        return quantity(field.quantity.parse, f"{place}: {field.name}", value)
-    return value
 
 
 def algorithm_names(place: str, names: Iterable[object]) -> tuple[str, ...]:

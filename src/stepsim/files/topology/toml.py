@@ -10,20 +10,17 @@ from typing import TYPE_CHECKING
 
 from stepsim.base.errors import TopologyError, bad_value
 from stepsim.base.structs import replace
-from stepsim.base.units import parse_bandwidth, parse_size_bytes, parse_time_ps
 from stepsim.files.reading import read_toml, topology_file
 from stepsim.files.topology.tables import (
     COLLECTIVE_KINDS,
     AccuracyTable,
     CollectiveTable,
     DimensionTable,
-    LinkClassTable,
     LinkTable,
     ProtocolTable,
     TopologyFile,
     algorithm_names,
-    link_class,
-    quantity,
+    class_name,
 )
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology, Topology
 from stepsim.network.topology.dimension import Accuracy, FollowingLinks, Library, Protocol
@@ -47,8 +44,9 @@ def read_topology_toml(path: Path) -> Topology:
             file = _on_base(file)
         if bool(file.dimension) == bool(file.link):
             raise TopologyError("expected either [[dimension]] or [[link]] tables")
-        place = "collective.launch_latency"
-        launch = quantity(parse_time_ps, place, file.collective.launch_latency)
+        for i, each in enumerate((*file.dimension, *file.link_class)):
+            class_name(f"{'dimension' if file.dimension else 'link_class'}[{i}]", "name", each.name)
+        launch = file.collective.launch_latency_ps
         algorithms = algorithm_names("collective", file.collective.algorithms)
         library = library_of(file.protocol, file.collective.reach, file.accuracy)
         if file.dimension:
@@ -58,7 +56,7 @@ def read_topology_toml(path: Path) -> Topology:
         raise TopologyError(f"{path}: {error}") from None
 
 
-_OF_BASE = ("efficiency", "endpoint_latency")
+_OF_BASE = {"efficiency": 1.0, "endpoint_latency_ps": 0}
 
 
 def _on_base(file: TopologyFile) -> TopologyFile:
@@ -69,11 +67,10 @@ def _on_base(file: TopologyFile) -> TopologyFile:
     """
     base = read_toml(topology_file(file.base), TopologyFile, TopologyError, "topology")
     alike = {table.name: table for table in base.dimension}
-    plain = LinkClassTable(name="", bandwidth="", latency="")
 
     def filled(table: DimensionTable) -> DimensionTable:
         same = alike.get(table.name, table)
-        unsaid = [name for name in _OF_BASE if getattr(table, name) == getattr(plain, name)]
+        unsaid = [name for name, usual in _OF_BASE.items() if getattr(table, name) == usual]
         return replace(table, **{name: getattr(same, name) for name in unsaid})
 
     said = bool(file.protocol)
@@ -122,7 +119,7 @@ def _listed(
     graph = _graph(file, file.npus)
     return listed_topology(
         graph,
-        [link_class(f"link_class[{i}]", table) for i, table in enumerate(file.link_class)],
+        file.link_class,
         name=file.name,
         source=file.source,
         device=file.device,
@@ -182,7 +179,7 @@ _DRAGONFLY = (
     "npus_per_router",
     "global_links",
     "global_bandwidth",
-    "global_latency",
+    "global_latency_ps",
 )
 _OPTIONS: dict[str, tuple[DimensionKind, ...]] = {
     "shape": (DimensionKind.TORUS, DimensionKind.MESH),
@@ -207,7 +204,8 @@ def dimensions_of(tables: list[DimensionTable]) -> tuple[Dimension, ...]:
         if table.used is not None and (i > 0 or len(tables) == 1):
             expected = "nothing: only an innermost dimension inside others has it"
             raise TopologyError(bad_value(place, "used", table.used, expected))
-        found.append(_dimension(place, link_class(f"dimension[{i}]", table), table, inside))
+        link = LinkClass(**{name: getattr(table, name) for name in LinkClass.__struct_fields__})
+        found.append(_dimension(place, link, table, inside))
         npus = inside * found[-1].size
         if npus > MAX_NPUS:
             allowed = f"at most {MAX_NPUS}"
@@ -311,8 +309,7 @@ def _with_tree(place: str, table: DimensionTable, dimension: Dimension) -> Dimen
     link = dimension.link
     up = FollowingLinks(name=f"{link.name}-up")
     if table.up_bandwidth is not None:
-        rate = quantity(parse_bandwidth, f"{place}: up_bandwidth", table.up_bandwidth)
-        up = replace(up, bandwidth=rate)
+        up = replace(up, bandwidth=table.up_bandwidth)
     if (table.radix is None) == (table.leaf is None):
         raise TopologyError(
             f"{place}: a fat_tree needs one of leaf, the NPUs below a leaf switch (e.g. leaf = 32) "
@@ -365,13 +362,11 @@ def _spines(place: str, table: DimensionTable, leaf: int, whole: float) -> int:
 
 
 def _with_dragonfly(place: str, table: DimensionTable, dimension: Dimension) -> Dimension:
-    far = FollowingLinks(name=f"{dimension.link.name}-global")
-    if table.global_bandwidth is not None:
-        rate = quantity(parse_bandwidth, f"{place}: global_bandwidth", table.global_bandwidth)
-        far = replace(far, bandwidth=rate)
-    if table.global_latency is not None:
-        latency = quantity(parse_time_ps, f"{place}: global_latency", table.global_latency)
-        far = replace(far, latency_ps=latency)
+    far = FollowingLinks(
+        name=f"{dimension.link.name}-global",
+        bandwidth=table.global_bandwidth,
+        latency_ps=table.global_latency_ps,
+    )
     shape = DragonflyShape(
         routers=_positive(place, "routers", table.routers),
         npus=_positive(place, "npus_per_router", table.npus_per_router),
@@ -410,13 +405,10 @@ def _protocol(number: str, table: ProtocolTable) -> Protocol:
         kinds=tuple(table.kinds),
         least_nodes=table.least_nodes,
         most_nodes=table.most_nodes,
-        launch_ps=quantity(parse_time_ps, f"{place}: launch", table.launch),
-        steps_ps=tuple(
-            (link, quantity(parse_time_ps, f"{place}: step.{link}", text))
-            for link, text in table.step.items()
-        ),
+        launch_ps=table.launch_ps,
+        steps_ps=tuple(table.step.items()),
         rates=tuple(table.rate.items()),
-        copy_bandwidth=quantity(parse_bandwidth, f"{place}: copy", table.copy),
+        copy_bandwidth=table.copy,
     )
 
 
@@ -426,8 +418,8 @@ def _accuracy(place: str, table: AccuracyTable) -> Accuracy:
         kind=table.collective,
         nodes=table.nodes,
         most_ranks=table.ranks,
-        first_bytes=quantity(parse_size_bytes, f"{place}: from", table.first),
-        last_bytes=quantity(parse_size_bytes, f"{place}: to", table.to),
+        first_bytes=table.first,
+        last_bytes=table.to,
         mean=table.mean,
         largest=table.largest,
         samples=table.samples,

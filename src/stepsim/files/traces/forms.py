@@ -7,9 +7,8 @@ from os.path import isdir, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from stepsim.base.errors import TraceError
+from stepsim.base.structs import Noun
 from stepsim.files.reading import first_bytes, reader_of
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ def _unpacked(start: bytes) -> bytes:
         return b""
 
 
-class _RunFormat(Struct, frozen=True, kw_only=True):
+class _RunFormat(Noun):
     """A form of measured runs: how its files begin, and whether a folder of them is a run."""
 
     name: str
@@ -119,7 +118,7 @@ RUN_FORMATS = (
 )
 
 
-class _ProfileFormat(Struct, frozen=True, kw_only=True):
+class _ProfileFormat(Noun):
     """A form of profiles: how its files begin, which folders hold several, and who reads it.
 
     A form with folders is read with what hears of the progress, files done and all.

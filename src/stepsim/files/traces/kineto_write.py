@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from msgspec import Struct
 
 from stepsim import __version__
 from stepsim.base.arrays import Ints
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.files.writing import write_folder
 from stepsim.measured.profile.events import Events, Profile
 from stepsim.measured.profile.marks import ACTION_PHASES
@@ -212,7 +211,7 @@ class _Transfer(NamedTuple):
     peer: int
 
 
-class _Texts(Struct, frozen=True, kw_only=True):
+class _Texts(Noun):
     """What operations of one kind share: how their events begin, and their last arguments.
 
     `launch` begins the event of the launch, `caller` that of the operator that launches, and

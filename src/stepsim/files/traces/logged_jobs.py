@@ -15,10 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
 from stepsim.base.errors import TraceError, WorkloadError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.files.accelerators import names_of_files
 from stepsim.files.load import read_model
 from stepsim.files.models.huggingface import architecture_of
@@ -55,7 +53,7 @@ _OTHER_LAYERS = (
 _OF_EXPERTS = re.compile(r"moe-.*|expert-.*|overlap-moe-.*")
 
 
-class LoggedJob(Struct, frozen=True, kw_only=True):
+class LoggedJob(Noun):
     """What a log says: the `model` with its plan, None where it says none, and further `options`.
 
     Options are those of a step, by name as people type them.

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import TraceError, bad_value
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.files.reading import open_file, parquet_library
 from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace, counted, same
@@ -29,7 +28,7 @@ _MOST_ROWS = 50_000_000
 _MOST_BYTES = 4 << 30
 
 
-class _Name(Struct, frozen=True, kw_only=True):
+class _Name(Noun):
     """What a name of an operation means."""
 
     kind: TaskKind

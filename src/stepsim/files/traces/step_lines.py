@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from msgspec import Struct
-
 from stepsim.base.errors import TraceError, bad_value
-from stepsim.base.structs import shipped
+from stepsim.base.structs import Noun, TomlTable, shipped
 from stepsim.files.reading import read_text
 from stepsim.measured.step_log import StepLog
 
@@ -30,7 +28,7 @@ _RATES = ("s", "ms", "tokens_per_s", "samples_per_s", "steps_per_s")
 """What a line may say of a step, by the names of its groups."""
 
 
-class _FormTable(Struct, frozen=True, forbid_unknown_fields=True):
+class _FormTable(TomlTable):
     """An entry of `log_forms.toml`, which says what they mean."""
 
     name: str
@@ -40,11 +38,11 @@ class _FormTable(Struct, frozen=True, forbid_unknown_fields=True):
     redrawn: bool = False
 
 
-class _FormsFile(Struct, frozen=True):
+class _FormsFile(Noun):
     form: tuple[_FormTable, ...]
 
 
-class _Form(Struct, frozen=True):
+class _Form(Noun, kw_only=False):
     """How a framework prints a step; a form whose line has no number counts its lines."""
 
     name: str

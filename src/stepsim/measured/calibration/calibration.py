@@ -5,14 +5,15 @@ What could not be identified is absent, and `unidentified` says why.
 
 import math
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Self
 
 import numpy as np
-from msgspec import Meta, Struct, field, structs
+from msgspec import Meta, field
 from msgspec.structs import asdict
 
 from stepsim.base.errors import CalibrationError
-from stepsim.base.structs import Count, TomlTable
+from stepsim.base.quantities import Bandwidth, Difference, Time
+from stepsim.base.structs import SCHEMA_VERSION, Bytes, Count, TomlTable, Version
 from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, NodePlacement
 from stepsim.network.measured_times import CommTable, MeasuredCurve
@@ -27,44 +28,53 @@ CLEAR = 2.0
 """Standard errors that a number must be above its bound to count as seen."""
 
 
-class Fitted(Struct, frozen=True, kw_only=True):
-    """One number: its typical distance from the samples it came from, in its own unit."""
+class Fitted(TomlTable):
+    """One number: the typical distance of the samples that it came from, relative to it."""
 
     value: float
-    residual: float
-    samples: int
+    residual: Ratio
+    samples: Annotated[int, Meta(ge=1)]
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.value) and self.value >= 0 and self.residual >= 0):
-            raise CalibrationError(
-                f"value {self.value}, residual {self.residual}: cannot be below 0"
-            )
-        if self.samples < 1:
-            raise CalibrationError(f"samples is {self.samples}: expected at least 1")
+        if not (math.isfinite(self.value) and self.value >= 0):
+            raise CalibrationError(f"value {self.value}: cannot be below 0")
 
 
-def fitted(samples: Sequence[float]) -> Fitted:
+class FittedTime(Fitted):
+    """`[host_overhead]` and the like: a time in ps."""
+
+    value: Time
+
+
+class FittedSpeed(Fitted):
+    """`[optimizer]` and the like: bytes per second."""
+
+    value: Bandwidth
+
+
+def fitted(samples: Sequence[float]) -> FittedSpeed:
     """Median of samples, and their median distance from it."""
     values = np.array(samples, dtype=np.float64)
     middle = float(np.median(values))
-    return Fitted(
-        value=middle, residual=float(np.median(np.abs(values - middle))), samples=len(values)
+    residual = float(np.median(np.abs(values - middle)))
+    return FittedSpeed(
+        value=middle, residual=residual / middle if middle else 0.0, samples=len(values)
     )
 
 
-class LinkFit(Struct, frozen=True, kw_only=True):
-    """Point-to-point messages between two ranks: latency + size / bandwidth.
+class LinkFit(TomlTable):
+    """`[[point_to_point]]`: messages between two ranks, latency + size / bandwidth.
 
     `residual` is the median relative distance of a message's time from that, `sizes` the distinct
     message sizes it came from. `both_ways` tells whether the messages were halves of exchanges.
     """
 
     placement: NodePlacement
-    latency_ps: int
-    bandwidth: float
-    residual: float
-    samples: int
-    sizes: tuple[int, ...]
+    latency_ps: Time
+    bandwidth: Bandwidth
+    residual: Ratio
+    samples: Count
+    sizes: tuple[Bytes, ...] = ()
     both_ways: bool = True
 
     def __post_init__(self) -> None:
@@ -90,7 +100,7 @@ _FREE = LinkFit(
 """Messages that cost nothing."""
 
 
-class ExpertImbalance(TomlTable, frozen=True, kw_only=True):
+class ExpertImbalance(TomlTable):
     """`[[expert_imbalance]]`: tokens of the busiest expert rank over the mean, of one run."""
 
     source: str
@@ -100,31 +110,27 @@ class ExpertImbalance(TomlTable, frozen=True, kw_only=True):
     largest: Ratio
     samples: Count
 
-    def rounded(self) -> "ExpertImbalance":
-        """With as many digits as a file holds."""
-        return structs.replace(self, mean=round(self.mean, 4), largest=round(self.largest, 4))
 
-
-class LayerTimes(Struct, frozen=True, kw_only=True):
-    """What a layer and the ends of the pipeline cost in one run, in ps.
+class LayerTimes(TomlTable):
+    """`[[layer_times]]`: what a layer and the ends of the pipeline cost in one run, in ps.
 
     They hold for runs of the same hidden size, sequence, experts, tp and ep.
     """
 
     source: str
-    hidden: int
-    sequence: int
-    experts: int | None
-    tp: int
-    ep: int
-    forward_ps: int
-    backward_ps: int
-    first_forward_ps: int
-    first_backward_ps: int
-    last_forward_ps: int
-    last_backward_ps: int
-    get_batch_ps: int
-    loss_ps: int
+    hidden: Count
+    sequence: Count
+    experts: Degree | None = None
+    tp: Degree
+    ep: Degree
+    forward_ps: Difference
+    backward_ps: Difference
+    first_forward_ps: Difference
+    first_backward_ps: Difference
+    last_forward_ps: Difference
+    last_backward_ps: Difference
+    get_batch_ps: Difference
+    loss_ps: Difference
 
     @property
     def shape(self) -> tuple[int | None, ...]:
@@ -132,14 +138,14 @@ class LayerTimes(Struct, frozen=True, kw_only=True):
         return self.hidden, self.sequence, self.experts, self.tp, self.ep
 
 
-class LeafOverhead(Struct, frozen=True, kw_only=True):
-    """What logs of leaf modules do not show, see `stepsim.runs.leaf`.
+class LeafOverhead(TomlTable):
+    """`[leaf_overhead]`: what logs of leaf modules do not show, see `stepsim.runs.leaf`.
 
     `action` is host time in ps of a forward or a backward, `layer_factor` what a layer takes over
-    what its leaf modules take. `residual` is how far each moves if every step is off by its spread.
+    what its leaf modules take. Residuals are how far each moves if every step is off by its spread.
     """
 
-    action: Fitted
+    action: FittedTime
     layer_factor: Fitted
 
     def __post_init__(self) -> None:
@@ -149,36 +155,76 @@ class LeafOverhead(Struct, frozen=True, kw_only=True):
             )
 
 
-_ABOUT = ("sources", "traces", "node_size", "unidentified")
+class CurveTable(TomlTable):
+    """`[[collective]]`: measured times of a group size and placement."""
+
+    machine: str
+    source: str
+    kind: CollectiveKind
+    ranks: Degree
+    nodes: Degree
+    sizes: tuple[Bytes, ...]
+    times_ps: tuple[Time, ...]
+
+    @classmethod
+    def of(cls, curve: MeasuredCurve) -> Self:
+        """The table of a curve."""
+        sizes, times = tuple(curve.size_bytes.tolist()), tuple(curve.time_ps.tolist())
+        names = ("machine", "source", "kind", "ranks", "nodes")
+        return cls(**{name: getattr(curve, name) for name in names}, sizes=sizes, times_ps=times)
+
+    @property
+    def curve(self) -> MeasuredCurve:
+        """The curve of the table; raises CalibrationError for what is none."""
+        return MeasuredCurve(
+            machine=self.machine,
+            source=self.source,
+            kind=self.kind,
+            ranks=self.ranks,
+            nodes=self.nodes,
+            size_bytes=np.array(self.sizes, dtype=np.int64),
+            time_ps=np.array(self.times_ps, dtype=np.int64),
+        )
 
 
-class Calibration(Struct, frozen=True, kw_only=True):
-    """Numbers of one machine and runtime.
+def curve_tables(table: CommTable | None) -> tuple[CurveTable, ...]:
+    """The curves as a calibration holds them."""
+    return tuple(map(CurveTable.of, table.curves)) if table else ()
+
+
+_ABOUT = ("schema_version", "sources", "traces", "node_size", "unidentified")
+
+
+class Calibration(TomlTable, omit_defaults=False):
+    """A calibration: what runs tell about a machine; `node_size` ranks share a node.
 
     `sources` are the names of the runs, `traces` the fingerprints of their ranks' traces.
     `host_overhead` is host time per action in ps, `gradient_launch` the time that a gradient
     operation takes whatever its size; `gradient_scaling` and `optimizer` are bytes of fp32
-    gradients per second, `collectives` measured curves. For the steps of models `rates` are those
+    gradients per second, `collective` measured curves. For the steps of models `rates` are those
     of matrix products, `kernels` what those of a class took, and `held` measured steps beside their
-    predictions. `unidentified` holds pairs of name and reason.
+    predictions.
     """
 
-    sources: tuple[str, ...]
-    traces: tuple[str, ...] = ()
-    node_size: int = DEFAULT_NODE_SIZE
-    host_overhead: Fitted | None = None
-    point_to_point: tuple[LinkFit, ...] = ()
-    collectives: CommTable | None = None
-    gradient_launch: Fitted | None = None
-    gradient_scaling: Fitted | None = None
-    optimizer: Fitted | None = None
+    schema_version: Version = SCHEMA_VERSION
+    sources: Annotated[tuple[str, ...], Meta(description="what it was calibrated on")]
+    traces: Annotated[tuple[str, ...], Meta(description="fingerprints of the ranks' traces")] = ()
+    node_size: Annotated[Degree, Meta(description="ranks of a node")] = DEFAULT_NODE_SIZE
+    host_overhead: FittedTime | None = None
+    gradient_launch: FittedTime | None = None
+    gradient_scaling: FittedSpeed | None = None
+    optimizer: FittedSpeed | None = None
     leaf_overhead: LeafOverhead | None = None
+    point_to_point: tuple[LinkFit, ...] = ()
     expert_imbalance: tuple[ExpertImbalance, ...] = ()
+    unidentified: Annotated[
+        tuple[tuple[str, str], ...], Meta(description="what runs could not tell, and why")
+    ] = ()
     layer_times: tuple[LayerTimes, ...] = ()
-    rates: tuple[MeasuredRate, ...] = ()
+    rates: tuple[MeasuredRate, ...] = field(default=(), name="rate")
     kernels: tuple[MeasuredKernels, ...] = ()
     held: tuple[HeldStep, ...] = ()
-    unidentified: tuple[tuple[str, str], ...] = field(default=())
+    collective: tuple[CurveTable, ...] = ()
 
     def __post_init__(self) -> None:
         if self.node_size < 1:
@@ -191,6 +237,12 @@ class Calibration(Struct, frozen=True, kw_only=True):
     def empty(self) -> bool:
         """Whether nothing could be identified."""
         return not any(value for name, value in asdict(self).items() if name not in _ABOUT)
+
+    @property
+    def collectives(self) -> CommTable | None:
+        """The measured curves; None without any."""
+        curves = tuple(each.curve for each in self.collective)
+        return CommTable(source="collective", curves=curves) if curves else None
 
     def link(self, placement: NodePlacement) -> LinkFit | None:
         """The point-to-point fit of a placement."""
@@ -246,7 +298,9 @@ def message_topology(links: Sequence[LinkFit], node_size: int) -> NestedTopology
     across = found.get(NodePlacement.INTER_NODE) or inside
 
     def dimension(name: str, kind: DimensionKind, size: int, fit: LinkFit) -> Dimension:
-        link = LinkClass(name=name, bandwidth=fit.bandwidth, endpoint_latency_ps=fit.latency_ps)
+        link = LinkClass(
+            name=name, latency_ps=0, bandwidth=fit.bandwidth, endpoint_latency_ps=fit.latency_ps
+        )
         return Dimension(kind=kind, size=size, link=link)
 
     return NestedTopology(

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.base.units import PS_PER_S
-from stepsim.measured.calibration.calibration import CLEAR, Fitted, fitted
+from stepsim.measured.calibration.calibration import CLEAR, FittedSpeed, FittedTime, fitted
 from stepsim.measured.run import gradient_groups
 from stepsim.measured.step_ops import ALIKE, StepOp
 from stepsim.measured.summary import RunSummary
@@ -33,7 +33,7 @@ def gradient_group(summary: RunSummary, op: StepOp) -> tuple[int, int] | None:
 
 def gradient_costs(
     summaries: Sequence[RunSummary], known: CommTable | None, missing: list[tuple[str, str]]
-) -> tuple[Fitted | None, Fitted | None]:
+) -> tuple[FittedTime | None, FittedSpeed | None]:
     """Launch in ps and scaling in bytes/s; what cannot be told is added to `missing`."""
     rows = [row for summary in summaries for row in _samples(summary, known)]
     samples = np.array(rows, dtype=np.float64).reshape(-1, 4)
@@ -49,7 +49,7 @@ def gradient_costs(
     return None, scaling
 
 
-def launch_and_rate(samples: Samples) -> tuple[Fitted, Fitted] | None:
+def launch_and_rate(samples: Samples) -> tuple[FittedTime, FittedSpeed] | None:
     """The line through times over sizes, least squares of errors relative to whole operations.
 
     None with fewer than three kinds of operation, or where the line's start is not clearly above 0:
@@ -65,12 +65,12 @@ def launch_and_rate(samples: Samples) -> tuple[Fitted, Fitted] | None:
     variance = np.linalg.inv(columns.T @ columns)[0, 0] * (errors @ errors) / (len(size) - 2)
     if slope <= 0 or not launch > CLEAR * np.sqrt(variance):
         return None
-    spread = float(np.median(np.abs(errors * whole)))
+    spread = float(np.median(np.abs(errors * whole))) / float(launch)
     rate = _LARGE_BYTES * PS_PER_S / slope
     relative = float(np.median(np.abs(errors * whole) / (launch + slope * size)))
     return (
-        Fitted(value=float(launch), residual=spread, samples=len(samples)),
-        Fitted(value=float(rate), residual=float(rate) * relative, samples=len(samples)),
+        FittedTime(value=round(float(launch)), residual=spread, samples=len(samples)),
+        FittedSpeed(value=float(rate), residual=relative, samples=len(samples)),
     )
 
 
@@ -102,7 +102,7 @@ def _samples(summary: RunSummary, known: CommTable | None) -> Iterator[tuple[flo
                 yield op.size_bytes, time - reduced, time, group[0]
 
 
-def _rate(samples: Samples) -> Fitted | None:
+def _rate(samples: Samples) -> FittedSpeed | None:
     """Scaling without a launch; operations of one rank show it alone and count first."""
     alone = samples[samples[:, 3] == 1]
     used = alone if len(alone) else samples[samples[:, 0] >= _LARGE_BYTES]

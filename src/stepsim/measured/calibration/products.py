@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.errors import CalibrationError
+from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.device import MatrixRate
 
@@ -15,7 +15,7 @@ LEAST_SHAPES = 3
 _LEAST_SIDE = 1024
 
 
-class FittedRate(Struct, frozen=True, kw_only=True):
+class FittedRate(Noun):
     """Rate and start of products, from so many shapes; `residual` is their mean, a share."""
 
     rate: MatrixRate

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from stepsim.base.errors import CalibrationError
-from stepsim.base.structs import replace
 from stepsim.base.units import PS_PER_S
 from stepsim.measured.calibration.products import fit_products
 from stepsim.measured.profile.events import Profile
@@ -43,7 +42,9 @@ def recorded_rate(
     return MeasuredRate(
         device=device.name,
         precision=precision,
-        rate=replace(fitted.rate, rate=reached / device.sustained),
+        rate=reached / device.sustained,
+        peak=fitted.rate.peak,
+        start_ps=fitted.rate.start_ps,
         shapes=fitted.shapes,
         spread=fitted.residual,
     )

@@ -7,18 +7,19 @@ which both sides have posted, on aligned clocks. Nothing is fitted to a pipeline
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.errors import CalibrationError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.measured.calibration.calibration import (
     Calibration,
     ExpertImbalance,
-    Fitted,
+    FittedSpeed,
+    FittedTime,
     LayerTimes,
     LinkFit,
+    curve_tables,
     fitted,
 )
 from stepsim.measured.calibration.gradients import gradient_costs
@@ -33,7 +34,7 @@ from stepsim.workload.rows import CollectiveKind
 _FEW_SAMPLES = 2
 
 
-class _LinkShape(Struct, frozen=True, kw_only=True):
+class _LinkShape(Noun):
     """Latency in ps and ps per byte of a micro-benchmark's messages: how time grows with size."""
 
     latency_ps: float
@@ -64,7 +65,7 @@ def calibrate_traces(
         node_size=summaries[0].clocks.node_size,
         host_overhead=_host_overhead(summaries),
         point_to_point=tuple(link for link in links if link),
-        collectives=table,
+        collective=curve_tables(table),
         gradient_launch=launch,
         gradient_scaling=scaling,
         optimizer=optimizer,
@@ -105,12 +106,14 @@ def _merged(curves: Sequence[MeasuredCurve]) -> MeasuredCurve:
     )
 
 
-def _host_overhead(summaries: Sequence[RunSummary]) -> Fitted:
+def _host_overhead(summaries: Sequence[RunSummary]) -> FittedTime:
     """Host time per action, ps: mean over the actions of a rank, median over ranks."""
     per_rank = [rank.host_ps / rank.actions for each in summaries for rank in each.ranks]
     spread = fitted(per_rank)
     actions = sum(rank.actions for each in summaries for rank in each.ranks)
-    return Fitted(value=float(np.mean(per_rank)), residual=spread.residual, samples=actions)
+    return FittedTime(
+        value=round(float(np.mean(per_rank))), residual=spread.residual, samples=actions
+    )
 
 
 def _link(
@@ -195,7 +198,7 @@ def _line_through(sizes: Ints, times: Floats, shape: _LinkShape | None) -> tuple
     return factor * shape.latency_ps, factor * shape.per_byte_ps, ""
 
 
-def _optimizer(summaries: Sequence[RunSummary]) -> Fitted | None:
+def _optimizer(summaries: Sequence[RunSummary]) -> FittedSpeed | None:
     """Bytes/s of fp32 gradients that an optimizer step updates."""
     rates = []
     for summary in summaries:

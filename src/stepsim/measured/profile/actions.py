@@ -7,11 +7,10 @@ of messages; `Actions.how` says which. An action goes from its first kernel to i
 import re
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import format_time_ps
 from stepsim.measured.profile.events import Profile, same
 from stepsim.measured.profile.marks import MarkForm
@@ -37,7 +36,7 @@ _MOST_OVERLAP = 0.05
 """Part of the shorter of two actions that may run beside the other, as rounding and copies do."""
 
 
-class Actions(Struct, frozen=True, kw_only=True, eq=False):
+class Actions(Noun, eq=False):
     """What the ranks of a pipeline did, in columns, an entry per action.
 
     `rank` is a place in the profile's ranks, `kind` an `OpKind`, `stage` the virtual stage.

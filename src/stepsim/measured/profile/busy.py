@@ -3,13 +3,13 @@
 from typing import Self
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints, whole_totals
+from stepsim.base.structs import Noun
 from stepsim.measured.profile.events import Profile
 
 
-class Busy(Struct, frozen=True, kw_only=True, eq=False):
+class Busy(Noun, eq=False):
     """Stretches of time in which a rank runs at least one of some operations, in ps.
 
     `axis` has the axis of time of every operation of the profile: one of each rank, and one of each

@@ -7,17 +7,17 @@ tuple, and is never guessed. Times are integer picoseconds; those of one clock c
 from typing import Self
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import field
 from msgspec.structs import asdict
 
 from stepsim.base.arrays import Bools, Ints, among, column_numbers, narrowed, places_by
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.measured.profile.marks import Mark
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind
 
 
-class RankPlace(Struct, frozen=True, kw_only=True):
+class RankPlace(Noun):
     """A traced rank: its stage, its data-parallel replica and its node, None where not known.
 
     Ranks of the same `clock` have comparable times. `file` is where it was read, `gpu` what the
@@ -33,21 +33,21 @@ class RankPlace(Struct, frozen=True, kw_only=True):
     gpu: str = ""
 
 
-class ProcessGroup(Struct, frozen=True, kw_only=True):
+class ProcessGroup(Noun):
     """Ranks that communicate: none listed where the format names the group only."""
 
     name: str
     ranks: tuple[int, ...] = ()
 
 
-class HostOperator(Struct, frozen=True, kw_only=True, order=True):
+class HostOperator(Noun, order=True):
     """An operator that launched kernels: its name, and the shapes of its inputs where told."""
 
     name: str
     sides: tuple[tuple[int, ...], ...] = ()
 
 
-class KernelForm(Struct, frozen=True, kw_only=True):
+class KernelForm(Noun):
     """How a kernel was launched: blocks of its grid, threads of a block, by dimension.
 
     `registers` are those of a thread, `shared_bytes` the shared memory of a block, 0 where they are
@@ -61,7 +61,7 @@ class KernelForm(Struct, frozen=True, kw_only=True):
     shape: str = ""
 
 
-class Events(Struct, frozen=True, kw_only=True, eq=False):
+class Events(Noun, eq=False):
     """Operations in columns of one length, `UNKNOWN` where not told.
 
     `rank` and `peer` are places in the profile's ranks, `step`, `name`, `group`, `operator`, `form`
@@ -130,7 +130,7 @@ Following = tuple[Ints, Ints]
 """Pairs of operations: what comes before, and what after."""
 
 
-class Profile(Struct, frozen=True, kw_only=True, eq=False):
+class Profile(Noun, eq=False):
     """Steps of a job as a tool recorded them; `ranks` and `steps` ascending.
 
     `format` names the form it was read from, `steps` are the numbers the job gave them. `follows`

@@ -4,11 +4,10 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Ints
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.measured.profile.events import (
     Events,
@@ -32,7 +31,7 @@ _CLOCK_STEP_PS = PS_PER_S // 20
 """What ranks meet in ends at the same time, give or take this."""
 
 
-class RankOperations(Struct, frozen=True, kw_only=True, eq=False):
+class RankOperations(Noun, eq=False):
     """One rank's operations: columns of `Events` but for name and group, which are texts.
 
     Times are from `base_ps`, on the rank's clock. A column `peer` holds ranks, one of `tag` tells

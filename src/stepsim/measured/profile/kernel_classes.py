@@ -9,8 +9,7 @@ its functor or by its operator.
 import re
 from enum import StrEnum
 
-from msgspec import Struct
-
+from stepsim.base.structs import Noun
 from stepsim.measured.profile.events import HostOperator
 from stepsim.measured.profile.kernels import kernel_names
 
@@ -64,7 +63,7 @@ _ROUTER_SIDES = 2
 _MATRIX = 2
 
 
-class KernelWork(Struct, frozen=True, kw_only=True):
+class KernelWork(Noun):
     """What a kernel does: its class, and of a product its three `sides`, ascending.
 
     Attention is `unfused` where it is made of products and a softmax.

@@ -7,9 +7,7 @@ in round ones, says nothing of what it does: a product may take a buffer of a li
 
 import re
 
-from msgspec import Struct
-
-from stepsim.base.structs import shipped
+from stepsim.base.structs import Noun, TomlTable, shipped
 
 _SKIPPED = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\(unnamed\)::|_NV_ANON_NAMESPACE::")
 _LENGTH = re.compile(r"(\d{1,3})(?=\D)")
@@ -17,7 +15,7 @@ _ENDING = re.compile(r"_?kernel(?:_impl)?$", re.IGNORECASE)
 _COLLECTIVES = "all[-_]?reduce|reduce[-_]?scatter|all[-_]?gather|all[-_]?to[-_]?all|send[-_]?recv"
 
 
-class KernelLibrary(Struct, frozen=True, forbid_unknown_fields=True):
+class KernelLibrary(TomlTable):
     """A library whose kernels communicate, and where its names stand, as `kernels.toml` says."""
 
     name: str
@@ -26,7 +24,7 @@ class KernelLibrary(Struct, frozen=True, forbid_unknown_fields=True):
     local: str = r"^$"
 
 
-class _NamesFile(Struct, frozen=True):
+class _NamesFile(Noun):
     library: tuple[KernelLibrary, ...]
     specific: tuple[dict[str, str], ...]
     general: tuple[dict[str, str], ...]

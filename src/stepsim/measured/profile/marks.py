@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Ints
+from stepsim.base.structs import Noun
 from stepsim.run.spans import UNKNOWN, TaskPhase
 
 
@@ -24,7 +24,7 @@ class MarkForm(IntEnum):
     ACTION = 3
 
 
-class Mark(Struct, frozen=True, kw_only=True):
+class Mark(Noun):
     """One range of a rank: the phase of what runs in it, virtual stage and microbatch if told."""
 
     form: MarkForm
@@ -33,7 +33,7 @@ class Mark(Struct, frozen=True, kw_only=True):
     microbatch: int = UNKNOWN
 
 
-class MarkedRange(Struct, frozen=True, kw_only=True):
+class MarkedRange(Noun):
     """A mark from `start_ps` to before `end_ps`; on one `stream` only, or for all it launched."""
 
     mark: Mark

@@ -9,10 +9,10 @@ autograd launched are backwards, and without such marks as many kernels as a for
 import re
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import TraceError
+from stepsim.base.structs import Noun
 from stepsim.measured.profile.events import Profile
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
@@ -21,7 +21,7 @@ _LOSS = re.compile(r"^(?!.*(?:backward|bwd|grad)).*(?:loss|cross_?entropy)", re.
 _F, _B = TaskPhase.FORWARD, TaskPhase.BACKWARD
 
 
-class PhaseLabels(Struct, frozen=True, kw_only=True, eq=False):
+class PhaseLabels(Noun, eq=False):
     """Phase, virtual stage and microbatch of every operation, and what told them."""
 
     phase: Ints
@@ -30,7 +30,7 @@ class PhaseLabels(Struct, frozen=True, kw_only=True, eq=False):
     how: str
 
 
-class _Blocks(Struct, frozen=True, kw_only=True):
+class _Blocks(Noun):
     """Places of a rank's computes: those of each forward and of each backward, in order."""
 
     forwards: list[Ints]

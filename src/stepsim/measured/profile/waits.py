@@ -10,11 +10,10 @@ from functools import cached_property
 from itertools import islice
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints, Small, medians, whole_totals
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.core.ends import ends, ordered_waits
 from stepsim.measured.profile.busy import Busy
 from stepsim.measured.profile.events import Following, Profile, same
@@ -29,7 +28,7 @@ Case = tuple[Ints, Ints, Ints]
 """Operations that take other times than usual, and what all take, and the delays before them."""
 
 
-class _Nodes(Struct, frozen=True, kw_only=True, eq=False):
+class _Nodes(Noun, eq=False):
     """The operations of a profile as nodes: `arrives` of each its arrival, `runs` its own time.
 
     An operation that meets nobody is one node. Others arrive, meet and run: a meeting waits for all
@@ -51,7 +50,7 @@ class _Nodes(Struct, frozen=True, kw_only=True, eq=False):
         return duration_ps
 
 
-class Waits(Struct, frozen=True, kw_only=True, eq=False, dict=True):
+class Waits(Noun, eq=False, dict=True):
     """A profile with the pairs `before[i]`, `after[i]` of operations that follow each other.
 
     `complete` says whether these are all: a profile of kernels names no event of another stream

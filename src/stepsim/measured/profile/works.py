@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Floats, Ints, numbers_of
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import Noun
 from stepsim.measured.profile.events import Profile, same
 from stepsim.run.spans import UNKNOWN, TaskKind, TaskPhase
 
@@ -25,7 +25,7 @@ _LEAST_WORK = 0.01
 """A microbatch has at least so much of the mean's work: estimates of little work may be below 0."""
 
 
-class MicrobatchWorks(Struct, frozen=True, kw_only=True, eq=False, dict=True):
+class MicrobatchWorks(Noun, eq=False, dict=True):
     """Work of a profile's microbatches over the mean's: of shape (steps, replicas, microbatches).
 
     `works` are the best guesses of the microbatches as they ran, nearer to 1 than the truth where

@@ -9,10 +9,8 @@ from enum import StrEnum
 from itertools import product
 from types import MappingProxyType
 
-from msgspec import Struct
-
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.network.collectives.direct import DIRECT
 from stepsim.network.collectives.double_binary_tree import DOUBLE_BINARY_TREE
 from stepsim.network.collectives.flows import (
@@ -71,7 +69,7 @@ _EVERYWHERE = MappingProxyType({Kind.ALL_TO_ALL: (Algorithm.DIRECT,)})
 _MAX_CHUNKS = 1 << 16
 
 
-class AlgorithmChoice(Struct, frozen=True, kw_only=True):
+class AlgorithmChoice(Noun):
     """An algorithm; `levels` are those of a hierarchical one, innermost first, empty: the fastest.
 
     With several `chunks` the data is cut, and while one level works on a chunk the others work on

@@ -20,11 +20,11 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import field
 
 from stepsim.base.arrays import Floats, Ints, distinct, mark_of
 from stepsim.base.errors import SimulationError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.network.collectives.algorithms import (
     FLAT,
@@ -125,7 +125,7 @@ def _carrier(
     )
 
 
-class TracedAlgorithm(Struct, frozen=True, kw_only=True):
+class TracedAlgorithm(Noun):
     """A way to carry out a collective: `order[i]` is the number of its i-th traced step.
 
     Without a `carrier` links alone set its time.
@@ -142,7 +142,7 @@ class TracedAlgorithm(Struct, frozen=True, kw_only=True):
         return self.carrier.name if self.carrier else ""
 
 
-class CollectiveShape(Struct, frozen=True, kw_only=True):
+class CollectiveShape(Noun):
     """What a collective's cost depends on, for one group on one topology.
 
     `steps` are the distinct steps of all candidates; there is at least one candidate.
@@ -176,7 +176,7 @@ class CollectiveShape(Struct, frozen=True, kw_only=True):
         return [rows for rows in views.values() if len(rows) > 1]
 
 
-class StepCost(Struct, frozen=True, kw_only=True):
+class StepCost(Noun):
     """Picoseconds of one of `repeat` equal steps, and how many of them are path latency."""
 
     time_ps: int
@@ -184,7 +184,7 @@ class StepCost(Struct, frozen=True, kw_only=True):
     repeat: int
 
 
-class Cost(Struct, frozen=True, kw_only=True):
+class Cost(Noun):
     """What a collective takes with its fastest algorithm.
 
     `steps[i]` is the cost of `flow_steps(kind, layout, algorithm)[i]`; `launch_ps` and they add up
@@ -239,7 +239,7 @@ class Cost(Struct, frozen=True, kw_only=True):
 _SAME = 1 + 1e-9  # sums of loads in another order differ by less
 
 
-class Siblings(Struct, frozen=True, kw_only=True, eq=False, dict=True):
+class Siblings(Noun, eq=False, dict=True):
     """Groups of NPUs that act together: `groups[i]` (a row per group) look like `looks[i]`.
 
     What they put on links is traced when first asked for.
@@ -283,7 +283,7 @@ class Siblings(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return replace(total, links=total.links[crossed], loads=total.loads[crossed])
 
 
-class Beside(Struct, frozen=True, kw_only=True, eq=False):
+class Beside(Noun, eq=False):
     """The place of a group among its siblings: its look."""
 
     siblings: Siblings

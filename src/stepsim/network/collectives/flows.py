@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from math import prod
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import field
 
 from stepsim.base.arrays import Floats, Ints, add_up, distinct, mark_of
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.network.topology import DimensionKind, Layout, LinkClass, Load, Topology
 from stepsim.network.topology.dimension import sum_loads
@@ -27,7 +27,7 @@ _MANY = 64
 """Members of a group from which on an exchange is worth more than listing its pairs."""
 
 
-class FlowStep(Struct, frozen=True, kw_only=True):
+class FlowStep(Noun):
     """`repeat` equal steps, one after the other, of simultaneous flows between members of a group.
 
     Flow i takes `fraction` (or `fraction[i]`) of the collective's size from member `sources[i]` to
@@ -73,7 +73,7 @@ class FlowStep(Struct, frozen=True, kw_only=True):
         return mark_of([np.array([self.chained, self.everyone]), *parts])
 
 
-class StepShape(Struct, frozen=True, kw_only=True):
+class StepShape(Noun):
     """What the cost of a step depends on, per link class.
 
     `loads[c]`: the largest number of collective sizes that crosses one link of class c; `shared[c]`
@@ -97,7 +97,7 @@ Links = tuple[Floats, Floats, Floats]
 """Capacity (bytes/s), latency and endpoint latency (ps), each of shape (scenarios, classes)."""
 
 
-class Carrier(Struct, frozen=True, kw_only=True, eq=False):
+class Carrier(Noun, eq=False):
     """A protocol in a group: `rates` (bytes/s) and `steps_ps` by link class, and what comes once.
 
     `shared_rates` (bytes/s) hold for it and its siblings together. `copy_ps_per_byte` is for each
@@ -278,7 +278,7 @@ _MOST_CROSSINGS = 1 << 20
 """Links or dimensions that the flows of a step may cross: what is soon traced."""
 
 
-class FlatAlgorithm(Struct, frozen=True, kw_only=True):
+class FlatAlgorithm(Noun):
     """An algorithm over a group as a whole: what it carries out, and its steps.
 
     For the kinds in `basic` it is the one that works on any network; a `level` of a hierarchical
@@ -301,7 +301,7 @@ class FlatAlgorithm(Struct, frozen=True, kw_only=True):
     copies_own: bool = False
 
 
-class Levels(Struct, frozen=True, kw_only=True):
+class Levels(Noun):
     """Positions of a group's members as a grid, one axis per level.
 
     `grid` has the outermost level first; `kinds` and `sizes` are given innermost first. The
@@ -384,7 +384,7 @@ def levels_of(layout: Layout) -> Levels | None:
     )
 
 
-class LevelledAlgorithm(Struct, frozen=True, kw_only=True):
+class LevelledAlgorithm(Noun):
     """An algorithm made of a flat one at each level of a group, innermost first.
 
     `part(kind, level, count)` is what one of `count` levels carries out. `worth_pricing` is false

@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, totals
 from stepsim.base.errors import TopologyError
+from stepsim.base.structs import Noun
 
 FAR = 1 << 62
 """Cost of a way that does not exist."""
 
 
-class Bundles(Struct, frozen=True, kw_only=True):
+class Bundles(Noun):
     """The fastest parallel links between each two nodes, as one: arrays with an entry per bundle.
 
     `cost` orders routes by latency, then hops. `links[first[b]:first[b] + count[b]]` are the links
@@ -51,7 +51,7 @@ class Bundles(Struct, frozen=True, kw_only=True):
         return cost
 
 
-class Cabling(Struct, frozen=True, kw_only=True, eq=False):
+class Cabling(Noun, eq=False):
     """Named nodes, the `npus` NPUs first (`npu0`, `npu1`, ...), and directed links between them.
 
     Link l leaves node `tail[l]` for node `head[l]` and is of class `link_class[l]`.
@@ -158,7 +158,7 @@ def _cut(cabling: Cabling, side: Floats, bandwidth: Floats) -> float:
     return min(cuts)
 
 
-class Swap(Struct, frozen=True, kw_only=True):
+class Swap(Noun):
     """Blocks of `size` NPUs: `kind[b]` is that of block b, `like[k]` the blocks of kind k."""
 
     size: int

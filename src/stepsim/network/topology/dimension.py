@@ -9,14 +9,16 @@ from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 from math import gcd, inf, prod
+from typing import Annotated
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Meta
 from msgspec.structs import asdict
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, count_rows
 from stepsim.base.errors import TopologyError
-from stepsim.base.structs import Bytes, Entry, Share, replace
+from stepsim.base.quantities import Bandwidth, Time
+from stepsim.base.structs import Bytes, Entry, Noun, Share, TomlTable, replace
 from stepsim.base.units import MAX_INT64, Quantity
 from stepsim.network.topology.wiring import DimensionKind, Wiring
 from stepsim.network.topology.wirings import (
@@ -34,7 +36,7 @@ from stepsim.network.topology.wirings import (
 )
 
 
-class LinkField(Struct, frozen=True, kw_only=True):
+class LinkField(Noun):
     """A number of a network: its `name` in files, axes and columns, its `attribute` in the program.
 
     Files may leave out what has a `default`.
@@ -81,18 +83,20 @@ def is_number(name: str) -> bool:
     return name == LAUNCH_LATENCY.name or split_link(name)[1] is not None
 
 
-class LinkClass(Struct, frozen=True, kw_only=True):
-    """Links that are alike: bandwidth in bytes/s per direction, latency in ps of one hop.
+class LinkClass(TomlTable):
+    """`[[link_class]]`: links that are alike; bandwidth in bytes/s, latency in ps of one hop.
 
     `endpoint_latency_ps` (software and NIC) is paid once per message that crosses the class;
     `efficiency` is the share of the bandwidth that payload gets.
     """
 
-    name: str
-    bandwidth: float
-    latency_ps: int = 0
-    endpoint_latency_ps: int = 0
-    efficiency: float = 1.0
+    name: Annotated[str, Meta(description="of the class, in reports and axes of sweeps")]
+    bandwidth: Annotated[Bandwidth, Meta(description="of one link, one way, with its unit")]
+    latency_ps: Annotated[Time, Meta(description="of one hop, with its unit")]
+    endpoint_latency_ps: Annotated[
+        Time, Meta(description="software and NIC, once per message, with its unit")
+    ] = 0
+    efficiency: Annotated[Share, Meta(description="of the bandwidth that payload gets")] = 1.0
 
     def __post_init__(self) -> None:
         if not self.bandwidth > 0:
@@ -108,7 +112,7 @@ class LinkClass(Struct, frozen=True, kw_only=True):
         return self.bandwidth * self.efficiency
 
 
-class FollowingLinks(Struct, frozen=True, kw_only=True):
+class FollowingLinks(Noun):
     """Links that have the numbers of others, whatever these are, but for some of their own.
 
     Bandwidth in bytes/s, latencies in ps, as of `LinkClass`.
@@ -126,7 +130,7 @@ class FollowingLinks(Struct, frozen=True, kw_only=True):
         return replace(link, **{name: value for name, value in own.items() if value is not None})
 
 
-class Load(Struct, frozen=True, kw_only=True):
+class Load(Noun):
     """What a set of simultaneous flows puts on the links.
 
     `links` are the distinct links crossed, ascending, and `loads` the flow weights (or shares of
@@ -162,7 +166,7 @@ def size_band(size_bytes: int) -> int:
     return next(i for i, (_, end) in enumerate(SIZE_BANDS) if size_bytes < end)
 
 
-class Protocol(Struct, frozen=True, kw_only=True):
+class Protocol(Noun):
     """A way to send what some `algorithms` send in some `kinds` of collectives; empty: all.
 
     Groups over fewer nodes than `least_nodes` or more than `most_nodes` (0: any) do not use it.
@@ -206,7 +210,7 @@ class Protocol(Struct, frozen=True, kw_only=True):
         return {link for link, _ in (*self.steps_ps, *self.rates)}
 
 
-class Accuracy(Entry, frozen=True, kw_only=True):
+class Accuracy(Entry):
     """How well collectives of `kind` were met where they were measured.
 
     Errors are |ours / measured - 1|. Over groups of up to `most_ranks` ranks in `nodes` nodes, the
@@ -230,7 +234,7 @@ class Accuracy(Entry, frozen=True, kw_only=True):
         return self.mean <= GOOD[size_band(self.first_bytes)]
 
 
-class Library(Struct, frozen=True, kw_only=True):
+class Library(Noun):
     """The protocols of a machine, and how well they meet measurements.
 
     Without protocols links alone set the times. Of a class in `reach`, the ranks of a node use at
@@ -265,7 +269,7 @@ _OWN = {
 }
 
 
-class Dimension(Struct, frozen=True, kw_only=True, dict=True):
+class Dimension(Noun, dict=True):
     """`size` NPUs (or blocks of the dimensions inside) wired by links of class `link`.
 
     Torus and mesh have the sides `shape`, innermost first (default: one side), and grow from
@@ -348,7 +352,7 @@ class Dimension(Struct, frozen=True, kw_only=True, dict=True):
         name, link = self.link.name, self.link
         classes = [link]
         if self.ports.shared:
-            classes.append(LinkClass(name=f"{name}-host", bandwidth=inf))
+            classes.append(LinkClass(name=f"{name}-host", latency_ps=0, bandwidth=inf))
         if self.kind is DimensionKind.FAT_TREE:
             classes.append((self.up or FollowingLinks(name=f"{name}-up")).behind(link))
         if self.kind is DimensionKind.DRAGONFLY:

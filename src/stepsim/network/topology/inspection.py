@@ -7,7 +7,7 @@ from stepsim.network.topology import LinkClass, Topology
 from stepsim.network.topology.dimension import Accuracy, Protocol
 
 
-class _LinkNumbers(Entry, frozen=True, kw_only=True):
+class _LinkNumbers(Entry):
     """A class of links, as rated: `count` of them, each direction counted.
 
     `efficiency` is the share of the bandwidth that payload gets.
@@ -21,7 +21,7 @@ class _LinkNumbers(Entry, frozen=True, kw_only=True):
     count: int
 
 
-class _ProtocolNumbers(Entry, frozen=True, kw_only=True):
+class _ProtocolNumbers(Entry):
     """A protocol of the machine's library; steps and rates by links.
 
     `Protocol` has those as pairs, which can be hashed, and an unbounded bandwidth as infinity.
@@ -48,7 +48,7 @@ class _ProtocolNumbers(Entry, frozen=True, kw_only=True):
         )
 
 
-class TopologyNumbers(Document, frozen=True, kw_only=False):
+class TopologyNumbers(Document, kw_only=False):
     """`stepsim inspect TOPOLOGY --json`: a topology in numbers, of links as rated.
 
     A node has `node_size` NPUs. Bandwidths are one way, None where they are free;

@@ -5,9 +5,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
+from stepsim.base.structs import Noun
 from stepsim.network.topology.cabling import (
     Cabling,
     Swap,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _SOURCES_MEASURED = 64
 
 
-class ListedTopology(Struct, frozen=True, kw_only=True, eq=False, dict=True):
+class ListedTopology(Noun, eq=False, dict=True):
     """A network of listed links: a networkx graph as arrays, made by `graph.listed_topology`.
 
     A flow takes the paths of least latency, then fewest hops, in equal shares (parallel links share

@@ -18,7 +18,7 @@ from msgspec.structs import asdict
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct
 from stepsim.base.errors import TopologyError
-from stepsim.base.structs import Same, replace
+from stepsim.base.structs import Noun, Same, replace
 from stepsim.network.topology.dimension import (
     LAUNCH_LATENCY,
     OVERSUBSCRIPTION,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
 
-class NestedTopology(Struct, frozen=True, kw_only=True, dict=True):
+class NestedTopology(Noun, dict=True):
     """A network of nested dimensions, innermost first.
 
     `launch_latency_ps` is paid once per collective; `algorithms` are those that may be chosen

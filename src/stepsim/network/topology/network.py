@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from msgspec import Struct
-
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import TopologyError
+from stepsim.base.structs import Noun
 from stepsim.network.topology.dimension import Library, LinkClass, Load
 from stepsim.network.topology.placed import Layout
 
@@ -23,7 +22,7 @@ MAX_NPUS = 1 << 22
 """NPUs of the largest network, and of the largest job: 5 s and 0.6 GB where tp fills a node."""
 
 
-class Bisection(Struct, frozen=True, kw_only=True):
+class Bisection(Noun):
     """Bytes/s, one way, between two halves of the NPUs, and how the halves were found."""
 
     bandwidth: float

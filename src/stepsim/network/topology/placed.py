@@ -9,16 +9,16 @@ from itertools import accumulate, pairwise
 from operator import mul
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, Summand
+from stepsim.base.structs import Noun
 from stepsim.network.topology.wiring import ONE_NIC, DimensionKind, Flows, Node, Wiring
 
 Turn = tuple[int, int]
 """Digit of an NPU number from a stride up to (not including) another: `npu % end // stride`."""
 
 
-class PlacedWiring(Struct, frozen=True, kw_only=True):
+class PlacedWiring(Noun):
     """A wiring that runs through the NPUs in copies: an NPU's position is `npu // stride % size`.
 
     One that joins everything inside has stride 1. Its links are `offset` onward, of the topology's
@@ -96,7 +96,7 @@ class PlacedWiring(Struct, frozen=True, kw_only=True):
         return f"npu{first + node * self.stride}"
 
 
-class Layout(Struct, frozen=True, kw_only=True):
+class Layout(Noun):
     """Where the ranks of a group sit, in the group's own numbering (positions 0 to n-1).
 
     `coordinates[i, k]` is the coordinate of member i along axis k, innermost first, and `kinds[k]`

@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct_rows, totals
 from stepsim.base.errors import TopologyError
+from stepsim.base.structs import Noun
 from stepsim.network.topology.cabling import FAR, Bundles, ranges
 
 _CELLS = 1 << 20
 
 
-class _Flows(Struct, frozen=True, kw_only=True):
+class _Flows(Noun):
     """Flows from NPU to another NPU: arrays with an element per flow."""
 
     owner: Ints
@@ -32,7 +33,7 @@ class _Flows(Struct, frozen=True, kw_only=True):
     weight: Floats
 
 
-class _Ways(Struct, frozen=True, kw_only=True):
+class _Ways(Noun):
     """Shortest ways of a batch of pairs.
 
     `paths[f, a, b]` counts those over the a-th link up and the b-th link down, which lead to the
@@ -47,7 +48,7 @@ class _Ways(Struct, frozen=True, kw_only=True):
 _TREE_CELLS = 1 << 23
 
 
-class At(Struct, frozen=True, kw_only=True):
+class At(Noun):
     """Where things are: each at a node, on its way to the root of a row, for an owner."""
 
     owner: Ints
@@ -107,7 +108,7 @@ class _Tables(Struct, kw_only=True):
             setattr(self, name, np.concatenate((table, room)))
 
 
-class Forest(Struct, frozen=True, kw_only=True, dict=True):
+class Forest(Noun, dict=True):
     """Shortest paths among `nodes` nodes over bundles whose ends are numbered from `base` on."""
 
     nodes: int
@@ -229,7 +230,7 @@ class Forest(Struct, frozen=True, kw_only=True, dict=True):
             keys, weights = add_up([(lane * self.nodes + heads, carried)])
 
 
-class Router(Struct, frozen=True, kw_only=True, dict=True):
+class Router(Noun, dict=True):
     """Routes between NPUs 0 to `npus` - 1; inner nodes have numbers from `inner` on.
 
     `inner` is `npus`, or 0 where NPUs forward. `endpoint_ps` are the link classes' latencies.

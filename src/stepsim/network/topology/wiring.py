@@ -12,10 +12,10 @@ from enum import StrEnum
 from typing import Protocol
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, totals
 from stepsim.base.errors import TopologyError
+from stepsim.base.structs import Noun
 
 Node = int | str
 """A position, or the label of a switch; a wiring's only switch has the empty label."""
@@ -49,7 +49,7 @@ _SWITCHED = {
 }
 
 
-class Flows(Struct, frozen=True, kw_only=True):
+class Flows(Noun):
     """Flows within copies of a wiring: arrays with one element per flow, `start` != `end`."""
 
     copy: Ints
@@ -67,7 +67,7 @@ class Flows(Struct, frozen=True, kw_only=True):
         )
 
 
-class Digit(Struct, frozen=True, kw_only=True):
+class Digit(Noun):
     """Part of a position: `position // stride % size`, stride being the sizes before it.
 
     A digit that `turns` may be shifted (modulo its size) for all positions at once without changing
@@ -148,7 +148,7 @@ _MAX_SHARED = 1024
 """Most NICs of an NPU, and most NPUs of a NIC."""
 
 
-class Ports(Struct, frozen=True, kw_only=True):
+class Ports(Noun):
     """`nics` equal links per NPU, used evenly, or one NIC for `npus_per_nic` neighbours.
 
     Class 0 are the links between NICs and switches: all upward ones first. Where NPUs share a NIC,

@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterable
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from msgspec import Struct
-
 from stepsim.base.errors import ScheduleError
-from stepsim.base.structs import NameWithFields
+from stepsim.base.structs import NameWithFields, Noun
 from stepsim.parallel.schedules import ActionKind, Schedule
 
 if TYPE_CHECKING:
@@ -57,7 +55,7 @@ class StepKind(IntEnum):
     WAIT = 2
 
 
-class P2PProgram(Struct, frozen=True, kw_only=True, eq=False):
+class P2PProgram(Noun, eq=False):
     """Steps of a rank, in order, as columns.
 
     `what` is the place of the entry that is computed, or an end of a message. A rank goes on when
@@ -70,7 +68,7 @@ class P2PProgram(Struct, frozen=True, kw_only=True, eq=False):
     alone: "Bools"
 
 
-class P2POptions(Struct, frozen=True, kw_only=True):
+class P2POptions(Noun):
     """What a runtime is configured to do.
 
     `warmup_flush`: Megatron's `overlap_p2p_comm_warmup_flush`, the steady form in warm-up and

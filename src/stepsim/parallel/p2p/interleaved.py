@@ -6,9 +6,9 @@ P-1 earlier produced. Backwards are the mirror image.
 """
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints
+from stepsim.base.structs import Noun
 from stepsim.parallel.p2p import P2POptions, P2PProgram, StepKind
 from stepsim.parallel.p2p.columns import MessageEnds, StepWriter, exchanges
 from stepsim.parallel.schedules import ActionKind, Schedule
@@ -17,7 +17,7 @@ _STEPS = 16
 """Steps of a turn at most: keys of one turn lie below those of the next."""
 
 
-class _Moved(Struct, frozen=True, kw_only=True):
+class _Moved(Noun):
     """Entries of a `kind` at `places` of the order, the ends they need and those they send."""
 
     kind: ActionKind
@@ -26,7 +26,7 @@ class _Moved(Struct, frozen=True, kw_only=True):
     outputs: Ints
 
 
-class _Half(Struct, frozen=True, kw_only=True):
+class _Half(Noun):
     """The forwards, or the backwards, of a rank.
 
     Entry k stands at `places[k]` of the order, needs the end `inputs[k]`, sends `outputs[k]`, and

@@ -5,9 +5,8 @@ from enum import StrEnum
 from math import ceil
 from types import MappingProxyType
 
-from msgspec import Struct
-
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import Noun
 from stepsim.parallel.packers.as_drawn import pad, pad_to_sequence
 from stepsim.parallel.packers.balanced import balance
 from stepsim.parallel.packers.base import BatchShape, Loads, Packer, Packing
@@ -28,7 +27,7 @@ class Takes(StrEnum):
     STEP = "step"
 
 
-class PackerEntry(Struct, frozen=True):
+class PackerEntry(Noun, kw_only=False):
     """A packer of the list: how it packs, what it takes, and in a line what it does.
 
     `shares` says that ranks share documents as it likes: its microbatches do not change ranks by

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError, bad_value
+from stepsim.base.structs import Noun
 
 
-class BatchShape(Struct, frozen=True, kw_only=True):
+class BatchShape(Noun):
     """The microbatches that documents are packed into: `steps` of `ranks` by `microbatches`.
 
     Ranks are data-parallel ones: each works on documents of its own. A microbatch takes `count`
@@ -69,7 +69,7 @@ class BatchShape(Struct, frozen=True, kw_only=True):
         return self.steps * self.step_slots
 
 
-class Packing(Struct, frozen=True, kw_only=True, eq=False):
+class Packing(Noun, eq=False):
     """Documents in microbatches: a row per piece of a document.
 
     `slot` is (step * ranks + rank) * microbatches + microbatch, `document` the number of the
@@ -134,7 +134,7 @@ class Packing(Struct, frozen=True, kw_only=True, eq=False):
 _SUMS = ("tokens", "real", "squares", "real_squares")
 
 
-class Loads(Struct, frozen=True, kw_only=True, eq=False):
+class Loads(Noun, eq=False):
     """Work of microbatches, arrays of shape (steps, ranks, microbatches).
 
     `tokens` are computed, `real` of them are no padding, `squares` is attention's work: sums of

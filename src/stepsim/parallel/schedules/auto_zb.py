@@ -18,9 +18,8 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import product
 
-from msgspec import Struct
-
 from stepsim.base.errors import ScheduleError
+from stepsim.base.structs import Noun
 from stepsim.parallel.schedules.base import ActionKind, Placement, Schedule, check_shape
 
 _NAME = "auto-zb"
@@ -131,7 +130,7 @@ def _schedule(job: "_Job", draft: "_Draft") -> Schedule:
     )
 
 
-class _Job(Struct, frozen=True, kw_only=True):
+class _Job(Noun):
     """What is to be ordered; `durations[rank][kind]` and `hop` in ps, memory in activations."""
 
     ranks: int
@@ -216,7 +215,7 @@ class _Draft:
         return next((n for n in range(pending) if not self.full(rank, n)), pending)
 
 
-class _Rules(Struct, frozen=True):
+class _Rules(Noun, kw_only=False):
     """The three choices the paper leaves open and tries both ways."""
 
     delay_first_grad: bool

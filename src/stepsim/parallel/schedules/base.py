@@ -5,9 +5,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
-from msgspec import Struct
-
 from stepsim.base.errors import ScheduleError
+from stepsim.base.structs import Noun
 
 if TYPE_CHECKING:
     from stepsim.base.arrays import Ints
@@ -25,7 +24,7 @@ class ActionKind(StrEnum):
     WEIGHT_GRAD = "W"
 
 
-class Action(Struct, frozen=True, kw_only=True):
+class Action(Noun):
     """One action: its virtual stage, the chunk of the rank that holds it, and the microbatch."""
 
     kind: ActionKind
@@ -43,7 +42,7 @@ class Action(Struct, frozen=True, kw_only=True):
         return (self,)
 
 
-class FusedPair(Struct, frozen=True, kw_only=True):
+class FusedPair(Noun):
     """A forward and a backward of different microbatches that run as one."""
 
     forward: Action
@@ -75,7 +74,7 @@ class PlacementKind(StrEnum):
     BIDIRECTIONAL = "bidirectional"
 
 
-class Placement(Struct, frozen=True, kw_only=True):
+class Placement(Noun):
     """Which rank holds which virtual stage; `microbatches` matter where they enter at both ends."""
 
     ranks: int
@@ -118,7 +117,7 @@ class Runtime(StrEnum):
     TORCH = "torch"
 
 
-class Schedule(Struct, frozen=True, kw_only=True, dict=True, weakref=True):
+class Schedule(Noun, dict=True, weakref=True):
     """`orders[r]` is what pipeline rank r runs, in order.
 
     `warm_up[r]` forwards of it come before its steady state, whose first backward follows one

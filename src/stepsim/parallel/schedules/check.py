@@ -10,9 +10,8 @@ arXiv:2401.10241.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from msgspec import Struct
-
 from stepsim.base.errors import ScheduleError
+from stepsim.base.structs import Noun
 from stepsim.parallel.schedules.base import Action, ActionKind, Schedule
 
 _WHOLE = {ActionKind.FORWARD, ActionKind.BACKWARD}
@@ -24,7 +23,7 @@ _Result = tuple[ActionKind, int, int]
 """Output (F) or input gradient (I) of a stage and microbatch."""
 
 
-class _Misplaced(Struct, frozen=True, kw_only=True):
+class _Misplaced(Noun):
     """An entry of a rank's order that stands before one whose result it needs."""
 
     rank: int

@@ -128,7 +128,7 @@ def _alternating(rank: int, ranks: int, lead: int, table: Small, forwards: int) 
     return Order.of_actions(kind, chunk * ranks + rank, chunk, microbatch)
 
 
-class PeakLive(Entry, frozen=True, kw_only=True):
+class PeakLive(Entry):
     """Most live activations of a rank, in (chunk, microbatch) pairs.
 
     An activation lives from its forward to its backward. Where that is split, `freed_at_b` counts

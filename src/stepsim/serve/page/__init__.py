@@ -8,21 +8,14 @@ _SCRIPTS = ("base", "answer", "timeline", "panels", "controls", "explorer")
 """The files of the page's script, in the order in which they run as one."""
 
 
-def page_parts() -> dict[str, str]:
-    """Text of the page (`html`), its look (`css`) and its script (`js`)."""
-    folder = resources.files(__name__)
-    parts = {
-        kind: folder.joinpath(f"explorer.{kind}").read_text("utf-8") for kind in ("html", "css")
-    }
-    scripts = (folder.joinpath(f"{name}.js").read_text("utf-8") for name in _SCRIPTS)
-    return {**parts, "js": "\n".join(scripts)}
-
-
 def page_and_policy() -> tuple[str, str]:
     """The page in one file, and its content security policy."""
-    parts = page_parts()
-    style, script = parts["css"], parts["js"]
-    page = parts["html"].replace("/*style*/", style).replace("/*script*/", script)
+    folder = resources.files(__name__)
+    page, style = (
+        folder.joinpath(f"explorer.{kind}").read_text("utf-8") for kind in ("html", "css")
+    )
+    script = "\n".join(folder.joinpath(f"{name}.js").read_text("utf-8") for name in _SCRIPTS)
+    page = page.replace("/*style*/", style).replace("/*script*/", script)
     allowed = f"script-src {content_digest(script)}; style-src {content_digest(style)}"
     policy = (
         f"default-src 'none'; {allowed}; "

@@ -231,5 +231,4 @@ function showWhatVaries({ as_it_is: fixed }) {
   find("as-it-is").textContent = fixed || "";
   find("as-it-is").hidden = !fixed;
   for (const id of ["can-vary", "speeds", "all-options", "worth", "maps", "helps", "links", "exports"]) find(id).hidden = Boolean(fixed);
-  if (alone) find("exports").hidden = true;
 }

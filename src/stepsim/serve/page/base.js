@@ -4,7 +4,6 @@
 const find = (id) => document.getElementById(id);
 const token = new URLSearchParams(location.search).get("token") || "";
 const tab = Math.random().toString(36).slice(2);
-const alone = Boolean(window.stepsimAsk); // a page without a server brings its own way to ask
 const PLAN_PAUSE_MS = 20, SPEED_PAUSE_MS = 350, ONE_CHANGE_MS = 700;
 const page = {
   number: 0, state: {}, choices: null, answer: null, shown: null, pin: null, timer: 0, past: [], changed: ["", 0],
@@ -18,7 +17,6 @@ function send(path, body, headers = {}) {
 }
 
 async function ask(question) {
-  if (alone) return unfolded(await window.stepsimAsk(question));
   const reply = await send("answer", JSON.stringify({ ...question, tab }), { "Content-Type": "application/json" });
   return unfolded(await reply.json());
 }
@@ -66,7 +64,7 @@ function problem(words) {
 
 function lost() {
   busy("ready");
-  problem(alone ? "Python did not start: it is fetched from the internet when this page is opened." : "No answer: is stepsim serve still running?");
+  problem("No answer: is stepsim serve still running?");
 }
 
 function stale(on, ids) {

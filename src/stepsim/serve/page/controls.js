@@ -306,8 +306,7 @@ async function take(kind) {
 }
 
 function addExports() {
-  find("uploads").hidden = alone;
-  for (const kind of alone ? [] : page.choices.exports) {
+  for (const kind of page.choices.exports) {
     const button = element("button", `Save ${kind}`);
     Object.assign(button, { type: "button", id: `save-${kind}` });
     button.addEventListener("click", () => take(kind));

@@ -44,7 +44,7 @@ function addEvents() {
   find("show-speeds").addEventListener("click", () => chooseMap(true));
   find("asked").addEventListener("submit", (event) => event.preventDefault());
   addEventListener("hashchange", () => location.reload());
-  addEventListener("pagehide", () => { if (!alone) navigator.sendBeacon("bye", tab); });
+  addEventListener("pagehide", () => navigator.sendBeacon("bye", tab));
   timelineEvents();
   addButtons();
 }

@@ -3,20 +3,6 @@
 // ---- what would help
 
 async function showHelps(newest) {
-  if (alone) return offerHelps();
-  await fillHelps(newest);
-}
-
-/** Without a server the tries would hold up all that follows: they wait until somebody asks. */
-function offerHelps() {
-  const button = element("button", "Try changes");
-  button.type = "button";
-  button.addEventListener("click", () => fillHelps(askBeside).catch(lost));
-  find("helps-list").replaceChildren(button);
-  stale(false, ["helps"]);
-}
-
-async function fillHelps(newest) {
   const found = await newest({ kind: "helps" });
   if (!found) return;
   const rows = (found.rows || []).map(helpRow), none = found.error || "No change that was tried makes it faster or lets it fit.";

@@ -8,6 +8,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from stepsim.base.arrays import Ints
+from stepsim.base.structs import Noun
 from stepsim.base.units import time_unit
 from stepsim.show.figures.drawing import head, idle_look, legend
 from stepsim.show.figures.style import FigureStyle
@@ -62,7 +63,7 @@ class Lane(Struct, kw_only=True):
     hidden: int = 0
 
 
-class TimelinePanel(Struct, frozen=True, kw_only=True):
+class TimelinePanel(Noun):
     """The rows of one run."""
 
     title: tuple[str, ...]
@@ -70,7 +71,7 @@ class TimelinePanel(Struct, frozen=True, kw_only=True):
     lanes: tuple[Lane, ...]
 
 
-class Scene(Struct, frozen=True, kw_only=True):
+class Scene(Noun):
     """What all panels share: the style, and the time they span."""
 
     style: FigureStyle

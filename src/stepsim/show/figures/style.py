@@ -6,9 +6,8 @@ from textwrap import fill
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
-
 from stepsim.base.errors import OutputError, member
+from stepsim.base.structs import Noun
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,7 +16,7 @@ GRID = "#e2e2e2"
 CHARACTER_EM = 0.56  # mean width of a character of DejaVu Sans
 
 
-class _Measures(Struct, frozen=True, kw_only=True):
+class _Measures(Noun):
     """Width in inches, type and lines in points, and dots per inch where there are dots."""
 
     width_in: float

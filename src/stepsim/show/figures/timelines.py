@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base import garbage as collector
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import format_time_ps
 from stepsim.core.timeline import Timeline
 from stepsim.explain.critical_path import critical_path
@@ -37,7 +36,7 @@ _COLOURS = {
 _MOST_RANKS = 64
 
 
-class DrawnRun(Struct, frozen=True, kw_only=True):
+class DrawnRun(Noun):
     """A run of a figure: its rows with their labels, and the time that it takes.
 
     A row is a rank or stands for a stage where `axis` says so, else it is a stream. `path` are the

@@ -9,9 +9,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import networkx as nx
-from msgspec import Struct
 
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import format_bandwidth, format_time_ps
 from stepsim.network.topology import DimensionKind, NestedTopology, Topology
 from stepsim.network.topology.dimension import Dimension
@@ -33,7 +32,7 @@ _GRIDS = (DimensionKind.TORUS, DimensionKind.MESH)
 _SEED = 1
 
 
-class Picture(Struct, frozen=True, kw_only=True):
+class Picture(Noun):
     """What is drawn: nodes with their layers, edges with class and count, places, what is not."""
 
     graph: "nx.Graph[str]"

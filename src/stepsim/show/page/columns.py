@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from stepsim.base.arrays import Ints, Lists, Small
+from stepsim.base.structs import Noun
 from stepsim.core.actions import TaskList
 from stepsim.core.flat import tasks_apart
 from stepsim.core.timeline import Timeline
@@ -25,7 +26,7 @@ from stepsim.workload.rows import Stream
 MOST_SPANS = 250_000
 
 
-class _RankBand(Struct, frozen=True, kw_only=True):
+class _RankBand(Noun):
     """A band of the picture: the rank that is shown, whom it stands for, the streams it uses."""
 
     rank: int
@@ -34,7 +35,7 @@ class _RankBand(Struct, frozen=True, kw_only=True):
     streams: tuple[Stream, ...]
 
 
-class _ActionColumns(Struct, frozen=True, kw_only=True):
+class _ActionColumns(Noun):
     """Actions of the shown ranks: row, place in `entries`, times in ps, and a short text.
 
     A fused pair is two: `part` 0 and 1 of `parts` 2. `chunk` is the rank's, of `chunks`.
@@ -52,7 +53,7 @@ class _ActionColumns(Struct, frozen=True, kw_only=True):
     text: tuple[str, ...]
 
 
-class _OutsideColumns(Struct, frozen=True, kw_only=True):
+class _OutsideColumns(Noun):
     """When ranks work outside the pipeline and in no action: row, times in ps."""
 
     row: Ints
@@ -60,7 +61,7 @@ class _OutsideColumns(Struct, frozen=True, kw_only=True):
     end_ps: Ints
 
 
-class SpanColumns(Struct, frozen=True, kw_only=True):
+class SpanColumns(Noun):
     """Spans of some ranks; every column has one value per span unless it says otherwise.
 
     `row` is a place in `rows`; times are in ps. `name`, `entry` and `comm` are places in `names`,

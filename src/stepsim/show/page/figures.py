@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats, Ints
+from stepsim.base.structs import Noun
 from stepsim.base.units import time_unit
 from stepsim.show.figures.style import GRID
 from stepsim.show.page.columns import SpanColumns
@@ -32,7 +32,7 @@ _MOST_LABELS = 48
 _LEFT_PX = 60
 
 
-class Plot(Struct, frozen=True, kw_only=True):
+class Plot(Noun):
     """A figure of a page: its place's id, what it shows in words, its height.
 
     `data` is what the page's script needs to say what is under the pointer.
@@ -108,7 +108,7 @@ def timeline_plot(
     )
 
 
-class _View(Struct, frozen=True, kw_only=True):
+class _View(Noun):
     """Where the actions of every row lie, downwards: `tops` of rows of height 1, and all there is.
 
     `middles` are where the rows are named.
@@ -150,7 +150,7 @@ def _actions_view(rows: int, frame_px: int) -> _View:
     )
 
 
-class _Lanes(Struct, frozen=True, kw_only=True):
+class _Lanes(Noun):
     """Where every stream of every row lies, downwards: `low` and `high` of shape (rows, streams).
 
     `action_low`, `action_high` and `middle` have a value per row.

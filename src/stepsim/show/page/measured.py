@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Ints
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import time_unit
 from stepsim.explain.report import Report
 from stepsim.measured.profile.events import Profile
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 _ROW_PX, _FRAME_PX = 26, 70
 
 
-class RunBesideReplay(Struct, frozen=True, kw_only=True):
+class RunBesideReplay(Noun):
     """A run beside its replay: errors, and bars of each stage (none where it was not traced)."""
 
     errors: Table
@@ -66,7 +65,7 @@ class RunBesideReplay(Struct, frozen=True, kw_only=True):
         )
 
 
-class RecordedTimeline(Struct, frozen=True, kw_only=True):
+class RecordedTimeline(Noun):
     """A recorded step on a page: the rows of its ranks, or of the streams of its only one."""
 
     run: DrawnRun

@@ -14,9 +14,8 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
-
 from stepsim import __version__
+from stepsim.base.structs import Noun
 from stepsim.parallel.schedules import BUILDERS
 from stepsim.show.headlines import Headline
 from stepsim.show.page.figures import Plot, roots
@@ -32,7 +31,7 @@ _ESCAPES = str.maketrans(
 )  # what could end a script element
 
 
-class Chart(Struct, frozen=True, kw_only=True):
+class Chart(Noun):
     """A figure with its legend (name, colour), and what can be done with it."""
 
     plot: Plot
@@ -41,7 +40,7 @@ class Chart(Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
-class Section(Struct, frozen=True, kw_only=True):
+class Section(Noun):
     """A part of a page under a heading; what is empty is not shown.
 
     `legend` (name, colour) is that of all its charts. Two `half` sections stand beside each other
@@ -59,7 +58,7 @@ class Section(Struct, frozen=True, kw_only=True):
     missing: str = ""
 
 
-class Page(Struct, frozen=True, kw_only=True):
+class Page(Noun):
     """What a report shows. `facts` are the few large numbers, `settings` the job in words.
 
     `notices` are warnings that change the answer, `assumed` what nobody said.

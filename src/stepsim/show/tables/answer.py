@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from msgspec import Struct
-
+from stepsim.base.structs import Noun
 from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
 from stepsim.explain.report import Report, exposed_ps
 from stepsim.explain.throughput import Throughput
@@ -20,7 +19,7 @@ _LARGE = 0.1
 _IDLE = tuple(part.key for part in parts_of(PartKind.IDLE))
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class Answer(Noun):
     """What a reader wants to know first.
 
     `job` says what was simulated, `time` how long a step takes and what that is worth, `parts`

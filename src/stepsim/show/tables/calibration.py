@@ -38,7 +38,12 @@ def _times(calibration: Calibration) -> Iterator[tuple[str | int, ...]]:
     }
     for name, time in times.items():
         if time:
-            yield name, format_time_ps(time.value), format_time_ps(time.residual), time.samples
+            yield (
+                name,
+                format_time_ps(time.value),
+                format_time_ps(time.residual * time.value),
+                time.samples,
+            )
 
 
 def _rates(calibration: Calibration) -> Iterator[tuple[str | int, ...]]:
@@ -46,21 +51,21 @@ def _rates(calibration: Calibration) -> Iterator[tuple[str | int, ...]]:
         value = f"{format_time_ps(link.latency_ps)} + {format_bandwidth(link.bandwidth)}"
         yield f"messages {link.placement}", value, f"{link.residual:.1%}", link.samples
     for each in calibration.rates:
-        start = format_time_ps(each.rate.start_ps)
-        value = f"{each.rate.rate / 1e12:.1f} TFLOP/s + {start}"
+        start = format_time_ps(each.start_ps)
+        value = f"{each.rate / 1e12:.1f} TFLOP/s + {start}"
         name = f"products of {each.device}, {each.precision}"
         yield name, value, f"{each.spread:.1%}", each.shapes
     rates = {"gradient scaling": calibration.gradient_scaling, "optimizer": calibration.optimizer}
     for name, rate in rates.items():
         if rate:
-            residual = f"{rate.residual / rate.value:.1%}"
+            residual = f"{rate.residual:.1%}"
             yield name, format_bandwidth(rate.value), residual, rate.samples
 
 
 def _factors(calibration: Calibration) -> Iterator[tuple[str | int, ...]]:
     if calibration.leaf_overhead:
         factor = calibration.leaf_overhead.layer_factor
-        value, residual = f"{factor.value:.2f}", f"{factor.residual:.2f}"
+        value, residual = f"{factor.value:.2f}", f"{factor.residual * factor.value:.2f}"
         yield "layers over their leaf modules", value, residual, factor.samples
     for each in calibration.expert_imbalance:
         value = f"{each.mean:.2f} (largest {each.largest:.2f})"

@@ -129,7 +129,17 @@ def topology_shown(seen: TopologyNumbers, library: Library) -> Iterator[Shown]:
 
 
 _TERA = 1e12
-_NOT_NUMBERS = ("name", "attention", "errors", "sources", "defaults", "recipes", "rates", "context")
+_NOT_NUMBERS = (
+    "name",
+    "also",
+    "attention",
+    "errors",
+    "sources",
+    "defaults",
+    "recipes",
+    "rates",
+    "context",
+)
 
 
 _USUAL = f"{Evidence.SHARED}: the usual case, which a framework's file leaves out"

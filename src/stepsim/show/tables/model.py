@@ -10,9 +10,8 @@ from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar, get_args
 
 import msgspec
-from msgspec import Struct
 
-from stepsim.base.structs import Bytes, BytesPerSecond, Count, Picoseconds, Share, replace
+from stepsim.base.structs import Bytes, BytesPerSecond, Count, Noun, Picoseconds, Share, replace
 from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps
 
 
@@ -46,7 +45,7 @@ Cell = str | float | Ordered | tuple[Piece, ...] | None
 """A cell: a number in the unit of its column, a text that stands for itself, None for nothing."""
 
 
-class Column(Struct, frozen=True, kw_only=True):
+class Column(Noun):
     """What a column holds of an item, and how it is written. Numbers stand right, texts left.
 
     `folds` are texts that a terminal breaks into lines where they do not fit; a `bar` is drawn.
@@ -100,7 +99,7 @@ SHARE = as_number(".1%")
 ERROR = as_number("+.2%")
 
 
-class Table(Struct, frozen=True, kw_only=True):
+class Table(Noun):
     """Rows of values under named columns.
 
     A terminal shows at most `most` rows, unless that is 0: the first, or where `both_ends` the

@@ -142,8 +142,8 @@ _FACTORS = {
 _RATES = {
     "device": TEXT.of("device"),
     "precision": TEXT.of("precision.value"),
-    "TFLOP/s": _TERA.of(lambda each: each.rate.rate / 1e12),
-    "start": TIME.of("rate.start_ps"),
+    "TFLOP/s": _TERA.of(lambda each: each.rate / 1e12),
+    "start": TIME.of("start_ps"),
     "shapes": COUNT.of("shapes"),
     "mean residual": SHARE.of("spread"),
 }

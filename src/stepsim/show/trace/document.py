@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from msgspec import Struct
-
+from stepsim.base.structs import Noun
 from stepsim.explain.counters import Curves
 
 Fact = str | int | float | Sequence[str]
@@ -27,7 +26,7 @@ class Category(StrEnum):
     STEP = "step"
 
 
-class Label(Struct, frozen=True, kw_only=True, eq=False):
+class Label(Noun, eq=False):
     """What slices that are alike say: name, category and facts."""
 
     name: str
@@ -62,7 +61,7 @@ class SliceColumns(NamedTuple):
     messages: Sequence[int]
 
 
-class Thread(Struct, frozen=True, kw_only=True):
+class Thread(Noun):
     """A stream: its slices by time, none of which overlap."""
 
     number: int
@@ -70,7 +69,7 @@ class Thread(Struct, frozen=True, kw_only=True):
     slices: Iterable[Slice]
 
 
-class Process(Struct, frozen=True, kw_only=True):
+class Process(Noun):
     """A rank or a class of ranks, or the step as a whole; `counters` are curves by name."""
 
     number: int

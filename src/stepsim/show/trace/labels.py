@@ -1,8 +1,9 @@
 """What the slices of a run are called, and the facts about them."""
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import field
 
+from stepsim.base.structs import Noun
 from stepsim.core.actions import Task
 from stepsim.core.write import Program, SegmentKind, TaskGraph
 from stepsim.network.prices import Prices, Use
@@ -69,7 +70,7 @@ def _action_name(action: Action, *, numbered: bool) -> str:
     return f"{action.kind}{action.microbatch}" + (f" chunk {action.chunk}" if numbered else "")
 
 
-class Labels(Struct, frozen=True, kw_only=True):
+class Labels(Noun):
     """Labels of tasks and messages, each made once."""
 
     graph: TaskGraph

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import format_time_ps
 from stepsim.core.flat import far_actor
 from stepsim.core.timeline import Timeline
@@ -33,7 +33,7 @@ _GB = 1e9
 _GIB = 2**30
 
 
-class TracedRun(Struct, frozen=True, kw_only=True):
+class TracedRun(Noun):
     """A run to be told: all its simulated ranks, or those that stand for `ranks`.
 
     What reaches into the `window` is told, whole. `name` tells the runs of one trace apart. Raises
@@ -149,7 +149,7 @@ def traced(
     )
 
 
-class TracedProfile(Struct, frozen=True, kw_only=True):
+class TracedProfile(Noun):
     """A profile to be told: all its ranks, or `ranks`; what reaches into the `window`.
 
     Raises PlanError for ranks that were not recorded, and for a window behind the last operation.

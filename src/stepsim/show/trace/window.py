@@ -3,17 +3,17 @@
 from typing import Any, overload
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import PlanError, UnitError
+from stepsim.base.structs import Noun
 from stepsim.base.units import MAX_INT64, format_time_ps, parse_time_ps
 from stepsim.explain.counters import Curves
 
 _EXPECTED = "expected two times, the earlier first, e.g. 2s..3s"
 
 
-class Window(Struct, frozen=True, kw_only=True):
+class Window(Noun):
     """Times in ps from the begin of the step, `end_ps` left out; by default the whole step."""
 
     start_ps: int = 0

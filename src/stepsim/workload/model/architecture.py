@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.base.structs import NameWithFields
+from stepsim.base.structs import NameWithFields, Noun
 from stepsim.workload.model.choices import GraphScope
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _need_counts(part: object, **least: int) -> None:
             )
 
 
-class GroupedAttention(Struct, frozen=True, kw_only=True):
+class GroupedAttention(Noun):
     """Multi-head, multi-query or grouped-query attention.
 
     `kv_heads` heads have keys and values; a `window` limits how many tokens back each token sees.
@@ -145,7 +145,7 @@ class GroupedAttention(Struct, frozen=True, kw_only=True):
         )
 
 
-class LatentAttention(Struct, frozen=True, kw_only=True):
+class LatentAttention(Noun):
     """Multi-head latent attention (DeepSeek): queries, keys and values through low ranks.
 
     Without `query_rank` the queries are projected directly. A key is `nope_dim` wide beside a
@@ -187,7 +187,7 @@ class LatentAttention(Struct, frozen=True, kw_only=True):
         )
 
 
-class Mixer(Struct, frozen=True, kw_only=True):
+class Mixer(Noun):
     """What a layer has in place of attention where its module alone knows it: one class, one file.
 
     `heads` are split over tp. Sizes that the methods give are a rank's, of a microbatch, arrays
@@ -240,7 +240,7 @@ class Mixer(Struct, frozen=True, kw_only=True):
         return 0.0 * columns.tokens
 
 
-class LinearBlock(Struct, frozen=True, kw_only=True):
+class LinearBlock(Noun):
     """One product of hidden to hidden in place of attention or MLP, as pruned models have it."""
 
     bias: bool = False
@@ -250,7 +250,7 @@ class LinearBlock(Struct, frozen=True, kw_only=True):
         return hidden * hidden + (hidden if self.bias else 0)
 
 
-class DenseMlp(Struct, frozen=True, kw_only=True):
+class DenseMlp(Noun):
     """Two products with an activation between, or three where it is gated."""
 
     width: int
@@ -267,7 +267,7 @@ class DenseMlp(Struct, frozen=True, kw_only=True):
         return weights + (inputs * self.width + hidden if self.bias else 0)
 
 
-class ExpertMlp(Struct, frozen=True, kw_only=True):
+class ExpertMlp(Noun):
     """Mixture of experts: each token goes to `top_k` of `experts`, and through the shared one.
 
     `shared_width` is that of all shared experts together. `router_bias` counts as parameters,
@@ -339,7 +339,7 @@ Attention = GroupedAttention | LatentAttention | LinearBlock | Mixer
 Mlp = DenseMlp | ExpertMlp | LinearBlock
 
 
-class Layer(Struct, frozen=True, kw_only=True):
+class Layer(Noun):
     """One transformer layer; None where it has no attention or no MLP.
 
     `norms` are those of the hidden width, e.g. 2, or 4 where outputs are normed as well. A `single`
@@ -387,7 +387,7 @@ def connection_parameters(streams: int, hidden: int) -> int:
     return (2 + streams) * streams * (streams * hidden + 1) + 3
 
 
-class Tower(Struct, frozen=True, kw_only=True):
+class Tower(Noun):
     """What sees: `depth` alike layers over patches of images, and the way to the decoder's tokens.
 
     A patch of `patch` numbers becomes `hidden` wide; `positions` are learned. `merged` patches
@@ -420,7 +420,7 @@ class Tower(Struct, frozen=True, kw_only=True):
         return first + layers + ways + self.others
 
 
-class Architecture(Struct, frozen=True, kw_only=True):
+class Architecture(Noun):
     """A decoder: embedding, layers, final norm and head.
 
     `tied` heads share the embedding's weight. `positions` are learned position embeddings.

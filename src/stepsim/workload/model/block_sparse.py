@@ -30,7 +30,7 @@ from stepsim.workload.model.operators import (
 from stepsim.workload.rows import CollectiveKind, Group
 
 
-class BlockSparseAttention(Mixer, frozen=True, kw_only=True):
+class BlockSparseAttention(Mixer):
     """Grouped attention to the blocks of `block` keys that an indexer chooses.
 
     `indexer.top_k` counts keys, of whole blocks.

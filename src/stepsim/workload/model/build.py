@@ -22,10 +22,10 @@ from functools import cached_property
 from math import ceil, inf, log2
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import field
 
 from stepsim.base.arrays import Floats
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S, format_time_ps
 from stepsim.workload.model.architecture import (
     ExpertMlp,
@@ -105,7 +105,7 @@ _OWNED, _OWNED_WHOLE, _EVERY = 30.0, 26.0, 8.0
 """Bytes that an optimizer moves per owned parameter in shards, or whole, and per parameter."""
 
 
-class Sharding(Struct, frozen=True, kw_only=True):
+class Sharding(Noun):
     """What ZeRO's stage means for the collectives of parameters and gradients.
 
     From stage 2 on parameters are gathered layer by layer, in a pipeline at stage 2 once a step,
@@ -220,7 +220,7 @@ class Sharding(Struct, frozen=True, kw_only=True):
         return self.device.update_seconds(moved) * PS_PER_S
 
 
-class _Builder(Struct, frozen=True, kw_only=True, dict=True):
+class _Builder(Noun, dict=True):
     """Makes rows of blocks; the network decides what is `networked`."""
 
     model: Model

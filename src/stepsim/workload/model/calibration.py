@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Annotated, TypeVar
 
 import numpy as np
-from msgspec import Meta, Struct
+from msgspec import Meta, field
 
 from stepsim.base.structs import Count, Positive, Share, TomlTable, replace
 from stepsim.workload.model.device import Device, MatrixRate
@@ -17,7 +17,7 @@ from stepsim.workload.model.framework import ErrorBand, Framework
 from stepsim.workload.model.plan import Precision
 
 
-class MachineFactor(TomlTable, frozen=True, kw_only=True):
+class MachineFactor(TomlTable):
     """`[[factor]]`: measured over predicted compute of a device, a framework and a precision."""
 
     device: str
@@ -28,20 +28,19 @@ class MachineFactor(TomlTable, frozen=True, kw_only=True):
     spread: Annotated[Share, Meta(description="largest residual of a step", ge=0, le=1e9)]
 
 
-class MeasuredRate(Struct, frozen=True, kw_only=True):
-    """Rate and start of matrix products on a device; `spread` is the mean residual, a share."""
+class MeasuredRate(MatrixRate):
+    """`[[rate]]`: rate and start of matrix products on a device."""
 
     device: str
     precision: Precision
-    rate: MatrixRate
-    shapes: int
-    spread: float
+    shapes: Annotated[int, Meta(ge=1)]
+    spread: Annotated[Share, Meta(description="mean residual of a shape", ge=0, le=1e9)]
 
 
 _StepSeconds = Annotated[float, Meta(ge=1e-9, le=1e9, description="seconds")]
 
 
-class MeasuredKernels(TomlTable, frozen=True, kw_only=True):
+class MeasuredKernels(TomlTable):
     """`[[kernels]]`: how long kernels of a class took over their prediction, all of them together.
 
     Predictions of `operators`, as PyTorch calls them, take `factor` times as long. `count` kernels
@@ -58,7 +57,7 @@ class MeasuredKernels(TomlTable, frozen=True, kw_only=True):
     rate: str = ""
 
 
-class HeldStep(TomlTable, frozen=True, kw_only=True):
+class HeldStep(TomlTable):
     """`[[held]]`: a measured step, and its prediction by what traces of other jobs told.
 
     `job` names the model and its plan. The model has `experts` or none, and `mixes` usual layers
@@ -144,11 +143,11 @@ def _tenth_of_t(freedom: int) -> float:
     )
 
 
-class ModelCalibration(Struct, frozen=True, kw_only=True):
+class ModelCalibration(TomlTable):
     """Everything that measurements said; `notes` are what they could not say, `path` its file."""
 
-    factors: tuple[MachineFactor, ...] = ()
-    rates: tuple[MeasuredRate, ...] = ()
+    factors: tuple[MachineFactor, ...] = field(default=(), name="factor")
+    rates: tuple[MeasuredRate, ...] = field(default=(), name="rate")
     kernels: tuple[MeasuredKernels, ...] = ()
     held: tuple[HeldStep, ...] = ()
     sources: tuple[str, ...] = ()
@@ -174,7 +173,7 @@ class ModelCalibration(Struct, frozen=True, kw_only=True):
 
         Errors of enough traces stand before those of published runs.
         """
-        measured = {each.precision: each.rate for each in self.rates if each.device == device.name}
+        measured = {each.precision: each for each in self.rates if each.device == device.name}
         device = replace(device, rates=MappingProxyType({**device.rates, **measured}))
         slower = {
             operator: each.factor

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import asdict
 
 from stepsim.base.arrays import Floats
+from stepsim.base.structs import Noun
 from stepsim.workload.model.plan import (
     AttentionKernel,
     ContextParallelKind,
@@ -23,7 +23,7 @@ _MODULES = tuple(RecomputeModule)
 _SCOPES = tuple(GraphScope)
 
 
-class PlanColumns(Struct, frozen=True, kw_only=True):
+class PlanColumns(Noun):
     """Fields of plans as arrays of shape (plans,), and the sizes that operators are made of.
 
     `tokens` (t) are those of a rank in products, `shard_tokens` (s) those outside of them, fewer

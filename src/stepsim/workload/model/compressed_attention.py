@@ -30,7 +30,7 @@ from stepsim.workload.model.operators import (
 )
 
 
-class CompressedAttention(Mixer, frozen=True, kw_only=True):
+class CompressedAttention(Mixer):
     """Attention to `window` tokens and to keys pooled over `ratio` tokens; none for ratio 0.
 
     With an `indexer` the best of the pooled keys are read. Results go through `output_groups` low

@@ -14,10 +14,11 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import numpy as np
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from stepsim.base.arrays import Bools, Floats
-from stepsim.base.structs import Amount, replace
+from stepsim.base.quantities import Time
+from stepsim.base.structs import Amount, Noun, TomlTable, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.architecture import (
     GroupedAttention,
@@ -36,7 +37,7 @@ _TURNED_BYTES = 8.0
 """Bytes per element of an all-to-all of heads: read and written before it, and again after it."""
 
 
-class _Shares(Struct, frozen=True, kw_only=True):
+class _Shares(Noun):
     """Parts of some work that the first hop does, those between and the last; by plan."""
 
     first: Floats
@@ -44,8 +45,8 @@ class _Shares(Struct, frozen=True, kw_only=True):
     last: Floats
 
 
-class ContextParallel(Struct, frozen=True, kw_only=True):
-    """Context parallelism of a framework; by default that of Transformer Engine.
+class ContextParallel(TomlTable):
+    """`[context]`: context parallelism of a framework; by default that of Transformer Engine.
 
     `exchange` is the one of its jobs where nobody says it. In a `balanced` sequence a rank has a
     chunk of the head and one of the tail, so that all have as much of the causal mask; else it has
@@ -74,7 +75,7 @@ class ContextParallel(Struct, frozen=True, kw_only=True):
     sum_bytes: Amount = 6.0
     gradient_bytes: Annotated[int, Meta(ge=1, le=4)] = 2
     returns_gradients: bool = False
-    hop_ps: int = 0
+    hop_ps: Annotated[Time, Meta(description="launches of a hop's forward")] = 0
 
 
 def runs_by_hop(columns: PlanColumns, context: ContextParallel) -> Floats:
@@ -150,7 +151,7 @@ def launch_ps(layer: Layer, columns: PlanColumns, context: ContextParallel) -> F
     return 3.0 * context.hop_ps * (hop_count(layer.attention, columns, context) - 1)
 
 
-class Exchange(Struct, frozen=True, kw_only=True):
+class Exchange(Noun):
     """One collective of a block; `size_bytes` as in CommOp, an array over plans, 0 where none.
 
     One that carries tokens to or from their experts names its `way`. One with `beside` 1 runs
@@ -203,7 +204,7 @@ class Exchange(Struct, frozen=True, kw_only=True):
         return np.where(seconds > 0, seconds + ahead, 0.0)
 
 
-class Block(Struct, frozen=True, kw_only=True):
+class Block(Noun):
     """Operators in order, and the exchanges that follow them in each pass.
 
     `scope` is the part of a layer that CUDA graphs may hold, None where they hold it never but with
@@ -224,7 +225,7 @@ class Block(Struct, frozen=True, kw_only=True):
     routed: bool = False
 
 
-class MixerExchanges(Struct, frozen=True, kw_only=True):
+class MixerExchanges(Noun):
     """What ranks send around a mixer: `before` and `after` it in the forward, and in the backward.
 
     `back_before` follows what comes after the mixer, `back_after` the mixer.
@@ -352,7 +353,7 @@ def _kernel(
     )
 
 
-class _Sent(Struct, frozen=True, kw_only=True):
+class _Sent(Noun):
     """Bytes that ranks of a sequence exchange in a layer, arrays over plans.
 
     `whole` are the keys and values of all ranks as an all-gather counts them; `first` is the part

@@ -68,7 +68,7 @@ def delta_rule(
     )
 
 
-class GatedDeltaNet(StateMixer, frozen=True, kw_only=True):
+class GatedDeltaNet(StateMixer):
     """A gated delta net of `heads` values `value_dim` wide, and fewer or as many keys.
 
     `convolution` is the length of the short convolution.

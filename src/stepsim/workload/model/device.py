@@ -1,15 +1,15 @@
 """What a rank computes on: rates of matrix products and of memory, from a device file."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Amount, Positive, TomlTable
+from stepsim.base.quantities import Bandwidth, Flops, Size, Time
+from stepsim.base.structs import Amount, Positive, Share, TomlTable
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.kernels import (
     USUAL_SCAN,
@@ -24,22 +24,23 @@ from stepsim.workload.rows import OPTIMIZER_STEP
 _NARROW, _WIDE, _LATENT = 64, 192, 512
 AnyFloats = TypeVar("AnyFloats", float, Floats)
 _PROCESSORS = 132  # as Hopper has, where nobody says how many
+_GROUPED = (*Precision, "fp8_block")
 _LENT = {"fp16": "bf16", "mxfp8": "fp8_block", "fp8_block": "fp8"}
 
 
-class MatrixRate(Struct, frozen=True, kw_only=True):
-    """Matrix products in one precision: `flops / rate + start_ps`; rates in FLOP per second."""
+class MatrixRate(TomlTable):
+    """`[rate.bf16]` and the like: products in one precision take `flops / rate + start_ps`."""
 
-    rate: float
-    peak: float
-    start_ps: int = 0
+    rate: Flops
+    peak: Flops
+    start_ps: Time = 0
 
     def seconds(self, flops: Floats, launches: Floats, sustained: float = 1.0) -> Floats:
         """Time of products of so many operations in so many launches."""
         return flops / (self.rate * sustained) + self.start_ps / PS_PER_S * launches
 
 
-class AttentionRate(TomlTable, frozen=True, kw_only=True):
+class AttentionRate(TomlTable):
     """`[attention.flash2]` and the like: flash attention of one kernel family at head width 128.
 
     Causal work is counted, in FLOP/s.
@@ -52,7 +53,7 @@ class AttentionRate(TomlTable, frozen=True, kw_only=True):
     where the key is latent attention's: they compute as many where a rank has fewer.
     """
 
-    rate: Annotated[float, Meta(ge=1e-6, description="TFLOP/s in files")]
+    rate: Flops
     half_sequence: Amount = 0.0
     half_work: Amount = 0.0
     narrow: Positive = 0.75
@@ -93,7 +94,7 @@ class AttentionRate(TomlTable, frozen=True, kw_only=True):
         return passed if backward or head_dim < _WIDE else self.wide
 
 
-class Device(Struct, frozen=True, kw_only=True):
+class Device(TomlTable):
     """An accelerator: `sustained` is the share of short benchmarks' rates kept in training.
 
     Devices of one `generation` share what was not measured for each of them. `memory_share` is what
@@ -108,28 +109,50 @@ class Device(Struct, frozen=True, kw_only=True):
     number is from, see `stepsim.workload.model.evidence`.
     """
 
-    name: str
-    memory_bytes: int
-    memory_bandwidth: float
-    rates: Mapping[Precision, MatrixRate]
+    name: Annotated[str, Meta(description="of the device, in reports")]
+    also: Annotated[tuple[str, ...], Meta(description="other names")] = ()
+    memory_bytes: Size = field(name="memory")
+    memory_bandwidth: Bandwidth
+    rates: Mapping[Precision, MatrixRate] = field(name="rate")
     attention: Mapping[str, AttentionRate]
-    grouped: Mapping[str, GroupedRate] = field(default_factory=lambda: MappingProxyType({}))
-    scans: Mapping[str, ScanRate] = field(default_factory=lambda: MappingProxyType({}))
-    slower: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    processors: int | None = None
-    channel_bandwidth: float | None = None
-    group_start_ps: int = 4_000_000
-    vector_rate: float = 0.0
-    sustained: float = 1.0
-    memory_share: float = 0.8
-    kernel_floor_ps: int = 3_000_000
-    reserved_bytes: int = 0
-    watts: float | None = None
-    price_per_hour: float | None = None
+    grouped: Mapping[str, GroupedRate] = {}
+    scans: Mapping[str, ScanRate] = field(default_factory=dict, name="scan")
+    slower: Mapping[str, Positive] = {}
+    processors: Annotated[int, Meta(ge=1, le=100_000, description="streaming ones")] | None = None
+    channel_bandwidth: Annotated[
+        Bandwidth | None, Meta(description="of a block of collectives")
+    ] = field(default=None, name="channel")
+    group_start_ps: Annotated[Time, Meta(description="of a product of experts among others")] = (
+        4_000_000
+    )
+    vector_rate: Annotated[Flops, Meta(description="TFLOP/s without tensor cores")] = field(
+        default=10e12, name="vector"
+    )
+    sustained: Annotated[Positive, Meta(description="share of the rates kept in training")] = 1.0
+    memory_share: Annotated[Share, Meta(ge=1e-6, le=1)] = 0.8
+    kernel_floor_ps: Time = 3_000_000
+    reserved_bytes: Annotated[Size, Meta(description="contexts and communication buffers")] = field(
+        default=0, name="reserved"
+    )
+    watts: Positive | None = None
+    price_per_hour: Positive | None = None
     topology: str | None = None
-    generation: str = ""
-    framework: str | None = None
-    sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    generation: Annotated[str, Meta(description="whose devices share what is not measured")] = ""
+    framework: Annotated[str | None, Meta(description="of its jobs where nobody says it")] = None
+    lends: Annotated[
+        tuple[Literal["fp16", "mxfp8"], ...],
+        Meta(description="formats that the chip has, at the rates of bf16 and fp8"),
+    ] = ("fp16",)
+    sources: Mapping[str, str] = {}
+
+    def __post_init__(self) -> None:
+        if not self.memory_bytes:
+            raise PlanError("memory is 0: expected some")
+        if not {Precision.BF16, Precision.FP16} & self.rates.keys():
+            raise PlanError(f"rate: only {', '.join(self.rates)}: expected bf16 or fp16 among them")
+        for name in self.grouped:
+            if name not in _GROUPED:
+                raise PlanError(f"grouped: {name!r}: expected one of {', '.join(_GROUPED)}")
 
     @property
     def bytes_per_s(self) -> float:

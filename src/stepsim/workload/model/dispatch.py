@@ -12,10 +12,10 @@ from math import comb
 from types import MappingProxyType
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats
+from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.architecture import ExpertMlp
 from stepsim.workload.model.choices import ExpertDispatch
@@ -25,7 +25,7 @@ _KINDS = tuple(ExpertDispatch)
 _MAPPED = [_KINDS.index(each) for each in (ExpertDispatch.HYBRIDEP, ExpertDispatch.HYBRIDEP_FP8)]
 
 
-class DispatchKernel(Struct, frozen=True, kw_only=True):
+class DispatchKernel(Noun):
     """Time of a kernel that sends or gathers tokens: a start, and ps per token and per byte.
 
     The bytes are those of all copies that ranks receive, their own included. `notices` are small
@@ -42,7 +42,7 @@ class DispatchKernel(Struct, frozen=True, kw_only=True):
         return (self.start_ps + self.token_ps * tokens + self.byte_ps * copied) / PS_PER_S
 
 
-class DispatchKernels(Struct, frozen=True, kw_only=True):
+class DispatchKernels(Noun):
     """Kernels of a dispatcher: `to` experts and `back`, and in the backward the same reversed.
 
     Gradients of outputs take the way `to` experts with the layout of the forward, those of inputs
@@ -92,7 +92,7 @@ KERNELS: Mapping[ExpertDispatch, DispatchKernels] = MappingProxyType(
 """Kernels of every dispatcher; the network alone says what an all-to-all takes."""
 
 
-class ExpertWay(Struct, frozen=True, kw_only=True):
+class ExpertWay(Noun):
     """A way of tokens to the experts of a layer or back, one of the fields of `DispatchKernels`."""
 
     mlp: ExpertMlp

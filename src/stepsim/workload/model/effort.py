@@ -6,9 +6,7 @@ Operations are counted over its operators.
 from collections import Counter
 from collections.abc import Iterable
 
-from msgspec import Struct
-
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.workload.model.architecture import Layer
 from stepsim.workload.model.blocks import head_blocks, layer_blocks
 from stepsim.workload.model.columns import PlanColumns
@@ -21,7 +19,7 @@ from stepsim.workload.model.plan import ModelPlan, Recompute
 from stepsim.workload.model.tower import tower_blocks
 
 
-class Effort(Struct, frozen=True, kw_only=True):
+class Effort(Noun):
     """A step of a model on all its ranks.
 
     `model_flops` are those that the model needs: twice the forward's in the backward, or fewer

@@ -1,18 +1,19 @@
 """What a training framework adds to the operators: slower kernels, host time, exposed transfers."""
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 from msgspec.structs import asdict
 
-from stepsim.base.structs import Amount, Positive, Share, TomlTable, UnitShare, replace
+from stepsim.base.errors import PlanError
+from stepsim.base.quantities import Size, Time
+from stepsim.base.structs import Amount, Noun, Positive, Share, TomlTable, UnitShare, replace
 from stepsim.workload.model.choices import ExpertDispatch, GraphScope, Precision, RecomputeModule
 from stepsim.workload.model.context import ContextParallel
 
 
-class JobDefaults(TomlTable, frozen=True, kw_only=True):
+class JobDefaults(TomlTable):
     """`[[defaults]]`: how jobs of a framework run where nobody says it; the last one counts.
 
     Options have their names; None: not known.
@@ -63,7 +64,7 @@ JOB_DEFAULTS = (
 """Options that a framework's jobs have a value of."""
 
 
-class ErrorBand(TomlTable, frozen=True, kw_only=True):
+class ErrorBand(TomlTable):
     """`[[error]]`: how far off predictions on a device were, each set without the source predicted.
 
     `error` is the mean as a share, `median` and `ninety` the quantiles, over so many runs of
@@ -93,7 +94,7 @@ class ErrorBand(TomlTable, frozen=True, kw_only=True):
     most_cp: Annotated[int, Meta(ge=0)] = 0
 
 
-class RecipeShape(Struct, frozen=True, kw_only=True):
+class RecipeShape(Noun):
     """What of a plan a recipe asks about: tp, ranks and chunks of a pipeline, ZeRO's stage."""
 
     tp: int
@@ -102,7 +103,7 @@ class RecipeShape(Struct, frozen=True, kw_only=True):
     zero: int
 
 
-class RecipeStates(TomlTable, frozen=True, kw_only=True):
+class RecipeStates(TomlTable):
     """`states` of a recipe: fields of the framework that are others for all plans of the model."""
 
     gradient_bytes: Annotated[int, Meta(ge=2, le=4)] | None = None
@@ -121,7 +122,7 @@ class RecipeStates(TomlTable, frozen=True, kw_only=True):
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
-class Recipe(TomlTable, frozen=True, kw_only=True):
+class Recipe(TomlTable):
     """`[[recipe]]`: what public recipes of a model, or the report of its training, set.
 
     It holds for plans of a model on a device in one number format (None: any of them), `sharded`
@@ -145,6 +146,13 @@ class Recipe(TomlTable, frozen=True, kw_only=True):
     dispatch: ExpertDispatch | None = None
     states: RecipeStates | None = None
     source: str = ""
+
+    def __post_init__(self) -> None:
+        if self.states and not self.is_of_all_plans:
+            raise PlanError(
+                f"recipe of {self.model}: states hold for all plans of a model: expected no tp, pp "
+                "or chunks"
+            )
 
     def is_of(self, model: str, device: str, precision: Precision) -> bool:
         """Whether it is of a model, as sources spell it, on a device in a number format."""
@@ -183,7 +191,7 @@ Gradient = Annotated[int, Meta(ge=2, le=4)]
 Logit = Annotated[int, Meta(ge=2, le=1000)]
 
 
-class Framework(Struct, frozen=True, kw_only=True):
+class Framework(TomlTable):
     """A training framework; times in ps, factors without unit.
 
     `memory_factor` multiplies memory-bound kernels. A layer's forward and backward take the host at
@@ -229,10 +237,11 @@ class Framework(Struct, frozen=True, kw_only=True):
 
     name: Annotated[str, Meta(description="of the framework, in reports")]
     memory_factor: Annotated[Positive, Meta(description="of memory-bound kernels")]
-    host_layer_ps: int
-    host_expert_layer_ps: int
-    host_step_ps: int = 0
-    host_tp_ps: int = 0
+    also: Annotated[tuple[str, ...], Meta(description="other names")] = ()
+    host_layer_ps: Time
+    host_expert_layer_ps: Time
+    host_step_ps: Time = 0
+    host_tp_ps: Time = 0
     graph_share: UnitShare = 0.1
     exposed_tp: UnitShare = 0.4
     fsdp_slowdown: Amount = 0.08
@@ -263,22 +272,22 @@ class Framework(Struct, frozen=True, kw_only=True):
     split_logit_bytes: Logit | None = None
     loss_chunks: Annotated[int, Meta(ge=1, le=1024)] = 1
     unsummed_bytes: Annotated[int, Meta(ge=0, le=4)] = 0
-    workspace_bytes: int = 0
+    workspace_bytes: Size = field(default=0, name="workspace")
     norm_bytes: Annotated[int, Meta(ge=0, le=8)] = 0
-    bucket_bytes: int = 0
+    bucket_bytes: Size = field(default=0, name="bucket")
     fragmentation: Annotated[float, Meta(ge=1, le=1e9)] = 1.0
     reports_total: bool = False
     fused_loss: bool = True
-    context: ContextParallel = field(default_factory=ContextParallel)
-    attention: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    context: ContextParallel = ContextParallel()
+    attention: Mapping[str, str] = {}
     release: str | None = None
     graph_scopes: tuple[GraphScope, ...] = ()
     fuses_grouped: bool = False
     pads_experts: bool = False
-    recipes: tuple[Recipe, ...] = ()
-    errors: tuple[ErrorBand, ...] = ()
+    recipes: tuple[Recipe, ...] = field(default=(), name="recipe")
+    errors: tuple[ErrorBand, ...] = field(default=(), name="error")
     defaults: tuple[JobDefaults, ...] = ()
-    sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    sources: Mapping[str, str] = {}
 
     @property
     def of_casts(self) -> "Framework":

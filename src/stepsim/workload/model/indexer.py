@@ -9,11 +9,10 @@ All ranks of tp run the whole of it.
 from collections.abc import Iterator
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.operators import (
     Amounts,
@@ -28,7 +27,7 @@ SCORE_BYTES = 4.0
 """Bytes of a score, of the number of a key, and of what attention weighs."""
 
 
-class Indexer(Struct, frozen=True, kw_only=True):
+class Indexer(Noun):
     """An indexer of `heads` queries, `dim` wide as its keys are, that chooses `top_k` keys.
 
     One key stands for `ratio` tokens.

@@ -1,9 +1,9 @@
 """What a closed form knows of the network: two levels, bandwidth and latency of each."""
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats
+from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.rows import CollectiveKind
 
@@ -14,7 +14,7 @@ _FEW_RANKS = 0.75  # nccl-tests in one domain of A100, H100 and B200: 2, 4 and 8
 _FEW_REDUCING = 0.3  # the same of all-reduces, and vTrain's table of A100
 
 
-class Interconnect(Struct, frozen=True, kw_only=True):
+class Interconnect(Noun):
     """Domains of `domain` NPUs; bandwidths are an NPU's, one way, of payload, in bytes/s.
 
     `inner` is the network inside a domain, `outer` the one between; a collective costs `launch_ps`

@@ -6,17 +6,18 @@ Each has a rate by family and device, and sizes that an operator states.
 from typing import Annotated
 
 import numpy as np
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from stepsim.base.arrays import Floats
-from stepsim.base.structs import Share, TomlTable, UnitShare
+from stepsim.base.quantities import Time
+from stepsim.base.structs import Noun, Share, TomlTable, UnitShare
 from stepsim.base.units import PS_PER_S
 
 TILE_ROWS, TILE_COLUMNS = 64, 128
 """Rows (tokens of an expert) and columns of results that a processor makes at once."""
 
 
-class GroupedRate(TomlTable, frozen=True, kw_only=True):
+class GroupedRate(TomlTable):
     """`[grouped.bf16]` and the like: products of all groups in one kernel.
 
     They are shares of the peak and of the bandwidth that it reaches.
@@ -26,7 +27,7 @@ class GroupedRate(TomlTable, frozen=True, kw_only=True):
     memory_share: Annotated[Share, Meta(ge=1e-6, le=1)] = 0.89
 
 
-class GroupedShape(Struct, frozen=True, kw_only=True):
+class GroupedShape(Noun):
     """Products of `count` groups: `rows` x `columns` results of each, sums over `depth`."""
 
     count: Floats
@@ -50,7 +51,7 @@ class GroupedShape(Struct, frozen=True, kw_only=True):
         return rounds * processors * TILE_ROWS * TILE_COLUMNS * 2.0 * self.depth / rate
 
 
-class ScanShape(Struct, frozen=True, kw_only=True):
+class ScanShape(Noun):
     """A scan of `heads` (batch x heads of a rank), each in chunks of `chunk` tokens.
 
     `passes` are how often a state goes through all chunks, forward and backward.
@@ -62,8 +63,8 @@ class ScanShape(Struct, frozen=True, kw_only=True):
     passes: tuple[int, int] = (1, 2)
 
 
-class ScanRate(Struct, frozen=True, kw_only=True):
-    """A family of kernels that go through chunks of a sequence and pass a state on.
+class ScanRate(TomlTable):
+    """`[scan.chunked]` and the like: kernels that pass a state from chunk to chunk.
 
     Their products reach `share` of the bf16 peak (0: steps alone take time). A state goes on to the
     next chunk in `step_ps`, and all launches of a forward take `start_ps`. With `whole` a processor
@@ -73,8 +74,8 @@ class ScanRate(Struct, frozen=True, kw_only=True):
     """
 
     share: Annotated[UnitShare, Meta(description="of the bf16 peak; 0: steps alone count")] = 0.0
-    step_ps: int = 0
-    start_ps: int = 0
+    step_ps: Time = 0
+    start_ps: Time = 0
     whole: bool = False
 
     def rounds(self, heads: Floats, processors: int) -> Floats:

@@ -20,7 +20,7 @@ from stepsim.workload.model.state_mixer import StateMixer
 _SOLVED = 64.0  # numbers of a chunk's solved product that a token keeps
 
 
-class KimiDeltaAttention(StateMixer, frozen=True, kw_only=True):
+class KimiDeltaAttention(StateMixer):
     """Kimi delta attention of `heads`, `head_dim` wide, with gates of a low `gate_rank` (or full).
 
     `convolution` is the length of the short convolution.

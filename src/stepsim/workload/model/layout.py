@@ -5,14 +5,13 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, product
 from math import ceil
 
-from msgspec import Struct
-
 from stepsim.base.errors import PlanError, bad_value
+from stepsim.base.structs import Noun
 
 _LAYOUT = "E, t, m and L with *n, ( ) and |, e.g. 'Et*3|(tt|)*29m|L'"
 
 
-class StageSlice(Struct, frozen=True, kw_only=True):
+class StageSlice(Noun):
     """What one virtual stage runs: `layers` layers, and which ends of the model."""
 
     layers: int
@@ -21,7 +20,7 @@ class StageSlice(Struct, frozen=True, kw_only=True):
     head: bool = False
 
 
-class LayerLayout(Struct, frozen=True, kw_only=True):
+class LayerLayout(Noun):
     """How layers are shared out: evenly, with ends counted as layers, or as `slices` say.
 
     `embedding_counts` and `head_counts` are Megatron-LM's `account_for_embedding_in_pipeline_split`

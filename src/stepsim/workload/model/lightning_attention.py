@@ -19,7 +19,7 @@ from stepsim.workload.model.state_mixer import StateMixer
 _FORWARD_KERNELS, _BACKWARD_KERNELS = 3, 4  # within blocks, states, across blocks
 
 
-class LightningAttention(StateMixer, frozen=True, kw_only=True):
+class LightningAttention(StateMixer):
     """Linear attention of `heads`, `head_dim` wide, over blocks of `block` tokens.
 
     With `normed_heads` queries and keys are normed, one weight for all heads; `bias` is that of

@@ -28,7 +28,7 @@ CHANNEL_OPERATIONS = 46.0
 """Operations of a channel that explain its kernel in CUDA (`causal_conv1d`) on B200."""
 
 
-class Mamba2(StateMixer, frozen=True, kw_only=True):
+class Mamba2(StateMixer):
     """A Mamba-2 mixer: `heads` of `head_dim`, each with `state` numbers per element.
 
     Heads of one of `groups` share B and C. `convolution` is the length of the short convolution,

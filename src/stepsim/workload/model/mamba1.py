@@ -19,7 +19,7 @@ from stepsim.workload.model.state_mixer import StateMixer
 from stepsim.workload.rows import CollectiveKind, Group
 
 
-class Mamba1(StateMixer, frozen=True, kw_only=True):
+class Mamba1(StateMixer):
     """A Mamba mixer of `heads` channels, each with `state` numbers; `rank` is of the time step.
 
     With `normed` time step, B and C have norms (Jamba).

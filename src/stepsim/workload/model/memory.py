@@ -7,9 +7,9 @@ rank keeps is the schedule's (`kept_by_1f1b`).
 from collections.abc import Sequence
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Floats, Ints
+from stepsim.base.structs import Noun
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.columns import PlanColumns, plan_columns
 from stepsim.workload.model.device import Device
@@ -35,7 +35,7 @@ _GATHERED_LAYERS = 2
 _MASTER_BYTES = 6  # of a parameter in the optimizer: master weights and two moments of a byte
 
 
-class RankMemory(Struct, frozen=True, kw_only=True):
+class RankMemory(Noun):
     """Bytes of the fullest rank of each plan, arrays over plans.
 
     `buffers` are gathered parameters and a layer's weight gradients before they are added up,
@@ -137,7 +137,7 @@ def rank_memory(
     return RankMemory(reserved=reserved, **dict(zip(names, parts, strict=True)))
 
 
-class _RankParts(Struct, frozen=True, kw_only=True, eq=False):
+class _RankParts(Noun, eq=False):
     """Bytes of every rank of plans that share a layout.
 
     `weights`, `gradients`, `optimizer` and `buffers` are of shape (plans, pp) and held throughout;

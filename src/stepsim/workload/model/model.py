@@ -4,19 +4,21 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, field
+from msgspec import field
+
+from stepsim.base.structs import Noun
 
 if TYPE_CHECKING:
     from stepsim.workload.model.architecture import Architecture
 
 
-class Unread(Struct, frozen=True):
+class Unread(Noun, kw_only=False):
     """A value that a description leaves open: asked for where nobody says another."""
 
     why: str
 
 
-class Model(Struct, frozen=True, kw_only=True):
+class Model(Noun):
     """An architecture, what its description asks of a step, and what was assumed while reading it.
 
     `asked` are options of a step by name, as people type them, e.g. those of a launch script; what

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator
 from enum import Enum, auto
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.workload.model.architecture import (
     Activation,
     Architecture,
@@ -68,7 +67,7 @@ _PYTORCH = {
 """What PyTorch calls operators of a kind."""
 
 
-class Amounts(Struct, frozen=True, kw_only=True):
+class Amounts(Noun):
     """Floating-point operations and bytes of an operator in one phase, arrays over plans."""
 
     flops: Floats
@@ -84,7 +83,7 @@ class Amounts(Struct, frozen=True, kw_only=True):
         )
 
 
-class Operator(Struct, frozen=True, kw_only=True):
+class Operator(Noun):
     """One operator, phase by phase; `weight_grad` is empty for those without weights.
 
     `sides` are tokens, inner and outer width of a product. `rows` are batch x heads of attention,
@@ -161,7 +160,7 @@ class Operator(Struct, frozen=True, kw_only=True):
         )
 
 
-class MixerOperators(Struct, frozen=True, kw_only=True):
+class MixerOperators(Noun):
     """Operators of a mixer: what runs `before` tokens are mixed, the `mix`, what runs `after`."""
 
     before: tuple[Operator, ...]

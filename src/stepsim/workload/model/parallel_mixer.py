@@ -16,7 +16,7 @@ from stepsim.workload.model.operators import MixerOperators, grouped_operators, 
 from stepsim.workload.rows import CollectiveKind, Group
 
 
-class ParallelMixer(Mixer, frozen=True, kw_only=True):
+class ParallelMixer(Mixer):
     """Grouped attention beside Mamba-2; `heads` are those of attention."""
 
     attention: GroupedAttention

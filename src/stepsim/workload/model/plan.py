@@ -4,10 +4,11 @@ Names are those of `stepsim.parallel.ranks.ParallelPlan` and `stepsim.options.St
 these say the same; what only a model's description can use is added.
 """
 
-from msgspec import Struct, field
+from msgspec import field
 
 from stepsim.base.arguments import check_fields
 from stepsim.base.errors import PlanError
+from stepsim.base.structs import Noun
 from stepsim.workload.model.architecture import (
     Architecture,
     DenseMlp,
@@ -44,7 +45,7 @@ __all__ = [
 ]
 
 
-class ModelPlan(Struct, frozen=True, kw_only=True):
+class ModelPlan(Noun):
     """How a model is split over `tp * cp * dp * pp` ranks, and what a step is.
 
     `chunks` are the virtual stages of a rank (Megatron's vpp), `order` is their schedule.

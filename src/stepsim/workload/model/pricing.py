@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats
+from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.device import AttentionRate, Device
@@ -18,7 +18,7 @@ WEIGHT_GRADIENT_FACTOR = 1.05  # fp32 accumulation costs 5 %: SimuMax's NT produ
 _ALIGNED = 8  # elements: tensor cores take rows of 16 bytes
 
 
-class PhaseSeconds(Struct, frozen=True, kw_only=True):
+class PhaseSeconds(Noun):
     """Time of operators by phase, arrays over plans.
 
     `again` is the forward of those that the backward runs again, where parts of a layer are
@@ -36,7 +36,7 @@ class PhaseSeconds(Struct, frozen=True, kw_only=True):
         return self.input_grad + self.weight_grad
 
 
-class Pricer(Struct, frozen=True, kw_only=True):
+class Pricer(Noun):
     """Prices operators of some plans, all of one precision."""
 
     device: Device

@@ -21,7 +21,7 @@ from stepsim.workload.model.context import (
 from stepsim.workload.model.operators import MixerOperators, memory, products
 
 
-class ShortConvolution(Mixer, frozen=True, kw_only=True):
+class ShortConvolution(Mixer):
     """A gated convolution over `length` tokens; `heads` are its channels, as many as hidden."""
 
     length: int = 3

@@ -10,9 +10,9 @@ from types import MappingProxyType
 from typing import Self
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Bools, Floats, distinct
+from stepsim.base.structs import Noun
 from stepsim.workload.model.choices import ExpertDispatch
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.framework import Framework
@@ -51,7 +51,7 @@ def law_holds(device: Device) -> bool:
     return device.processors is not None and not device.generation.startswith("cdna")
 
 
-class Slowing(Struct, frozen=True, kw_only=True):
+class Slowing(Noun):
     """A GPU and the SMs that each communication holds: None as many as usual, 0 copy engines."""
 
     gpu: GpuLimits

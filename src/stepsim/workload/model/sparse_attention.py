@@ -26,7 +26,7 @@ from stepsim.workload.model.operators import (
 )
 
 
-class SparseLatentAttention(Mixer, frozen=True, kw_only=True):
+class SparseLatentAttention(Mixer):
     """Latent attention to the keys that an indexer chooses; its keys are one for all heads.
 
     One that does not choose reads the keys that an earlier layer chose (GLM-5.2).

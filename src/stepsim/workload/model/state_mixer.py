@@ -16,7 +16,7 @@ from stepsim.workload.model.context import (
 from stepsim.workload.model.operators import MixerOperators, Operator, products
 
 
-class StateMixer(Mixer, frozen=True, kw_only=True):
+class StateMixer(Mixer):
     """A mixer of heads with a state of their own, between two products."""
 
     @property

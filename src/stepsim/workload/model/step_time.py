@@ -7,10 +7,9 @@ what the other ranks take for one microbatch of one of their v chunks (Narayanan
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats
-from stepsim.base.structs import replace
+from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.architecture import Architecture, ExpertMlp, Layer
 from stepsim.workload.model.blocks import embedding_block, head_blocks, layer_blocks
@@ -34,7 +33,7 @@ from stepsim.workload.overlap import CommEngine
 from stepsim.workload.rows import CollectiveKind, Group
 
 
-class _PartSeconds(Struct, frozen=True, kw_only=True):
+class _PartSeconds(Noun):
     """One layer (or end) of one microbatch: compute and exposed exchanges of both passes.
 
     `exchanged` is what of both passes ranks wait for each other, `waited` what kernels wait for the
@@ -63,7 +62,7 @@ class _PartSeconds(Struct, frozen=True, kw_only=True):
         return np.maximum(self.forward + self.backward + self.waited, self.host)
 
 
-class StepShares(Struct, frozen=True, kw_only=True):
+class StepShares(Noun):
     """What a step is spent on, in seconds of the mean rank.
 
     `compute` are kernels, `exchanged` is what exchanges inside layers show, `host` what launches
@@ -76,7 +75,7 @@ class StepShares(Struct, frozen=True, kw_only=True):
     rest: float
 
 
-class _Turns(Struct, frozen=True, kw_only=True):
+class _Turns(Noun):
     """A pass of a layer: what runs `inside`, between its two exchanges, and what `around` them.
 
     `ways` are the exchanges alone, `visible` what is seen of both where nothing else runs, and
@@ -90,7 +89,7 @@ class _Turns(Struct, frozen=True, kw_only=True):
     delayed: Floats
 
 
-class _StepSeconds(Struct, frozen=True, kw_only=True):
+class _StepSeconds(Noun):
     """A predicted step and its parts, arrays over plans."""
 
     pipeline: Floats
@@ -105,7 +104,7 @@ class _StepSeconds(Struct, frozen=True, kw_only=True):
         return self.pipeline + self.bubble + self.data_parallel + self.optimizer + self.host
 
 
-class StepModel(Struct, frozen=True, kw_only=True):
+class StepModel(Noun):
     """Prices plans of one model on one device under one framework.
 
     `slowing` is what communication takes from the compute beside it, None where it takes nothing.

@@ -4,17 +4,17 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, Summand
 from stepsim.base.errors import TopologyError
+from stepsim.base.structs import Noun
 from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node, Switchless
 
 MAX_CABLED = 32
 _MOST_CABLES = 1024
 
 
-class Cables(Switchless, Struct, frozen=True, kw_only=True, dict=True):
+class Cables(Switchless, Noun, dict=True):
     """Cable i joins `cables[i]`, by link 2i one way and 2i + 1 the other; pairs may repeat.
 
     A flow spreads evenly over its shortest paths, and evenly over parallel cables.

@@ -7,16 +7,16 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, Summand
 from stepsim.base.errors import TopologyError
+from stepsim.base.structs import Noun
 from stepsim.network.topology.wiring import ONE_NIC, Digit, DimensionKind, Flows, Node, Ports
 from stepsim.network.topology.wirings.fully_connected import FullyConnected, pair_number
 from stepsim.network.topology.wirings.star import Star
 
 
-class DragonflyShape(Struct, frozen=True, kw_only=True):
+class DragonflyShape(Noun):
     """`routers` per group, `npus` per router and `global_links` of each router."""
 
     routers: int
@@ -38,7 +38,7 @@ class DragonflyShape(Struct, frozen=True, kw_only=True):
         return self.group * (self.routers * self.global_links + 1)
 
 
-class Dragonfly(Struct, frozen=True, kw_only=True, dict=True):
+class Dragonfly(Noun, dict=True):
     """Links of `size` positions as in `Ports`, then local ones group by group, then global ones.
 
     Global port j of a group leads j % (groups - 1) + 1 groups on, and sits on router
@@ -230,7 +230,7 @@ class Dragonfly(Struct, frozen=True, kw_only=True, dict=True):
         return bool((positions // self.shape.npus == positions[0] // self.shape.npus).all())
 
 
-class _Ways(Struct, frozen=True, kw_only=True):
+class _Ways(Noun):
     """Parts of flows: the group left, the global port (-1: none), and pairs of routers."""
 
     copy: Ints

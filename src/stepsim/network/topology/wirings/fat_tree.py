@@ -10,17 +10,17 @@ from math import prod
 from typing import ClassVar
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, carried
 from stepsim.base.errors import TopologyError
+from stepsim.base.structs import Noun
 from stepsim.network.topology.wiring import ONE_NIC, Digit, DimensionKind, Flows, Node, Ports
 from stepsim.network.topology.wirings.star import Star
 
 _LAYERS = ("leaf", "spine", "core")
 
 
-class TreeShape(Struct, frozen=True, kw_only=True):
+class TreeShape(Noun):
     """`down[l]`: what a switch of layer l has below it; `up[l]`: switches above it, one link each.
 
     Layer 0 are the leaves, and `down[0]` their NPUs. The top layer has as many below as there are:
@@ -55,7 +55,7 @@ class TreeShape(Struct, frozen=True, kw_only=True):
         return prod(self.down)
 
 
-class FatTree(Struct, frozen=True, kw_only=True):
+class FatTree(Noun):
     """Links of `size` positions as in `Ports`, then those between switches.
 
     They are numbered layer by layer, upward before downward. Going up, a flow spreads evenly over

@@ -3,13 +3,13 @@
 from typing import ClassVar
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Ints, Summand
+from stepsim.base.structs import Noun
 from stepsim.network.topology.wiring import Digit, DimensionKind, Flows, Node, Switchless
 
 
-class FullyConnected(Switchless, Struct, frozen=True, kw_only=True):
+class FullyConnected(Switchless, Noun):
     """Links p * (size - 1) onward lead from position p to the others in their order."""
 
     kind: ClassVar[DimensionKind] = DimensionKind.FULLY_CONNECTED

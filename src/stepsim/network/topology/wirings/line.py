@@ -3,9 +3,9 @@
 from typing import ClassVar
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Ints, Summand
+from stepsim.base.structs import Noun
 from stepsim.network.topology.wiring import (
     Digit,
     DimensionKind,
@@ -16,7 +16,7 @@ from stepsim.network.topology.wiring import (
 )
 
 
-class Line(Switchless, Struct, frozen=True, kw_only=True):
+class Line(Switchless, Noun):
     """Link p leads from position p to p + 1, link size - 1 + p back again."""
 
     kind: ClassVar[DimensionKind] = DimensionKind.LINE

@@ -3,9 +3,9 @@
 from typing import ClassVar
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Ints, Summand
+from stepsim.base.structs import Noun
 from stepsim.network.topology.wiring import (
     Digit,
     DimensionKind,
@@ -16,7 +16,7 @@ from stepsim.network.topology.wiring import (
 )
 
 
-class Ring(Switchless, Struct, frozen=True, kw_only=True):
+class Ring(Switchless, Noun):
     """Link p leads from position p to the next, link size + p back to the one before.
 
     Flows take the shorter way; opposite positions send half each way. A ring of two is one cable.

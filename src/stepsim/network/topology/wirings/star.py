@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, Summand, carried
+from stepsim.base.structs import Noun
 from stepsim.network.topology.wiring import ONE_NIC, Digit, DimensionKind, Flows, Node, Ports
 
 
-class Star(Struct, frozen=True, kw_only=True):
+class Star(Noun):
     """Links as in `Ports`, of `size` positions."""
 
     size: int

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import ScheduleError
+from stepsim.base.structs import Noun
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.parallel.schedules import build, parse_name
 from stepsim.show.figures.drawing import head, legend
@@ -101,7 +101,7 @@ def _draw_closed_forms(
 _POINTS = 200
 
 
-class _ClosedForm(Struct, frozen=True, kw_only=True):
+class _ClosedForm(Noun):
     """A curve of bubble fractions over microbatches, of one schedule and number of stages."""
 
     microbatches: Floats

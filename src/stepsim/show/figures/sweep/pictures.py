@@ -4,9 +4,9 @@
 """
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats
+from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S
 from stepsim.explore.sweep.table import SweepTable
 from stepsim.show.figures.sweep.scales import Scale, scale_of, time_unit_of
@@ -15,7 +15,7 @@ from stepsim.show.palette import series_colours
 from stepsim.show.words import axis_words
 
 
-class Measure(Struct, frozen=True, kw_only=True):
+class Measure(Noun):
     """Values over the axes of a view, in the unit that the label names; NaN without a result.
 
     `unit` is that unit in seconds, or as a fraction of the pipeline.
@@ -26,7 +26,7 @@ class Measure(Struct, frozen=True, kw_only=True):
     unit: float
 
 
-class _Series(Struct, frozen=True, kw_only=True):
+class _Series(Noun):
     """A line: its name, its colour, and a value for every place along the axis."""
 
     name: str
@@ -34,7 +34,7 @@ class _Series(Struct, frozen=True, kw_only=True):
     values: Floats
 
 
-class LinePicture(Struct, frozen=True, kw_only=True):
+class LinePicture(Noun):
     """Lines over one axis; `key` says what tells them apart, empty for a single one."""
 
     view: View
@@ -44,7 +44,7 @@ class LinePicture(Struct, frozen=True, kw_only=True):
     key: str
 
 
-class MapPanel(Struct, frozen=True, kw_only=True):
+class MapPanel(Noun):
     """A map: its title, and values of shape (x, y) in ascending order of both axes."""
 
     title: str
@@ -59,7 +59,7 @@ class MapPanel(Struct, frozen=True, kw_only=True):
         return int(x), int(y)
 
 
-class MapPicture(Struct, frozen=True, kw_only=True):
+class MapPicture(Noun):
     """Maps over two axes with one scale of colours between `limits`."""
 
     view: View

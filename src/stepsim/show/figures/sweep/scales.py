@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
+from stepsim.base.structs import Noun
 from stepsim.base.units import Quantity
 from stepsim.explore.sweep.table import StoredAxis
 from stepsim.show.words import axis_words
@@ -21,7 +21,7 @@ _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _MOST_DIGITS = 4
 
 
-class Scale(Struct, frozen=True, kw_only=True):
+class Scale(Noun):
     """An axis of a figure: where its values lie, its label, and whether it is logarithmic.
 
     Values that are no numbers lie at 0, 1, 2, ...

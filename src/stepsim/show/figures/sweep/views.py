@@ -4,9 +4,8 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from stepsim.base.errors import SweepError
+from stepsim.base.structs import Noun
 from stepsim.explore.sweep.table import StoredAxis, SweepTable
 from stepsim.show.figures.style import FigureStyle
 from stepsim.show.words import axis_words
@@ -20,7 +19,7 @@ _MOST_LINES = 24
 _OPTION, _LONGEST_TEXT = "option ", 24
 
 
-class View(Struct, frozen=True, kw_only=True):
+class View(Noun):
     """Axes of a figure: along it, up it (a map), and one line or panel per value of `by`."""
 
     x: StoredAxis
@@ -40,7 +39,7 @@ class PlotLayout(Enum):
     STACKS = "stacks"
 
 
-class FigureKind(Struct, frozen=True, kw_only=True):
+class FigureKind(Noun):
     """What a figure shows over the axes of a sweep, and what draws it.
 
     `of_parts` says that it needs the parts of each step (`--breakdown`).

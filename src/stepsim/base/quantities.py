@@ -1,0 +1,150 @@
+"""Numbers that files have as texts with units: the type of a number knows how it is written.
+
+A field `latency_ps: Time` of a table stands in TOML as `latency = "500 ns"`, and the noun that was
+read has 500,000 picoseconds. Nothing else converts: a noun is the table of its file.
+"""
+
+from collections.abc import Callable
+from math import isinf
+from operator import attrgetter
+from typing import Annotated, Any, NamedTuple
+
+from msgspec import Meta, Struct, inspect, to_builtins
+
+from stepsim.base.errors import UnitError
+from stepsim.base.units import (
+    BANDWIDTH_PATTERN,
+    SIZE_PATTERN,
+    TIME_PATTERN,
+    exact_size,
+    exact_time,
+    parse_bandwidth,
+    parse_size_bytes,
+    parse_time_ps,
+)
+
+_TERA, _LEAST, _MOST = 1e12, 1e-6, 1e9
+
+
+class Written(NamedTuple):
+    """How a number is read from plain data, which raises UnitError, and written as such."""
+
+    read: Callable[[Any], float]
+    write: Callable[[float], object]
+
+
+_Way = Callable[[Written], Callable[[Any], Any]]
+
+
+def _of_text(parse: Callable[[str], float]) -> Callable[[Any], float]:
+    """What reads texts alone."""
+
+    def read(value: Any) -> float:
+        if not isinstance(value, str):
+            raise UnitError(f"{value!r} has no unit: expected a text in quotes")
+        return parse(value)
+
+    return read
+
+
+def _tera(value: Any) -> float:
+    if type(value) not in (int, float) or not _LEAST <= value <= _MOST:
+        raise UnitError(f"{value!r} is no rate: expected TFLOP/s from {_LEAST:g} to {_MOST:g}")
+    return float(value * _TERA)
+
+
+def _signed(text: str) -> int:
+    bare = text.strip()
+    return -parse_time_ps(bare[1:]) if bare.startswith("-") else parse_time_ps(bare)
+
+
+def _signed_text(time_ps: float) -> str:
+    return f"{'-' if time_ps < 0 else ''}{exact_time(abs(round(time_ps)))}"
+
+
+def _gigabytes(bytes_per_s: float) -> str:
+    return "inf" if isinf(bytes_per_s) else f"{bytes_per_s / 1e9:.12g} GB/s"
+
+
+Time = Annotated[
+    int,
+    Meta(
+        description="a time with its unit",
+        examples=["500 ns", "1.5 us"],
+        extra_json_schema={"pattern": TIME_PATTERN},
+        extra={"written": Written(_of_text(parse_time_ps), lambda ps: exact_time(round(ps)))},
+    ),
+]
+Difference = Annotated[
+    int,
+    Meta(
+        description="a time with its unit, below 0 too",
+        examples=["-1.5 us"],
+        extra_json_schema={"pattern": TIME_PATTERN},
+        extra={"written": Written(_of_text(_signed), _signed_text)},
+    ),
+]
+Size = Annotated[
+    int,
+    Meta(
+        description="a size with its unit: MB is 1e6 bytes, MiB is 2**20",
+        examples=["160 MB", "64 MiB"],
+        extra_json_schema={"pattern": SIZE_PATTERN},
+        extra={
+            "written": Written(_of_text(parse_size_bytes), lambda size: exact_size(round(size)))
+        },
+    ),
+]
+Bandwidth = Annotated[
+    float,
+    Meta(
+        description="a bandwidth with its unit, one way: GB/s is 1e9 bytes/s, Gbps 1e9 bit/s",
+        examples=["400 Gbps", "50 GB/s", "inf"],
+        extra_json_schema={"pattern": BANDWIDTH_PATTERN},
+        extra={"written": Written(_of_text(parse_bandwidth), _gigabytes)},
+    ),
+]
+Flops = Annotated[
+    float,
+    Meta(
+        description="TFLOP/s",
+        extra={"written": Written(_tera, lambda rate: round(rate / _TERA, 1))},
+    ),
+]
+"""Operations per second, a number of 1e12 in files."""
+
+
+def numbers(raw: Any, kind: type) -> Any:
+    """Plain data of a file of a kind, with numbers for texts; UnitError names the key at fault."""
+    return _each(raw, inspect.type_info(kind), attrgetter("read"), "")
+
+
+def texts(noun: Struct) -> Any:
+    """A noun as plain data of its file, with texts for numbers."""
+    return _each(to_builtins(noun), inspect.type_info(type(noun)), attrgetter("write"), "")
+
+
+def _each(value: Any, kind: inspect.Type, way: _Way, at: str) -> Any:
+    """Plain data in which every number stands as it does on the other side."""
+    match kind:
+        case inspect.Metadata(extra={"written": Written() as written}):
+            try:
+                return way(written)(value)
+            except UnitError as error:
+                raise UnitError(f"{at.lstrip('.')}: {error}") from None
+        case inspect.Metadata(type=inside):
+            return _each(value, inside, way, at)
+        case inspect.UnionType(types=kinds) if value is not None:
+            for inside in kinds:
+                value = _each(value, inside, way, at)
+        case inspect.StructType(fields=fields) if isinstance(value, dict):
+            known = {each.encode_name: each.type for each in fields if each.encode_name in value}
+            found = {key: _each(value[key], known[key], way, f"{at}.{key}") for key in known}
+            return value | found
+        case inspect.DictType(value_type=inside) if isinstance(value, dict):
+            return {key: _each(each, inside, way, f"{at}.{key}") for key, each in value.items()}
+        case inspect.VarTupleType(item_type=inside) | inspect.ListType(item_type=inside) if (
+            isinstance(value, list | tuple)
+        ):
+            return [_each(each, inside, way, f"{at}[{i}]") for i, each in enumerate(value)]
+    return value
