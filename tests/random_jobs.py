@@ -195,8 +195,8 @@ def libraries(draw: st.DrawFn) -> Library:
             name=name,
             algorithms=algorithms,
             launch_ps=draw(st.sampled_from([0, 5_000])),
-            steps_ps=(("inner", draw(st.sampled_from([0, 700]))), ("outer", 90_000)),
-            rates=(("inner", draw(rates)), ("outer", draw(rates))),
+            steps_ps={"inner": draw(st.sampled_from([0, 700])), "outer": 90_000},
+            rates={"inner": draw(rates), "outer": draw(rates)},
             copy_bandwidth=draw(st.sampled_from([1e9, 7e11, float("inf")])),
         )
 

@@ -52,7 +52,7 @@ def test_a_tree_is_launched_and_fills_nics_as_the_ring_of_its_protocol() -> None
         ring, tree = protocols[name, "ring"], protocols[name, "double_binary_tree"]
         launches = [topology.launch_latency_ps + each.launch_ps for each in (ring, tree)]
         assert launches[1] == pytest.approx(launches[0], rel=0.3)
-        rates = [dict(each.rates)["fabric"] for each in (ring, tree)]
+        rates = [each.rates["fabric"] for each in (ring, tree)]
         assert rates[1] == pytest.approx(rates[0], rel=0.3)
 
 

@@ -28,6 +28,11 @@ _PLAIN = 1 << 12
 """Bytes that are as good a key as a digest of them."""
 
 
+def ints(values: Any) -> Ints:
+    """Whole numbers as a column."""
+    return np.array(values, np.int64)
+
+
 class Lists(Noun, kw_only=False, eq=False):
     """Lists of numbers in one column: list i is `values[starts[i]:starts[i + 1]]`."""
 
@@ -38,10 +43,10 @@ class Lists(Noun, kw_only=False, eq=False):
     def of(cls, lists: Iterable[Sequence[int]]) -> Self:
         """Columns of lists of Python's numbers."""
         every = list(lists)
-        counts = np.fromiter(map(len, every), dtype=np.int64, count=len(every))
+        counts = np.fromiter(map(len, every), np.int64, count=len(every))
         return cls(
             bounds(counts),
-            np.fromiter(chain.from_iterable(every), dtype=np.int32, count=counts.sum()),
+            np.fromiter(chain.from_iterable(every), np.int32, count=counts.sum()),
         )
 
     def __len__(self) -> int:
@@ -85,7 +90,7 @@ def lists_of(code: Ints, most: int) -> Lists:
     takes half the time, and half as much memory again.
     """
     code.sort(kind="stable" if len(code) <= _AT_ONCE else "quicksort")
-    counts, one = np.zeros(most, dtype=np.int32), np.int32(1)
+    counts, one = np.zeros(most, np.int32), np.int32(1)
     for part in np.split(code, range(_AT_ONCE, len(code), _AT_ONCE)):
         np.add.at(counts, part >> 32, one)
     starts = bounds(counts)
@@ -95,7 +100,7 @@ def lists_of(code: Ints, most: int) -> Lists:
 
 def bounds(counts: NDArray[np.integer]) -> Small:
     """Where lists of so many values start in one column, and where the last ends."""
-    starts = np.zeros(len(counts) + 1, dtype=np.int32)
+    starts = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=starts[1:])
     return starts
 
@@ -110,7 +115,7 @@ def spans(starts: NDArray[np.integer], counts: NDArray[np.integer]) -> Ints:
 
 def among(numbers: Ints, wanted: Iterable[int]) -> Bools:
     """Which numbers are some few wanted ones: as `np.isin`, which takes longer for few."""
-    found = np.zeros(len(numbers), dtype=np.bool_)
+    found = np.zeros(len(numbers), np.bool_)
     for number in wanted:
         found |= numbers == number
     return found
@@ -137,7 +142,7 @@ def narrowed(numbers: NDArray[np.integer], most: int) -> NDArray[np.integer]:
 
 def add_up(parts: Sequence[Summand]) -> Summand:
     """The distinct numbers of all parts, ascending, and the sum of each one's values."""
-    numbers = np.concatenate([np.zeros(0, dtype=np.int64), *(numbers for numbers, _ in parts)])
+    numbers = np.concatenate([np.zeros(0, np.int64), *(numbers for numbers, _ in parts)])
     values = np.concatenate([np.zeros(0), *(values for _, values in parts)])
     if (numbers[1:] > numbers[:-1]).all():
         return numbers, values
@@ -167,7 +172,7 @@ def carried(parts: Sequence[Summand]) -> Summand:
 def distinct(numbers: NDArray[_Number]) -> NDArray[_Number]:
     """The distinct numbers, ascending: as `np.unique`, which takes longer for few numbers."""
     ordered = np.sort(numbers, axis=None)
-    is_first = np.ones(len(ordered), dtype=bool)
+    is_first = np.ones(len(ordered), bool)
     is_first[1:] = ordered[1:] != ordered[:-1]
     return ordered[is_first]
 
@@ -206,7 +211,7 @@ def medians(places: Ints, values: Ints, size: int) -> Floats:
 
 def distinct_rows(rows: Ints) -> Ints:
     """Distinct rows of non-negative numbers, ascending."""
-    return count_rows(rows, np.ones(len(rows), dtype=np.int64))[0]
+    return count_rows(rows, np.ones(len(rows), np.int64))[0]
 
 
 def row_numbers(rows: Ints) -> tuple[Ints, Ints]:
@@ -247,7 +252,7 @@ def _long_row_numbers(rows: Ints) -> tuple[Ints, Ints]:
     like = [known.setdefault(row.tobytes(), i) for i, row in enumerate(rows)]
     firsts = sorted(known.values(), key=lambda i: tuple(rows[i].tolist()))
     place = {first: number for number, first in enumerate(firsts)}
-    return np.array(firsts, dtype=np.int64), np.array([place[i] for i in like], dtype=np.int64)
+    return np.array(firsts, np.int64), np.array([place[i] for i in like], np.int64)
 
 
 def numbers_of(codes: Ints) -> tuple[Ints, Ints]:
@@ -257,7 +262,7 @@ def numbers_of(codes: Ints) -> tuple[Ints, Ints]:
 
 
 def _firsts(number: Ints) -> Ints:
-    first = np.empty(int(number.max(initial=-1)) + 1, dtype=np.int64)
+    first = np.empty(int(number.max(initial=-1)) + 1, np.int64)
     first[number[::-1]] = np.arange(len(number))[::-1]
     return first
 
@@ -267,7 +272,7 @@ def _ranks(codes: Ints) -> Ints:
     room = int(codes.max(initial=0)) + 1
     if room > _SPARSE * len(codes):
         return np.unique(codes, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    there = np.zeros(room, dtype=np.int64)
+    there = np.zeros(room, np.int64)
     there[codes] = 1
     return (np.cumsum(there) - 1).take(codes)
 
@@ -293,7 +298,7 @@ def count_rows(rows: Ints, counts: Ints) -> tuple[Ints, Ints]:
 
 def _row_codes(rows: Ints) -> tuple[Ints, list[int]]:
     """A number per row and what the columns count to; no columns where there is no room."""
-    code = np.zeros(len(rows), dtype=np.int64)
+    code = np.zeros(len(rows), np.int64)
     if not rows.size:
         return code, []
     sizes = [int(most) + 1 for most in rows.max(axis=0)]
@@ -306,7 +311,7 @@ def _row_codes(rows: Ints) -> tuple[Ints, list[int]]:
 
 def whole_totals(places: Ints, counts: Ints, size: int) -> Ints:
     """Sum of the counts at each of so many places."""
-    sums = np.zeros(size, dtype=np.int64)
+    sums = np.zeros(size, np.int64)
     np.add.at(sums, places, counts)
     return sums
 
@@ -316,14 +321,14 @@ _Hashes = NDArray[np.uint64]
 
 def sums_at(place: Ints, hashes: _Hashes, places: int) -> _Hashes:
     """Sum of hashes per place, modulo 2**64: equal for equal multisets."""
-    total = np.zeros(places, dtype=np.uint64)
+    total = np.zeros(places, np.uint64)
     np.add.at(total, place, hashes)
     return total
 
 
 def mixed(*columns: NDArray[np.int64] | _Hashes) -> _Hashes:
     """One well-spread 64-bit number per row (splitmix64, Steele et al., OOPSLA 2014)."""
-    found = np.zeros(len(columns[0]), dtype=np.uint64)
+    found = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
         found = (found ^ column.astype(np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
         found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

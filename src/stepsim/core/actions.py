@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Self
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from stepsim.base.structs import Noun, Same, replace
 from stepsim.core.ends import listed_waits
@@ -107,9 +107,9 @@ class CommNumbers(Struct, kw_only=True):
     """
 
     alone: frozenset[Group]
-    ops: list[CommOp] = field(default_factory=list)
-    dropped: set[Group] = field(default_factory=set)
-    _numbers: dict[CommOp, int] = field(default_factory=dict)
+    ops: list[CommOp] = []
+    dropped: set[Group] = set()
+    _numbers: dict[CommOp, int] = {}
 
     def number(self, op: CommOp) -> int | None:
         """Number of a communication, None if there is nobody to communicate with."""
@@ -132,8 +132,8 @@ class _TaskListBuilder(Struct, kw_only=True):
 
     comms: CommNumbers
     detached: Stream | None = None
-    tasks: list[Task] = field(default_factory=list)
-    _last: dict[Stream, tuple[int]] = field(default_factory=dict)
+    tasks: list[Task] = []
+    _last: dict[Stream, tuple[int]] = {}
     _launches: tuple[int, ...] = ()
 
     def compute(
@@ -386,7 +386,10 @@ def fused_tasks(forward: TaskList, backward: TaskList, comms: CommNumbers) -> Ta
 
 def _turns(halves: tuple[TaskList, TaskList], comms: CommNumbers) -> Iterator[tuple[int, int]]:
     """Half and number of the tasks of two task lists in the order in which they run as one."""
-    exchanges = [[_is_exchange(task, comms) for task in half.tasks] for half in halves]
+    exchanges = [
+        [task.comm >= 0 and comms.ops[task.comm].axis is ParallelAxis.EP for task in half.tasks]
+        for half in halves
+    ]
     if all(map(any, exchanges)):
         progress, first = [_passed(each) for each in exchanges], 1
     else:
@@ -397,11 +400,6 @@ def _turns(halves: tuple[TaskList, TaskList], comms: CommNumbers) -> Iterator[tu
         for number, share in enumerate(shares)
     )
     return ((1 - first if is_other else first, number) for _, is_other, number in merged)
-
-
-def _is_exchange(task: Task, comms: CommNumbers) -> bool:
-    """Whether a task exchanges tokens between experts."""
-    return task.comm >= 0 and comms.ops[task.comm].axis is ParallelAxis.EP
 
 
 def _passed(exchanges: Sequence[bool]) -> list[float]:
@@ -499,9 +497,9 @@ class TaskLists(Struct, kw_only=True):
     comms: CommNumbers
     options: TaskOptions
     last_stage: int
-    lists: list[TaskList] = field(default_factory=list)
-    _numbers: dict[tuple[Task, ...], int] = field(default_factory=dict)
-    _of_actions: dict[tuple[object, ...], int] = field(default_factory=dict)
+    lists: list[TaskList] = []
+    _numbers: dict[tuple[Task, ...], int] = {}
+    _of_actions: dict[tuple[object, ...], int] = {}
 
     def action(self, action: Action, rows: tuple[Row, ...], part: range | None = None) -> int:
         """Number of the task list of an action, or of some rows' share of it."""

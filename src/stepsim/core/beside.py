@@ -10,7 +10,6 @@ short kernels.
 from typing import NamedTuple
 
 import numpy as np
-from msgspec import field
 
 from stepsim.base.arrays import Floats, Ints, distinct, row_numbers, spans, totals
 from stepsim.base.structs import Noun
@@ -139,7 +138,7 @@ class _Slowing(Noun):
 
     prices: Prices
     cost: OverlapCost
-    _lost: dict[tuple[Demands, int, CommDemand], float] = field(default_factory=dict)
+    _lost: dict[tuple[Demands, int, CommDemand], float] = {}
 
     def lost_ps(self, tasks: Tasks, rank: int, start: Ints, end: Ints) -> Floats:
         """What tasks of one actor, which start and end then, lose beside its communications."""
@@ -158,7 +157,7 @@ class _Slowing(Noun):
             for own, use in pairs[first].tolist()
         ]
         both_ps = beside.share * (end - start)[other]
-        lost = both_ps * np.array(shares, dtype=np.float64)[number]
+        lost = both_ps * np.array(shares, np.float64)[number]
         return totals(task, lost, len(tasks))
 
     def lost(self, kernels: Demands | None, alone_ps: int, beside: CommDemand | None) -> float:

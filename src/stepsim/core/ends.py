@@ -56,7 +56,7 @@ def _places(pairs: Ints, nodes: int) -> tuple[Small, Small]:
 
 def _followers(pairs: Ints, nodes: int) -> tuple[Small, Lists]:
     """How many others every node waits for, and which wait for it."""
-    missing, one = np.zeros(nodes, dtype=np.int32), np.int32(1)
+    missing, one = np.zeros(nodes, np.int32), np.int32(1)
     for part in _parts(pairs):
         np.add.at(missing, part & _LOW_HALF, one)
     return missing, lists_of(pairs, nodes)
@@ -105,7 +105,7 @@ def _few_levels(missing: list[int], starts: list[int], values: list[int]) -> tup
                     order.append(follower)
         begin = end
     order += [node for node, count in enumerate(missing) if count]
-    return np.array(order, dtype=np.int32), np.array(levels, dtype=np.int32)
+    return np.array(order, np.int32), np.array(levels, np.int32)
 
 
 _FEW_NODES = 1 << 15
@@ -181,7 +181,7 @@ def _add_levels(waits: NodeWaits, end_ps: Ints) -> None:
 def _of_cases(waits: NodeWaits, duration_ps: Iterable[Ints]) -> list[Ints]:
     """Many cases, node by node; ends are forgotten when nothing needs them any more."""
     known: list[Ints] = []
-    forgotten: Ints = np.zeros(0, dtype=np.int64)
+    forgotten: Ints = np.zeros(0, np.int64)
     views: Iterable[tuple[EndView | None, ...]] = waits.views or [()] * len(waits)
     columns = zip(waits.lists, views, duration_ps, waits.over_after, strict=True)
     for before, seen, duration, over in columns:

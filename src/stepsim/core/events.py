@@ -84,7 +84,7 @@ class _Run(Struct, kw_only=True):
     start: "array[int]"
     end: "array[int]"
     env: simpy.Environment = field(default_factory=lambda: simpy.Environment(initial_time=0))
-    flights: dict[int, _Flight] = field(default_factory=dict)
+    flights: dict[int, _Flight] = {}
     launched: int = 0
     settling: bool = False
     ended: int = 0
@@ -96,7 +96,7 @@ class _Run(Struct, kw_only=True):
         if self.ended < len(self.missing):
             raise SimulationError(f"{len(self.missing) - self.ended} nodes never started")
         # numpy's usual integers: `ufunc.at` takes 20 times as long for C's `long long`
-        return np.frombuffer(self.start, dtype=np.int64), np.frombuffer(self.end, dtype=np.int64)
+        return np.frombuffer(self.start, np.int64), np.frombuffer(self.end, np.int64)
 
     def begin(self, node: int) -> None:
         """Start a node; its end is an event."""

@@ -20,6 +20,7 @@ from stepsim.base.arrays import (
     Lists,
     Small,
     bounds,
+    ints,
     narrowed,
     row_numbers,
     spans,
@@ -102,7 +103,7 @@ class Tasks(Noun, eq=False, dict=True):
     @cached_property
     def inner(self) -> Small:
         """The place of each task in the task list of its segment, -1 where that is one task."""
-        return np.array([row.inner for row in self.rows], dtype=np.int32).take(self.row)
+        return np.array([row.inner for row in self.rows], np.int32).take(self.row)
 
     @cached_property
     def group(self) -> NDArray[np.int8]:
@@ -141,7 +142,7 @@ class Flat(Noun, eq=False, dict=True):
     @property
     def duration_ps(self) -> Ints:
         """How long each node takes: as long as its first task."""
-        durations = np.empty(len(self), dtype=np.int64)
+        durations = np.empty(len(self), np.int64)
         for nodes, tasks in zip(self.node_of[::-1], self.programs[::-1], strict=True):
             durations[nodes] = tasks.duration_ps
         return durations
@@ -281,7 +282,7 @@ def _join_groups(first: Small, programs: Sequence[Tasks], actors: Actors, firsts
 
 def _pairs(nodes: Sequence[Small], after: Sequence[Lists]) -> Ints:
     """Pairs `before << 32 | after` of nodes, for every wait of every task."""
-    pairs = np.empty(sum(len(waits.values) for waits in after), dtype=np.int64)
+    pairs = np.empty(sum(len(waits.values) for waits in after), np.int64)
     begin = 0
     for numbers, waits in zip(nodes, after, strict=True):
         part = pairs[begin : begin + len(waits.values)]
@@ -407,12 +408,12 @@ def _layout(
             rows.append(TaskRow(look, -1, program.message_use(look) if is_message else None))
     groups = [GROUPS.index(graph.comms[row.use.comm].group) if row.use else -1 for row in rows]
     number = numbers[: len(program)]
-    columns = _laid_out(program, number, np.array(sizes, dtype=np.int64), inside, closing)
+    columns = _laid_out(program, number, ints(sizes), inside, closing)
     return Tasks(
         program=program,
         rows=tuple(rows),
-        groups=np.array(groups, dtype=np.int8),
-        row_ps=np.zeros(len(rows), dtype=np.int64),
+        groups=np.array(groups, np.int8),
+        row_ps=np.zeros(len(rows), np.int64),
         times={},
         **columns,
     )
@@ -434,7 +435,7 @@ def expanded(tasks: Tasks, apart: Tasks, start: Ints, end: Ints) -> tuple[Small,
     place = tasks.first.take(apart.segment)
     inside = is_list.take(tasks.row.take(place))
     place = np.where(inside, place, place + apart.inner.clip(0))
-    after, until = np.zeros((2, len(apart.rows)), dtype=np.int64)
+    after, until = np.zeros((2, len(apart.rows)), np.int64)
     for number, row in enumerate(apart.rows):
         if row.inner >= 0 and row.look.task_list in tasks.times:
             times = tasks.times[row.look.task_list]
@@ -508,7 +509,7 @@ def _priced(
             row_ps.append(times[number].duration_ps)
     if any(each > MAX_INT64 for each in row_ps):
         raise SimulationError(TOO_LONG)
-    return replace(tasks, row_ps=np.array(row_ps, dtype=np.int64), times=times)
+    return replace(tasks, row_ps=ints(row_ps), times=times)
 
 
 def list_times(task_list: TaskList, task_ps: Callable[[Task], int]) -> ListTimes:
@@ -517,7 +518,7 @@ def list_times(task_list: TaskList, task_ps: Callable[[Task], int]) -> ListTimes
     Raises SimulationError when the times do not fit 64 bits.
     """
     try:
-        duration_ps = np.array([task_ps(task) for task in task_list.tasks], dtype=np.int64)
+        duration_ps = ints([task_ps(task) for task in task_list.tasks])
     except OverflowError:
         raise SimulationError(TOO_LONG) from None
     end = ends(task_list.waits, duration_ps)

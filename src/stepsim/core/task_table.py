@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Ints, Small
+from stepsim.base.arrays import Ints, Small, ints
 from stepsim.core.flat import TaskRow
 from stepsim.core.write import Program, SegmentKind, TaskGraph
 from stepsim.parallel.schedules import ActionKind
@@ -55,7 +55,7 @@ def columns_of(
     name = [names.setdefault(each, len(names)) for each in label]
     named = ("kind", "stream", "phase", "name", "group", "size_bytes")
     by_row = zip(named, (kind, stream, phase, name, comm, sizes), strict=True)
-    columns = {key: np.array(values, dtype=np.int64).take(row) for key, values in by_row}
+    columns = {key: ints(values).take(row) for key, values in by_row}
     inside = columns["stream"] != UNKNOWN
     columns["stream"] = np.where(inside, columns["stream"], program.stream[segment])
     entry, order = program.entry[segment].astype(np.int64), Order.of(program.entries)

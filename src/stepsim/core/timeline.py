@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, Small, whole_totals
+from stepsim.base.arrays import Floats, Ints, Small, ints, whole_totals
 from stepsim.base.errors import PlanError, said
 from stepsim.base.structs import Noun
 from stepsim.core.ends import ends
@@ -65,7 +65,7 @@ def _extents(place: Small, places: int, start: Ints, end: Ints) -> tuple[Ints, I
     if np.array_equal(place[tasks], np.arange(places)):
         return start[tasks], end[tasks]
     first = np.full((places, start.shape[1]), np.iinfo(np.int64).max)
-    last = np.zeros((places, start.shape[1]), dtype=np.int64)
+    last = np.zeros((places, start.shape[1]), np.int64)
     np.minimum.at(first, place[tasks], start[tasks])
     np.maximum.at(last, place[tasks], end[tasks])
     return first, last
@@ -127,7 +127,7 @@ class Timeline(Noun, dict=True):
         return Cohort(
             timeline=self,
             tasks=self.flat.programs[actors[0]],
-            actors=np.array(actors, dtype=np.int64),
+            actors=ints(actors),
             nodes=nodes[0][:, None] if len(nodes) == 1 else np.stack(nodes, axis=1),
         )
 
@@ -179,8 +179,8 @@ class Timeline(Noun, dict=True):
                 hops = program.peer_stage[segment].astype(np.int64)
             _, *times = self._segments(rank, apart) if whole else self.tasks(rank, apart)
             own = {
-                "rank": np.full(len(hops), rank, dtype=np.int64),
-                "stage": np.full(len(hops), stage, dtype=np.int64),
+                "rank": np.full(len(hops), rank, np.int64),
+                "stage": np.full(len(hops), stage, np.int64),
                 "peer": np.where(hops < 0, UNKNOWN, rank + (hops - stage) * plan.stage_ranks),
                 **dict(zip(("start_ps", "end_ps", "alone_ps"), times, strict=True)),
             }

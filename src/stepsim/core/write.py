@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import (
@@ -29,6 +29,7 @@ from stepsim.base.arrays import (
     Small,
     bounds,
     distinct,
+    ints,
     narrowed,
     numbers_of,
     spans,
@@ -135,17 +136,17 @@ class Program(Noun, eq=False, dict=True):
     @property
     def kind(self) -> Small:
         """The kind of every segment."""
-        return np.array([each.kind for each in self.looks], dtype=np.int32).take(self.look)
+        return np.array([each.kind for each in self.looks], np.int32).take(self.look)
 
     @property
     def task_lists(self) -> Small:
         """The task list of every segment, -1 for messages."""
-        return np.array([each.task_list for each in self.looks], dtype=np.int32).take(self.look)
+        return np.array([each.task_list for each in self.looks], np.int32).take(self.look)
 
     @property
     def peer_stage(self) -> Small:
         """The stage at the other end of every message, -1 for other segments."""
-        return np.array([each.peer_stage for each in self.looks], dtype=np.int32).take(self.look)
+        return np.array([each.peer_stage for each in self.looks], np.int32).take(self.look)
 
     def task_list(self, number: int) -> int:
         """The task list of one segment, -1 for a message."""
@@ -255,7 +256,7 @@ def write_graph(
         )
     )
     every = p2p.programs(schedule, _switches(options))
-    place = np.full(4 * schedule.placement.stages * schedule.microbatches, NONE, dtype=np.int32)
+    place = np.full(4 * schedule.placement.stages * schedule.microbatches, NONE, np.int32)
     programs = []
     for stage, (work, steps) in enumerate(zip(stages.works, every, strict=True)):
         writer = _StageWriter(stage=stage, work=work, schedule=schedule, lists=lists, free=p2p.free)
@@ -363,7 +364,7 @@ class _PostedRows(NamedTuple):
 
 _QUEUES = np.array(
     [Stream.PP_BACKWARD, Stream.PP_FORWARD, Stream.PP_BACKWARD_RECV, Stream.PP_FORWARD_RECV],
-    dtype=np.int32,
+    np.int32,
 )
 """Streams of sends to the rank before and to the next, and of receipts of such."""
 
@@ -376,9 +377,9 @@ class _StageWriter(Struct, kw_only=True, dict=True):
     schedule: Schedule
     lists: TaskLists
     free: bool
-    rows: list[_PostedRow] = field(default_factory=list)
-    _first: dict[int, int] = field(default_factory=dict)
-    _final: dict[int, tuple[int, Action]] = field(default_factory=dict)
+    rows: list[_PostedRow] = []
+    _first: dict[int, int] = {}
+    _final: dict[int, tuple[int, Action]] = {}
 
     def __post_init__(self) -> None:
         """Find the place of each chunk's first forward, and of its last weight gradients."""
@@ -398,7 +399,7 @@ class _StageWriter(Struct, kw_only=True, dict=True):
         """The program that follows these steps; `posted` learns the segment of its ends."""
         rows = self._placed(steps)
         segments = np.flatnonzero(rows.kind >= 0)
-        number = np.full(len(rows.kind), NONE, dtype=np.int32)
+        number = np.full(len(rows.kind), NONE, np.int32)
         number[segments] = np.arange(len(segments), dtype=np.int32)
         end = rows.end.take(segments)
         posted[end.compress(end >= 0)] = np.flatnonzero(end >= 0)
@@ -425,15 +426,15 @@ class _StageWriter(Struct, kw_only=True, dict=True):
         """
         starts, look = self._written()
         written, kind = len(self.rows), np.append(steps.kind, np.int8(StepKind.POST))
-        entries = np.array(self.rows, dtype=np.int32).reshape(-1, len(_PostedRow._fields))
+        entries = np.array(self.rows, np.int32).reshape(-1, len(_PostedRow._fields))
         table = np.concatenate((entries.T, self._of_steps(steps)), axis=1)
         first = written + np.arange(len(kind))
-        counts = np.ones(len(kind), dtype=np.int64)
+        counts = np.ones(len(kind), np.int64)
         runs = np.flatnonzero(kind == StepKind.COMPUTE)
         entry = steps.what.take(runs)
         first[runs], counts[runs] = starts.take(look[entry]), np.diff(starts).take(look[entry])
         rows = _PostedRows(*table.take(spans(first, counts), axis=1))
-        place = np.full(len(kind), NONE, dtype=np.int32)
+        place = np.full(len(kind), NONE, np.int32)
         place[runs] = entry
         return rows._replace(entry=np.where(rows.entry, place.repeat(counts), np.int32(NONE)))
 
@@ -445,9 +446,7 @@ class _StageWriter(Struct, kw_only=True, dict=True):
         """
         order = self.schedule.columns[self.stage]
         single = [*self._first.values(), *(place for place, _ in self._final.values())]
-        first, look = numbers_of(
-            _codes(order, self.work, distinct(np.array(single, dtype=np.int64)))
-        )
+        first, look = numbers_of(_codes(order, self.work, distinct(ints(single))))
         turns = np.argsort(first)
         starts = [0]
         for place in first[turns].tolist():
@@ -651,7 +650,7 @@ def _codes(order: Order, work: StageWork, single: Ints) -> Ints:
     """
     kinds, chunks = len(ACTION_KINDS), len(work.chunks)
     counts = np.array([len(blocks) for blocks in work.chunks])
-    alike = np.zeros((chunks, int(counts.max())), dtype=np.int64)
+    alike = np.zeros((chunks, int(counts.max())), np.int64)
     for chunk, blocks in enumerate(work.chunks):
         known: dict[int, int] = {}
         alike[chunk, : len(blocks)] = [known.setdefault(id(b), i) for i, b in enumerate(blocks)]
@@ -688,7 +687,7 @@ def _waits_of(rows: _PostedRows, segments: Ints, number: Small, posted: Small) -
     front = number.compress(joins)
     front = np.where(front >= 0, front, posted.take(rows.end.compress(joins)))
     past = np.cumsum(joins, dtype=np.int32) - joins
-    since = np.zeros(len(past) + 1, dtype=np.int32)
+    since = np.zeros(len(past) + 1, np.int32)
     since[1:] = past * (rows.joins == _Joins.ALONE)
     first = np.maximum.accumulate(since).take(segments)
     sizes = (past.take(segments) - first) * rows.reads.take(segments)
@@ -715,7 +714,7 @@ def _paced(rows: _PostedRows) -> tuple[Ints, Ints]:
 
 def _queued(behind: Small, sets: Small) -> tuple[Ints, Small]:
     """Segments that a stream has something before, and the last segment of it before each."""
-    found, last = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int32)]
+    found, last = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
     for stream in np.flatnonzero(np.bincount(behind.compress(behind >= 0))).tolist():
         here = np.flatnonzero((behind == stream) | (sets == stream))
         setting = sets.take(here) == stream
@@ -728,7 +727,7 @@ def _queued(behind: Small, sets: Small) -> tuple[Ints, Small]:
 
 def _among(numbers: Small, front: Small, first: Small, counts: Small) -> Bools:
     """Whether each number is in its piece of the front: so many from the first on."""
-    found = np.zeros(len(numbers), dtype=bool)
+    found = np.zeros(len(numbers), bool)
     same = front.take(spans(first, counts)) == numbers.repeat(counts)
     found[np.arange(len(numbers)).repeat(counts).compress(same)] = True
     return found

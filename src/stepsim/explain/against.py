@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints
+from stepsim.base.arrays import Bools, Ints, ints
 from stepsim.base.errors import PlanError, TraceError
 from stepsim.base.structs import Bytes, Count, Document, Entry, Noun, Picoseconds, replace
 from stepsim.base.units import format_size_bytes
@@ -241,7 +241,7 @@ class _Works(Noun, eq=False):
         if any(work.unfused for work in works):
             scores = KernelWork(work=KernelClass.ATTENTION, unfused=True)
             works = [scores if work.work is KernelClass.BATCHED else work for work in works]
-        number = np.full(len(events), UNKNOWN, dtype=np.int64)
+        number = np.full(len(events), UNKNOWN, np.int64)
         number[compute] = inverse.ravel()
         return cls(works=tuple(works), number=number)
 
@@ -253,9 +253,9 @@ class _Works(Noun, eq=False):
     def products(self, events: Events) -> Ints:
         """Operations that are products, rank by rank in the order in which they start."""
         plain = [work.work is KernelClass.PRODUCTS for work in self.works]
-        chosen = np.flatnonzero(np.array([*plain, False], dtype=np.bool_)[self.number])
+        chosen = np.flatnonzero(np.array([*plain, False], np.bool_)[self.number])
         order = np.lexsort((events.start_ps[chosen], events.rank[chosen]))
-        return np.asarray(chosen[order], dtype=np.int64)
+        return np.asarray(chosen[order], np.int64)
 
     def in_order_of(self, products: Ints, other: "_Works", others: Ints) -> "_Works":
         """The works where the n-th product has the sides of the n-th one of another profile."""
@@ -409,7 +409,7 @@ def _in_phases(profile: Profile) -> Profile:
     columns = np.stack([events.rank, phase, events.chunk, events.microbatch])[:, inside]
     actions, action = np.unique(columns, axis=1, return_inverse=True)
     start = np.full(actions.shape[1], np.iinfo(np.int64).max)
-    end = np.zeros(actions.shape[1], dtype=np.int64)
+    end = np.zeros(actions.shape[1], np.int64)
     np.minimum.at(start, action.ravel(), events.start_ps[inside])
     np.maximum.at(end, action.ravel(), events.end_ps[inside])
     rest = events.taken(np.flatnonzero(~inside))
@@ -418,9 +418,9 @@ def _in_phases(profile: Profile) -> Profile:
         count,
         rank=actions[0],
         phase=actions[1],
-        step=np.zeros(count, dtype=np.int64),
-        name=np.zeros(count, dtype=np.int64),
-        kind=np.full(count, TaskKind.COMPUTE, dtype=np.int64),
+        step=np.zeros(count, np.int64),
+        name=np.zeros(count, np.int64),
+        kind=np.full(count, TaskKind.COMPUTE, np.int64),
         start_ps=start,
         end_ps=end,
     )
@@ -437,7 +437,7 @@ def _table(profile: Profile, works: _Works, recording: Recording, begin: int, en
     events, last = profile.events, _last_arrival(profile.events)
     device = (events.kind != TaskKind.HOST) & (events.duration_ps > 0)
     busy = int(np.append(events.end_ps[device], begin).max())
-    sums = np.zeros((3, len(rows.keys)), dtype=np.int64)
+    sums = np.zeros((3, len(rows.keys)), np.int64)
     np.add.at(sums[1], rows.number[device], events.duration_ps[device])
     np.add.at(sums[2], rows.number[device], 1)
     for rank in range(len(profile.ranks)):
@@ -491,8 +491,8 @@ class _Rows(Noun, eq=False):
         return cls(
             keys=tuple(numbers),
             number=number,
-            waits=np.array(beside[:count], dtype=np.int64),
-            late=np.array(beside[count : 2 * count], dtype=np.int64),
+            waits=ints(beside[:count]),
+            late=ints(beside[count : 2 * count]),
             prompt=beside[-3],
             end=beside[-2],
             next=beside[-1],
@@ -528,7 +528,7 @@ def _numbered(
         else:
             key = StepPart.COPIES, "copies of memory", ""
         rows.append(numbers.setdefault(key, len(numbers)))
-    return np.array(rows, dtype=np.int64)[inverse.ravel()]
+    return ints(rows)[inverse.ravel()]
 
 
 def _compute_key(work: KernelWork, phase: int, recording: Recording) -> _Key:
@@ -584,7 +584,7 @@ def _moments(
     edges = np.unique(np.concatenate([step, *(column for layer in layers for column in layer[1:])]))
     edges = edges[(edges >= step[0]) & (edges <= step[1])]
     at, until = edges[:-1], edges[1:]
-    row = np.full(len(at), UNKNOWN, dtype=np.int64)
+    row = np.full(len(at), UNKNOWN, np.int64)
     for number_of, begins, ends in layers:
         if len(begins):
             near = np.searchsorted(begins, at, side="right") - 1
@@ -608,7 +608,7 @@ def _gaps(events: Events, own: Ints, at: Ints, rows: _Rows, busy: int) -> Ints:
     launch = events.launch_ps[follower]
     prompt = (launch >= 0) & (launch <= at[ended])
     row[ended] = np.where(prompt, rows.prompt, rows.late[rows.number[follower]])
-    return np.asarray(row, dtype=np.int64)
+    return np.asarray(row, np.int64)
 
 
 def _pieces(number: Ints, start: Ints, end: Ints, chosen: Bools) -> tuple[Ints, Ints, Ints]:

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Ints, ints
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.core.flat import GROUPS, MESSAGES, Tasks, tasks_apart
@@ -130,9 +130,9 @@ def _in_kernels(profile: Profile, made_of: Ints, kernels: Sequence[Kernels]) -> 
     of what they make.
     """
     events, run = profile.events, [kernel for made in kernels for kernel in made.run]
-    sizes = np.array([len(made.run) for made in kernels], dtype=np.int64)
+    sizes = ints([len(made.run) for made in kernels])
     split = (made_of != UNKNOWN) & (events.duration_ps > 0)
-    counts = np.ones(len(events), dtype=np.int64)
+    counts = np.ones(len(events), np.int64)
     counts[split] = sizes[made_of[split]]
     owner = np.repeat(np.arange(len(events)), counts)
     inner = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -153,7 +153,7 @@ def _in_kernels(profile: Profile, made_of: Ints, kernels: Sequence[Kernels]) -> 
     columns = {name: getattr(taken, name) for name in ("name", "operator")}
     columns["name"][parts] = np.array([of_name[f"{SIMULATED}{k.name}"] for k in run])[number]
     operators = [of_operator[_operator(kernel)] for kernel in run]
-    columns["operator"][parts] = np.array(operators, dtype=np.int64)[number]
+    columns["operator"][parts] = ints(operators)[number]
     made = replace(taken, start_ps=start, end_ps=end, **columns)
     return replace(profile, names=tuple(names), events=made, operators=tuple(called), follows=None)
 
@@ -175,8 +175,8 @@ def _of_rank(timeline: Timeline, rank: int, tasks: _StageTasks) -> dict[str, Int
     width = timeline.graph.plan.stage_ranks
     peer = rank + tasks.stages_to_peer * width
     return tasks.columns | {
-        "rank": np.full(count, rank, dtype=np.int64),
-        "step": np.zeros(count, dtype=np.int64),
+        "rank": np.full(count, rank, np.int64),
+        "step": np.zeros(count, np.int64),
         "start_ps": times.start,
         "end_ps": times.end,
         "peer": np.where(tasks.group == MESSAGES, peer, UNKNOWN),
@@ -194,7 +194,7 @@ def _meetings(
         for name in ("group", "meets", "stages_to_sender")
     )
     place = rank + to_sender * width
-    group = np.full(len(rank), UNKNOWN, dtype=np.int64)
+    group = np.full(len(rank), UNKNOWN, np.int64)
     found: list[ProcessGroup] = []
     for number in sorted({*kind.tolist()} - {UNKNOWN, MESSAGES}):
         low, high = graph.plan.span(GROUPS[number])
@@ -215,9 +215,9 @@ class _Telling(Struct, kw_only=True):
     """Tells the tasks of stages; `names` and `kernels` are theirs, with the place of each."""
 
     graph: TaskGraph
-    labels: dict[str, int] = field(default_factory=dict)
-    kernels: dict[Kernels, int] = field(default_factory=dict)
-    names: dict[str, int] = field(default_factory=dict)
+    labels: dict[str, int] = {}
+    kernels: dict[Kernels, int] = {}
+    names: dict[str, int] = {}
 
     def stage(self, laid: Tasks) -> _StageTasks:
         """The tasks of a stage's program."""
@@ -246,7 +246,7 @@ class _Telling(Struct, kw_only=True):
                 "microbatch": microbatch,
             },
             group=laid.group.astype(np.int64),
-            kernels=np.array(made_of, dtype=np.int64).take(laid.row),
+            kernels=ints(made_of).take(laid.row),
             meets=sender << 32 | np.maximum(laid.inner, 0),
             stages_to_sender=np.where(receives, to_peer, 0),
             stages_to_peer=to_peer,
@@ -289,4 +289,4 @@ class _Telling(Struct, kw_only=True):
             elif group != UNKNOWN:
                 text = f"pp {TaskKind(kind).name.lower()}"
             numbers.append(self.names.setdefault(text, len(self.names)))
-        return np.array(numbers, dtype=np.int64)
+        return ints(numbers)

@@ -13,7 +13,7 @@ from itertools import pairwise, starmap
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Bools, Ints, Lists, distinct, spans
+from stepsim.base.arrays import Bools, Ints, Lists, distinct, ints, spans
 from stepsim.base.structs import Noun
 from stepsim.core.actions import Task
 from stepsim.core.flat import ListTimes, Tasks
@@ -31,7 +31,7 @@ _BUSY = (*_WORK.values(), _CONTRACTED)
 """Parts of the compute stream."""
 _CELLS = 1 << 20
 """Times that are looked at together, so that they stay in the cache: measured."""
-_NO_LISTS = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+_NO_LISTS = np.zeros(0, np.int64), np.zeros(0, np.int64)
 
 
 class Gaps(Noun):
@@ -86,7 +86,7 @@ def _claimers(is_busy: Bools, after: Lists, lists: Sequence[Ints]) -> Ints:
     A transfer is waited for directly, or by another that is waited for; and by the end of its task
     list, which is one less than twice what follows it.
     """
-    claimer = np.full(len(is_busy), 2 * len(is_busy), dtype=np.int64)
+    claimer = np.full(len(is_busy), 2 * len(is_busy), np.int64)
     flies = ~is_busy.take(after.values)
     owner, before = after.owners.compress(flies), after.values.compress(flies)
     direct = is_busy.take(owner)
@@ -100,7 +100,7 @@ def _claimers(is_busy: Bools, after: Lists, lists: Sequence[Ints]) -> Ints:
     chains = zip(owner.compress(~direct)[::-1], before.compress(~direct)[::-1], strict=True)
     for waiting, awaited in chains:
         first[awaited] = min(first[awaited], first[waiting])
-    return np.array(first, dtype=np.int64)
+    return ints(first)
 
 
 def breakdown(gaps: Gaps, start: Ints, end: Ints, contracted: Ints) -> Ints:
@@ -148,7 +148,7 @@ def _add_parts(gaps: Gaps, start: Ints, end: Ints, total: Ints) -> None:
 
 def _in_turn(gap: Ints, keys: tuple[Ints, ...]) -> bool:
     """Whether transfers stand in the order of their keys within each gap, in all columns."""
-    wrong = np.zeros(1, dtype=bool)
+    wrong = np.zeros(1, bool)
     for key in reversed(keys):
         below, above = key[:-1], key[1:]
         wrong = (above < below) | ((above == below) & wrong)
@@ -157,7 +157,7 @@ def _in_turn(gap: Ints, keys: tuple[Ints, ...]) -> bool:
 
 def _bounds(gaps: Gaps, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """When gaps begin and end, in ps, both of shape (gaps, columns)."""
-    begin, until = np.zeros((2, len(gaps.closing) + 1, *end.shape[1:]), dtype=np.int64)
+    begin, until = np.zeros((2, len(gaps.closing) + 1, *end.shape[1:]), np.int64)
     begins, stops = begin[1:], until[:-1]
     begins[~gaps.closing], stops[~gaps.closing] = end[gaps.tasks], start[gaps.tasks]
     if gaps.closing.any():
@@ -197,7 +197,7 @@ def _cohort_breakdown(
     cohort: Cohort, graph: TaskGraph, step_time_ps: int, known: dict[ListTimes, Ints]
 ) -> Ints:
     """Parts of the step of every actor of a cohort, of shape (parts, actors), in ps."""
-    contracted = np.zeros((len(Part), len(cohort.actors)), dtype=np.int64)
+    contracted = np.zeros((len(Part), len(cohort.actors)), np.int64)
     for number, count in contracted_runs(cohort.tasks).items():
         contracted += count * known[cohort.tasks.times[number]][:, None]
     total = breakdown(program_gaps(cohort.tasks, graph), cohort.start, cohort.end, contracted)
@@ -224,7 +224,7 @@ def _parts_of_lists(cohorts: Iterable[Cohort], graph: TaskGraph) -> dict[ListTim
             np.stack([getattr(times, name) for times in several], axis=1)
             for name in ("start", "end")
         )
-        nothing = np.zeros((len(Part), len(several)), dtype=np.int64)
+        nothing = np.zeros((len(Part), len(several)), np.int64)
         total = breakdown(list_gaps(tasks), start, end, nothing)
         parts |= zip(several, total.T, strict=True)
     return parts
@@ -232,9 +232,9 @@ def _parts_of_lists(cohorts: Iterable[Cohort], graph: TaskGraph) -> dict[ListTim
 
 def list_gaps(tasks: Sequence[_Row]) -> Gaps:
     """The gaps of the tasks of a list, given by their part and what they wait for."""
-    part = np.array([each for each, _ in tasks], dtype=np.int8)
+    part = np.array([each for each, _ in tasks], np.int8)
     after = Lists.of([before for _, before in tasks])
-    return find_gaps(part, after, np.zeros(len(part), dtype=bool), _NO_LISTS)
+    return find_gaps(part, after, np.zeros(len(part), bool), _NO_LISTS)
 
 
 def contracted_runs(tasks: Tasks) -> dict[int, int]:
@@ -248,7 +248,7 @@ def contracted_runs(tasks: Tasks) -> dict[int, int]:
 
 def program_gaps(tasks: Tasks, graph: TaskGraph) -> Gaps:
     """The gaps of the tasks of an actor."""
-    part, closes = np.zeros((2, len(tasks.rows)), dtype=np.int8)
+    part, closes = np.zeros((2, len(tasks.rows)), np.int8)
     for number, row in enumerate(tasks.rows):
         task = row.task(tasks.program)
         if task:

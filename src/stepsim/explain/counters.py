@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, totals
+from stepsim.base.arrays import Floats, Ints, ints, totals
 from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S
 from stepsim.core.timeline import Timeline
@@ -49,10 +49,10 @@ def live_activations(timeline: Timeline, rank: int) -> Curves:
             times.append(start if action.kind is ActionKind.FORWARD else end)
             changes.append(_HELD[action.kind])
     split = timeline.graph.schedule.splits_backward
-    table = np.array(changes, dtype=np.float64).reshape(-1, 2)
+    table = np.array(changes, np.float64).reshape(-1, 2)
     return summed_curves(
         _LIVE if split else ("until backward",),
-        np.array(times, dtype=np.int64),
+        ints(times),
         table if split else table[:, :1],
     )
 
@@ -78,7 +78,7 @@ def link_rates(timeline: Timeline, prices: Prices) -> Curves:
             times += (start[some], (start + takes)[some])
             changes += (rate, -rate)
     classes = tuple(each.name for each in prices.topology.link_classes)
-    nothing = np.zeros(0, dtype=np.int64)
+    nothing = np.zeros(0, np.int64)
     return summed_curves(
         classes,
         np.concatenate([nothing, *times]),

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Ints, ints
 from stepsim.base.errors import SimulationError
 from stepsim.base.structs import Noun
 from stepsim.core.actions import TaskList
@@ -150,7 +150,7 @@ def _runs_of(
         times = tasks.times[look.task_list]
         if times not in inside:
             path = [*_inside(tasks.program.lists[look.task_list], times)]
-            inside[times] = np.array(path, dtype=np.int64)
+            inside[times] = ints(path)
         which = inside[times]
         start, end = start + times.start[which], start + times.end[which]
     return PathRuns(rank=steps[0].rank, look=look, tasks=which, start_ps=start, end_ps=end)
@@ -164,7 +164,7 @@ def path_parts(graph: TaskGraph, path: Iterable[PathRuns]) -> dict[Part, int]:
         number = runs.look.task_list
         if number not in spent:
             tasks = len(graph.task_lists[number].tasks) if number >= 0 else 1
-            spent[number] = np.zeros(tasks, dtype=np.int64)
+            spent[number] = np.zeros(tasks, np.int64)
         spent[number][runs.tasks] += time_ps
     total = dict.fromkeys(Part, 0)
     for number, times in spent.items():

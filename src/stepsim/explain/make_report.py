@@ -54,8 +54,8 @@ class StepTotals(Noun):
 
 def bubble_fraction(bubble_ps: ArrayLike, ranks: int, pipeline_time_ps: ArrayLike) -> Floats:
     """Time of all ranks in no action over that in the pipeline; 0 without a pipeline."""
-    pipeline = np.asarray(pipeline_time_ps, dtype=np.float64)
-    mean = np.asarray(bubble_ps, dtype=np.float64) / ranks
+    pipeline = np.asarray(pipeline_time_ps, np.float64)
+    mean = np.asarray(bubble_ps, np.float64) / ranks
     return np.divide(mean, pipeline, out=np.zeros_like(pipeline), where=pipeline > 0)
 
 
@@ -228,7 +228,7 @@ def _mean_bubble(bubbles: Sequence[Bubble], counts: NDArray[np.int64], pipeline_
 
 def _breakdown(timeline: Timeline) -> NDArray[np.int64]:
     """Parts of the step of every actor, of shape (actors, parts), in ps."""
-    found = np.zeros((len(timeline.actors), len(Part)), dtype=np.int64)
+    found = np.zeros((len(timeline.actors), len(Part)), np.int64)
     every = cohorts_breakdown(timeline.cohorts, timeline.graph, timeline.step_time_ps)
     for cohort, parts in zip(timeline.cohorts, every, strict=True):
         found[cohort.actors] = parts.T

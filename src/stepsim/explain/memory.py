@@ -151,7 +151,7 @@ def _changes(held: HeldBytes, stage: int, order: Order) -> tuple[Ints, Ints]:
         return 2 * place, order.chunk[place, part].astype(np.int64)
 
     (takes, taken), (frees, freed), (works, _) = of(_TAKES), of(_FREES), of(_WORKS)
-    kept = np.zeros((*held.activations.shape[1:], len(_LIVE)), dtype=np.int64)
+    kept = np.zeros((*held.activations.shape[1:], len(_LIVE)), np.int64)
     kept[:, 0], kept[:, 1] = held.activations[stage], held.logits[stage]
     work = np.broadcast_to([0, 0, held.recomputed[stage]], (len(works), len(_LIVE)))
     moments = (takes, frees + 1, works, works + 1)

@@ -65,7 +65,7 @@ def comm_use(graph: TaskGraph, prices: Prices) -> tuple[PlacedComm, ...]:
 
 def link_use(topology: Topology, traffic: Traffic, step_time_ps: int) -> tuple[LinkUse, ...]:
     """Bytes of every transfer of the step on every link it crosses, summed up per class."""
-    links, loads = np.zeros(0, dtype=np.int64), np.zeros(0)
+    links, loads = np.zeros(0, np.int64), np.zeros(0)
     for own in traffic.values():
         links, loads = add_up([(links, loads), own])
     classes = topology.link_class(links)

@@ -39,7 +39,7 @@ def critical_parts(waits: Waits) -> tuple[PathPart, ...]:
     ends = waits.ends_ps(own, delay)
     followed = _last_before(waits, ends)
     ready = np.where(followed >= 0, ends[followed], 0) + delay
-    last_member = np.empty(int(waits.meetings.max()) + 1, dtype=np.int64)
+    last_member = np.empty(int(waits.meetings.max()) + 1, np.int64)
     by_ready = np.argsort(ready, kind="stable")
     last_member[waits.meetings[by_ready]] = by_ready
     held_ps = waits.held_ps()
@@ -71,7 +71,7 @@ def critical_parts(waits: Waits) -> tuple[PathPart, ...]:
 
 def _last_before(waits: Waits, ends: Ints) -> Ints:
     """Of what each operation follows, the one that ends last; -1 where it follows nothing."""
-    found = np.full(len(ends), -1, dtype=np.int64)
+    found = np.full(len(ends), -1, np.int64)
     order = np.argsort(ends[waits.before], kind="stable")
     found[waits.after[order]] = waits.before[order]
     return found

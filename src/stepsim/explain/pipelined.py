@@ -67,12 +67,12 @@ class Pipelined(Noun, eq=False, dict=True):
         work = (np.nan_to_num(self.own_ps) + np.nan_to_num(self.delay_ps))[
             : PipelineSlot.FORWARD_SEND
         ]
-        return np.asarray(work.sum(axis=(0, 3, 4)).max(axis=1), dtype=np.int64)
+        return np.asarray(work.sum(axis=(0, 3, 4)).max(axis=1), np.int64)
 
     @cached_property
     def usual(self) -> tuple[Ints, Ints]:
         """Name and stream of the operations that take most of each slot's time, 0 without any."""
-        events, found = self.waits.profile.events, np.zeros((2, len(PipelineSlot)), dtype=np.int64)
+        events, found = self.waits.profile.events, np.zeros((2, len(PipelineSlot)), np.int64)
         for slot in PipelineSlot:
             chosen = np.flatnonzero(self.slot == slot)
             if len(chosen):
@@ -127,7 +127,7 @@ def pipelined(waits: Waits) -> Pipelined:
 def _slots(events: Events) -> Ints:
     """The slot of every operation, `UNKNOWN` for one that no schedule orders."""
     told = (events.microbatch != UNKNOWN) & (events.chunk != UNKNOWN)
-    found = np.full(len(events), UNKNOWN, dtype=np.int64)
+    found = np.full(len(events), UNKNOWN, np.int64)
     for phase, slots in (
         (TaskPhase.FORWARD, FORWARD_SLOTS),
         (TaskPhase.BACKWARD, BACKWARD_SLOTS),
@@ -185,7 +185,7 @@ class _Posted(Noun, eq=False):
         order = (events.start_ps[compute], events.step[compute], events.rank[compute])
         compute = compute[np.lexsort(order)]
         key = same(events.rank, events.step, events.phase, events.chunk, events.microbatch)
-        first, last = np.full((2, int(key.max()) + 1), -1, dtype=np.int64)
+        first, last = np.full((2, int(key.max()) + 1), -1, np.int64)
         last[key[compute]] = np.arange(len(compute))
         first[key[compute[::-1]]] = np.arange(len(compute))[::-1]
         message = np.flatnonzero(slot >= PipelineSlot.FORWARD_SEND)
@@ -196,7 +196,7 @@ class _Posted(Noun, eq=False):
 
     def ahead(self, events: Events, slot: Ints) -> dict[int, int]:
         """By how many computes of its rank a message is received ahead, usually, by slot."""
-        place = np.full(len(events) + 1, -1, dtype=np.int64)
+        place = np.full(len(events) + 1, -1, np.int64)
         place[self.computes] = np.arange(len(self.computes))
         last = place[last_computes(events, self.computes, self.messages)]
         apart = (self.of_compute - last)[last >= 0]

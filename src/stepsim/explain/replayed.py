@@ -29,7 +29,7 @@ def replayed_ranks(waits: Waits) -> tuple[_ReplayedPart, ...]:
     shape = (len(profile.ranks), len(profile.steps))
     found = []
     for each in (measured, ends):
-        last = np.zeros(shape, dtype=np.int64)
+        last = np.zeros(shape, np.int64)
         np.maximum.at(last, (events.rank, events.step), each)
         found.append(last)
     names = [str(each.rank) for each in profile.ranks]
@@ -40,7 +40,7 @@ def replayed_kinds(waits: Waits) -> tuple[_ReplayedPart, ...]:
     """Time of all operations of a kind, over all ranks; communications with their waits."""
     events, count = waits.profile.events, len(waits.profile.steps)
     ends = waits.ends_ps(waits.own_ps, waits.delay_ps)
-    ready = np.zeros(len(events), dtype=np.int64)
+    ready = np.zeros(len(events), np.int64)
     np.maximum.at(ready, waits.after, ends[waits.before])
     times = events.duration_ps, ends - ready - waits.delay_ps
     found = []

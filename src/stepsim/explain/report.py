@@ -210,9 +210,7 @@ class Report(Document):
     rank_order: str = ""
     ep_layout: str = ""
     plan: _Degrees
-    settings: Annotated[dict[str, str], Meta(description="options that are not the default")] = (
-        msgspec.field(default_factory=dict)
-    )
+    settings: Annotated[dict[str, str], Meta(description="options that are not the default")] = {}
     step_time_s: Seconds = 0.0
     step_time_ps: Annotated[Picoseconds, shown("step time")]
     slowed_by_communication_ps: Annotated[
@@ -226,7 +224,7 @@ class Report(Document):
     peak_activations: Count = 0
     peak_activation_bytes: Bytes | None = None
     breakdown_ps: _PartTimes
-    critical_path_ps: _PartTimes = msgspec.field(default_factory=dict)
+    critical_path_ps: _PartTimes = {}
     stages: tuple[StageReport, ...]
     links: tuple[LinkUse, ...]
     comms: tuple[CommUse, ...] = ()

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Floats, Ints
+from stepsim.base.arrays import Bools, Floats, Ints, ints
 from stepsim.base.structs import Noun, replace
 from stepsim.explain.pipelined import (
     BACKWARD_SLOTS,
@@ -154,7 +154,7 @@ def _program(run: Pipelined, actions: Sequence[Action], chunks: int) -> _Program
     rows = [
         (ACTION_KINDS.index(action.kind), action.stage, action.microbatch) for action in actions
     ]
-    kind, stage, microbatch = np.array(rows, dtype=np.int64).T
+    kind, stage, microbatch = ints(rows).T
     forward, weight = kind == _FORWARD, kind == _WEIGHT
     ahead = np.where(forward, 1, -1)
     end = np.stack((stage - ahead, np.full(len(kind), UNKNOWN), stage + ahead), axis=1)
@@ -235,12 +235,12 @@ def _stage(
 def _told(run: Pipelined, program: _Program) -> dict[str, Ints]:
     """Columns of a stage's operations that are the same on all its ranks."""
     slot, (names, streams) = program.slot, run.usual
-    unknown = np.full(len(slot), UNKNOWN, dtype=np.int64)
+    unknown = np.full(len(slot), UNKNOWN, np.int64)
     return {
-        "kind": np.array(_KINDS, dtype=np.int64)[slot],
+        "kind": ints(_KINDS)[slot],
         "name": np.where(program.weight, len(run.waits.profile.names), names[slot]),
         "stream": streams[slot],
-        "phase": np.array(_PHASES, dtype=np.int64)[slot],
+        "phase": ints(_PHASES)[slot],
         "chunk": program.chunk,
         "microbatch": program.microbatch,
         "size_bytes": unknown,
@@ -254,7 +254,7 @@ def _messages(
     """The other end of messages, and numbers that both ends have in common."""
     profile, stages = run.waits.profile, run.stages
     replica = [each.replica or 0 for each in profile.ranks]
-    table = np.full((stages, max(replica) + 1), UNKNOWN, dtype=np.int64)
+    table = np.full((stages, max(replica) + 1), UNKNOWN, np.int64)
     for place, each in enumerate(profile.ranks):
         table[each.stage or 0, replica[place]] = place
     of_rank = np.array(replica)[columns["rank"]]
@@ -289,10 +289,10 @@ def _others(run: Pipelined, lengths: Mapping[int, int], chunks: int) -> _Part:
     total = np.bincount(rank_step[compute], minlength=int(rank_step.max()) + 1)[rank_step[kept]]
     many = np.array([lengths[each] for each in range(run.stages)])[stage]
     place = (earlier * many // np.maximum(total, 1)) * _PLACES_PER_COMPUTE - 1
-    none = np.array([], dtype=np.int64)
+    none = ints([])
     columns = {name: getattr(taken, name) for name in _COLUMNS}
     if chunks != run.chunks:
-        columns["chunk"] = np.full(len(kept), UNKNOWN, dtype=np.int64)
+        columns["chunk"] = np.full(len(kept), UNKNOWN, np.int64)
     return _Part(
         columns=columns | {"place": place},
         own=waits.own_ps[kept],
@@ -311,7 +311,7 @@ def _earlier(events: Events, rank_step: Ints, compute: Ints, others: Ints) -> In
     key = rank_step[places][order]
     begins = np.flatnonzero(np.diff(key, prepend=-1))
     skipped: Ints = (so_far - is_compute[order])[begins]
-    found = np.empty(len(places), dtype=np.int64)
+    found = np.empty(len(places), np.int64)
     found[order] = so_far - np.repeat(skipped, np.diff(np.append(begins, len(key))))
     return found[len(compute) :]
 
@@ -320,9 +320,9 @@ def _joined_events(parts: Sequence[_Part], place: Ints) -> Events:
     """All parts in one table; times are not known yet."""
     columns = {n: np.concatenate([part.columns[n] for part in parts]) for n in _COLUMNS}
     count = len(place)
-    nothing = np.zeros(count, dtype=np.int64)
+    nothing = np.zeros(count, np.int64)
     by_place = np.argsort(place, kind="stable")
-    order = np.empty(count, dtype=np.int64)
+    order = np.empty(count, np.int64)
     keys = (columns["rank"], columns["step"], columns["name"])
     order[by_place] = counted(*(key[by_place] for key in keys))
     return Events.of(count, **columns, start_ps=nothing, end_ps=nothing, order=order)

@@ -73,7 +73,7 @@ class Stragglers(Noun, eq=False):
 def share_of_steps(some_ps: Ints, whole_ps: Ints) -> Floats:
     """Steps over steps; 1 where there is nothing to compare with."""
     ones = np.ones(len(whole_ps))
-    return np.asarray(np.divide(some_ps, whole_ps, out=ones, where=whole_ps > 0), dtype=np.float64)
+    return np.asarray(np.divide(some_ps, whole_ps, out=ones, where=whole_ps > 0), np.float64)
 
 
 def mean_share(some_ps: Ints, whole_ps: Ints) -> float:

@@ -43,7 +43,7 @@ def find_traffic(graph: TaskGraph, prices: Prices) -> Traffic:
         parts = [found[user]] if user in found else []
         for step in prices.steps(use, look):
             for some in np.array_split(npus, npus.size // _AT_ONCE + 1):
-                together = np.zeros(len(some), dtype=np.int64)
+                together = np.zeros(len(some), np.int64)
                 _, link, load = loads_by_owner(prices.topology, some, together, step)
                 parts.append((link, load * (step.repeat * op.size_bytes * count)))
         if parts:

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-import numpy as np
-
 from stepsim.base.arguments import checked
+from stepsim.base.arrays import ints
 from stepsim.base.errors import PlanError
 from stepsim.base.units import PS_PER_S
 from stepsim.core.events import OnProgress
@@ -176,7 +175,7 @@ def collective_time(
         raise PlanError(f"{error}: expected {', '.join(CollectiveKind)}") from None
     if isinstance(algorithm, str):
         algorithm = parse_algorithm(algorithm)
-    members = np.array(ranks, dtype=np.int64)
+    members = ints(ranks)
     if not 0 <= size_bytes <= _MOST_BYTES:
         raise PlanError(f"size_bytes is {size_bytes}: expected 0 to {_MOST_BYTES}")
     shape = collective_shape(topology, kind, members, algorithm)

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints
+from stepsim.base.arrays import Bools, Ints, ints
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun
 from stepsim.measured.run import PS_PER_MS, MeasuredRun, OpKind, RankTrace
@@ -79,7 +79,7 @@ def align(run: MeasuredRun, node_size: int | None = None) -> tuple[Clocks, Trans
     group, begin_ms = _clock_groups(run.ranks)
     matched = list(_match(run))
     within = [(t.clock_ms - begin_ms[g]) * PS_PER_MS for t, g in zip(run.ranks, group, strict=True)]
-    offset = np.array(within, dtype=np.int64)
+    offset = ints(within)
     size = node_size or _node_size(run, group)
     pairs = [abs(float(np.median(_ends_apart(run.ranks, each, offset)))) for each in matched]
     if len(begin_ms) == 1 and max(pairs, default=0) > _FAR_APART_PS:
@@ -87,7 +87,7 @@ def align(run: MeasuredRun, node_size: int | None = None) -> tuple[Clocks, Trans
     _join_groups(run.ranks, group, matched, offset)
     first = min(int(t.start_ps[0]) + int(o) for t, o in zip(run.ranks, offset, strict=True))
     offset -= first
-    node = np.array([trace.rank // size for trace in run.ranks], dtype=np.int64)
+    node = ints([trace.rank // size for trace in run.ranks])
     clocks = Clocks(
         offset_ps=offset,
         node=node,
@@ -140,7 +140,7 @@ def _join_groups(
     ranks: Sequence[RankTrace], group: list[int], matched: list[_Matched], offset: Ints
 ) -> None:
     """Shift every clock onto that of the first trace; `offset` is changed in place."""
-    group_of = np.array(group, dtype=np.int64)
+    group_of = ints(group)
     joined = {group[0]}
     while len(joined) < len(set(group)):
         apart: dict[int, list[Ints]] = {}
@@ -201,7 +201,7 @@ def _transfers(ranks: Sequence[RankTrace], matched: list[_Matched], clocks: Cloc
             )
         )
     joined = [np.concatenate(each) for each in zip(*columns, strict=True)] or [
-        np.zeros(0, dtype=np.int64)
+        np.zeros(0, np.int64)
     ] * 6
     return Transfers(
         source=joined[0],

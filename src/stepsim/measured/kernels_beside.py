@@ -30,7 +30,7 @@ def alone_times_ps(profile: Profile) -> Ints:
 
     `UNKNOWN` for an operation that ran alone itself, and for one whose kernel did less than twice.
     """
-    found = np.full(len(profile.events), UNKNOWN, dtype=np.int64)
+    found = np.full(len(profile.events), UNKNOWN, np.int64)
     ran = _executions(profile)
     is_alone = ran.share == 0
     count = np.bincount(ran.kernel[is_alone], minlength=int(ran.kernel.max(initial=0)) + 1)
@@ -76,7 +76,7 @@ class _Communications(NamedTuple):
     def share(self, start: Ints, end: Ints) -> Floats:
         """Which part of each span any of them covers; 0 for spans without a length."""
         both = [np.interp(times, self.edges, self.covered) for times in (start, end)]
-        return np.asarray((both[1] - both[0]) / np.maximum(end - start, 1), dtype=np.float64)
+        return np.asarray((both[1] - both[0]) / np.maximum(end - start, 1), np.float64)
 
 
 def _union(start: Ints, end: Ints) -> tuple[Ints, Ints]:
@@ -85,7 +85,7 @@ def _union(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     Spans 0-10, 5-20 and 30-31 have edges 0, 20, 30, 31 where 0, 20, 20 and 21 have passed.
     """
     if not len(start):
-        return np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
+        return np.zeros(1, np.int64), np.zeros(1, np.int64)
     reach = np.maximum.accumulate(end)
     first = np.append(True, start[1:] > reach[:-1])
     begins, ends = start[first], reach[np.append(np.flatnonzero(first)[1:] - 1, len(start) - 1)]
@@ -127,7 +127,7 @@ def _with_neighbours(profile: Profile, work: Ints) -> list[Ints]:
     events, count, found = profile.events, len(work), list[Ints]()
     other = events.stream[work[1:]] != events.stream[work[:-1]]
     for column in (events.name[work], events.form[work]):
-        before, after = np.full((2, count), UNKNOWN, dtype=np.int64)
+        before, after = np.full((2, count), UNKNOWN, np.int64)
         before[1:], after[:-1] = column[:-1], column[1:]
         before[1:][other] = after[:-1][other] = UNKNOWN
         found += [column, before, after]
@@ -137,7 +137,7 @@ def _with_neighbours(profile: Profile, work: Ints) -> list[Ints]:
 def _beside_others(profile: Profile, work: Ints) -> Bools:
     """Which operations of a rank have a kernel of compute beside them, on another stream."""
     events = profile.events
-    found = np.zeros(len(work), dtype=bool)
+    found = np.zeros(len(work), bool)
     kernels = work[events.kind[work] == TaskKind.COMPUTE]
     for stream in distinct(events.stream[work]).tolist():
         others = kernels[events.stream[kernels] != stream]

@@ -10,7 +10,7 @@ from typing import Self
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, among, places_by
+from stepsim.base.arrays import Bools, Ints, among, ints, places_by
 from stepsim.base.structs import Noun, replace
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, Clocks, Transfers
 from stepsim.measured.profile.actions import Actions, pipeline_actions
@@ -48,8 +48,8 @@ def run_of_profile(profile: Profile, *, node_size: int | None = None) -> RunSumm
     size = node_size or _node_size(read.step) or DEFAULT_NODE_SIZE
     run = read.run(size)
     clocks = Clocks(
-        offset_ps=np.zeros(len(run.ranks), dtype=np.int64),
-        node=np.array([rank.node for rank in run.ranks], dtype=np.int64),
+        offset_ps=np.zeros(len(run.ranks), np.int64),
+        node=ints([rank.node for rank in run.ranks]),
         node_size=size,
         residual_ps=0,
     )
@@ -150,7 +150,7 @@ def _own_start_ps(events: Events) -> Ints:
     start = events.start_ps.copy()
     met = np.flatnonzero((events.meeting != UNKNOWN) & events.of_kind(TaskKind.COLLECTIVE))
     if len(met):
-        last = np.zeros(int(events.meeting[met].max()) + 1, dtype=np.int64)
+        last = np.zeros(int(events.meeting[met].max()) + 1, np.int64)
         np.maximum.at(last, events.meeting[met], start[met])
         start[met] = np.minimum(last[events.meeting[met]], events.end_ps[met])
     return start
@@ -168,8 +168,8 @@ class _Busy(Noun, eq=False):
         """The intervals that some others cover together."""
         order = np.argsort(start, kind="stable")
         start, end = start[order], np.maximum.accumulate(end[order])
-        new = np.append(np.ones(1, dtype=np.bool_), start[1:] > end[:-1])[: len(start)]
-        start, end = start[new], end[np.append(new[1:], np.ones(1, dtype=np.bool_))[: len(end)]]
+        new = np.append(np.ones(1, np.bool_), start[1:] > end[:-1])[: len(start)]
+        start, end = start[new], end[np.append(new[1:], np.ones(1, np.bool_))[: len(end)]]
         return cls(start=start, end=end, before=np.cumsum(end - start) - (end - start))
 
     def within(self, start: Ints, end: Ints) -> Ints:
@@ -178,10 +178,10 @@ class _Busy(Noun, eq=False):
 
     def _until(self, times: Ints) -> Ints:
         if not len(self.start):
-            return np.zeros(len(times), dtype=np.int64)
+            return np.zeros(len(times), np.int64)
         place = np.searchsorted(self.start, times, side="right") - 1
         inside = np.minimum(times, self.end[place]) - self.start[place]
-        return np.asarray(np.where(place < 0, 0, self.before[place] + inside), dtype=np.int64)
+        return np.asarray(np.where(place < 0, 0, self.before[place] + inside), np.int64)
 
 
 class _After(Noun):
@@ -217,7 +217,7 @@ def _rank_columns(
     place, acts, sent = ran.place, ran.acts, ran.sent
     after = _after_ps(step, found, ran, own, others)
     pipeline_end = int(max(found.end_ps[acts].max(), step.events.end_ps[sent].max(initial=0)))
-    lasts = np.array([*after.values()], dtype=np.int64)
+    lasts = ints([*after.values()])
     ends = pipeline_end + np.cumsum(lasts)
     kinds = [_after_kind(name) for name in after]
     number, chunk = _of_messages(step, found, ran, messages[sent])
@@ -233,15 +233,15 @@ def _rank_columns(
         "group": (_unknown(acts), _unknown(sent), _groups(step, others[place], [*after])),
     }
     whole = {
-        name: np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
+        name: np.concatenate([np.asarray(part, np.int64) for part in parts])
         for name, parts in columns.items()
     }
     count, timed = len(whole["name"]), len(acts) + len(sent)
     order = np.arange(count)
     order[:timed] = np.lexsort((whole["end_ps"][:timed], whole["start_ps"][:timed]))
     whole = {name: column[order] for name, column in whole.items()}
-    whole["rank"] = np.full(count, place, dtype=np.int64)
-    whole["step"] = np.zeros(count, dtype=np.int64)
+    whole["rank"] = np.full(count, place, np.int64)
+    whole["step"] = np.zeros(count, np.int64)
     whole["order"] = np.arange(count, dtype=np.int64)
     return whole, [*[""] * timed, *(name.text for name in after)]
 
@@ -263,7 +263,7 @@ def _groups(step: Profile, named: Mapping[int, _After], after: Sequence[_After])
 
 def _unknown(like: Sized) -> Ints:
     """A column of unknown values."""
-    return np.full(len(like), UNKNOWN, dtype=np.int64)
+    return np.full(len(like), UNKNOWN, np.int64)
 
 
 def _message_kinds(step: Profile, found: Actions) -> Ints:
@@ -318,7 +318,7 @@ def _after_ps(
         if stage == found.stages[ran.place]:
             names |= dict.fromkeys(named[rank].values(), 0)
     events = step.events
-    others = np.array([*named[ran.place]], dtype=np.int64)
+    others = ints([*named[ran.place]])
     if not len(others):
         return names
     acts, sent = ran.acts, ran.sent
@@ -376,7 +376,7 @@ def _rank_times(step: Profile, found: Actions, run: RunProfile, ran: _Ran) -> Ra
         np.concatenate([found.start_ps[acts], events.start_ps[busy_with]]),
         np.concatenate([found.end_ps[acts], events.end_ps[busy_with]]),
     )
-    bounds = np.array([start], dtype=np.int64), np.array([end], dtype=np.int64)
+    bounds = ints([start]), ints([end])
     waits = _Busy.of(events.start_ps[sent], events.end_ps[sent])
     return RankTimes(
         rank=run.ranks[ran.place].rank,
@@ -456,7 +456,7 @@ def _fingerprint(events: Events, every: Ints) -> str:
 
 def _no_inner() -> InnerOps:
     """Collectives inside of actions are not told apart."""
-    none = np.zeros(0, dtype=np.int64)
+    none = np.zeros(0, np.int64)
     return InnerOps(
         parent=none, kind=none.astype(np.int8), duration_ps=none, size_bytes=none, rows=none
     )

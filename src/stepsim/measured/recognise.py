@@ -1,6 +1,6 @@
 """Which pipeline schedule a run followed, told by the order of what its ranks ran."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from stepsim.base.errors import ScheduleError
 from stepsim.measured.profile.events import Events
@@ -35,7 +35,10 @@ def recognise(run: RunProfile) -> Schedule | None:
     """
     degrees, orders = run.degrees, [_order_of(run.of_rank(i)) for i in range(len(run.ranks))]
     forwards = [stage for kind, _, stage in orders[0] if kind is ActionKind.FORWARD]
-    chunks, split = len(forwards) // degrees.microbatches, _splits(orders)
+    chunks, split = (
+        len(forwards) // degrees.microbatches,
+        any(kind is ActionKind.WEIGHT_GRAD for order in orders for kind, _, _ in order),
+    )
     told = len(set(forwards)) == chunks
     for schedule in whole_schedules(degrees.pp, degrees.microbatches, chunks, split=split):
         planned = [
@@ -84,11 +87,6 @@ def recorded_schedule(run: RunProfile) -> Schedule | None:
 
 RECORDED = "recorded"
 """Name of an order that is that of no schedule known here."""
-
-
-def _splits(orders: Sequence[_Steps]) -> bool:
-    """Whether a rank ran weight gradients apart."""
-    return any(kind is ActionKind.WEIGHT_GRAD for order in orders for kind, _, _ in order)
 
 
 def _order_of(events: Events) -> _Steps:

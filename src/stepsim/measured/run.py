@@ -217,7 +217,7 @@ def fused_exchanges(kind: Ints | NDArray[np.int8], start_ps: Ints, end_ps: Ints)
     In the steady state one exchange is written as two lines: a send and a receive of equal times.
     """
     message = np.isin(kind, MESSAGE_KINDS)
-    second = np.zeros(len(kind), dtype=np.bool_)
+    second = np.zeros(len(kind), np.bool_)
     second[1:] = (
         message[1:] & message[:-1] & (start_ps[1:] == start_ps[:-1]) & (end_ps[1:] == end_ps[:-1])
     )

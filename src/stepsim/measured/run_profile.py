@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints, among, whole_totals
+from stepsim.base.arrays import Bools, Ints, among, ints, whole_totals
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun, replace
 from stepsim.measured.checks import missing_ranks
@@ -109,10 +109,6 @@ class RunProfile(Noun, eq=False):
         """The run under another name."""
         return replace(self, profile=replace(self.profile, source=source))
 
-    def with_layers(self, layers: int) -> "RunProfile":
-        """The run of a model with so many layers."""
-        return replace(self, degrees=replace(self.degrees, layers=layers))
-
     def inner_ps(self) -> Ints:
         """Time in collectives inside each operation."""
         return whole_totals(self.inner.parent, self.inner.duration_ps, len(self.profile.events))
@@ -172,10 +168,7 @@ def run_profile(run: MeasuredRun, clocks: Clocks) -> RunProfile:
 def meant(kinds: Ints) -> dict[str, Ints]:
     """What operations of these `OpKind` are as events, and their streams: one for each message."""
     message = np.isin(kinds, [*_AHEAD])
-    task, phase = (
-        np.array([int(_MEANING[kind][column]) for kind in OpKind], dtype=np.int64)
-        for column in (1, 2)
-    )
+    task, phase = (ints([int(_MEANING[kind][column]) for kind in OpKind]) for column in (1, 2))
     return {"kind": task[kinds], "phase": phase[kinds], "stream": np.where(message, kinds, 0)}
 
 
@@ -186,7 +179,7 @@ def of_kinds(events: Events, *kinds: OpKind) -> Ints:
 
 def after_pipeline(events: Events) -> Bools:
     """Which operations follow the pipeline."""
-    return np.asarray(events.name >= OpKind.DP_ALLREDUCE, dtype=np.bool_)
+    return np.asarray(events.name >= OpKind.DP_ALLREDUCE, np.bool_)
 
 
 def fused(events: Events) -> Bools:
@@ -199,7 +192,7 @@ def gaps(events: Events) -> Ints:
 
     It is 0 before the first one and inside fused exchanges.
     """
-    before = np.zeros(len(events), dtype=np.int64)
+    before = np.zeros(len(events), np.int64)
     before[1:] = events.start_ps[1:] - events.end_ps[:-1]
     before[fused(events)] = 0
     return before
@@ -248,15 +241,15 @@ def _rank_columns(
     group, peer = _groups_of(degrees, trace, groups), _peers(degrees, trace.rank, index_of)
     count = len(kinds)
     return {
-        "rank": np.full(count, index_of[trace.rank], dtype=np.int64),
-        "step": np.zeros(count, dtype=np.int64),
+        "rank": np.full(count, index_of[trace.rank], np.int64),
+        "step": np.zeros(count, np.int64),
         "name": trace.kind.astype(np.int64),
         **meant(trace.kind.astype(np.int64)),
         "start_ps": trace.start_ps + offset,
         "end_ps": trace.end_ps + offset,
         "size_bytes": np.where(trace.size_bytes > 0, trace.size_bytes, UNKNOWN),
-        "group": np.array([group.get(kind, UNKNOWN) for kind in kinds], dtype=np.int64),
-        "peer": np.array([peer.get(kind, UNKNOWN) for kind in kinds], dtype=np.int64),
+        "group": ints([group.get(kind, UNKNOWN) for kind in kinds]),
+        "peer": ints([peer.get(kind, UNKNOWN) for kind in kinds]),
         "microbatch": np.where(trace.finalize, UNKNOWN, trace.microbatch).astype(np.int64),
         "chunk": np.where(trace.finalize, UNKNOWN, trace.stage).astype(np.int64),
         "order": np.arange(count, dtype=np.int64),

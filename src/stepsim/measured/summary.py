@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints
+from stepsim.base.arrays import Bools, Ints, ints
 from stepsim.base.structs import Noun, replace
 from stepsim.measured.clocks import Clocks, Transfers, align
 from stepsim.measured.profile.events import Events
@@ -230,7 +230,7 @@ def _sample(events: Events, places: Ints, microbatches: int) -> OperationTimes:
         low=round(float(low)),
         high=round(float(high)),
         count=len(every),
-        by_microbatch=np.array(by_microbatch, dtype=np.int64),
+        by_microbatch=ints(by_microbatch),
     )
 
 
@@ -276,4 +276,4 @@ def _tokens(run: RunProfile, index: int) -> Ints:
     own = events.rank[inner.parent] == index
     forward = events.name[inner.parent] == OpKind.FORWARD
     exchanged = inner.kind == list(InnerKind).index(InnerKind.ALL_TO_ALL)
-    return np.asarray(inner.rows[own & forward & exchanged], dtype=np.int64)
+    return np.asarray(inner.rows[own & forward & exchanged], np.int64)

@@ -61,7 +61,7 @@ class Contention(Noun, dict=True):
     def chosen(self) -> dict[TransferKey, TransferPlace]:
         """Where a site of every colour has each communication that happens there."""
         _, first = np.unique(self.colours.site, return_index=True)
-        is_chosen = np.zeros(self.sites.count, dtype=bool)
+        is_chosen = np.zeros(self.sites.count, bool)
         is_chosen[first] = True
         return {
             (int(self.colours.site[site]), place.use.comm): place
@@ -78,7 +78,7 @@ class Contention(Noun, dict=True):
         loads, colours = self.sites.loads, self.colours
         link = colours.link[loads.link]
         slots = np.stack((colours.site[loads.site], loads.comm, loads.phase, link), axis=1)
-        is_free = np.array(self.free, dtype=bool)[self.sites.link_class]
+        is_free = np.array(self.free, bool)[self.sites.link_class]
         rows = np.isin(loads.link, self._first_links) & ~is_free[loads.link]
         slots = slots[rows]
         first, place = row_numbers(slots)

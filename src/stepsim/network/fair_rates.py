@@ -45,7 +45,7 @@ def fair_levels(crossings: Crossings, capacity: Floats, transfers: int) -> Float
         reached = np.divide(free, wanted, out=np.full(len(free), np.inf), where=wanted > 0)
         now = float(rounded(max(float(reached.min()), 0.0)))
         full = reached <= now * _FULL
-        stopped = np.zeros(transfers, dtype=bool)
+        stopped = np.zeros(transfers, bool)
         stopped[transfer[full[link]]] = True
         level[stopped] = now
         done = stopped[transfer]

@@ -9,7 +9,7 @@ from functools import cached_property
 from math import ceil
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.structs import Noun
@@ -89,9 +89,9 @@ class Fabric(Struct, kw_only=True):
     """The links, of `capacity` bytes/s, and the flights; these are named by increasing numbers."""
 
     capacity: Floats
-    _flights: dict[int, _Flight] = field(default_factory=dict)
-    _users: dict[int, set[int]] = field(default_factory=dict)
-    _touched: set[int] = field(default_factory=set)
+    _flights: dict[int, _Flight] = {}
+    _users: dict[int, set[int]] = {}
+    _touched: set[int] = set()
 
     def enter(self, flight: int, phase: TransferPhase, now_ps: int) -> None:
         """Begin to send a phase's bytes; `settle` says when they end."""

@@ -7,7 +7,6 @@ run the same collectives at the same time. So are the pairs that carry a message
 from collections.abc import Iterable
 
 import numpy as np
-from msgspec import field
 
 from stepsim.base.arrays import Ints, distinct, row_numbers
 from stepsim.base.structs import Noun
@@ -32,8 +31,8 @@ class GroupPatterns(Noun):
     distinct: Ranks
     group_of: Ranks
     beside: tuple[Beside | None, ...]
-    rows_of: dict[int, list[Ints]] = field(default_factory=dict)
-    _keys: dict[int, bytes] = field(default_factory=dict)
+    rows_of: dict[int, list[Ints]] = {}
+    _keys: dict[int, bytes] = {}
 
     def row(self, rank: int) -> int:
         """The group of a rank."""
@@ -71,7 +70,7 @@ def find_patterns(
 
     With `stage_ranks` of 0 groups have no siblings.
     """
-    group_of = np.full(ranks, -1, dtype=np.int64)
+    group_of = np.full(ranks, -1, np.int64)
     group_of[members % ranks] = np.arange(len(members), dtype=np.int64)[:, None]
     looks = topology.canonical(npus)
     first, pattern = row_numbers(looks)
@@ -109,7 +108,7 @@ def _kinds_of_bundles(bundle: Ints, npus: Ranks, topology: Topology) -> Ints:
     order = np.argsort(bundle, kind="stable")
     counts = np.bincount(bundle)
     starts = np.cumsum(counts) - counts
-    kinds, known = np.zeros(len(counts), dtype=np.int64), dict[bytes, int]()
+    kinds, known = np.zeros(len(counts), np.int64), dict[bytes, int]()
     for count in distinct(counts).tolist():
         these = np.flatnonzero(counts == count)
         groups = order[starts[these][:, None] + np.arange(count)]

@@ -11,7 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, distinct, first_largest
+from stepsim.base.arrays import Floats, Ints, distinct, first_largest, ints
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Bytes, BytesPerSecond, Document, Entry, Noun, Picoseconds
 from stepsim.base.units import PS_PER_S, parse_size_bytes
@@ -96,7 +96,7 @@ def probe_collective(
         cost = collective_cost(topology, shape, size)
         if cost.steps and cost.algorithm not in traffic:
             traffic[cost.algorithm] = _traffic(topology, kind, members, cost.algorithm)
-        none = np.zeros(0, dtype=np.int64), np.zeros(0)
+        none = np.zeros(0, np.int64), np.zeros(0)
         links, loads = traffic[cost.algorithm] if cost.steps else none
         rows.append(_row(topology, kind, members, cost, size, links, loads * size))
     return Probe(
@@ -161,7 +161,7 @@ def _members(topology: Topology, ranks: Sequence[int]) -> Ints:
     known = ranks and all(0 <= rank < topology.npus for rank in ranks)
     if not known or len(set(ranks)) < len(ranks):
         raise PlanError(f"ranks: expected distinct numbers from 0 to {topology.npus - 1}")
-    return np.array(ranks, dtype=np.int64)
+    return ints(ranks)
 
 
 def _traffic(
@@ -173,7 +173,7 @@ def _traffic(
         if np.any(step.fraction):
             load = step_load(topology, members, step)
             parts.append((load.links, load.loads * step.repeat))
-    total = sum_loads(parts, np.zeros((1, 1), dtype=np.int64))
+    total = sum_loads(parts, np.zeros((1, 1), np.int64))
     return total.links, total.loads
 
 

@@ -8,7 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 
 from stepsim.base.arrays import Ints
 from stepsim.base.structs import Noun, Same, replace
@@ -88,11 +88,11 @@ class Prices(Struct, kw_only=True):
     plan: ParallelPlan
     topology: Topology
     comms: tuple[CommOp, ...]
-    algorithms: Mapping[CollectiveKind, AlgorithmChoice] = field(default_factory=dict)
+    algorithms: Mapping[CollectiveKind, AlgorithmChoice] = {}
     table: "CommTable | None" = None
     sharing: Sharing = Sharing.NONE
-    known: Known = field(default_factory=dict)
-    _patterns: dict[tuple[object, ...], GroupPatterns] = field(default_factory=dict)
+    known: Known = {}
+    _patterns: dict[tuple[object, ...], GroupPatterns] = {}
     _network: object = None
     _flows: object = None
 

@@ -11,7 +11,7 @@ those of this quotient (an equitable partition of ranks, sites and links).
 from collections.abc import Iterable
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats, Ints, _Hashes, distinct, mixed, sums_at
 from stepsim.base.structs import Noun, replace
@@ -103,10 +103,10 @@ class _Tracer(Struct, kw_only=True):
 
     prices: Prices
     count: int = 0
-    first: dict[_SiteKind, int] = field(default_factory=dict)
-    places: list[TransferPlace] = field(default_factory=list)
-    members: list[tuple[Ints, Ints, Ints]] = field(default_factory=list)
-    loads: list[tuple[Ints, Ints, Ints, Ints, Floats]] = field(default_factory=list)
+    first: dict[_SiteKind, int] = {}
+    places: list[TransferPlace] = []
+    members: list[tuple[Ints, Ints, Ints]] = []
+    loads: list[tuple[Ints, Ints, Ints, Ints, Floats]] = []
 
     def add(self, use: Use) -> None:
         """Trace a communication at the sites of one stage."""
@@ -121,7 +121,7 @@ class _Tracer(Struct, kw_only=True):
         if kind not in self.first:
             self.first[kind] = self.count
             groups, ranks = patterns.members.shape
-            role = np.arange(ranks) if kind[0] is Group.PP else np.zeros(ranks, dtype=np.int64)
+            role = np.arange(ranks) if kind[0] is Group.PP else np.zeros(ranks, np.int64)
             sites = np.repeat(np.arange(groups) + self.count, ranks)
             self.members.append((sites, patterns.members.reshape(-1), np.tile(role, groups)))
             self.count += groups
@@ -138,7 +138,7 @@ class _Tracer(Struct, kw_only=True):
 
     def sites(self) -> TransferSites:
         topology = self.prices.topology
-        nothing = tuple(np.zeros(0, dtype=np.int64) for _ in range(4))
+        nothing = tuple(np.zeros(0, np.int64) for _ in range(4))
         site, comm, phase, link, load = (
             np.concatenate(column)
             for column in zip(*self.loads, (*nothing, np.zeros(0)), strict=True)
@@ -182,7 +182,7 @@ class SiteColours(Noun):
 
 def uncoloured(ranks: Ranks, sites: TransferSites) -> SiteColours:
     """These colours of ranks, with sites and links not told apart but by what they are."""
-    nothing = np.zeros(sites.count, dtype=np.int64)
+    nothing = np.zeros(sites.count, np.int64)
     return SiteColours(rank=ranks, site=nothing, link=sites.link_class)
 
 

@@ -106,7 +106,7 @@ class Spans(Noun, eq=False):
         streams: Mapping[int, str] | None = None,
     ) -> Self:
         """The table of the columns that are known; all others are `UNKNOWN`."""
-        unknown = np.full(len(columns["start_ps"]), UNKNOWN, dtype=np.int64)
+        unknown = np.full(len(columns["start_ps"]), UNKNOWN, np.int64)
         return cls(
             **{column: columns.get(column, unknown) for column in SPAN_NUMBERS},
             names=names,
@@ -137,7 +137,7 @@ class Spans(Noun, eq=False):
         """First start and last end in ps of every entry of the schedule, as one rank ran them."""
         count = len(self.entries or ())
         start = np.full(count, np.iinfo(np.int64).max)
-        end = np.zeros(count, dtype=np.int64)
+        end = np.zeros(count, np.int64)
         inside = self.entry != UNKNOWN
         np.minimum.at(start, self.entry[inside], self.start_ps[inside])
         np.maximum.at(end, self.entry[inside], self.end_ps[inside])

@@ -96,7 +96,7 @@ def _calibrate(
     machine: _Machine, several: Sequence[tuple[PublishedStep, StepModel]]
 ) -> tuple[MachineFactor, list[CalibratedStep]]:
     """The machine's factor and its steps."""
-    measured = np.array([step.measured_s for step, _ in several], dtype=np.float64)
+    measured = np.array([step.measured_s for step, _ in several], np.float64)
     before = _predicted(several, 1.0)
     factor, left = _factor(several, measured)
     device, framework, precision = machine

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Ints, ints
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun, replace
 from stepsim.measured.calibration.calibration import Calibration, LinkFit, message_topology
@@ -165,7 +165,7 @@ def _sample(durations: Ints, count: int) -> OperationTimes:
         low=low,
         high=high,
         count=len(durations),
-        by_microbatch=np.full(count, median, dtype=np.int64),
+        by_microbatch=np.full(count, median, np.int64),
     )
 
 
@@ -211,7 +211,7 @@ def _stage(stage: int, total: int, own: dict[OpKind, OperationTimes], count: int
     return StageTimes(
         stage=stage,
         ranks=(),
-        work={kind: _sample(np.array([t], dtype=np.int64), count) for kind, t in times.items()},
+        work={kind: _sample(ints([t]), count) for kind, t in times.items()},
         inner_ps=dict.fromkeys(times, 0),
         wait_ps=0,
     )

@@ -11,8 +11,6 @@ from functools import partial
 from math import exp, log
 from typing import Any
 
-from msgspec import field
-
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S
@@ -57,8 +55,8 @@ class Suspected(Noun):
     now: str = ""
     size: float | None = None
     odd: float = 0.0
-    options: Mapping[str, Any] = field(default_factory=dict)
-    numbers: Mapping[str, object] = field(default_factory=dict)
+    options: Mapping[str, Any] = {}
+    numbers: Mapping[str, object] = {}
 
 
 class LogEvidence(StrEnum):

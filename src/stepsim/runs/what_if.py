@@ -154,7 +154,9 @@ def _with_layers(summary: RunSummary, layers: int) -> RunSummary:
             f"{degrees.layers}, by its name" if degrees.layers else f"a multiple of {degrees.pp}"
         )
         raise PlanError(f"layers is {layers}: expected {known}")
-    return replace(summary, run=summary.run.with_layers(layers))
+    return replace(
+        summary, run=replace(summary.run, degrees=replace(summary.run.degrees, layers=layers))
+    )
 
 
 def _order(

@@ -61,7 +61,7 @@ class Explorer(Struct, kw_only=True):
 
     library: NamedNouns
     _batches: "OrderedDict[tuple[object, ...], Batch]" = field(default_factory=OrderedDict)
-    _known: Known = field(default_factory=dict)
+    _known: Known = {}
     _plans: "OrderedDict[tuple[object, ...], tuple[dict[str, Any], list[str]]]" = field(
         default_factory=OrderedDict
     )

@@ -69,7 +69,7 @@ def times_of_batch(batch: Batch, start: Ints, end: Ints) -> dict[str, object]:
     chosen, _ = shown_actors(timeline.graph, timeline.actors)
     tables = list(timeline.spans(timeline.actors.ranks[chosen].tolist(), whole=True))
     spans = _joined(tables)
-    columns = _timed(spans, np.zeros(len(spans), dtype=np.int64))
+    columns = _timed(spans, np.zeros(len(spans), np.int64))
     return dict(zip(("of", "classes"), _classes(columns), strict=True))
 
 
@@ -208,7 +208,7 @@ class _Rows(Noun):
         """1 for every span on the critical path, else 0."""
         ranks = timeline.actors.ranks[self.actors].tolist()
         first = dict(zip(ranks, self.first.tolist(), strict=False))
-        marks = np.zeros(self.first[-1], dtype=np.int64)
+        marks = np.zeros(self.first[-1], np.int64)
         for step in critical_path(timeline):
             if step.rank in first:
                 segment = timeline.flat.programs[step.actor].segment
@@ -246,7 +246,7 @@ class _Rows(Noun):
     ) -> tuple[Ints, Ints]:
         """The receipts of a row whose sends are shown, and these; `first` is `_firsts`."""
         program, actor = self.programs[row], self.actors[row]
-        begins = np.full(graph.plan.pp, UNKNOWN, dtype=np.int64)
+        begins = np.full(graph.plan.pp, UNKNOWN, np.int64)
         for stage in program.senders:
             begins[stage] = first.get(far_actor(actor, stage, actors, graph.plan), UNKNOWN)
         receipts = np.flatnonzero(program.kind == SegmentKind.RECV)

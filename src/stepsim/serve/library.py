@@ -91,9 +91,9 @@ class NamedNouns(Struct, kw_only=True):
     `files` says which file a name stands for, for commands that repeat an answer.
     """
 
-    works: dict[str, Workload | Model | Ran] = field(default_factory=dict)
-    topologies: dict[str, Topology] = field(default_factory=dict)
-    files: dict[str, str] = field(default_factory=dict)
+    works: dict[str, Workload | Model | Ran] = {}
+    topologies: dict[str, Topology] = {}
+    files: dict[str, str] = {}
     _lock: Lock = field(default_factory=Lock)
     _uploads: int = 0
 

@@ -101,15 +101,15 @@ class Service(Struct, kw_only=True):
 
     answers: Answers
     token: str = ""
-    newest: dict[str, int] = field(default_factory=dict)
+    newest: dict[str, int] = {}
     workers: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_WORKERS, thread_name_prefix="stepsim")
     )
     quick: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="stepsim-quick")
     )
-    jobs: dict[str, list[tuple[int, Job]]] = field(default_factory=dict)
-    busy: set[IOStream] = field(default_factory=set)
+    jobs: dict[str, list[tuple[int, Job]]] = {}
+    busy: set[IOStream] = set()
     uploading: int = 0
 
     def begin(self, tab: str, number: int) -> None:

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from stepsim.files.writing import write_csv_rows
-from stepsim.show.tables.model import Cell, Ordered, Shown, Table
+from stepsim.show.tables.model import Ordered, Shown, Table
 
 Columns = Mapping[str, list[Any]]
 """Values of a table by the names of its columns, one per row each; None where there is none."""
@@ -72,13 +72,14 @@ def first_table(shown: Iterable[Shown]) -> Columns:
         if isinstance(each, Table):
             places = [(i, name) for i, (name, column) in enumerate(each.columns.items())
                       if not column.bar]  # fmt: skip
-            return {name: [_plain_cell(row[i]) for row in each.rows] for i, name in places}
+            return {
+                name: [
+                    cell.text if isinstance(cell := row[i], Ordered) else cell for row in each.rows
+                ]
+                for i, name in places
+            }
     pairs = next((each for each in several if isinstance(each, tuple)), ())
     return columns_of_rows(("name", "value"), pairs)
-
-
-def _plain_cell(cell: Cell) -> Any:
-    return cell.text if isinstance(cell, Ordered) else cell
 
 
 def csv_text(columns: Columns) -> str:

@@ -288,7 +288,7 @@ class PlanChooser(Noun):
             changed = np.flatnonzero(layers != columns.recompute_layers).tolist()
             columns = replace(columns, recompute_layers=layers)
             share[changed] = self._share([plans[i] for i in changed], columns.take(changed))
-        tokens = np.array([plan.tokens for plan in plans], dtype=np.float64)
+        tokens = np.array([plan.tokens for plan in plans], np.float64)
         near = np.flatnonzero(share < _NEAR)
         if len(near):
             near = near[tokens[near] <= self._most_tokens(tokens[near])]

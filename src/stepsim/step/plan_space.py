@@ -7,8 +7,6 @@ from itertools import product
 from math import gcd
 from typing import Any
 
-from msgspec import field
-
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Noun, replace
 from stepsim.files.models.launch import LaunchForm, launch_form
@@ -51,6 +49,7 @@ _MOST_UNEVEN = 1.125
 _EVEN_CHUNKS = (1, 2, 4, 8)
 _MOST_SAMPLES = 8
 _LEAST_SEQUENCE = 4096
+"""Tokens of a part under cp: shorter ones are not worth their exchange."""
 
 
 class PlanSpace(Noun, dict=True):
@@ -69,8 +68,8 @@ class PlanSpace(Noun, dict=True):
     domain: int
     base: StepOptions
     asked: StepOptions
-    fixed: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
-    most: Mapping[str, int] = field(default_factory=dict)
+    fixed: Mapping[str, tuple[object, ...]] = {}
+    most: Mapping[str, int] = {}
 
     def __post_init__(self) -> None:
         for name in (*self.fixed, *self.most):
@@ -260,7 +259,7 @@ class PlanSpace(Noun, dict=True):
             case "tp":
                 found = _powers(min(whole, self.domain))
             case "cp":
-                found = _powers(most_context(self.sequence))
+                found = _powers(max(1, self.sequence // _LEAST_SEQUENCE))
             case "pp":
                 depth = self.architecture.depth
                 found = tuple(n for n in _divisors(whole) if n <= depth)
@@ -369,11 +368,6 @@ def recomputations(options: StepOptions) -> tuple[Recompute, ...]:
     unfused = options.attention is AttentionKernel.UNFUSED
     scores = (Recompute.SELECTIVE,) if unfused else ()
     return (Recompute.NONE, *scores, Recompute.FULL)
-
-
-def most_context(sequence: int) -> int:
-    """The largest degree of cp: shorter parts of a sequence are not worth their exchange."""
-    return max(1, sequence // _LEAST_SEQUENCE)
 
 
 def common_experts(architecture: Architecture) -> int:

@@ -94,7 +94,7 @@ def _end_costs(plans: Sequence[ModelPlan], steps: StepModel) -> list[tuple[int, 
 def _in_layers(table: Floats, architecture: Architecture) -> list[tuple[int, int]]:
     """The ends of each row of seconds, in parts of the row's mean layer."""
     counts = architecture.layer_counts()
-    weights = np.array([counts[kind] for kind in architecture.layer_kinds()], dtype=float)
+    weights = np.array([counts[kind] for kind in architecture.layer_kinds()], float)
     layer = table[:, :-2] @ weights / architecture.depth
     ahead = len(architecture.prediction_layers)
     kinds = [architecture.layer_kinds().index(each) for each in architecture.prediction_layers]

@@ -229,7 +229,7 @@ def _of_chunks(kept: Ints, schedule: Schedule) -> "StepMemory":
     """Memory of ranks that hold nothing but activations: bytes of every chunk."""
     from stepsim.explain.memory import HeldBytes, step_memory
 
-    nothing = np.zeros(schedule.placement.ranks, dtype=np.int64)
+    nothing = np.zeros(schedule.placement.ranks, np.int64)
     held = HeldBytes(activations=kept, logits=0 * kept, recomputed=nothing, fixed={})
     return step_memory(held, schedule)
 
@@ -269,7 +269,7 @@ def _chunk_shares(work: Workload, stages: Stages, placement: Placement) -> Float
             [sum(row.name in names for row in blocks[0]) for blocks in each.chunks]
             for each in stages.works
         ],
-        dtype=np.float64,
+        np.float64,
     )
     held_by = placement.ranks * placement.chunks / placement.stages
     return rows * placement.ranks * held_by / max(float(rows.sum()), 1.0)
@@ -287,7 +287,7 @@ def _whole(sizes: Floats, schedule: Schedule | None = None) -> Ints:
             f"memory of a rank is up to {most:.3g} bytes of one kind: expected at most 2**59 "
             "(microbatch_size, sequence and activation_size set it)"
         )
-    return np.asarray(np.rint(sizes), dtype=np.int64)
+    return np.asarray(np.rint(sizes), np.int64)
 
 
 def _warnings(held: int, capacity: int, device: str) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Floats, Ints, ints
 from stepsim.base.errors import PlanError, bad_value
 from stepsim.base.structs import Noun
 
@@ -119,7 +119,7 @@ class ListedLengths(Noun):
     def draw(self, generator: np.random.Generator, count: int) -> Ints:
         """Lengths of `count` documents: whole rounds through the list, each in a new order."""
         rounds = -(-count // len(self.lengths))
-        known = np.array(self.lengths, dtype=np.int64)
+        known = ints(self.lengths)
         return np.concatenate([generator.permutation(known) for _ in range(rounds)])[:count]
 
 
@@ -142,7 +142,7 @@ class Mixture(Noun):
         """Lengths of `count` documents, each drawn for itself."""
         share = np.array(self.weights) / sum(self.weights)
         kinds = generator.choice(len(share), count, p=share)
-        lengths = np.zeros(count, dtype=np.int64)
+        lengths = np.zeros(count, np.int64)
         for kind, law in enumerate(self.laws):
             lengths[kinds == kind] = law.draw(generator, int((kinds == kind).sum()))
         return lengths

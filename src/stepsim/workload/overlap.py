@@ -226,11 +226,7 @@ class CommEngine(StrEnum):
     @property
     def traits(self) -> CommTraits:
         """Its numbers, as `engines.toml` says them."""
-        return _traits()[self]
-
-
-def _traits() -> dict[CommEngine, CommTraits]:
-    return shipped(__file__, "engines.toml", dict[CommEngine, CommTraits])
+        return shipped(__file__, "engines.toml", dict[CommEngine, CommTraits])[self]
 
 
 class CommSms(Noun, kw_only=False):

@@ -140,7 +140,7 @@ def test_links_run_both_ways_unless_oneway(file: Path) -> None:
         ('"3 us"', '"3"', "collective.launch_latency: '3' has no unit"),
         ("= 0.5", "= 1.5", "outer: efficiency is 1.5"),
         ("= 0.5", "= 0", "outer: efficiency is 0"),
-        ('"rail"', '"rails"', "dimension[1] (outer): kind is 'rails': expected one of ring, "),
+        ('"rail"', '"rails"', "dimension[1].kind is 'rails': expected one of ring, "),
         ("size = 3", "size = 3\nspeed = 9", "dimension[1]: unknown key 'speed'"),
         ('source = "test"', 'source = "test"\ncolour = "red"', "unknown key 'colour'"),
         ("size = 4", 'size = "auto"', "dimension[0] (inner): size is 'auto': expected a number"),

@@ -15,15 +15,15 @@ LL = Protocol(
     name="LL",
     algorithms=("ring", "direct"),
     launch_ps=2 * US,
-    steps_ps=(("node", US), ("net", 3 * US)),
-    rates=(("node", 0.25), ("net", 0.5)),
+    steps_ps={"node": US, "net": 3 * US},
+    rates={"node": 0.25, "net": 0.5},
     copy_bandwidth=50e9,
 )
 SIMPLE = Protocol(
     name="Simple",
     algorithms=("ring", "direct"),
     launch_ps=20 * US,
-    steps_ps=(("node", 4 * US), ("net", 10 * US)),
+    steps_ps={"node": 4 * US, "net": 10 * US},
 )
 NETWORK = NestedTopology(
     name="two",
@@ -139,6 +139,6 @@ def test_two_way_rings_over_cables_with_a_library() -> None:
         cables=cables,
     )
     network = replace(NETWORK, dimensions=(node,), library=Library(protocols=()))
-    both = replace(network, library=Library(protocols=(replace(SIMPLE, steps_ps=()),)))
+    both = replace(network, library=Library(protocols=(replace(SIMPLE, steps_ps={}),)))
     one_way, two_ways = (cost(4 * 10**9, network=each) for each in (network, both))
     assert one_way.steps[0].time_ps == 2 * two_ways.steps[0].time_ps

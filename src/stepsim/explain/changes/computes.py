@@ -200,7 +200,7 @@ def _even_experts(seen: _Seen) -> ProfileChange | UntoldChange:
     if not exchange.any():
         why = "the run names no all-to-all of a group of experts, or holds it in its computes"
         return UntoldChange(name="even-experts", why=why)
-    own, group = waits.own_ps, np.full(len(profile.ranks), UNKNOWN, dtype=np.int64)
+    own, group = waits.own_ps, np.full(len(profile.ranks), UNKNOWN, np.int64)
     group[events.rank[exchange]] = events.group[exchange]
     part = _parts(events, exchange)
     chosen = seen.compute & (group[events.rank] != UNKNOWN)
@@ -229,7 +229,7 @@ def _parts(events: Events, exchange: Bools) -> Ints:
     key = same(events.rank, events.step)[order]
     begins = np.flatnonzero(np.diff(key, prepend=-1))
     skipped: Ints = (so_far - exchange[order])[begins]
-    found = np.empty(len(events), dtype=np.int64)
+    found = np.empty(len(events), np.int64)
     found[order] = so_far - np.repeat(skipped, np.diff(np.append(begins, len(key))))
     return found
 

@@ -69,7 +69,7 @@ def programs_of(profile: Profile) -> Ints:
     stage, events = profile.column_of_ranks("stage"), profile.events
     if (stage != UNKNOWN).all():
         return stage
-    found, first = np.zeros(len(profile.ranks), dtype=np.int64), list[Ints]()
+    found, first = np.zeros(len(profile.ranks), np.int64), list[Ints]()
     for place in range(len(profile.ranks)):
         names = events.name[events.rank == place]
         counts = np.bincount(names, minlength=len(profile.names))
@@ -77,7 +77,7 @@ def programs_of(profile: Profile) -> Ints:
         found[place] = next(alike, len(first))
         if found[place] == len(first):
             first.append(counts)
-    return np.asarray(found[events.rank], dtype=np.int64)
+    return np.asarray(found[events.rank], np.int64)
 
 
 def _in_common(some: Ints, others: Ints) -> float:

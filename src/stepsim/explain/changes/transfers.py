@@ -60,7 +60,7 @@ def _faster(waits: Waits, name: str, what: str, which: Bools) -> ProfileChange:
 def _links(waits: Waits) -> Changes:
     """Twice the NICs for what leaves a node, twice NVLink for what does not."""
     known = bool((nodes_of(waits.profile) != UNKNOWN).any())
-    nothing = np.zeros(len(waits.own_ps), dtype=np.bool_)
+    nothing = np.zeros(len(waits.own_ps), np.bool_)
     inside, outside = leaves_node(waits) if known else (nothing, nothing)
     alone = len(waits.profile.ranks) == 1
     told = not alone and known
@@ -102,7 +102,7 @@ class _Reductions(Noun, eq=False):
 
     def time_ps(self, size: Ints) -> Floats:
         """What a bucket of some bytes takes."""
-        return np.asarray(self.latency_ps + self.rate_ps * size, dtype=np.float64)
+        return np.asarray(self.latency_ps + self.rate_ps * size, np.float64)
 
 
 def _buckets(waits: Waits) -> Changes:
@@ -230,7 +230,7 @@ def _halved(waits: Waits, found: _Reductions) -> Ints:
 
 def _places(found: _Reductions, count: int) -> Ints:
     """The place of every reduction in its chain, from 0."""
-    place = np.zeros(count, dtype=np.int64)
+    place = np.zeros(count, np.int64)
     for first, last in zip(found.earlier.tolist(), found.later.tolist(), strict=True):
         place[last] = place[first] + 1
     return place

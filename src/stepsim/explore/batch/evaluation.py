@@ -224,11 +224,11 @@ class Batch(Noun, dict=True):
         program, count = self.program, start.shape[1]
         task_lists = self.table.list_parts(values)
         step = end[sorted(program.last)].max(axis=0)
-        found = np.zeros((len(self.actors), len(Part), count), dtype=np.int64)
+        found = np.zeros((len(self.actors), len(Part), count), np.int64)
         for actor, ((gaps, counts), nodes) in enumerate(
             zip(self._gaps, self.flat.node_of, strict=True)
         ):
-            own = np.zeros((len(Part), count), dtype=np.int64)
+            own = np.zeros((len(Part), count), np.int64)
             for number, times in counts.items():
                 own += times * task_lists[number]
             found[actor] = breakdown(gaps, start[nodes], end[nodes], own)

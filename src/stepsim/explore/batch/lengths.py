@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Floats, Ints, ints
 from stepsim.base.structs import Noun, Same
 from stepsim.core.actions import HostPart, Task, TaskList
 from stepsim.core.ends import ends, listed_waits
@@ -41,7 +41,7 @@ class FixedLength(Noun, kw_only=False):
 
     def ps(self, scenarios: Scenarios, earlier: Sequence[Ints]) -> Ints:
         """The fixed duration in ps, for all scenarios."""
-        return np.array([self.duration_ps], dtype=np.int64)
+        return ints([self.duration_ps])
 
 
 class ComputeLength(Noun, kw_only=False):
@@ -92,7 +92,7 @@ class ListLength(Noun, kw_only=False, dict=True):
         durations = [earlier[number] for number in self.numbers]
         end = np.stack(np.broadcast_arrays(*ends(self.task_list.it.waits, durations)))
         start = end - np.stack(np.broadcast_arrays(*durations, end[0]))[:-1]
-        return breakdown(gaps, start, end, np.zeros((len(Part), end.shape[1]), dtype=np.int64))
+        return breakdown(gaps, start, end, np.zeros((len(Part), end.shape[1]), np.int64))
 
 
 class PricedComms(Noun, kw_only=False):
@@ -117,9 +117,9 @@ class LengthTable(Struct, kw_only=True):
     graph: TaskGraph
     prices: Prices
     fixed: bool
-    lengths: list[Length] = field(default_factory=list)
-    _numbers: dict[Length, int] = field(default_factory=dict)
-    _gaps: dict[int, Gaps] = field(default_factory=dict)
+    lengths: list[Length] = []
+    _numbers: dict[Length, int] = {}
+    _gaps: dict[int, Gaps] = {}
 
     def number(self, length: Length) -> int:
         """Number of a length; equal ones share it."""

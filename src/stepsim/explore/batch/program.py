@@ -66,7 +66,7 @@ class BatchProgram(Noun, dict=True):
 
     def _totals(self, end: dict[int, Ints], count: int) -> Totals:
         """Totals from the ends of nodes by their number."""
-        step, pipeline, busy = np.zeros((3, count), dtype=np.int64)
+        step, pipeline, busy = np.zeros((3, count), np.int64)
         for node in self.last:
             np.maximum(step, end[node], out=step)
         for node in self.pipeline:
@@ -77,7 +77,7 @@ class BatchProgram(Noun, dict=True):
 
     def times(self, values: list[Ints], count: int) -> tuple[Ints, Ints]:
         """Start and end of every node in ps, both of shape (nodes, scenarios), by all lengths."""
-        end = np.empty((len(self), count), dtype=np.int64)
+        end = np.empty((len(self), count), np.int64)
         for node, node_end in enumerate(ends(self.waits, (values[i] for i in self.length))):
             end[node] = node_end
         start = np.stack(np.broadcast_arrays(*values, end[0]))[list(self.length)]
@@ -111,12 +111,12 @@ class _NodeWriter(Struct, kw_only=True):
     flat: Flat
     slow: Floats | None
     table: LengthTable
-    after: list[tuple[int, ...]] = field(default_factory=list)
-    length: list[int] = field(default_factory=list)
-    pipeline: list[int] = field(default_factory=list)
+    after: list[tuple[int, ...]] = []
+    length: list[int] = []
+    pipeline: list[int] = []
     busy_lengths: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     busy_nodes: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    known: dict[int, list[int]] = field(default_factory=dict)
+    known: dict[int, list[int]] = {}
 
     def __post_init__(self) -> None:
         self.after = self.flat.waits.after.tolist()

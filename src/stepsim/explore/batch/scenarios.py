@@ -90,7 +90,7 @@ class Scenarios(Noun):
             if len(values) > most:
                 return None
             places.append(np.searchsorted(values, column))
-        together = np.zeros(self.count, dtype=np.int64)
+        together = np.zeros(self.count, np.int64)
         first, number = row_numbers(np.stack(places or [together], axis=1))
         return (self.some(first, len(first)), number) if len(first) <= most else None
 

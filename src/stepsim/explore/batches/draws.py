@@ -5,7 +5,6 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from msgspec import field
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
@@ -369,7 +368,7 @@ class _LoadDurations(Noun):
     prices: MicrobatchPrices
     features: Floats
     replicas: list[Ints]
-    known: dict[tuple[int, int], Ints] = field(default_factory=dict)
+    known: dict[tuple[int, int], Ints] = {}
 
     def computed(self, node: ColumnNode) -> Ints:
         """Of a task on every replica of an actor: (replicas, steps), or one number for all."""

@@ -114,7 +114,7 @@ def _node_microbatches(batch: Batch) -> Ints:
     forward's counts.
     """
     program = batch.program
-    found = np.full(len(program), -1, dtype=np.int64)
+    found = np.full(len(program), -1, np.int64)
     for laid, nodes in zip(batch.flat.programs, batch.flat.node_of, strict=True):
         of_segment = _microbatches(laid.program)
         kinds = laid.program.kind[laid.segment]
@@ -171,9 +171,9 @@ def microbatch_prices(
     if _replicas_meet(batch):
         batch, whole = priced(plan.sequence, plan.sequence, whole=False), False
     size, whole_ps, microbatch = plan.microbatch_size, _node_ps(batch), _node_microbatches(batch)
-    documents = np.array(lengths, dtype=np.float64)
+    documents = np.array(lengths, np.float64)
     tokens, known = documents * size, batch.job.prices.known
-    priced_ps = np.zeros((len(whole_ps), len(lengths), len(lengths)), dtype=np.int64)
+    priced_ps = np.zeros((len(whole_ps), len(lengths), len(lengths)), np.int64)
     priced_ps[:, -1, -1] = whole_ps
     for level, length in enumerate(lengths):
         for number, document in enumerate(lengths[: level + 1]):

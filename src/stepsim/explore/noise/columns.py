@@ -57,7 +57,7 @@ class ColumnPlaces(Noun):
     def latest(self, ready: Ints, width: int) -> Ints:
         """The last of the ranks of each of `width` columns; 0 where none of the actor's is."""
         every = np.broadcast_to(ready, (len(self.order), ready.shape[1]))[self.order]
-        found: Ints = np.zeros((width, ready.shape[1]), dtype=np.int64)
+        found: Ints = np.zeros((width, ready.shape[1]), np.int64)
         found[self.columns] = np.maximum.reduceat(every, self.starts, axis=0)
         return found
 
@@ -105,13 +105,13 @@ class NodeColumns:
 
     def step_time_ps(self, durations: NodeDurations, samples: int) -> Ints:
         """End of the last task of every sample."""
-        step: Ints = np.zeros(samples, dtype=np.int64)
+        step: Ints = np.zeros(samples, np.int64)
         for end in ends(self._waits, self._durations(durations)):
             np.maximum(step, end.max(axis=0, initial=0), out=step)
         return step
 
     def _durations(self, durations: NodeDurations) -> Iterator[Ints]:
-        nothing = np.zeros((1, 1), dtype=np.int64)
+        nothing = np.zeros((1, 1), np.int64)
         for node in self.nodes:
             if node.node is None:
                 yield nothing

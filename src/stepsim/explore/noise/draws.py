@@ -189,7 +189,7 @@ def _samples(batch: Batch, model: NoiseModel, samples: int, seed: np.random.Seed
     columns = NodeColumns(batch)
     widest = int(batch.actors.counts.max())
     at_once = max(1, min(_SAMPLES_AT_ONCE, _AT_ONCE // widest))
-    found = np.zeros(samples, dtype=np.int64)
+    found = np.zeros(samples, np.int64)
     firsts = range(0, samples, at_once)
     streams = seed.spawn(len(firsts))
     planned = [int(each[0]) for each in batch.lengths(batch.scenarios({}))]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
 from stepsim import __version__
 from stepsim.base import garbage
@@ -92,7 +92,7 @@ class PlanRun(Entry):
     step_time_ps: Picoseconds = 0
     bubble_fraction: Share = 0.0
     throughput: Throughput | None = None
-    breakdown_ps: dict[str, Picoseconds] = msgspec.field(default_factory=dict)
+    breakdown_ps: dict[str, Picoseconds] = {}
     error: str = ""
     drawn: DrawnSteps | None = None
 
@@ -152,8 +152,8 @@ class PlanRuns(Struct, kw_only=True):
     packed: bytes
     pool: Pool
     store: PlanStore | None
-    known: dict[ModelPlan, PlanRun] = field(default_factory=dict)
-    begun: dict[ModelPlan, Future[PlanRun]] = field(default_factory=dict)
+    known: dict[ModelPlan, PlanRun] = {}
+    begun: dict[ModelPlan, Future[PlanRun]] = {}
 
     def ahead(self, plans: Iterator[ModelPlan]) -> None:
         """Begin with the first plans, where there are workers for them beside this process.
@@ -276,8 +276,8 @@ class _Simulator(Struct, kw_only=True):
     job: PlanJob
     fastest: tuple[ModelPlan, RunStep] | None = None
     least_ps: float = inf
-    least_of: dict[tuple[float, ...], float] = field(default_factory=dict)
-    known: Known = field(default_factory=dict)
+    least_of: dict[tuple[float, ...], float] = {}
+    known: Known = {}
 
     def run(self, plan: ModelPlan) -> PlanRun:
         """The result of a plan; a user's mistake is the error of its result."""

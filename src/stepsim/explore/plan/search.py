@@ -7,7 +7,7 @@ from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
@@ -251,10 +251,10 @@ class _Race(Struct, kw_only=True):
     order: Sequence[int]
     judged: bool = True
     best: float = np.inf
-    done: list[tuple[int, SearchedPlan]] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
-    passed: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    kept: set[int] = field(default_factory=set)
+    done: list[tuple[int, SearchedPlan]] = []
+    refused: list[str] = []
+    passed: dict[int, tuple[str, ...]] = {}
+    kept: set[int] = set()
 
     def run(self, opened: PlanRuns, runs: int, progress: OnPlan | None) -> None:
         """Simulate at most so many plans."""

@@ -10,10 +10,9 @@ from types import MappingProxyType
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
-from msgspec import field
 from msgspec.structs import astuple
 
-from stepsim.base.arrays import Bools, Floats, Ints
+from stepsim.base.arrays import Bools, Floats, Ints, ints
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S, Value
@@ -82,10 +81,10 @@ class Worth(Noun):
         rows = [(np.nan, np.nan, -1, -1) if each is None else _row(each) for each in rates]
         tokens, mfu, memory, fits = zip(*rows, strict=True) if rows else ((), (), (), ())
         return cls(
-            tokens_per_s=np.array(tokens, dtype=float),
-            mfu=np.array(mfu, dtype=float),
-            memory_bytes=np.array(memory, dtype=np.int64),
-            fits=np.array(fits, dtype=np.int64),
+            tokens_per_s=np.array(tokens, float),
+            mfu=np.array(mfu, float),
+            memory_bytes=ints(memory),
+            fits=ints(fits),
         )
 
     @classmethod
@@ -121,7 +120,7 @@ class Outcomes(Noun):
     bubble_fraction: Floats
     worth: Worth | None = None
     parts_ps: Ints | None = None
-    errors: Mapping[int, str] = field(default_factory=dict)
+    errors: Mapping[int, str] = {}
 
     def __post_init__(self) -> None:
         columns = [self.pipeline_time_ps, self.bubble_fraction]
@@ -133,7 +132,7 @@ class Outcomes(Noun):
     def lacks(self) -> Bools:
         """Which scenarios are known not to fit."""
         if self.worth is None:
-            return np.zeros(len(self.step_time_ps), dtype=np.bool_)
+            return np.zeros(len(self.step_time_ps), np.bool_)
         return np.asarray(self.worth.fits == 0)
 
 
@@ -168,7 +167,7 @@ class Evaluator(Protocol):
 class Simulation(Noun, eq=False):
     """Runs a step for each scenario, for its totals alone; `known` are prices of those before."""
 
-    known: Known = field(default_factory=dict)
+    known: Known = {}
 
     @property
     def chunk(self) -> int:
@@ -192,7 +191,7 @@ class SimulatedGroup(Noun, dict=True):
     """A group of which every scenario is simulated by itself."""
 
     group: ScenarioGroup
-    known: Known = field(default_factory=dict)
+    known: Known = {}
 
     def evaluate(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
         """Simulate each scenario; one that fails leaves its reason."""
@@ -229,8 +228,8 @@ def failed(count: int, why: str, *, breakdown: bool) -> Outcomes:
 
 
 def _outcomes(found: Sequence[StepTotals | str], *, breakdown: bool) -> Outcomes:
-    steps, pipelines, bubbles = (np.zeros(len(found), dtype=t) for t in (np.int64, np.int64, float))
-    parts = np.zeros((len(found), len(Part)), dtype=np.int64)
+    steps, pipelines, bubbles = (np.zeros(len(found), t) for t in (np.int64, np.int64, float))
+    parts = np.zeros((len(found), len(Part)), np.int64)
     rates = [None if isinstance(each, str) else each.throughput for each in found]
     errors = {}
     for i, each in enumerate(found):

@@ -249,7 +249,7 @@ def _columns(result: SpanResult) -> dict[str, Sequence[object]]:
     count, ran = len(found.step_time_ps), result.ran
     parts = found.parts_ps
     if parts is None:
-        parts = np.zeros((count, len(PART_COLUMNS)), dtype=np.int64)
+        parts = np.zeros((count, len(PART_COLUMNS)), np.int64)
     worth = found.worth or Worth.of([None] * count)
     valued = ran & np.isfinite(worth.mfu)
     known = [ran] * 3 + [np.isfinite(result.total_bandwidth)]

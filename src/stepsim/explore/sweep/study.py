@@ -74,14 +74,13 @@ class Study(Noun):
     def adds_up(self, settings: Mapping[str, Value]) -> bool:
         """Whether steps are sums of durations, in an order that does not depend on prices."""
         overlap = settings.get("overlap_cost", self.options.overlap_cost)
-        return self._is_ordered(settings) and not (overlap or self._is_shared(settings))
+        return self._is_ordered(settings) and not (
+            overlap or settings.get("contention", self.options.contention) == Sharing.FAIR
+        )
 
     def _is_ordered(self, settings: Mapping[str, Value]) -> bool:
         schedule = settings.get("schedule", self.options.schedule)
         return not (isinstance(schedule, str) and needs_times(schedule))
-
-    def _is_shared(self, settings: Mapping[str, Value]) -> bool:
-        return settings.get("contention", self.options.contention) == Sharing.FAIR
 
 
 def _check_axis(topology: Topology, axis: Axis) -> None:

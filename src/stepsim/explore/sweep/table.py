@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Floats, Ints
+from stepsim.base.arrays import Bools, Floats, Ints, ints
 from stepsim.base.errors import SweepError
 from stepsim.base.structs import Noun
 from stepsim.base.units import MAX_INT64, Quantity, Value
@@ -91,7 +91,7 @@ class AxisTotals(Noun):
     @classmethod
     def of(cls, stride: int, length: int) -> "AxisTotals":
         """The totals of nothing, of an axis of so many values."""
-        upper, lower, scenarios, failed = np.zeros((4, length), dtype=np.int64)
+        upper, lower, scenarios, failed = np.zeros((4, length), np.int64)
         return cls(
             stride=stride,
             least_ps=np.full(length, MAX_INT64),
@@ -193,7 +193,7 @@ class SweepTable(Noun, dict=True):
         """
         columns = ", ".join((*STEP_COLUMNS, *self.part_columns, "error"))
         for scenarios, *found in self._read(f"id, {columns}"):
-            ids = np.array(scenarios, dtype=np.int64)
+            ids = ints(scenarios)
             yield [self._shown(axis, ids, texts=texts) for axis in self.axes] + found
 
     def _read(self, columns: str) -> Iterator[list[list[Any]]]:
@@ -246,7 +246,7 @@ class SweepTable(Noun, dict=True):
             return self.totals
         found = {axis.name: AxisTotals.of(axis.stride, len(axis.texts)) for axis in self.axes}
         for each in self._read(f"id, ifnull(step_time_ps, -1), {_LACKS}"):
-            scenarios, times, lacks = np.array(each, dtype=np.int64)
+            scenarios, times, lacks = ints(each)
             for totals in found.values():
                 totals.add(scenarios, times, times >= 0, lacks > 0)
         return found

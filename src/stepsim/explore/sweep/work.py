@@ -63,7 +63,7 @@ class SpanResult(Noun):
     @property
     def ran(self) -> Bools:
         """Which of them have numbers, and no error."""
-        found = np.ones(len(self.total_bandwidth), dtype=bool)
+        found = np.ones(len(self.total_bandwidth), bool)
         found[list(self.outcomes.errors)] = False
         return found
 

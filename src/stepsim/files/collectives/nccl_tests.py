@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from stepsim.base.errors import CalibrationError, UnitError, bad_value
 from stepsim.base.units import MAX_INT64, PS_PER_S, parse_time_ps
@@ -42,7 +42,7 @@ class _Run(Struct, kw_only=True):
     """A run while it is read: host and device of each rank, then its columns."""
 
     program: str = ""
-    hosts: dict[int, str] = field(default_factory=dict)
+    hosts: dict[int, str] = {}
     device: str = ""
     columns: tuple[str, ...] = ()
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from stepsim.base.arrays import ints
 from stepsim.base.errors import CalibrationError, bad_value
 from stepsim.network.measured_times import MeasuredCurve
 from stepsim.workload.rows import CollectiveKind
@@ -45,6 +46,6 @@ def _curve(key: _CurveKey, times: dict[int, list[int]]) -> MeasuredCurve:
         kind=kind,
         ranks=ranks,
         nodes=nodes,
-        size_bytes=np.array(sizes, dtype=np.int64),
-        time_ps=np.array(middle, dtype=np.int64),
+        size_bytes=ints(sizes),
+        time_ps=ints(middle),
     )

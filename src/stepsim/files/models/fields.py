@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from stepsim.base.errors import WorkloadError, bad_value
 from stepsim.base.structs import shipped
@@ -37,9 +37,9 @@ class Fields(Struct, kw_only=True):
 
     place: str
     values: Mapping[str, Any]
-    read: set[str] = field(default_factory=set)
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    assumed: dict[str, Any] = field(default_factory=dict)
+    read: set[str] = set()
+    defaults: Mapping[str, Any] = {}
+    assumed: dict[str, Any] = {}
 
     def has(self, *names: str) -> bool:
         """Whether one of these keys says something."""

@@ -90,7 +90,7 @@ def launch_of(plan: ModelPlan, architecture: Architecture, framework: str) -> La
     else:
         lines = megatron_plan(plan, plan.stage_slices(architecture))
     if form is LaunchForm.MEGATRON_BRIDGE:
-        lines = bridge_plan(lines, plan.chunks)
+        lines = tuple(_overrides(lines, plan.chunks))
     return Launch(form=form, lines=lines)
 
 
@@ -204,11 +204,6 @@ _OF_PRECISION = re.compile("--(bf16|fp16|fp8-|fp4-).*")
 _ALSO = {"seq-length": "dataset.sequence_length"}
 _OVERRIDE = re.compile(r"\+{0,2}([a-z_]+(?:\.[a-z_0-9]+)?)=(.*)", re.DOTALL)
 _NOTHING = ("null", "none", "false", "~", "")
-
-
-def bridge_plan(arguments: Sequence[str], chunks: int) -> tuple[str, ...]:
-    """Overrides of a plan's Megatron-LM arguments; `chunks` are the virtual stages of a rank."""
-    return tuple(_overrides(arguments, chunks))
 
 
 def _overrides(arguments: Sequence[str], chunks: int) -> Iterator[str]:

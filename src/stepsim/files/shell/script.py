@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from stepsim.base.errors import WorkloadError
 from stepsim.base.structs import Noun
@@ -87,8 +87,8 @@ class _Shell(Struct):
 
     folder: Path
     values: Values
-    functions: dict[str, "Node"] = field(default_factory=dict)
-    commands: list[Command] = field(default_factory=list)
+    functions: dict[str, "Node"] = {}
+    commands: list[Command] = []
     maybe: Unknown | None = None
     depth: int = 0
     ended: bool = False

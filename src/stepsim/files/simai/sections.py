@@ -239,7 +239,10 @@ def split_sections(rows: Sequence[Row], header: Header) -> Sections:
     bounds = [*(start for start in starts if start < end), end] if starts else [first, end]
     blocks = [rows[a:b] for a, b in pairwise(bounds) if a < b]
     if header.last_bottom_layer:
-        blocks = [_overlap_first_row(block, header.last_bottom_layer) for block in blocks]
+        blocks = [
+            [replace(block[0], forward_lag=header.last_bottom_layer), *block[1:]]
+            for block in blocks
+        ]
     trailing = rows[end:]
     per_step = (*rows[:first], *(row for row in trailing if not _LOSS.fullmatch(row.name)))
     parts = _microbatches(blocks)
@@ -303,11 +306,6 @@ def _leading(rows: Sequence[Row]) -> int:
     while count < len(rows) and _BEFORE.fullmatch(rows[count].name):
         count += 1
     return count
-
-
-def _overlap_first_row(block: Sequence[Row], last_bottom_layer: int) -> Sequence[Row]:
-    """DLRM: the embedding's forward all-to-all is waited for at the end of the bottom layers."""
-    return [replace(block[0], forward_lag=last_bottom_layer), *block[1:]]
 
 
 def _microbatches(blocks: Sequence[Sequence[Row]]) -> list[Microbatch]:

@@ -33,7 +33,7 @@ from numbers import Integral, Real
 from typing import Any, TypeGuard, cast
 
 import networkx as nx
-from msgspec import Struct, field
+from msgspec import Struct
 
 from stepsim.base.errors import TopologyError, bad_value, one_line
 from stepsim.base.units import MAX_INT64, Quantity
@@ -141,8 +141,8 @@ def _in_order(npus: list[Hashable]) -> list[Hashable]:
 class _Classes(Struct, kw_only=True):
     """Classes of links found so far: each with the place of its first edge."""
 
-    named: dict[str, tuple[dict[str, float], str]] = field(default_factory=dict)
-    unnamed: dict[tuple[str, tuple[float, ...]], str] = field(default_factory=dict)
+    named: dict[str, tuple[dict[str, float], str]] = {}
+    unnamed: dict[tuple[str, tuple[float, ...]], str] = {}
 
     def read(self, place: str, ends: tuple[str, str], data: Mapping[str, Any]) -> tuple[str, int]:
         """Class of an edge, and its number of links."""

@@ -6,7 +6,6 @@ names of algorithms.
 
 import re
 from collections.abc import Callable, Iterable
-from math import inf
 from typing import Annotated, TypeVar
 
 from msgspec import Meta
@@ -16,19 +15,12 @@ from stepsim.base.quantities import Bandwidth, Size, Time
 from stepsim.base.structs import Count, Share, TomlTable
 from stepsim.network.collectives import Algorithm
 from stepsim.network.topology import DimensionKind
-from stepsim.network.topology.dimension import LinkClass
+from stepsim.network.topology.dimension import LinkClass, Protocol
 from stepsim.workload.rows import CollectiveKind
 
 _ALGORITHMS = [name.value for name in Algorithm if name is not Algorithm.AUTO]
 _Positive = Annotated[int, Meta(extra_json_schema={"minimum": 1})]
 _AlgorithmName = Annotated[str, Meta(extra_json_schema={"enum": _ALGORITHMS})]
-_Kind = Annotated[
-    str,
-    Meta(
-        description="how a dimension joins its NPUs",
-        extra_json_schema={"enum": [kind.value for kind in DimensionKind]},
-    ),
-]
 _Extent = Annotated[
     int | str,
     Meta(
@@ -55,7 +47,7 @@ class CollectiveTable(TomlTable):
 class DimensionTable(LinkClass):
     """`[[dimension]]`, innermost first; which options go with which kind is in docs/formats.md."""
 
-    kind: _Kind
+    kind: Annotated[DimensionKind, Meta(description="how a dimension joins its NPUs")]
     size: _Extent | None = None
     nics: Annotated[_Positive, Meta(description="links of each NPU, used evenly")] = 1
     npus_per_nic: Annotated[_Positive, Meta(description="neighbours that share a NIC")] = 1
@@ -114,39 +106,17 @@ class LinkTable(TomlTable, rename={"start": "from"}):
     oneway: Annotated[bool, Meta(description="one direction only")] = False
 
 
-COLLECTIVE_KINDS = [kind.value for kind in CollectiveKind]
-_CollectiveKind = Annotated[str, Meta(extra_json_schema={"enum": COLLECTIVE_KINDS})]
-
-
-class ProtocolTable(TomlTable):
-    """`[[protocol]]`: how the machine's library sends; the fastest that serves is taken.
-
-    `step` and `rate` are by name of the links.
-    """
-
-    name: Annotated[str, Meta(description="of the protocol, such as LL")]
-    algorithms: Annotated[list[str], Meta(description="that it sends for; empty: all")] = []
-    kinds: Annotated[
-        list[_CollectiveKind], Meta(description="of collectives it sends; empty: all")
-    ] = []
-    least_nodes: Annotated[Count, Meta(description="over which a group lies")] = 1
-    most_nodes: Annotated[Count, Meta(description="over which a group lies; 0: any")] = 0
-    launch_ps: Annotated[Time, Meta(description="on top of launch_latency, with its unit")] = 0
-    copy: Annotated[Bandwidth, Meta(description="of a rank's own share, before it is sent")] = inf
-    step: Annotated[
-        dict[str, Time], Meta(description="on top of the endpoint latency, by links")
-    ] = {}
-    rate: Annotated[dict[str, Share], Meta(description="of the links' payload, by links")] = {}
-
-
-class AccuracyTable(TomlTable, rename={"first": "from"}):
+class AccuracyTable(
+    TomlTable,
+    rename={"kind": "collective", "most_ranks": "ranks", "first_bytes": "from", "last_bytes": "to"},
+):
     """`[[accuracy]]`: how far times are from measured ones, of collectives and sizes."""
 
-    collective: _CollectiveKind
+    kind: CollectiveKind
     nodes: Annotated[Count, Meta(description="the most measured: 1, or several")]
-    ranks: Annotated[Count, Meta(description="the most measured")]
-    first: Annotated[Size, Meta(description="smallest size, with its unit")]
-    to: Annotated[Size, Meta(description="largest size, with its unit")]
+    most_ranks: Annotated[Count, Meta(description="the most measured")]
+    first_bytes: Annotated[Size, Meta(description="smallest size, with its unit")]
+    last_bytes: Annotated[Size, Meta(description="largest size, with its unit")]
     mean: Annotated[Share, Meta(description="mean of |ours / measured - 1|")]
     largest: Annotated[Share, Meta(description="largest of |ours / measured - 1|")]
     samples: Annotated[Count, Meta(description="times measured")]
@@ -171,7 +141,7 @@ class TopologyFile(TomlTable):
         bool, Meta(description="whether NPUs pass on others' traffic, of links")
     ] = False
     collective: CollectiveTable = CollectiveTable()
-    protocol: list[ProtocolTable] = []
+    protocol: list[Protocol] = []
     accuracy: list[AccuracyTable] = []
 
 

@@ -12,18 +12,15 @@ from stepsim.base.errors import TopologyError, bad_value
 from stepsim.base.structs import replace
 from stepsim.files.reading import read_toml, topology_file
 from stepsim.files.topology.tables import (
-    COLLECTIVE_KINDS,
-    AccuracyTable,
     CollectiveTable,
     DimensionTable,
     LinkTable,
-    ProtocolTable,
     TopologyFile,
     algorithm_names,
     class_name,
 )
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology, Topology
-from stepsim.network.topology.dimension import Accuracy, FollowingLinks, Library, Protocol
+from stepsim.network.topology.dimension import Accuracy, FollowingLinks, Library
 from stepsim.network.topology.network import MAX_NPUS
 from stepsim.network.topology.wirings import MAX_CABLED, DragonflyShape, Ports, TreeShape
 
@@ -48,7 +45,7 @@ def read_topology_toml(path: Path) -> Topology:
             class_name(f"{'dimension' if file.dimension else 'link_class'}[{i}]", "name", each.name)
         launch = file.collective.launch_latency_ps
         algorithms = algorithm_names("collective", file.collective.algorithms)
-        library = library_of(file.protocol, file.collective.reach, file.accuracy)
+        library = library_of(file)
         if file.dimension:
             return _nested(file, launch, algorithms, library)
         return _listed(file, launch, algorithms, library)
@@ -219,8 +216,8 @@ def dimensions_of(tables: list[DimensionTable]) -> tuple[Dimension, ...]:
 
 
 def _dimension(place: str, link: LinkClass, table: DimensionTable, inside: int) -> Dimension:
-    kind = _kind(place, table)
-    _refuse_foreign(place, table, kind)
+    kind = table.kind
+    _refuse_foreign(place, table)
     try:
         dimension = Dimension(
             kind=kind,
@@ -244,19 +241,11 @@ def _dimension(place: str, link: LinkClass, table: DimensionTable, inside: int) 
         raise TopologyError(text if text.startswith(place) else f"{place}: {text}") from None
 
 
-def _kind(place: str, table: DimensionTable) -> DimensionKind:
-    try:
-        return DimensionKind(table.kind)
-    except ValueError:
-        expected = f"one of {', '.join(DimensionKind)}"
-        raise TopologyError(bad_value(place, "kind", table.kind, expected)) from None
-
-
-def _refuse_foreign(place: str, table: DimensionTable, kind: DimensionKind) -> None:
+def _refuse_foreign(place: str, table: DimensionTable) -> None:
     for option, kinds in _OPTIONS.items():
-        if getattr(table, option) is not None and kind not in kinds:
-            belongs = " and ".join(kinds)
-            raise TopologyError(f"{place}: {option} belongs to kind {belongs}, not to {kind}")
+        if getattr(table, option) is not None and table.kind not in kinds:
+            belongs = f"belongs to kind {' and '.join(kinds)}, not to {table.kind}"
+            raise TopologyError(f"{place}: {option} {belongs}")
 
 
 def _with_size(place: str, table: DimensionTable, dimension: Dimension, inside: int) -> Dimension:
@@ -307,9 +296,7 @@ def _with_cables(place: str, table: DimensionTable, dimension: Dimension) -> Dim
 
 def _with_tree(place: str, table: DimensionTable, dimension: Dimension) -> Dimension:
     link = dimension.link
-    up = FollowingLinks(name=f"{link.name}-up")
-    if table.up_bandwidth is not None:
-        up = replace(up, bandwidth=table.up_bandwidth)
+    up = FollowingLinks(name=f"{link.name}-up", bandwidth=table.up_bandwidth)
     if (table.radix is None) == (table.leaf is None):
         raise TopologyError(
             f"{place}: a fat_tree needs one of leaf, the NPUs below a leaf switch (e.g. leaf = 32) "
@@ -381,52 +368,15 @@ def _positive(place: str, field: str, value: int | None) -> int:
     return value
 
 
-def library_of(
-    protocols: list[ProtocolTable], reach: dict[str, int], accuracy: list[AccuracyTable]
-) -> Library:
-    """The library of a file; raises TopologyError naming the table and the entry at fault."""
-    for link, count in reach.items():
+def library_of(file: TopologyFile) -> Library:
+    """The library of a file; raises TopologyError naming the entry at fault."""
+    for link, count in file.collective.reach.items():
         if count < 1:
             raise TopologyError(bad_value("collective", f"reach.{link}", count, "at least 1"))
+    for i, each in enumerate(file.protocol):
+        algorithm_names(f"protocol[{i}] ({each.name})", each.algorithms)
     return Library(
-        protocols=tuple(_protocol(f"protocol[{i}]", each) for i, each in enumerate(protocols)),
-        reach=tuple(reach.items()),
-        accuracy=tuple(_accuracy(f"accuracy[{i}]", each) for i, each in enumerate(accuracy)),
+        protocols=tuple(file.protocol),
+        reach=tuple(file.collective.reach.items()),
+        accuracy=tuple(map(Accuracy.taken_from, file.accuracy)),
     )
-
-
-def _protocol(number: str, table: ProtocolTable) -> Protocol:
-    place = f"{number} ({table.name})"
-    for kind in table.kinds:
-        _check_kind(place, "kinds", kind)
-    return Protocol(
-        name=table.name,
-        algorithms=algorithm_names(place, table.algorithms),
-        kinds=tuple(table.kinds),
-        least_nodes=table.least_nodes,
-        most_nodes=table.most_nodes,
-        launch_ps=table.launch_ps,
-        steps_ps=tuple(table.step.items()),
-        rates=tuple(table.rate.items()),
-        copy_bandwidth=table.copy,
-    )
-
-
-def _accuracy(place: str, table: AccuracyTable) -> Accuracy:
-    _check_kind(place, "collective", table.collective)
-    return Accuracy(
-        kind=table.collective,
-        nodes=table.nodes,
-        most_ranks=table.ranks,
-        first_bytes=table.first,
-        last_bytes=table.to,
-        mean=table.mean,
-        largest=table.largest,
-        samples=table.samples,
-        source=table.source,
-    )
-
-
-def _check_kind(place: str, field: str, kind: str) -> None:
-    if kind not in COLLECTIVE_KINDS:
-        raise TopologyError(bad_value(place, field, kind, f"one of {', '.join(COLLECTIVE_KINDS)}"))

@@ -17,9 +17,9 @@ from typing import cast
 
 import msgspec
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Ints, ints
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
 from stepsim.files.reading import read_bytes
@@ -91,10 +91,10 @@ class _Node(Struct, kw_only=True):
     number: int = 0
     name: str = ""
     kind: int = 0
-    after: list[int] = field(default_factory=list)
+    after: list[int] = []
     start_us: int = 0
     duration_us: int = 0
-    attributes: dict[str, int | str] = field(default_factory=dict)
+    attributes: dict[str, int | str] = {}
 
     def number_of(self, name: str, default: int = UNKNOWN) -> int:
         """An attribute that is a number."""
@@ -163,7 +163,7 @@ def read_chakra(path: Path, progress: Callable[[int, int], None] | None = None) 
 def _scheduled(profile: Profile) -> Profile:
     """The profile of a trace without times of day: everything begins once it can."""
     durations = profile.events.end_ps - profile.events.start_ps
-    before, after = profile.follows or (np.array([], dtype=np.int64),) * 2
+    before, after = profile.follows or (ints([]),) * 2
     waits = Waits(profile=profile, before=before, after=after)
     ends = waits.ends_ps(durations)
     warnings = [
@@ -216,29 +216,24 @@ def _of_rank(
     name: str, nodes: Sequence[_Node], rank: int, groups: Mapping[str, tuple[int, ...]]
 ) -> RankOperations:
     place = {node.number: i for i, node in enumerate(nodes)}
-    start = np.array([node.ps("start") for node in nodes], dtype=np.int64)
-    took = np.array([node.ps("duration") for node in nodes], dtype=np.int64)
+    start = ints([node.ps("start") for node in nodes])
+    took = ints([node.ps("duration") for node in nodes])
     base = int(start.min()) if _Clock.of(nodes) is _Clock.RECORDED else 0
-    steps, step = np.unique(
-        np.array([node.number_of(STEP, 0) for node in nodes], dtype=np.int64), return_inverse=True
-    )
+    steps, step = np.unique(ints([node.number_of(STEP, 0) for node in nodes]), return_inverse=True)
     named = [str(node.attributes.get("pg_name", "")) for node in nodes]
     described = [str(node.attributes.get("pg_desc", "")) for node in nodes]
     columns = {
         "step": step.astype(np.int64),
-        "kind": np.array([node.event for node in nodes], dtype=np.int64),
+        "kind": ints([node.event for node in nodes]),
         "start_ps": start - base,
         "end_ps": start - base + took,
-        "size_bytes": np.array([node.number_of("comm_size") for node in nodes], dtype=np.int64),
-        "peer": np.array([node.peer(rank) for node in nodes], dtype=np.int64),
-        "tag": np.array([node.number_of("comm_tag", 0) for node in nodes], dtype=np.int64),
+        "size_bytes": ints([node.number_of("comm_size") for node in nodes]),
+        "peer": ints([node.peer(rank) for node in nodes]),
+        "tag": ints([node.number_of("comm_tag", 0) for node in nodes]),
         "order": np.arange(len(nodes), dtype=np.int64),
-        **{
-            name: np.array([node.number_of(name) for node in nodes], dtype=np.int64)
-            for name in TOLD
-        },
+        **{name: ints([node.number_of(name) for node in nodes]) for name in TOLD},
     }
-    stream = np.array([node.number_of("tid") for node in nodes], dtype=np.int64)
+    stream = ints([node.number_of("tid") for node in nodes])
     columns["stream"] = np.where(columns["stream"] == UNKNOWN, stream, columns["stream"])
     return RankOperations(
         rank=rank,
@@ -262,10 +257,10 @@ def _follows(nodes: Sequence[_Node], place: Mapping[int, int], stream: Ints) -> 
     before = [[place[each] for each in node.after if each in place] for node in nodes]
     pairs = [(each, i) for i, earlier in enumerate(before) for each in earlier]
     if (stream != UNKNOWN).any():
-        order = np.array(_issued(before), dtype=np.int64)
+        order = ints(_issued(before))
         for each in sorted({*stream.tolist()} - {UNKNOWN}):
             pairs += pairwise(order[stream[order] == each].tolist())
-    columns = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    columns = ints(pairs).reshape(-1, 2)
     return columns[:, 0], columns[:, 1]
 
 

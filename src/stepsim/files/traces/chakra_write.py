@@ -81,7 +81,7 @@ class _Writing:
         waits, events = pipeline_waits(profile), profile.events
         self.profile = profile
         self.of_rank = profile.places_of_ranks()
-        inside = np.empty(len(events), dtype=np.int32)
+        inside = np.empty(len(events), np.int32)
         for places in self.of_rank:
             inside[places] = np.arange(len(places))
         order = np.argsort(waits.after, kind="stable")

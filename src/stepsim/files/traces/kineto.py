@@ -17,10 +17,10 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 
 from stepsim.base import garbage as collector
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Ints, ints
 from stepsim.base.errors import TraceError
 from stepsim.base.units import MAX_INT64
 from stepsim.files.traces.forms import TRACE_ENDS, is_kineto
@@ -160,26 +160,24 @@ def _read_rank(name: str, data: bytes) -> RankOperations:
     took = _since([event.dur for event in ours.kernels], 0)
     begins = dict(zip(ours.launched, _since(ours.launch_us, ours.base).tolist(), strict=True))
     begins.pop(UNKNOWN, None)
-    launch = np.array([begins.get(a.correlation, UNKNOWN) for a in arguments], dtype=np.int64)
+    launch = ints([begins.get(a.correlation, UNKNOWN) for a in arguments])
     steps, step = _steps(ours, np.where(launch >= 0, launch, start))
     kinds = _kinds(ours.kernels, arguments, ours.copied)
-    stream = np.array([*map(_stream, ours.kernels, arguments)], dtype=np.int64)
+    stream = ints([*map(_stream, ours.kernels, arguments)])
     ranges = _ranges(ours)
     operators, operator = _operators(ours, arguments)
     columns = {
         "operator": operator,
         "step": step,
-        "kind": np.array([kind for kind, _ in kinds], dtype=np.int64),
+        "kind": ints([kind for kind, _ in kinds]),
         "stream": stream,
         "mark": marked(ranges, launch, start, stream),
         "start_ps": start,
         "end_ps": start + took,
         "launch_ps": launch,
-        "size_bytes": np.array([_size(a) for a in arguments], dtype=np.int64),
-        "peer": np.array(
-            [other_end(rank, a.sender, a.receiver) for a in arguments], dtype=np.int64
-        ),
-        "tag": np.array([_tag(a.number) for a in arguments], dtype=np.int64),
+        "size_bytes": ints([_size(a) for a in arguments]),
+        "peer": ints([other_end(rank, a.sender, a.receiver) for a in arguments]),
+        "tag": ints([_tag(a.number) for a in arguments]),
     }
     kept = np.flatnonzero(step != UNKNOWN)
     kept = kept[np.argsort(start[kept], kind="stable")]
@@ -226,14 +224,14 @@ class _Sorted(Struct, kw_only=True):
     are the operators of the host; `threads` launched what was `launched`.
     """
 
-    kernels: list[_Event] = field(default_factory=list)
-    launched: list[int] = field(default_factory=list)
-    launch_us: list[float] = field(default_factory=list)
-    steps: list[tuple[int, float, float]] = field(default_factory=list)
-    marks: list[_Event] = field(default_factory=list)
-    copied: dict[int | str, list[tuple[float, float]]] = field(default_factory=dict)
-    threads: list[int | str] = field(default_factory=list)
-    called: list[_Event] = field(default_factory=list)
+    kernels: list[_Event] = []
+    launched: list[int] = []
+    launch_us: list[float] = []
+    steps: list[tuple[int, float, float]] = []
+    marks: list[_Event] = []
+    copied: dict[int | str, list[tuple[float, float]]] = {}
+    threads: list[int | str] = []
+    called: list[_Event] = []
     base: int = 0
     peak_bytes: int = 0
 
@@ -296,7 +294,7 @@ def _operators(
     called = _called(ours, arguments)
     known: dict[tuple[str | None, bytes], int] = {}
     operators: list[HostOperator] = []
-    numbers = np.full(len(called), UNKNOWN, dtype=np.int64)
+    numbers = np.full(len(called), UNKNOWN, np.int64)
     for kernel, call in enumerate(called):
         if call == UNKNOWN:
             continue
@@ -398,10 +396,10 @@ def _with_arguments(event: _Event, name: str) -> _Event:
 
 def _since(times_us: Sequence[float], base_us: int) -> Ints:
     """Picoseconds from a whole microsecond on: those since 1970 are too many."""
-    apart = np.rint((np.array(times_us, dtype=np.float64) - base_us) * _PS_PER_US)
+    apart = np.rint((np.array(times_us, np.float64) - base_us) * _PS_PER_US)
     if (np.abs(apart) > MAX_INT64 / 2).any():
         raise OverflowError
-    return np.asarray(apart, dtype=np.int64)
+    return np.asarray(apart, np.int64)
 
 
 def _shapes(called: Sequence[_Event]) -> dict[int, str]:
@@ -442,9 +440,9 @@ def _steps(ours: _Sorted, times: Ints) -> tuple[tuple[int, ...], Ints]:
     A trace without steps is one step, number 0.
     """
     if not ours.steps:
-        return (0,), np.zeros(len(times), dtype=np.int64)
+        return (0,), np.zeros(len(times), np.int64)
     numbers, begins, ends = zip(*sorted(ours.steps), strict=True)
-    found = np.full(len(times), UNKNOWN, dtype=np.int64)
+    found = np.full(len(times), UNKNOWN, np.int64)
     bounds = zip(_since(begins, ours.base), _since(ends, ours.base), strict=True)
     for place, (begin, end) in enumerate(bounds):
         found[(times >= begin) & (times < end)] = place

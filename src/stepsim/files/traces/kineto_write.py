@@ -120,7 +120,7 @@ def _marks(profile: Profile) -> list[list[tuple[int, int]]]:
     """
     first, last = _bounds(profile)
     so_far = np.maximum.accumulate(last, axis=1)
-    begin, end = first.min(axis=0), np.zeros(len(profile.steps), dtype=np.int64)
+    begin, end = first.min(axis=0), np.zeros(len(profile.steps), np.int64)
     np.maximum.at(end, profile.events.step, profile.events.end_ps + 1)
     begins, ends = (np.tile(times, (len(profile.ranks), 1)) for times in (begin, end))
     begins[:, 1:] = np.maximum(begin[1:], so_far[:, :-1] + 1)

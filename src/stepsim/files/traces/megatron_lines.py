@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Ints, ints
 from stepsim.base.errors import TraceError, bad_value
 from stepsim.files.reading import open_file
 from stepsim.measured.run import (
@@ -85,7 +85,7 @@ class _Columns(Struct, kw_only=True):
     timestamp: "array[float]" = field(default_factory=lambda: array("d"))
     size: "array[int]" = field(default_factory=lambda: array("q"))
     line: "array[int]" = field(default_factory=lambda: array("i"))
-    label: list[str] = field(default_factory=list)
+    label: list[str] = []
     parent: "array[int]" = field(default_factory=lambda: array("q"))
     inner_kind: "array[int]" = field(default_factory=lambda: array("b"))
     inner_duration: "array[float]" = field(default_factory=lambda: array("d"))
@@ -212,8 +212,8 @@ def _number(text: str, name: str, place: str) -> float:
 
 def _check_times(columns: _Columns, path: Path) -> None:
     """Raise TraceError for the first time that is negative, too large or not a number."""
-    lines = np.array(columns.line, dtype=np.int64)
-    inner = lines[np.array(columns.parent, dtype=np.int64)]
+    lines = ints(columns.line)
+    inner = lines[ints(columns.parent)]
     for name, values, where in (
         ("duration", columns.duration, lines),
         ("timestamp", columns.timestamp, lines),
@@ -254,23 +254,23 @@ def _trace(columns: _Columns, path: Path, rank: int, stage: int) -> RankTrace:
         )
     end = _picoseconds(timestamp - clock)
     inner = InnerOps(
-        parent=np.array(columns.parent, dtype=np.int64),
-        kind=np.array(columns.inner_kind, dtype=np.int8),
+        parent=ints(columns.parent),
+        kind=np.array(columns.inner_kind, np.int8),
         duration_ps=_picoseconds(np.array(columns.inner_duration)),
-        size_bytes=np.array(columns.inner_size, dtype=np.int64),
-        rows=np.array(columns.inner_rows, dtype=np.int64),
+        size_bytes=ints(columns.inner_size),
+        rows=ints(columns.inner_rows),
     )
     return RankTrace(
         rank=rank,
         stage=stage,
         file=str(path),
         clock_ms=clock,
-        kind=np.array(columns.kind, dtype=np.int8),
-        microbatch=np.array(columns.microbatch, dtype=np.int32),
+        kind=np.array(columns.kind, np.int8),
+        microbatch=np.array(columns.microbatch, np.int32),
         start_ps=end - duration,
         end_ps=end,
-        size_bytes=np.array(columns.size, dtype=np.int64),
-        line=np.array(columns.line, dtype=np.int32),
+        size_bytes=ints(columns.size),
+        line=np.array(columns.line, np.int32),
         label=tuple(columns.label),
         inner=inner,
     )

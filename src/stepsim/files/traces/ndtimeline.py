@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints
+from stepsim.base.arrays import Bools, Ints, ints
 from stepsim.base.errors import TraceError, bad_value
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import MAX_INT64, PS_PER_S
@@ -80,9 +80,9 @@ def read_ndtimeline(path: Path) -> Profile:
         rank=places,
         step=step.astype(np.int64),
         name=of_name,
-        kind=np.array([each.kind for each in known], dtype=np.int64)[of_name],
-        phase=np.array([each.phase for each in known], dtype=np.int64)[of_name],
-        stream=np.array([each.stream for each in known], dtype=np.int64)[of_name],
+        kind=ints([each.kind for each in known])[of_name],
+        phase=ints([each.phase for each in known])[of_name],
+        stream=ints([each.stream for each in known])[of_name],
         start_ps=start,
         end_ps=start + _picoseconds(columns["duration"]),
         order=columns["seq_id"],
@@ -163,7 +163,7 @@ def _numbers(column: Any, name: str, path: Path) -> Any:
 
 
 def _picoseconds(seconds: Any) -> Ints:
-    return np.asarray(np.rint(seconds * PS_PER_S), dtype=np.int64)
+    return np.asarray(np.rint(seconds * PS_PER_S), np.int64)
 
 
 def _meaning(name: str, path: Path) -> _Name:
@@ -201,7 +201,7 @@ def _chunks(columns: Mapping[str, Any]) -> Ints:
     """Chunk in the whole model: as written, else that of the stage's own chunk."""
     stages = int(columns["stage"].max()) + 1
     own = np.where(columns["mc"] >= 0, columns["mc"] * stages + columns["stage"], UNKNOWN)
-    return np.asarray(np.where(columns["gmc"] >= 0, columns["gmc"], own), dtype=np.int64)
+    return np.asarray(np.where(columns["gmc"] >= 0, columns["gmc"], own), np.int64)
 
 
 def _check_once(profile: Profile) -> None:
@@ -312,7 +312,7 @@ def _meetings(profile: Profile, events: Events) -> Ints:
         place[which] = column[which]
     microbatch = np.where(message, events.microbatch, UNKNOWN)
     joined = same(kind, events.step, place, number, microbatch)
-    return np.asarray(np.where(kind == UNKNOWN, UNKNOWN, joined), dtype=np.int64)
+    return np.asarray(np.where(kind == UNKNOWN, UNKNOWN, joined), np.int64)
 
 
 def _members(stage: Ints, replica: Ints) -> tuple[tuple[tuple[str, ...], Ints], ...]:
@@ -324,7 +324,7 @@ def _groups(profile: Profile) -> tuple[tuple[ProcessGroup, ...], Ints]:
     """Groups of the collectives, and that of each operation."""
     events, ranks = profile.events, profile.ranks
     stage, replica = profile.column_of_ranks("stage"), profile.column_of_ranks("replica")
-    group = np.full(len(events), UNKNOWN, dtype=np.int64)
+    group = np.full(len(events), UNKNOWN, np.int64)
     groups: list[ProcessGroup] = []
     labels = ("replicas of stage", "ends of replica", "all workers")
     for label, (names, column) in zip(labels, _members(stage, replica), strict=True):
@@ -342,7 +342,7 @@ def _peers(profile: Profile, events: Events) -> Ints:
     """The place of the other end's rank, of every message that has one."""
     stage, replica = profile.column_of_ranks("stage"), profile.column_of_ranks("replica")
     count = int(stage.max()) + 1
-    table = np.full((count, int(replica.max()) + 1), UNKNOWN, dtype=np.int64)
+    table = np.full((count, int(replica.max()) + 1), UNKNOWN, np.int64)
     for place, rank in enumerate(profile.ranks):
         table[rank.stage, rank.replica] = place
     ahead = profile.named("forward-send", "backward-recv")
@@ -351,4 +351,4 @@ def _peers(profile: Profile, events: Events) -> Ints:
     chunk = events.chunk + np.where(ahead, 1, -1)
     last = int(events.chunk[events.of_kind(TaskKind.COMPUTE)].max(initial=0))
     inside = (chunk >= 0) & (chunk <= last)
-    return np.asarray(np.where((ahead | behind) & inside, other, UNKNOWN), dtype=np.int64)
+    return np.asarray(np.where((ahead | behind) & inside, other, UNKNOWN), np.int64)

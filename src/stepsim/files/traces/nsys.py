@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Ints, ints
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import replace
 from stepsim.base.units import MAX_INT64, PS_PER_NS
@@ -219,9 +219,9 @@ def _placed(steps: _Steps, times: Ints) -> tuple[tuple[int, ...], Ints]:
     One step, number 0, where the profile names none.
     """
     if not steps:
-        return (0,), np.zeros(len(times), dtype=np.int64)
+        return (0,), np.zeros(len(times), np.int64)
     numbers = sorted(steps)
-    found = np.full(len(times), UNKNOWN, dtype=np.int64)
+    found = np.full(len(times), UNKNOWN, np.int64)
     for place, number in enumerate(numbers):
         begin, end = steps[number]
         found[(times >= begin) & (times < end)] = place
@@ -239,7 +239,7 @@ def _rank(
     process = int(rows[0][0]) & _PROCESS
     every = sorted(rows, key=lambda row: (row[4], row[5]))
     times = [launches.get((row[0], row[3]), row[4]) for row in every]
-    numbers, placed = _placed(steps.get(process, {}), np.array(times, dtype=np.int64))
+    numbers, placed = _placed(steps.get(process, {}), ints(times))
     ordered = [row for row, place in zip(every, placed.tolist(), strict=True) if place != UNKNOWN]
     if not ordered:
         raise TraceError(f"{path}: device {rank}: no kernel was launched inside of the NVTX steps")
@@ -250,18 +250,17 @@ def _rank(
     marks = _marked_ranges(ranges, process, base)
     columns = {
         "step": step.astype(np.int64),
-        "kind": np.array([row[8] for row in ordered], dtype=np.int64),
-        "stream": np.array([row[2] for row in ordered], dtype=np.int64),
-        "start_ps": np.array([(row[4] - base) * PS_PER_NS for row in ordered], dtype=np.int64),
-        "end_ps": np.array([(row[5] - base) * PS_PER_NS for row in ordered], dtype=np.int64),
-        "launch_ps": np.array(
+        "kind": ints([row[8] for row in ordered]),
+        "stream": ints([row[2] for row in ordered]),
+        "start_ps": ints([(row[4] - base) * PS_PER_NS for row in ordered]),
+        "end_ps": ints([(row[5] - base) * PS_PER_NS for row in ordered]),
+        "launch_ps": ints(
             [UNKNOWN if at is None else max(at - base, 0) * PS_PER_NS for at in called],
-            dtype=np.int64,
         ),
-        "size_bytes": np.array([row[6] for row in ordered], dtype=np.int64),
+        "size_bytes": ints([row[6] for row in ordered]),
     }
     # what was launched before the first kernel began is launched before 0
-    launched = np.array([-1 if at is None else at - base for at in called], dtype=np.int64)
+    launched = ints([-1 if at is None else at - base for at in called])
     launched = np.where(launched == -1, columns["start_ps"], launched * PS_PER_NS)
     columns["mark"] = marked(marks, launched, columns["start_ps"], columns["stream"])
     return RankOperations(

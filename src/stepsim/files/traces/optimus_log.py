@@ -37,9 +37,9 @@ _Layers = dict[str, tuple[float, int]]
 class _Log(Struct, kw_only=True):
     """What a log says: settings, ms of steps, and (stage, step) to its layers' (ms, operations)."""
 
-    settings: dict[str, int] = field(default_factory=dict)
+    settings: dict[str, int] = {}
     batches: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
-    blocks: dict[tuple[int, int], _Layers] = field(default_factory=dict)
+    blocks: dict[tuple[int, int], _Layers] = {}
     mixed: int = 0
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import Meta, field
 from msgspec.structs import asdict
 
+from stepsim.base.arrays import ints
 from stepsim.base.errors import CalibrationError
 from stepsim.base.quantities import Bandwidth, Difference, Time
 from stepsim.base.structs import SCHEMA_VERSION, Bytes, Count, TomlTable, Version
@@ -54,7 +55,7 @@ class FittedSpeed(Fitted):
 
 def fitted(samples: Sequence[float]) -> FittedSpeed:
     """Median of samples, and their median distance from it."""
-    values = np.array(samples, dtype=np.float64)
+    values = np.array(samples, np.float64)
     middle = float(np.median(values))
     residual = float(np.median(np.abs(values - middle)))
     return FittedSpeed(
@@ -182,8 +183,8 @@ class CurveTable(TomlTable):
             kind=self.kind,
             ranks=self.ranks,
             nodes=self.nodes,
-            size_bytes=np.array(self.sizes, dtype=np.int64),
-            time_ps=np.array(self.times_ps, dtype=np.int64),
+            size_bytes=ints(self.sizes),
+            time_ps=ints(self.times_ps),
         )
 
 

@@ -36,7 +36,7 @@ def gradient_costs(
 ) -> tuple[FittedTime | None, FittedSpeed | None]:
     """Launch in ps and scaling in bytes/s; what cannot be told is added to `missing`."""
     rows = [row for summary in summaries for row in _samples(summary, known)]
-    samples = np.array(rows, dtype=np.float64).reshape(-1, 4)
+    samples = np.array(rows, np.float64).reshape(-1, 4)
     both = launch_and_rate(samples)
     if both:
         return both

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Floats, Ints
+from stepsim.base.arrays import Bools, Floats, Ints, ints
 from stepsim.base.errors import CalibrationError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S
@@ -97,12 +97,12 @@ def _merged(curves: Sequence[MeasuredCurve]) -> MeasuredCurve:
     for curve in curves:
         for size, time in zip(curve.size_bytes.tolist(), curve.time_ps.tolist(), strict=True):
             times[size] = min(time, times.get(size, time))
-    sizes = np.array(sorted(times), dtype=np.int64)
+    sizes = ints(sorted(times))
     return replace(
         curves[0],
         source="; ".join(dict.fromkeys(curve.source for curve in curves)),
         size_bytes=sizes,
-        time_ps=np.array([times[size] for size in sizes.tolist()], dtype=np.int64),
+        time_ps=ints([times[size] for size in sizes.tolist()]),
     )
 
 
@@ -152,7 +152,7 @@ def _link(
 
 def timed(messages: Transfers) -> Bools:
     """Messages that hold something and took time."""
-    return np.asarray((messages.size_bytes > 0) & (messages.duration_ps > 0), dtype=np.bool_)
+    return np.asarray((messages.size_bytes > 0) & (messages.duration_ps > 0), np.bool_)
 
 
 def _messages(summaries: Sequence[RunSummary], inside: bool) -> tuple[Ints, Ints, bool]:
@@ -166,7 +166,7 @@ def _messages(summaries: Sequence[RunSummary], inside: bool) -> tuple[Ints, Ints
             sizes = np.concatenate([t.size_bytes[which] for t, which in chosen])
             times = np.concatenate([t.duration_ps[which] for t, which in chosen])
             return sizes, times, both_ways
-    empty = np.zeros(0, dtype=np.int64)
+    empty = np.zeros(0, np.int64)
     return empty, empty, True
 
 

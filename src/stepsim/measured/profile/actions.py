@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints
+from stepsim.base.arrays import Bools, Ints, ints
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import format_time_ps
@@ -65,7 +65,7 @@ def pipeline_actions(profile: Profile) -> Actions:
     if not profile.is_timed:
         raise TraceError(f"{profile.source}: a {profile.format} has no times: none of its stages")
     labels = _labels(profile)
-    kind = np.full(len(labels.phase), UNKNOWN, dtype=np.int64)
+    kind = np.full(len(labels.phase), UNKNOWN, np.int64)
     for phase, action in _KINDS.items():
         kind[labels.phase == phase] = action
     inside = (kind != UNKNOWN) & (labels.microbatch != UNKNOWN) & (labels.stage != UNKNOWN)
@@ -77,12 +77,12 @@ def pipeline_actions(profile: Profile) -> Actions:
     columns = (profile.events.rank, kind, labels.stage, labels.microbatch)
     key = same(*(column[places] for column in columns))
     count = int(key.max()) + 1
-    first, start = np.zeros(count, dtype=np.int64), np.full(count, np.iinfo(np.int64).max)
+    first, start = np.zeros(count, np.int64), np.full(count, np.iinfo(np.int64).max)
     end = np.full(count, np.iinfo(np.int64).min)
     first[key] = places
     np.minimum.at(start, key, profile.events.start_ps[places])
     np.maximum.at(end, key, profile.events.end_ps[places])
-    holds = np.full(len(kind), UNKNOWN, dtype=np.int64)
+    holds = np.full(len(kind), UNKNOWN, np.int64)
     holds[places] = key
     rank, kind, stage, microbatch = (column[first] for column in columns)
     warm_up = _warm_up(kind, start)
@@ -138,7 +138,7 @@ def _marked(profile: Profile, inside: Bools, how: str) -> PhaseLabels:
     """What the ranges of some operations say; the n-th forward of a rank is of microbatch n."""
     marks, events = profile.marks, profile.events
     phase, stage, number = (
-        np.array([getattr(mark, name) for mark in marks] + [UNKNOWN], dtype=np.int64)[events.mark]
+        ints([getattr(mark, name) for mark in marks] + [UNKNOWN])[events.mark]
         for name in ("phase", "stage", "microbatch")
     )
     for value in np.unique(phase[inside]).tolist():
@@ -163,7 +163,7 @@ def _one_stage(profile: Profile, form: Ints) -> PhaseLabels:
             f"{profile.source}: no stage times: the recording has no ranges of forwards and "
             "backwards (record_function, NVTX), no autograd events and no messages of a pipeline"
         )
-    marked = np.array([mark.phase for mark in profile.marks] + [UNKNOWN], dtype=np.int64)
+    marked = ints([mark.phase for mark in profile.marks] + [UNKNOWN])
     phase = np.where(form >= 0, marked[events.mark], TaskPhase.FORWARD)
     for rank in range(len(profile.ranks)):
         back = (events.rank == rank) & (phase == TaskPhase.BACKWARD)
@@ -177,7 +177,7 @@ def _one_stage(profile: Profile, form: Ints) -> PhaseLabels:
 def _by_turns(profile: Profile, phase: Ints) -> Ints:
     """Microbatches of a job of one stage: each begins where a forward follows a backward."""
     events = profile.events
-    number = np.full(len(events), UNKNOWN, dtype=np.int64)
+    number = np.full(len(events), UNKNOWN, np.int64)
     known = np.isin(phase, (TaskPhase.FORWARD, TaskPhase.BACKWARD))
     known &= events.of_kind(TaskKind.COMPUTE)
     for rank in range(len(profile.ranks)):
@@ -200,12 +200,12 @@ def _is_inside(profile: Profile, kind: Ints) -> Bools:
     forward = np.unique(key[collective & (kind == OpKind.FORWARD)])
     beside = [bool(_DATA_PARALLEL.search(group.name)) for group in profile.groups]
     named = np.array([*beside, False])[events.group]
-    return np.asarray(inside | (collective & np.isin(key, forward) & ~named), dtype=np.bool_)
+    return np.asarray(inside | (collective & np.isin(key, forward) & ~named), np.bool_)
 
 
 def _with_parts(profile: Profile, kind: Ints) -> Ints:
     """Kinds where a forward's batch and loss are apart."""
-    parts = np.array([_PARTS.get(name, UNKNOWN) for name in profile.names], dtype=np.int64)
+    parts = ints([_PARTS.get(name, UNKNOWN) for name in profile.names])
     part = parts[profile.events.name]
     return np.where((kind == OpKind.FORWARD) & (part != UNKNOWN), part, kind)
 

@@ -36,7 +36,7 @@ class Busy(Noun, eq=False):
         bounds = np.flatnonzero(np.diff(key, prepend=-1, append=-1)) if len(key) else key
         for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             np.maximum.accumulate(end[first:last], out=end[first:last])
-        anew = np.ones(len(key), dtype=np.bool_)
+        anew = np.ones(len(key), np.bool_)
         anew[1:] = (key[1:] != key[:-1]) | (start[1:] > end[:-1])
         begins = np.flatnonzero(anew)
         ends = np.append(begins[1:], len(key))[: len(begins)] - 1
@@ -60,13 +60,13 @@ class Busy(Noun, eq=False):
         Only differences of two times of one operation mean something.
         """
         if not len(self.key):
-            return np.zeros(len(places), dtype=np.int64)
+            return np.zeros(len(places), np.int64)
         # the last stretch that begins at the time or before it, by axis and time
         both = np.concatenate([self.start_ps, times_ps])
         asked = np.concatenate([np.zeros(len(self.key)), np.ones(len(places))])
         keys = np.concatenate([self.key, self.axis[places]])
         order = np.lexsort((asked, both, keys))
-        last = np.empty(len(order), dtype=np.int64)
+        last = np.empty(len(order), np.int64)
         last[order] = np.cumsum(asked[order] == 0) - 1
         last = last[len(self.key) :]
         near = np.maximum(last, 0)
@@ -74,7 +74,7 @@ class Busy(Noun, eq=False):
         inside = np.where(same, np.minimum(times_ps, self.end_ps[near]) - self.start_ps[near], 0)
         whole = self.end_ps[near] - self.start_ps[near]
         passed = np.where(same, inside, np.where(last >= 0, whole, 0))
-        return np.asarray(self.before_ps[near] + passed, dtype=np.int64)
+        return np.asarray(self.before_ps[near] + passed, np.int64)
 
 
 def _axes(profile: Profile) -> Ints:
@@ -83,4 +83,4 @@ def _axes(profile: Profile) -> Ints:
     first = np.full(count, np.iinfo(np.int64).max)
     np.minimum.at(first, events.step, events.start_ps)
     anew = len(first) > 1 and bool((np.diff(first) <= 0).any())
-    return np.arange(count) if anew else np.zeros(count, dtype=np.int64)
+    return np.arange(count) if anew else np.zeros(count, np.int64)

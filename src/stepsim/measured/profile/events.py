@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import field
 from msgspec.structs import asdict
 
-from stepsim.base.arrays import Bools, Ints, among, column_numbers, narrowed, places_by
+from stepsim.base.arrays import Bools, Ints, among, column_numbers, ints, narrowed, places_by
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun, replace
 from stepsim.measured.profile.marks import Mark
@@ -95,7 +95,7 @@ class Events(Noun, eq=False):
     @classmethod
     def of(cls, count: int, **columns: Ints) -> Self:
         """Operations of the columns given; the others are not known."""
-        unknown = np.full(count, UNKNOWN, dtype=np.int64)
+        unknown = np.full(count, UNKNOWN, np.int64)
         return cls(**{name: columns.get(name, unknown) for name in cls.__struct_fields__})
 
     def __post_init__(self) -> None:
@@ -197,7 +197,7 @@ class Profile(Noun, eq=False):
         kept = [place for place, number in enumerate(self.steps) if number in numbers]
         inside = np.isin(self.events.step, kept)
         chosen = self.events.taken(np.flatnonzero(inside))
-        step = np.searchsorted(np.array(kept, dtype=np.int64), chosen.step)
+        step = np.searchsorted(ints(kept), chosen.step)
         steps = tuple(self.steps[place] for place in kept)
         follows = None
         if self.follows is not None:
@@ -228,8 +228,8 @@ class Profile(Noun, eq=False):
     def column_of_ranks(self, name: str) -> Ints:
         """A field of the rank of every operation, `UNKNOWN` where it is not told."""
         told = [getattr(each, name) for each in self.ranks]
-        values = np.array([UNKNOWN if each is None else each for each in told], dtype=np.int64)
-        return np.asarray(values[self.events.rank], dtype=np.int64)
+        values = ints([UNKNOWN if each is None else each for each in told])
+        return np.asarray(values[self.events.rank], np.int64)
 
     def step_times_ps(self) -> Ints:
         """From the first start to the last end of every step."""
@@ -239,7 +239,7 @@ class Profile(Noun, eq=False):
         last = np.full(count, np.iinfo(np.int64).min)
         np.minimum.at(first, events.step[inside], events.start_ps[inside])
         np.maximum.at(last, events.step[inside], events.end_ps[inside])
-        return np.asarray(np.maximum(last - first, 0), dtype=np.int64)
+        return np.asarray(np.maximum(last - first, 0), np.int64)
 
 
 def other_end(rank: int, sender: int, receiver: int) -> int:
@@ -258,6 +258,6 @@ def counted(*columns: Ints) -> Ints:
     alike = same(*columns)
     count = np.bincount(alike)
     order = np.argsort(narrowed(alike, len(count)), kind="stable")
-    found = np.empty(len(order), dtype=np.int64)
+    found = np.empty(len(order), np.int64)
     found[order] = np.arange(len(order)) - np.repeat(np.cumsum(count) - count, count)
     return found

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Ints, ints
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S, format_time_ps
@@ -89,21 +89,20 @@ def join_ranks(
     forms = list(dict.fromkeys(form for part in parts for form in part.forms if form))
     of_form: dict[KernelForm | None, int] = {form: i for i, form in enumerate(forms)}
     columns: dict[str, list[Ints]] = {}
-    traced = np.array([part.rank for part in parts], dtype=np.int64)
+    traced = ints([part.rank for part in parts])
     skipped = 0
     for place, part in enumerate(parts):
-        numbers = np.array([of_step[each] for each in part.steps], dtype=np.int64)
+        numbers = ints([of_step[each] for each in part.steps])
         more = {
-            "rank": np.full(len(part.names), place, dtype=np.int64),
+            "rank": np.full(len(part.names), place, np.int64),
             "step": numbers[part.columns["step"]],
-            "name": np.array([of_name[each] for each in part.names], dtype=np.int64),
-            "group": np.array([of_group[each] for each in part.groups], dtype=np.int64),
-            "form": np.array(
+            "name": ints([of_name[each] for each in part.names]),
+            "group": ints([of_group[each] for each in part.groups]),
+            "form": ints(
                 [of_form.get(form, UNKNOWN) for form in part.forms or [None] * len(part.names)],
-                dtype=np.int64,
             ),
         }
-        own = part.columns.get("mark", np.full(len(part.names), UNKNOWN, dtype=np.int64))
+        own = part.columns.get("mark", np.full(len(part.names), UNKNOWN, np.int64))
         more["mark"] = np.where(own == UNKNOWN, UNKNOWN, own + skipped)
         skipped += len(part.marks)
         if "operator" in part.columns:
@@ -161,11 +160,11 @@ def _cut_on_device(profile: Profile) -> Profile:
     is_known = count > 1 and all(len(begin) for begin, _ in begins)
     if not (is_known and any(overlaps for _, overlaps in begins)):
         return profile
-    step = np.full(len(events), UNKNOWN, dtype=np.int64)
+    step = np.full(len(events), UNKNOWN, np.int64)
     for places, (begin, _) in zip(profile.places_of_ranks(), begins, strict=True):
         step[places] = np.searchsorted(begin, events.start_ps[places], side="right") - 1
     met = np.flatnonzero(events.meeting != UNKNOWN)
-    first = np.full(int(events.meeting.max(initial=0)) + 1, count, dtype=np.int64)
+    first = np.full(int(events.meeting.max(initial=0)) + 1, count, np.int64)
     np.minimum.at(first, events.meeting[met], step[met])
     step[met] = first[events.meeting[met]]
     cut = replace(profile, events=replace(events, step=step))
@@ -248,7 +247,7 @@ def _aligned(profile: Profile, parts: Sequence[RankOperations], *, one_clock: bo
     events, warnings = profile.events, list(_warnings(profile, parts))
     if not profile.is_timed:
         return replace(profile, warnings=tuple(warnings))
-    shift = np.array([_start_of(part, parts[0]) for part in parts], dtype=np.int64)
+    shift = ints([_start_of(part, parts[0]) for part in parts])
     lost = _put_on_one_axis(events, shift) if not one_clock else []
     warnings += [
         f"{parts[rank].file}: the clock of rank {parts[rank].rank} steps by about "

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Ints, ints
 from stepsim.base.structs import Noun
 from stepsim.run.spans import UNKNOWN, TaskPhase
 
@@ -97,12 +97,12 @@ def marked(ranges: Sequence[MarkedRange], launch_ps: Ints, start_ps: Ints, strea
     Of several the one that says most counts, then the one that began last.
     """
     launched = np.where(launch_ps == UNKNOWN, start_ps, launch_ps)
-    found = np.full(len(start_ps), UNKNOWN, dtype=np.int64)
+    found = np.full(len(start_ps), UNKNOWN, np.int64)
     for form in sorted(MarkForm, reverse=True):
         for on in sorted({each.stream for each in ranges if each.mark.form is form}):
-            places = np.array(list(_outermost(ranges, form, on)), dtype=np.int64)
-            begins = np.array([ranges[place].start_ps for place in places], dtype=np.int64)
-            ends = np.array([ranges[place].end_ps for place in places], dtype=np.int64)
+            places = ints(list(_outermost(ranges, form, on)))
+            begins = ints([ranges[place].start_ps for place in places])
+            ends = ints([ranges[place].end_ps for place in places])
             times = launched if on == UNKNOWN else start_ps
             last = np.searchsorted(begins, times, side="right") - 1
             inside = (found == UNKNOWN) & (last >= 0) & (times < ends[last])

@@ -37,7 +37,7 @@ def pipeline_waits(profile: Profile, *, posted: bool = False) -> Waits:
         before, after = profile.follows
         return Waits(profile=profile, before=before, after=after)
     events = profile.events
-    in_order = np.empty(len(events), dtype=np.int64)
+    in_order = np.empty(len(events), np.int64)
     recorded = np.lexsort((events.order, events.end_ps, events.start_ps))
     in_order[recorded] = np.arange(len(events))
     found = [
@@ -65,12 +65,12 @@ def _messages(events: Events, in_order: Ints) -> list[Following]:
     key = same(events.rank, events.step, events.phase, events.chunk, events.microbatch)
     places = np.flatnonzero(compute)
     places = places[np.argsort(in_order[places])]
-    first = np.zeros(len(events), dtype=np.bool_)
+    first = np.zeros(len(events), np.bool_)
     first[places[np.unique(key[places], return_index=True)[1]]] = True
     columns = (events.rank[places], events.step[places], events.phase[places])
     earlier, later = chained(*columns, order=in_order[places])
     begins = first[places[later]]
-    before = np.full(int(key.max()) + 1, UNKNOWN, dtype=np.int64)
+    before = np.full(int(key.max()) + 1, UNKNOWN, np.int64)
     before[key[places[later[begins]]]] = places[earlier[begins]]
     message = np.flatnonzero(received)
     message = message[before[key[message]] != UNKNOWN]
@@ -149,7 +149,7 @@ def _last_by(events: Events, these: Ints, times: Ints, others: Ints, limits: Int
     key, is_other = key[order], is_other[order]
     last = np.maximum.accumulate(np.where(is_other, 0, np.arange(len(places))))
     known = ~is_other[last] & (key[last] == key)
-    found = np.empty(len(places), dtype=np.int64)
+    found = np.empty(len(places), np.int64)
     found[order] = np.where(known, places[order][last], -1)
     return found[len(these) :]
 
@@ -188,7 +188,7 @@ def _ends_of_chunks(events: Events, phase: TaskPhase, order: Ints) -> tuple[Bool
         key = same(*(column[compute] for column in columns))
         by_key = np.lexsort((order[compute], key))
         is_last = np.diff(key[by_key], append=-1) != 0
-        chosen = np.zeros(len(events), dtype=np.bool_)
+        chosen = np.zeros(len(events), np.bool_)
         chosen[compute[by_key[is_last]]] = True
         found.append(chosen)
     return found[0], found[1]

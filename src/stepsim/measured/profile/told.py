@@ -10,7 +10,7 @@ import re
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Ints
+from stepsim.base.arrays import Bools, Ints, ints
 from stepsim.base.errors import TraceError
 from stepsim.base.structs import Noun
 from stepsim.measured.profile.events import Profile
@@ -94,7 +94,7 @@ def told_by_messages(profile: Profile, autograd: Bools) -> PhaseLabels:
     Raises TraceError that names what was not recorded.
     """
     events, stages = profile.events, stages_by_messages(profile)
-    phase, microbatch = (np.full(len(events), UNKNOWN, dtype=np.int64) for _ in range(2))
+    phase, microbatch = (np.full(len(events), UNKNOWN, np.int64) for _ in range(2))
     blocks: dict[int, _Blocks] = {}
     for place in sorted(range(len(stages)), key=lambda place: stages[place]):
         own = _blocks(profile, place, stages, blocks, autograd)
@@ -183,7 +183,7 @@ def _last_stage(
     names = profile.events.name
     only = np.setdiff1d(names[before.forwards[0]], names[before.backwards[0]])
     losses = [i for i, name in enumerate(profile.names) if _LOSS.search(name)]
-    only = np.array(losses if np.isin(names[runs[0]], losses).any() else only, dtype=np.int64)
+    only = ints(losses if np.isin(names[runs[0]], losses).any() else only)
     forwards, backwards = [], []
     for run in runs:
         own_kernels = np.flatnonzero(np.isin(names[run], only))

@@ -43,7 +43,7 @@ class _Nodes(Noun, eq=False):
 
     def durations_ps(self, own_ps: Ints, delay_ps: Ints | None) -> Ints:
         """What every node takes."""
-        duration_ps = np.zeros(len(self.waits), dtype=np.int64)
+        duration_ps = np.zeros(len(self.waits), np.int64)
         np.add.at(duration_ps, self.runs, own_ps)
         if delay_ps is not None:
             np.add.at(duration_ps, self.arrives, delay_ps)
@@ -109,9 +109,9 @@ class Waits(Noun, eq=False, dict=True):
         """
         by_after = np.argsort(self.after, kind="stable")
         before, after = self.before[by_after], self.after[by_after]
-        first, last = np.full((2, len(self.profile.events)), UNKNOWN, dtype=np.int64)
+        first, last = np.full((2, len(self.profile.events)), UNKNOWN, np.int64)
         first[after[::-1]], last[after] = before[::-1], before
-        is_needless = np.zeros(len(after), dtype=np.bool_)
+        is_needless = np.zeros(len(after), np.bool_)
         for third in (first[after], last[after]):
             follows = (first[third] == before) | (last[third] == before)
             is_needless |= follows & (third != before)
@@ -170,7 +170,7 @@ class Waits(Noun, eq=False, dict=True):
         events = self.profile.events
         begin = np.full(int(events.step.max()) + 1, np.iinfo(np.int64).max)
         np.minimum.at(begin, events.step, events.start_ps)
-        return np.asarray(begin[events.step], dtype=np.int64)
+        return np.asarray(begin[events.step], np.int64)
 
     @cached_property
     def delay_ps(self) -> Ints:
@@ -186,7 +186,7 @@ class Waits(Noun, eq=False, dict=True):
         together = first == self._last_of_meeting(events.start_ps)
         latest = self._last_of_meeting(self.ready_ps)
         ready = np.where(message & together, latest, self.ready_ps)
-        return np.asarray(np.maximum(events.start_ps - ready, 0), dtype=np.int64)
+        return np.asarray(np.maximum(events.start_ps - ready, 0), np.int64)
 
     def _last_of_meeting(self, times_ps: Ints) -> Ints:
         """The latest of these times of operations among those that meet each of them."""
@@ -206,14 +206,14 @@ class Waits(Noun, eq=False, dict=True):
         busy = Busy.of(self.profile, ~events.of_kind(TaskKind.HOST))
         places = np.arange(len(events))
         held = busy.until(places, events.start_ps) - busy.until(places, self.ready_ps)
-        return np.asarray(np.clip(held, 0, self.delay_ps), dtype=np.int64)
+        return np.asarray(np.clip(held, 0, self.delay_ps), np.int64)
 
     @cached_property
     def own_ps(self) -> Ints:
         """What each operation takes once its meeting is complete, as recorded."""
         events = self.profile.events
         begun = self._last_of_meeting(events.start_ps)
-        return np.asarray(np.maximum(events.end_ps - begun, 0), dtype=np.int64)
+        return np.asarray(np.maximum(events.end_ps - begun, 0), np.int64)
 
     @cached_property
     def ideal_ps(self) -> Ints:
@@ -237,7 +237,7 @@ class Waits(Noun, eq=False, dict=True):
         """
         duration_ps = self._nodes.durations_ps(own_ps, delay_ps)
         end_ps = ends(self._nodes.waits, duration_ps, out=duration_ps)
-        return np.asarray(end_ps[self._nodes.runs], dtype=np.int64)
+        return np.asarray(end_ps[self._nodes.runs], np.int64)
 
     def check_order(self) -> None:
         """Raise TraceError where operations wait for each other in a circle."""
@@ -280,8 +280,8 @@ class Waits(Noun, eq=False, dict=True):
         self._check_late(delay_ps)
         nodes, lasts, rest = self._lists, self._lasts, iter(cases)
         usual_ps, steps = nodes.durations_ps(own_ps, delay_ps), self.profile.events.step[lasts]
-        room = np.empty((max(_MOST_TIMES // len(usual_ps), 1), len(usual_ps)), dtype=np.int64)
-        found = [np.zeros((len(self.profile.steps), 0), dtype=np.int64)]
+        room = np.empty((max(_MOST_TIMES // len(usual_ps), 1), len(usual_ps)), np.int64)
+        found = [np.zeros((len(self.profile.steps), 0), np.int64)]
         while several := [*islice(rest, len(room))]:
             duration_ps = room[: len(several)].reshape(len(usual_ps), len(several))
             duration_ps[:] = usual_ps[:, None]
@@ -290,7 +290,7 @@ class Waits(Noun, eq=False, dict=True):
                 if delay is not delay_ps:
                     self._check_late(delay)
                     np.add.at(column, nodes.arrives[places], delay[places] - delay_ps[places])
-            found.append(np.zeros((len(self.profile.steps), len(several)), dtype=np.int64))
+            found.append(np.zeros((len(self.profile.steps), len(several)), np.int64))
             end_ps = ends(nodes.waits, duration_ps, out=duration_ps)
             np.maximum.at(found[-1], steps, end_ps[nodes.runs[lasts]])
         return np.concatenate(found, axis=1)
@@ -298,7 +298,7 @@ class Waits(Noun, eq=False, dict=True):
     @cached_property
     def _lasts(self) -> Ints:
         """Operations that no other of their step follows: one of them ends the step."""
-        step, followed = self.profile.events.step, np.zeros(len(self.own_ps), dtype=np.bool_)
+        step, followed = self.profile.events.step, np.zeros(len(self.own_ps), np.bool_)
         followed[self.before[step[self.before] == step[self.after]]] = True
         return np.flatnonzero(~followed)
 
@@ -313,7 +313,7 @@ def _list_numbers(before: Ints) -> Ints:
 def chained(*columns: Ints, order: Ints) -> Following:
     """Pairs of operations that follow each other among those with equal columns, by `order`."""
     places = np.lexsort((order, *columns))
-    alike = np.ones(max(len(places) - 1, 0), dtype=np.bool_)
+    alike = np.ones(max(len(places) - 1, 0), np.bool_)
     for column in columns:
         alike &= column[places][1:] == column[places][:-1]
     return places[:-1][alike], places[1:][alike]

@@ -92,7 +92,7 @@ def microbatch_works(profile: Profile) -> MicrobatchWorks:
     guess, error = _guesses(deviations, share, left)
     variance = max(float((guess**2).mean()) - error, 0.0)
     sure = variance / (variance + error) if variance else 0.0
-    whole = np.full((2, len(profile.events)), UNKNOWN, dtype=np.int64)
+    whole = np.full((2, len(profile.events)), UNKNOWN, np.int64)
     whole[:, held] = series, cell
     return MicrobatchWorks(
         source=profile.source,
@@ -143,7 +143,7 @@ def _cells(profile: Profile, held: Ints) -> tuple[Ints, tuple[int, int, int]]:
     found = [same(column[held]) for column in columns]
     steps, replicas, microbatches = (int(place.max()) + 1 for place in found)
     shape = steps, replicas, microbatches
-    return np.asarray(np.ravel_multi_index(found, shape), dtype=np.int64), shape
+    return np.asarray(np.ravel_multi_index(found, shape), np.int64), shape
 
 
 def _table(

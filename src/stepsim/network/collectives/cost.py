@@ -20,9 +20,8 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
-from msgspec import field
 
-from stepsim.base.arrays import Floats, Ints, distinct, mark_of
+from stepsim.base.arrays import Floats, Ints, distinct, ints, mark_of
 from stepsim.base.errors import SimulationError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import MAX_INT64, PS_PER_S
@@ -113,7 +112,7 @@ def _carrier(
 
     Steps over each class of links take `grown` times as long.
     """
-    rates, steps = dict(protocol.rates), dict(protocol.steps_ps)
+    rates, steps = protocol.rates, protocol.steps_ps
     own = np.array([rates.get(name, 1.0) for name in names])
     return Carrier(
         name=protocol.name,
@@ -248,8 +247,8 @@ class Siblings(Noun, eq=False, dict=True):
     topology: Topology
     looks: tuple[Ints, ...]
     groups: tuple[Ints, ...]
-    _parts: dict[tuple[int, bytes], Load] = field(default_factory=dict)
-    _totals: dict[tuple[bytes, ...], Load] = field(default_factory=dict)
+    _parts: dict[tuple[int, bytes], Load] = {}
+    _totals: dict[tuple[bytes, ...], Load] = {}
 
     @cached_property
     def count(self) -> int:
@@ -405,7 +404,7 @@ def _total_ps(
     steps = np.zeros((len(candidate.order), len(size_bytes)))
     for place, number in enumerate(candidate.order):
         steps[place] = known[id(carrier), number]
-    often = np.array(candidate.repeats, dtype=np.int64)
+    often = ints(candidate.repeats)
     overflow = often @ steps + once >= _LONGEST_PS
     whole = np.where(steps < _LONGEST_PS, steps, 0.0).astype(np.int64)
     total: Ints = often @ whole + np.minimum(once, _LONGEST_PS).astype(np.int64)

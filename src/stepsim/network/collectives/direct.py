@@ -27,7 +27,7 @@ def _exchange(kind: CollectiveKind, layout: Layout) -> list[FlowStep]:
 
     In an all-to-all S is what each rank sends, its own share included.
     """
-    none = np.zeros(0, dtype=np.int64)
+    none = np.zeros(0, np.int64)
     return [
         FlowStep(
             sources=none,
@@ -54,7 +54,7 @@ def _send_recv(layout: Layout) -> list[FlowStep]:
     if layout.ranks > 2:
         order = layout.orders[0]
         return [FlowStep(sources=order, destinations=np.roll(order, -1), fraction=1.0)]
-    first = np.zeros(min(1, layout.ranks - 1), dtype=np.int64)
+    first = np.zeros(min(1, layout.ranks - 1), np.int64)
     return [FlowStep(sources=first, destinations=first + 1, fraction=1.0)]
 
 

@@ -168,8 +168,8 @@ def step_load(topology: Topology, members: Ints, step: FlowStep) -> Load:
     uneven = isinstance(step.fraction, np.ndarray)
     weights = np.broadcast_to(step.fraction if uneven else 1.0, step.sources.shape)
     groups = members.size // members.shape[-1]
-    parts, hops = [], [np.zeros((0, len(topology.link_classes)), dtype=np.int64)]
-    counts = [np.zeros(0, dtype=np.int64)]
+    parts, hops = [], [np.zeros((0, len(topology.link_classes)), np.int64)]
+    counts = [np.zeros(0, np.int64)]
     for part in _slices(len(step.sources), max(1, _FLOWS_AT_ONCE // groups)):
         load = topology.load(
             members[..., step.sources[part]].reshape(-1),
@@ -363,7 +363,7 @@ def levels_of(layout: Layout) -> Levels | None:
     """
     order = np.lexsort(layout.coordinates.T)
     ordered = layout.coordinates[order]
-    ends = np.ones(len(order), dtype=bool)
+    ends = np.ones(len(order), bool)
     shape, kinds, blocks = [], [], 1
     ends[1:] = False
     for axis in reversed(range(len(layout.kinds))):

@@ -8,6 +8,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
+from stepsim.base.arrays import ints
 from stepsim.base.errors import TopologyError
 from stepsim.network.topology.cabling import Cabling
 from stepsim.network.topology.dimension import PLAIN, Library, LinkClass
@@ -70,7 +71,7 @@ def _cabling(graph: nx.MultiDiGraph, npus: int, classes: Mapping[str, int]) -> C
         (number[u], number[v], classes[edge["link_class"]], edge.get("count", 1))
         for u, v, edge in graph.edges(data=True)
     ]
-    tail, head, link_class, count = np.array(rows, dtype=np.int64).reshape(-1, 4).T
+    tail, head, link_class, count = ints(rows).reshape(-1, 4).T
     return Cabling(
         nodes=tuple(nodes),
         npus=npus,

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints, totals
+from stepsim.base.arrays import Floats, Ints, ints, totals
 from stepsim.base.errors import TopologyError
 from stepsim.base.structs import Noun
 
@@ -131,7 +131,7 @@ def _halves(cabling: Cabling) -> Iterator[Floats]:
 def _nearness(cabling: Cabling) -> Ints:
     """Hops of each node from node 0."""
     nodes = len(cabling.nodes)
-    hops = np.full(nodes, nodes, dtype=np.int64)
+    hops = np.full(nodes, nodes, np.int64)
     hops[0] = 0
     while True:
         nearer = hops.copy()
@@ -229,12 +229,11 @@ def _kinds(cabling: Cabling, size: int) -> Ints:
     table = table[np.lexsort(table.T[::-1])]
     starts = np.searchsorted(table[:, 0], np.arange(blocks + 1))
     numbers: dict[bytes, int] = {}
-    return np.array(
+    return ints(
         [
             numbers.setdefault(table[first:end, 1:].tobytes(), len(numbers))
             for first, end in pairwise(starts.tolist())
         ],
-        dtype=np.int64,
     )
 
 
@@ -254,7 +253,7 @@ def _owners(cabling: Cabling, size: int) -> Ints:
         low, high = np.full(nodes, nodes), np.full(nodes, -1)
         np.minimum.at(low, b[up], owner[a[up]])
         np.maximum.at(high, b[up], owner[a[up]])
-        front = np.zeros(nodes, dtype=bool)
+        front = np.zeros(nodes, bool)
         front[b[up]] = True
         height[front] = height[a[up]].max(initial=0) + 1
         owner[front & (low == high)] = low[front & (low == high)]

@@ -5,20 +5,20 @@ small latency and a part of the bandwidth, or more of both. How long each takes 
 measured collectives; where it was measured, and how well the fit meets it, is stated with it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from math import gcd, inf, prod
 from typing import Annotated
 
 import numpy as np
-from msgspec import Meta
+from msgspec import Meta, field
 from msgspec.structs import asdict
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, count_rows
 from stepsim.base.errors import TopologyError
 from stepsim.base.quantities import Bandwidth, Time
-from stepsim.base.structs import Bytes, Entry, Noun, Share, TomlTable, replace
+from stepsim.base.structs import Bytes, Count, Entry, Noun, Share, TomlTable, replace
 from stepsim.base.units import MAX_INT64, Quantity
 from stepsim.network.topology.wiring import DimensionKind, Wiring
 from stepsim.network.topology.wirings import (
@@ -34,6 +34,7 @@ from stepsim.network.topology.wirings import (
     Star,
     TreeShape,
 )
+from stepsim.workload.rows import CollectiveKind
 
 
 class LinkField(Noun):
@@ -150,7 +151,7 @@ def sum_loads(parts: Sequence[Summand], hops: Ints, flows: Ints | None = None) -
     `hops` has a row per flow, or per `flows[i]` flows.
     """
     links, loads = add_up(parts)
-    counts = np.ones(len(hops), dtype=np.int64) if flows is None else flows
+    counts = np.ones(len(hops), np.int64) if flows is None else flows
     distinct, summed = count_rows(hops, counts)
     return Load(links=links, loads=loads, hops=distinct, flows=summed)
 
@@ -166,30 +167,38 @@ def size_band(size_bytes: int) -> int:
     return next(i for i, (_, end) in enumerate(SIZE_BANDS) if size_bytes < end)
 
 
-class Protocol(Noun):
-    """A way to send what some `algorithms` send in some `kinds` of collectives; empty: all.
+class Protocol(TomlTable):
+    """`[[protocol]]`: a way in which the machine's library sends; the fastest that serves is taken.
 
-    Groups over fewer nodes than `least_nodes` or more than `most_nodes` (0: any) do not use it.
-    Of each class of links, `rates` is the share of the capacity it gets (1 if not named), and
-    `steps_ps` what a message over it costs beside the endpoint latency. `launch_ps` comes on top of
-    the topology's launch latency. A rank's own share of the data is read and written at
-    `copy_bandwidth` bytes/s before it is sent.
+    It is for some `algorithms` in some `kinds` of collectives; empty: all. Groups over fewer nodes
+    than `least_nodes` or more than `most_nodes` do not use it. Of each class of links, `rates` is
+    the share of the capacity it gets (1 if not named), and `steps_ps` what a message over it costs.
+    A rank's own share of the data is read and written at `copy_bandwidth` bytes/s before it is
+    sent.
     """
 
-    name: str
-    algorithms: tuple[str, ...] = ()
-    kinds: tuple[str, ...] = ()
-    least_nodes: int = 1
-    most_nodes: int = 0
-    launch_ps: int = 0
-    steps_ps: tuple[tuple[str, int], ...] = ()
-    rates: tuple[tuple[str, float], ...] = ()
-    copy_bandwidth: float = inf
+    name: Annotated[str, Meta(description="of the protocol, such as LL")]
+    algorithms: Annotated[tuple[str, ...], Meta(description="that it sends for; empty: all")] = ()
+    kinds: Annotated[
+        tuple[CollectiveKind, ...], Meta(description="of collectives it sends; empty: all")
+    ] = ()
+    least_nodes: Annotated[Count, Meta(description="over which a group lies")] = 1
+    most_nodes: Annotated[Count, Meta(description="over which a group lies; 0: any")] = 0
+    launch_ps: Annotated[Time, Meta(description="on top of launch_latency, with its unit")] = 0
+    copy_bandwidth: Annotated[
+        Bandwidth, Meta(description="of a rank's own share, before it is sent")
+    ] = field(default=inf, name="copy")
+    steps_ps: Annotated[
+        Mapping[str, Time], Meta(description="on top of the endpoint latency, by links")
+    ] = field(default_factory=dict, name="step")
+    rates: Annotated[Mapping[str, Share], Meta(description="of the links' payload, by links")] = (
+        field(default_factory=dict, name="rate")
+    )
 
     def __post_init__(self) -> None:
-        if min(self.launch_ps, *(step for _, step in self.steps_ps), 0) < 0:
+        if min(self.launch_ps, *self.steps_ps.values(), 0) < 0:
             raise TopologyError(f"protocol {self.name}: a latency is negative")
-        for link, rate in self.rates:
+        for link, rate in self.rates.items():
             if not 0 < rate <= 1:
                 found = f"rate of {link} is {rate}"
                 raise TopologyError(f"protocol {self.name}: {found}: expected above 0, at most 1")
@@ -197,6 +206,9 @@ class Protocol(Noun):
             raise TopologyError(
                 f"protocol {self.name}: copy is {self.copy_bandwidth}: expected above 0"
             )
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.launch_ps, self.copy_bandwidth))
 
     def serves(self, kind: str, algorithm: str, nodes: int) -> bool:
         """Whether it carries a kind of collective with an algorithm over so many nodes."""
@@ -207,7 +219,7 @@ class Protocol(Noun):
     @property
     def links(self) -> set[str]:
         """Classes of links that it names."""
-        return {link for link, _ in (*self.steps_ps, *self.rates)}
+        return {*self.steps_ps, *self.rates}
 
 
 class Accuracy(Entry):

@@ -74,7 +74,7 @@ def _of_grid(axes: Sequence[PlacedWiring], counts: Sequence[int], k: int, member
     weight = prod(count for count, outer in beyond if not outer.joins_inside)
     weight *= 1 if axis.joins_inside else prod(counts[:k])
     positions = distinct(axis.positions(members))
-    each = np.ones(len(positions), dtype=np.int64)
+    each = np.ones(len(positions), np.int64)
     links, loads = _within(axis, positions, each, each)
     return _in_copies(axis, distinct(axis.copy_of(members)), (links, loads * weight))
 
@@ -158,7 +158,7 @@ def _turned(wiring: Wiring, positions: Ints, part: Summand) -> Summand:
 def _paths_of_grid(axes: Sequence[PlacedWiring], classes: int, members: Ints) -> Ints:
     """Kinds of paths among all combinations of some coordinates."""
     joined: list[Ints] = []
-    walked = np.zeros((1, classes), dtype=np.int64)
+    walked = np.zeros((1, classes), np.int64)
     for axis in axes:
         rows = _paths_along(axis, classes, distinct(axis.positions(members)))
         if axis.joins_inside:
@@ -184,7 +184,7 @@ def _paths_along(axis: PlacedWiring, classes: int, positions: Ints) -> Ints:
     else:
         pairs = _pairs(axis, positions)
     hops = distinct_rows(np.concatenate([distinct_rows(axis.wiring.hops(each)) for each in pairs]))
-    rows = np.zeros((len(hops), classes), dtype=np.int64)
+    rows = np.zeros((len(hops), classes), np.int64)
     rows[:, axis.classes] = hops
     return rows
 
@@ -201,17 +201,17 @@ def _paths_counted(axes: Sequence[PlacedWiring], classes: int, members: Ints) ->
         sizes = _sizes(axis, switches) if switches else []
         positions = axis.positions(members)
         below.append([*(positions // size for size in sizes), np.zeros_like(positions)])
-        rows = np.zeros((len(sizes) + 1, classes), dtype=np.int64)
+        rows = np.zeros((len(sizes) + 1, classes), np.int64)
         reached = np.array(sizes)
         rows[1:, axis.classes] = axis.wiring.hops(_flows(axis, np.zeros_like(reached), reached))
         hops.append(rows)
-    pairs = np.zeros([len(each) for each in below], dtype=np.int64)
+    pairs = np.zeros([len(each) for each in below], np.int64)
     for layers in np.ndindex(pairs.shape):
         rows = np.stack([each[layer] for each, layer in zip(below, layers, strict=True)], axis=1)
         pairs[layers] = (np.bincount(row_numbers(rows)[1]) ** 2).sum()
     for k in range(pairs.ndim):
         pairs = np.diff(pairs, axis=k, prepend=0)
-    found = [np.zeros((0, classes), dtype=np.int64)]
+    found = [np.zeros((0, classes), np.int64)]
     for layers in np.argwhere(pairs > 0)[1:].tolist():  # the first are pairs of one with itself
         joins = [k for k, axis in enumerate(axes) if axis.joins_inside and layers[k]]
         last = max(joins, default=-1)

@@ -22,10 +22,7 @@ class _LinkNumbers(Entry):
 
 
 class _ProtocolNumbers(Entry):
-    """A protocol of the machine's library; steps and rates by links.
-
-    `Protocol` has those as pairs, which can be hashed, and an unbounded bandwidth as infinity.
-    """
+    """A protocol of the machine's library; None is an unbounded bandwidth."""
 
     name: str
     algorithms: Names
@@ -40,12 +37,7 @@ class _ProtocolNumbers(Entry):
     @classmethod
     def of(cls, protocol: Protocol) -> Self:
         """The entry of a protocol."""
-        return cls.taken_from(
-            protocol,
-            copy_bandwidth=finite(protocol.copy_bandwidth),
-            steps_ps=dict(protocol.steps_ps),
-            rates=dict(protocol.rates),
-        )
+        return cls.taken_from(protocol, copy_bandwidth=finite(protocol.copy_bandwidth))
 
 
 class TopologyNumbers(Document, kw_only=False):

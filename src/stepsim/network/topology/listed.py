@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Floats, Ints, ints
 from stepsim.base.structs import Noun
 from stepsim.network.topology.cabling import (
     Cabling,
@@ -81,7 +81,7 @@ class ListedTopology(Noun, eq=False, dict=True):
     def router(self) -> Router:
         """The routes between NPUs."""
         cabling, nodes = self.cabling, len(self.cabling.nodes)
-        latencies = np.array([link.latency_ps for link in self.link_classes], dtype=np.int64)
+        latencies = ints([link.latency_ps for link in self.link_classes])
         return Router(
             npus=self.npus,
             nodes=nodes,
@@ -137,18 +137,18 @@ class ListedTopology(Noun, eq=False, dict=True):
 
     def _cables_between(self, members: Ints) -> Ints:
         """Links from each member to each other."""
-        place = np.full(len(self.cabling.nodes), -1, dtype=np.int64)
+        place = np.full(len(self.cabling.nodes), -1, np.int64)
         place[members] = np.arange(len(members), dtype=np.int64)
         tails, heads = place[self.cabling.tail], place[self.cabling.head]
         inside = (tails >= 0) & (heads >= 0)
-        cables = np.zeros((len(members), len(members)), dtype=np.int64)
+        cables = np.zeros((len(members), len(members)), np.int64)
         np.add.at(cables, (tails[inside], heads[inside]), 1)
         return cables
 
     def load(self, sources: Ints, destinations: Ints, weights: Floats) -> Load:
         """What flows put on the links: each takes the route of its pair."""
         part, hops = self.router.load(sources, destinations, weights)
-        return sum_loads([part], hops, np.zeros(len(hops), dtype=np.int64))
+        return sum_loads([part], hops, np.zeros(len(hops), np.int64))
 
     def exchange(self, members: Ints) -> None:
         """Its NPUs need not look alike."""

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct
+from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct, ints
 from stepsim.base.errors import TopologyError
 from stepsim.base.structs import Noun, Same, replace
 from stepsim.network.topology.dimension import (
@@ -168,14 +168,14 @@ class NestedTopology(Noun, dict=True):
     @cached_property
     def _offsets(self) -> Ints:
         """The first link of every axis."""
-        return np.array([axis.offset for axis in self.axes], dtype=np.int64)
+        return ints([axis.offset for axis in self.axes])
 
     def _axis_of(self, links: Ints) -> Ints:
         return self._offsets.searchsorted(links, side="right").astype(np.int64) - 1
 
     def link_class(self, link: Ints) -> Ints:
         """Index into `link_classes` of each link number."""
-        classes = np.zeros(len(link), dtype=np.int64)
+        classes = np.zeros(len(link), np.int64)
         owner = self._axis_of(link)
         for k, axis in enumerate(self.axes):
             mine = np.flatnonzero(owner == k)
@@ -252,7 +252,7 @@ class NestedTopology(Noun, dict=True):
         if found is None:
             return None
         (links, loads), hops = found
-        return Load(links=links, loads=loads, hops=hops, flows=np.zeros(len(hops), dtype=np.int64))
+        return Load(links=links, loads=loads, hops=hops, flows=np.zeros(len(hops), np.int64))
 
     def loads_apart(
         self, sources: Ints, destinations: Ints, weights: Floats, owners: Ints
@@ -272,7 +272,7 @@ class NestedTopology(Noun, dict=True):
 
         An owner's flows run through copies of the network of their own, so no two owners' meet.
         """
-        hops = np.zeros((len(sources), len(self.link_classes)), dtype=np.int64)
+        hops = np.zeros((len(sources), len(self.link_classes)), np.int64)
         parts: list[Summand] = []
         here, there = sources.astype(np.int64), destinations.astype(np.int64)
         last_join = self._last_join(here, there)
@@ -295,7 +295,7 @@ class NestedTopology(Noun, dict=True):
 
     def _last_join(self, sources: Ints, destinations: Ints) -> Ints:
         """Per flow the outermost axis that joins all inside and in which its ends differ, or -1."""
-        outermost = np.full(len(sources), -1, dtype=np.int64)
+        outermost = np.full(len(sources), -1, np.int64)
         for k, axis in enumerate(self.axes):
             if axis.joins_inside:
                 outermost[axis.coordinates(sources) != axis.coordinates(destinations)] = k
@@ -330,7 +330,7 @@ class NestedTopology(Noun, dict=True):
     def long_routes(self) -> Ints:
         """Links per class on the longest routes that go through each joining axis last, or none."""
         joins = [-1, *(k for k, axis in enumerate(self.axes) if axis.joins_inside)]
-        routes = np.zeros((len(joins), len(self.link_classes)), dtype=np.int64)
+        routes = np.zeros((len(joins), len(self.link_classes)), np.int64)
         for route, last in zip(routes, joins, strict=True):
             for k, axis in enumerate(self.axes):
                 if k == last or (k > last and not axis.joins_inside):

@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from stepsim.base.arrays import Ints, distinct
+from stepsim.base.arrays import Ints, distinct, ints
 from stepsim.network.topology.placed import PlacedWiring
 from stepsim.network.topology.wiring import DimensionKind
 from stepsim.network.topology.wirings import Cables
@@ -112,14 +112,14 @@ def grid_rings(coordinates: Ints, sizes: Sequence[int], closed: Sequence[bool]) 
         ring and _goes_around(level, size)
         for level, size, ring in zip(levels, sizes, closed, strict=True)
     ]
-    place = np.empty(shape, dtype=np.int64)
+    place = np.empty(shape, np.int64)
     index = [
         np.searchsorted(level, column) for level, column in zip(levels, coordinates.T, strict=True)
     ]
     place[tuple(index)] = np.arange(len(coordinates), dtype=np.int64)
     cycles = _disjoint_cycles(shape) if all(around) else []
     cycles = cycles or [_snake(shape, around)]
-    return tuple(np.array([place[cell] for cell in cycle], dtype=np.int64) for cycle in cycles)
+    return tuple(ints([place[cell] for cell in cycle]) for cycle in cycles)
 
 
 def _goes_around(level: Ints, size: int) -> bool:
@@ -219,7 +219,7 @@ def disjoint_rings(cables: Ints) -> tuple[Ints, ...]:
     if not 3 <= len(left) <= _MOST_NPUS:
         return ()
     while ring := _ring(left):
-        rings.append(np.array(ring, dtype=np.int64))
+        rings.append(ints(ring))
         for here, there in zip(ring, ring[1:] + ring[:1], strict=True):
             left[here, there] -= 1
             left[there, here] -= 1

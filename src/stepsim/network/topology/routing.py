@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 from numpy.typing import NDArray
 
-from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct_rows, totals
+from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct_rows, ints, totals
 from stepsim.base.errors import TopologyError
 from stepsim.base.structs import Noun
 from stepsim.network.topology.cabling import FAR, Bundles, ranges
@@ -77,11 +77,11 @@ class _Tables(Struct, kw_only=True):
     def empty(cls, nodes: int, classes: int) -> "_Tables":
         """Row 0 only."""
         return cls(
-            distance=np.full((1, nodes), FAR, dtype=np.int64),
+            distance=np.full((1, nodes), FAR, np.int64),
             paths=np.zeros((1, nodes)),
-            hops=np.zeros((1, nodes, classes), dtype=np.int16),
-            first=np.zeros((1, nodes + 1), dtype=np.int64),
-            bundles=np.zeros(0, dtype=np.int32),
+            hops=np.zeros((1, nodes, classes), np.int16),
+            first=np.zeros((1, nodes + 1), np.int64),
+            bundles=np.zeros(0, np.int32),
             share=np.zeros(0),
         )
 
@@ -104,7 +104,7 @@ class _Tables(Struct, kw_only=True):
         have = len(getattr(self, names[0]))
         for name in names if needed > have else ():
             table = getattr(self, name)
-            room = np.zeros((max(needed, 2 * have) - have, *table.shape[1:]), dtype=table.dtype)
+            room = np.zeros((max(needed, 2 * have) - have, *table.shape[1:]), table.dtype)
             setattr(self, name, np.concatenate((table, room)))
 
 
@@ -115,7 +115,7 @@ class Forest(Noun, dict=True):
     base: int
     bundles: Bundles
     endpoint_ps: Ints
-    _row_of: dict[int, int] = field(default_factory=dict)
+    _row_of: dict[int, int] = {}
 
     @cached_property
     def tables(self) -> _Tables:
@@ -144,7 +144,7 @@ class Forest(Noun, dict=True):
         for root in roots.tolist():
             if root >= 0 and root not in self._row_of:
                 self._row_of[root] = self._grow(root)
-        return np.array([self._row_of.get(root, 0) for root in roots.tolist()], dtype=np.int64)
+        return ints([self._row_of.get(root, 0) for root in roots.tolist()])
 
     def _grow(self, root: int) -> int:
         """The row of a new tree."""
@@ -162,7 +162,7 @@ class Forest(Noun, dict=True):
     def _distances(self, root: int) -> Ints:
         """Cost of the shortest way from every node, corrected until nothing gets nearer."""
         bundles, base = self.bundles, self.base
-        distance = np.full(self.nodes, FAR, dtype=np.int64)
+        distance = np.full(self.nodes, FAR, np.int64)
         distance[root] = 0
         front = np.array([root])
         while front.size:
@@ -195,14 +195,14 @@ class Forest(Noun, dict=True):
         tails, heads = self.bundles.tail[edges] - self.base, self.bundles.head[edges] - self.base
         classes = self.bundles.link_class[edges]
         own = self.endpoint_ps[classes]
-        worst, before = np.full(self.nodes, -1, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        worst, before = np.full(self.nodes, -1, np.int64), np.zeros(0, np.int64)
         while not np.array_equal(worst, before):
             before = worst.copy()
             np.maximum.at(worst, tails, np.maximum(own, before[heads]))
-        onward = np.full(self.nodes, -1, dtype=np.int64)
+        onward = np.full(self.nodes, -1, np.int64)
         chosen = np.flatnonzero(np.maximum(own, worst[heads]) == worst[tails])
         onward[tails[chosen]] = chosen
-        hops = np.zeros((self.nodes, len(self.endpoint_ps)), dtype=np.int16)
+        hops = np.zeros((self.nodes, len(self.endpoint_ps)), np.int16)
         walkers = here = np.flatnonzero(onward >= 0)
         while walkers.size:
             edge = onward[here]
@@ -261,7 +261,7 @@ class Router(Noun, dict=True):
         count = np.bincount(npu_ends[found], minlength=self.npus)
         place = np.arange(len(found)) - np.repeat(np.cumsum(count) - count, count)
         width = max(1, int(count.max(initial=0)))
-        nodes, bundles = (np.full((self.npus, width), -1, dtype=np.int64) for _ in range(2))
+        nodes, bundles = (np.full((self.npus, width), -1, np.int64) for _ in range(2))
         nodes[npu_ends[found], place] = inner_ends[found] - self.inner
         bundles[npu_ends[found], place] = found
         return nodes, bundles
@@ -290,8 +290,8 @@ class Router(Noun, dict=True):
         Equal-cost paths share evenly. Raises TopologyError for a pair without a path.
         """
         apart = sources != destinations
-        rows = [np.zeros((int(not apart.all()), len(self.endpoint_ps)), dtype=np.int64)]
-        loads: Summand = np.zeros(0, dtype=np.int64), np.zeros(0)
+        rows = [np.zeros((int(not apart.all()), len(self.endpoint_ps)), np.int64)]
+        loads: Summand = np.zeros(0, np.int64), np.zeros(0)
         for flows in self._batches(sources, destinations, weights, np.zeros_like(sources)):
             ways = self._ways(flows.here, flows.there)
             loads = add_up([loads, *self._crossed(flows, ways)])
@@ -305,7 +305,7 @@ class Router(Noun, dict=True):
 
         Owners may be any numbers from 0. Raises TopologyError for a pair without a path.
         """
-        loads: Summand = np.zeros(0, dtype=np.int64), np.zeros(0)
+        loads: Summand = np.zeros(0, np.int64), np.zeros(0)
         for flows in self._batches(sources, destinations, weights, owners):
             ways = self._ways(flows.here, flows.there)
             loads = add_up([loads, *self._crossed(flows, ways)])
@@ -387,7 +387,7 @@ class Router(Noun, dict=True):
         alone = np.flatnonzero(ways.direct >= 0)
         up, down = self._up[1][here[flow], a], self._down[1][there[flow], b]
         inside = self._forest.tables.hops[ways.rows[flow, b], self._up[0][here[flow], a]]
-        hops = np.zeros((len(flow) + len(alone), len(self.endpoint_ps)), dtype=np.int64)
+        hops = np.zeros((len(flow) + len(alone), len(self.endpoint_ps)), np.int64)
         hops[: len(flow)] = inside
         for bundle, row in ((up, 0), (down, 0), (ways.direct[alone], len(flow))):
             crossed = np.flatnonzero(bundle >= 0)

@@ -231,7 +231,7 @@ class Ports(Noun):
 
     def hops(self, flows: Flows) -> list[Ints]:
         """Links per class of each flow: a column per class."""
-        two = np.full(len(flows.start), 2, dtype=np.int64)
+        two = np.full(len(flows.start), 2, np.int64)
         if not self.shared:
             return [two]
         apart = flows.start // self.npus_per_nic != flows.end // self.npus_per_nic
@@ -253,7 +253,7 @@ def steps_crossed(size: int, copy: Ints, start: Ints, count: Ints, weight: Float
     written out: a flow adds its weight where it starts and takes it away where it ends.
     """
     if not copy.size:
-        return np.zeros(0, dtype=np.int64), np.zeros(0)
+        return np.zeros(0, np.int64), np.zeros(0)
     if int(count.sum()) <= 2 * len(count) + size:
         return _written_out(size, copy, start, count, weight)
     copies, row = np.unique(copy, return_inverse=True)

@@ -72,7 +72,7 @@ class StepWriter:
         order = np.argsort(np.concatenate(keys), kind="stable")
         column = np.repeat(np.arange(len(keys), dtype=np.int8), [*map(len, keys)]).take(order)
         return P2PProgram(
-            kind=np.array(kind, dtype=np.int8).take(column),
+            kind=np.array(kind, np.int8).take(column),
             what=np.concatenate(what, dtype=np.int32).take(order),
-            alone=np.array(alone, dtype=bool).take(column),
+            alone=np.array(alone, bool).take(column),
         )

@@ -7,7 +7,7 @@ point of theirs. Compute waits only for what it needs; sends are waited for at t
 
 import numpy as np
 
-from stepsim.base.arrays import Ints
+from stepsim.base.arrays import Ints, ints
 from stepsim.base.errors import ScheduleError
 from stepsim.parallel.p2p import P2PProgram, StepKind
 from stepsim.parallel.p2p.columns import MessageEnds, StepWriter, exchanges, far_ranks
@@ -64,4 +64,4 @@ def _turns(schedule: Schedule, moved: list[MessageEnds]) -> list[Ints]:
         if waiting and sum(map(len, turns)) == before:
             stuck = stuck_words(schedule, [*map(len, turns)])
             raise ScheduleError(f"schedule {schedule.name}: {stuck}")
-    return [np.array(own, dtype=np.int64) for own in turns]
+    return [ints(own) for own in turns]

@@ -51,7 +51,7 @@ def differencing(weight: Floats, sets: int) -> Ints:
     sums = np.zeros((problems, rows * sets))
     sums[:, :items] = np.take_along_axis(weight, order, axis=1)
     leaf = _sets_of_rows(sums.reshape(problems, rows, sets)).reshape(problems, -1)
-    found = np.zeros((problems, items), dtype=np.int64)
+    found = np.zeros((problems, items), np.int64)
     np.put_along_axis(found, order, leaf[:, :items], axis=1)
     return found
 
@@ -80,7 +80,7 @@ def _sets_of_rows(sums: Floats) -> Ints:
         total = np.take_along_axis(heavy, down, axis=1) + np.take_along_axis(light, up, axis=1)
         sums[every, first], node[every, first] = total, rows + join
         spread[every, first] = total.max(axis=1) - total.min(axis=1)
-    found = np.zeros((problems, rows + len(joins), sets), dtype=np.int64)
+    found = np.zeros((problems, rows + len(joins), sets), np.int64)
     found[:, -1:] = np.arange(sets)
     for join in range(len(joins) - 1, -1, -1):
         heavy_node, light_node, down, up = joins[join]
@@ -110,8 +110,8 @@ def _dealt_longest_first(cost: Floats) -> Ints:
     """Where each microbatch of a step goes: rank times microbatches plus its place there."""
     ranks, microbatches = cost.shape
     held = np.zeros(ranks)
-    count = np.zeros(ranks, dtype=np.int64)
-    slot = np.zeros(cost.size, dtype=np.int64)
+    count = np.zeros(ranks, np.int64)
+    slot = np.zeros(cost.size, np.int64)
     flat = cost.ravel()
     for own in np.argsort(-flat, kind="stable").tolist():
         rank = int(np.where(count < microbatches, held, np.inf).argmin())

@@ -41,7 +41,7 @@ class BatchShape(Noun):
 
         For example all of a document of `full_tokens` costs `full_tokens`, whatever `attention` is.
         """
-        linear = np.asarray(tokens, dtype=np.float64)
+        linear = np.asarray(tokens, np.float64)
         return linear + self.attention * (squares / self.full_tokens - linear)
 
     def shared_squares(self, length: Ints | Floats, ranks: Ints | Floats) -> Floats:
@@ -55,7 +55,7 @@ class BatchShape(Noun):
             np.interp(np.log2(ranks), doublings, column)
             for column in zip(*self.sharing, strict=True)
         )
-        tokens = np.asarray(length, dtype=np.float64)
+        tokens = np.asarray(length, np.float64)
         return np.asarray(tokens / ranks * (tokens * times + more))
 
     @property
@@ -171,7 +171,7 @@ def cut(lengths: Ints, full_tokens: int) -> tuple[Ints, Ints]:
     """
     counts = -(-lengths // full_tokens)
     document = np.repeat(np.arange(len(lengths)), counts)
-    length = np.full(len(document), full_tokens, dtype=np.int64)
+    length = np.full(len(document), full_tokens, np.int64)
     last = np.cumsum(counts) - 1
     length[last] = lengths - (counts - 1) * full_tokens
     return document, length
@@ -179,7 +179,7 @@ def cut(lengths: Ints, full_tokens: int) -> tuple[Ints, Ints]:
 
 def padded(shape: BatchShape, slot: Ints, document: Ints, length: Ints) -> Packing:
     """Pieces in their slots, each as long as the longest of its slot."""
-    longest = np.zeros(shape.slots, dtype=np.int64)
+    longest = np.zeros(shape.slots, np.int64)
     np.maximum.at(longest, slot, length)
     tokens = longest[slot]
     return Packing(

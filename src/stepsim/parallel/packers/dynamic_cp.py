@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Floats, Ints, ints
 from stepsim.parallel.packers.balanced import shared_out
 from stepsim.parallel.packers.base import BatchShape, Packing
 
@@ -42,7 +42,7 @@ def _aligned(load: Floats, count: int) -> Ints:
 def _spread(lengths: Ints, needed: Ints, shape: BatchShape) -> Packing:
     """Documents of all steps, each over `needed` ranks, or over more where that is faster."""
     edges = [-(-len(lengths) * step // shape.steps) for step in range(shape.steps + 1)]
-    degree, slots = needed.copy(), [np.zeros(0, dtype=np.int64)]
+    degree, slots = needed.copy(), [np.zeros(0, np.int64)]
     for step, (low, high) in enumerate(pairwise(edges)):
         own, slot = _fastest(lengths[low:high], needed[low:high], shape)
         degree[low:high] = own
@@ -111,7 +111,7 @@ def _slots(lengths: Ints, degree: Ints, shape: BatchShape) -> tuple[Ints, float]
     total, filled = np.zeros(shape.ranks), np.zeros((shape.ranks, shape.microbatches))
     first = np.concatenate(([0], np.cumsum(degree)))
     cost, weight = _costs(lengths, degree, shape)
-    slot = np.zeros(int(degree.sum()), dtype=np.int64)
+    slot = np.zeros(int(degree.sum()), np.int64)
     order = np.argsort(-lengths, kind="stable")
     several = int((degree > 1).sum())  # a longer document takes as many ranks or more
     for document in order[:several].tolist():
@@ -141,4 +141,4 @@ def _alone(cost: Floats, weight: Floats, total: Floats, filled: Floats) -> Ints:
         heapreplace(ranks, (busy + own, rank))
         heapreplace(slots[rank], (held + more, microbatch))
         found.append(rank * filled.shape[1] + microbatch)
-    return np.array(found, dtype=np.int64)
+    return ints(found)

@@ -34,11 +34,11 @@ def first_fit(lengths: Ints, shape: BatchShape) -> Packing:
     order = np.lexsort((-length, worth))
     turn = np.arange(len(length)) - np.repeat(np.cumsum(counts) - counts, counts)
     # a document of no tokens is where a worth has fewer than others: it changes nothing
-    by_turn = np.zeros((int(counts.max()), len(counts)), dtype=np.int64)
+    by_turn = np.zeros((int(counts.max()), len(counts)), np.int64)
     by_turn[turn, worth] = length[order]
     fitted = _fitted(by_turn, shape.full_tokens)
     used = np.where(by_turn > 0, fitted + 1, 0).max(axis=0)
-    bins = np.zeros(len(length), dtype=np.int64)
+    bins = np.zeros(len(length), np.int64)
     bins[order] = fitted[turn, worth] + (np.cumsum(used) - used)[worth]
     return _first_bins(bins, int(used.sum()), document, length, shape)
 
@@ -61,8 +61,8 @@ def _fitted(by_turn: Ints, full_tokens: int) -> Ints:
     turns, worths = by_turn.shape
     most = int(by_turn.sum(axis=0).max()) // full_tokens * 2 + 2  # two bins hold more than one full
     blocks = -(-most // _BLOCK)
-    room = np.full((worths * blocks, _BLOCK), full_tokens, dtype=np.int64)
-    widest = np.full((worths, blocks), full_tokens, dtype=np.int64)
+    room = np.full((worths * blocks, _BLOCK), full_tokens, np.int64)
+    widest = np.full((worths, blocks), full_tokens, np.int64)
     flat, rows, firsts = widest.reshape(-1), np.arange(worths), np.arange(worths) * blocks
     fitted = np.zeros_like(by_turn)
     for turn in range(turns):

@@ -18,6 +18,7 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import product
 
+from stepsim.base.arrays import ints
 from stepsim.base.errors import ScheduleError
 from stepsim.base.structs import Noun
 from stepsim.parallel.schedules.base import ActionKind, Placement, Schedule, check_shape
@@ -117,7 +118,7 @@ def _schedule(job: "_Job", draft: "_Draft") -> Schedule:
 
     numbers, orders = np.array([ACTION_KINDS.index(kind) for kind in _KINDS]), []
     for rank, kinds in enumerate(draft.orders):
-        place = np.array(kinds, dtype=np.int64)
+        place = ints(kinds)
         microbatch = np.zeros_like(place)
         for kind in range(len(_KINDS)):
             microbatch[place == kind] = np.arange(job.microbatches)

@@ -45,9 +45,9 @@ class Order(Sequence[OrderEntry]):
             for actions in parts
             for action in actions
         ]
-        found = np.full((4, len(parts), width), -1, dtype=np.int32)
+        found = np.full((4, len(parts), width), -1, np.int32)
         there = np.arange(width) < np.array([*map(len, parts)]).reshape(-1, 1)
-        found[:, there] = np.array(rows, dtype=np.int32).reshape(-1, 4).T
+        found[:, there] = np.array(rows, np.int32).reshape(-1, 4).T
         kind, stage, chunk, microbatch = found
         return cls(kind=kind.astype(np.int8), stage=stage, chunk=chunk, microbatch=microbatch)
 
@@ -87,7 +87,7 @@ class Order(Sequence[OrderEntry]):
 
     def runs(self, *kinds: ActionKind) -> Bools:
         """Which parts are of these kinds: (entries, parts)."""
-        found = np.zeros(self.kind.shape, dtype=bool)
+        found = np.zeros(self.kind.shape, bool)
         for kind in kinds:
             found |= self.kind == ACTION_KINDS.index(kind)
         return found
@@ -111,7 +111,7 @@ def alternating_orders(
     backwards: Sequence[tuple[int, int]],
 ) -> tuple[Order, ...]:
     """The orders of `alternating`."""
-    table = np.array([*forwards, *backwards], dtype=np.int32).T
+    table = np.array([*forwards, *backwards], np.int32).T
     return tuple(
         _alternating(rank, ranks, lead, table, len(forwards)) for rank, lead in enumerate(warm_up)
     )

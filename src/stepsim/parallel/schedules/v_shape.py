@@ -117,7 +117,7 @@ class _Rank(Struct, kw_only=True):
     left: list[_Step]
     stages: tuple[int, ...]
     last_stage: int
-    order: list[_Step] = field(default_factory=list)
+    order: list[_Step] = []
     weights: deque[_Step] = field(default_factory=deque)
     live: int = 0
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 
 from stepsim.base.arrays import Ints
 from stepsim.base.structs import Noun
@@ -55,11 +55,11 @@ class Lane(Struct, kw_only=True):
 
     label: str
     bordered: bool = False
-    boxes: list[Box] = field(default_factory=list)
-    transfers: list[Box] = field(default_factory=list)
-    path: list[Box] = field(default_factory=list)
-    slowed: list[Box] = field(default_factory=list)
-    arrows: list[tuple[int, int, int]] = field(default_factory=list)
+    boxes: list[Box] = []
+    transfers: list[Box] = []
+    path: list[Box] = []
+    slowed: list[Box] = []
+    arrows: list[tuple[int, int, int]] = []
     hidden: int = 0
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stepsim.base import garbage as collector
+from stepsim.base.arrays import ints
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import format_time_ps
 from stepsim.core.timeline import Timeline
@@ -177,7 +178,7 @@ def _lanes(run: DrawnRun, scene: Scene, *, messages: bool) -> Iterator[Lane]:
             sends = spans.taken(spans.kind == TaskKind.SEND)
             ends = np.stack([sends.start_ps, sends.end_ps, sends.peer], axis=1).tolist()
             lane.arrows = [(start, end, row_of[peer]) for start, end, peer in ends]
-        path = np.array([part for part in run.path if part[0] == row], dtype=np.int64)
+        path = ints([part for part in run.path if part[0] == row])
         _, start, end = path.reshape(-1, 3).T
         lane.path = [Box(start=a, end=b, colour=PATH) for _, a, b in visible(start, end, scene)]
         yield lane

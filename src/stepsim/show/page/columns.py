@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct, field
 
-from stepsim.base.arrays import Ints, Lists, Small
+from stepsim.base.arrays import Ints, Lists, Small, ints
 from stepsim.base.structs import Noun
 from stepsim.core.actions import TaskList
 from stepsim.core.flat import tasks_apart
@@ -165,8 +165,8 @@ def _uncovered(spans: tuple[Ints, Ints], cover: tuple[Ints, Ints]) -> tuple[Ints
     """Starts and ends of the times that some span has and no cover, joined where they touch."""
     times = np.concatenate([*spans, *cover])
     own, other = len(spans[0]), len(cover[0])
-    ones, zeros = np.ones(own, dtype=np.int64), np.zeros(own, dtype=np.int64)
-    more, none = np.ones(other, dtype=np.int64), np.zeros(other, dtype=np.int64)
+    ones, zeros = np.ones(own, np.int64), np.zeros(own, np.int64)
+    more, none = np.ones(other, np.int64), np.zeros(other, np.int64)
     order = np.argsort(times, kind="stable")
     held = np.cumsum(np.concatenate([ones, -ones, none, none])[order])
     covered = np.cumsum(np.concatenate([zeros, zeros, more, -more])[order])
@@ -180,7 +180,7 @@ def _uncovered(spans: tuple[Ints, Ints], cover: tuple[Ints, Ints]) -> tuple[Ints
 class _Texts(Struct):
     """Texts by number, each once."""
 
-    numbers: dict[str, int] = field(default_factory=dict)
+    numbers: dict[str, int] = {}
 
     def number(self, text: str) -> int:
         return self.numbers.setdefault(text, len(self.numbers))
@@ -262,19 +262,19 @@ class _Collector(Struct, kw_only=True):
             elif group != UNKNOWN:
                 words = f"{words}: {comms[group].kind}"
             numbers.append(self.names.number(words))
-        return np.array(numbers, dtype=np.int64)
+        return ints(numbers)
 
     def _entries(self, spans: Spans) -> Ints:
         """The number of the words for the action of each span of a rank, -1 where there is none."""
         words = [action_words(entry) for entry in spans.entries or ()]
         numbers = [self.entries.number(words[i]) if i >= 0 else -1 for i in spans.entry.tolist()]
-        return np.array(numbers, dtype=np.int64)
+        return ints(numbers)
 
     def _peers(self, tables: Sequence[Spans], waits: Sequence[_Waits], base: Ints) -> Ints:
         """The span at the other end of every message, where its rank is shown."""
         graph, actors = self.timeline.graph, self.timeline.actors
         shown = {actors.of(int(spans.rank[0])): row for row, spans in enumerate(tables)}
-        peers = np.full(int(base[-1]), -1, dtype=np.int64)
+        peers = np.full(int(base[-1]), -1, np.int64)
         for row, spans in enumerate(tables):
             program = graph.programs[int(spans.stage[0])]
             for end in np.flatnonzero(spans.peer != UNKNOWN).tolist():
@@ -287,7 +287,7 @@ class _Collector(Struct, kw_only=True):
     def _critical(self, tables: Sequence[Spans], waits: Sequence[_Waits], base: Ints) -> Ints:
         """1 on the critical path, else 0."""
         row_of = {int(spans.rank[0]): row for row, spans in enumerate(tables)}
-        marks = np.zeros(int(base[-1]), dtype=np.int64)
+        marks = np.zeros(int(base[-1]), np.int64)
         for task in path_tasks(self.timeline, critical_path(self.timeline)):
             row = row_of.get(task.rank)
             if row is not None:
@@ -320,7 +320,7 @@ class _Collector(Struct, kw_only=True):
                     shade = ACTION_SHADES[action.kind]
                     places.append((row, number, shade, part, len(parts), action.chunk, *times))
                     text.append(f"{action.kind}{action.microbatch}")
-        columns = np.array(places, dtype=np.int64).reshape(-1, 8).T
+        columns = ints(places).reshape(-1, 8).T
         return _ActionColumns(
             row=columns[0],
             entry=columns[1],

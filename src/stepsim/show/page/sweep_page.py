@@ -227,7 +227,7 @@ def line_chart(picture: LinePicture) -> Chart:
             at=x.ascending,
             value=series.values[x.order],
             x=x.order.astype(np.int32),
-            by=np.full(len(x.order), i, dtype=np.int32),
+            by=np.full(len(x.order), i, np.int32),
         )
         look = {"source": source, "color": series.colour}
         if view.x.numeric:

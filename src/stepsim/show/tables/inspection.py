@@ -264,7 +264,7 @@ def _unmeasured(library: Library) -> Iterator[str]:
 
 
 def _protocols(library: Library) -> Table:
-    links = list(dict.fromkeys(n for each in library.protocols for n, _ in each.steps_ps))
+    links = list(dict.fromkeys(n for each in library.protocols for n in each.steps_ps))
     columns = dict.fromkeys(
         ("protocol", "for", "nodes", "launch", *(f"step {n}" for n in links)), TEXT
     )
@@ -275,7 +275,7 @@ def _protocols(library: Library) -> Table:
 
 
 def _protocol_row(protocol: Protocol, links: list[str]) -> tuple[str, ...]:
-    steps, rates = dict(protocol.steps_ps), dict(protocol.rates)
+    steps, rates = protocol.steps_ps, protocol.rates
     copy = protocol.copy_bandwidth
     return (
         protocol.name,

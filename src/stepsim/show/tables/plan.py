@@ -149,7 +149,11 @@ def _plans_table(found: PlanDocument) -> Table:
     degrees = {_HEADS.get(name, name): COUNT.of(name) for name in shown}
     recompute = {"recompute": TEXT.of("recompute")} if _varies(plans, "recompute") else {}
     zero = {"zero": COUNT.of("zero")} if _varies(plans, "zero") else {}
-    runs = {name: TEXT.of(_text_of(name)) for name in _RUNS if _differs(plans, name)}
+    runs = {
+        name: TEXT.of(_text_of(name))
+        for name in _RUNS
+        if len({getattr(plan, name) for plan in plans}) > 1
+    }
     orders = {"schedule": TEXT.of("schedule")} if _varies(plans, "schedule") else {}
     uneven = any("layout" in plan.options for plan in plans)
     columns: dict[str, Column] = {
@@ -174,10 +178,6 @@ def _plans_table(found: PlanDocument) -> Table:
 
 def _varies(plans: tuple[PlanEntry, ...], name: str) -> bool:
     return any(getattr(plan, name) not in (1, "none", "1f1b") for plan in plans)
-
-
-def _differs(plans: tuple[PlanEntry, ...], name: str) -> bool:
-    return len({getattr(plan, name) for plan in plans}) > 1
 
 
 def _text_of(name: str) -> Callable[[PlanEntry], str]:

@@ -1,7 +1,6 @@
 """What the slices of a run are called, and the facts about them."""
 
 import numpy as np
-from msgspec import field
 
 from stepsim.base.structs import Noun
 from stepsim.core.actions import Task
@@ -75,8 +74,8 @@ class Labels(Noun):
 
     graph: TaskGraph
     prices: Prices
-    _tasks: dict[tuple[object, ...], list[Label]] = field(default_factory=dict)
-    _messages: dict[tuple[object, ...], Label] = field(default_factory=dict)
+    _tasks: dict[tuple[object, ...], list[Label]] = {}
+    _messages: dict[tuple[object, ...], Label] = {}
 
     def ways(self, rank: int) -> Ways:
         """How a rank's communications are carried out."""

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from stepsim import __version__
 from stepsim.base.errors import OutputError
@@ -104,9 +104,9 @@ def trace_lines(runs: Sequence[TracedRun | TracedProfile], command: str = "") ->
 class _Texts(Struct, kw_only=True):
     """Texts of what slices share, each made once."""
 
-    heads: dict[Label, str] = field(default_factory=dict)
-    facts: dict[Label, str] = field(default_factory=dict)
-    quoted: dict[str, str] = field(default_factory=dict)
+    heads: dict[Label, str] = {}
+    facts: dict[Label, str] = {}
+    quoted: dict[str, str] = {}
 
     def head(self, label: Label) -> str:
         """Name, category and colour."""

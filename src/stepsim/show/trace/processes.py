@@ -5,7 +5,7 @@ from functools import cached_property
 from itertools import accumulate, count
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 
 from stepsim.base.errors import PlanError
 from stepsim.base.structs import Noun, replace
@@ -332,9 +332,9 @@ class _Slicer(Struct, kw_only=True):
     shown: Sequence[int]
     window: Window
     first_message: int
-    _numbers: dict[int, int] = field(default_factory=dict)
-    _carried: list[dict[int, Message]] = field(default_factory=list)
-    _actions: dict[int, list[Label]] = field(default_factory=dict)
+    _numbers: dict[int, int] = {}
+    _carried: list[dict[int, Message]] = []
+    _actions: dict[int, list[Label]] = {}
 
     def __post_init__(self) -> None:
         graph = self.timeline.graph
@@ -374,7 +374,7 @@ class _Slicer(Struct, kw_only=True):
                 teller.message(number, segment, first, ends[first], held[first])
                 first += 1
             else:
-                past = first + teller.tasks_in(segment)
+                past = first + len(teller.program.lists[segment.task_list].tasks)
                 teller.task_list(number, segment, first, ends[first:past], held[first:past])
                 first = past
         return teller.said
@@ -409,12 +409,12 @@ class _Teller(Struct, kw_only=True, dict=True):
     slicer: _Slicer
     actor: int
     starts: Sequence[int]
-    labels: list[Label] = field(default_factory=list)
-    actions: list[Label | None] = field(default_factory=list)
-    waited_for: list[str] = field(default_factory=list)
-    messages: list[int] = field(default_factory=list)
-    done: list[int] = field(default_factory=list)
-    called: list[str] = field(default_factory=list)
+    labels: list[Label] = []
+    actions: list[Label | None] = []
+    waited_for: list[str] = []
+    messages: list[int] = []
+    done: list[int] = []
+    called: list[str] = []
 
     @cached_property
     def program(self) -> Program:
@@ -436,9 +436,6 @@ class _Teller(Struct, kw_only=True, dict=True):
     def said(self) -> SliceColumns:
         """What is told of the spans so far."""
         return SliceColumns(self.labels, self.actions, self.waited_for, self.messages)
-
-    def tasks_in(self, segment: Segment) -> int:
-        return len(self.program.lists[segment.task_list].tasks)
 
     def message(self, number: int, segment: Segment, first: int, end: int, held: bool) -> None:
         """Tell an end of a message, which is span `first` of the rank."""

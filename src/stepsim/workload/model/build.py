@@ -22,7 +22,6 @@ from functools import cached_property
 from math import ceil, inf, log2
 
 import numpy as np
-from msgspec import field
 
 from stepsim.base.arrays import Floats
 from stepsim.base.structs import Noun, replace
@@ -228,8 +227,8 @@ class _Builder(Noun, dict=True):
     device: Device
     framework: Framework
     interconnect: Interconnect | None
-    notes: list[str] = field(default_factory=list)
-    networked: list[Layer | Exchange] = field(default_factory=list)
+    notes: list[str] = []
+    networked: list[Layer | Exchange] = []
 
     @cached_property
     def columns(self) -> PlanColumns:
@@ -570,7 +569,7 @@ class _Builder(Noun, dict=True):
                 plan.tp * self.sharding.shards,
             ),
         }[op.group]
-        size, n, step = np.array([[op.size_bytes], [ranks], [stride]], dtype=np.float64)
+        size, n, step = np.array([[op.size_bytes], [ranks], [stride]], np.float64)
         return float(self.interconnect.seconds(op.kind, size, n, step)[0]) * PS_PER_S
 
     def _host_step(self) -> Iterator[StepItem]:

@@ -111,7 +111,7 @@ _NAMES = tuple(name for name in PlanColumns.__struct_fields__ if name not in _MA
 
 def plan_columns(plans: Sequence[ModelPlan]) -> PlanColumns:
     """The columns of some plans, in their order."""
-    rows = np.array([_numbers(plan) for plan in plans], dtype=np.float64).T
+    rows = np.array([_numbers(plan) for plan in plans], np.float64).T
     modules, scopes = np.split(rows[len(_NAMES) :], [len(_MODULES)])
     own: dict[str, Any] = dict(zip(_NAMES, rows, strict=False))
     tokens = own["microbatch_size"] * own["sequence"] / own["cp"]

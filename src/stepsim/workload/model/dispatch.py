@@ -130,7 +130,7 @@ class ExpertWay(Noun):
         """Small collectives or kernels ahead of the exchange; none where ep is 1."""
         kind = columns.dispatcher.astype(np.int64)
         counts = [getattr(KERNELS[each], self.name).notices for each in _KINDS]
-        return np.where(columns.ep > 1, np.array(counts, dtype=np.float64)[kind], 0.0)
+        return np.where(columns.ep > 1, np.array(counts, np.float64)[kind], 0.0)
 
     def _copies(self, columns: PlanColumns) -> Floats:
         """Copies of a token that ranks receive, over its experts."""
@@ -149,7 +149,7 @@ def reached(mlp: ExpertMlp, places: Floats) -> Floats:
     misses one with probability C(E - E/n, k) / C(E, k). For example 8 of 64 experts lie on 5.43 of
     8 ranks. Where a token has experts of `token_groups` of `groups` alone, those are chosen first.
     """
-    sizes, where = np.unique(np.asarray(places, dtype=np.float64), return_inverse=True)
+    sizes, where = np.unique(np.asarray(places, np.float64), return_inverse=True)
     found = np.array([_reached(mlp, float(size)) for size in sizes])
     return found[where].reshape(np.shape(places))
 

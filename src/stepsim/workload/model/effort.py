@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable
 
 from stepsim.base.structs import Noun, replace
-from stepsim.workload.model.architecture import Layer
 from stepsim.workload.model.blocks import head_blocks, layer_blocks
 from stepsim.workload.model.columns import PlanColumns
 from stepsim.workload.model.context import Block
@@ -109,7 +108,7 @@ def step_effort(
     again += Counter((layer, False) for layer in architecture.prediction_layers)
     forward = hardware = spared = 0.0
     for (layer, twice), count in again.items():
-        once, both, fewer = _layer_flops(layer, model, columns, plan)
+        once, both, fewer = _flops(layer_blocks(layer, model.architecture, columns), plan)
         forward += once * count
         hardware += (both + (once if twice else 0.0)) * count
         spared += fewer * count
@@ -141,12 +140,6 @@ def step_effort(
             framework, device, plan, sparse=architecture.is_sparse, mixes=architecture.mixes
         ),
     )
-
-
-def _layer_flops(
-    layer: Layer, model: Model, columns: PlanColumns, plan: ModelPlan
-) -> tuple[float, float, float]:
-    return _flops(layer_blocks(layer, model.architecture, columns), plan)
 
 
 def _flops(blocks: Iterable[Block], plan: ModelPlan) -> tuple[float, float, float]:

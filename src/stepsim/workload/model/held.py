@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stepsim.base.arrays import Floats, Ints
+from stepsim.base.arrays import Floats, Ints, ints
 from stepsim.workload.model.architecture import (
     Architecture,
     Attention,
@@ -371,7 +371,7 @@ def counts_by_chunk(architecture: Architecture, layout: LayerLayout, places: Pla
 def _numbers(layers: Sequence[Layer], kinds: Sequence[Layer]) -> Ints:
     """The number of each layer's kind; most layers are one object, and comparing them is slow."""
     numbers = {key: kinds.index(one) for key, one in {id(one): one for one in layers}.items()}
-    return np.array([numbers[id(layer)] for layer in layers], dtype=np.int64)
+    return ints([numbers[id(layer)] for layer in layers])
 
 
 def dense_parameters(layer: Layer, architecture: Architecture, columns: PlanColumns) -> Floats:

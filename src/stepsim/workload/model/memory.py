@@ -268,7 +268,7 @@ def _states(
 
 def _first(places: Places) -> Floats:
     """1 for the rank that holds the first virtual stage."""
-    return np.array([0 in stages for stages in places], dtype=np.float64)
+    return np.array([0 in stages for stages in places], np.float64)
 
 
 def _unsharded(columns: PlanColumns) -> Floats:
@@ -278,7 +278,7 @@ def _unsharded(columns: PlanColumns) -> Floats:
     out once, and parameters stay gathered.
     """
     several = (columns.pp > 1) & (columns.microbatches > 1)
-    return np.asarray((columns.zero >= 3) & (columns.reshard == 0) & several, dtype=np.float64)
+    return np.asarray((columns.zero >= 3) & (columns.reshard == 0) & several, np.float64)
 
 
 def _buffers(
@@ -311,7 +311,7 @@ def _ends(architecture: Architecture, counts: Floats) -> Floats:
     """How many matrices of the vocabulary each rank has: one for both ends where they are tied."""
     embedding, head = counts[-2] > 0, counts[-1] > 0
     either = np.maximum(embedding, head)
-    return np.asarray(either if architecture.tied else embedding + head * 1.0, dtype=np.float64)
+    return np.asarray(either if architecture.tied else embedding + head * 1.0, np.float64)
 
 
 def _reduction_bytes(

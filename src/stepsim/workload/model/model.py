@@ -1,10 +1,7 @@
 """A model to be trained: what a workload is made of once its plan and device are known."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING
-
-from msgspec import field
 
 from stepsim.base.structs import Noun
 
@@ -27,7 +24,7 @@ class Model(Noun):
 
     source: str
     architecture: "Architecture"
-    asked: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    asked: Mapping[str, object] = {}
     warnings: tuple[str, ...] = ()
 
     @property

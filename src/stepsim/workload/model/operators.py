@@ -181,7 +181,7 @@ def linear(
     2tkn each for output, input gradient and weight gradient; operands once, results in 2 bytes,
     the weight gradient read and written in fp32.
     """
-    k, n = np.asarray(inner, dtype=float), np.asarray(outer, dtype=float)
+    k, n = np.asarray(inner, float), np.asarray(outer, float)
     flops = 2.0 * tokens * k * n
     element = columns.element_bytes if kind is not OperatorKind.HEAD else 2.0
     one = np.ones_like(flops)
@@ -625,7 +625,7 @@ def grouped(
     gradient is read and written in fp32. An expert has t k / E rows; each result of a weight's
     gradient is a sum over them.
     """
-    k, n = np.asarray(inner, dtype=float), np.asarray(outer, dtype=float)
+    k, n = np.asarray(inner, float), np.asarray(outer, float)
     flops, weights = 2.0 * tokens * k * n, local * k * n
     element, rows = columns.element_bytes, tokens / local
 

@@ -106,7 +106,7 @@ class Dragonfly(Noun, dict=True):
         apart = start != end
         if not apart.any():
             return (*Star(size=self.size, ports=self.ports).farthest, 0, 0)
-        none = np.zeros(int(apart.sum()), dtype=np.int64)
+        none = np.zeros(int(apart.sum()), np.int64)
         flows = Flows(copy=none, start=start[apart], end=end[apart], weight=none.astype(np.float64))
         hops = self.hops(flows)
         return tuple(int(count) for count in hops[np.argmax(hops.sum(axis=1))])
@@ -167,7 +167,7 @@ class Dragonfly(Noun, dict=True):
             _Ways(
                 copy=flows.copy[inside],
                 group=start[inside] // routers,
-                port=np.full(len(inside), -1, dtype=np.int64),
+                port=np.full(len(inside), -1, np.int64),
                 weight=flows.weight[inside],
                 local=((start[inside], end[inside]),),
             )

@@ -183,7 +183,7 @@ class FatTree(Noun):
 
     def hops(self, flows: Flows) -> Ints:
         """Two, and two for every layer climbed."""
-        climbed = np.zeros(len(flows.start), dtype=np.int64)
+        climbed = np.zeros(len(flows.start), np.int64)
         for _, npus, _ in self._layers:
             climbed += 2 * (flows.start // npus != flows.end // npus)
         return np.stack([*self.ports.hops(flows), climbed], axis=1)

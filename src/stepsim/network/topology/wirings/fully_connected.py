@@ -42,7 +42,7 @@ class FullyConnected(Switchless, Noun):
 
     def hops(self, flows: Flows) -> Ints:
         """Links of each flow: always the one between its two positions."""
-        return np.ones((len(flows.start), 1), dtype=np.int64)
+        return np.ones((len(flows.start), 1), np.int64)
 
     def halves(self, capacities: tuple[float, ...]) -> float:
         """Bytes/s of a cable from each lower position to each upper one."""

@@ -135,7 +135,7 @@ def closed_forms(table: SweepTable, view: View) -> Sequence[_ClosedForm | None]:
     names = view.by.texts if view.by else ("",)
     if view.x.name != "microbatches":
         return [None] * len(names)
-    counts = np.array(view.x.values, dtype=np.float64)
+    counts = np.array(view.x.values, np.float64)
     places = np.geomspace(counts.min(), counts.max(), _POINTS)
     return [_curve(table, view, name, places) for name in names]
 
