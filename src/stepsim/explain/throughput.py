@@ -67,11 +67,8 @@ def throughput(effort: "Effort", npus: int, step_s: float) -> Throughput | None:
     model = effort.model_flops / step_s / npus
     band, told = effort.band, effort.band if effort.band and effort.band.runs else None
     hours = npus * step_s / _SECONDS_PER_HOUR
-    return Throughput(
-        device=effort.device,
-        framework=effort.framework,
-        parameters=effort.parameters,
-        tokens=effort.tokens,
+    return Throughput.taken_from(
+        effort,
         tokens_per_s=tokens_per_s,
         model_tflops=model / _TERA,
         hardware_tflops=effort.hardware_flops / step_s / npus / _TERA,
@@ -90,11 +87,6 @@ def throughput(effort: "Effort", npus: int, step_s: float) -> Throughput | None:
         high_s=step_s * band.high if band and band.others else None,
         range_sources=band.others if band else 0,
         range_of=_range_of(band) if band and band.others else "",
-        memory_bytes=effort.memory_bytes,
-        capacity_bytes=effort.capacity_bytes,
-        sequence=effort.sequence,
-        global_batch=effort.global_batch,
-        microbatch_size=effort.microbatch_size,
     )
 
 

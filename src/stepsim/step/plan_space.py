@@ -381,27 +381,22 @@ def step_options_of(plan: ModelPlan, base: StepOptions) -> StepOptions:
     looped = plan.chunks > 1 and not plan.order.chunks
     unsaid = base.dispatch or ExpertDispatch.ALL_TO_ALL
     by_recipe = plan.recompute_modules or plan.offload_layers
+    same = {name: getattr(plan, name) for name in _SAME}
     return replace(
         base,
-        npus=plan.npus,
-        tp=plan.tp,
-        cp=plan.cp,
-        pp=plan.pp,
-        ep=plan.ep,
-        expert_tp=plan.expert_tp,
+        **same,
         schedule=PAIRED if plan.runs_pairs else "interleaved" if looped else plan.order.value,
         chunks=plan.chunks if plan.pp > 1 and not plan.order.chunks else None,
-        microbatch_size=plan.microbatch_size,
         microbatches=None,
-        global_batch=plan.global_batch,
-        sequence=plan.sequence,
         recompute=None if by_recipe else plan.recompute,
-        recompute_layers=plan.recompute_layers,
-        zero=plan.zero,
-        dp_overlap=plan.dp_overlap,
-        tp_comm_overlap=plan.tp_comm_overlap,
-        cuda_graph=plan.cuda_graph,
         dispatch=base.dispatch if plan.dispatch == unsaid else plan.dispatch,
         layout=base.layout or plan.layout.text(),
         expert_overlap=plan.runs_pairs,
     )
+
+
+_SAME = (
+    *("npus", "tp", "cp", "pp", "ep", "expert_tp", "microbatch_size", "global_batch", "sequence"),
+    *("recompute_layers", "zero", "dp_overlap", "tp_comm_overlap", "cuda_graph"),
+)
+"""Options that are the plan's fields of the same name."""

@@ -36,20 +36,15 @@ class _PackerEntry(Entry):
     def of(cls, steps: BatchSteps) -> Self:
         """The entry of a packer's steps."""
         parts = steps.parts_ps
-        return cls(
+        return cls.taken_from(
+            steps,
             work_ps=parts["work"],
             padding_ps=parts["padding"],
             waiting_ps=parts["waiting"],
-            packer=steps.packer,
             mean_ps=round(steps.mean_ps),
             p50_ps=round(steps.percentile_ps(50)),
             p90_ps=round(steps.percentile_ps(90)),
             p99_ps=round(steps.percentile_ps(99)),
-            waiting=steps.waiting,
-            padding=steps.padding,
-            tokens_per_s=steps.tokens_per_s,
-            fullest=steps.fullest,
-            memory_bytes=steps.memory_bytes,
             step_time_ps=tuple(steps.step_ps.tolist()),
         )
 
@@ -72,12 +67,5 @@ class BatchDocument(Document):
     @classmethod
     def of(cls, study: BatchStudy) -> Self:
         """The document of a study."""
-        return cls(
-            job=study.job,
-            lengths=study.source,
-            seed=study.seed,
-            planned_ps=study.planned_ps,
-            capacity_bytes=study.capacity_bytes,
-            packers=tuple(map(_PackerEntry.of, study.packed)),
-            warnings=study.warnings,
-        )
+        packers = tuple(map(_PackerEntry.of, study.packed))
+        return cls.taken_from(study, lengths=study.source, packers=packers)

@@ -13,6 +13,7 @@ from stepsim.explore.plan.search import PlanSearch, SearchedPlan
 from stepsim.files.models.launch import LaunchForm, launch_of
 from stepsim.files.models.megatron_plan import model_arguments
 from stepsim.step.plan_space import KNOWN_APART, PlanSpace, plan_words, step_options_of
+from stepsim.workload.model.choices import ExpertDispatch, Recompute
 from stepsim.workload.model.layout import layout_text
 from stepsim.workload.model.plan import ModelPlan
 from stepsim.workload.rows import Part
@@ -37,11 +38,11 @@ class PlanEntry(Entry):
     microbatches: Count
     schedule: Annotated[str, Meta(description="1f1b is interleaved where there are chunks")]
     layout: Annotated[str, Meta(description="layers of virtual stages, in Megatron-LM's letters")]
-    recompute: str
+    recompute: Recompute
     zero: Count
     dp_overlap: bool
     tp_comm_overlap: bool
-    dispatch: str
+    dispatch: ExpertDispatch
     cuda_graph: bool
     step_time_ps: Picoseconds
     priced_s: Seconds
@@ -124,18 +125,14 @@ class PlanDocument(Document):
         plans, base = found.best_kinds(top), space.base
         best = plans[0]
         launch = launch_of(best.plan, space.architecture, space.framework)
-        return cls(
+        return cls.taken_from(
+            found,
             model=best.run.workload,
             topology=topology,
             device=str(getattr(base.device, "name", base.device)),
             global_batch=best.plan.global_batch,
             sequence=best.plan.sequence,
-            looked_at=found.looked_at,
-            too_large=found.too_large,
-            ruled_out=found.ruled_out,
             simulated=len(found.plans),
-            not_run=found.not_run,
-            binds=found.binds,
             plans=tuple(_plan_entry(each, best, space) for each in plans),
             equal_plans=found.equal(plans),
             known_apart=KNOWN_APART,
@@ -168,26 +165,12 @@ def _plan_entry(found: SearchedPlan, best: SearchedPlan, space: PlanSpace) -> Pl
     plan, run, rates = found.plan, found.run, found.run.throughput
     parts = run.mean_breakdown_ps()
     options = step_options_of(plan, space.base)
-    return PlanEntry(
+    return PlanEntry.taken_from(
+        plan,
         options={o.name: o.text(getattr(options, o.field)) for o in options.changed()},
-        npus=plan.npus,
-        tp=plan.tp,
-        cp=plan.cp,
-        pp=plan.pp,
-        dp=plan.dp,
-        ep=plan.ep,
         expert_tp=plan.expert_degree,
-        chunks=plan.chunks,
-        microbatch_size=plan.microbatch_size,
-        microbatches=plan.microbatches,
         schedule=plan.order.value,
         layout=layout_text(plan.stage_slices(space.architecture)),
-        recompute=str(plan.recompute),
-        zero=plan.zero,
-        dp_overlap=plan.dp_overlap,
-        tp_comm_overlap=plan.tp_comm_overlap,
-        dispatch=str(plan.dispatch),
-        cuda_graph=plan.cuda_graph,
         step_time_ps=found.step_ps,
         priced_s=found.priced_s,
         tokens_per_s_per_npu=found.tokens_per_npu,
