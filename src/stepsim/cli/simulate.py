@@ -270,7 +270,7 @@ def _show_step(
         from stepsim.step.overlap import said_of_step
 
         sys.stdout.flush()
-        warn(said_of_step(job.workload, job.topology, job.options, report.step_time_ps))
+        warn(said_of_step(result, job.workload, job.topology))
     warn_of(
         [report],
         quiet=options.quiet,

@@ -7,15 +7,18 @@ model say which kernels they run; others count as products with many blocks, wit
 short kernels.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
-from stepsim.base.arrays import Floats, Ints, distinct, row_numbers, spans, totals
+from stepsim.base.arrays import Bools, Floats, Ints, Small, distinct, row_numbers, spans, totals
 from stepsim.base.structs import Noun
 from stepsim.base.units import PS_PER_S
 from stepsim.core.actions import Task
-from stepsim.core.flat import Flat, Tasks
+from stepsim.core.ends import ends
+from stepsim.core.flat import Flat, Tasks, inside, listed
 from stepsim.network.collectives import Algorithm
 from stepsim.network.prices import Prices, Use
 from stepsim.run.spans import TaskKind
@@ -112,35 +115,60 @@ def runs_beside(compute: tuple[Ints, Ints], comm: tuple[Ints, Ints]) -> Alongsid
     return Alongside(compute=order[which], comm=of, share=share)
 
 
-def slow_compute(flat: Flat, prices: Prices, cost: OverlapCost, start: Ints, end: Ints) -> Ints:
-    """What every node takes, with compute as long as it takes beside communications, in ps.
+class Slowing(Struct, kw_only=True):
+    """A step whose communications slow its compute: what tasks take is found from run to run.
 
-    Every task is by itself; `start` and `end` are those of the nodes in a run before, slowed or
-    not. Where compute lost the share b of what it took there, it takes its time alone over 1 - b,
-    or if it was slowed there, the mean of the two: that is what it took once runs change no more.
+    `apart[a]` are the tasks of actor a of `flat`, each by itself, and `took_ps[a]` what they take.
     """
-    slowing, slowed_ps = _Slowing(prices=prices, cost=cost), flat.duration_ps
-    columns = zip(flat.programs, flat.node_of, flat.actors.ranks.tolist(), strict=True)
-    for tasks, nodes, rank in columns:
-        lost_ps = slowing.lost_ps(tasks, rank, start[nodes], end[nodes])
-        some = np.flatnonzero(lost_ps)
-        own, took_ps = nodes[some], (end - start)[nodes[some]]
-        alone_ps = slowed_ps[own]
-        lost = np.minimum(lost_ps[some] / took_ps, MOST_TAKEN)
-        slow_ps = np.rint(alone_ps / (1.0 - lost)).astype(np.int64)
-        again = took_ps > alone_ps  # a loss may swing
-        slowed_ps[own] = slow_ps + np.where(again, (took_ps - slow_ps) // 2, 0)
-    return slowed_ps
 
-
-class _Slowing(Noun):
-    """Finds what compute loses beside communications, once for all pairs that are alike."""
-
+    flat: Flat
+    apart: Sequence[Tasks]
     prices: Prices
     cost: OverlapCost
+    took_ps: list[Ints] = []
+    _inside: dict[int, tuple[Small, Bools, Ints, Ints]] = {}
     _lost: dict[tuple[Demands, int, CommDemand], float] = {}
 
-    def lost_ps(self, tasks: Tasks, rank: int, start: Ints, end: Ints) -> Floats:
+    def durations(self, start: Ints, end: Ints) -> Ints:
+        """What every node takes, in ps, after a run in which nodes started and ended then."""
+        found, self.took_ps = self.flat.duration_ps, []
+        for actor, nodes in enumerate(self.flat.node_of):
+            tasks, apart = self.flat.programs[actor], self.apart[actor]
+            if actor not in self._inside:
+                self._inside[actor] = inside(tasks, apart)
+            place, is_inside, after, until = self._inside[actor]
+            node = nodes[place]
+            begin = start[node] + after
+            took_ps = self._slowed(
+                actor, begin, np.where(is_inside, start[node] + until, end[node])
+            )
+            alone = np.flatnonzero((took_ps != apart.duration_ps) & ~is_inside)
+            found[node[alone]] = took_ps[alone]
+            for number, each in listed(tasks, apart):
+                waits = tasks.program.lists[number].waits
+                ended = np.stack(ends(waits, iter(took_ps[each].T)))
+                after[each], until[each] = (ended - took_ps[each].T).T, ended.T
+                found[node[each[:, 0]]] = ended.max(axis=0)
+            self.took_ps.append(took_ps)
+        return found
+
+    def _slowed(self, actor: int, start: Ints, end: Ints) -> Ints:
+        """What an actor's tasks take, in ps, from a run before, slowed or not.
+
+        Where compute lost the share b of what it took there, it takes its time alone over 1 - b, or
+        if it was slowed there, the mean of the two: that is what it took once runs change no more.
+        """
+        took_ps = self.apart[actor].duration_ps
+        lost_ps = self._lost_ps(self.apart[actor], int(self.flat.actors.ranks[actor]), start, end)
+        some = np.flatnonzero(lost_ps)
+        before_ps = (end - start)[some]
+        lost = np.minimum(lost_ps[some] / before_ps, MOST_TAKEN)
+        slow_ps = np.rint(took_ps[some] / (1.0 - lost)).astype(np.int64)
+        again = before_ps > took_ps[some]  # a loss may swing
+        took_ps[some] = slow_ps + np.where(again, (before_ps - slow_ps) // 2, 0)
+        return took_ps
+
+    def _lost_ps(self, tasks: Tasks, rank: int, start: Ints, end: Ints) -> Floats:
         """What tasks of one actor, which start and end then, lose beside its communications."""
         kernels = [_kernels(row.task(tasks.program)) for row in tasks.rows]
         demands = [row.use and self.cost.demand(row.use, rank, self.prices) for row in tasks.rows]
@@ -153,14 +181,16 @@ class _Slowing(Noun):
         pairs = np.column_stack((tasks.row[task], tasks.row[other])).astype(np.int64)
         first, number = row_numbers(pairs)
         shares = [
-            self.lost(kernels[own], int(tasks.row_ps[own]), demands[use])
+            self._lost_share(kernels[own], int(tasks.row_ps[own]), demands[use])
             for own, use in pairs[first].tolist()
         ]
         both_ps = beside.share * (end - start)[other]
         lost = both_ps * np.array(shares, np.float64)[number]
         return totals(task, lost, len(tasks))
 
-    def lost(self, kernels: Demands | None, alone_ps: int, beside: CommDemand | None) -> float:
+    def _lost_share(
+        self, kernels: Demands | None, alone_ps: int, beside: CommDemand | None
+    ) -> float:
         """Share of its speed that compute of `alone_ps` loses beside a communication."""
         assert kernels
         assert beside

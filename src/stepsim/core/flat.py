@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import (
+    Bools,
     Floats,
     Ints,
     Lists,
@@ -425,26 +426,42 @@ def tasks_apart(program: Program, graph: TaskGraph, *, whole: bool = False) -> T
     return _layout(program, frozenset(), graph, numbers, contract=whole, whole=whole)
 
 
+def inside(tasks: Tasks, apart: Tasks) -> tuple[Small, Bools, Ints, Ints]:
+    """For the same tasks each by itself: the task of which each is, and whether that is a list.
+
+    Then when they start and end after a list starts. For example the tasks of a list that take 2
+    and 3 ps, one after the other, start at 0, 2 and end at 2, 5.
+    """
+    is_list = np.array([row.inner < 0 and row.use is None for row in tasks.rows])
+    place = tasks.first.take(apart.segment)
+    is_inside = is_list.take(tasks.row.take(place))
+    after, until = np.zeros((2, len(apart.rows)), np.int64)
+    for number, row in enumerate(apart.rows):
+        if row.inner >= 0 and row.look.task_list in tasks.times:
+            times = tasks.times[row.look.task_list]
+            after[number], until[number] = times.start[row.inner], times.end[row.inner]
+    place = np.where(is_inside, place, place + apart.inner.clip(0))
+    after, until = (np.where(is_inside, each.take(apart.row), 0) for each in (after, until))
+    return place, is_inside, after, until
+
+
+def listed(tasks: Tasks, apart: Tasks) -> Iterator[tuple[int, Ints]]:
+    """Numbers of the lists that are one task, each with what runs in it: a row for every run."""
+    lists = np.array([row.look.task_list if row.inner < 0 else -1 for row in tasks.rows])
+    for number in tasks.times:
+        first = apart.first[tasks.segment[lists.take(tasks.row) == number]]
+        yield number, first[:, None] + np.arange(len(tasks.program.lists[number].tasks))
+
+
 def expanded(tasks: Tasks, apart: Tasks, start: Ints, end: Ints) -> tuple[Small, tuple[Ints, Ints]]:
     """Start and end of the same tasks each by itself, from those of tasks that may be contracted.
 
     With them comes the task of which each is. For example the tasks of a list that take 2 and 3 ps,
     one after the other, run from 7 to 9 and 9 to 12 where it is one task that starts at 7.
     """
-    is_list = np.array([row.inner < 0 and row.use is None for row in tasks.rows])
-    place = tasks.first.take(apart.segment)
-    inside = is_list.take(tasks.row.take(place))
-    place = np.where(inside, place, place + apart.inner.clip(0))
-    after, until = np.zeros((2, len(apart.rows)), np.int64)
-    for number, row in enumerate(apart.rows):
-        if row.inner >= 0 and row.look.task_list in tasks.times:
-            times = tasks.times[row.look.task_list]
-            after[number], until[number] = times.start[row.inner], times.end[row.inner]
+    place, is_inside, after, until = inside(tasks, apart)
     begin = start.take(place)
-    return place, (
-        np.where(inside, begin + after.take(apart.row), begin),
-        np.where(inside, begin + until.take(apart.row), end.take(place)),
-    )
+    return place, (begin + after, np.where(is_inside, begin + until, end.take(place)))
 
 
 def _laid_out(

@@ -11,7 +11,7 @@ from stepsim.base.arrays import Floats, Ints, Small, ints, whole_totals
 from stepsim.base.errors import PlanError, said
 from stepsim.base.structs import Noun
 from stepsim.core.ends import ends
-from stepsim.core.flat import Flat, Tasks, expanded, flatten, tasks_apart
+from stepsim.core.flat import Flat, Tasks, expanded, flatten, lay_out, tasks_apart
 from stepsim.core.task_table import STREAMS, columns_of
 from stepsim.core.write import TaskGraph
 from stepsim.network.fold import Actors, every_rank, fold
@@ -20,7 +20,7 @@ from stepsim.parallel.modes import Engine, Sharing
 from stepsim.run.spans import UNKNOWN, Spans
 
 if TYPE_CHECKING:
-    from stepsim.core.beside import OverlapCost
+    from stepsim.core.beside import OverlapCost, Slowing
     from stepsim.core.events import OnProgress
     from stepsim.network.contention import Contention
 
@@ -221,29 +221,32 @@ _SLOWED_RUNS, _STEADY = 16, 1e-3
 class FlatStep(Noun):
     """All tasks of a step, on which shared links, and by which engine they are run.
 
-    `slow_compute` gives what nodes take beside communications, from a run before; None where these
-    take nothing.
+    `slow` begins to find what tasks take beside communications, None where these take nothing;
+    `flatten_apart` makes a table in which every task is by itself.
     """
 
     flat: Flat
     contention: "Contention | None"
     engine: Engine
-    slow_compute: "Callable[[Ints, Ints], Ints] | None" = None
+    flatten_apart: Callable[[], Flat]
+    slow: "Callable[[], Slowing] | None" = None
 
     def timeline(self, progress: "OnProgress | None" = None) -> Timeline:
         """Run it, by columns or events."""
-        times, unslowed_ps = self.times(self.flat.duration_ps, progress), None
-        if self.slow_compute:
-            unslowed_ps = last_ps = int(times[1].max(initial=0))
-            for _ in range(_SLOWED_RUNS):
-                times = self.times(self.slow_compute(*times), progress)
-                before_ps, last_ps = last_ps, int(times[1].max(initial=0))
-                if abs(last_ps - before_ps) <= _STEADY * last_ps:
-                    break
+        flat, unslowed_ps = self.flat, None
+        times = self._times(flat, flat.duration_ps, progress)
+        if self.slow:
+            unslowed_ps, took_ps = int(times[1].max(initial=0)), self._settled(times, progress)[0]
+            flat = self.flatten_apart()
+            duration_ps = flat.duration_ps
+            for nodes, tasks, took in zip(flat.node_of, flat.programs, took_ps, strict=True):
+                slowed = np.flatnonzero(took != tasks.duration_ps)
+                duration_ps[nodes[slowed]] = took[slowed]
+            times = self._times(flat, duration_ps, progress)
         said(__name__, "all tasks ended")
         contention = self.contention
         return Timeline(
-            flat=self.flat,
+            flat=flat,
             start=times[0],
             end=times[1],
             engine=self.engine,
@@ -251,16 +254,38 @@ class FlatStep(Noun):
             unslowed_ps=unslowed_ps,
         )
 
-    def times(self, duration_ps: Ints, progress: "OnProgress | None" = None) -> tuple[Ints, Ints]:
+    def slowed_ps(self) -> int:
+        """The step time alone where communications slow compute, in ps."""
+        return self._settled(self._times(self.flat, self.flat.duration_ps))[1]
+
+    def _settled(
+        self, times: tuple[Ints, Ints], progress: "OnProgress | None" = None
+    ) -> tuple[Sequence[Ints], int]:
+        """What tasks of every actor take once that changes no more, and the step, in ps.
+
+        `times` are those of a run in which communications take nothing.
+        """
+        assert self.slow
+        slowing, last_ps = self.slow(), int(times[1].max(initial=0))
+        for _ in range(_SLOWED_RUNS):
+            times = self._times(self.flat, slowing.durations(*times), progress)
+            before_ps, last_ps = last_ps, int(times[1].max(initial=0))
+            if abs(last_ps - before_ps) <= _STEADY * last_ps:
+                break
+        return slowing.took_ps, last_ps
+
+    def _times(
+        self, flat: Flat, duration_ps: Ints, progress: "OnProgress | None" = None
+    ) -> tuple[Ints, Ints]:
         """Start and end of all nodes, which take so long, in ps, by columns or events."""
         if self.engine is Engine.LEVELS:
-            end = ends(self.flat.waits, duration_ps)
+            end = ends(flat.waits, duration_ps)
             return end - duration_ps, end
         from stepsim.core.events import run
         from stepsim.network.flights import Fabric
 
         fabric = Fabric(capacity=self.contention.capacity) if self.contention else None
-        return run(self.flat.waits, duration_ps, self.flat.slowed, fabric, progress)
+        return run(flat.waits, duration_ps, flat.slowed, fabric, progress)
 
 
 def find_actors(
@@ -296,17 +321,26 @@ def flat_step(
     """
     actors, contention = find_actors(graph, prices, slow, fold_ranks=fold_ranks)
     said(__name__, "%d of %d ranks are simulated", len(actors), graph.plan.npus)
-    flat = flatten(graph, actors, prices, slow, contention, contract=cost is None, like=like)
-    said(__name__, "%d tasks laid out", flat.tasks)
-    if engine is None or contention:
-        many = flat.tasks > MOST_EVENTS and not contention
-        engine = Engine.LEVELS if many else Engine.SIMPY
-    slow_tasks = None
+    laid = graph, actors, prices, slow, contention
+    flat, slowing = flatten(*laid, like=like), None
+    tasks = flat.tasks
     if cost:
-        from stepsim.core.beside import slow_compute
+        from stepsim.core.beside import Slowing
 
-        slow_tasks = partial(slow_compute, flat, prices, cost)
-    return FlatStep(flat=flat, contention=contention, engine=engine, slow_compute=slow_tasks)
+        apart, _ = lay_out(*laid, contract=False)
+        tasks = sum(map(len, apart))
+        slowing = partial(Slowing, flat=flat, apart=apart, prices=prices, cost=cost)
+    said(__name__, "%d tasks laid out", tasks)
+    if engine is None or contention:
+        many = tasks > MOST_EVENTS and not contention
+        engine = Engine.LEVELS if many else Engine.SIMPY
+    return FlatStep(
+        flat=flat,
+        contention=contention,
+        engine=engine,
+        flatten_apart=partial(flatten, *laid, contract=False),
+        slow=slowing,
+    )
 
 
 def run_graph(

@@ -35,7 +35,7 @@ from stepsim.base.arrays import (
     spans,
 )
 from stepsim.base.errors import ScheduleError
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Names, Noun
 from stepsim.core.actions import (
     Buckets,
     CommNumbers,
@@ -212,7 +212,7 @@ class TaskGraph(Noun):
     programs: tuple[Program, ...]
     task_lists: tuple[TaskList, ...]
     comms: tuple[CommOp, ...]
-    notes: tuple[str, ...]
+    notes: Names
 
     def messages(self) -> list[list[Message]]:
         """Per stage, what the message segments of its program carry, in their order."""
@@ -280,7 +280,7 @@ def _switches(options: StepOptions) -> P2POptions:
     )
 
 
-def _dropped_notes(comms: CommNumbers) -> tuple[str, ...]:
+def _dropped_notes(comms: CommNumbers) -> Names:
     """Which collectives are left out, for their groups have one rank, as those of a degree 1."""
     if not comms.dropped:
         return ()

@@ -14,7 +14,7 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, ints
 from stepsim.base.errors import PlanError, TraceError
-from stepsim.base.structs import Bytes, Count, Document, Entry, Noun, Picoseconds, replace
+from stepsim.base.structs import Bytes, Count, Document, Entry, Names, Noun, Picoseconds, replace
 from stepsim.base.units import format_size_bytes
 from stepsim.measured.profile.events import Events, Profile
 from stepsim.measured.profile.kernel_classes import (
@@ -102,12 +102,12 @@ class Against(Document):
     predicted_peak_bytes: Bytes | None = None
     measured_peak_bytes: Bytes | None = None
     rows: tuple[AgainstRow, ...]
-    differences: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    differences: Names = ()
+    notes: Names = ()
 
     def summed(self, *fields: str) -> tuple[AgainstRow, ...]:
         """Rows with equal `fields`, of part and name, added up in their order."""
-        sums: dict[tuple[str, ...], AgainstRow] = {}
+        sums: dict[Names, AgainstRow] = {}
         for row in self.rows:
             key = tuple(getattr(row, field) for field in fields)
             sums[key] = _added(sums[key], row) if key in sums else replace(row, item="")
@@ -278,7 +278,7 @@ def unfused_attention(predicted: Profile, measured: Profile) -> bool | None:
     return True in second
 
 
-def class_operators(simulated: Profile) -> dict[str, tuple[str, ...]]:
+def class_operators(simulated: Profile) -> dict[str, Names]:
     """What PyTorch calls the operators of a simulated step, by their class of kernels.
 
     Kernels without an operator, such as an optimizer's, have their own name.

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Ints, ints
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Names, replace
 from stepsim.core.flat import GROUPS, MESSAGES, Tasks, tasks_apart
 from stepsim.core.task_table import PHASES_OF_ACTIONS, columns_of
 from stepsim.core.timeline import Timeline
@@ -86,7 +86,7 @@ def profile_of_step(
 
 
 def _profile(
-    timeline: Timeline, ranks: list[tuple[int, _StageTasks]], names: tuple[str, ...], source: str
+    timeline: Timeline, ranks: list[tuple[int, _StageTasks]], names: Names, source: str
 ) -> Profile:
     """The tasks of ranks as a profile."""
     graph, width = timeline.graph, timeline.graph.plan.stage_ranks

@@ -3,7 +3,7 @@
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, ints, totals
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Names, Noun
 from stepsim.base.units import PS_PER_S
 from stepsim.core.timeline import Timeline
 from stepsim.core.write import SegmentKind
@@ -28,7 +28,7 @@ class Curves(Noun):
     Before the first time and from the last one on all are 0.
     """
 
-    names: tuple[str, ...]
+    names: Names
     time_ps: Ints
     values: Floats
 
@@ -101,7 +101,7 @@ def _bytes_of_rank(prices: Prices, use: Use, rank: int) -> Floats:
     return found if use.sends else found / len(npus)
 
 
-def summed_curves(names: tuple[str, ...], times: Ints, changes: Floats) -> Curves:
+def summed_curves(names: Names, times: Ints, changes: Floats) -> Curves:
     """Curves that change so at times in ps; where as many changes end as begin, they are 0."""
     distinct, place = np.unique(times, return_inverse=True)
     place = place.reshape(-1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from stepsim.base.structs import Names
 from stepsim.base.units import format_time_ps
 from stepsim.explain.against import STAGE_MESSAGES, AgainstRow, StepPart
 from stepsim.measured.profile.kernel_classes import KernelClass
@@ -21,7 +22,7 @@ _SAME = 0.02
 
 def largest_differences(
     rows: Sequence[AgainstRow], step_ps: int, *, device: str, unfused: bool | None = None
-) -> tuple[str, ...]:
+) -> Names:
     """At most three sentences, the largest difference of the step first.
 
     `rows` are those of a name. `device` is what the prediction was made for. The measured attention

@@ -69,7 +69,7 @@ class Improvements(Noun, eq=False):
     replayed_ps: int
     ceiling: float
     changes: tuple[_Improvement, ...]
-    without_gain: tuple[str, ...]
+    without_gain: Names
     untold: tuple[UntoldChange, ...]
     lengths: UnequalLengths | None
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stepsim.base.arrays import Floats
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Names, Noun
 from stepsim.base.units import MAX_INT64, PS_PER_S, format_size_bytes
 from stepsim.core.timeline import Cohort, Timeline
 from stepsim.explain.breakdown import cohorts_breakdown
@@ -96,9 +96,9 @@ def make_report(
     traffic: Traffic,
     *,
     workload: str,
-    warnings: tuple[str, ...],
+    warnings: Names,
     reading: str = "",
-    notes: tuple[str, ...] = (),
+    notes: Names = (),
     effort: "Effort | None" = None,
     memory: "StepMemory | None" = None,
     findings: tuple[Finding, ...] = (),

@@ -234,7 +234,7 @@ class Report(Document):
     notes: Names = ()
 
     @property
-    def said(self) -> tuple[str, ...]:
+    def said(self) -> Names:
         """All that a reader should know of the input, the weightiest first."""
         return (*(finding.text for finding in self.findings), *self.warnings)
 

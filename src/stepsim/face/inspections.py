@@ -10,7 +10,7 @@ import msgspec
 
 from stepsim.base.arguments import checked
 from stepsim.base.errors import TopologyError
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Names, Noun
 from stepsim.explain.stragglers import find_stragglers
 from stepsim.face.described import takes_options, warn_caller
 from stepsim.face.keywords import StepKeywords
@@ -52,7 +52,7 @@ class InspectionResult(Viewed, Noun):
     """What is understood of something: `warnings`, and tables as `stepsim inspect` prints them."""
 
     shown: tuple[Shown, ...]
-    warnings: tuple[str, ...] = ()
+    warnings: Names = ()
 
     def to_json(self) -> str:
         """All tables as JSON: of each its columns by name, in the units of `to_frame`."""

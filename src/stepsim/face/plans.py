@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from stepsim.base.arguments import checked
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Document
+from stepsim.base.structs import Document, Names
 from stepsim.explore.batches.draws import DrawnBatches
 from stepsim.explore.plan.asked import PlanQuestion, answer
 from stepsim.explore.plan.budget import BudgetDocument, check_plan_file, parse_budget
@@ -118,7 +118,7 @@ def assert_plan(
     return found
 
 
-def _texts(fix: Mapping[str, object]) -> tuple[str, ...]:
+def _texts(fix: Mapping[str, object]) -> Names:
     """`tp=8` of a value, `mbs=1,2` of several."""
     return tuple(
         f"{name}={','.join(map(str, each)) if isinstance(each, list | tuple) else each}"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.arguments import checked
-from stepsim.base.structs import Document
+from stepsim.base.structs import Document, Names
 from stepsim.base.units import npu_word
 from stepsim.explore.noise.document import NoiseDocument
 from stepsim.explore.noise.draws import NoiseResult
@@ -62,7 +62,7 @@ class Result(Viewed, SimulatedStep):
         return rates.mfu if rates else None
 
     @property
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> Names:
         """What a reader should know of the input, the weightiest first."""
         return self.report.said
 

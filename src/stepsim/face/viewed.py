@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 
 from stepsim.base.arguments import checked
 from stepsim.base.errors import StepsimError
-from stepsim.base.structs import Document
+from stepsim.base.structs import Document, Names
 from stepsim.files.writing import write_whole
 from stepsim.show.frames import Columns, Tables, csv_text, frame_of, tables_of
 from stepsim.show.headlines import Headline
@@ -69,7 +69,7 @@ class Viewed:
         write_whole(Path(path), self.to_json().encode())
 
     @property
-    def tables(self) -> tuple[str, ...]:
+    def tables(self) -> Names:
         """Names of the tables, that of `--csv` first."""
         return tuple(self._tables())
 

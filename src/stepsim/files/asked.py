@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from stepsim.base.errors import PlanError, WorkloadError
 from stepsim.base.option import Option
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.base.units import Value
 from stepsim.files.expert_counts import is_expert_counts, read_expert_counts, read_expert_load
 from stepsim.files.load import (
@@ -106,7 +106,7 @@ class StepInputs(Noun):
     workload: Workload | Model
     topology: Topology
     options: StepOptions
-    notes: tuple[str, ...]
+    notes: Names
 
 
 def read_inputs(

@@ -25,7 +25,7 @@ from stepsim.base.errors import (
     bad_value,
     one_line,
 )
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.files.foreign import refuse_foreign
 from stepsim.files.reading import (
     first_bytes,
@@ -492,7 +492,7 @@ class _Format(Noun):
     """A form of topology files: told by `suffixes`, or by how a file with none of them `begins`."""
 
     name: str
-    suffixes: tuple[str, ...]
+    suffixes: Names
     read: Callable[[Path], Topology]
     begins: Callable[[bytes], bool] = lambda start: False
 

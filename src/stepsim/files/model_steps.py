@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from stepsim.base.errors import StepsimError, TraceError, bad_value
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.files.accelerators import framework_of_year, read_device, read_framework
 from stepsim.files.load import public_names, read_model
 from stepsim.files.models.fields import MOST_LAYERS
@@ -131,7 +131,7 @@ def is_published_steps(path: Path) -> bool:
     return set(_NEEDED) <= set(header.strip().split(","))
 
 
-def read_published_steps(path: Path) -> tuple[tuple[PublishedStep, ...], tuple[str, ...]]:
+def read_published_steps(path: Path) -> tuple[tuple[PublishedStep, ...], Names]:
     """The rows of a table, and a warning for each that is left out: it says why.
 
     Sources write down what others leave open, so that a cell nobody can read is no reason to drop

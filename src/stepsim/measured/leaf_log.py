@@ -6,10 +6,8 @@ work is shared between stages, not how long a stage takes.
 
 import hashlib
 
-from msgspec import field
-
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Names, Noun
 
 
 class LeafStage(Noun):
@@ -50,7 +48,7 @@ class LeafRun(Noun):
     step_low_ps: int
     step_high_ps: int
     steps: int
-    warnings: tuple[str, ...] = field(default=())
+    warnings: Names = ()
 
     def __post_init__(self) -> None:
         for name in ("pp", "tp", "dp", "microbatch_size", "microbatches", "step_ps"):

@@ -9,12 +9,11 @@ from enum import IntEnum, StrEnum
 from functools import cached_property
 
 import numpy as np
-from msgspec import field
 from numpy.typing import NDArray
 
 from stepsim.base.arrays import Bools, Ints
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Names, Noun, replace
 
 PS_PER_MS = 1_000_000_000
 
@@ -125,7 +124,7 @@ class RankTrace(Noun, eq=False, dict=True):
     end_ps: Ints
     size_bytes: Ints
     line: NDArray[np.int32]
-    label: tuple[str, ...]
+    label: Names
     inner: InnerOps
 
     def __post_init__(self) -> None:
@@ -196,7 +195,7 @@ class MeasuredRun(Noun, eq=False):
     source: str
     degrees: Degrees
     ranks: tuple[RankTrace, ...]
-    warnings: tuple[str, ...] = field(default=())
+    warnings: Names = ()
 
     def __post_init__(self) -> None:
         if not self.ranks:

@@ -10,7 +10,7 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, among, ints, whole_totals
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.measured.checks import missing_ranks
 from stepsim.measured.clocks import Clocks
 from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace, counted, same
@@ -73,7 +73,7 @@ class RunProfile(Noun, eq=False):
     profile: Profile
     inner: InnerOps
     others: Mapping[int, str]
-    traces: tuple[str, ...]
+    traces: Names
 
     @property
     def source(self) -> str:
@@ -81,7 +81,7 @@ class RunProfile(Noun, eq=False):
         return self.profile.source
 
     @property
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> Names:
         """What was noticed while the run was read."""
         return self.profile.warnings
 

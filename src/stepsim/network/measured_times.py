@@ -12,7 +12,7 @@ import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import CalibrationError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.base.units import MAX_INT64, format_size_bytes, format_time_ps
 from stepsim.workload.rows import CollectiveKind
 
@@ -145,7 +145,7 @@ class CommTable(Noun):
 
     source: str
     curves: tuple[MeasuredCurve, ...]
-    warnings: tuple[str, ...] = ()
+    warnings: Names = ()
 
     def __post_init__(self) -> None:
         seen = set()

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, TypeGuard
 
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.base.units import npu_word
 from stepsim.network.topology import Dimension, DimensionKind, NestedTopology, Topology
 from stepsim.parallel.modes import JobPlacement, RankOrder
@@ -176,7 +176,7 @@ def whole_degrees(
                 yield smaller
 
 
-def idle_npus(network: Topology) -> tuple[str, ...]:
+def idle_npus(network: Topology) -> Names:
     """That a job leaves NPUs of each block idle, as a sentence, or nothing."""
     if not isinstance(network, NestedTopology) or not network.dimensions[0].built:
         return ()

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Names, Noun
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Placement
 from stepsim.parallel.stages import Stages, split_stages
@@ -36,7 +36,7 @@ class Inspection(Noun):
     step_compute_ps: int
     step_traffic: tuple[_Traffic, ...]
     placeholders: tuple[int, int]
-    warnings: tuple[str, ...]
+    warnings: Names
 
 
 def inspect_workload(

@@ -6,7 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.parallel.modes import StageRows
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Placement, PlacementKind
@@ -47,7 +47,7 @@ class Stages(Noun):
 
     works: tuple[StageWork, ...]
     pp_comm_bytes: int
-    warnings: tuple[str, ...]
+    warnings: Names
 
 
 def split_stages(

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Self
 
-from msgspec import Meta, field
+from msgspec import Meta
 
 from stepsim.base.structs import Document, Entry, Names, Noun, Seconds, Share, json_text
 from stepsim.runs.validate import Compared, Errors, RunValidation, Source, error_of
@@ -16,7 +16,7 @@ class Validation(Noun):
 
     runs: tuple[RunValidation, ...] = ()
     rows: tuple[Compared, ...] = ()
-    warnings: tuple[str, ...] = field(default=())
+    warnings: Names = ()
 
     def exceeds(self, limit: float) -> bool:
         """Whether the error of any time is above a limit, a share."""

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.errors import CalibrationError, PlanError, TraceError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.base.units import PS_PER_S, format_bandwidth
 from stepsim.explain.against import StepPart, class_operators, unfused_attention
 from stepsim.files.asked import StepInputs
@@ -186,7 +186,7 @@ class _Totals(Struct, kw_only=True):
     measured_ps: int = 0
     predicted: int = 0
     measured: int = 0
-    operators: tuple[str, ...] = ()
+    operators: Names = ()
     unlike: bool = False
 
     @property

@@ -109,7 +109,7 @@ class PublishedValidation(Noun):
 
     rows: tuple[PublishedComparison, ...]
     ran_out: tuple[PublishedMemory, ...] = ()
-    warnings: tuple[str, ...] = ()
+    warnings: Names = ()
 
     def errors(self) -> tuple[SourceErrors, ...]:
         """Errors of each source, then of all dense and of all mixture-of-experts runs.

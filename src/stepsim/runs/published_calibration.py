@@ -6,7 +6,7 @@ import numpy as np
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import CalibrationError, StepsimError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.files.model_steps import PublishedStep
 from stepsim.runs.published import model_of
 from stepsim.workload.model.calibration import (
@@ -42,7 +42,7 @@ class _StepCalibration(Noun):
 
     factors: tuple[MachineFactor, ...]
     rows: tuple[CalibratedStep, ...]
-    notes: tuple[str, ...]
+    notes: Names
 
 
 def calibrate_steps(

@@ -14,7 +14,7 @@ import numpy as np
 
 from stepsim.base.arrays import Ints, ints
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.measured.calibration.calibration import Calibration, LinkFit, message_topology
 from stepsim.measured.calibration.runs import calibrate_traces
 from stepsim.measured.clocks import NodePlacement
@@ -45,7 +45,7 @@ class _Inference(Noun):
         """Messages as long as the shortest one, wherever they go."""
         return (_link_of_latency(self.hop_ps, self.summary),)
 
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> Names:
         """What to tell the user."""
         names = ", ".join(map(str, self.hidden))
         stages = "stages" if len(self.hidden) > 1 else "stage"
@@ -223,7 +223,7 @@ class _MeasuredRuntime(Noun):
     summary: RunSummary
     runtime: ReplayRuntime
     links: tuple[LinkFit, ...]
-    notes: tuple[str, ...]
+    notes: Names
 
 
 def runtime_of(calibration: Calibration, summary: RunSummary) -> tuple[ReplayRuntime, list[str]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 from stepsim.base.errors import TraceError, member
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.core.timeline import run_graph
 from stepsim.core.write import write_graph
 from stepsim.explain.make_report import make_report, simulated_ranks
@@ -56,7 +56,7 @@ class PipelineWork(Noun):
     plan: ParallelPlan
     works: tuple[StageWork, ...]
     message_bytes: int
-    warnings: tuple[str, ...] = ()
+    warnings: Names = ()
 
 
 def best_durations(summary: RunSummary) -> Durations:

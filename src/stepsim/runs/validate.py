@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from stepsim.base.errors import CalibrationError
-from stepsim.base.structs import Noun, Share
+from stepsim.base.structs import Names, Noun, Share
 from stepsim.base.units import PS_PER_S, format_size_bytes
 from stepsim.measured.calibration.calibration import Calibration, LayerTimes
 from stepsim.measured.calibration.gradients import gradient_group
@@ -56,7 +56,7 @@ class Compared(Noun):
     measured_ps: int
     size_bytes: int = 0
     samples_ps: tuple[int, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: Names = ()
 
     @property
     def spread(self) -> tuple[float, float]:
@@ -99,7 +99,7 @@ class RunValidation(Noun):
 
     name: str
     durations: Durations
-    calibrated_from: tuple[str, ...]
+    calibrated_from: Names
     calibrated_on_itself: bool
     pipeline: Compared
     step: Compared
@@ -107,7 +107,7 @@ class RunValidation(Noun):
     predicted: tuple[Compared, ...]
     waits: tuple[Compared, ...]
     bubbles: tuple[_RankBubble, ...]
-    notes: tuple[str, ...] = ()
+    notes: Names = ()
     inferred: tuple[int, ...] = ()
 
     def times(self) -> tuple[Compared, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.measured.layers import WEIGHT_GRAD_SHARE, StageCost, stage_costs
 from stepsim.measured.recognise import RECORDED
 from stepsim.measured.run import GRADIENT_KINDS, OpKind
@@ -59,7 +59,7 @@ class WhatIf(Noun):
 
     base: SimulatedStep
     changed: SimulatedStep
-    notes: tuple[str, ...]
+    notes: Names
     messages: SimulatedStep | None = None
 
     @property

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from stepsim.base.errors import PlanError, StepsimError, one_line
 from stepsim.base.option import Option
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Names, Noun
 from stepsim.base.units import Quantity
 from stepsim.files.accelerators import device_names, read_device
 from stepsim.serve.colours import IDLE, MEMORY_LOOKS, PART_LOOKS, SHADE_LOOKS
@@ -31,7 +31,7 @@ _START: Mapping[str, str] = MappingProxyType(
 )
 """A job that fits its GPUs, with a pipeline to look at and a better schedule to find."""
 
-_CONTROLS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+_CONTROLS: Mapping[str, Names] = MappingProxyType(
     {
         "first": ("schedule", "pp", "microbatches", "npus", "p2p", "contention"),
         "model": (

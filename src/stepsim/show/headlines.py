@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Names, Noun
 from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
 from stepsim.explain.report import Report, exposed_ps
 from stepsim.explain.throughput import Throughput
@@ -19,7 +19,7 @@ class Headline(Noun):
 
     name: str
     value: str
-    beside: tuple[str, ...] = ()
+    beside: Names = ()
     share: float | None = None
     wrong: bool = False
 

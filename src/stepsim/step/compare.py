@@ -11,7 +11,7 @@ from msgspec import Meta
 from msgspec.structs import asdict
 
 from stepsim.base.errors import PlanError, ScheduleError, StepsimError, bad_value
-from stepsim.base.structs import Document, Entry, Noun, Picoseconds, replace
+from stepsim.base.structs import Document, Entry, Names, Noun, Picoseconds, replace
 from stepsim.explain.report import Report
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
@@ -58,7 +58,7 @@ class ComparedSchedules(Noun):
         return self.valid[0][1].step_time_s / result.step_time_s
 
     @property
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> Names:
         """Warnings of all candidates, each once."""
         return tuple(dict.fromkeys(w for _, r in self.valid for w in r.report.warnings))
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from stepsim.base.errors import StepsimError
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Names, Noun
 from stepsim.explain.diff import ResultDiff, diff_profiles, diff_results
 from stepsim.explain.profile_document import ProfileDocument
 from stepsim.explain.report import Report, ResultDocument
@@ -33,8 +33,8 @@ class FileDiffs(Noun):
     """What is compared of two files, or of one; schedules that only one of them has are not."""
 
     diffs: tuple[NamedDiff, ...]
-    only_a: tuple[str, ...] = ()
-    only_b: tuple[str, ...] = ()
+    only_a: Names = ()
+    only_b: Names = ()
 
 
 Recorded = ResultDocument | ComparisonDocument | ProfileDocument

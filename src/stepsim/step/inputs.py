@@ -14,7 +14,7 @@ import numpy as np
 
 from stepsim.base.errors import CalibrationError, PlanError, ScheduleError
 from stepsim.base.option import Panel
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.network.collectives import parse_algorithms
 from stepsim.network.prices import Known, Prices
 from stepsim.network.topology import Topology
@@ -291,7 +291,7 @@ class MadeWork(Noun):
     options: StepOptions
     sized: StepOptions
     built: BuiltModel | None = None
-    notes: tuple[str, ...] = ()
+    notes: Names = ()
 
 
 def make_work(source: WorkSource, topology: Topology, options: StepOptions) -> MadeWork:

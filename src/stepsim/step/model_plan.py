@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS, StepOptions
 from stepsim.parallel.schedules import Schedule, build, needs_times, parse_name
@@ -75,7 +75,7 @@ class ByRecipe(Noun):
 
     options: Mapping[str, Any]
     fields: Mapping[str, Any]
-    said: tuple[str, ...] = ()
+    said: Names = ()
     source: str = ""
 
 

@@ -6,13 +6,16 @@ published runs of several sources worse (docs/decisions/0084). So an answer says
 
 from collections.abc import Iterator
 
+from stepsim.base import garbage
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
+from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.step.inputs import WorkSource
-from stepsim.step.totals import step_totals
+from stepsim.step.prepared import SimulatedStep
+from stepsim.step.totals import ready_step
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.slowing import law_holds
@@ -23,26 +26,28 @@ WORTH_SAYING = 0.005
 """What overlap costs is said from this share of a step on."""
 
 
-def slowed_step_ps(source: WorkSource, topology: Topology, options: StepOptions) -> int | None:
-    """Step time in ps with what overlap costs.
+def slowed_step_ps(
+    source: WorkSource, topology: Topology, options: StepOptions, known: Known
+) -> int | None:
+    """Step time in ps with what overlap costs; `known` is as `ready_step` takes it.
 
     None where the step has it already, or the law is not known: of workload files, of devices whose
     multiprocessors are not counted or are shared, of links shared in time, of measured memory.
     """
     device = options.device
     is_free = not options.overlap_cost and options.contention is not Sharing.FAIR
-    known = isinstance(source, Model) and isinstance(device, Device) and law_holds(device)
-    if not (is_free and known) or options.activation_size_bytes is not None:
+    has_law = isinstance(source, Model) and isinstance(device, Device) and law_holds(device)
+    if not (is_free and has_law) or options.activation_size_bytes is not None:
         return None
     asked = replace(options, overlap_cost=CommSms(), engine=None)
-    return step_totals(source, topology, asked, breakdown=False, known={}).step_time_ps
+    with garbage.paused():
+        return ready_step(source, topology, asked, known).flat().slowed_ps()
 
 
-def said_of_step(
-    source: WorkSource, topology: Topology, options: StepOptions, step_ps: int
-) -> Iterator[str]:
-    """What overlap would cost a step that takes `step_ps`, where that is worth a line."""
-    slowed_ps = slowed_step_ps(source, topology, options)
+def said_of_step(step: SimulatedStep, source: WorkSource, topology: Topology) -> Iterator[str]:
+    """What overlap would cost a step, with the plan that it has, where that is worth a line."""
+    step_ps = step.report.step_time_ps
+    slowed_ps = slowed_step_ps(source, topology, step.options, step.prices.known)
     if slowed_ps and slowed_ps > step_ps * (1 + WORTH_SAYING):
         more = f"{slowed_ps / step_ps - 1:+.1%}"
         yield f"{FREE} the step takes {format_time_ps(slowed_ps)} ({more})"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError, said
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.core.flat import Flat
 from stepsim.core.timeline import MOST_EVENTS, FlatStep, Timeline, flat_step
 from stepsim.core.write import TaskGraph, write_graph
@@ -69,8 +69,8 @@ class PreparedStep(Noun, dict=True):
     graph: TaskGraph
     prices: Prices
     slow: Floats | None
-    assumed: tuple[str, ...]
-    notes: tuple[str, ...]
+    assumed: Names
+    notes: Names
     memory: "StepMemory | None" = None
     unfit: TooLarge | None = None
     second_look: "SecondLook | None" = None
@@ -90,7 +90,7 @@ class PreparedStep(Noun, dict=True):
         return find_crossing(self.machine, self.prices.topology, self.graph.plan, placement)
 
     @property
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> Names:
         """All that a user should know, where nobody says what doubts are worth."""
         first = (self.unfit.text(),) if self.unfit else ()
         crossed = (self.crossing.text,) if self.crossing else ()
@@ -138,6 +138,7 @@ class PreparedStep(Noun, dict=True):
             ranks=ranks,
             traffic=traffic,
             memory=self.memory,
+            options=self.options,
         )
 
     def _findings(self, timeline: Timeline) -> Iterable[Finding]:
@@ -152,8 +153,8 @@ class SimulatedStep(Noun):
     """A step that has run: what is reported, when every task ran, and at which prices.
 
     `ranks` says what the step of every simulated rank goes into, `traffic` what the step puts on
-    the links of the network. `memory` is what ranks hold, None
-    where nobody said.
+    the links of the network. `memory` is what ranks hold, None where nobody said. `options` are
+    those asked for, with the plan that was taken.
     """
 
     report: Report
@@ -162,6 +163,7 @@ class SimulatedStep(Noun):
     ranks: SimulatedRanks
     traffic: Traffic
     memory: "StepMemory | None" = None
+    options: StepOptions = _DEFAULTS
 
     @property
     def step_time_s(self) -> float:
@@ -266,7 +268,7 @@ def _second_look(made: MadeWork, asked: StepOptions) -> "SecondLook | None":
     return SecondLook(built=made.built, effort=effort, asked=asked, schedule=schedule)
 
 
-def _unknown_device(made: MadeWork, topology: Topology) -> tuple[str, ...]:
+def _unknown_device(made: MadeWork, topology: Topology) -> Names:
     """That a file's compute times do not become those of the topology's device."""
     if made.built or not topology.device:
         return ()

@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from stepsim.base.errors import WorkloadError
-from stepsim.base.structs import NameWithFields, Noun, replace
+from stepsim.base.structs import Names, NameWithFields, Noun, replace
 from stepsim.workload.overlap import Demands, KernelDemand
 
 if TYPE_CHECKING:
@@ -514,8 +514,8 @@ class Workload:
     effort: "Effort | None" = None
     reads_network: bool = False
     described: tuple[tuple[str, str], ...] = ()
-    warnings: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    warnings: Names = ()
+    notes: Names = ()
     doubts: tuple[Doubt, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -523,7 +523,7 @@ class Workload:
             raise WorkloadError(f"{self.source}: no row belongs to a layer: nothing to simulate")
 
     @property
-    def said(self) -> tuple[str, ...]:
+    def said(self) -> Names:
         """All that a user should know of it, where nobody says what doubts are worth."""
         return (*(doubt.text for doubt in self.doubts), *self.warnings)
 

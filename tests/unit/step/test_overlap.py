@@ -25,7 +25,7 @@ DENSE: dict[str, Any] = {
 
 def slowed_ps(topology: str = "hgx-h100", **typed: Any) -> int | None:
     job = read_inputs("llama-3-8b", topology, typed)
-    return slowed_step_ps(job.workload, job.topology, job.options)
+    return slowed_step_ps(job.workload, job.topology, job.options, {})
 
 
 def test_it_is_that_of_the_step_which_asks_for_it() -> None:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from stepsim.base.arrays import Floats, Ints, distinct, row_numbers
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.base.units import MOST_EXACT
 from stepsim.core.actions import HostPart, HostTimes
 from stepsim.network.topology import Topology
@@ -176,11 +176,11 @@ class BatchBase(Noun, dict=True):
         )
 
     @cached_property
-    def _leaders(self) -> tuple[str, ...]:
+    def _leaders(self) -> Names:
         return leaders(self.topology)
 
     @cached_property
-    def _followed(self) -> dict[str, tuple[str, ...]]:
+    def _followed(self) -> dict[str, Names]:
         """The class whose value every class of links has, by the name of a field."""
         return {field.name: tuple(followed(self.topology, field)) for field in LINK_FIELDS}
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Names, Noun
 from stepsim.explain.memory import MemoryPart, StagePeak, StepMemory
 from stepsim.explore.batch.evaluation import Batch
 from stepsim.explore.batches.prices import MicrobatchPrices, microbatch_prices
@@ -142,7 +142,7 @@ class BatchStudy(Noun, eq=False):
     planned_ps: int
     capacity_bytes: int
     packed: tuple[BatchSteps, ...]
-    warnings: tuple[str, ...]
+    warnings: Names
 
     @property
     def best(self) -> BatchSteps:

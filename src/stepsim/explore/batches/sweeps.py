@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 from msgspec import UNSET, Meta, UnsetType
 
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Document, Entry, Noun, Picoseconds
+from stepsim.base.structs import Document, Entry, Names, Noun, Picoseconds
 from stepsim.base.units import Quantity, Value
 from stepsim.explore.batches.draws import BatchSteps, simulate_batches
 from stepsim.explore.noise.sweeps import found_of_all
@@ -93,7 +93,7 @@ def sweep_batches(
     job = None
     if others:
         job = Study(workload=model, topology=topology, grid=Grid(axes=others), options=options)
-    known: dict[tuple[str, ...], dict[str, BatchSteps]] = {}
+    known: dict[Names, dict[str, BatchSteps]] = {}
 
     def find(scenario: int) -> BatchSteps:
         texts = grid.values(scenario)

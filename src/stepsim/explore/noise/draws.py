@@ -11,7 +11,7 @@ import numpy as np
 from stepsim.base.arguments import check_fields
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.explore.batch.evaluation import Batch, make_batch
 from stepsim.explore.noise.columns import ColumnNode, NodeColumns
 from stepsim.network.topology import Topology
@@ -99,7 +99,7 @@ class NoiseResult(Noun, eq=False):
     seed: int
     step_time_ps: Ints
     planned_ps: int
-    warnings: tuple[str, ...]
+    warnings: Names
 
     @property
     def mean_ps(self) -> float:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.explore.plan.document import PlanDocument
 from stepsim.explore.plan.explain import explain_plan
 from stepsim.explore.plan.held import wider_values
@@ -41,8 +41,8 @@ class PlanQuestion(Noun):
     """
 
     gpus: str
-    fix: tuple[str, ...] = ()
-    search: tuple[str, ...] = ()
+    fix: Names = ()
+    search: Names = ()
     max_pp: int | None = None
     objective: str = "step"
     memory_share: float | None = None
@@ -68,7 +68,7 @@ class _PlanAnswer(Noun):
     topology: Topology
     space: PlanSpace
     search: PlanSearch
-    notes: tuple[str, ...]
+    notes: Names
 
     def document(self, top: int) -> PlanDocument:
         """The best plans, one of a kind, at most `top` of them."""

@@ -118,7 +118,7 @@ class PlanDocument(Document):
         *,
         topology: str,
         top: int,
-        notes: tuple[str, ...] = (),
+        notes: Names = (),
         drawn: "DrawnBatches | None" = None,
     ) -> Self:
         """The best plans of a search of a space, at most `top`, and how to launch the first."""

@@ -10,6 +10,7 @@ from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
 from stepsim.explore.plan.document import why_slower
 from stepsim.explore.plan.search import PlanSearch, SearchedPlan, search_plans
+from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
 from stepsim.options import StepOptions
 from stepsim.step.overlap import FREE, WORTH_SAYING, slowed_step_ps
@@ -54,25 +55,22 @@ def explain_plan(
     return f"{words}, {more:.1%} slower than the best: {why_slower(other, best)}"
 
 
-_NEAR = 1.1
-"""Plans whose steps are at most so many times the first one's may be faster where overlap costs."""
-
-
 def said_of_plans(
     model: Model, topology: Topology, base: StepOptions, plans: Iterable[SearchedPlan]
 ) -> Iterator[str]:
     """What overlap would cost the first of some plans, and whether another is then faster."""
     first, *others = plans
+    known: Known = {}
 
     def slowed_ps(each: SearchedPlan) -> int | None:
-        return slowed_step_ps(model, topology, step_options_of(each.plan, base))
+        return slowed_step_ps(model, topology, step_options_of(each.plan, base), known)
 
     own = slowed_ps(first)
     if not own or own <= first.step_ps * (1 + WORTH_SAYING):
         return
     least, best = own, first
-    for each in (other for other in others if other.step_ps <= _NEAR * first.step_ps):
-        found = slowed_ps(each)
+    for each in others:
+        found = slowed_ps(each) if each.step_ps < least else None
         if found and found < least:
             least, best = found, each
     faster = f", and {plan_words(best.plan)} is faster: {format_time_ps(least)}"

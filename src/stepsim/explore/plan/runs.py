@@ -21,7 +21,7 @@ from stepsim import __version__
 from stepsim.base import garbage
 from stepsim.base.digest import content_hash
 from stepsim.base.errors import PlanError, StepsimError, SweepError
-from stepsim.base.structs import Entry, Noun, Picoseconds, Share, replace
+from stepsim.base.structs import Entry, Names, Noun, Picoseconds, Share, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.explain.make_report import StepTotals
 from stepsim.explain.throughput import Throughput
@@ -184,7 +184,7 @@ class PlanRuns(Struct, kw_only=True):
             self._keep(plan, run)
         return run
 
-    def warnings(self, plan: ModelPlan) -> tuple[str, ...]:
+    def warnings(self, plan: ModelPlan) -> Names:
         """What a whole report of a plan warns of."""
         return self._answer(lambda: self.pool.executor.submit(_warnings_packed, self.packed, plan))
 
@@ -308,7 +308,7 @@ class _Simulator(Struct, kw_only=True):
         steps = job.drawn.of(job.model, job.topology, step_options_of(plan, job.base))
         return DrawnSteps.of(steps, plan.tokens)
 
-    def warnings(self, plan: ModelPlan) -> tuple[str, ...]:
+    def warnings(self, plan: ModelPlan) -> Names:
         """What a whole report of a plan warns of; it is simulated unless it was the fastest."""
         with garbage.paused():
             is_known = self.fastest is not None and self.fastest[0] == plan
@@ -326,7 +326,7 @@ def _run_packed(packed: bytes, plan: ModelPlan) -> PlanRun:
     return _simulator(packed).run(plan)
 
 
-def _warnings_packed(packed: bytes, plan: ModelPlan) -> tuple[str, ...]:
+def _warnings_packed(packed: bytes, plan: ModelPlan) -> Names:
     """What a worker does: what a whole report of one plan of a packed job warns of."""
     return _simulator(packed).warnings(plan)
 

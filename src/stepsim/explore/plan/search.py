@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.base.units import PS_PER_S
 from stepsim.explore.plan.nearest import what_would_do
 from stepsim.explore.plan.runs import (
@@ -113,8 +113,8 @@ class PlanSearch(Noun):
     binds: str
     passed_over: int = 0
     objective: Objective = Objective.STEP
-    refused: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    refused: Names = ()
+    warnings: Names = ()
 
     def best_kinds(self, most: int) -> list[SearchedPlan]:
         """The best plan of each kind, at most so many: the best of all, then by what is wanted."""
@@ -253,7 +253,7 @@ class _Race(Struct, kw_only=True):
     best: float = np.inf
     done: list[tuple[int, SearchedPlan]] = []
     refused: list[str] = []
-    passed: dict[int, tuple[str, ...]] = {}
+    passed: dict[int, Names] = {}
     kept: set[int] = set()
 
     def run(self, opened: PlanRuns, runs: int, progress: OnPlan | None) -> None:

@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from stepsim.base.errors import StepsimError, SweepError, UnitError
 from stepsim.base.option import Option
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Names, Noun
 from stepsim.base.units import Quantity, Value
 from stepsim.network.topology.dimension import LAUNCH_LATENCY, LINK_FIELDS, OVERSUBSCRIPTION
 from stepsim.options import OPTIONS
@@ -32,7 +32,7 @@ class AxisKind(Noun):
 
     quantity: Quantity
     durations_only: bool = False
-    choices: tuple[str, ...] = ()
+    choices: Names = ()
     check: Callable[[str], object] | None = None
 
 
@@ -41,7 +41,7 @@ class Axis(Noun):
 
     name: str
     kind: AxisKind
-    texts: tuple[str, ...]
+    texts: Names
     values: tuple[Value, ...]
 
     def __post_init__(self) -> None:
@@ -172,7 +172,7 @@ def _kind(name: str) -> AxisKind:
     return known[field if dot else name]
 
 
-def _values(kind: AxisKind, text: str) -> tuple[tuple[str, ...], tuple[Value, ...]]:
+def _values(kind: AxisKind, text: str) -> tuple[Names, tuple[Value, ...]]:
     if not text.strip():
         raise SweepError("it has no values")
     parse = kind.quantity.parse

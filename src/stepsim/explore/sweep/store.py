@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 import numpy as np
-from msgspec import field
 
 from stepsim.base.arrays import Bools, Floats, Ints
 from stepsim.base.errors import SweepError
@@ -65,7 +64,7 @@ class SweepStore(Noun):
 
     path: Path
     connection: sqlite3.Connection
-    lock: BinaryIO | None = field(default=None)
+    lock: BinaryIO | None = None
 
     def __enter__(self) -> Self:
         return self

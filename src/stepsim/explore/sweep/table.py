@@ -9,7 +9,7 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Floats, Ints, ints
 from stepsim.base.errors import SweepError
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Names, Noun
 from stepsim.base.units import MAX_INT64, Quantity, Value
 from stepsim.explore.sweep.database import database_errors
 from stepsim.explore.sweep.sound import PART_COLUMNS, STEP_COLUMNS
@@ -36,7 +36,7 @@ class StoredAxis(Noun):
     name: str
     quantity: Quantity
     stride: int
-    texts: tuple[str, ...]
+    texts: Names
     values: tuple[Value, ...]
 
     @property
@@ -176,12 +176,12 @@ class SweepTable(Noun, dict=True):
         )
 
     @cached_property
-    def part_columns(self) -> tuple[str, ...]:
+    def part_columns(self) -> Names:
         """Parts of the step time, empty where the sweep kept none."""
         return PART_COLUMNS if self.identity.get("breakdown") == "on" else ()
 
     @property
-    def header(self) -> tuple[str, ...]:
+    def header(self) -> Names:
         """Columns of `pieces`: axes, numbers, parts, the reason of a failure."""
         axes = (axis.column for axis in self.axes)
         return (*axes, *_NUMBERS, *self.part_columns, "error")

@@ -18,6 +18,7 @@ from pathlib import PurePath
 from msgspec import Struct
 
 from stepsim.base.errors import CalibrationError, UnitError, bad_value
+from stepsim.base.structs import Names
 from stepsim.base.units import MAX_INT64, PS_PER_S, parse_time_ps
 from stepsim.files.collectives.samples import CurveSample, collective_kind, curves_of
 from stepsim.network.measured_times import CommTable, bus_factor
@@ -44,7 +45,7 @@ class _Run(Struct, kw_only=True):
     program: str = ""
     hosts: dict[int, str] = {}
     device: str = ""
-    columns: tuple[str, ...] = ()
+    columns: Names = ()
 
     @property
     def nodes(self) -> int:
@@ -122,7 +123,7 @@ def _add_rank(run: _Run, rank: re.Match[str], place: str) -> None:
     run.device = device.strip()
 
 
-def _columns(header: str, place: str) -> tuple[str, ...]:
+def _columns(header: str, place: str) -> Names:
     """Names of the columns, without the timestamp."""
     names = tuple(name for name in header.split()[1:] if name != "timestamp")
     if "time" not in names:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from stepsim.base.errors import PlanError, WorkloadError
-from stepsim.base.structs import Noun, TomlTable, replace, shipped, toml_text
+from stepsim.base.structs import Names, Noun, TomlTable, replace, shipped, toml_text
 from stepsim.files.models.megatron import asked_of
 from stepsim.files.models.megatron_plan import (
     broken_by,
@@ -75,8 +75,8 @@ class Launch(Noun):
     """A plan in a framework's form: its `lines`, or why there are none, one sentence each."""
 
     form: LaunchForm
-    lines: tuple[str, ...] = ()
-    refused: tuple[str, ...] = ()
+    lines: Names = ()
+    refused: Names = ()
 
 
 def launch_of(plan: ModelPlan, architecture: Architecture, framework: str) -> Launch:
@@ -94,7 +94,7 @@ def launch_of(plan: ModelPlan, architecture: Architecture, framework: str) -> La
     return Launch(form=form, lines=lines)
 
 
-def refused_by(plan: ModelPlan, architecture: Architecture, framework: str) -> tuple[str, ...]:
+def refused_by(plan: ModelPlan, architecture: Architecture, framework: str) -> Names:
     """Rules of a framework that the degrees of a plan break.
 
     What the framework has not at all, such as a schedule, breaks none: it was asked for.

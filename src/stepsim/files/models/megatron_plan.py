@@ -6,6 +6,7 @@ from itertools import product
 from pathlib import Path
 
 from stepsim.base.errors import WorkloadError
+from stepsim.base.structs import Names
 from stepsim.files.models.megatron import model_of_arguments
 from stepsim.files.models.megatron_rules import (
     BESIDE_WEIGHTS,
@@ -40,12 +41,12 @@ _DISPATCHERS = {
 }
 
 
-def megatron_plan(plan: ModelPlan, slices: tuple[StageSlice, ...]) -> tuple[str, ...]:
+def megatron_plan(plan: ModelPlan, slices: tuple[StageSlice, ...]) -> Names:
     """Arguments of a plan whose virtual stages run `slices`, one text each with its value."""
     return tuple(_arguments(plan, slices))
 
 
-def broken_by(plan: ModelPlan, architecture: Architecture) -> tuple[str, ...]:
+def broken_by(plan: ModelPlan, architecture: Architecture) -> Names:
     """Rules of Megatron-LM that a model's plan breaks, one sentence each."""
     slices = plan.stage_slices(architecture)
     line = " ".join((*megatron_plan(plan, slices), *_of_model(plan, architecture)))
@@ -204,7 +205,7 @@ _PRECISIONS = {
 }
 
 
-def model_arguments(architecture: Architecture) -> tuple[str, ...]:
+def model_arguments(architecture: Architecture) -> Names:
     """Arguments of a model, one text each with its value; none where they say another model."""
     kinds = architecture.layer_kinds()
     attention = list(dict.fromkeys(kind.attention for kind in kinds))

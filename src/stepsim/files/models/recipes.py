@@ -18,7 +18,7 @@ from typing import Any, cast
 import yaml
 
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.base.structs import Noun, replace, shipped
+from stepsim.base.structs import Names, Noun, replace, shipped
 from stepsim.files.reading import read_text
 from stepsim.files.shell.words import Unknown
 from stepsim.workload.model.architecture import Architecture
@@ -44,9 +44,9 @@ class RecipeForm(Noun, forbid_unknown_fields=True):
 
     name: str
     source: str
-    marks: tuple[str, ...]
+    marks: Names
     like: str = ""
-    model: tuple[str, ...] = ()
+    model: Names = ()
     framework: str = ""
     megatron: bool = False
     names: dict[str, str] = {}
@@ -67,7 +67,7 @@ class ForeignRecipe(Noun):
     form: RecipeForm
     model: str
     asked: Mapping[str, object]
-    notes: tuple[str, ...]
+    notes: Names
     arguments: Mapping[str, str] = MappingProxyType({})
     unknown: Mapping[str, Unknown] = MappingProxyType({})
 
@@ -172,7 +172,7 @@ def recipe_of(
     return reader.recipe()
 
 
-def job_notes(path: Path, job: Mapping[str, Any]) -> tuple[str, ...]:
+def job_notes(path: Path, job: Mapping[str, Any]) -> Names:
     """What to say of the keys of a job of torchtitan; raises WorkloadError for other trainings."""
     recipe = recipe_of(path, dict(_flat("", job)), {})
     return recipe.notes if recipe else ()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stepsim.base.errors import WorkloadError, bad_value, one_line
-from stepsim.base.structs import shipped
+from stepsim.base.structs import Names, shipped
 from stepsim.workload.model.architecture import Architecture
 from stepsim.workload.model.choices import (
     AttentionKernel,
@@ -141,7 +141,7 @@ def _lacks_of_experts(plan: ModelPlan) -> Iterator[str]:
     yield from (f"no {name}" for name, asked in overlaps.items() if asked)
 
 
-def torchtitan_plan(plan: ModelPlan, architecture: Architecture, compiled: bool) -> tuple[str, ...]:
+def torchtitan_plan(plan: ModelPlan, architecture: Architecture, compiled: bool) -> Names:
     """The lines of a job's TOML file."""
     parts = (
         _model(plan, architecture),

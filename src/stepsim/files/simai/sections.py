@@ -31,7 +31,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from stepsim.base.errors import WorkloadError, bad_value
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.base.units import MAX_INT64, plain_number
 from stepsim.workload.rows import (
     CollectiveKind,
@@ -99,7 +99,7 @@ class Header(Noun):
     checkpoints: tuple[int, ...] = ()
     checkpoint_initiates: tuple[int, ...] = ()
     is_simai: bool = False
-    warnings: tuple[str, ...] = ()
+    warnings: Names = ()
 
 
 def parse_header(place: str, line: str) -> Header:

@@ -19,7 +19,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from stepsim.base.errors import WorkloadError, bad_value, one_line
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.base.units import MAX_INT64, PS_PER_NS, format_size_bytes, format_time_ps, plain_number
 from stepsim.files.reading import read_text
 from stepsim.files.simai.sections import (
@@ -109,7 +109,7 @@ class FileRow(Row):
 
     line: int
     process_ps: int = 0
-    ignored: tuple[str, ...] = ()
+    ignored: Names = ()
 
 
 class SimaiDocument(Noun):
@@ -118,7 +118,7 @@ class SimaiDocument(Noun):
     source: str
     header: Header
     rows: tuple[FileRow, ...]
-    warnings: tuple[str, ...]
+    warnings: Names
 
 
 def read_simai_text(path: Path, *, strict: bool = False) -> Workload:

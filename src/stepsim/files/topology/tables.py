@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from stepsim.base.errors import StepsimError, TopologyError, bad_value
 from stepsim.base.quantities import Bandwidth, Size, Time
-from stepsim.base.structs import Count, Share, TomlTable
+from stepsim.base.structs import Count, Names, Share, TomlTable
 from stepsim.network.collectives import Algorithm
 from stepsim.network.topology import DimensionKind
 from stepsim.network.topology.dimension import LinkClass, Protocol
@@ -168,7 +168,7 @@ def class_name(place: str, field: str, name: object) -> str:
     return name
 
 
-def algorithm_names(place: str, names: Iterable[object]) -> tuple[str, ...]:
+def algorithm_names(place: str, names: Iterable[object]) -> Names:
     """Names of collective algorithms; raises TopologyError for one that does not exist."""
     allowed = [algorithm.value for algorithm in Algorithm if algorithm is not Algorithm.AUTO]
     found = []

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.errors import TopologyError, bad_value
-from stepsim.base.structs import replace
+from stepsim.base.structs import Names, replace
 from stepsim.files.reading import read_toml, topology_file
 from stepsim.files.topology.tables import (
     CollectiveTable,
@@ -81,9 +81,7 @@ def _on_base(file: TopologyFile) -> TopologyFile:
     )
 
 
-def _nested(
-    file: TopologyFile, launch: int, algorithms: tuple[str, ...], library: Library
-) -> NestedTopology:
+def _nested(file: TopologyFile, launch: int, algorithms: Names, library: Library) -> NestedTopology:
     for option in ("npus", "node_size", "npus_forward", "link_class"):
         if getattr(file, option):
             raise TopologyError(f"{option} belongs to topologies made of [[link]] tables")
@@ -101,7 +99,7 @@ def _nested(
 
 
 def _listed(
-    file: TopologyFile, launch: int, algorithms: tuple[str, ...], library: Library
+    file: TopologyFile, launch: int, algorithms: Names, library: Library
 ) -> "ListedTopology":
     from stepsim.network.topology.cabled import listed_topology
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Names, Noun
 from stepsim.files.reading import first_bytes, reader_of
 
 if TYPE_CHECKING:
@@ -62,9 +62,7 @@ def is_archive(start: bytes) -> bool:
     return start[257:262] == b"ustar"
 
 
-def traces_in(
-    folder: Path, ends: tuple[str, ...], begins: Callable[[bytes], bool]
-) -> Iterator[Path]:
+def traces_in(folder: Path, ends: Names, begins: Callable[[bytes], bool]) -> Iterator[Path]:
     """The files of a folder whose names end and whose bytes begin so."""
     try:
         named = [each for each in folder.iterdir() if each.name.endswith(ends)]
@@ -73,7 +71,7 @@ def traces_in(
     yield from (each for each in named if begins(first_bytes(each, _OF_PROFILES)))
 
 
-def _folder_of(ends: tuple[str, ...], begins: Callable[[bytes], bool]) -> Callable[[Path], bool]:
+def _folder_of(ends: Names, begins: Callable[[bytes], bool]) -> Callable[[Path], bool]:
     """Whether a folder holds such files."""
     return lambda path: any(traces_in(path, ends, begins))
 

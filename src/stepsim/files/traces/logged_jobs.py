@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from stepsim.base.errors import TraceError, WorkloadError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.files.accelerators import names_of_files
 from stepsim.files.load import read_model
 from stepsim.files.models.huggingface import architecture_of
@@ -265,7 +265,7 @@ def _printed(text: str, start: int) -> Any:
 
 def _asked_of_config(
     path: Path, configured: dict[str, Any], model: Model
-) -> tuple[dict[str, object], tuple[str, ...]]:
+) -> tuple[dict[str, object], Names]:
     """What a configuration asks of a step, and a warning for each part that is not known here."""
     asked, warnings = dict[str, object](), list[str]()
     parts = torchtitan_parts(str(path), configured, model.architecture.depth)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from stepsim.base.arrays import Ints, ints
 from stepsim.base.errors import TraceError, bad_value
+from stepsim.base.structs import Names
 from stepsim.files.reading import open_file
 from stepsim.measured.run import (
     PS_PER_MS,
@@ -97,7 +98,7 @@ def read_rank(path: Path) -> RankTrace:
     """The trace in a file, of one rank; raises TraceError naming file, line and field."""
     columns = _Columns()
     owner: tuple[str, str] | None = None
-    sizes: dict[tuple[str, ...], int] = {}
+    sizes: dict[Names, int] = {}
     try:
         with TextIOWrapper(open_file(path), encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
@@ -128,10 +129,10 @@ def read_rank(path: Path) -> RankTrace:
 
 def _add_operation(
     columns: _Columns,
-    fields: tuple[str, ...],
+    fields: Names,
     number: int,
     place: str,
-    sizes: dict[tuple[str, ...], int],
+    sizes: dict[Names, int],
 ) -> None:
     """Append one line's operation and those inside it."""
     (_, name, _, batch, state, duration, _, _, shape, dtype, timestamp, inner) = fields
@@ -160,7 +161,7 @@ def _other(name: str, state: str, place: str) -> OpKind:
     return OpKind.OTHER
 
 
-def _add_inner(columns: _Columns, text: str, place: str, sizes: dict[tuple[str, ...], int]) -> None:
+def _add_inner(columns: _Columns, text: str, place: str, sizes: dict[Names, int]) -> None:
     """Append the collectives inside an operation."""
     found = _INNER.findall(text)
     if len(found) != text.count(_INNER_MARK):

@@ -13,7 +13,7 @@ import numpy as np
 
 from stepsim.base.arrays import Bools, Ints, ints
 from stepsim.base.errors import TraceError, bad_value
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.files.reading import open_file, parquet_library
 from stepsim.measured.profile.events import Events, ProcessGroup, Profile, RankPlace, counted, same
@@ -102,7 +102,7 @@ def read_ndtimeline(path: Path) -> Profile:
     return _with_meetings(profile)
 
 
-def _columns(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _columns(path: Path) -> tuple[dict[str, Any], Names]:
     """Numbers by column, and the distinct names; `optype` is the place of each among them."""
     arrow, parquet = parquet_library(path, TraceError)
     try:
@@ -315,7 +315,7 @@ def _meetings(profile: Profile, events: Events) -> Ints:
     return np.asarray(np.where(kind == UNKNOWN, UNKNOWN, joined), np.int64)
 
 
-def _members(stage: Ints, replica: Ints) -> tuple[tuple[tuple[str, ...], Ints], ...]:
+def _members(stage: Ints, replica: Ints) -> tuple[tuple[Names, Ints], ...]:
     """Names of collectives, and what their members have in common."""
     return (_OF_STAGE, stage), (_OF_REPLICA, replica), (_OF_JOB, np.zeros_like(stage))
 

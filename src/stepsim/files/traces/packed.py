@@ -10,6 +10,7 @@ from os.path import isdir
 from pathlib import Path
 
 from stepsim.base.errors import TraceError
+from stepsim.base.structs import Names
 from stepsim.files.reading import open_file
 from stepsim.files.traces.forms import is_archive, traces_in
 
@@ -29,7 +30,7 @@ def rank_in_name(name: str) -> int | None:
 
 def packed_files(
     path: Path,
-    ends: tuple[str, ...],
+    ends: Names,
     begins: Callable[[bytes], bool],
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[tuple[str, bytes]]:
@@ -79,7 +80,7 @@ def _unpacked(data: bytes, where: str) -> bytes:
     return b"".join(pieces)
 
 
-def _members(path: Path, data: bytes, ends: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+def _members(path: Path, data: bytes, ends: Names) -> Iterator[tuple[str, bytes]]:
     """The traces in an archive; raises TraceError for a path outside of it."""
     try:
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:

@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from stepsim.base.arrays import ints
 from stepsim.base.errors import CalibrationError
 from stepsim.base.quantities import Bandwidth, Difference, Time
-from stepsim.base.structs import SCHEMA_VERSION, Bytes, Count, TomlTable, Version
+from stepsim.base.structs import SCHEMA_VERSION, Bytes, Count, Names, TomlTable, Version
 from stepsim.base.units import MAX_INT64, PS_PER_S
 from stepsim.measured.clocks import DEFAULT_NODE_SIZE, NodePlacement
 from stepsim.network.measured_times import CommTable, MeasuredCurve
@@ -208,8 +208,8 @@ class Calibration(TomlTable, omit_defaults=False):
     """
 
     schema_version: Version = SCHEMA_VERSION
-    sources: Annotated[tuple[str, ...], Meta(description="what it was calibrated on")]
-    traces: Annotated[tuple[str, ...], Meta(description="fingerprints of the ranks' traces")] = ()
+    sources: Annotated[Names, Meta(description="what it was calibrated on")]
+    traces: Annotated[Names, Meta(description="fingerprints of the ranks' traces")] = ()
     node_size: Annotated[Degree, Meta(description="ranks of a node")] = DEFAULT_NODE_SIZE
     host_overhead: FittedTime | None = None
     gradient_launch: FittedTime | None = None

@@ -7,12 +7,11 @@ tuple, and is never guessed. Times are integer picoseconds; those of one clock c
 from typing import Self
 
 import numpy as np
-from msgspec import field
 from msgspec.structs import asdict
 
 from stepsim.base.arrays import Bools, Ints, among, column_numbers, ints, narrowed, places_by
 from stepsim.base.errors import TraceError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.measured.profile.marks import Mark
 from stepsim.run.spans import UNKNOWN, Spans, TaskKind
 
@@ -145,12 +144,12 @@ class Profile(Noun, eq=False):
     format: str
     ranks: tuple[RankPlace, ...]
     steps: tuple[int, ...]
-    names: tuple[str, ...]
+    names: Names
     groups: tuple[ProcessGroup, ...]
     events: Events
     follows: Following | None = None
     forms: tuple[KernelForm, ...] = ()
-    warnings: tuple[str, ...] = field(default=())
+    warnings: Names = ()
     marks: tuple[Mark, ...] = ()
     operators: tuple[HostOperator, ...] = ()
     world: int | None = None

@@ -7,7 +7,7 @@ in round ones, says nothing of what it does: a product may take a buffer of a li
 
 import re
 
-from stepsim.base.structs import Noun, TomlTable, shipped
+from stepsim.base.structs import Names, Noun, TomlTable, shipped
 
 _SKIPPED = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\(unnamed\)::|_NV_ANON_NAMESPACE::")
 _LENGTH = re.compile(r"(\d{1,3})(?=\D)")
@@ -59,7 +59,7 @@ def communication_kernel(name: str) -> str:
     return ""
 
 
-def name_parts(name: str) -> tuple[str, ...]:
+def name_parts(name: str) -> Names:
     """The scopes of a kernel's name and its own, without types: at least one, maybe empty."""
     if name.startswith("_Z"):
         return _mangled_parts(name) or (name,)
@@ -85,7 +85,7 @@ def is_peer_copy(name: str) -> bool:
     return "ptop" in name.lower() or "peer" in name.lower()
 
 
-def _mangled_parts(name: str) -> tuple[str, ...]:
+def _mangled_parts(name: str) -> Names:
     """The names of `_ZN7deep_ep9internode8dispatchE...`: each has its length before it.
 
     Only scopes begin with an N; without it one name stands alone, and its types follow.

@@ -10,7 +10,7 @@ from itertools import product
 from types import MappingProxyType
 
 from stepsim.base.errors import PlanError
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.network.collectives.direct import DIRECT
 from stepsim.network.collectives.double_binary_tree import DOUBLE_BINARY_TREE
 from stepsim.network.collectives.flows import (
@@ -220,7 +220,7 @@ def candidates(
     kind: Kind,
     layout: Layout,
     wanted: AlgorithmChoice | Algorithm = Algorithm.AUTO,
-    offered: tuple[str, ...] = (),
+    offered: Names = (),
 ) -> tuple[AlgorithmChoice, ...]:
     """The choices to price, each with its levels set.
 
@@ -333,7 +333,7 @@ def _reach(layout: Layout) -> int:
 
 
 def _with_levels(
-    kind: Kind, layout: Layout, choice: AlgorithmChoice, offered: tuple[str, ...]
+    kind: Kind, layout: Layout, choice: AlgorithmChoice, offered: Names
 ) -> Iterator[AlgorithmChoice]:
     """The choice with every sensible algorithm at each level it leaves open."""
     open_levels = choice.algorithm in LEVELLED and not choice.levels
@@ -351,9 +351,7 @@ def _with_levels(
         yield replace(choice, levels=chosen)
 
 
-def _level_options(
-    kind: Kind, levels: Levels, level: int, offered: tuple[str, ...]
-) -> list[Algorithm]:
+def _level_options(kind: Kind, levels: Levels, level: int, offered: Names) -> list[Algorithm]:
     """What a level may use: offered algorithms, or any if none of these suits it.
 
     Two ranks do the same in every algorithm; where each has a link to each, nothing beats `direct`.

@@ -10,6 +10,7 @@ import numpy as np
 
 from stepsim.base.arrays import ints
 from stepsim.base.errors import TopologyError
+from stepsim.base.structs import Names
 from stepsim.network.topology.cabling import Cabling
 from stepsim.network.topology.dimension import PLAIN, Library, LinkClass
 from stepsim.network.topology.listed import ListedTopology
@@ -27,7 +28,7 @@ def listed_topology(
     node_size: int,
     npus_forward: bool = False,
     launch_latency_ps: int = 0,
-    algorithms: tuple[str, ...] = (),
+    algorithms: Names = (),
     library: Library = PLAIN,
     device: str = "",
 ) -> ListedTopology:

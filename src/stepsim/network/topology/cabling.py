@@ -13,7 +13,7 @@ import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, ints, totals
 from stepsim.base.errors import TopologyError
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Names, Noun
 
 FAR = 1 << 62
 """Cost of a way that does not exist."""
@@ -57,7 +57,7 @@ class Cabling(Noun, eq=False):
     Link l leaves node `tail[l]` for node `head[l]` and is of class `link_class[l]`.
     """
 
-    nodes: tuple[str, ...]
+    nodes: Names
     npus: int
     tail: Ints
     head: Ints

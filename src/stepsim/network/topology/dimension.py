@@ -18,7 +18,7 @@ from msgspec.structs import asdict
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, count_rows
 from stepsim.base.errors import TopologyError
 from stepsim.base.quantities import Bandwidth, Time
-from stepsim.base.structs import Bytes, Count, Entry, Noun, Share, TomlTable, replace
+from stepsim.base.structs import Bytes, Count, Entry, Names, Noun, Share, TomlTable, replace
 from stepsim.base.units import MAX_INT64, Quantity
 from stepsim.network.topology.wiring import DimensionKind, Wiring
 from stepsim.network.topology.wirings import (
@@ -178,7 +178,7 @@ class Protocol(TomlTable):
     """
 
     name: Annotated[str, Meta(description="of the protocol, such as LL")]
-    algorithms: Annotated[tuple[str, ...], Meta(description="that it sends for; empty: all")] = ()
+    algorithms: Annotated[Names, Meta(description="that it sends for; empty: all")] = ()
     kinds: Annotated[
         tuple[CollectiveKind, ...], Meta(description="of collectives it sends; empty: all")
     ] = ()

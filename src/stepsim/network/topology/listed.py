@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stepsim.base.arrays import Floats, Ints, ints
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Names, Noun
 from stepsim.network.topology.cabling import (
     Cabling,
     Swap,
@@ -44,7 +44,7 @@ class ListedTopology(Noun, eq=False, dict=True):
     node_size: int
     npus_forward: bool = False
     launch_latency_ps: int = 0
-    algorithms: tuple[str, ...] = ()
+    algorithms: Names = ()
     library: Library = PLAIN
     device: str = ""
 

@@ -18,7 +18,7 @@ from msgspec.structs import asdict
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct, ints
 from stepsim.base.errors import TopologyError
-from stepsim.base.structs import Noun, Same, replace
+from stepsim.base.structs import Names, Noun, Same, replace
 from stepsim.network.topology.dimension import (
     LAUNCH_LATENCY,
     OVERSUBSCRIPTION,
@@ -61,7 +61,7 @@ class NestedTopology(Noun, dict=True):
     source: str
     dimensions: tuple[Dimension, ...]
     launch_latency_ps: int = 0
-    algorithms: tuple[str, ...] = ()
+    algorithms: Names = ()
     library: Library = PLAIN
     grows: bool = False
     device: str = ""
@@ -495,12 +495,12 @@ def is_fixed(topology: Topology, name: str) -> bool:
     return _edited(topology, {name: other}) is topology
 
 
-def leaders(topology: Topology) -> tuple[str, ...]:
+def leaders(topology: Topology) -> Names:
     """The leader of every class of links, in their order."""
     return tuple(_leader(topology, link.name) for link in topology.link_classes)
 
 
-def followed(topology: Topology, field: LinkField) -> tuple[str, ...]:
+def followed(topology: Topology, field: LinkField) -> Names:
     """Of every class of links, the class that it follows in a number, itself if in none.
 
     Links between switches follow those of their dimension in all that the file does not say of

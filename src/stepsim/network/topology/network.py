@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from stepsim.base.arrays import Floats, Ints
 from stepsim.base.errors import TopologyError
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Names, Noun
 from stepsim.network.topology.dimension import Library, LinkClass, Load
 from stepsim.network.topology.placed import Layout
 
@@ -72,7 +72,7 @@ class Topology(Protocol):
         """Paid once per collective."""
 
     @property
-    def algorithms(self) -> tuple[str, ...]:
+    def algorithms(self) -> Names:
         """Names of the collective algorithms that may be chosen automatically; empty: all."""
 
     @property

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from stepsim.base.arrays import Floats, Ints, Summand, add_up, distinct_rows, ints, totals
 from stepsim.base.errors import TopologyError
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Names, Noun
 from stepsim.network.topology.cabling import FAR, Bundles, ranges
 
 _CELLS = 1 << 20
@@ -99,7 +99,7 @@ class _Tables(Struct, kw_only=True):
         self.rows, self.branches = row + 1, end
         return row
 
-    def _widen(self, names: tuple[str, ...], needed: int) -> None:
+    def _widen(self, names: Names, needed: int) -> None:
         """Room for at least so many rows or branches."""
         have = len(getattr(self, names[0]))
         for name in names if needed > have else ():

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from stepsim.base.arrays import Ints
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Names, Noun
 from stepsim.base.units import time_unit
 from stepsim.show.figures.drawing import head, idle_look, legend
 from stepsim.show.figures.style import FigureStyle
@@ -66,7 +66,7 @@ class Lane(Struct, kw_only=True):
 class TimelinePanel(Noun):
     """The rows of one run."""
 
-    title: tuple[str, ...]
+    title: Names
     axis: str
     lanes: tuple[Lane, ...]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from stepsim.base import garbage as collector
 from stepsim.base.arrays import ints
-from stepsim.base.structs import Noun, replace
+from stepsim.base.structs import Names, Noun, replace
 from stepsim.base.units import format_time_ps
 from stepsim.core.timeline import Timeline
 from stepsim.explain.critical_path import critical_path
@@ -44,7 +44,7 @@ class DrawnRun(Noun):
     parts of the critical path: row, start and end in ps.
     """
 
-    title: tuple[str, ...]
+    title: Names
     axis: str
     rows: tuple[tuple[str, Spans], ...]
     width_ps: int

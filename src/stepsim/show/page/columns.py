@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from stepsim.base.arrays import Ints, Lists, Small, ints
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Names, Noun
 from stepsim.core.actions import TaskList
 from stepsim.core.flat import tasks_apart
 from stepsim.core.timeline import Timeline
@@ -50,7 +50,7 @@ class _ActionColumns(Noun):
     chunks: int
     start_ps: Ints
     end_ps: Ints
-    text: tuple[str, ...]
+    text: Names
 
 
 class _OutsideColumns(Noun):
@@ -86,8 +86,8 @@ class SpanColumns(Noun):
     critical: Ints
     first_before: Ints
     before: Ints
-    names: tuple[str, ...]
-    entries: tuple[str, ...]
+    names: Names
+    entries: Names
     comms: tuple[CommWords, ...]
     action: _ActionColumns
     outside: _OutsideColumns

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepsim import __version__
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Names, Noun
 from stepsim.parallel.schedules import BUILDERS
 from stepsim.show.headlines import Headline
 from stepsim.show.page.figures import Plot, roots
@@ -54,7 +54,7 @@ class Section(Noun):
     legend: tuple[tuple[str, str], ...] = ()
     half: bool = False
     tables: tuple[Table, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: Names = ()
     missing: str = ""
 
 
@@ -70,8 +70,8 @@ class Page(Noun):
     settings: Pairs
     sections: tuple[Section, ...]
     command: str
-    notices: tuple[str, ...] = ()
-    assumed: tuple[str, ...] = ()
+    notices: Names = ()
+    assumed: Names = ()
 
     @property
     def is_wrong(self) -> bool:

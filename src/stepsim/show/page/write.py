@@ -9,7 +9,7 @@ from pathlib import Path
 
 from stepsim.base import garbage as collector
 from stepsim.base.errors import PlanError, StepsimError
-from stepsim.base.structs import replace
+from stepsim.base.structs import Names, replace
 from stepsim.base.units import format_time_ps
 from stepsim.explain.improve import Improvements
 from stepsim.explain.report import Report, ResultDocument
@@ -383,12 +383,12 @@ _MOST_NAMED = 16
 _ONE_OF_SEVERAL_PX = 560
 
 
-def notices_of(result: Report) -> tuple[str, ...]:
+def notices_of(result: Report) -> Names:
     """What changes the answer and is said first: weighty findings, with memory that is short."""
     return tuple(finding.text for finding in result.findings if finding.is_weighty)
 
 
-def _assumed_of(result: Report) -> tuple[str, ...]:
+def _assumed_of(result: Report) -> Names:
     """What was assumed, and what of the input changes the answer by little."""
     told = notices_of(result)
     return tuple(text for text in result.said if text not in told)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Names, Noun
 from stepsim.base.units import format_size_bytes, format_time_ps, npu_word
 from stepsim.explain.report import Report, exposed_ps
 from stepsim.explain.throughput import Throughput
@@ -34,7 +34,7 @@ class Answer(Noun):
     advice: str = ""
 
     @property
-    def lines(self) -> tuple[str, ...]:
+    def lines(self) -> Names:
         """The lines as they are printed."""
         return tuple(line for line in (self.job, self.time, self.parts) if line)
 

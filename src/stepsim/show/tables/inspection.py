@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import fields
 
-from stepsim.base.structs import unbounded
+from stepsim.base.structs import Names, unbounded
 from stepsim.base.units import format_bandwidth, format_size_bytes, format_time_ps, npu_word
 from stepsim.network.topology.dimension import Library, Protocol
 from stepsim.network.topology.inspection import TopologyNumbers
@@ -274,7 +274,7 @@ def _protocols(library: Library) -> Table:
     return Table(caption=caption, columns=columns, rows=rows)
 
 
-def _protocol_row(protocol: Protocol, links: list[str]) -> tuple[str, ...]:
+def _protocol_row(protocol: Protocol, links: list[str]) -> Names:
     steps, rates = protocol.steps_ps, protocol.rates
     copy = protocol.copy_bandwidth
     return (

@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar
 import numpy as np
 from msgspec import Meta, field
 
-from stepsim.base.structs import Count, Positive, Share, TomlTable, replace
+from stepsim.base.structs import Count, Names, Positive, Share, TomlTable, replace
 from stepsim.workload.model.device import Device, MatrixRate
 from stepsim.workload.model.framework import ErrorBand, Framework
 from stepsim.workload.model.plan import Precision
@@ -51,7 +51,7 @@ class MeasuredKernels(TomlTable):
     framework: str
     precision: Precision
     kernels: str
-    operators: tuple[str, ...]
+    operators: Names
     factor: Positive
     count: Count
     rate: str = ""
@@ -150,8 +150,8 @@ class ModelCalibration(TomlTable):
     rates: tuple[MeasuredRate, ...] = field(default=(), name="rate")
     kernels: tuple[MeasuredKernels, ...] = ()
     held: tuple[HeldStep, ...] = ()
-    sources: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    sources: Names = ()
+    notes: Names = ()
     path: str = ""
 
     def factor_of(

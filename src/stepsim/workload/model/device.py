@@ -9,7 +9,7 @@ from msgspec import Meta, field
 from stepsim.base.arrays import Floats
 from stepsim.base.errors import PlanError
 from stepsim.base.quantities import Bandwidth, Flops, Size, Time
-from stepsim.base.structs import Amount, Positive, Share, TomlTable
+from stepsim.base.structs import Amount, Names, Positive, Share, TomlTable
 from stepsim.base.units import PS_PER_S
 from stepsim.workload.model.kernels import (
     USUAL_SCAN,
@@ -110,7 +110,7 @@ class Device(TomlTable):
     """
 
     name: Annotated[str, Meta(description="of the device, in reports")]
-    also: Annotated[tuple[str, ...], Meta(description="other names")] = ()
+    also: Annotated[Names, Meta(description="other names")] = ()
     memory_bytes: Size = field(name="memory")
     memory_bandwidth: Bandwidth
     rates: Mapping[Precision, MatrixRate] = field(name="rate")

@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 
 from stepsim.base.errors import PlanError
 from stepsim.base.quantities import Size, Time
-from stepsim.base.structs import Amount, Noun, Positive, Share, TomlTable, UnitShare, replace
+from stepsim.base.structs import Amount, Names, Noun, Positive, Share, TomlTable, UnitShare, replace
 from stepsim.workload.model.choices import ExpertDispatch, GraphScope, Precision, RecomputeModule
 from stepsim.workload.model.context import ContextParallel
 
@@ -28,7 +28,7 @@ class JobDefaults(TomlTable):
 
     source: str
     experts: Annotated[bool | None, Meta(description="for models with or without experts")] = None
-    devices: Annotated[tuple[str, ...], Meta(description="names; none: on all")] = ()
+    devices: Annotated[Names, Meta(description="names; none: on all")] = ()
     precisions: Annotated[tuple[Precision, ...], Meta(description="none: in all")] = ()
     since: Annotated[str, Meta(description="first release, as in 26.06")] | None = None
     until: Annotated[str, Meta(description="first release without")] | None = None
@@ -237,7 +237,7 @@ class Framework(TomlTable):
 
     name: Annotated[str, Meta(description="of the framework, in reports")]
     memory_factor: Annotated[Positive, Meta(description="of memory-bound kernels")]
-    also: Annotated[tuple[str, ...], Meta(description="other names")] = ()
+    also: Annotated[Names, Meta(description="other names")] = ()
     host_layer_ps: Time
     host_expert_layer_ps: Time
     host_step_ps: Time = 0

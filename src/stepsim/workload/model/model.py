@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from stepsim.base.structs import Noun
+from stepsim.base.structs import Names, Noun
 
 if TYPE_CHECKING:
     from stepsim.workload.model.architecture import Architecture
@@ -25,9 +25,9 @@ class Model(Noun):
     source: str
     architecture: "Architecture"
     asked: Mapping[str, object] = {}
-    warnings: tuple[str, ...] = ()
+    warnings: Names = ()
 
     @property
-    def said(self) -> tuple[str, ...]:
+    def said(self) -> Names:
         """All that a user should know of it."""
         return self.warnings
