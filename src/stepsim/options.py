@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepsim.base.errors import PlanError
 from stepsim.base.option import Option, Panel, asked
-from stepsim.base.structs import Names, replace
+from stepsim.base.structs import replace
 from stepsim.base.units import Quantity
 from stepsim.parallel.modes import Engine, EpLayout, JobPlacement, RankOrder, Sharing, StageRows
 from stepsim.workload.model.choices import (
@@ -528,7 +528,7 @@ class StepOptions:
         read=_comm_sms,
         write=str,
     )
-    algorithm: Names = asked(
+    algorithm: tuple[str, ...] = asked(
         (),
         _NAME,
         _NETWORK,

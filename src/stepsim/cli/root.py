@@ -25,7 +25,6 @@ import typer.core
 from stepsim import __version__
 from stepsim.base import garbage
 from stepsim.base.errors import StepsimError, UnitError, one_line
-from stepsim.base.structs import Names
 from stepsim.base.units import Quantity
 from stepsim.cli.commands import COMMANDS, first_page
 from stepsim.cli.terminal import Stopped
@@ -40,7 +39,7 @@ _READER_LEFT = 141  # what a shell says of a command that SIGPIPE ended
 _NO_MEMORY = ("failed to map segment", "cannot allocate memory", "can't start new thread")
 
 
-def make_app(names: Names = (*COMMANDS,), *, listed: bool = False) -> typer.Typer:
+def make_app(names: tuple[str, ...] = (*COMMANDS,), *, listed: bool = False) -> typer.Typer:
     """The command line with the commands named; only their modules are imported.
 
     Where they are just `listed` no module is: they have their help in a line, and no options.

@@ -115,7 +115,7 @@ def runs_beside(compute: tuple[Ints, Ints], comm: tuple[Ints, Ints]) -> Alongsid
     return Alongside(compute=order[which], comm=of, share=share)
 
 
-class Slowing(Struct, kw_only=True):
+class SlowedCompute(Struct, kw_only=True):
     """A step whose communications slow its compute: what tasks take is found from run to run.
 
     `apart[a]` are the tasks of actor a of `flat`, each by itself, and `took_ps[a]` what they take.
@@ -138,10 +138,9 @@ class Slowing(Struct, kw_only=True):
                 self._inside[actor] = inside(tasks, apart)
             place, is_inside, after, until = self._inside[actor]
             node = nodes[place]
-            begin = start[node] + after
-            took_ps = self._slowed(
-                actor, begin, np.where(is_inside, start[node] + until, end[node])
-            )
+            begin = start[node]
+            finish = np.where(is_inside, begin + until, end[node])
+            took_ps = self._slowed(actor, begin + after, finish)
             alone = np.flatnonzero((took_ps != apart.duration_ps) & ~is_inside)
             found[node[alone]] = took_ps[alone]
             for number, each in listed(tasks, apart):
@@ -181,16 +180,14 @@ class Slowing(Struct, kw_only=True):
         pairs = np.column_stack((tasks.row[task], tasks.row[other])).astype(np.int64)
         first, number = row_numbers(pairs)
         shares = [
-            self._lost_share(kernels[own], int(tasks.row_ps[own]), demands[use])
+            self._share(kernels[own], int(tasks.row_ps[own]), demands[use])
             for own, use in pairs[first].tolist()
         ]
         both_ps = beside.share * (end - start)[other]
         lost = both_ps * np.array(shares, np.float64)[number]
         return totals(task, lost, len(tasks))
 
-    def _lost_share(
-        self, kernels: Demands | None, alone_ps: int, beside: CommDemand | None
-    ) -> float:
+    def _share(self, kernels: Demands | None, alone_ps: int, beside: CommDemand | None) -> float:
         """Share of its speed that compute of `alone_ps` loses beside a communication."""
         assert kernels
         assert beside

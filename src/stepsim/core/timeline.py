@@ -20,7 +20,7 @@ from stepsim.parallel.modes import Engine, Sharing
 from stepsim.run.spans import UNKNOWN, Spans
 
 if TYPE_CHECKING:
-    from stepsim.core.beside import OverlapCost, Slowing
+    from stepsim.core.beside import OverlapCost, SlowedCompute
     from stepsim.core.events import OnProgress
     from stepsim.network.contention import Contention
 
@@ -229,7 +229,7 @@ class FlatStep(Noun):
     contention: "Contention | None"
     engine: Engine
     flatten_apart: Callable[[], Flat]
-    slow: "Callable[[], Slowing] | None" = None
+    slow: "Callable[[], SlowedCompute] | None" = None
 
     def timeline(self, progress: "OnProgress | None" = None) -> Timeline:
         """Run it, by columns or events."""
@@ -325,11 +325,11 @@ def flat_step(
     flat, slowing = flatten(*laid, like=like), None
     tasks = flat.tasks
     if cost:
-        from stepsim.core.beside import Slowing
+        from stepsim.core.beside import SlowedCompute
 
         apart, _ = lay_out(*laid, contract=False)
         tasks = sum(map(len, apart))
-        slowing = partial(Slowing, flat=flat, apart=apart, prices=prices, cost=cost)
+        slowing = partial(SlowedCompute, flat=flat, apart=apart, prices=prices, cost=cost)
     said(__name__, "%d tasks laid out", tasks)
     if engine is None or contention:
         many = tasks > MOST_EVENTS and not contention
