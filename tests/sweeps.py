@@ -1,10 +1,9 @@
-"""What tests of sweeps need: a small study, evaluators that are quick, interrupted or deadly."""
+"""What tests of sweeps need: a small study, groups that are quick, interrupted or deadly."""
 
 import os
 import signal
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ from jobs import asked
 
 import stepsim
 from stepsim.base.errors import PlanError
-from stepsim.base.units import Value
 from stepsim.explore.sweep import Grid, Outcomes, ScenarioGroup, Study, open_for_reading, parse_axis
+from stepsim.explore.sweep.evaluate import Links
 from stepsim.explore.sweep.export import write_table
 from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.table import SweepTable
@@ -34,39 +33,33 @@ def study(*axes: str, breakdown: bool = False, **options: Any) -> Study:
     )
 
 
-@dataclass(frozen=True)
-class Quick:
+class Quick(ScenarioGroup):
     """Results made of the values themselves; fails for `failing` microbatches.
 
     With a `folder` it writes what it was asked for into `log` there; a file `stop` makes it raise
     KeyboardInterrupt, and a file `kill` makes it kill its process, once.
     """
 
-    chunk: int = 3
+    at_once: int = 3
     folder: str = ""
     failing: int = -1
 
-    def seconds(self, study: Study, scenarios: int) -> float:
-        return scenarios / self.chunk
+    @property
+    def microbatches(self) -> int:
+        return int(self.settings.get("microbatches", 1))
 
-    def accepts(self, study: Study, settings: Mapping[str, Value]) -> bool:
-        return True
+    @property
+    def chunk(self) -> int:
+        return self.at_once
 
-    def prepare(self, group: ScenarioGroup) -> "QuickGroup":
-        microbatches = int(group.settings.get("microbatches", 1))
-        if microbatches == self.failing:
-            raise PlanError(f"microbatches is {microbatches}: refused")
-        return QuickGroup(self, microbatches)
-
-
-@dataclass(frozen=True)
-class QuickGroup:
-    parent: Quick
-    microbatches: int
+    def seconds(self, scenarios: int) -> float:
+        return scenarios / self.at_once
 
     def evaluate(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
-        if self.parent.folder:
-            self._obey(Path(self.parent.folder), columns)
+        if self.microbatches == self.failing:
+            raise PlanError(f"microbatches is {self.microbatches}: refused")
+        if self.folder:
+            self._obey(Path(self.folder), columns)
         bandwidth, scale = columns["fabric.bandwidth"], columns["compute_scale"]
         steps = (1e21 / bandwidth * self.microbatches * scale).astype(np.int64)
         return Outcomes(
@@ -85,23 +78,18 @@ class QuickGroup:
 
 
 class Wrong(Quick):
-    """An evaluator with a fault that preparing the second of the groups shows."""
+    """Groups with a fault that the second of them shows as soon as it is asked."""
 
-    def prepare(self, group: ScenarioGroup) -> "QuickGroup":
-        if group.settings["microbatches"] == 4:
+    @property
+    def links(self) -> tuple[Links, ...]:
+        if self.microbatches == 4:
             raise ZeroDivisionError("of our own making")
-        return super().prepare(group)
+        return super().links
 
 
 class WrongLater(Quick):
-    """An evaluator with a fault that evaluating the second of the groups shows."""
+    """Groups with a fault that evaluating the second of them shows."""
 
-    def prepare(self, group: ScenarioGroup) -> "QuickGroup":
-        ready = super().prepare(group)
-        return WrongGroup(ready.parent, ready.microbatches)
-
-
-class WrongGroup(QuickGroup):
     def evaluate(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
         if self.microbatches == 4:
             raise ZeroDivisionError("of our own making")
@@ -109,11 +97,11 @@ class WrongGroup(QuickGroup):
 
 
 class Deadly(Quick):
-    """An evaluator that no process survives."""
+    """Groups that no process survives."""
 
-    def prepare(self, group: ScenarioGroup) -> "QuickGroup":
+    def evaluate(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
         os.kill(os.getpid(), signal.SIGKILL)
-        return super().prepare(group)
+        return super().evaluate(columns)
 
 
 def exported(database: Path, suffix: str = ".csv") -> bytes:

@@ -6,7 +6,7 @@ Reference material beside the project is used too where it is present.
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from helpers import uniform_workload
@@ -361,7 +361,7 @@ def sweeps() -> tuple[bytes, ...]:
     """The database of a sweep."""
     with tempfile.TemporaryDirectory() as folder:
         database = Path(folder) / "sweep.sqlite"
-        run_sweep(study(breakdown=True), database, jobs=1, evaluators=(Quick(failing=4),))
+        run_sweep(study(breakdown=True), database, jobs=1, make=partial(Quick, failing=4))
         exported(database)
         return (database.read_bytes(),)
 

@@ -20,7 +20,7 @@ def half_done(path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_sweep(study(), path, jobs=1, evaluators=(Quick(),), progress=stop)
+        run_sweep(study(), path, jobs=1, make=Quick, progress=stop)
 
 
 HOSTILE = [
@@ -56,7 +56,7 @@ def test_a_hostile_database_is_refused(statement: str, tmp_path: Path) -> None:
         connection.execute(statement)
     for refused in (
         lambda: open_for_reading(path),
-        lambda: run_sweep(study(), path, resume=True, jobs=1, evaluators=(Quick(),)),
+        lambda: run_sweep(study(), path, resume=True, jobs=1, make=Quick),
     ):
         if statement.startswith("DROP VIEW"):
             refused()  # nobody but people reads it

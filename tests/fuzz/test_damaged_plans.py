@@ -78,7 +78,7 @@ def test_a_result_that_no_search_writes_is_refused(written: str, tmp_path: Path,
 
 def test_the_database_of_a_sweep_stays_what_it_is(tmp_path: Path) -> None:
     path = tmp_path / "sweep.sqlite"
-    run_sweep(study(), path, jobs=1, evaluators=(Quick(),))
+    run_sweep(study(), path, jobs=1, make=Quick)
     before = path.read_bytes()
     with pytest.raises(StepsimError, match="a database, but not of a search of plans"):
         open_plans(path, SEARCH, resume=True)

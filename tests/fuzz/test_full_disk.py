@@ -31,7 +31,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def swept(database: Path) -> None:
     """Go on with a sweep, or begin it."""
-    run_sweep(study(*AXES), database, resume=True, jobs=1, evaluators=(Quick(),))
+    run_sweep(study(*AXES), database, resume=True, jobs=1, make=Quick)
 
 
 @pytest.mark.parametrize("tries", [4, pytest.param(100, marks=pytest.mark.slow)])

@@ -3,6 +3,7 @@
 import sqlite3
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,7 @@ import stepsim
 from stepsim.base.errors import OutputError, SweepError
 from stepsim.base.structs import replace
 from stepsim.explore.sweep import Study, SweepProgress, open_for_reading, run_sweep, swept
-from stepsim.explore.sweep.batched import Batched
-from stepsim.explore.sweep.evaluate import Simulation
+from stepsim.explore.sweep.evaluate import ScenarioGroup
 from stepsim.explore.sweep.store import open_for_writing
 from stepsim.explore.sweep.table import AxisTotals, SweepTable
 from stepsim.files.load import read_model
@@ -38,7 +38,7 @@ def whole(tmp_path: Path) -> bytes:
 
 
 def run_quick(database: Path, asked: Study | None = None, **how: Any) -> SweepProgress:
-    return run_sweep(asked or study(), database, jobs=1, evaluators=(Quick(),), **how)
+    return run_sweep(asked or study(), database, jobs=1, make=Quick, **how)
 
 
 def test_every_scenario_is_what_simulate_says(database: Path) -> None:
@@ -91,8 +91,10 @@ def test_batched_scenarios_are_the_simulated_ones(
     links = ("fabric.bandwidth=100,inf Gbps", "nvlink.latency=0,3 us")
     asked = study(*links, *axes, breakdown=True, npus=32, pp=4, **options)
     tables = []
-    for name, evaluators in {"batched": (Batched(), Simulation()), "one": (Simulation(),)}.items():
-        run_sweep(asked, tmp_path / f"{name}.sqlite", jobs=1, evaluators=evaluators)
+    alone = partial(ScenarioGroup, may_batch=False)
+    ways: dict[str, Callable[..., ScenarioGroup]] = {"batched": ScenarioGroup, "one": alone}
+    for name, make in ways.items():
+        run_sweep(asked, tmp_path / f"{name}.sqlite", jobs=1, make=make)
         tables.append(exported(tmp_path / f"{name}.sqlite"))
     assert tables[0] == tables[1]
 
@@ -149,14 +151,14 @@ def test_failures_are_stored_with_their_reason_and_stop_nothing(
         assert "microbatches is 1" in failure[1]
         assert progress.failed == sum(row.failed for row in table.by_value(table.axes[0]))
     broken = tmp_path / "b.sqlite"
-    assert run_sweep(study(), broken, jobs=1, evaluators=(Quick(failing=4),)).failed == 10
+    assert run_sweep(study(), broken, jobs=1, make=partial(Quick, failing=4)).failed == 10
     assert exported(broken).decode().count("microbatches is 4: refused") == 10
 
 
 def test_what_is_added_up_as_it_comes_is_what_the_file_says(database: Path) -> None:
     for resume in (False, True):
         with swept(
-            study(), database, jobs=1, resume=resume, evaluators=(Quick(failing=4, chunk=7),)
+            study(), database, jobs=1, resume=resume, make=partial(Quick, failing=4, at_once=7)
         ) as table:
             assert table.progress == SweepProgress(size=30, done=30, failed=10)
             added = {axis.name: table.by_value(axis) for axis in table.axes}
@@ -186,12 +188,12 @@ def test_sums_of_step_times_are_exact_in_any_order() -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-@pytest.mark.parametrize("evaluator", [Wrong(), WrongLater()], ids=["prepare", "evaluate"])
+@pytest.mark.parametrize("group", [Wrong, WrongLater], ids=["prepare", "evaluate"])
 def test_a_fault_of_our_own_ends_the_sweep_and_what_is_stored_is_kept(
-    database: Path, whole: bytes, jobs: int, evaluator: Quick
+    database: Path, whole: bytes, jobs: int, group: type[Quick]
 ) -> None:
     with pytest.raises(ZeroDivisionError, match="of our own making") as caught:
-        run_sweep(study(), database, jobs=jobs, evaluators=(evaluator,))
+        run_sweep(study(), database, jobs=jobs, make=group)
     shown = "".join(traceback.format_exception(caught.value))
     assert "sweeps.py" in shown, "the traceback leads to the fault, in a worker too"
     with open_for_reading(database) as store:
@@ -208,7 +210,7 @@ def test_a_fault_of_our_own_ends_the_sweep_and_what_is_stored_is_kept(
 def test_a_stopped_sweep_is_continued_and_nothing_is_computed_twice(
     database: Path, whole: bytes, tmp_path: Path, jobs: int
 ) -> None:
-    evaluators = (Quick(folder=str(tmp_path)),)
+    make = partial(Quick, folder=str(tmp_path))
     seen: list[int] = []
 
     def stop_later(progress: SweepProgress) -> None:
@@ -217,23 +219,23 @@ def test_a_stopped_sweep_is_continued_and_nothing_is_computed_twice(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_sweep(study(), database, jobs=jobs, evaluators=evaluators, progress=stop_later)
+        run_sweep(study(), database, jobs=jobs, make=make, progress=stop_later)
     with open_for_reading(database) as store:
         assert store.progress().done == seen[-1] < 30
     if jobs == 2:
         (tmp_path / "log").unlink()
     done = 30 - seen[-1]
-    assert run_sweep(study(), database, resume=True, jobs=jobs, evaluators=evaluators).done == 30
+    assert run_sweep(study(), database, resume=True, jobs=jobs, make=make).done == 30
     lines = (tmp_path / "log").read_text().splitlines()
     assert len(lines) == len(set(lines)) == (30 if jobs == 1 else done)
     assert exported(database) == whole
     (tmp_path / "stop").touch()
-    assert run_sweep(study(), database, resume=True, jobs=jobs, evaluators=evaluators).done == 30
+    assert run_sweep(study(), database, resume=True, jobs=jobs, make=make).done == 30
 
 
 def test_a_killed_worker_loses_nothing(database: Path, whole: bytes, tmp_path: Path) -> None:
     (tmp_path / "kill").touch()
-    progress = run_sweep(study(), database, jobs=2, evaluators=(Quick(folder=str(tmp_path)),))
+    progress = run_sweep(study(), database, jobs=2, make=partial(Quick, folder=str(tmp_path)))
     assert not (tmp_path / "kill").exists()
     assert progress == SweepProgress(size=30, done=30, failed=0)
     assert exported(database) == whole
@@ -241,21 +243,21 @@ def test_a_killed_worker_loses_nothing(database: Path, whole: bytes, tmp_path: P
 
 def test_workers_that_always_die_end_the_sweep_with_the_scenario_named(database: Path) -> None:
     with pytest.raises(SweepError, match=r"workers were lost 3 times .* fabric.bandwidth=100 Gbps"):
-        run_sweep(study(), database, jobs=2, evaluators=(Deadly(),))
+        run_sweep(study(), database, jobs=2, make=Deadly)
 
 
 def test_results_do_not_depend_on_jobs_or_chunks(tmp_path: Path) -> None:
     tables = set()
     for chunk, jobs in ((1, 1), (3, 1), (100, 1), (2, 2)):
         database = tmp_path / f"{chunk}-{jobs}.sqlite"
-        run_sweep(study(), database, jobs=jobs, evaluators=(Quick(chunk=chunk),))
+        run_sweep(study(), database, jobs=jobs, make=partial(Quick, at_once=chunk))
         tables.add(exported(database))
     assert len(tables) == 1
 
 
 def test_parquet_holds_the_table_of_the_csv(database: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is an optional extra")
-    run_sweep(study(), database, jobs=1, evaluators=(Quick(failing=8),))
+    run_sweep(study(), database, jobs=1, make=partial(Quick, failing=8))
     exported(database, ".parquet")
     table = parquet.read_table(database.with_suffix(".parquet"))
     lines = exported(database).decode().splitlines()

@@ -3,6 +3,7 @@
 import csv
 import re
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from stepsim.base.errors import PlanError
 from stepsim.base.structs import replace
 from stepsim.explain.report import Report
 from stepsim.explore.sweep import Grid, Study, parse_axis
-from stepsim.explore.sweep.evaluate import Simulation
+from stepsim.explore.sweep.evaluate import ScenarioGroup
 from stepsim.explore.sweep.grid import ScenarioSpan
 from stepsim.explore.sweep.study import pack
 from stepsim.explore.sweep.work import SweepJob, evaluate_span
@@ -54,7 +55,7 @@ def swept(job: StepInputs, axis: str, together: int) -> list[int]:
     """Step times of a job along an axis, so many of them evaluated together."""
     grid = Grid(axes=(parse_axis(axis),))
     study = Study(workload=job.workload, topology=job.topology, options=job.options, grid=grid)
-    packed = pack(SweepJob(study=study, evaluators=(Simulation(),)))
+    packed = pack(SweepJob(study=study, make=partial(ScenarioGroup, may_batch=False)))
     starts = range(0, grid.size, together)
     spans = [ScenarioSpan(start=start, stop=start + together) for start in starts]
     return [time for span in spans for time in evaluate_span(packed, span).outcomes.step_time_ps]

@@ -6,13 +6,7 @@ run_sweep(study, "sweep.sqlite")
 """
 
 from stepsim.explore.sweep.axes import Axis, axis_of, make_axis, parse_axis
-from stepsim.explore.sweep.evaluate import (
-    Evaluator,
-    Outcomes,
-    PreparedGroup,
-    ScenarioGroup,
-    Simulation,
-)
+from stepsim.explore.sweep.evaluate import Outcomes, ScenarioGroup
 from stepsim.explore.sweep.executors import ExecutorKind
 from stepsim.explore.sweep.grid import Grid, ScenarioSpan
 from stepsim.explore.sweep.run import run_sweep, swept
@@ -22,14 +16,11 @@ from stepsim.explore.sweep.table import SweepTable
 
 __all__ = [
     "Axis",
-    "Evaluator",
     "ExecutorKind",
     "Grid",
     "Outcomes",
-    "PreparedGroup",
     "ScenarioGroup",
     "ScenarioSpan",
-    "Simulation",
     "Study",
     "SweepProgress",
     "SweepStore",

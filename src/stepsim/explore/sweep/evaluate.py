@@ -1,13 +1,9 @@
-"""From the scenarios of a group to their results: one protocol, any number of ways.
-
-`Simulation` runs a step for every scenario and serves every sweep. An evaluator that is
-faster for some groups stands before it in the list and says which groups it takes.
-"""
+"""From the scenarios of a group to their results: in columns, or one step after another."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from msgspec.structs import astuple
@@ -17,26 +13,45 @@ from stepsim.base.errors import StepsimError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S, Value
 from stepsim.explain.make_report import StepTotals
-from stepsim.explain.throughput import Throughput
+from stepsim.explain.throughput import Throughput, throughput
+from stepsim.explore.batch import Batch, make_batch
 from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.study import Study
+from stepsim.network.placement import place
 from stepsim.network.prices import Known
 from stepsim.network.topology import Topology
-from stepsim.network.topology.nested import with_values
+from stepsim.network.topology.dimension import LINK_FIELDS
+from stepsim.network.topology.nested import followed, with_values
 from stepsim.options import StepOptions
-from stepsim.step.inputs import held_degrees
-from stepsim.step.prepared import PreparedStep
-from stepsim.step.totals import ready_step, step_totals
+from stepsim.step.inputs import choose_plan, held_degrees, make_work
+from stepsim.step.totals import step_totals
 from stepsim.workload.rows import Part
 
-_Number = TypeVar("_Number", bound=np.number)
+_BANDWIDTH = next(field for field in LINK_FIELDS if field.name == "bandwidth")
+_CHUNK = 50_000
+_PREPARED_S, _PARTS_PER_S, _TOTALS_PER_S = 0.5, 50_000, 500_000
+_FEWEST = 4
+
+
+class Links(NamedTuple):
+    """The links of a class: how many, bytes/s of each, and axes that change it, the first first."""
+
+    links: int
+    bandwidth: float
+    axes: tuple[str, str]
 
 
 class ScenarioGroup(Noun, dict=True):
-    """Scenarios that share a task graph: a study, and the values of the axes that change graphs."""
+    """Scenarios that share a task graph: a study, and the values of the axes that change graphs.
+
+    Several are evaluated together where `may_batch` and their steps add up; `known` are prices of
+    those that were simulated one by one.
+    """
 
     study: Study
     settings: Mapping[str, Value]
+    may_batch: bool = True
+    known: Known = {}
 
     @cached_property
     def network(self) -> Topology:
@@ -62,6 +77,94 @@ class ScenarioGroup(Noun, dict=True):
         found, _ = held_degrees(study.workload, self.network, smallest)
         held = {name: found[name] for name in ("recompute", "recompute_layers") if name in found}
         return held | held_degrees(study.workload, self.network, replace(options, **held))[0]
+
+    @cached_property
+    def links(self) -> tuple[Links, ...]:
+        """The links of each class in a job of the group's size; raises PlanError."""
+        made = make_work(self.study.workload, self.network, self.options())
+        plan, _ = choose_plan(made.workload, self.network, made.sized)
+        topology = place(self.network, plan, made.options.placement)
+        columns = topology.link_classes, topology.link_counts(), followed(topology, _BANDWIDTH)
+        return tuple(
+            Links(count, link.bandwidth, (f"{link.name}.bandwidth", f"{leader}.bandwidth"))
+            for link, count, leader in zip(*columns, strict=True)
+        )
+
+    @property
+    def _together(self) -> bool:
+        """Whether one graph serves enough scenarios, whose steps are sums of durations."""
+        enough = self.may_batch and self.study.grid.group_size >= _FEWEST
+        return enough and self.study.adds_up(self.settings)
+
+    @property
+    def chunk(self) -> int:
+        """Scenarios of a second of work at most, which are stored at a time: one is simulated."""
+        return _CHUNK if self._together else 1
+
+    def seconds(self, scenarios: int) -> float:
+        """About how long so many of its scenarios take, as a graph of a thousand nodes does."""
+        if not self._together:
+            return float(scenarios)
+        return _PREPARED_S + scenarios / (_PARTS_PER_S if self.study.breakdown else _TOTALS_PER_S)
+
+    def evaluate(self, columns: Mapping[str, AxisColumn]) -> "Outcomes":
+        """Results of scenarios given by columns of equal length, by the names of their axes.
+
+        Bandwidths are float64 bytes/s, times int64 ps, factors float64. Without such axes the
+        columns are empty and there is one scenario. One that cannot be batched does not stop the
+        others, and one that fails leaves its reason. Raises StepsimError where none can run.
+        """
+        count = max((len(column) for column in columns.values()), default=1)
+        if not self._together or (count > 1 and not self._batch.takes(columns)):
+            return self._one_by_one(columns)
+        try:
+            return self._batched(columns)
+        except StepsimError:
+            if count == 1:
+                return self._one_by_one(columns)
+        halves = (slice(0, count // 2), slice(count // 2, count))
+        parts = (
+            self.evaluate({name: column[half] for name, column in columns.items()})
+            for half in halves
+        )
+        return _joined(*parts)
+
+    @cached_property
+    def _batch(self) -> Batch:
+        return make_batch(self.study.workload, self.network, self.options())
+
+    def _batched(self, columns: Mapping[str, AxisColumn]) -> "Outcomes":
+        batch = self._batch
+        found = batch.evaluate(columns, parts=self.study.breakdown)
+        effort, worth = batch.job.workload.effort, None
+        if effort and (rates := throughput(effort, batch.job.graph.plan.npus, step_s=1.0)):
+            worth = Worth.scaled(rates, found.step_time_ps)
+        return Outcomes(
+            step_time_ps=found.step_time_ps,
+            pipeline_time_ps=found.pipeline_time_ps,
+            bubble_fraction=found.bubble_fraction,
+            worth=worth,
+            parts_ps=found.parts_ps,
+        )
+
+    def _one_by_one(self, columns: Mapping[str, AxisColumn]) -> "Outcomes":
+        names = list(columns)
+        rows = zip(*(columns[name].tolist() for name in names), strict=True) if names else [()]
+        found = [self._totals(dict(zip(names, row, strict=True))) for row in rows]
+        return _outcomes(found, breakdown=self.study.breakdown)
+
+    def _totals(self, values: dict[str, Any]) -> StepTotals | str:
+        study = self.study
+        try:
+            return step_totals(
+                study.workload,
+                with_values(self.network, values),
+                self.options(values),
+                breakdown=study.breakdown,
+                known=self.known,
+            )
+        except StepsimError as error:
+            return str(error)
 
 
 class Worth(Noun):
@@ -136,92 +239,6 @@ class Outcomes(Noun):
         return np.asarray(self.worth.fits == 0)
 
 
-class PreparedGroup(Protocol):
-    """A group whose shared work is done."""
-
-    def evaluate(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
-        """Results of scenarios given by columns of equal length, by the names of their axes.
-
-        Bandwidths are float64 bytes/s, times int64 ps, factors float64. Without such axes the
-        columns are empty and there is one scenario.
-        """
-
-
-class Evaluator(Protocol):
-    """A way to get results; instances travel to workers, so they can be pickled."""
-
-    @property
-    def chunk(self) -> int:
-        """Scenarios of a second of work at most: as many are stored at a time."""
-
-    def seconds(self, study: Study, scenarios: int) -> float:
-        """About how long it takes to prepare a group and to compute so many of its scenarios."""
-
-    def accepts(self, study: Study, settings: Mapping[str, Value]) -> bool:
-        """Whether this way is right for a group; must be quick and may not raise."""
-
-    def prepare(self, group: ScenarioGroup) -> PreparedGroup:
-        """Do once what a group's scenarios share; raises StepsimError if none of them can run."""
-
-
-class Simulation(Noun, eq=False):
-    """Runs a step for each scenario, for its totals alone; `known` are prices of those before."""
-
-    known: Known = {}
-
-    @property
-    def chunk(self) -> int:
-        """One scenario at a time, as each takes a full simulation."""
-        return 1
-
-    def seconds(self, study: Study, scenarios: int) -> float:
-        """A second each."""
-        return float(scenarios)
-
-    def accepts(self, study: Study, settings: Mapping[str, Value]) -> bool:
-        """True: the engine can simulate every scenario."""
-        return True
-
-    def prepare(self, group: ScenarioGroup) -> "SimulatedGroup":
-        """Nothing is shared but the workload and the topology, which are read already."""
-        return SimulatedGroup(group=group, known=self.known)
-
-
-class SimulatedGroup(Noun, dict=True):
-    """A group of which every scenario is simulated by itself."""
-
-    group: ScenarioGroup
-    known: Known = {}
-
-    def evaluate(self, columns: Mapping[str, AxisColumn]) -> Outcomes:
-        """Simulate each scenario; one that fails leaves its reason."""
-        names = list(columns)
-        rows = zip(*(columns[name].tolist() for name in names), strict=True) if names else [()]
-        found: list[StepTotals | str] = []
-        for row in rows:
-            found.append(self._totals(dict(zip(names, row, strict=True))))
-        return _outcomes(found, breakdown=self.group.study.breakdown)
-
-    def _totals(self, values: dict[str, Any]) -> StepTotals | str:
-        study = self.group.study
-        try:
-            topology = with_values(self.group.network, values)
-            return step_totals(
-                study.workload,
-                topology,
-                self.group.options(values),
-                breakdown=study.breakdown,
-                known=self.known,
-            )
-        except StepsimError as error:
-            return str(error)
-
-    def ready(self) -> PreparedStep:
-        """The step of the group on the network as it is."""
-        group = self.group
-        return ready_step(group.study.workload, group.network, group.options(), self.known)
-
-
 def failed(count: int, why: str, *, breakdown: bool) -> Outcomes:
     """Outcomes of scenarios that all failed for one reason."""
     return _outcomes([why] * count, breakdown=breakdown)
@@ -248,3 +265,21 @@ def _outcomes(found: Sequence[StepTotals | str], *, breakdown: bool) -> Outcomes
         errors=errors,
     )
     return replace(outcomes, parts_ps=parts) if breakdown else outcomes
+
+
+def _joined(first: Outcomes, second: Outcomes) -> Outcomes:
+    count = len(first.step_time_ps)
+    parts = None
+    if first.parts_ps is not None and second.parts_ps is not None:
+        parts = np.concatenate((first.parts_ps, second.parts_ps))
+    worth = first.worth
+    if worth is not None and second.worth is not None:
+        worth = worth.before(second.worth)
+    return Outcomes(
+        worth=worth,
+        step_time_ps=np.concatenate((first.step_time_ps, second.step_time_ps)),
+        pipeline_time_ps=np.concatenate((first.pipeline_time_ps, second.pipeline_time_ps)),
+        bubble_fraction=np.concatenate((first.bubble_fraction, second.bubble_fraction)),
+        parts_ps=parts,
+        errors={**first.errors, **{i + count: why for i, why in second.errors.items()}},
+    )

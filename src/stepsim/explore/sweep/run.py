@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import ParamSpec
 
 from stepsim.base.errors import SweepError
-from stepsim.explore.sweep.batched import Batched
-from stepsim.explore.sweep.evaluate import Evaluator, Simulation
+from stepsim.explore.sweep.evaluate import ScenarioGroup
 from stepsim.explore.sweep.executors import (
     ExecutorKind,
     Pool,
@@ -52,7 +51,7 @@ def swept(
     jobs: int | None = None,
     executor: ExecutorKind | str = ExecutorKind.LOCAL,
     scheduler: str | None = None,
-    evaluators: Sequence[Evaluator] = (Batched(), Simulation()),
+    make: Callable[..., ScenarioGroup] = ScenarioGroup,
     progress: _ProgressCall | None = None,
 ) -> Iterator[SweepTable]:
     """Compute every scenario of a study that `database` lacks, and store each as it comes.
@@ -62,8 +61,8 @@ def swept(
     processes (default: as many as are worth starting), or the workers of a Dask `scheduler`. A
     scenario that fails is stored with its reason. A lost worker's scenarios are given to others.
     Raises SweepError before any work when the options, the scheduler or the database are wrong,
-    and when workers keep dying. An error that is no StepsimError, an evaluator's fault, ends the
-    sweep; what is stored is kept.
+    and when workers keep dying. An error that is no StepsimError ends the sweep; what is stored is
+    kept. `make` makes the groups of scenarios.
     """
     try:
         kind = ExecutorKind(executor)
@@ -71,7 +70,7 @@ def swept(
         expected = ", ".join(ExecutorKind)
         raise SweepError(f"executor is {executor!r}: expected one of {expected}") from None
     check_executor(kind, jobs, scheduler)
-    job = SweepJob(study=study, evaluators=tuple(evaluators))
+    job = SweepJob(study=study, make=make)
     with ExitStack() as opened:
         opened.callback(forget_jobs)
         check_options(study)
@@ -170,14 +169,14 @@ def _why(future: Future[SpanResult]) -> str:
 
 
 def _spans(job: SweepJob, missing: Iterable[ScenarioSpan]) -> Iterator[ScenarioSpan]:
-    return job.study.grid.cut(missing, lambda group: job.evaluator(group).chunk)
+    return job.study.grid.cut(missing, lambda group: job.group(group).chunk)
 
 
 def _worth_starting(job: SweepJob, missing: Iterable[ScenarioSpan]) -> int:
     """Local workers for which there is work: starting one takes about a second."""
     size, seconds = job.study.grid.group_size, 0.0
     for start, stop in job.study.grid.cut(missing, lambda _: size):
-        seconds += job.evaluator(start // size).seconds(job.study, stop - start)
+        seconds += job.group(start // size).seconds(stop - start)
         if seconds >= _MANY_SECONDS:
             break
     wanted = int(seconds / _SECONDS_PER_JOB)
