@@ -231,18 +231,23 @@ class FlatStep(Noun):
     flatten_apart: Callable[[], Flat]
     slow: "Callable[[], SlowedCompute] | None" = None
 
-    def timeline(self, progress: "OnProgress | None" = None) -> Timeline:
-        """Run it, by columns or events."""
+    def timeline(self, progress: "OnProgress | None" = None, *, apart: bool = True) -> Timeline:
+        """Run it, by columns or events; where compute is slowed, in a table of `apart` tasks.
+
+        Without, when tasks inside of contracted lists run is not told: ends alone are.
+        """
         flat, unslowed_ps = self.flat, None
         times = self._times(flat, flat.duration_ps, progress)
         if self.slow:
-            unslowed_ps, took_ps = int(times[1].max(initial=0)), self._settled(times, progress)[0]
-            flat = self.flatten_apart()
-            duration_ps = flat.duration_ps
-            for nodes, tasks, took in zip(flat.node_of, flat.programs, took_ps, strict=True):
-                slowed = np.flatnonzero(took != tasks.duration_ps)
-                duration_ps[nodes[slowed]] = took[slowed]
-            times = self._times(flat, duration_ps, progress)
+            unslowed_ps = int(times[1].max(initial=0))
+            took_ps, times = self._settled(times, progress)
+            if apart:
+                flat = self.flatten_apart()
+                duration_ps = flat.duration_ps
+                for nodes, tasks, took in zip(flat.node_of, flat.programs, took_ps, strict=True):
+                    slowed = np.flatnonzero(took != tasks.duration_ps)
+                    duration_ps[nodes[slowed]] = took[slowed]
+                times = self._times(flat, duration_ps, progress)
         said(__name__, "all tasks ended")
         contention = self.contention
         return Timeline(
@@ -254,14 +259,10 @@ class FlatStep(Noun):
             unslowed_ps=unslowed_ps,
         )
 
-    def slowed_ps(self) -> int:
-        """The step time alone where communications slow compute, in ps."""
-        return self._settled(self._times(self.flat, self.flat.duration_ps))[1]
-
     def _settled(
-        self, times: tuple[Ints, Ints], progress: "OnProgress | None" = None
-    ) -> tuple[Sequence[Ints], int]:
-        """What tasks of every actor take once that changes no more, and the step, in ps.
+        self, times: tuple[Ints, Ints], progress: "OnProgress | None"
+    ) -> tuple[Sequence[Ints], tuple[Ints, Ints]]:
+        """What tasks of every actor take once that changes no more, in ps, and start and end then.
 
         `times` are those of a run in which communications take nothing.
         """
@@ -272,7 +273,7 @@ class FlatStep(Noun):
             before_ps, last_ps = last_ps, int(times[1].max(initial=0))
             if abs(last_ps - before_ps) <= _STEADY * last_ps:
                 break
-        return slowing.took_ps, last_ps
+        return slowing.took_ps, times
 
     def _times(
         self, flat: Flat, duration_ps: Ints, progress: "OnProgress | None" = None

@@ -6,7 +6,6 @@ published runs of several sources worse (docs/decisions/0084). So an answer says
 
 from collections.abc import Iterator
 
-from stepsim.base import garbage
 from stepsim.base.structs import replace
 from stepsim.base.units import format_time_ps
 from stepsim.network.prices import Known
@@ -15,7 +14,7 @@ from stepsim.options import StepOptions
 from stepsim.parallel.modes import Sharing
 from stepsim.step.inputs import WorkSource
 from stepsim.step.prepared import SimulatedStep
-from stepsim.step.totals import ready_step
+from stepsim.step.totals import step_totals
 from stepsim.workload.model.device import Device
 from stepsim.workload.model.model import Model
 from stepsim.workload.model.slowing import law_holds
@@ -29,7 +28,7 @@ WORTH_SAYING = 0.005
 def slowed_step_ps(
     source: WorkSource, topology: Topology, options: StepOptions, known: Known
 ) -> int | None:
-    """Step time in ps with what overlap costs; `known` is as `ready_step` takes it.
+    """Step time in ps with what overlap costs; `known` is as `step_totals` takes it.
 
     None where the step has it already, or the law is not known: of workload files, of devices whose
     multiprocessors are not counted or are shared, of links shared in time, of measured memory.
@@ -40,8 +39,7 @@ def slowed_step_ps(
     if not (is_free and has_law) or options.activation_size_bytes is not None:
         return None
     asked = replace(options, overlap_cost=CommSms(), engine=None)
-    with garbage.paused():
-        return ready_step(source, topology, asked, known).flat().slowed_ps()
+    return step_totals(source, topology, asked, breakdown=False, known=known).step_time_ps
 
 
 def said_of_step(step: SimulatedStep, source: WorkSource, topology: Topology) -> Iterator[str]:

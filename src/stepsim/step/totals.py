@@ -42,19 +42,26 @@ def step_totals(
     `known` is what prices of earlier steps have found, and what this one adds to.
     """
     with garbage.paused():
-        return run_step(workload, topology, options, known).totals(breakdown=breakdown)
+        run = run_step(workload, topology, options, known, apart=breakdown)
+        return run.totals(breakdown=breakdown)
 
 
 def run_step(
-    workload: WorkSource, topology: Topology, options: StepOptions, known: Known
+    workload: WorkSource,
+    topology: Topology,
+    options: StepOptions,
+    known: Known,
+    *,
+    apart: bool = True,
 ) -> RunStep:
     """Run one training step the quickest way; raises as `simulate_step` does.
 
-    `known` is what prices of earlier steps have found, and what this one adds to.
+    `known` is what prices of earlier steps have found, and what this one adds to; `apart` is as
+    `FlatStep.timeline` takes it.
     """
     with garbage.paused():
         ready = ready_step(workload, topology, options, known)
-        return RunStep(ready=ready, timeline=ready.flat().timeline())
+        return RunStep(ready=ready, timeline=ready.flat().timeline(apart=apart))
 
 
 def ready_step(
