@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bokeh.models import Range1d
 from helpers import Run, rows_of
 
 import stepsim
@@ -21,11 +22,16 @@ from stepsim.base.units import format_time_ps
 from stepsim.face.results import Result
 from stepsim.face.steps import compare
 from stepsim.files.asked import read_inputs
+from stepsim.files.measured import load_run
+from stepsim.measured.summary import RunSummary
 from stepsim.run.spans import TaskKind
+from stepsim.runs.measured import replay_measured
 from stepsim.show.page.columns import span_columns
+from stepsim.show.page.measured import RunBesideReplay
 from stepsim.show.page.write import find_what_if, write_comparison, write_step
 from stepsim.show.words import name_ranks
 
+MEASURED = Path(__file__).parents[3] / "workloads" / "measured"
 EVIL = "</script><img src=x onerror=alert(1)>&'\""
 
 
@@ -355,3 +361,15 @@ def test_what_is_no_result_is_one_clear_error(
 )
 def test_ranks_in_words(ranks: list[int], words: str) -> None:
     assert name_ranks(ranks) == words
+
+
+def test_a_stage_that_was_not_traced_is_not_drawn_as_idle() -> None:
+    run = load_run(MEASURED / "megatron_moe_rank0.txt", node_size=None)
+    assert isinstance(run, RunSummary)
+    measured = RunBesideReplay.of(run, replay_measured(run, None, None).report)
+    traced = [stage for stage, bars in enumerate(measured.stages) if bars is not None]
+    assert 0 < len(traced) < len(measured.stages)
+    plot = measured.chart(Range1d(), measured.step_ps).plot
+    (idle,) = (each for each in plot.figure.renderers if each.data_source.name == "idle")
+    rows = [low + 0.4 for low in idle.data_source.data["low"]]
+    assert rows == pytest.approx(traced)

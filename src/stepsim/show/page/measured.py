@@ -53,10 +53,11 @@ class RunBesideReplay(Noun):
         plot, scale = _framed(
             "measured run", [f"stage {i}" for i in range(len(self.stages))], times, longest_ps
         )
-        _draw_idle(plot.figure, len(self.stages), self.step_ps / scale)
+        traced = [stage for stage, bars in enumerate(self.stages) if bars is not None]
+        _draw_idle(plot.figure, traced, self.step_ps / scale)
         for colour in MEASURED_NAMES:
             _draw_bars(plot.figure, self.stages, colour, PS_PER_MS / scale)
-        missing = [str(i) for i, bars in enumerate(self.stages) if bars is None]
+        missing = [str(stage) for stage in range(len(self.stages)) if stage not in traced]
         return Chart(
             plot=plot,
             title="Measured",
@@ -86,7 +87,7 @@ class RecordedTimeline(Noun):
         axis = f"{self.run.axis} " * bool(self.run.axis)
         labels = [f"{axis}{label}" for label, _ in self.run.rows]
         plot, scale = _framed("recorded step", labels, times, longest_ps)
-        _draw_idle(plot.figure, len(labels), self.step_ps / scale)
+        _draw_idle(plot.figure, range(len(labels)), self.step_ps / scale)
         for _, colour, kinds in _OF_KINDS:
             _draw_spans(plot.figure, self.run, colour, kinds, scale)
         return Chart(
@@ -153,8 +154,7 @@ def _joined(start: Ints, end: Ints, apart_ps: int) -> list[tuple[int, int]]:
     return list(zip(begins[first].tolist(), ends[last].tolist(), strict=True))
 
 
-def _draw_idle(figure: Any, count: int, end: float) -> None:
-    rows = list(range(count))
+def _draw_idle(figure: Any, rows: Sequence[int], end: float) -> None:
     source = new_source("idle", low=[i - 0.4 for i in rows], high=[i + 0.4 for i in rows])
     draw_idle(figure, source, "idle", left=0.0, right=end)
 
