@@ -108,7 +108,7 @@ Flops = Annotated[
     float,
     Meta(
         description="TFLOP/s",
-        extra={"written": Written(_tera, lambda rate: round(rate / _TERA, 1))},
+        extra={"written": Written(_tera, lambda rate: float(f"{rate / _TERA:.6g}"))},
     ),
 ]
 """Operations per second, a number of 1e12 in files."""

@@ -83,6 +83,7 @@ SCHEMA_VERSION = 1
 
 Version = Annotated[int, Meta(description="of the form of this document", ge=1, le=1)]
 Names = tuple[str, ...]
+"""Texts: names, warnings, notes."""
 
 _MESSAGE = re.compile(r"Expected (?P<allowed>.+?)(?:, got .+?)?(?: - at `\$(?P<at>.*)`)?")
 _MISSING = re.compile(r"Object missing required field `(?P<key>[^`]*)`(?: - at `\$(?P<at>.*)`)?")
