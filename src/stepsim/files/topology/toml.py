@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepsim.base.errors import TopologyError, bad_value
-from stepsim.base.structs import Names, replace
+from stepsim.base.structs import replace
 from stepsim.files.reading import read_toml, topology_file
 from stepsim.files.topology.tables import (
     CollectiveTable,
@@ -43,12 +43,8 @@ def read_topology_toml(path: Path) -> Topology:
             raise TopologyError("expected either [[dimension]] or [[link]] tables")
         for i, each in enumerate((*file.dimension, *file.link_class)):
             class_name(f"{'dimension' if file.dimension else 'link_class'}[{i}]", "name", each.name)
-        launch = file.collective.launch_latency_ps
-        algorithms = algorithm_names("collective", file.collective.algorithms)
-        library = library_of(file)
-        if file.dimension:
-            return _nested(file, launch, algorithms, library)
-        return _listed(file, launch, algorithms, library)
+        algorithm_names("collective", file.collective.algorithms)
+        return _nested(file) if file.dimension else _listed(file)
     except TopologyError as error:
         raise TopologyError(f"{path}: {error}") from None
 
@@ -81,7 +77,7 @@ def _on_base(file: TopologyFile) -> TopologyFile:
     )
 
 
-def _nested(file: TopologyFile, launch: int, algorithms: Names, library: Library) -> NestedTopology:
+def _nested(file: TopologyFile) -> NestedTopology:
     for option in ("npus", "node_size", "npus_forward", "link_class"):
         if getattr(file, option):
             raise TopologyError(f"{option} belongs to topologies made of [[link]] tables")
@@ -90,17 +86,15 @@ def _nested(file: TopologyFile, launch: int, algorithms: Names, library: Library
         source=file.source,
         device=file.device,
         dimensions=dimensions_of(file.dimension),
-        launch_latency_ps=launch,
-        algorithms=algorithms,
-        library=library,
+        launch_latency_ps=file.collective.launch_latency_ps,
+        algorithms=tuple(file.collective.algorithms),
+        library=library_of(file),
         grows=file.dimension[-1].size == AUTO,
     )
     return topology.fit(topology.default_npus) if topology.grows else topology
 
 
-def _listed(
-    file: TopologyFile, launch: int, algorithms: Names, library: Library
-) -> "ListedTopology":
+def _listed(file: TopologyFile) -> "ListedTopology":
     from stepsim.network.topology.cabled import listed_topology
 
     most = 2 * len(file.link)
@@ -120,9 +114,9 @@ def _listed(
         device=file.device,
         node_size=file.node_size or file.npus,
         npus_forward=file.npus_forward,
-        launch_latency_ps=launch,
-        algorithms=algorithms,
-        library=library,
+        launch_latency_ps=file.collective.launch_latency_ps,
+        algorithms=tuple(file.collective.algorithms),
+        library=library_of(file),
     )
 
 
