@@ -14,10 +14,10 @@ from sweeps import AXES, ROOT, SMALL, Deadly, Quick, Wrong, WrongLater, exported
 import stepsim
 from stepsim.base.errors import OutputError, SweepError
 from stepsim.base.structs import replace
-from stepsim.explore.sweep import Study, SweepProgress, open_for_reading, run_sweep, swept
+from stepsim.explore.sweep import Study, SweepProgress, open_for_reading, run_sweep
 from stepsim.explore.sweep.evaluate import ScenarioGroup
 from stepsim.explore.sweep.store import open_for_writing
-from stepsim.explore.sweep.table import AxisTotals, SweepTable
+from stepsim.explore.sweep.table import SweepTable
 from stepsim.files.load import read_model
 from stepsim.network.measured_times import CommTable, MeasuredCurve
 from stepsim.network.topology.nested import with_link
@@ -155,36 +155,24 @@ def test_failures_are_stored_with_their_reason_and_stop_nothing(
     assert exported(broken).decode().count("microbatches is 4: refused") == 10
 
 
-def test_what_is_added_up_as_it_comes_is_what_the_file_says(database: Path) -> None:
-    for resume in (False, True):
-        with swept(
-            study(), database, jobs=1, resume=resume, make=partial(Quick, failing=4, at_once=7)
-        ) as table:
-            assert table.progress == SweepProgress(size=30, done=30, failed=10)
-            added = {axis.name: table.by_value(axis) for axis in table.axes}
-            assert (table.totals is None) == resume
-        with open_for_reading(database) as store:
-            table = SweepTable(store=store)
-            assert {axis.name: table.by_value(axis) for axis in table.axes} == added
-    assert added["microbatches"][1] == (1, None, None, 10, 10)
-    assert sum(row.scenarios for row in added["compute_scale"]) == 30
-
-
-def test_sums_of_step_times_are_exact_in_any_order() -> None:
-    chance = np.random.default_rng(1)
-    scenarios, times = np.arange(600), chance.integers(2**61, 2**63 - 1, 600)
-    ran = chance.random(600) < 0.9
-    several = [AxisTotals.of(7, 5) for _ in range(2)]
-    lacks = chance.random(600) < 0.2
-    several[0].add(scenarios, times, ran, lacks)
-    for part in np.array_split(chance.permutation(600), 9):
-        several[1].add(scenarios[part], times[part], ran[part], lacks[part])
-    assert several[0].by_value() == several[1].by_value()
-    for row in several[0].by_value():
-        here = ran & (scenarios // 7 % 5 == row.position)
-        mine = times[here].tolist()
-        assert (row.least_ps, row.mean_ps) == (times[here & ~lacks].min(), sum(mine) / len(mine))
-        assert row.scenarios - row.failed == len(mine)
+def test_values_of_an_axis_are_summed_up_over_all_others(database: Path) -> None:
+    """The least of those that fit, the mean of all that ran."""
+    make = partial(Quick, failing=4)
+    assert run_sweep(study(), database, jobs=1, make=make).failed == 10
+    with sqlite3.connect(database) as connection:
+        connection.execute("UPDATE result SET fits = id % 4 > 0 WHERE error IS NULL")
+    with open_for_reading(database) as store:
+        table = SweepTable(store=store)
+        found = {axis: table.by_value(axis) for axis in table.axes}
+    for axis, rows in found.items():
+        here = [axis.positions(np.arange(30)) == row.position for row in rows]
+        for row, which in zip(rows, here, strict=True):
+            mine = [each for each, is_here in zip(rows_of(database), which, strict=True) if is_here]
+            ran = [each["step_time_ps"] for each in mine if each["step_time_ps"] is not None]
+            fit = [each["step_time_ps"] for each in mine if each["fits"]]
+            assert (row.scenarios, row.failed) == (len(mine), len(mine) - len(ran))
+            assert row.least_ps == min(fit, default=None)
+            assert row.mean_ps == (pytest.approx(sum(ran) / len(ran)) if ran else None)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from msgspec.structs import astuple
 
-from stepsim.base.arrays import Bools, Floats, Ints, ints
+from stepsim.base.arrays import Floats, Ints, ints
 from stepsim.base.errors import StepsimError
 from stepsim.base.structs import Noun, replace
 from stepsim.base.units import PS_PER_S, Value
@@ -230,13 +230,6 @@ class Outcomes(Noun):
         columns += [self.parts_ps] if self.parts_ps is not None else []
         assert all(len(column) == len(self.step_time_ps) for column in columns)
         assert np.isfinite(self.bubble_fraction).all()
-
-    @property
-    def lacks(self) -> Bools:
-        """Which scenarios are known not to fit."""
-        if self.worth is None:
-            return np.zeros(len(self.step_time_ps), np.bool_)
-        return np.asarray(self.worth.fits == 0)
 
 
 def failed(count: int, why: str, *, breakdown: bool) -> Outcomes:

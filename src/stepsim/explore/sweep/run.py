@@ -1,6 +1,6 @@
 """Runs the scenarios of a study that a database does not hold yet."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import islice
@@ -20,7 +20,7 @@ from stepsim.explore.sweep.executors import (
 from stepsim.explore.sweep.grid import ScenarioSpan
 from stepsim.explore.sweep.store import SweepProgress, SweepStore, open_for_writing
 from stepsim.explore.sweep.study import Study, pack
-from stepsim.explore.sweep.table import AxisTotals, SweepTable
+from stepsim.explore.sweep.table import SweepTable
 from stepsim.explore.sweep.work import (
     SpanResult,
     SweepJob,
@@ -79,14 +79,13 @@ def swept(
         store = opened.enter_context(
             open_for_writing(Path(database), study, resume=resume, force=force)
         )
-        totals = None
         if missing := store.missing(study.grid.size):
             with ExitStack() as started:
                 if not pool:
                     local = local_pool(jobs or _worth_starting(job, missing))
                     pool = started.enter_context(local)
-                totals = _run(job, store, pool, progress)
-        yield SweepTable(store=store, totals=totals)
+                _run(job, store, pool, progress)
+        yield SweepTable(store=store)
 
 
 def _to_its_end(
@@ -103,27 +102,16 @@ run_sweep = _to_its_end(swept)
 """Compute what a database lacks of a study and close it; takes and raises what `swept` does."""
 
 
-def _run(
-    job: SweepJob, store: SweepStore, pool: Pool, progress: _ProgressCall | None
-) -> Mapping[str, AxisTotals] | None:
-    """Ask the store what is missing, compute it, and again if workers were lost meanwhile.
-
-    Returns the totals of every axis, unless the store had results before.
-    """
+def _run(job: SweepJob, store: SweepStore, pool: Pool, progress: _ProgressCall | None) -> None:
+    """Ask the store what is missing, compute it, and again if workers were lost meanwhile."""
     packed, losses = pack(job), 0
     seen = store.progress()
-    grid = job.study.grid
-    totals = {axis.name: AxisTotals.of(grid.strides[axis.name], len(axis)) for axis in grid.axes}
-    fresh = not seen.done
     if progress:
         progress(seen)
     while missing := store.missing(job.study.grid.size):
         try:
             for result in _results(pool, packed, _spans(job, missing)):
                 store.write(result)
-                found = result.outcomes
-                for each in totals.values():
-                    each.add(result.scenarios, found.step_time_ps, result.ran, found.lacks)
                 losses = 0
                 seen = _advanced(seen, result)
                 if progress:
@@ -132,7 +120,6 @@ def _run(
             losses += 1
             if losses == _LOSSES:
                 raise SweepError(_dying(job, missing, str(error))) from None
-    return totals if fresh else None
 
 
 def _results(pool: Pool, packed: bytes, spans: Iterator[ScenarioSpan]) -> Iterator[SpanResult]:

@@ -1,16 +1,16 @@
 """The results of a sweep as a table in the order of its scenarios, read piece by piece."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from math import isinf, prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepsim.base.arrays import Bools, Floats, Ints, ints
+from stepsim.base.arrays import Floats, Ints, ints
 from stepsim.base.errors import SweepError
 from stepsim.base.structs import Names, Noun
-from stepsim.base.units import MAX_INT64, Quantity, Value
+from stepsim.base.units import Quantity, Value
 from stepsim.explore.sweep.database import database_errors
 from stepsim.explore.sweep.sound import PART_COLUMNS, STEP_COLUMNS
 from stepsim.explore.sweep.store import SweepProgress, SweepStore
@@ -75,64 +75,10 @@ class _ValueTotals(NamedTuple):
     failed: int
 
 
-class AxisTotals(Noun):
-    """Step times by the values of an axis, in ps, added up piece by piece in any order.
-
-    Their sums are exact: the upper and the lower 32 bits of each time are summed by themselves.
-    """
-
-    stride: int
-    least_ps: Ints
-    upper: Ints
-    lower: Ints
-    scenarios: Ints
-    failed: Ints
-
-    @classmethod
-    def of(cls, stride: int, length: int) -> "AxisTotals":
-        """The totals of nothing, of an axis of so many values."""
-        upper, lower, scenarios, failed = np.zeros((4, length), np.int64)
-        return cls(
-            stride=stride,
-            least_ps=np.full(length, MAX_INT64),
-            upper=upper,
-            lower=lower,
-            scenarios=scenarios,
-            failed=failed,
-        )
-
-    def add(self, scenarios: Ints, step_time_ps: Ints, ran: Bools, lacks: Bools) -> None:
-        """Add scenarios: those that did not run failed, one that lacks memory is no least."""
-        value = scenarios // self.stride % len(self.scenarios)
-        np.add.at(self.scenarios, value, 1)
-        np.add.at(self.failed, value[~ran], 1)
-        able = ran & ~lacks
-        np.minimum.at(self.least_ps, value[able], step_time_ps[able])
-        value, times = value[ran], step_time_ps[ran]
-        np.add.at(self.upper, value, times >> 32)
-        np.add.at(self.lower, value, times & 0xFFFFFFFF)
-
-    def by_value(self) -> list[_ValueTotals]:
-        """The totals of each value that some scenario has, ascending."""
-        found = []
-        for value in np.flatnonzero(self.scenarios).tolist():
-            count, failed = int(self.scenarios[value]), int(self.failed[value])
-            least = mean = None
-            if ran := count - failed:
-                least = int(self.least_ps[value]) if self.least_ps[value] < MAX_INT64 else None
-                mean = ((int(self.upper[value]) << 32) + int(self.lower[value])) / ran
-            found.append(_ValueTotals(value, least, mean, count, failed))
-        return found
-
-
 class SweepTable(Noun, dict=True):
-    """What a database says of its sweep; every property and iterator reads from the file.
-
-    The `totals` of the axes, by name, are not read where the process that wrote them knows them.
-    """
+    """What a database says of its sweep; every property and iterator reads from the file."""
 
     store: SweepStore
-    totals: Mapping[str, AxisTotals] | None = None
 
     @cached_property
     def source(self) -> tuple[str, str]:
@@ -238,18 +184,12 @@ class SweepTable(Noun, dict=True):
 
     def by_value(self, axis: StoredAxis) -> list[_ValueTotals]:
         """Summary of the scenarios of each value of an axis, in the order of the values."""
-        return self._totals[axis.name].by_value()
-
-    @cached_property
-    def _totals(self) -> Mapping[str, AxisTotals]:
-        if self.totals is not None:
-            return self.totals
-        found = {axis.name: AxisTotals.of(axis.stride, len(axis.texts)) for axis in self.axes}
-        for each in self._read(f"id, ifnull(step_time_ps, -1), {_LACKS}"):
-            scenarios, times, lacks = ints(each)
-            for totals in found.values():
-                totals.add(scenarios, times, times >= 0, lacks > 0)
-        return found
+        query = (
+            f"SELECT id / {axis.stride} % {len(axis.texts)} AS value, "
+            f"min(CASE WHEN {_LACKS} THEN NULL ELSE step_time_ps END), avg(step_time_ps), "
+            "count(*), count(error) FROM result GROUP BY value ORDER BY value"
+        )
+        return [_ValueTotals(*row) for row in self._all(query)]
 
     def fastest(self, axes: Sequence[StoredAxis], columns: Sequence[str]) -> Floats:
         """Numbers of the fastest scenario for every combination of these axes over all others.
