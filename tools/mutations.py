@@ -113,6 +113,19 @@ EQUIVALENT: Mapping[str, str] = MappingProxyType(
         ),
         "rows: int = (1 + 1)": "a row of a table that nobody names stays empty",
         "width = max(1, int(count.max(initial=(0 + 1))))": "it is at least 1 anyhow",
+        "branches: int = (0 + 1)": "branches are kept from one place later on",
+        "ahead = ends >> 1 <= placement.stages * self.schedule.microbatches": (
+            "the first stage sends no gradients, so that nothing has the number in between"
+        ),
+        "if len(missing) < _FEW_NODES:": (
+            "up to how many nodes one way of two is taken that find the same times"
+        ),
+        "if int(count.sum()) <= 2 * len(count) - size:": (
+            "up to how many steps one way of two is taken that find the same loads"
+        ),
+        "found = found * (kinds * chunks * alike.shape[1] + (1 + 1)) + part": (
+            "the base of a number's digits may be any above the largest digit"
+        ),
         "if mlp.groups >= 1:": (
             "where there is one group, a token takes experts of it, and all nodes can be reached"
         ),

@@ -2,16 +2,22 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers import pipeline_graph, prices_of, uniform_workload
+from unit.network.test_flights import phase
 
 import stepsim
+from stepsim.base.arrays import Lists
 from stepsim.base.errors import SimulationError
 from stepsim.base.structs import replace
+from stepsim.core.events import run
 from stepsim.core.timeline import run_graph
+from stepsim.network.flights import Fabric, Transfer
 from stepsim.parallel.modes import Sharing
 from stepsim.parallel.p2p import P2PMode
 from stepsim.parallel.schedules import Action, ActionKind, Placement, Schedule
+from stepsim.run.waits import NodeWaits
 from stepsim.workload.rows import Part
 
 
@@ -44,6 +50,21 @@ def test_a_step_beyond_the_clock_is_refused() -> None:
     workload = uniform_workload(forward=2**62, backward=2**62, pp=1, microbatches=2)
     with pytest.raises(SimulationError, match="106 days"):
         stepsim.simulate(workload, "ideal")
+
+
+def test_a_transfer_that_others_slow_ends_by_its_last_forecast() -> None:
+    """Three begin at 0, 300 and 600 on one link: each would take 1,000 ps alone.
+
+    The first has 700 left at 300 and 550 at 600, of which it gets a third: it ends at 2,250. Then
+    the second has 300 left and the third 450: at half the speed 2,850, and alone 3,000.
+    """
+    waits = NodeWaits(after=Lists.of([(), (), (1,), (), (3,)]))
+    duration_ps = np.array([0, 300, 0, 600, 0])
+    sent = Transfer(phases=(phase(1_000, {0: 1}),))
+    fabric = Fabric(capacity=np.array([1e9]))
+    start, end = run(waits, duration_ps, dict.fromkeys((0, 2, 4), sent), fabric)
+    assert start.tolist() == [0, 0, 300, 0, 600]
+    assert end.tolist() == [2_250, 300, 2_850, 600, 3_000]
 
 
 def test_progress_counts_up_to_all_tasks() -> None:

@@ -97,9 +97,14 @@ def test_what_is_gathered_once_goes_with_every_schedule(schedule: str) -> None:
     assert counts[Group.FSDP, CollectiveKind.ALL_GATHER] == LAYERS // 2
 
 
-def test_shards_with_split_backwards_are_refused() -> None:
+@pytest.mark.parametrize(("once", "reduce"), [(False, (REDUCE,)), (False, ()), (True, (REDUCE,))])
+def test_shards_with_split_backwards_are_refused(once: bool, reduce: tuple[CommOp, ...]) -> None:
+    shards = Shards(gather=(GATHER,), reduce=reduce, once=once)
+    rows = tuple(replace(row, shards=shards) for row in layer(LONG))
+    block = Microbatch(embedding=(), layers=(rows,) * LAYERS, head=())
+    work = replace(job(LONG, pp=2), microbatches=(block,))
     with pytest.raises(ScheduleError, match="split backwards are not modelled"):
-        simulate(job(LONG, pp=2), "hgx-h100", schedule="zb-h1", microbatches=4)
+        simulate(work, "hgx-h100", schedule="zb-h1", microbatches=4)
 
 
 @pytest.mark.parametrize("contention", ["none", "fair"])

@@ -86,16 +86,28 @@ def test_between_sizes_a_smooth_curve_is_met_within_a_few_percent() -> None:
 def test_interpolation_is_the_monotone_cubic_of_its_definition() -> None:
     """In powers of 4: points (0, 0), (1, 2), (2, 6) have secants 2 and 4.
 
-    The slope is 2 / (1/2 + 1/4) = 8/3 at the middle one, (3 * 2 - 4) / 2 = 1 at the first; half way
-    between these two the cubic is at (0 + 2) / 2 + (1 - 8/3) / 8.
+    The slope is 2 / (1/2 + 1/4) = 8/3 at the middle one, (3 * 2 - 4) / 2 = 1 at the first and
+    (3 * 4 - 2) / 2 = 5 at the last; half way the cubic is at (0 + 2) / 2 + (1 - 8/3) / 8, and at
+    (2 + 6) / 2 + (8/3 - 5) / 8.
     """
     found = curve({1: 1, 4: 16, 16: 4096}).interpolate(np.array([2]))
     assert found == pytest.approx([4 ** (1 - 5 / 24)])
+    found = curve({1: 1, 4: 16, 16: 4096}).interpolate(np.array([8]))
+    assert found == pytest.approx([4 ** (4 - 7 / 24)])
 
 
 def test_a_time_below_the_smallest_size_is_latency() -> None:
     floor = alpha_beta(2 * KIB, 64 * MIB)[2 * KIB]
     assert [WHOLE.time_ps(AR, 8, 1, size) for size in (1, 1000, 2047)] == [floor] * 3
+
+
+def test_latency_is_known_up_to_64_kib_and_15_percent() -> None:
+    flat = alpha_beta(64 * KIB, 64 * MIB)
+    assert table(curve(flat)).time_ps(AR, 8, 1, KIB) == flat.pop(64 * KIB)
+    assert table(curve(flat)).time_ps(AR, 8, 1, KIB) is None
+    grown = {KIB: 20, 4 * KIB: 23, 16 * KIB: 80}
+    assert table(curve(grown)).time_ps(AR, 8, 1, 1) == 20
+    assert table(curve(grown | {4 * KIB: 24})).time_ps(AR, 8, 1, 1) is None
 
 
 def test_above_the_largest_size_the_last_bandwidth_holds() -> None:

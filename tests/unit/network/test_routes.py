@@ -1,12 +1,12 @@
 """Routes over listed links, against networkx's shortest paths."""
 
 from collections import defaultdict
-from itertools import pairwise, product
+from itertools import combinations, pairwise, product
 
 import networkx as nx
 import pytest
 from helpers import examples
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 from networks import cabled
 from unit.network.test_topology import explicit, load_of
 
@@ -21,6 +21,11 @@ CABLES = st.lists(
     ),
     max_size=14,
 )
+
+MESH_AND_SWITCH = [
+    *((f"npu{a}", f"npu{b}", (a + b) % 3) for a, b in combinations(range(4), 2)),
+    *((f"npu{a}", "a", a % 2) for a in range(4)),
+]
 
 
 def expected(topology: ListedTopology, source: int, destination: int) -> dict[int, float]:
@@ -46,6 +51,7 @@ def expected(topology: ListedTopology, source: int, destination: int) -> dict[in
 
 @examples(150)
 @given(cables=CABLES, forward=st.booleans())
+@example(cables=MESH_AND_SWITCH, forward=False)
 def test_shares_are_those_of_all_shortest_paths(
     cables: list[tuple[str, str, int]], forward: bool
 ) -> None:

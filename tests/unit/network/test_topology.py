@@ -8,6 +8,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
+from helpers import line_of_npus
 from networks import cabled
 
 from stepsim.base.errors import TopologyError
@@ -223,6 +224,11 @@ def explicit(
 TWO_SPINES = [(f"npu{i}", f"leaf{i}") for i in range(2)] + [
     (f"leaf{i}", spine) for i in range(2) for spine in ("left", "right")
 ]
+
+
+def test_a_graph_with_too_many_links_is_refused() -> None:
+    with pytest.raises(TopologyError, match=r"2048 NPUs and 4192256 links: .* 1048576$"):
+        line_of_npus(2048, 1).graph()
 
 
 def test_npus_forward_only_where_told() -> None:

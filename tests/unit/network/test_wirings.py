@@ -77,6 +77,16 @@ WITH_NESTED = pytest.mark.parametrize(
 
 
 @WITH_NESTED
+@pytest.mark.parametrize("every", [1, 2])
+def test_an_exchange_loads_links_as_all_its_pairs_do(topology: NestedTopology, every: int) -> None:
+    members = np.arange(0, topology.npus, every)
+    found, wanted = topology.exchange(members), load_of(topology, [*product(members, members)])
+    if found is not None:
+        assert np.array_equal(found.links, wanted.links)
+        assert found.loads == pytest.approx(wanted.loads)
+
+
+@WITH_NESTED
 def test_routes_are_paths_of_the_graph(topology: NestedTopology) -> None:
     for source, destination in product(range(topology.npus), repeat=2):
         if topology.npus <= 16 or (5 * source + destination) % 17 == 0:

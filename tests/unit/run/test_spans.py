@@ -101,6 +101,15 @@ def test_chosen_spans_keep_their_texts(profile: Profile) -> None:
     assert {len(getattr(sends, name)) for name in SPAN_NUMBERS} == {len(sends)}
 
 
+def test_a_span_in_words_names_its_action(workloads: Path) -> None:
+    result = stepsim.simulate(workloads / "gpt_tp4.txt", "hgx-h100", npus=16, pp=4, microbatches=4)
+    spans = next(result.timeline.spans())
+    assert spans.entries
+    told = [row.entry for row in spans.rows()]
+    assert told == [None if n == UNKNOWN else spans.entries[n] for n in spans.entry.tolist()]
+    assert {*spans.entries} <= {*told}
+
+
 def test_streams_are_called_by_name_or_number() -> None:
     spans = Spans.of({"start_ps": np.zeros(0, np.int64)}, (), streams={6: "pp_forward"})
     assert [spans.stream_words(n) for n in (6, 7, UNKNOWN)] == ["pp forward", "stream 7", ""]

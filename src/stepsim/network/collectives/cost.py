@@ -220,12 +220,11 @@ class Cost(Noun):
         """
         if not self.time_ps:
             return self
-        least = least_ps if least_ps > self.time_ps else 0
-        more = max(least - self.time_ps, 0) + process_ps
+        more = max(least_ps - self.time_ps, 0) + process_ps
         return replace(
             self,
             time_ps=self.time_ps + more,
-            alone_ps=max(self.alone_ps, least) + process_ps,
+            alone_ps=max(self.alone_ps, least_ps) + process_ps,
             launch_ps=self.launch_ps + more,
         )
 
