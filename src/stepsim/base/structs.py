@@ -7,7 +7,7 @@ keys that a later stepsim adds are ignored, and those with a default may be miss
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from math import inf, isfinite
 from pathlib import Path
@@ -251,8 +251,7 @@ def explain_toml(place: str, raw: Any, schema: type[Any], message: str) -> str:
     if invalid := _INVALID.fullmatch(message):
         inside, _, key = invalid["at"].rpartition(".")
         hints = {f.encode_name: f.type for f in msgspec.structs.fields(_struct_at(schema, inside))}
-        names: type[StrEnum] = next(_classes_in(hints[key.partition("[")[0]], StrEnum))
-        allowed = f"one of {', '.join(names)}"
+        allowed = f"one of {', '.join(_texts_of(hints[key.partition('[')[0]]))}"
         return bad_value(place, invalid["at"].lstrip("."), invalid["value"], allowed)
     found = _MISSING.fullmatch(message) or _UNKNOWN.fullmatch(message)
     if found is None:
@@ -270,32 +269,49 @@ def _struct_at(schema: type[Any], at: str) -> type[Any]:
     """The struct that a path such as `.dimension[0]` leads to."""
     for key in re.findall(r"\.(\w+)", at):
         hints = {f.encode_name: f.type for f in msgspec.structs.fields(schema)}
-        schema = next(_classes_in(hints[key], Struct))
+        schema = next(_structs_in(hints[key]))
     return schema
 
 
-def _classes_in(hint: Any, kind: type[Any]) -> Iterator[type[Any]]:
-    """Classes of a kind that a type names."""
+def _structs_in(hint: Any) -> Iterator[type[Any]]:
+    """Structs that a type names."""
     named = get_origin(hint) or hint
-    if isinstance(named, type) and issubclass(named, kind):
+    if isinstance(named, type) and issubclass(named, Struct):
         yield hint
     for part in get_args(hint):
-        yield from _classes_in(part, kind)
+        yield from _structs_in(part)
+
+
+def _texts_of(hint: Any) -> Iterator[str]:
+    """Texts that a type allows."""
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        yield from hint
+    for part in get_args(hint):
+        yield from (part,) if isinstance(part, str) else _texts_of(part)
 
 
 def _look_up(raw: Any, at: str) -> tuple[str, Any]:
     """Place and value of a path such as `.stages[0].breakdown_ps[...]`.
 
-    The dots stand for the value of some key: it is the first that is no count.
+    The dots stand for some key: the first that has what follows, counts last.
     """
-    place, value = "", raw
-    for key, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", at):
-        if index.isdecimal():
-            place, value = f"{place}[{index}]", value[int(index)]
-            continue
-        name = key or next(k for k, each in value.items() if not _is_count(each))
-        place, value = f"{place}.{name}", value[name]
+    place, value = next(_found(raw, re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", at)))
     return place.lstrip("."), value
+
+
+def _found(
+    value: Any, path: Sequence[tuple[str, str]], place: str = ""
+) -> Iterator[tuple[str, Any]]:
+    if not path:
+        yield place, value
+        return
+    (key, index), *rest = path
+    if index.isdecimal():
+        yield from _found(value[int(index)], rest, f"{place}[{index}]")
+    elif isinstance(value, dict):
+        for name in [key] if key else sorted(value, key=lambda each: _is_count(value[each])):
+            if name in value:
+                yield from _found(value[name], rest, f"{place}.{name}")
 
 
 def _is_count(value: object) -> bool:

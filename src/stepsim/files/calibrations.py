@@ -104,6 +104,8 @@ def is_model_calibration(path: Path) -> bool:
 @checked
 def read_calibration(path: str | Path) -> Calibration:
     """Calibration in a TOML file; raises CalibrationError naming file, field and value."""
+    if is_model_calibration(Path(path)):
+        raise CalibrationError(f"{path}: a calibration of predictions: expected one of traced runs")
     return read_toml(Path(path), Calibration, CalibrationError, "calibration")
 
 

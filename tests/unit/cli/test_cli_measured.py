@@ -178,6 +178,18 @@ def test_wrong_optimus_logs(tmp_path: Path, old: str, new: str, message: str) ->
         read_optimus_log(log)
 
 
+UNEQUAL = """[[collective]]
+machine = ""
+source = ""
+kind = "all_reduce"
+ranks = 2
+nodes = 1
+sizes = [1, 2]
+times = ["1 us"]
+
+"""
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -189,6 +201,8 @@ def test_wrong_optimus_logs(tmp_path: Path, old: str, new: str, message: str) ->
             r"host_overhead.samples is -\d+: expected a whole number >= 1",
         ),
         ("sources", "sources = 1\nsources", "not valid TOML"),
+        ("schema_version = 1", "[[rate]]", "of predictions: expected one of traced runs"),
+        ("[host_overhead]", f"{UNEQUAL}[host_overhead]", "expected as many sizes as times"),
     ],
 )
 def test_wrong_calibrations(run: Path, tmp_path: Path, old: str, new: str, message: str) -> None:

@@ -69,6 +69,8 @@ def test_an_unknown_device_is_refused_by_name() -> None:
         ("rate = 732.2", "rate = -1", "rate"),
         ("[rate.bf16]", "[rate.bf17]", "bf16"),
         ("sustained = ", "sustainable = ", "sustainable"),
+        ("sustained = ", 'lends = ["bf17"]\nsustained = ', r"lends\[0\] is 'bf17': .* fp16, mxfp8"),
+        ("whole = true", "whole = 1", "scan.fused.whole is 1: expected true or"),
     ],
 )
 def test_a_wrong_device_file_names_the_entry(

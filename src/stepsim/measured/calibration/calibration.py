@@ -233,6 +233,7 @@ class Calibration(TomlTable, omit_defaults=False):
         placements = [link.placement for link in self.point_to_point]
         if len(set(placements)) != len(placements):
             raise CalibrationError("point_to_point: expected each placement once")
+        _ = self.collectives  # raises for tables that are no curves, or stand twice
 
     @property
     def empty(self) -> bool:

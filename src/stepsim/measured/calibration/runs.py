@@ -111,9 +111,9 @@ def _host_overhead(summaries: Sequence[RunSummary]) -> FittedTime:
     per_rank = [rank.host_ps / rank.actions for each in summaries for rank in each.ranks]
     spread = fitted(per_rank)
     actions = sum(rank.actions for each in summaries for rank in each.ranks)
-    return FittedTime(
-        value=round(float(np.mean(per_rank))), residual=spread.residual, samples=actions
-    )
+    mean = float(np.mean(per_rank))
+    residual = spread.residual * spread.value / mean if mean else 0.0
+    return FittedTime(value=round(mean), residual=residual, samples=actions)
 
 
 def _link(
