@@ -123,9 +123,6 @@ EQUIVALENT: Mapping[str, str] = MappingProxyType(
         "if int(count.sum()) <= 2 * len(count) - size:": (
             "up to how many steps one way of two is taken that find the same loads"
         ),
-        "found = found * (kinds * chunks * alike.shape[1] + (1 + 1)) + part": (
-            "the base of a number's digits may be any above the largest digit"
-        ),
         "if mlp.groups >= 1:": (
             "where there is one group, a token takes experts of it, and all nodes can be reached"
         ),

@@ -32,6 +32,7 @@ from stepsim.base.arrays import (
     ints,
     narrowed,
     numbers_of,
+    row_numbers,
     spans,
 )
 from stepsim.base.errors import ScheduleError
@@ -59,7 +60,7 @@ from stepsim.parallel.p2p import (
 from stepsim.parallel.p2p.columns import far_ranks
 from stepsim.parallel.ranks import ParallelPlan
 from stepsim.parallel.schedules import Action, ActionKind, OrderEntry, Schedule
-from stepsim.parallel.schedules.order import ACTION_KINDS, Order
+from stepsim.parallel.schedules.order import Order
 from stepsim.parallel.stages import Stages, StageWork
 from stepsim.workload.rows import (
     CollectiveKind,
@@ -446,7 +447,7 @@ class _StageWriter(Struct, kw_only=True, dict=True):
         """
         order = self.schedule.columns[self.stage]
         single = [*self._first.values(), *(place for place, _ in self._final.values())]
-        first, look = numbers_of(_codes(order, self.work, distinct(ints(single))))
+        first, look = row_numbers(_codes(order, self.work, distinct(ints(single))))
         turns = np.argsort(first)
         starts = [0]
         for place in first[turns].tolist():
@@ -644,24 +645,21 @@ class _StageWriter(Struct, kw_only=True, dict=True):
 
 
 def _codes(order: Order, work: StageWork, single: Ints) -> Ints:
-    """A number for every entry, equal where kinds, chunks and rows of all parts are the same.
+    """A row for every entry, equal where kinds, chunks and rows of all parts are the same.
 
     Those at the places `single` are like no other.
     """
-    kinds, chunks = len(ACTION_KINDS), len(work.chunks)
+    chunks = len(work.chunks)
     counts = np.array([len(blocks) for blocks in work.chunks])
     alike = np.zeros((chunks, int(counts.max())), np.int64)
     for chunk, blocks in enumerate(work.chunks):
         known: dict[int, int] = {}
         alike[chunk, : len(blocks)] = [known.setdefault(id(b), i) for i, b in enumerate(blocks)]
     block = alike[order.chunk, order.microbatch % counts[order.chunk]]
-    code = (order.kind.astype(np.int64) * chunks + order.chunk) * alike.shape[1] + block
-    code = np.where(order.kind < 0, 0, code + 1)
-    found: Ints = code[:, 0]
-    for part in code.T[1:]:
-        found = found * (kinds * chunks * alike.shape[1] + 1) + part
-    found[single] = found.max(initial=0) + 1 + np.arange(len(single))
-    return found
+    code: Ints = (order.kind.astype(np.int64) * chunks + order.chunk) * alike.shape[1] + block
+    code[order.kind < 0] = -1
+    code[single, 0] = code.max(initial=0) + 1 + np.arange(len(single))
+    return code
 
 
 def _looks_of(
