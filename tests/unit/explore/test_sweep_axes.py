@@ -6,15 +6,13 @@ from decimal import Decimal
 import numpy as np
 import pytest
 from hypothesis import assume, given, strategies as st
-from networks import cabled
 from sweeps import SMALL
 
 import stepsim
 from stepsim.base.errors import PlanError, SweepError
 from stepsim.explore.sweep import Grid, ScenarioSpan, Study, parse_axis
 from stepsim.explore.sweep.axes import OPTION_AXES, make_axis
-from stepsim.network.topology import LinkClass, Topology
-from stepsim.network.topology.nested import with_link, with_values
+from stepsim.network.topology import Topology
 from stepsim.options import OPTIONS
 
 GBPS = 125_000_000.0
@@ -165,18 +163,8 @@ def swept(topology: Topology, axis: str) -> Study:
     )
 
 
-def test_links_get_other_numbers_and_nothing_else_changes() -> None:
+def test_an_axis_of_links_that_are_not_there_is_refused() -> None:
     topology = stepsim.load_topology("hgx-h100")
-    changed = with_link(topology, "fabric", bandwidth=1e9, latency_ps=7)
-    inner, outer = changed.link_classes
-    assert inner == topology.link_classes[0]
-    assert (outer.bandwidth, outer.latency_ps) == (1e9, 7)
-    assert outer.efficiency == topology.link_classes[1].efficiency
-    assert with_link(changed, "fabric", bandwidth=5e10, latency_ps=500_000) == topology
-    values = {"nvlink.efficiency": 0.5, "launch_latency": 9, "compute_scale": 2.0}
-    edited = with_values(topology, values)
-    assert (edited.link_classes[0].efficiency, edited.launch_latency_ps) == (0.5, 9)
-    assert with_values(topology, {"compute_scale": 2.0}) is topology
     with pytest.raises(SweepError, match="has no links 'ib': expected nvlink, fabric"):
         swept(topology, "ib.bandwidth=1,2 GB/s")
 
@@ -190,12 +178,6 @@ def test_links_to_a_shared_nic_have_no_numbers() -> None:
     batch = make_batch("workloads/gpt_tp4.txt", topology, npus=16)
     with pytest.raises(PlanError, match=r"unknown column 'fabric-host\.latency'"):
         batch.evaluate({"fabric-host.latency": [1, 2]})
-
-
-def test_links_of_listed_topologies_get_other_numbers() -> None:
-    cable = LinkClass(name="cable", latency_ps=0, bandwidth=1e9)
-    topology = cabled(2, [("npu0", "npu1")], [cable])
-    assert with_link(topology, "cable", bandwidth=3e9).link_classes[0].bandwidth == 3e9
 
 
 def test_every_argument_axis_is_an_argument_of_simulate() -> None:

@@ -83,6 +83,13 @@ def test_between_sizes_a_smooth_curve_is_met_within_a_few_percent() -> None:
         assert WHOLE.time_ps(AR, 8, 1, size) == pytest.approx(expected, rel=0.02)
 
 
+def test_sizes_beside_are_all_that_a_time_depends_on() -> None:
+    [known] = WHOLE.curves
+    for size in (3 * KIB, 6 * KIB, 12 * KIB, 3 * MIB, 24 * MIB, 48 * MIB):
+        [wanted] = known.interpolate(np.array([size]))
+        assert known.duration_ps(size) == round(wanted)
+
+
 def test_interpolation_is_the_monotone_cubic_of_its_definition() -> None:
     """In powers of 4: points (0, 0), (1, 2), (2, 6) have secants 2 and 4.
 

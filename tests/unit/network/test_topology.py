@@ -11,6 +11,7 @@ import pytest
 from helpers import line_of_npus
 from networks import cabled
 
+import stepsim
 from stepsim.base.errors import TopologyError
 from stepsim.network.collectives import collective_cost, collective_shape
 from stepsim.network.topology import (
@@ -23,6 +24,7 @@ from stepsim.network.topology import (
 )
 from stepsim.network.topology.graph import check_size
 from stepsim.network.topology.listed import ListedTopology
+from stepsim.network.topology.nested import with_link, with_values
 from stepsim.workload.rows import CollectiveKind
 
 Shares = dict[tuple[str, str], float]
@@ -231,6 +233,26 @@ def test_a_graph_with_too_many_links_is_refused() -> None:
     check_size(nested("switch:4 " * 8))  # the most of both: 65,536 NPUs with 16 links each
     with pytest.raises(TopologyError, match=r"2048 NPUs and 4192256 links: .* 1048576$"):
         check_size(line_of_npus(2048, 1))
+
+
+def test_links_get_other_numbers_and_nothing_else_changes() -> None:
+    topology = stepsim.load_topology("hgx-h100")
+    changed = with_link(topology, "fabric", bandwidth=1e9, latency_ps=7)
+    inner, outer = changed.link_classes
+    assert inner == topology.link_classes[0]
+    assert (outer.bandwidth, outer.latency_ps) == (1e9, 7)
+    assert outer.efficiency == topology.link_classes[1].efficiency
+    assert with_link(changed, "fabric", bandwidth=5e10, latency_ps=500_000) == topology
+    values = {"nvlink.efficiency": 0.5, "launch_latency": 9, "compute_scale": 2.0}
+    edited = with_values(topology, values)
+    assert (edited.link_classes[0].efficiency, edited.launch_latency_ps) == (0.5, 9)
+    assert with_values(topology, {"compute_scale": 2.0}) is topology
+
+
+def test_links_of_listed_topologies_get_other_numbers() -> None:
+    cable = LinkClass(name="cable", latency_ps=0, bandwidth=1e9)
+    topology = cabled(2, [("npu0", "npu1")], [cable])
+    assert with_link(topology, "cable", bandwidth=3e9).link_classes[0].bandwidth == 3e9
 
 
 def test_npus_forward_only_where_told() -> None:

@@ -58,7 +58,7 @@ def least_cut(topology: Topology) -> float:
 )
 def test_bisection_is_the_least_even_cut(topology: NestedTopology) -> None:
     seen = inspect_topology(topology)
-    assert seen.bisection_bandwidth == pytest.approx(least_cut(topology))
+    assert seen.bisection_bandwidth == pytest.approx(least_cut(topology), rel=1e-12)
     listed = as_links(topology)
     assert listed.bisection().bandwidth >= least_cut(topology) * (1 - 1e-9)
 
