@@ -13,7 +13,7 @@ from jobs import asked
 import stepsim
 from stepsim.base.errors import PlanError
 from stepsim.explore.sweep import Grid, Outcomes, ScenarioGroup, Study, open_for_reading, parse_axis
-from stepsim.explore.sweep.evaluate import Links
+from stepsim.explore.sweep.evaluate import LinkKind
 from stepsim.explore.sweep.export import write_table
 from stepsim.explore.sweep.grid import AxisColumn
 from stepsim.explore.sweep.table import SweepTable
@@ -81,7 +81,7 @@ class Wrong(Quick):
     """Groups with a fault that the second of them shows as soon as it is asked."""
 
     @property
-    def links(self) -> tuple[Links, ...]:
+    def links(self) -> tuple[LinkKind, ...]:
         if self.microbatches == 4:
             raise ZeroDivisionError("of our own making")
         return super().links

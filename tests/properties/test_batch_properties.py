@@ -42,20 +42,14 @@ def columns_of(topology: Topology) -> dict[str, st.SearchStrategy[float]]:
 
 
 def of_tasks() -> dict[str, st.SearchStrategy[float]]:
-    times: dict[str, st.SearchStrategy[float]] = dict.fromkeys(
-        ("host_overhead", "get_batch", "loss_time"), TIMES
-    )
+    times: dict[str, st.SearchStrategy[float]] = dict.fromkeys(HOST, TIMES)
     return times | {f"compute_scale.{phase}": FACTORS for phase in Phase}
 
 
 def options_of(values: Values) -> dict[str, Any]:
     """Arguments of `simulate` for the values of a scenario that are not the network's."""
     scale = ComputeScale(**{str(p): values.get(f"compute_scale.{p}", 1.0) for p in Phase})
-    times: dict[str, Any] = {
-        name: f"{values[name]} ps"
-        for name in ("host_overhead", "get_batch", "loss_time")
-        if name in values
-    }
+    times: dict[str, Any] = {name: f"{values[name]} ps" for name in HOST if name in values}
     return times | {"compute_scale": scale}
 
 

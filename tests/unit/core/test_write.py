@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from helpers import collective, row
 
 from stepsim.base.structs import replace
@@ -38,19 +39,21 @@ def backwards_in_turn() -> Schedule:
     return parse_schedule(text, source="test", name="backwards in turn")
 
 
-def test_both_ends_of_every_message_know_each_other(workloads: Path) -> None:
-    options = StepOptions(schedule=backwards_in_turn(), microbatches=2, pp=2)
+@pytest.mark.parametrize("schedule", [backwards_in_turn(), build("1f1b", ranks=2, microbatches=1)])
+def test_both_ends_of_every_message_know_each_other(workloads: Path, schedule: Schedule) -> None:
+    options = StepOptions(schedule=schedule, microbatches=schedule.microbatches, pp=2)
     graph = prepare(workload_of(workloads / "gpt_tp4.txt"), topology_of("hgx-h100"), options).graph
-    messages = 0
+    messages, told = 0, {*graph.streams()}
     for stage, program in enumerate(graph.programs):
         for number, segment in enumerate(program.segments):
             if segment.kind not in (SegmentKind.SEND, SegmentKind.RECV):
                 continue
+            assert (program.message, segment.stream) in told
             far = graph.programs[segment.peer_stage].segments[segment.peer]
             assert (far.peer_stage, far.peer) == (stage, number)
             assert {far.kind, segment.kind} == {SegmentKind.SEND, SegmentKind.RECV}
             messages += 1
-    assert messages == 8
+    assert messages == 4 * schedule.microbatches
 
 
 def test_the_first_stage_gets_batches_and_the_last_computes_the_loss(workloads: Path) -> None:

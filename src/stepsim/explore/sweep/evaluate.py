@@ -33,7 +33,7 @@ _PREPARED_S, _PARTS_PER_S, _TOTALS_PER_S = 0.5, 50_000, 500_000
 _FEWEST = 4
 
 
-class Links(NamedTuple):
+class LinkKind(NamedTuple):
     """The links of a class: how many, bytes/s of each, and axes that change it, the first first."""
 
     links: int
@@ -79,14 +79,14 @@ class ScenarioGroup(Noun, dict=True):
         return held | held_degrees(study.workload, self.network, replace(options, **held))[0]
 
     @cached_property
-    def links(self) -> tuple[Links, ...]:
+    def links(self) -> tuple[LinkKind, ...]:
         """The links of each class in a job of the group's size; raises PlanError."""
         made = make_work(self.study.workload, self.network, self.options())
         plan, _ = choose_plan(made.workload, self.network, made.sized)
         topology = place(self.network, plan, made.options.placement)
         columns = topology.link_classes, topology.link_counts(), followed(topology, _BANDWIDTH)
         return tuple(
-            Links(count, link.bandwidth, (f"{link.name}.bandwidth", f"{leader}.bandwidth"))
+            LinkKind(count, link.bandwidth, (f"{link.name}.bandwidth", f"{leader}.bandwidth"))
             for link, count, leader in zip(*columns, strict=True)
         )
 

@@ -38,7 +38,7 @@ class Fitted(TomlTable):
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.value) and self.value >= 0):
-            raise CalibrationError(f"value {self.value}: cannot be below 0")
+            raise CalibrationError(f"value is {self.value}: expected a finite number, 0 or more")
 
 
 class FittedTime(Fitted):
