@@ -2,9 +2,8 @@
 
 A communication takes multiprocessors and memory bandwidth while it moves bytes, and so a share of
 the speed of the compute beside it, which `stepsim.workload.overlap` gives. How much of a
-communication runs beside which compute is taken from a run before. Rows of a
-model say which kernels they run; others count as products with many blocks, without the delay of
-short kernels.
+communication runs beside which compute is taken from a run before. Rows of a model say which
+kernels they run; others count as products with many blocks, without the delay of short kernels.
 """
 
 from collections.abc import Sequence

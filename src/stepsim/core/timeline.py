@@ -318,7 +318,7 @@ def flat_step(
 
     `slow` are factors on the ranks' compute times. Unless an engine is asked for, columns take the
     place of events in large jobs whose links are not shared in time. With `cost` communication
-    slows the compute beside it, and every task is by itself. `like` is as `flatten` takes it.
+    slows the compute beside it. `like` is as `flatten` takes it.
     """
     actors, contention = find_actors(graph, prices, slow, fold_ranks=fold_ranks)
     said(__name__, "%d of %d ranks are simulated", len(actors), graph.plan.npus)
