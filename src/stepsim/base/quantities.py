@@ -23,7 +23,8 @@ from stepsim.base.units import (
     parse_time_ps,
 )
 
-_TERA, _LEAST, _MOST = 1e12, 1e-6, 1e9
+TERA = 1e12
+_LEAST, _MOST = 1e-6, 1e9
 
 
 class Written(NamedTuple):
@@ -36,21 +37,32 @@ class Written(NamedTuple):
 _Way = Callable[[Written], Callable[[Any], Any]]
 
 
-def _of_text(parse: Callable[[str], float]) -> Callable[[Any], float]:
-    """What reads texts alone."""
+def _text(
+    what: str,
+    pattern: str,
+    parse: Callable[[str], float],
+    write: Callable[[float], object],
+    *examples: str,
+) -> Meta:
+    """Says of a number that files have it as a text with its unit."""
 
     def read(value: Any) -> float:
         if not isinstance(value, str):
             raise UnitError(f"{value!r} has no unit: expected a text in quotes")
         return parse(value)
 
-    return read
+    return Meta(
+        description=what,
+        examples=[*examples],
+        extra_json_schema={"pattern": pattern},
+        extra={"written": Written(read, write)},
+    )
 
 
 def _tera(value: Any) -> float:
     if type(value) not in (int, float) or not _LEAST <= value <= _MOST:
         raise UnitError(f"{value!r} is no rate: expected TFLOP/s from {_LEAST:g} to {_MOST:g}")
-    return float(value * _TERA)
+    return float(value * TERA)
 
 
 def _signed(text: str) -> int:
@@ -58,8 +70,12 @@ def _signed(text: str) -> int:
     return -parse_time_ps(bare[1:]) if bare.startswith("-") else parse_time_ps(bare)
 
 
+def _time_text(time_ps: float) -> str:
+    return exact_time(round(time_ps))
+
+
 def _signed_text(time_ps: float) -> str:
-    return f"{'-' if time_ps < 0 else ''}{exact_time(abs(round(time_ps)))}"
+    return f"{'-' if time_ps < 0 else ''}{_time_text(abs(time_ps))}"
 
 
 def _gigabytes(bytes_per_s: float) -> str:
@@ -68,47 +84,37 @@ def _gigabytes(bytes_per_s: float) -> str:
 
 Time = Annotated[
     int,
-    Meta(
-        description="a time with its unit",
-        examples=["500 ns", "1.5 us"],
-        extra_json_schema={"pattern": TIME_PATTERN},
-        extra={"written": Written(_of_text(parse_time_ps), lambda ps: exact_time(round(ps)))},
-    ),
+    _text("a time with its unit", TIME_PATTERN, parse_time_ps, _time_text, "500 ns", "1.5 us"),
 ]
 Difference = Annotated[
-    int,
-    Meta(
-        description="a time with its unit, below 0 too",
-        examples=["-1.5 us"],
-        extra_json_schema={"pattern": TIME_PATTERN},
-        extra={"written": Written(_of_text(_signed), _signed_text)},
-    ),
+    int, _text("a time with its unit, below 0 too", TIME_PATTERN, _signed, _signed_text, "-1.5 us")
 ]
 Size = Annotated[
     int,
-    Meta(
-        description="a size with its unit: MB is 1e6 bytes, MiB is 2**20",
-        examples=["160 MB", "64 MiB"],
-        extra_json_schema={"pattern": SIZE_PATTERN},
-        extra={
-            "written": Written(_of_text(parse_size_bytes), lambda size: exact_size(round(size)))
-        },
+    _text(
+        "a size with its unit: MB is 1e6 bytes, MiB is 2**20",
+        SIZE_PATTERN,
+        parse_size_bytes,
+        lambda size: exact_size(round(size)),
+        *("160 MB", "64 MiB"),
     ),
 ]
 Bandwidth = Annotated[
     float,
-    Meta(
-        description="a bandwidth with its unit, one way: GB/s is 1e9 bytes/s, Gbps 1e9 bit/s",
-        examples=["400 Gbps", "50 GB/s", "inf"],
-        extra_json_schema={"pattern": BANDWIDTH_PATTERN},
-        extra={"written": Written(_of_text(parse_bandwidth), _gigabytes)},
+    _text(
+        "a bandwidth with its unit, one way: GB/s is 1e9 bytes/s, Gbps 1e9 bit/s",
+        BANDWIDTH_PATTERN,
+        parse_bandwidth,
+        _gigabytes,
+        *("400 Gbps", "50 GB/s", "inf"),
     ),
 ]
 Flops = Annotated[
     float,
     Meta(
         description="TFLOP/s",
-        extra={"written": Written(_tera, lambda rate: float(f"{rate / _TERA:.6g}"))},
+        extra_json_schema={"minimum": _LEAST, "maximum": _MOST, "unit": TERA},
+        extra={"written": Written(_tera, lambda rate: float(f"{rate / TERA:.6g}"))},
     ),
 ]
 """Operations per second, a number of 1e12 in files."""

@@ -171,7 +171,7 @@ def shipped(module: str, name: str, kind: type[_Data]) -> _Data:
     return msgspec.toml.decode(Path(module).with_name(name).read_bytes(), type=kind)
 
 
-def toml_text(document: msgspec.Struct) -> str:
+def toml_text(document: Struct) -> str:
     """A document as TOML, without what may be left out and is: None, and empty lists."""
     import tomli_w
 
@@ -250,14 +250,14 @@ def explain_toml(place: str, raw: Any, schema: type[Any], message: str) -> str:
     """What msgspec says of a TOML file: the file, the key, its value and what is allowed."""
     if invalid := _INVALID.fullmatch(message):
         inside, _, key = invalid["at"].rpartition(".")
-        hints = {f.encode_name: f.type for f in msgspec.structs.fields(_struct_at(schema, inside))}
-        allowed = f"one of {', '.join(_texts_of(hints[key.partition('[')[0]]))}"
+        hint = _types_at(schema, inside)[key.partition("[")[0]]
+        allowed = f"one of {', '.join(_texts_of(hint))}"
         return bad_value(place, invalid["at"].lstrip("."), invalid["value"], allowed)
     found = _MISSING.fullmatch(message) or _UNKNOWN.fullmatch(message)
     if found is None:
         return _explain(place, raw, message.replace(" | null", ""), _TOML_KINDS)
     at, key = found["at"] or "", found["key"]
-    keys = {f.encode_name: f.type for f in msgspec.structs.fields(_struct_at(schema, at))}
+    keys = _types_at(schema, at)
     inside = f"{place}: {at.lstrip('.')}" if at else place
     if key not in keys:
         return f"{inside}: unknown key {key!r}: expected one of {', '.join(keys)}"
@@ -265,12 +265,17 @@ def explain_toml(place: str, raw: Any, schema: type[Any], message: str) -> str:
     return f"{inside}: {key} is missing{f' ({meant[0]})' if meant else ''}"
 
 
-def _struct_at(schema: type[Any], at: str) -> type[Any]:
-    """The struct that a path such as `.dimension[0]` leads to."""
+def _types(schema: type[Any]) -> dict[str, Any]:
+    """The keys of a table and their types."""
+    return {f.encode_name: f.type for f in msgspec.structs.fields(schema)}
+
+
+def _types_at(schema: type[Any], at: str) -> dict[str, Any]:
+    """Those of the table that a path such as `.dimension[0]` leads to."""
+    types = _types(schema)
     for key in re.findall(r"\.(\w+)", at):
-        hints = {f.encode_name: f.type for f in msgspec.structs.fields(schema)}
-        schema = next(_structs_in(hints[key]))
-    return schema
+        types = _types(next(_structs_in(types[key])))
+    return types
 
 
 def _structs_in(hint: Any) -> Iterator[type[Any]]:

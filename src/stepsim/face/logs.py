@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from stepsim.network.topology.network import TopologyLike
 
 
+# to_json gives bytes of documents and a text of results
 class LogExplanationResult(Viewed, LogExplanation):  # type: ignore[misc]
     """A training log beside its prediction, and the ways to see it."""
 

@@ -165,7 +165,7 @@ def parquet_library(path: Path, error: type[StepsimError]) -> tuple[Any, Any]:
 
 DEFAULT_TOPOLOGY = "hgx-h100"
 DEFAULT_FRAMEWORK = "megatron-core"
-SHIPPED = ("topologies", "devices", "frameworks", "models")
+_SHIPPED = ("topologies", "devices", "frameworks", "models")
 """Kinds of files that come with stepsim, each a folder."""
 
 _Noun = TypeVar("_Noun")
@@ -177,7 +177,7 @@ def shipped_once(read: Callable[[Path], _Noun]) -> Callable[[Path], _Noun]:
 
     @wraps(read)
     def of_path(path: Path) -> _Noun:
-        ours = path.parent in map(shipped_folder, SHIPPED)
+        ours = path.parent in map(shipped_folder, _SHIPPED)
         return once(path) if ours else read(path)
 
     return of_path

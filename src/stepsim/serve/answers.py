@@ -1,4 +1,4 @@
-"""One question of a page and its answer, both plain data: what a server and a page alone share."""
+"""One question of a page and its answer, both plain data."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType

@@ -132,6 +132,8 @@ def _as_texts(schema: Any) -> Any:
         if "default" in schema:
             text["default"] = _WRITES[schema["pattern"]](unbounded(schema["default"]))
         return schema | text
+    if isinstance(schema.get("unit"), float) and "default" in schema:
+        return schema | {"default": schema["default"] / schema["unit"]}
     return {key: _as_texts(each) for key, each in schema.items()}
 
 

@@ -38,7 +38,8 @@ def weighed(
 ) -> Report:
     """The report of a step with what doubts about its workload are worth, and what crossing costs.
 
-    `source`, `topology` and `options` are what the step was made of, `flat` is what ran.
+    `source`, `topology` and `options` are what the step was made of, `flat` is the table that it
+    was laid out in.
     """
 
     def again(workload: Workload) -> int:

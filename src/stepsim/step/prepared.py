@@ -110,7 +110,7 @@ class PreparedStep(Noun, dict=True):
 
     def step_time_ps(self, like: Flat | None = None) -> int:
         """The step time alone, in ps."""
-        return self.flat(like).timeline().step_time_ps
+        return self.flat(like).timeline(apart=False).step_time_ps
 
     def reported(self, timeline: Timeline, *, weigh: bool = False) -> "SimulatedStep":
         """What is known of its run; with `weigh` its doubts are told elsewhere."""

@@ -49,10 +49,10 @@ def simulate_step(
     with garbage.paused():
         ready = prepare(workload, topology, options, notes=notes, known=known, on_size=on_size)
         ready = ready if fold_ranks else replace(ready, fold_ranks=False)
-        timeline = ready.flat().timeline(progress)
-        step = ready.reported(timeline, weigh=weigh)
+        laid = ready.flat()
+        step = ready.reported(laid.timeline(progress), weigh=weigh)
         if weigh:
             step = replace(
-                step, report=weighed(step.report, ready, timeline.flat, workload, topology, options)
+                step, report=weighed(step.report, ready, laid.flat, workload, topology, options)
             )
     return step

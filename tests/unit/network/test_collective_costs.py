@@ -113,6 +113,7 @@ def test_what_passes_besides_passes_if_anything_is_sent() -> None:
     nothing = Cost(time_ps=0, alone_ps=0, launch_ps=0, algorithm=RING)
     assert nothing.with_process(7, 3) is nothing
     assert KNOWN.with_process(25, 0) == KNOWN
+    assert replace(KNOWN, alone_ps=20).with_process(25, 3).alone_ps == 23
     longer = replace(KNOWN, alone_ps=20).with_process(40, 3)
     assert (longer.time_ps, longer.alone_ps, longer.launch_ps) == (43, 43, 23)
 

@@ -158,9 +158,7 @@ class Batch(Noun, dict=True):
         """Results of a few scenarios; of some lengths the times are `known`, by number."""
         values = self._checked(self.table.evaluate(scenarios, known))
         if not parts:
-            each = (values[i] for i in self.program.length)
-            totals = self.program.totals(each, len(scenarios))
-            return self._result(values, totals)
+            return self._result(values, self.program.totals(values, len(scenarios)))
         start, end = self.program.times(values, len(scenarios))
         return self._result(
             values,

@@ -54,10 +54,11 @@ class BatchProgram(Noun, dict=True):
         wanted = {*self.last, *self.pipeline, *self.busy_nodes}
         return replace(self.waits, results=tuple(sorted(wanted)))
 
-    def totals(self, lengths: list[Ints] | Iterator[Ints], count: int) -> Totals:
-        """Totals of `count` scenarios; `lengths` are the times of the nodes, in order."""
+    def totals(self, values: list[Ints], count: int) -> Totals:
+        """Totals of `count` scenarios, by all lengths."""
         waits = self._counted
-        known = zip(waits.results or (), ends(waits, lengths), strict=True)
+        found = ends(waits, (values[i] for i in self.length))
+        known = zip(waits.results or (), found, strict=True)
         return self._totals(dict(known), count)
 
     def totals_of(self, end: Ints) -> Totals:

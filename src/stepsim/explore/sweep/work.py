@@ -86,7 +86,7 @@ def evaluate_span(packed: bytes, span: ScenarioSpan) -> SpanResult:
     """
     study = _job(packed).study
     group = _group(packed, span.start // study.grid.group_size)
-    columns = with_uplinks(study.network(group.settings), study.grid.columns(span))
+    columns = with_uplinks(group.network, study.grid.columns(span))
     count = span.stop - span.start if columns else 1
     try:
         bandwidth = _bandwidth(group, columns, count)

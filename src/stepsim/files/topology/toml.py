@@ -20,7 +20,7 @@ from stepsim.files.topology.tables import (
     class_name,
 )
 from stepsim.network.topology import Dimension, DimensionKind, LinkClass, NestedTopology, Topology
-from stepsim.network.topology.dimension import Accuracy, FollowingLinks, Library
+from stepsim.network.topology.dimension import LINK_FIELDS, Accuracy, FollowingLinks, Library
 from stepsim.network.topology.network import MAX_NPUS
 from stepsim.network.topology.wirings import MAX_CABLED, DragonflyShape, Ports, TreeShape
 
@@ -49,7 +49,7 @@ def read_topology_toml(path: Path) -> Topology:
         raise TopologyError(f"{path}: {error}") from None
 
 
-_OF_BASE = {"efficiency": 1.0, "endpoint_latency_ps": 0}
+_OF_BASE = {each.attribute: each.default for each in LINK_FIELDS if each.default is not None}
 
 
 def _on_base(file: TopologyFile) -> TopologyFile:

@@ -5,6 +5,7 @@ What could not be identified is absent, and `unidentified` says why.
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Annotated, Self
 
 import numpy as np
@@ -196,7 +197,7 @@ def curve_tables(table: CommTable | None) -> tuple[CurveTable, ...]:
 _ABOUT = ("schema_version", "sources", "traces", "node_size", "unidentified")
 
 
-class Calibration(TomlTable, omit_defaults=False):
+class Calibration(TomlTable, omit_defaults=False, dict=True):
     """A calibration: what runs tell about a machine; `node_size` ranks share a node.
 
     `sources` are the names of the runs, `traces` the fingerprints of their ranks' traces.
@@ -240,7 +241,7 @@ class Calibration(TomlTable, omit_defaults=False):
         """Whether nothing could be identified."""
         return not any(value for name, value in asdict(self).items() if name not in _ABOUT)
 
-    @property
+    @cached_property
     def collectives(self) -> CommTable | None:
         """The measured curves; None without any."""
         curves = tuple(each.curve for each in self.collective)

@@ -220,11 +220,12 @@ class Cost(Noun):
         """
         if not self.time_ps:
             return self
-        more = max(least_ps - self.time_ps, 0) + process_ps
+        least = least_ps if least_ps > self.time_ps else 0
+        more = max(least - self.time_ps, 0) + process_ps
         return replace(
             self,
             time_ps=self.time_ps + more,
-            alone_ps=max(self.alone_ps, least_ps) + process_ps,
+            alone_ps=max(self.alone_ps, least) + process_ps,
             launch_ps=self.launch_ps + more,
         )
 
@@ -395,13 +396,12 @@ def _total_ps(
     Times of steps are `known` by their carrier and number.
     """
     carrier = candidate.carrier
-    for number in candidate.order:
-        if (id(carrier), number) not in known:
-            times = step_times_ps(shape.steps[number], size_bytes, links, carrier)[0]
-            known[id(carrier), number] = np.minimum(times, _LONGEST_PS)
     once = carrier.once_ps(size_bytes) if carrier else np.zeros(len(size_bytes))
     steps = np.zeros((len(candidate.order), len(size_bytes)))
     for place, number in enumerate(candidate.order):
+        if (id(carrier), number) not in known:
+            times = step_times_ps(shape.steps[number], size_bytes, links, carrier)[0]
+            known[id(carrier), number] = np.minimum(times, _LONGEST_PS)
         steps[place] = known[id(carrier), number]
     often = ints(candidate.repeats)
     overflow = often @ steps + once >= _LONGEST_PS

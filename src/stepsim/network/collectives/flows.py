@@ -240,22 +240,21 @@ def step_times_ps(
     of a group alone get at most the carrier's rate.
     """
     capacity, latency_ps, endpoint_ps = links
-    rates, along = None, False
+    along = carrier is not None and len(shape.shares) > 0
     if carrier:
-        rates, along = carrier.rates, len(shape.shares) > 0
         capacity, endpoint_ps = capacity * carrier.shared_rates, endpoint_ps + carrier.steps_ps
     endpoint = np.where(shape.hops > 0, endpoint_ps[:, None, :], 0.0).max(axis=2, initial=0.0)
     paths = latency_ps @ shape.hops.T + endpoint
     path = (paths * shape.shares).sum(axis=1) if along else paths.max(axis=1, initial=0.0)
     busy = shape.shared / capacity
-    if rates is not None:
-        busy = np.maximum(busy, shape.loads / (capacity * rates))
+    if carrier:
+        busy = np.maximum(busy, shape.loads / (capacity * carrier.rates))
     times = np.rint(path + size_bytes * busy.max(axis=1, initial=0.0) * PS_PER_S)
     return times, path
 
 
-def link_parameters(classes: tuple[LinkClass, ...]) -> tuple[Floats, Floats, Floats]:
-    """Capacity (bytes/s), latency and endpoint latency (ps) as arrays of shape (1, classes)."""
+def link_parameters(classes: tuple[LinkClass, ...]) -> Links:
+    """Those of classes, as arrays of shape (1, classes)."""
     return (
         np.array([[link.capacity for link in classes]]),
         np.array([[float(link.latency_ps) for link in classes]]),

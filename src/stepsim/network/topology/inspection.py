@@ -1,10 +1,8 @@
 """What a topology is made of: the numbers behind `stepsim inspect TOPOLOGY`."""
 
-from typing import Self
-
 from stepsim.base.structs import BytesPerSecond, Document, Entry, Names, Picoseconds, Share, finite
 from stepsim.network.topology import LinkClass, Topology
-from stepsim.network.topology.dimension import Accuracy, Protocol
+from stepsim.network.topology.dimension import Accuracy
 
 
 class _LinkNumbers(Entry):
@@ -33,11 +31,6 @@ class _ProtocolNumbers(Entry):
     copy_bandwidth: BytesPerSecond | None
     steps_ps: dict[str, int]
     rates: dict[str, float]
-
-    @classmethod
-    def of(cls, protocol: Protocol) -> Self:
-        """The entry of a protocol."""
-        return cls.taken_from(protocol, copy_bandwidth=finite(protocol.copy_bandwidth))
 
 
 class TopologyNumbers(Document, kw_only=False):
@@ -91,7 +84,10 @@ def inspect_topology(topology: Topology) -> TopologyNumbers:
         bisection_method=bisection.method,
         diameter_hops=int(routes.sum(axis=1).max()),
         diameter_ps=max(_latency_ps(classes, route) for route in routes.tolist()),
-        protocols=tuple(map(_ProtocolNumbers.of, topology.library.protocols)),
+        protocols=tuple(
+            _ProtocolNumbers.taken_from(each, copy_bandwidth=finite(each.copy_bandwidth))
+            for each in topology.library.protocols
+        ),
         accuracy=topology.library.accuracy,
     )
 

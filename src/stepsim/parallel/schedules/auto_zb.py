@@ -18,7 +18,6 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import product
 
-from stepsim.base.arrays import ints
 from stepsim.base.errors import ScheduleError
 from stepsim.base.structs import Noun
 from stepsim.parallel.schedules.base import ActionKind, Placement, Schedule, check_shape
@@ -114,6 +113,7 @@ def _schedule(job: "_Job", draft: "_Draft") -> Schedule:
     """The schedule of a draft: microbatches count up from 0 in each kind."""
     import numpy as np
 
+    from stepsim.base.arrays import ints
     from stepsim.parallel.schedules.order import ACTION_KINDS, Order
 
     numbers, orders = np.array([ACTION_KINDS.index(kind) for kind in _KINDS]), []
